@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Attaches this process: every allocator that exists or will be created. Idempotent. Errors: NEAP_EPERM when the
- * runtime folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process goes on unattached. NEAP_ECANCELED:
+ * runtime folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process continues unattached. NEAP_ECANCELED:
  * NEAP_ATTACH=0. */
 NEAP_API enum neap_status neap_attach(struct neap_error *err);
 
@@ -32,7 +32,7 @@ NEAP_API enum neap_status neap_attach(struct neap_error *err);
 NEAP_API void neap_detach(void);
 
 /* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message, or
- * NEAP_EPARSE for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
+ * NEAP_EPARSE for a value of NEAP_FRACTION that is not a fraction: it was ignored, the agent works. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
 /* Sets the note that `neap info` shows for this process, in place of the one before; "" for none. Use it for what the

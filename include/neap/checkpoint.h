@@ -174,7 +174,7 @@ struct neap_retention_entry {
 	uint32_t best_rank; /* from 1; 0: not among the best N */
 	uint32_t done;      /* enum neap_retention_done, set by apply */
 	int32_t cause;      /* errno, likewise */
-	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, or that cannot be told */
+	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, or that cannot be determined */
 	bool drop;
 };
 
@@ -202,8 +202,8 @@ struct neap_retention_plan {
 
 /* Looks at the folder and decides. `now_ns`: since 1970; 0: the clock. The caller calls neap_retention_plan_fini.
  * Errors: NEAP_ENOENT, NEAP_EPERM and the like for the folder; NEAP_ESTATE: the folder is itself one checkpoint;
- * NEAP_EINVAL when best is asked for and cannot be told: no metric, a metric of unknown mode, every value is NaN, or
- * what trainers recorded disagrees. */
+ * NEAP_EINVAL when best is asked for and cannot be determined: no metric, a metric of unknown mode, every value is
+ * NaN, or what trainers recorded disagrees. */
 NEAP_API enum neap_status neap_retention_plan_make(const char *folder, const struct neap_retention_options *options,
 						   uint64_t now_ns, struct neap_retention_plan *ret_plan,
 						   struct neap_error *err);

@@ -211,7 +211,7 @@ struct neap_event_forecast {
 	uint64_t step, low_step, high_step; /* UINT64_MAX: never */
 };
 
-/* Zero where it is no part of the reason. */
+/* Zero where it is not part of the reason. */
 struct neap_event_request {
 	uint32_t name;                        /* "device memory", "host memory", "leak" or "--max-steps" */
 	uint32_t request;                     /* enum neap_train_request */

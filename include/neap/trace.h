@@ -65,7 +65,7 @@ struct neap_recorder;
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);
-/* The same, but goes on with PATH where that is a recording which this very process (PID and start time) began with
+/* The same, but continues PATH where that is a recording which this very process (PID and start time) began with
  * the same capacities: before an exec (see neap_restart). Nobody else may be writing to it. */
 NEAP_API enum neap_status neap_recorder_resume(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,

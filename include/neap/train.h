@@ -126,7 +126,7 @@ struct neap_train_settings {
 NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, uint32_t offered,
 					 struct neap_train_settings *ret_next);
 
-/* "memory-efficient attention", "mixed precision", ... Static text; "" for what is no rung. */
+/* "memory-efficient attention", "mixed precision", ... Static text; "" for anything that is not a rung. */
 NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
 /* Thresholds of memory that is left, looked at when a step ends; 0: never. Degrading and stopping need two steps in a
@@ -227,7 +227,7 @@ NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uin
 /* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in
  * neap_train_step: ask before each attempt at a step. */
 NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
-/* The loop goes on after step `step` of an earlier process (a checkpoint was loaded): the numbering goes on from
+/* The loop continues after step `step` of an earlier process (a checkpoint was loaded): the numbering continues from
  * there. */
 NEAP_API void neap_train_resumed(struct neap_train *train, uint64_t step);
 /* One micro-batch is done, the next part of neap_split_part. */
@@ -259,7 +259,7 @@ NEAP_API enum neap_train_request neap_train_request(const struct neap_train *tra
 /* Restarts this process in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless
  * it is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on
  * the host. Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent,
- * has the driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the
+ * has the driver's open files closed by the exec, and does not return. What is recorded afterwards continues in the
  * same recording. `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new
  * image that is asked for the same effective batch and is offered their rungs begins with them, so that what did not
  * fit is not tried again. NULL: it begins with its own settings. On an error the process is as it was, but detached:

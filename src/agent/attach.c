@@ -510,8 +510,8 @@ void neap_detach(void)
 	pthread_mutex_unlock(&agent.lock);
 }
 
-/* At exit other threads may go on allocating: everything stays mapped, only the names go. Without the lock if need
- * be. */
+/* At exit other threads may continue to allocate: everything stays mapped, only the names are removed. Without the
+ * lock if need be. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	struct timespec until;

@@ -99,7 +99,7 @@ static void client_refuse(struct neap_server *server, struct neap_server_client 
 	client_answer(server, client, err->status, 0, err);
 }
 
-/* A peer that has hung up was told, or told its user, that nothing came back (we were stopped, say): what it asked
+/* A peer that has hung up believes, or has reported, that no answer came (we were stopped, say): what it asked
  * must not happen behind its back afterwards. */
 static bool client_waits(const struct neap_server_client *client)
 {

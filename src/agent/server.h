@@ -29,7 +29,7 @@
 #include <sys/types.h>
 
 #define NEAP_SERVER_CLIENTS     64
-#define NEAP_SERVER_BACKLOG     128 /* peers that wait for the thread, or for a stopped process to go on */
+#define NEAP_SERVER_BACKLOG     128 /* peers that wait for the thread, or for a stopped process to continue */
 #define NEAP_SERVER_BOUND_NS    5000000000ull
 #define NEAP_SERVER_REQUEST_MAX 65536u
 #define NEAP_SERVER_REPLY_MAX   65536u

@@ -14,7 +14,7 @@
 #define MICRO_BATCH_MAX (1ull << 32)
 #define ROOM_MAX        (1ull << 45) /* a recording that says more lies */
 #define PAGES_MAX       (1ull << 23)
-#define LINE_SHARE      8  /* of the room: a straight line less certain than that is no advice */
+#define LINE_SHARE      8  /* of the room: a straight line less certain than that gives no advice */
 #define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
 #define KEEP_TRIES      16 /* numbers of parts of the batch */
 

@@ -1,4 +1,4 @@
-/* analyze/categories.h: what memory is for: parameters, gradients, ... each with what told so. Pure.
+/* analyze/categories.h: what memory is for: parameters, gradients, ... each with its evidence. Pure.
  *
  * In this order, the first that answers:
  *

@@ -23,7 +23,7 @@ static inline int64_t neap_change_bytes(const struct neap_change *change)
 	return (int64_t)change->after_bytes - (int64_t)change->before_bytes;
 }
 
-/* Bytes of a category, however it was told. */
+/* Bytes of a category, whatever the evidence for it. */
 uint64_t neap_category_bytes(const struct neap_analysis *analysis, enum neap_category category);
 
 #endif

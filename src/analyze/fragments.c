@@ -45,7 +45,7 @@ static void add_pin(struct finder *finder, struct neap_pinned_segment *segment, 
 	size_t at = 0;
 	while (at < segment->pin_count && ((uint64_t)pins[at].kind << 32 | pins[at].frame) != key)
 		at++;
-	if (at == NEAP_FRAGMENT_PINS) /* more than are told: the smallest gives way to a larger one */
+	if (at == NEAP_FRAGMENT_PINS) /* more than are reported: a larger one replaces the smallest */
 		at = pins[NEAP_FRAGMENT_PINS - 1].bytes < block->size ? NEAP_FRAGMENT_PINS - 1 : at;
 	if (at == NEAP_FRAGMENT_PINS)
 		return;

@@ -61,7 +61,7 @@ static struct session *session_of(struct finder *finder, uint16_t device, uint64
 	}
 	if (!newest)
 		newest = begin_session(finder, device);
-	/* One that has just begun may go on from any step. */
+	/* A lane that has just begun may continue from any step. */
 	if (best && best != newest && newest->count == 0 && best->last_step + 1 != number)
 		best = newest;
 	return best ? best : newest;

@@ -15,7 +15,7 @@
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 
-/* Of a device's bytes that nobody accounts for, the driver itself may hold this share: they are no neighbour's. */
+/* The driver itself may hold this share of a device's unaccounted bytes: they do not belong to a neighbour. */
 #define DRIVER_SHARE 50
 #define DRIVER_MAX   (1ull << 30)
 

@@ -6,7 +6,7 @@
 #include "analyze/oom.h"
 
 /* What the driver may hold itself; by how much the next may be off; and the bytes that other processes hold, as far
- * as they can be told from contexts and the driver. */
+ * as they can be separated from contexts and the driver. */
 uint64_t neap_oom_driver_share(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card);

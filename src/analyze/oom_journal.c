@@ -49,15 +49,15 @@ static int by_live_bytes(const void *left, const void *right)
 }
 
 static void add_tag(struct neap_oom_card *card, const struct neap_record *record,
-		    const struct neap_event_tag_bytes *told)
+		    const struct neap_event_tag_bytes *counted)
 {
 	if (card->tag_count == NEAP_OOM_TAGS)
 		return;
 	struct neap_oom_tag *tag = &card->tags[card->tag_count++];
-	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, told->tag));
-	tag->live_bytes = told->live_bytes;
-	tag->peak_bytes = told->peak_bytes;
-	tag->live_blocks = told->live_blocks;
+	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, counted->tag));
+	tag->live_bytes = counted->live_bytes;
+	tag->peak_bytes = counted->peak_bytes;
+	tag->live_blocks = counted->live_blocks;
 }
 
 static void read_limits(struct neap_oom_card *card, const struct neap_event_oom_limits *limits)

@@ -313,7 +313,7 @@ static void decide(struct neap_oom_text *found)
 	uint64_t missing = found->shortfall_bytes;
 	uint64_t cached = known(found->cached_bytes) ? found->cached_bytes : 0;
 	uint64_t others = known(found->others_bytes) ? found->others_bytes : 0;
-	/* A context belongs to whoever runs; only what is more can be a neighbour's. */
+	/* Every running process has a context; only more than that can be a neighbour's. */
 	if (found->others_have_own_context)
 		others = others > CONTEXT_MAX ? others - CONTEXT_MAX : 0;
 	bool full = free <= SCRAP_MAX && known(found->total_bytes) && others >= found->total_bytes / 4;

@@ -74,7 +74,8 @@ struct neap_oom_text {
 	uint64_t slack_bytes;         /* the roundings of the figures compared, summed */
 	bool absurd_process;          /* the process's figure was a wrapped-around one: left out */
 	bool spilled;                 /* more allocated than the device has: the driver spilled to host memory */
-	bool others_have_own_context; /* others_bytes could not be told from this process's context and libraries */
+	bool others_have_own_context; /* others_bytes could not be separated from this process's context and libraries
+				       */
 	bool self_by_other_pid;       /* the only process named is this one, under a PID of another namespace */
 	size_t process_count;         /* the other processes that the text names */
 	struct {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define LOOK_BACK  4096 /* allocations of other devices, at most */
-#define FLAT_SHARE 20   /* an amplitude below a twentieth of the peak is no fluctuation */
+#define FLAT_SHARE 20   /* an amplitude below a twentieth of the peak does not count as fluctuation */
 
 static void raise_to(uint64_t *value, uint64_t candidate)
 {
@@ -44,16 +44,16 @@ static void take_settings(struct neap_run_facts *facts, struct neap_split split,
 }
 
 static void take_process(struct neap_run_process *process, const struct neap_record *record,
-			 const struct neap_event_process *told)
+			 const struct neap_event_process *event)
 {
-	const char *device = neap_record_name(record, told->device_uuid);
+	const char *device = neap_record_name(record, event->device_uuid);
 	size_t length = strlen(process->devices), room = sizeof process->devices - length;
 
-	process->role = told->role < NEAP_PROCESS_ROLES ? (enum neap_process_role)told->role : NEAP_PROCESS_PLAIN;
-	process->rank = told->rank;
-	process->local_rank = told->local_rank;
-	process->ranks = told->ranks;
-	process->parent = told->parent;
+	process->role = event->role < NEAP_PROCESS_ROLES ? (enum neap_process_role)event->role : NEAP_PROCESS_PLAIN;
+	process->rank = event->rank;
+	process->local_rank = event->local_rank;
+	process->ranks = event->ranks;
+	process->parent = event->parent;
 	if (*device && !strchr(device, ' ') && !strstr(process->devices, device) &&
 	    strlen(device) + (length > 0) < room)
 		snprintf(process->devices + length, room, "%s%s", length ? " " : "", device);
@@ -281,7 +281,7 @@ static struct neap_leak leak_of(const struct track *track, bool restarted, uint6
 	return leak;
 }
 
-/* The steepest of those found; where none is, what is said of the main lane. */
+/* The steepest of those found; without one, the main lane's figures. */
 static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t device_total_bytes)
 {
 	bool found = false;

@@ -39,7 +39,7 @@ struct neap_run_facts {
 	uint32_t layers;                                    /* of the model; 0: unknown */
 	double last_loss;                                   /* NAN when there was none */
 	struct neap_leak leak;
-	uint64_t restarts; /* how often the process began anew in place */
+	uint64_t restarts; /* how often the process restarted in place */
 	/* The session's own last forecast of where memory ends, and its interval; 0: none, or a step beyond it was
 	 * done. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;

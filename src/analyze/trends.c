@@ -162,7 +162,7 @@ static void steps_of(const struct neap_steps *steps, const struct neap_life *lif
 }
 
 /* Who grows is asked of what stays beyond the next step's end: a batch that was read ahead, a buffer that goes with
- * its step would only be noise. So the last step's end is no witness. */
+ * its step would only be noise. So the last step's end does not count. */
 static bool stays(size_t from, size_t to) { return to >= from + 2; }
 
 /* The keys that keep more at the end of the last step but one than at a third of them, the most first. */

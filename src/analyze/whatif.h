@@ -34,7 +34,7 @@ struct neap_whatifs {
 /* How long replays may take in all: for a supervisor, which has more to do. */
 struct neap_patience {
 	uint64_t deadline_ns;                    /* of neap_clock_system; 0: for ever */
-	const struct neap_replay_options *asked; /* whose progress is told as well */
+	const struct neap_replay_options *asked; /* whose progress is reported as well */
 	bool over;                               /* set when a replay was stopped for it */
 };
 

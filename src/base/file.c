@@ -251,7 +251,7 @@ enum neap_status neap_make_folder(const char *path, mode_t mode, struct neap_err
 	size_t length = strlen(path);
 
 	if (length == 0 || length >= sizeof part)
-		return neap_fail(err, NEAP_EINVAL, "\"%.100s\" is no path for a folder", path);
+		return neap_fail(err, NEAP_EINVAL, "\"%.100s\" cannot be the path of a folder", path);
 	memcpy(part, path, length + 1);
 	for (char *at = part + 1; *at; at++) {
 		if (*at != '/')

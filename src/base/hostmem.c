@@ -52,7 +52,7 @@ static bool find_number(const char *text, const char *key, uint64_t *ret_number)
 	return false;
 }
 
-/* One file of one group; `key` NULL: the file is the number. "max", the word for no limit, is no number. */
+/* One file of one group; `key` NULL: the file is the number. "max", the word for no limit, is not a number. */
 static bool read_group(const char *root, const struct kind *kind, const char *group, const char *name,
 		       const char *key, uint64_t *ret_number)
 {

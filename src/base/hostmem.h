@@ -8,7 +8,7 @@
 
 struct neap_host_memory {
 	/* The smallest of MemAvailable and of what each control group that we are in still allows (its limit, minus
-	 * its use, plus what of that use is only file cache the kernel drops first). */
+	 * its use, plus the part of that use that is file cache, which the kernel drops first). */
 	uint64_t available_bytes;
 	bool by_group; /* a control group, not the host, is what limits */
 };

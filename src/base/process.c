@@ -110,7 +110,7 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
 	char text[2048], path[64];
 
 	if (pid <= 0)
-		return neap_fail(err, NEAP_ENOENT, "%d is no process", (int)pid);
+		return neap_fail(err, NEAP_ENOENT, "there is no process %d", (int)pid);
 	snprintf(path, sizeof path, "/proc/%d", (int)pid);
 	if (stat(path, &info) < 0 || read_proc(pid, "stat", text, sizeof text) < 0) {
 		if (errno == ENOENT || errno == ESRCH)

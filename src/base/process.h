@@ -23,7 +23,7 @@ struct neap_process {
 /* Errors: NEAP_ENOENT when there is no such process (any more). */
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
 
-/* True while a process with this PID and this start time exists and is no zombie. */
+/* True while a process with this PID and this start time exists and is not a zombie. */
 bool neap_process_alive(pid_t pid, uint64_t start_ticks);
 
 /* Calls `visit` for every process that can be seen until it returns false. Errors: NEAP_EIO without /proc. */

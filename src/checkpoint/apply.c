@@ -31,7 +31,7 @@ struct apply {
 	int folder_fd, trash_fd, batch_fd;
 	uint64_t device;
 	struct neap_map open_files;
-	struct neap_map mended;            /* inodes of checkpoints of which a part was brought back just now */
+	struct neap_map mended;            /* inodes of checkpoints that just got a part back */
 	struct checkpoint_listing listing; /* of the folder, before anything was moved */
 	struct neap_retention_result *result;
 	enum neap_status status; /* the first failure */
@@ -266,7 +266,7 @@ static void delete_gone(const struct apply *apply)
 
 /* --- around it --- */
 
-/* One that may not be opened cannot be flushed: it was not written by this user. */
+/* A file that this user may not open cannot be flushed: another user wrote it. */
 static enum neap_status flush_part(const struct apply *apply, const struct neap_retention_part *part,
 				   struct neap_error *err)
 {

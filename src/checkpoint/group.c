@@ -15,7 +15,7 @@
 struct grouping {
 	struct checkpoint_member *members;
 	size_t count;
-	struct neap_map part_keys; /* keys of which some name is a part */
+	struct neap_map part_keys; /* keys that have some name as a part */
 	struct neap_map by_key;    /* group of a key */
 	struct neap_map by_count;  /* the last solid member with a count, from 1 */
 	size_t *before;            /* of a member: the one before it with the same count, from 1 */

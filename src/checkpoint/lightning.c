@@ -225,7 +225,7 @@ bool checkpoint_read_lightning(int fd, struct checkpoint_records *records)
 	if (checkpoint_zip_open(fd, &zip) && checkpoint_zip_find(&zip, "data.pkl", &begin, &length) &&
 	    length <= PICKLE_MOST) {
 		pickle = malloc((size_t)length + 1);
-		/* what was told before it turned out to be damaged may be told: it names a file, no more */
+		/* what was read before the damage may be used: it only names a file */
 		if (pickle && checkpoint_read_at(fd, pickle, (size_t)length, begin))
 			checkpoint_pickle_scan(pickle, (size_t)length, &visitor, NULL);
 		reader.failed |= !pickle;

@@ -404,7 +404,7 @@ static enum neap_status find(const struct scan *scan, const struct checkpoint_re
 		measure_metric(scan, &plan->entries[i], &beside[i], metric_of);
 	free(beside);
 	if (!plan->metric[0] && options->metric)
-		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric);
+		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is not the name of a metric", options->metric);
 	return record ? mark_best(scan, record, err) : NEAP_OK;
 }
 

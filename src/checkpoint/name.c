@@ -116,7 +116,7 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 			break;
 		if (is_word(word + before, part, "neg") || is_word(word + before, part, "negative") ||
 		    is_word(word + before, part, "minus"))
-			return NEAP_METRIC_MODE_UNKNOWN; /* whoever turned the sign around knows which way */
+			return NEAP_METRIC_MODE_UNKNOWN; /* the user who turned the sign around knows which way */
 		begin = before;
 	}
 	if (mode && ret_metric)

@@ -142,7 +142,7 @@ static uint64_t little_endian(const struct operand *operand)
 	return number;
 }
 
-/* Of LONG1 and LONG4: two's complement; larger ones are not told. */
+/* Of LONG1 and LONG4: two's complement; larger ones are passed over. */
 static struct checkpoint_pickled long_value(const struct operand *operand)
 {
 	uint64_t number = little_endian(operand);
@@ -234,8 +234,8 @@ static struct checkpoint_pickled storage_value(const struct checkpoint_pickled *
 		.type = CHECKPOINT_PICKLE_STORAGE, .element = element_of(&items[1]), .storage = number};
 }
 
-/* (storage, offset, (), ...): the arguments that make a tensor without dimensions. Of other tuples nothing is told,
- * but that a parameter is made of a tensor. */
+/* (storage, offset, (), ...): the arguments that make a tensor without dimensions. Other tuples
+ * give nothing, except that a parameter is made of a tensor. */
 static struct checkpoint_pickled tuple_value(const struct checkpoint_pickled *items, size_t count)
 {
 	struct checkpoint_pickled made = {.type = CHECKPOINT_PICKLE_OTHER};

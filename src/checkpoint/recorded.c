@@ -178,16 +178,16 @@ static void take_argument(void *context, const struct checkpoint_pickled *name,
 
 void checkpoint_read_arguments(const void *pickle, size_t length, struct checkpoint_record *record)
 {
-	struct checkpoint_record told = {0};
-	const struct checkpoint_pickle_visitor visitor = {.items = take_argument, .context = &told};
+	struct checkpoint_record read = {0};
+	const struct checkpoint_pickle_visitor visitor = {.items = take_argument, .context = &read};
 
-	if (checkpoint_pickle_scan(pickle, length, &visitor, NULL) != NEAP_OK || !told.metric[0])
+	if (checkpoint_pickle_scan(pickle, length, &visitor, NULL) != NEAP_OK || !read.metric[0])
 		return;
-	strcpy(record->metric, told.metric);
-	size_t end = strlen(told.metric);
-	/* what the Trainer does where it was not told */
-	bool loss = end >= 4 && !strcmp(told.metric + end - 4, "loss");
-	record->mode = told.mode ? told.mode : loss ? NEAP_METRIC_MIN : NEAP_METRIC_MAX;
+	strcpy(record->metric, read.metric);
+	size_t end = strlen(read.metric);
+	/* the default of the Trainer */
+	bool loss = end >= 4 && !strcmp(read.metric + end - 4, "loss");
+	record->mode = read.mode ? read.mode : loss ? NEAP_METRIC_MIN : NEAP_METRIC_MAX;
 }
 
 /* --- files --- */

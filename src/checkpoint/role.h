@@ -21,7 +21,7 @@ struct checkpoint_role {
 	bool index;    /* of x.safetensors.index.json and the like: says which part has what */
 	bool numbered; /* a number is left in the key */
 	uint64_t only; /* that number, where it is whole and the only one; UINT64_MAX: it is not */
-	uint64_t set;  /* of x-00001-of-00003.bin: hash of the name but for 00001; 0: it is no such name */
+	uint64_t set;  /* of x-00001-of-00003.bin: hash of the name but for 00001; 0: it is not such a name */
 	uint64_t of;   /* 3 */
 };
 

@@ -8,7 +8,7 @@
 
 struct scan {
 	int fd;
-	const char *real; /* the folder's path, without links; NULL: it cannot be told */
+	const char *real; /* the folder's path, without links; NULL: unknown */
 	uint64_t device;
 	const struct neap_retention_options *options;
 	struct neap_retention_plan *plan;

@@ -168,7 +168,7 @@ static int mend_group(const struct checkpoint_together *together, size_t first, 
 			continue;
 		int cause = checkpoint_bring_back(batch_fd, part->name, folder_fd);
 		mended |= cause == 0;
-		/* a name that is taken: somebody has saved this part anew */
+		/* the name is taken: another process has saved this part again */
 		if (cause && cause != EEXIST && !first_cause)
 			first_cause = cause;
 	}

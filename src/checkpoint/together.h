@@ -46,7 +46,7 @@ void checkpoint_together_fini(struct checkpoint_together *together);
 size_t checkpoint_together_find(const struct checkpoint_together *together, const char *name);
 
 /* Brings back the parts of groups that are split; the batch is locked by the caller. `ret_mended`: gets the inodes of
- * all parts of those of which something came back; may be NULL. 0 or the first errno. */
+ * all parts of each group that got a part back; may be NULL. Returns 0 or the first errno. */
 int checkpoint_together_mend(const struct checkpoint_together *together, int batch_fd, int folder_fd,
 			     struct neap_map *ret_mended);
 

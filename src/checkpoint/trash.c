@@ -56,7 +56,7 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 		return neap_fail_errno(err, errno, "making the folder " TRASH);
 	int fd = openat(folder_fd, TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-		return neap_fail(err, NEAP_EPERM, TRASH " is no folder of neap's: it will not be used");
+		return neap_fail(err, NEAP_EPERM, TRASH " is not a folder that neap made: it will not be used");
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening " TRASH);
 	enum neap_status status = NEAP_OK;
@@ -77,7 +77,7 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 /* The path of the owner's file. It follows the open folder through renames. */
 static void owner_folder(int batch_fd, char path[64]) { snprintf(path, 64, "/proc/self/fd/%d/" LOCK, batch_fd); }
 
-/* The owner's file, on a file system without locks. One that does not let it be made is not held off either. */
+/* The owner's file, on a file system without locks. Where it cannot be made, nothing is held back. */
 static bool take_ownership(int batch_fd)
 {
 	char path[64];
@@ -265,9 +265,9 @@ struct purge {
 	char holder[160];
 };
 
-/* What is gone already (over NFS, also while it is open), someone else has deleted. A folder that is not empty when
- * its files have been deleted: why one of them stays was noted before, or someone has put it there meanwhile, or made
- * the folder anew; the next purge sees to it. */
+/* Ignores a file that another process has deleted (over NFS, also while it is open). Also a folder that is not empty
+ * after its files were deleted: the failure to delete one was noted before, or another process has put one there or
+ * made the folder again. The next purge deals with it. */
 static void note(struct purge *purge, int cause)
 {
 	bool others = cause == ENOENT || cause == ESTALE || cause == ENOTEMPTY || cause == EEXIST;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define HEADER_MOST    (100 * 1000 * 1000) /* safetensors allows no more */
-#define HEADER_READ    (16 * 1024 * 1024)  /* what of it is read */
+#define HEADER_READ    (16 * 1024 * 1024)  /* bytes of it that are read */
 #define METADATA_BYTES 65536
 #define LOOKS_MOST     4096 /* files of one folder */
 #define DEPTH_MOST     3
@@ -148,7 +148,7 @@ static const char *orbax_torn(int folder_fd)
 	if (checkpoint_text_read(folder_fd, "_CHECKPOINT_METADATA", METADATA_BYTES, &text, &cause)) {
 		const char *string = neap_buffer_string(&text);
 		bool fine = checkpoint_json_scan(string, text.length, &visitor, NULL) == NEAP_OK;
-		/* null until then; it is no matter where it is not written at all */
+		/* null until then; an old version that never writes it is fine */
 		if (!fine || (!committed && strstr(string, "\"commit_timestamp_nsecs\"")))
 			torn = "Orbax has not committed it";
 	}

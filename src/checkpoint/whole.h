@@ -19,7 +19,7 @@
 #include <stdbool.h>
 
 /* Why the file or folder NAME is not whole, as the end of the sentence "torn: ..."; static storage. NULL: it is, or
- * that cannot be told. */
+ * unknown. */
 const char *checkpoint_torn(int folder_fd, const char *name, bool folder);
 
 /* The same of an open file; `name` is looked at for its extension only. */

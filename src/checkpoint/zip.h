@@ -20,7 +20,7 @@ struct checkpoint_zip {
  */
 bool checkpoint_zip_end(int fd, uint64_t size, uint64_t *ret_begin, uint64_t *ret_length);
 
-/* Reads the list of members (64 MiB at most). False: it is no archive, is damaged, or cannot be read. The caller
+/* Reads the list of members (64 MiB at most). False: it is not an archive, is damaged, or cannot be read. The caller
  * calls checkpoint_zip_fini. */
 bool checkpoint_zip_open(int fd, struct checkpoint_zip *ret_zip);
 void checkpoint_zip_fini(struct checkpoint_zip *zip);

@@ -38,7 +38,7 @@ typedef cuuint64_t CUgraphConditionalHandle;
 typedef void(CUDAAPI *CUhostFn)(void *data);
 typedef size_t(CUDAAPI *CUoccupancyB2DSize)(int block_size);
 
-/* The two stream handles that are no pointers. */
+/* The two stream handles that are not pointers. */
 #define CU_STREAM_LEGACY     ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 

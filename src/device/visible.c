@@ -130,18 +130,18 @@ enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns
 	if (child == 0)
 		ask(backend, ends[1], parent);
 	close(ends[1]);
-	bool told = listen_for(ends[0], limit_ns, &answer);
+	bool answered = listen_for(ends[0], limit_ns, &answer);
 	close(ends[0]);
-	if (!told)
+	if (!answered)
 		kill(child, SIGKILL); /* its own child, not yet waited for: the PID is no other's */
 	bool ended = wait_for_end(child);
-	if (!told && !ended)
+	if (!answered && !ended)
 		return neap_fail(
 			err, NEAP_ETIMEDOUT,
 			"the driver did not say which device is the first: process %d, which asked, hangs in it "
 			"and cannot be ended",
 			(int)child);
-	if (!told)
+	if (!answered)
 		return neap_fail(err, NEAP_ETIMEDOUT, "the driver did not say which device is the first");
 	if (answer.err.status != NEAP_OK) {
 		if (err)

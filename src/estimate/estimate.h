@@ -62,8 +62,8 @@ struct neap_estimate_here {
 
 /* `gpus`: profiles separated by commas ("h100-80gb,8xa100-80gb,here"); NULL: a list of common ones. `limit_bytes`:
  * instead of a GPU's memory, on the architecture of the first one; 0: none. `here`: for "here"; NULL: not known.
- * Errors: NEAP_EPARSE for a name that is no profile, and for a GPU of this machine that has none; NEAP_EINVAL for too
- * many. */
+ * Errors: NEAP_EPARSE for a name that is not a profile, and for a GPU of this machine that has none; NEAP_EINVAL for
+ * too many. */
 enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, const struct neap_estimate_here *here,
 				    struct neap_estimate_plan *ret_plan, struct neap_error *err);
 
@@ -134,7 +134,7 @@ struct neap_estimate_verdict {
 	struct neap_estimate_context context;
 	uint64_t needed_bytes;        /* the smallest memory in which the replay ends */
 	int64_t headroom_bytes;       /* what is left of it beside the largest context; below 0: missing */
-	uint64_t retries;             /* times that PyTorch emptied its cache to go on */
+	uint64_t retries;             /* times that PyTorch emptied its cache to continue */
 	struct neap_whatifs settings; /* others, replayed in the same memory; count 0: it fits */
 	/* Where it does not fit, predicted from what memory was for at the peak: what changes of training save, each
 	 * alone, and the share of the samples with which it would fit (0: with none). */

@@ -211,7 +211,7 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 			 report->runs[report->plan->gpus[index].run].architectures);
 		neap_report_wrap(out, "      ", text);
 	} else if (verdict->fits == NEAP_ESTIMATE_YES && verdict->retries) {
-		snprintf(text, sizeof text, "PyTorch empties its cache %" PRIu64 " time%s to go on, which is slow",
+		snprintf(text, sizeof text, "PyTorch empties its cache %" PRIu64 " time%s to continue, which is slow",
 			 verdict->retries, plural(verdict->retries));
 		neap_report_wrap(out, "      ", text);
 	} else if (verdict->fits == NEAP_ESTIMATE_UNSURE) {

@@ -107,8 +107,8 @@ enum neap_status neap_client_post(struct neap_client *client, enum neap_request 
 	return status;
 }
 
-/* Waits for the answer to begin. One that is stopped meanwhile cannot give it: two looks, so that what is stopped for
- * a moment (by a debugger, say) is waited for. */
+/* Waits for the answer to begin. A process that is stopped meanwhile cannot answer. It looks twice, so that it
+ * waits for one that is stopped for a moment only (by a debugger, say). */
 static enum neap_status wait_for_answer(const struct neap_client *client, uint64_t deadline_ns,
 					struct neap_error *err)
 {

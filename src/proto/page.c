@@ -61,7 +61,7 @@ static bool is_stopped(pid_t pid)
 }
 
 /* One slot at one instant: the same even sequence before and after. A process that was stopped in the middle of
- * writing will not go on for us: then it is taken as it is, and *ret_torn set. */
+ * writing will not continue for us: then it is taken as it is, and *ret_torn set. */
 static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_published *ret_slot, bool *ret_torn,
 				  struct neap_error *err)
 {
@@ -106,7 +106,7 @@ static bool slot_used(const struct neap_published *slot)
 static enum neap_status check_head(const struct neap_page *head, pid_t pid, struct neap_error *err)
 {
 	if (memcmp(head->magic, NEAP_PAGE_MAGIC, sizeof head->magic) != 0)
-		return neap_fail(err, NEAP_EPARSE, "it is no page of neap's");
+		return neap_fail(err, NEAP_EPARSE, "it is not a page that neap wrote");
 	if (head->version != NEAP_PAGE_VERSION || head->bytes != sizeof *head)
 		return neap_fail(err, NEAP_EPARSE, "it has version %u, this neap reads version %u", head->version,
 				 NEAP_PAGE_VERSION);
@@ -126,7 +126,7 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	if (info.st_uid != geteuid())
 		return neap_fail(err, NEAP_EPERM, "it belongs to user %u", (unsigned)info.st_uid);
 	if (!S_ISREG(info.st_mode))
-		return neap_fail(err, NEAP_EPARSE, "it is no file");
+		return neap_fail(err, NEAP_EPARSE, "it is not a file");
 	struct neap_page head;
 	size_t head_bytes = offsetof(struct neap_page, devices);
 	if (!pread_all(fd, &head, head_bytes, 0))
@@ -450,7 +450,7 @@ void neap_page_show(struct neap_page_owner *owner, const struct neap_published *
 void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot)
 {
 	(void)owner;
-	/* The sequence goes on, so that a reader in between notices. The words as the allocators write them. */
+	/* The sequence continues, so that a reader in between notices. The words as the allocators write them. */
 	uint64_t *words = (uint64_t *)slot;
 	uint64_t odd = words[0] | 1;
 	__atomic_store_n(&words[0], odd, __ATOMIC_RELEASE);

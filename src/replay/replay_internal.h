@@ -87,7 +87,8 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 /* replay_begin.c. The state before the first event. NEAP_EOOM: the device is too small for it. */
 enum neap_status replay_begin(struct replay *replay, struct neap_error *err);
 
-/* replay_pools.c: numbers for the private pools, 0 being the common one; and what is known of them, told the policy.
+/* replay_pools.c: numbers for the private pools, 0 being the common one; and what is known of them, passed to the
+ * policy.
  */
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err);
 /* Lists in the result what each pool holds; of PyTorch's policy only. */

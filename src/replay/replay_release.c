@@ -289,19 +289,19 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 		return empty(replay, err);
 	if (!replay->same || !next_request(replay, &request))
 		return NEAP_OK;
-	enum cause told = stacks_tell(replay, &request);
-	if (told != EMPTIED && request.kind == NEAP_TRACE_OOM)
+	enum cause found = stacks_tell(replay, &request);
+	if (found != EMPTIED && request.kind == NEAP_TRACE_OOM)
 		return NEAP_OK;
-	if (told == EMPTIED ||
+	if (found == EMPTIED ||
 	    neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
 			      replay->pool_of[request.stream]))
 		return empty(replay, err); /* there was no need of more */
-	if (told == INSIDE && !replay->options->memory_bytes) {
+	if (found == INSIDE && !replay->options->memory_bytes) {
 		uint64_t oversize = 0;
 		replay->refuse = refusals(replay, request.size, request.stream, &oversize);
 		replay->refuse += !replay->refuse;
 	}
-	return told == INSIDE ? NEAP_OK : weigh(replay, &next, &request, err);
+	return found == INSIDE ? NEAP_OK : weigh(replay, &next, &request, err);
 }
 
 void replay_begin_releases(struct replay *replay) { replay->frees_have_stacks = frees_have_stacks(replay); }

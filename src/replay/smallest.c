@@ -211,7 +211,7 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 }
 
 /* Tries the pages right above `high`. One that fails is the new `low`: the policy is not monotonic, and the search
- * goes on above it, below `top`, which fits. */
+ * continues above it, below `top`, which fits. */
 static enum neap_status confirm(struct search *search, uint64_t top, bool *ret_confirmed, struct neap_error *err)
 {
 	uint64_t found = search->high, above[CONFIRMED_PAGES];

@@ -70,7 +70,7 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_size_format(card->step_peak_bytes, peak);
 	if (card->predicted)
 		snprintf(text, sizeof text,
-			 "The trace goes on after it: what is replayed below ended with its end. A saving that is "
+			 "The trace continues after it: what is replayed below ended with its end. A saving that is "
 			 "predicted is that at this request.");
 	else if (known)
 		snprintf(text, sizeof text,
@@ -231,12 +231,13 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 		neap_report_wrap(
 			out, "    ",
 			"As it was it does not fail in the replay: what failed is not in the trace alone, and "
-			"what is said to fit may not.");
+			"a setting that seems to fit may not.");
 	if (replays->began_bytes > card->allocated_bytes / 10) {
-		snprintf(text, sizeof text,
-			 "%s were live before the trace begins. Under other settings they are placed anew, one after "
-			 "another: what fragmentation they had is not in it.",
-			 NEAP_SIZE(replays->began_bytes));
+		snprintf(
+			text, sizeof text,
+			"%s were live before the trace begins. Under other settings they are placed again, one after "
+			"another: what fragmentation they had is not in it.",
+			NEAP_SIZE(replays->began_bytes));
 		neap_report_wrap(out, "    ", text);
 	}
 	if (replays->lost_events) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define FLUSH_BYTES 65536
-#define NUMBERS_ASK 65536 /* numbers between two questions whether to go on */
+#define NUMBERS_ASK 65536 /* numbers between two checks whether to continue */
 #define PIECE_BYTES 16383 /* a multiple of 3: base64 without padding in between */
 #define LEVEL       6
 

@@ -1,5 +1,5 @@
 /* report/table.c: the ranked table. Columns are as wide as what stands in them; the rung, the longest, takes what is
- * left of 120 columns and goes on below where that is too little.
+ * left of 120 columns and continues below where that is too little.
  *
  *   NAME      OUTCOME      PEAK  HEADROOM    DRAIN  RETRIES  RUNG                  LEAK            TIME
  *   big       ok       5.98 GiB  1.52 GiB  3.10 ms        0  micro_batch 64 -> 16,  clean         12.3 s
@@ -103,7 +103,7 @@ static void fill_row(const struct neap_report_columns *columns, const struct nea
 	}
 }
 
-/* The rung, where there is one, goes on below. */
+/* The rung, where there is one, continues below. */
 static void put_row(struct neap_buffer *out, const struct neap_report_columns *columns, const struct row *row,
 		    const size_t *widths, bool color)
 {

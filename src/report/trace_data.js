@@ -47,7 +47,7 @@ const NeapData = (function () {
 			for (let i = 0; i < array.length; i++) array[i] = this.number();
 			return array;
 		}
-		/* Values of which the differences are there. */
+		/* Values that are given as differences. */
 		sums(array, from) {
 			let value = from || 0;
 			for (let i = 0; i < array.length; i++) array[i] = value += this.number();

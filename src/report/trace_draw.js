@@ -54,7 +54,7 @@ const NeapDraw = (function () {
 		return { count: shown, id: id.subarray(0, shown), c0: c0.subarray(0, shown), c1: c1.subarray(0, shown) };
 	}
 
-	/* Sums of bytes over items in their order, of which each can change (a Fenwick tree). */
+	/* Sums of bytes over items in their order; each item can change (a Fenwick tree). */
 	class Sums {
 		constructor(count) {
 			this.tree = new Float64Array(count + 1);

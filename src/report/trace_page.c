@@ -200,7 +200,7 @@ static void put_peak(struct page *page, const char *name, uint64_t bytes, uint64
 		neap_buffer_format(page->text, "%" PRIu64 "],", event);
 }
 
-/* Streams as they are told apart: handle, and the private pool if any. */
+/* What makes two streams different: handle, and the private pool if any. */
 static void put_streams(struct page *page)
 {
 	const struct neap_trace *trace = page->trace;

@@ -120,7 +120,7 @@ function theme() {
 		reserved: get("--reserved"), bad: get("--bad"), accent: get("--accent"), card: get("--card") };
 }
 
-/* Four shades of a group's colour, so that neighbours are told apart. Not chosen: faint. */
+/* Four shades of a group's colour, so that neighbours look different. Not chosen: faint. */
 function colorsOf(shown, shades) {
 	const kind = $("color").value, of = groups[groupOfColor[kind]].of, colors = new Uint32Array(shown.count), known = new Map();
 	for (let i = 0; i < shown.count; i++) {

@@ -66,8 +66,8 @@ pid_t neap_killed_by(const char *folder, uint64_t ended_wall_ns)
 	ssize_t length = read(fd, line, sizeof line - 1);
 	close(fd);
 	line[length > 0 ? length : 0] = '\0';
-	bool told = sscanf(line, "%d %" SCNu64, &pid, &until_wall_ns) == 2 && pid > 0;
-	return told && ended_wall_ns <= until_wall_ns ? pid : 0;
+	bool complete = sscanf(line, "%d %" SCNu64, &pid, &until_wall_ns) == 2 && pid > 0;
+	return complete && ended_wall_ns <= until_wall_ns ? pid : 0;
 }
 
 void neap_killed_forget(const char *folder)

@@ -18,7 +18,7 @@ struct neap_outsider {
 bool neap_is_python(const char *word);
 
 /* The option that makes a Python ignore PYTHONPATH ("-I", "-E") or its sitecustomize ("-S"); NULL: none, or the
- * command is no Python. */
+ * command is not Python. */
 const char *neap_python_isolated(const char *const *words);
 
 /* Pure; static text. */

@@ -59,7 +59,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 	const struct neap_needs *needs = &run->options.needs;
 	char size[NEAP_UNITS_ROOM] = "the whole", why[300] = "";
 	uint64_t begun_ns = now();
-	bool told = false, room = false;
+	bool logged = false, room = false;
 	if (needs->kind == NEAP_NEEDS_BYTES)
 		neap_size_format(needs->bytes, size);
 	for (;;) {
@@ -80,15 +80,15 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 			snprintf(why, sizeof why, "Gave up waiting for %s of %s", size, run->observe.now.name);
 		if (room || why[0] || run->cancel_count)
 			break;
-		if (!told && !err.status)
+		if (!logged && !err.status)
 			log_holders(run, size);
-		else if (!told)
+		else if (!logged)
 			neap_log(run->options.log, NEAP_LOG_WARNING,
 				 "Waiting for %s of the device, which cannot be read: %s", size, err.message);
-		told = true;
+		logged = true;
 		neap_child_wait(run, ROOM_LOOK_NS);
 	}
-	run->waited_ns += told ? now() - begun_ns : 0;
+	run->waited_ns += logged ? now() - begun_ns : 0;
 	evidence->no_memory = !room && !run->cancel_count;
 	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
 	evidence->canceled_by = run->canceled_by;
@@ -420,7 +420,8 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	return true;
 }
 
-/* Before the first start, ends processes that earlier runs left on the devices. If it cannot look, the run goes on.
+/* Before the first start, ends processes that earlier runs left on the devices. If it cannot look, the run starts
+ * anyway.
  */
 static void clear_leftovers(struct neap_supervise *run)
 {

@@ -66,7 +66,7 @@ struct neap_supervise;
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
 
 /* Errors: NEAP_EBUSY when the run is running already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
- * run id or a {NAME} in the command that is no parameter, NEAP_ENODEVICE for a `device` that is not there,
+ * run id or a {NAME} in the command that is not a parameter, NEAP_ENODEVICE for a `device` that is not there,
  * NEAP_ENOSPC for a disk below its limit, and those of making a folder. */
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
 				      struct neap_supervise **ret_supervise, struct neap_error *err);

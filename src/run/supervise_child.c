@@ -203,8 +203,8 @@ static void become(const struct neap_supervise *run, const struct start *start)
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 	if (run->options.directory && chdir(run->options.directory)) {
 		int cause = -errno; /* below 0: not the command's */
-		ssize_t told = write(start->report_fd, &cause, sizeof cause);
-		(void)told;
+		ssize_t written = write(start->report_fd, &cause, sizeof cause);
+		(void)written;
 		_exit(127);
 	}
 	execvpe(words[0], words, start->environment);
@@ -317,7 +317,7 @@ static void reap(struct neap_supervise *run)
 	}
 }
 
-/* Ctrl-Z for a group of its own: stop it, stop ourselves, and go on together. */
+/* Ctrl-Z for a group of its own: stop it, stop ourselves, and continue together. */
 static void suspend(struct neap_supervise *run)
 {
 	neap_child_signal(run, SIGTSTP);

@@ -35,7 +35,7 @@ struct neap_attempt {
 /* FOLDER/runs/EXPERIMENT-N. Opens nothing. Errors: NEAP_EINVAL when the path is too long. */
 enum neap_status neap_attempt_init(struct neap_attempt *attempt, const char *series_folder, const char *experiment,
 				   uint32_t number, struct neap_error *err);
-/* Closes the descriptors; a supervisor goes on. */
+/* Closes the descriptors; a supervisor keeps running. */
 void neap_attempt_fini(struct neap_attempt *attempt);
 
 /* Finds its state from its lock and files. Takes the lock for an instant. Errors: NEAP_EIO and the like. */

@@ -30,7 +30,7 @@ struct neap_series {
 	struct neap_series_summary *summary;
 	struct neap_journal *journal;
 	struct neap_series_state state;
-	struct neap_history *history; /* NULL: cannot be opened; go on without */
+	struct neap_history *history; /* NULL: it cannot be opened; the series runs without */
 	bool history_behind;          /* a result is missing there: put all again at the end */
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* of them, the current step's */

@@ -52,9 +52,9 @@ static void parse_and_send(const char *text, size_t length, int fd)
 		signal(crashes[i], SIG_DFL);
 	prctl(PR_SET_DUMPABLE, 0);
 	verdict.status = neap_yaml_parse(text, length, &tree, &verdict.err);
-	bool told = !neap_fd_write(fd, &verdict, sizeof verdict, NULL) &&
+	bool sent = !neap_fd_write(fd, &verdict, sizeof verdict, NULL) &&
 		    (verdict.status || !neap_fd_write(fd, tree.data, tree.length, NULL));
-	_exit(told ? 0 : 1);
+	_exit(sent ? 0 : 1);
 }
 
 /* Reads to the pipe's end. */
@@ -143,7 +143,7 @@ enum neap_status neap_yaml_open(const char *text, size_t length, bool apart, str
 						  sizeof *document->nodes)))
 		status = neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
 	if (!status && (!make_nodes(document, &at) || at != document->tree.length))
-		status = neap_fail(err, NEAP_EINTERNAL, "reading YAML: its parser told half of it");
+		status = neap_fail(err, NEAP_EINTERNAL, "reading YAML: its parser sent half of it");
 	if (status) {
 		neap_yaml_close(document);
 		return status;

@@ -459,7 +459,7 @@ CUresult sim_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary l
 	return result;
 }
 
-/* Managed variables cannot be told from others in an image. */
+/* An image does not say which of its variables are managed. */
 CUresult sim_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
 {
 	bool there;

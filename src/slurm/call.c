@@ -45,8 +45,8 @@ static void become(char *const *words, char **environment, int output_fd, int er
 	    dup2(errors_fd, STDERR_FILENO) >= 0)
 		execvpe(words[0], words, environment);
 	int cause = errno;
-	ssize_t told = write(report_fd, &cause, sizeof cause);
-	(void)told;
+	ssize_t written = write(report_fd, &cause, sizeof cause);
+	(void)written;
 	_exit(127);
 }
 

@@ -16,7 +16,7 @@
 /* The job's number. Lines before the last one are skipped: sites print notices. Errors: NEAP_EPROTO. */
 enum neap_status neap_slurm_sbatch_answer(const char *text, size_t length, uint32_t *ret_job, struct neap_error *err);
 
-/* One line without its newline. Errors: NEAP_ENOENT for a job that is no task of an array; NEAP_EPARSE. */
+/* One line without its newline. Errors: NEAP_ENOENT for a job that is not a task of an array; NEAP_EPARSE. */
 enum neap_status neap_slurm_squeue_line(const char *line, size_t length, uint32_t *ret_job, uint32_t *ret_task);
 
 /* Errors: NEAP_EPARSE when it is not there. */

@@ -96,9 +96,9 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 	char reason[NEAP_REASON_ROOM];
 
 	bool at_end = !rung_left && left_bytes != NEAP_LEFT_UNKNOWN && left_bytes < levels->degrade_bytes;
-	bool told = train->told_no_rung[kind];
-	train->told_no_rung[kind] |= at_end;
-	if (act == NEAP_THRESHOLD_NOTHING && (told || !at_end))
+	bool warned = train->warned_no_rung[kind];
+	train->warned_no_rung[kind] |= at_end;
+	if (act == NEAP_THRESHOLD_NOTHING && (warned || !at_end))
 		return;
 	if (act == NEAP_THRESHOLD_NOTHING)
 		act = NEAP_THRESHOLD_WARN; /* it was warned of before, when rungs were left */
@@ -116,7 +116,7 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 								 .threshold_bytes = below_bytes});
 	else
 		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s%s", train->name, reason,
-			 at_end && !told ? ": no rung of the ladder is left" : "");
+			 at_end && !warned ? ": no rung of the ladder is left" : "");
 }
 
 void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes)

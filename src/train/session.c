@@ -22,7 +22,7 @@
 
 #define LEAK_WATCH_STEPS   20
 #define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
-#define FUTILE_SHARE       8 /* all but so small a share of what a cleanup gave was taken again */
+#define FUTILE_SHARE       8 /* all but so small a share of what a cleanup returned was allocated again */
 /* The valid bits of cleanup_points. */
 #define POINTS_KNOWN ((2u << NEAP_CLEANUP_LEAK) - 1)
 
@@ -91,7 +91,7 @@ void neap_session_judge_cleanup(struct neap_train *train)
 	train->futile[reason] = futile ? train->futile[reason] + 1 : 0;
 	if (train->futile[reason] != FRUITLESS_CLEANUPS || !option_of(train, reason))
 		return;
-	snprintf(why, sizeof why, "gave back memory, %s the last time, that was taken again at once",
+	snprintf(why, sizeof why, "gave back memory, %s the last time, that was allocated again at once",
 		 neap_size_format(freed, size));
 	warn_of_cleanups(train, reason, why);
 }
@@ -284,7 +284,7 @@ static enum neap_status check_options(const struct neap_train_options *options, 
 			"thresholds of memory that is left: to warn at least as much as to degrade, and that "
 			"at least as much as to stop");
 	if ((unsigned)options->on_leak > NEAP_ON_LEAK_RESTART)
-		return neap_fail(err, NEAP_EINVAL, "on_leak %d is no enum neap_on_leak", (int)options->on_leak);
+		return neap_fail(err, NEAP_EINVAL, "on_leak %d is not in enum neap_on_leak", (int)options->on_leak);
 	return NEAP_OK;
 }
 
@@ -449,7 +449,7 @@ static void log_summary(struct neap_train *train)
 	char again[NEAP_UNITS_ROOM], retaken[80] = "";
 
 	if (train->retaken_bytes)
-		snprintf(retaken, sizeof retaken, " (and %s that were taken again)",
+		snprintf(retaken, sizeof retaken, " (and %s that were allocated again)",
 			 neap_size_format(train->retaken_bytes, again));
 
 	neap_log(train->options.log, NEAP_LOG_INFO,

@@ -32,7 +32,7 @@ struct neap_train {
 	struct {
 		enum neap_cleanup_reason reason;
 		uint64_t freed_bytes, reserved_bytes; /* what it gave back; what was left */
-		bool judged;                          /* whether it was taken again at once */
+		bool judged;                          /* whether it was allocated again at once */
 	} last_cleanup;
 	struct {
 		int64_t allocated, cached, host; /* bytes at the last mark; the first compares with itself */
@@ -41,7 +41,7 @@ struct neap_train {
 	uint64_t retaken_bytes; /* of what cleanups gave back, before the next */
 	bool failed;            /* the ladder is at its end, or the loop said so */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
-	bool told_no_rung[NEAP_LEVEL_KINDS]; /* that memory is short and the ladder at its end: said once */
+	bool warned_no_rung[NEAP_LEVEL_KINDS]; /* that memory is short and the ladder at its end: said once */
 	enum neap_train_request request;
 	char reason[NEAP_REASON_ROOM]; /* of the request */
 	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and
@@ -58,7 +58,7 @@ struct neap_train {
 
 /* One cleanup, counted; warns when they give nothing. */
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason);
-/* A step has ended: was what the last cleanup gave back taken again already? */
+/* After a step: has the program allocated again what the last cleanup returned? */
 void neap_session_judge_cleanup(struct neap_train *train);
 /* What the events SPLIT and RUNG tell of them. */
 struct neap_event_settings neap_session_event_settings(const struct neap_train_settings *settings);

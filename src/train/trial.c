@@ -6,8 +6,8 @@
  *            baseline    survivors
  *
  * Invariants: listed is ordered by (bytes descending, number ascending), without holes; the sums over tags equal the
- * totals. Walking the blocks takes the allocator's lock and no memory, so that a trial which ran out of memory can be
- * told of all the same. */
+ * totals. Walking the blocks takes the allocator's lock and no memory, so that a trial which ran out of memory is
+ * reported all the same. */
 #include "neap/trial.h"
 
 #include "base/log.h"

@@ -76,7 +76,7 @@ static void test_taken_again(void **state)
 	assert_int_equal(lines_with("Leave out cleanup_points EVERY_STEP"), 1);
 	assert_int_equal(summary.cleanups, 9);
 	assert_int_equal(summary.cleanup_freed_bytes, 32 * NEAP_MIB);
-	assert_int_equal(lines_with("9 cleanups gave back 32.0 MiB (and 224 MiB that were taken again) in "), 1);
+	assert_int_equal(lines_with("9 cleanups gave back 32.0 MiB (and 224 MiB that were allocated again) in "), 1);
 }
 
 /* What a restart left: taken over where the ladder could have come from what is asked for to it, else not believed.

@@ -148,7 +148,7 @@ static ncclResult_t check(struct nccl_segment *segment)
 	struct stat info;
 
 	if (got != (ssize_t)sizeof header || header.magic != SEGMENT_MAGIC || header.layout != SEGMENT_LAYOUT)
-		return nccl_fail(ncclSystemError, "%s is no communicator of this version of neap: remove it",
+		return nccl_fail(ncclSystemError, "%s is not a communicator of this version of neap: remove it",
 				 segment->path);
 	if (header.ranks != (uint32_t)segment->ranks)
 		return nccl_fail(ncclInvalidArgument, "this rank wants a communicator of %d ranks, another one of %u",
