@@ -1,7 +1,8 @@
 /* alloc/alloc.c: the public calls, and the way of a request.
  *
  *   neap_malloc: hit ......... best fit in the arena of (class, pool, stream), no driver call
- *                miss ........ grow the arena; else give the whole cache back and grow again
+ *                miss ........ pages from the driver, or from other cached blocks (obtain.c); else give the whole
+ *                              cache back and ask again
  *                callback .... outside the lock, at most eight times, each followed by all of the above
  *                report ...... events, message, NEAP_EOOM
  *
@@ -98,9 +99,9 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 		alloc->cuda->cuCtxSynchronize();
 	neap_pending_fini(alloc, entered);
 	neap_segments_fini(alloc, entered);
+	neap_arenas_fini(alloc, entered);
 	if (entered)
 		neap_device_leave(&guard);
-	neap_arenas_fini(alloc);
 	neap_blocks_fini(alloc);
 	neap_map_fini(&alloc->live);
 	pthread_mutex_destroy(&alloc->lock);
@@ -109,8 +110,7 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 
 struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->device; }
 
-/* No block fits: asks the driver, giving the whole cache back if it refuses. Then one fits, or the status says why.
- */
+/* No block fits. Then one does, or the status says why. */
 static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena, const struct neap_request *request,
 			     struct neap_error *err)
 {
@@ -132,13 +132,13 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena,
 			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
 			(unsigned long long)request->rounded);
 	if (!status)
-		status = neap_arena_grow(alloc, arena, request->rounded, err);
+		status = neap_arena_obtain(alloc, arena, request->rounded, !capturing, err);
 	if (status == NEAP_EOOM && !capturing &&
 	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) > metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES)) {
 		neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
 		status = neap_cache_release(alloc, &freed, err);
 		if (!status && !neap_block_find(arena, request->rounded))
-			status = neap_arena_grow(alloc, arena, request->rounded, err);
+			status = neap_arena_obtain(alloc, arena, request->rounded, true, err);
 	}
 	neap_device_leave(&guard);
 	return status;
@@ -248,6 +248,17 @@ void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
 	neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }
 
+/* The block's stream may be destroyed from now on, unless it has other live blocks. */
+static void leave_stream(struct neap_alloc *alloc, struct neap_block *block)
+{
+	struct neap_stream *stream = block->segment->arena->stream;
+	alloc->dirty = true;
+	block->stamp = stream->recorded + 1;
+	if (stream->live_blocks == 1)
+		neap_stream_close(alloc, stream);
+	stream->live_blocks--;
+}
+
 enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
 {
 	uint64_t value = 0;
@@ -257,8 +268,7 @@ enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
 	bool found = neap_map_remove(&alloc->live, address, &value);
 	if (found) {
 		struct neap_block *block = (struct neap_block *)(uintptr_t)value;
-		block->segment->arena->stream->live_blocks--;
-		alloc->dirty = true;
+		leave_stream(alloc, block);
 		count_live(alloc, block, -1);
 		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
 		if (block->uses)

@@ -91,7 +91,7 @@ void neap_arenas_trim(struct neap_alloc *alloc)
 	}
 }
 
-void neap_arenas_fini(struct neap_alloc *alloc)
+void neap_arenas_fini(struct neap_alloc *alloc, bool talk)
 {
 	while (alloc->streams) {
 		struct neap_stream *stream = alloc->streams;
@@ -101,6 +101,8 @@ void neap_arenas_fini(struct neap_alloc *alloc)
 			free(stream->arenas);
 			stream->arenas = next;
 		}
+		if (talk)
+			neap_stream_event_fini(alloc, stream);
 		free(stream);
 	}
 	while (alloc->pools) {

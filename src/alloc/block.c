@@ -125,6 +125,20 @@ struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t byte
 	return best;
 }
 
+struct neap_block *neap_block_before(const struct neap_arena *arena, uint64_t bytes, uint64_t address)
+{
+	struct neap_block *last = NULL;
+	for (struct neap_block *node = arena->tree; node;) {
+		if (node->bytes < bytes || (node->bytes == bytes && node->address < address)) {
+			last = node;
+			node = node->right;
+		} else {
+			node = node->left;
+		}
+	}
+	return last;
+}
+
 uint64_t neap_arena_largest(const struct neap_arena *arena)
 {
 	const struct neap_block *node = arena->tree;
@@ -180,6 +194,7 @@ struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *b
 	struct neap_block *rest = neap_block_new(alloc);
 	rest->address = block->address + bytes;
 	rest->bytes = block->bytes - bytes;
+	rest->stamp = block->stamp;
 	rest->segment = block->segment;
 	rest->state = block->state;
 	rest->previous = block;
@@ -196,6 +211,7 @@ static void join_next(struct neap_alloc *alloc, struct neap_block *block)
 {
 	struct neap_block *gone = block->next;
 	block->bytes += gone->bytes;
+	block->stamp = gone->stamp > block->stamp ? gone->stamp : block->stamp;
 	block->next = gone->next;
 	if (block->next)
 		block->next->previous = block;

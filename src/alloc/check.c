@@ -43,6 +43,8 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 	REQUIRE((block->state == NEAP_BLOCK_PENDING) == (block->uses_left > 0) && block->uses_left <= uses,
 		"block %#llx: pending and waiting uses differ", at);
 	sums->pending_uses += block->uses_left;
+	REQUIRE(block->state == NEAP_BLOCK_LIVE || block->stamp <= block->segment->arena->stream->recorded + 1,
+		"block %#llx waits for a later record than the next one", at);
 	bool beside =
 		(block->previous && block_active(block->previous)) || (block->next && block_active(block->next));
 	REQUIRE(block->split == (block->state == NEAP_BLOCK_CACHED && beside), "block %#llx: split is wrong", at);
@@ -152,6 +154,7 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 				REQUIRE(block->state == NEAP_BLOCK_UNMAPPED && block->segment->arena == arena,
 					"an arena's list of unmapped blocks holds another");
 		}
+		REQUIRE(stream->done <= stream->recorded, "a record is done before it was made");
 		for (const struct neap_use *use = stream->waiting; use; use = use->next_of_stream) {
 			uses++;
 			REQUIRE(use->stream == stream && use->block->state == NEAP_BLOCK_PENDING,

@@ -45,6 +45,7 @@ struct neap_block {
 	uint64_t address, bytes;
 	uint64_t requested; /* LIVE, PENDING: what was asked for */
 	uint64_t serial;    /* LIVE, PENDING: of its allocation */
+	uint64_t stamp;     /* PENDING, CACHED: the record of its stream's event that stands behind its work */
 	struct neap_segment *segment;
 	struct neap_block *previous, *next; /* by address within the segment */
 	struct neap_block *left, *right;    /* CACHED: in the arena's tree. UNMAPPED: neighbours in its list */
@@ -75,8 +76,7 @@ struct neap_segment {
 	CUmemGenericAllocationHandle handles[]; /* per page; 0: none */
 };
 
-/* Where requests of one class on one stream are served from. Memory never moves between arenas but through the
- * driver. */
+/* Where requests of one class on one stream are served from. Between arenas memory moves by whole pages. */
 struct neap_arena {
 	struct neap_arena *next; /* of the same stream */
 	struct neap_stream *stream;
@@ -94,6 +94,10 @@ struct neap_stream {
 	uint64_t live_blocks; /* allocated on it. The handle is valid while there are any, and only then is it used */
 	struct neap_arena *arenas;
 	struct neap_use *waiting, **waiting_end; /* uses of freed blocks, oldest first */
+	/* order.c: the event's records so far, and the last of them whose work is known to be done. */
+	CUevent event;
+	bool event_made;
+	uint64_t recorded, done;
 };
 
 struct neap_pool {
@@ -136,7 +140,8 @@ struct neap_alloc {
 	uint64_t waiting_uses; /* in all streams' queues */
 	bool dirty;            /* a block was freed since the device was last synchronised */
 
-	/* Handles held and mapped nowhere: what a failed map or release left over. Room for every handle held. */
+	/* Handles held and mapped nowhere: on their way to another place, or left over by a failed call. Room for
+	 * every handle held. */
 	CUmemGenericAllocationHandle *spare;
 	size_t spare_count, spare_room;
 	uint64_t held_pages; /* handles held, spare ones included */
@@ -185,6 +190,8 @@ struct neap_block *neap_block_new(struct neap_alloc *alloc);
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
 /* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
 struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t bytes);
+/* The CACHED block that comes before (bytes, address) in the order of the tree; NULL: none. */
+struct neap_block *neap_block_before(const struct neap_arena *arena, uint64_t bytes, uint64_t address);
 uint64_t neap_arena_largest(const struct neap_arena *arena);
 /* CACHED to LIVE, giving back what exceeds `bytes`. One block must be ensured. */
 void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
@@ -195,15 +202,55 @@ void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block);
 void neap_blocks_fini(struct neap_alloc *alloc);
 void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block);
 
+/* order.c: whether the work on a freed block is done. The context is current and no capture under way. */
+
+/* Whether the CACHED block's work is known to be done. Never waits. */
+bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block);
+/* Waits for that work, and for no more of the device than it must. */
+enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err);
+/* The last live block of the stream is being freed: records its event while the handle is valid. Enters the context.
+ */
+void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream);
+/* The context was synchronised: everything freed so far is idle. */
+void neap_streams_done(struct neap_alloc *alloc);
+void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream);
+
+/* obtain.c */
+
+/* Makes the arena hold a CACHED block of `bytes`, by pages from the driver or, with `move` (no capture is under way),
+ * by pages from under cached blocks of any stream. NEAP_EOOM: neither is enough; no more is held than before. The
+ * context is current. */
+enum neap_status neap_arena_obtain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes, bool move,
+				   struct neap_error *err);
+
 /* segment.c: addresses and pages. The device's context must be current. */
 
-/* Makes the arena hold a CACHED block of `bytes` by taking memory from the driver. NEAP_EOOM: the device or the limit
- * does not allow it; memory it did get stays as cached or spare. */
-enum neap_status neap_arena_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+/* Where in an arena a block is to be: from `block` on, over CACHED and UNMAPPED blocks. */
+struct neap_place {
+	struct neap_block *block;
+	uint64_t lacking_pages;
+};
+/* The place that lacks the fewest pages, the lowest of equals. Reserves addresses where there are none. */
+enum neap_status neap_place_find(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				 struct neap_place *ret_place, struct neap_error *err);
+/* Maps spare pages, of which there must be enough, so that the place is one CACHED block. */
+enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_place place, uint64_t bytes,
 				 struct neap_error *err);
-/* Gives back every whole page of the segment that holds no LIVE or PENDING byte. No work on them may be pending. */
+/* A new segment where the device has no virtual memory. */
+enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				    struct neap_error *err);
+/* Creates pages until there are `count` spare ones. NEAP_EOOM: the device or the limit does not allow it; those that
+ * it did create stay spare. */
+enum neap_status neap_spare_create(struct neap_alloc *alloc, uint64_t count, struct neap_error *err);
+/* Makes at most `most` whole pages inside a CACHED block spare, the last ones. No work on them may be pending.
+ * `ret_next`: the block from which to go on by address. */
+enum neap_status neap_block_unmap(struct neap_alloc *alloc, struct neap_block *block, uint64_t most,
+				  struct neap_block **ret_next, struct neap_error *err);
+/* Makes every whole page of the segment spare that holds no LIVE or PENDING byte; gives back a plain segment that is
+ * CACHED as a whole. No work on them may be pending. */
 enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_error *err);
-enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err);
+/* Gives spare pages back, all but `keep`. */
+enum neap_status neap_spare_release(struct neap_alloc *alloc, uint64_t keep, struct neap_error *err);
 /* Frees the addresses of segments that hold nothing, and what stood above them. */
 void neap_segments_trim(struct neap_alloc *alloc);
 /* Gives back everything, whatever its state, and forgets it even where the driver refuses. `talk`: the context is
@@ -217,7 +264,7 @@ struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool 
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */
 void neap_arenas_trim(struct neap_alloc *alloc);
-void neap_arenas_fini(struct neap_alloc *alloc);
+void neap_arenas_fini(struct neap_alloc *alloc, bool talk);
 /* Whether a call failed because of a capture under way, anywhere in the process. */
 bool neap_capture_forbids(CUresult result);
 /* Whether the stream is being captured into a graph. The context must be current. */
@@ -250,6 +297,8 @@ uint64_t neap_largest_free(struct neap_alloc *alloc);
 /* Synchronises, completes pending frees and returns every cached page that may be. Context current.
  * NEAP_ESTATE: a capture is under way, nothing was done. */
 enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err);
+/* Synchronises the context and completes pending frees, unless nothing was freed since the last time. */
+enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_error *err);
 
 /* oom.c: the message and the event of a request that failed. Returns NEAP_EOOM. */
 enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request,

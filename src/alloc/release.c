@@ -21,7 +21,7 @@ uint64_t neap_largest_free(struct neap_alloc *alloc)
 	return largest;
 }
 
-static enum neap_status synchronize(struct neap_alloc *alloc, struct neap_error *err)
+enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_error *err)
 {
 	if (!alloc->dirty && !alloc->waiting_uses)
 		return NEAP_OK;
@@ -33,6 +33,7 @@ static enum neap_status synchronize(struct neap_alloc *alloc, struct neap_error 
 		return neap_cuda_fail(alloc->cuda, result, err,
 				      "cuCtxSynchronize, before cached memory is given back");
 	alloc->dirty = false;
+	neap_streams_done(alloc);
 	neap_counter_add(alloc, &alloc->stats.num_sync_all_streams, 1);
 	neap_pending_complete_all(alloc);
 	return NEAP_OK;
@@ -49,14 +50,15 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 	if (!status && capturing)
 		status = neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
 	if (!status)
-		status = synchronize(alloc, err);
+		status = neap_alloc_synchronize(alloc, err);
 	for (struct neap_segment *segment = alloc->segments, *next; !status && segment; segment = next) {
 		next = segment->next;
 		if (!segment->arena->pool || !segment->arena->pool->owners)
 			status = neap_segment_release(alloc, segment, err);
 	}
+	enum neap_status released = neap_spare_release(alloc, 0, status ? NULL : err);
 	if (!status)
-		status = neap_spare_release(alloc, err);
+		status = released;
 	if (!status)
 		*ret_freed_bytes = before - metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
 	return status;

@@ -1,15 +1,16 @@
 /* alloc/segment.c: addresses and pages.
  *
- * A segment is one reservation of addresses, as large as the device and an eighth more, so that one per arena is
- * enough; pages (one handle each, cuMemMap takes only whole handles) come and go anywhere in it:
+ * A segment is one reservation of addresses, twice as large as the device, so that one per arena is enough even where
+ * holes of it are not mapped; pages (one handle each, cuMemMap takes only whole handles) come and go anywhere in it:
  *
- *   cuMemCreate -> [held] -> cuMemMap -> [mapped] -> cuMemSetAccess -> CACHED -> ... -> cuMemUnmap -> cuMemRelease
- *                     |                     |                                            |
- *                     +------ spare <-------+---- (rollback) ---- stuck                  +--> spare, when refused
+ *   cuMemCreate -> spare -> cuMemMap -> [mapped] -> cuMemSetAccess -> CACHED -> ... -> cuMemUnmap -> spare
+ *                    |                     |                                                          |
+ *                    |                     +---- (rollback) ---- stuck                                |
+ *                    +---------------------------- cuMemRelease <------------------------------------+
  *
- * Every arrow may fail. What is held but not usable is never lost: an unmapped handle goes to the allocator's spares,
- * from which growth takes first; a page that could be neither made accessible nor unmapped stays stuck under its
- * UNMAPPED block, and is tried again by the next growth over it and by every release.
+ * Every arrow may fail. What is held but not usable is never lost: an unmapped handle is one of the allocator's
+ * spares, from which places are filled; a page that could be neither made accessible nor unmapped stays stuck under
+ * its UNMAPPED block, and is tried again by the next growth over it and by every release.
  *
  *   held_pages of the allocator = spare_count + sum over segments of held_pages
  *   reserved bytes              = held_pages * page_bytes
@@ -53,9 +54,17 @@ static void spare_push(struct neap_alloc *alloc, CUmemGenericAllocationHandle ha
 	reserved_move(alloc, small, false);
 }
 
-static enum neap_status page_create(struct neap_alloc *alloc, bool small, CUmemGenericAllocationHandle *ret_handle,
-				    struct neap_error *err)
+static enum neap_status limit_check(struct neap_alloc *alloc, uint64_t more, struct neap_error *err)
 {
+	uint64_t reserved = alloc->held_pages * alloc->page_bytes;
+	if (alloc->limit_bytes != UINT64_MAX && (more > alloc->limit_bytes || reserved > alloc->limit_bytes - more))
+		return neap_fail(err, NEAP_EOOM, "the limit set by the fraction is reached");
+	return NEAP_OK;
+}
+
+static enum neap_status page_create(struct neap_alloc *alloc, struct neap_error *err)
+{
+	CUmemGenericAllocationHandle handle = 0;
 	if (alloc->spare_room <= alloc->held_pages) {
 		size_t room = alloc->spare_room ? alloc->spare_room * 2 : 256;
 		void *grown = realloc(alloc->spare, room * sizeof *alloc->spare);
@@ -69,59 +78,60 @@ static enum neap_status page_create(struct neap_alloc *alloc, bool small, CUmemG
 		.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
 	};
 	neap_published_close(alloc);
-	CUresult result = alloc->cuda->cuMemCreate(ret_handle, alloc->page_bytes, &properties, 0);
+	CUresult result = alloc->cuda->cuMemCreate(&handle, alloc->page_bytes, &properties, 0);
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemCreate of a page");
-	reserved_add(alloc, small, 1);
+	alloc->spare[alloc->spare_count++] = handle;
+	reserved_add(alloc, false, 1);
 	return NEAP_OK;
+}
+
+enum neap_status neap_spare_create(struct neap_alloc *alloc, uint64_t count, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	if (count > alloc->spare_count)
+		status = limit_check(alloc, (count - alloc->spare_count) * alloc->page_bytes, err);
+	while (!status && alloc->spare_count < count)
+		status = page_create(alloc, err);
+	neap_published_close(alloc);
+	return status;
 }
 
 static enum neap_status page_map(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
 				 struct neap_error *err)
 {
-	bool small = segment->arena->small;
-	CUmemGenericAllocationHandle handle = 0;
-	if (alloc->spare_count) {
-		handle = alloc->spare[--alloc->spare_count];
-		reserved_move(alloc, false, small);
-	} else {
-		enum neap_status status = page_create(alloc, small, &handle, err);
-		if (status)
-			return status;
-	}
+	CUmemGenericAllocationHandle handle = alloc->spare[alloc->spare_count - 1];
 	neap_published_close(alloc);
 	CUresult result =
 		alloc->cuda->cuMemMap(segment->address + index * alloc->page_bytes, alloc->page_bytes, 0, handle, 0);
-	if (result) {
-		spare_push(alloc, handle, small);
+	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemMap of a page");
-	}
+	alloc->spare_count--;
+	reserved_move(alloc, false, segment->arena->small);
 	segment->handles[index] = handle;
 	segment_held_add(alloc, segment, 1);
 	return NEAP_OK;
 }
 
-/* Unmaps one page and gives its handle back, or, where that is refused, keeps it as a spare. */
-static enum neap_status page_unmap(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
-				   struct neap_error *err)
+/* Unmaps pages that are all mapped; they become spare. */
+static enum neap_status pages_unmap(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
+				    uint64_t count, struct neap_error *err)
 {
 	neap_published_close(alloc);
-	CUresult result = alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, alloc->page_bytes);
+	CUresult result =
+		alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, count * alloc->page_bytes);
 	if (result)
-		return neap_cuda_fail(alloc->cuda, result, err, "cuMemUnmap of a page");
-	CUmemGenericAllocationHandle handle = segment->handles[index];
-	segment->handles[index] = 0;
-	segment_held_add(alloc, segment, -1);
-	neap_published_close(alloc);
-	result = alloc->cuda->cuMemRelease(handle);
-	if (result)
-		spare_push(alloc, handle, segment->arena->small);
-	else
-		reserved_add(alloc, segment->arena->small, -1);
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemUnmap of pages");
+	for (uint64_t i = index; i < index + count; i++) {
+		spare_push(alloc, segment->handles[i], segment->arena->small);
+		segment->handles[i] = 0;
+	}
+	segment_held_add(alloc, segment, -(int64_t)count);
 	return NEAP_OK;
 }
 
-/* Backs the first `bytes` of an UNMAPPED block with pages and makes them CACHED. `ret_block`: what they joined. */
+/* Backs the first `bytes` of an UNMAPPED block with spare pages and makes them CACHED. `ret_block`: what they joined.
+ */
 static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
 				  struct neap_block **ret_block, struct neap_error *err)
 {
@@ -149,7 +159,7 @@ static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *b
 	segment->stuck_pages -= stuck;
 	if (status) {
 		for (uint64_t index = first; index < mapped; index++)
-			if (segment->handles[index] && page_unmap(alloc, segment, index, NULL))
+			if (segment->handles[index] && pages_unmap(alloc, segment, index, 1, NULL))
 				segment->stuck_pages++;
 		neap_published_close(alloc);
 		return status;
@@ -178,7 +188,7 @@ static uint64_t mapping_cost(const struct neap_alloc *alloc, const struct neap_b
 	return UINT64_MAX;
 }
 
-/* Where to grow: the place that needs the fewest new pages, the lowest of equals. */
+/* NULL: no place. */
 static struct neap_block *place_find(const struct neap_alloc *alloc, const struct neap_arena *arena, uint64_t bytes,
 				     uint64_t *ret_cost)
 {
@@ -236,7 +246,7 @@ static enum neap_status segment_reserve(struct neap_alloc *alloc, struct neap_ar
 {
 	uint64_t total = neap_device_info(alloc->device)->total_bytes;
 	uint64_t least = round_up(bytes, alloc->page_bytes);
-	uint64_t size = round_up(total + total / 8, alloc->page_bytes);
+	uint64_t size = round_up(2 * total, alloc->page_bytes);
 	for (;;) {
 		struct neap_segment *segment = NULL;
 		CUdeviceptr address = 0;
@@ -257,16 +267,8 @@ static enum neap_status segment_reserve(struct neap_alloc *alloc, struct neap_ar
 	}
 }
 
-static enum neap_status limit_check(struct neap_alloc *alloc, uint64_t more, struct neap_error *err)
-{
-	uint64_t reserved = alloc->held_pages * alloc->page_bytes;
-	if (alloc->limit_bytes != UINT64_MAX && (more > alloc->limit_bytes || reserved > alloc->limit_bytes - more))
-		return neap_fail(err, NEAP_EOOM, "the limit set by the fraction is reached");
-	return NEAP_OK;
-}
-
-static enum neap_status plain_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
-				   struct neap_error *err)
+enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				    struct neap_error *err)
 {
 	struct neap_segment *segment = NULL;
 	CUdeviceptr address = 0;
@@ -276,6 +278,7 @@ static enum neap_status plain_grow(struct neap_alloc *alloc, struct neap_arena *
 		status = segment_make(alloc, arena, size, 0, &segment, err);
 	if (status)
 		return status;
+	neap_published_close(alloc);
 	CUresult result = alloc->cuda->cuMemAlloc(&address, size);
 	if (result) {
 		free(segment);
@@ -291,26 +294,27 @@ static enum neap_status plain_grow(struct neap_alloc *alloc, struct neap_arena *
 	return NEAP_OK;
 }
 
-enum neap_status neap_arena_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
-				 struct neap_error *err)
+enum neap_status neap_place_find(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				 struct neap_place *ret_place, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 	uint64_t cost = 0;
-	if (bytes > neap_device_info(alloc->device)->total_bytes)
-		return neap_fail(err, NEAP_EOOM, "more than the device has");
-	neap_published_close(alloc);
-	if (alloc->plain)
-		return plain_grow(alloc, arena, bytes, err);
 	struct neap_block *block = place_find(alloc, arena, bytes, &cost);
 	if (!block) {
 		status = segment_reserve(alloc, arena, bytes, err);
 		block = place_find(alloc, arena, bytes, &cost);
 	}
-	if (status)
-		return status;
-	uint64_t spare = alloc->spare_count * alloc->page_bytes;
-	status = limit_check(alloc, cost > spare ? cost - spare : 0, err);
+	if (!status)
+		*ret_place = (struct neap_place){block, cost / alloc->page_bytes};
+	return status;
+}
+
+enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_place place, uint64_t bytes,
+				 struct neap_error *err)
+{
+	struct neap_block *block = place.block;
 	uint64_t end = block->address + bytes;
+	enum neap_status status = NEAP_OK;
 	while (!status) {
 		if (block->state == NEAP_BLOCK_CACHED && block_end(block) >= end)
 			break;
@@ -322,36 +326,37 @@ enum neap_status neap_arena_grow(struct neap_alloc *alloc, struct neap_arena *ar
 	return status;
 }
 
-/* Gives back the whole pages inside a CACHED block. `ret_next`: the block from which to go on. */
-static enum neap_status block_unmap(struct neap_alloc *alloc, struct neap_block *block, struct neap_block **ret_next,
-				    struct neap_error *err)
+enum neap_status neap_block_unmap(struct neap_alloc *alloc, struct neap_block *block, uint64_t most,
+				  struct neap_block **ret_next, struct neap_error *err)
 {
 	struct neap_segment *segment = block->segment;
 	uint64_t page = alloc->page_bytes, end = block_end(block);
-	uint64_t first = round_up(block->address, page), last = round_down(end, page), at = first;
-	enum neap_status status = NEAP_OK;
+	uint64_t first = round_up(block->address, page), last = round_down(end, page);
 	*ret_next = block->next;
 	if (first >= last)
 		return NEAP_OK;
+	if ((last - first) / page > most)
+		first = last - most * page;
 	if (!neap_blocks_ensure(alloc, 2))
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
-	for (; !status && at < last; at += status ? 0 : page)
-		status = page_unmap(alloc, segment, (at - segment->address) / page, err);
-	if (at == first)
+	enum neap_status status =
+		pages_unmap(alloc, segment, (first - segment->address) / page, (last - first) / page, err);
+	if (status)
 		return status;
-	neap_event_range(alloc, NEAP_EVENT_SEGMENT_UNMAP, segment->arena, first, at - first);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_UNMAP, segment->arena, first, last - first);
 	neap_block_unindex(alloc, block);
-	struct neap_block *tail = at < end ? neap_block_cut(alloc, block, at - block->address) : NULL;
+	struct neap_block *tail = last < end ? neap_block_cut(alloc, block, last - block->address) : NULL;
 	struct neap_block *middle = block;
 	if (first > block->address)
 		middle = neap_block_cut(alloc, block, first - block->address);
 	middle->state = NEAP_BLOCK_UNMAPPED;
-	if (tail)
-		neap_block_settle(alloc, tail, NEAP_BLOCK_CACHED);
+	middle->stamp = 0;
 	if (middle != block)
 		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+	if (tail)
+		neap_block_settle(alloc, tail, NEAP_BLOCK_CACHED);
 	*ret_next = neap_block_settle(alloc, middle, NEAP_BLOCK_UNMAPPED)->next;
-	return status;
+	return NEAP_OK;
 }
 
 static void segment_destroy(struct neap_alloc *alloc, struct neap_segment *segment)
@@ -372,10 +377,10 @@ static enum neap_status plain_release(struct neap_alloc *alloc, struct neap_segm
 	CUresult result = alloc->cuda->cuMemFree(segment->address);
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemFree of a segment");
-	neap_block_unindex(alloc, block);
-	neap_block_drop(alloc, block);
 	reserved_add(alloc, segment->arena->small, -(int64_t)segment->held_pages);
 	neap_event_range(alloc, NEAP_EVENT_SEGMENT_FREE, segment->arena, segment->address, segment->bytes);
+	neap_block_unindex(alloc, block);
+	neap_block_drop(alloc, block);
 	segment_held_add(alloc, segment, -(int64_t)segment->held_pages);
 	segment_destroy(alloc, segment);
 	return NEAP_OK;
@@ -388,7 +393,7 @@ static void stuck_release(struct neap_alloc *alloc, struct neap_segment *segment
 			continue;
 		uint64_t first = (block->address - segment->address) / alloc->page_bytes;
 		for (uint64_t index = first; index < first + block->bytes / alloc->page_bytes; index++)
-			if (segment->handles[index] && !page_unmap(alloc, segment, index, NULL))
+			if (segment->handles[index] && !pages_unmap(alloc, segment, index, 1, NULL))
 				segment->stuck_pages--;
 	}
 }
@@ -403,16 +408,16 @@ enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segm
 	for (struct neap_block *block = segment->first; !status && block;) {
 		struct neap_block *next = block->next;
 		if (block->state == NEAP_BLOCK_CACHED)
-			status = block_unmap(alloc, block, &next, err);
+			status = neap_block_unmap(alloc, block, UINT64_MAX, &next, err);
 		block = next;
 	}
 	neap_published_close(alloc);
 	return status;
 }
 
-enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err)
+enum neap_status neap_spare_release(struct neap_alloc *alloc, uint64_t keep, struct neap_error *err)
 {
-	while (alloc->spare_count) {
+	while (alloc->spare_count > keep) {
 		neap_published_close(alloc);
 		CUresult result = alloc->cuda->cuMemRelease(alloc->spare[alloc->spare_count - 1]);
 		if (result)

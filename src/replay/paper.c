@@ -263,6 +263,25 @@ static CUresult event_query(CUevent event)
 	return CUDA_SUCCESS;
 }
 
+static CUresult event_synchronize(CUevent event)
+{
+	struct paper_event *asked = (struct paper_event *)(void *)event;
+
+	if (event_query(event) == CUDA_ERROR_NOT_READY) {
+		open_paper->synchronizations++;
+		asked->held = false;
+		asked->ready = open_paper->now;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* What a stream does is not on paper, so that there is nothing to delay. */
+static CUresult stream_wait(CUstream stream, CUevent event, unsigned int flags)
+{
+	open_paper->stream_waits++;
+	return CUDA_SUCCESS;
+}
+
 #pragma GCC diagnostic pop
 
 static const struct neap_cuda table = {
@@ -298,6 +317,8 @@ static struct neap_cuda make_table(uint64_t page_bytes)
 	cuda.cuEventDestroy = event_destroy;
 	cuda.cuEventRecord = event_record;
 	cuda.cuEventQuery = event_query;
+	cuda.cuEventSynchronize = event_synchronize;
+	cuda.cuStreamWaitEvent = stream_wait;
 	if (!page_bytes)
 		return cuda;
 	cuda.cuMemAddressReserve = reserve;

@@ -23,7 +23,7 @@ struct neap_paper {
 	struct neap_map plain; /* address of a cuMemAlloc -> its bytes */
 	struct neap_policy_calls calls;
 	uint64_t synchronizations; /* a cuMemFree is one */
-	uint64_t events_recorded;
+	uint64_t events_recorded, stream_waits;
 	uint64_t now, event_delay;
 	bool holding;
 	uint64_t token;       /* of the events recorded while holding */

@@ -118,16 +118,16 @@ static void test_empty_waits(void **state)
 	uint64_t a = take(world, 200 * MIB, one);
 	touch(world, one, a, 200 * MIB, 1, 1000000);
 	give(world, a);
-	uint64_t b = 0; /* stranded on `one`: only the driver can bring it here */
+	uint64_t b = 0; /* its pages are under `a` */
 	struct neap_error err = {.message = "mine"};
 	assert_int_equal(neap_malloc(world->alloc, 200 * MIB, two, &b, &err), NEAP_OK);
-	assert_int_equal(err.status, NEAP_OK); /* the first refusal is no failure of the call */
+	assert_int_equal(err.status, NEAP_OK); /* the driver's refusal is no failure of the call */
 	assert_string_equal(err.message, "mine");
 	touch(world, two, b, 200 * MIB, 1, 1000);
 	world_check(world);
 	struct neap_stats stats;
 	neap_get_stats(world->alloc, &stats);
-	assert_int_equal(stats.num_alloc_retries, 1);
+	assert_int_equal(stats.num_alloc_retries, 0);
 	assert_int_equal(stats.num_ooms, 0);
 	give(world, b);
 }
@@ -180,7 +180,7 @@ static void test_destroyed_stream(void **state)
 	touch(world, two, a, 200 * MIB, 1, 1000);
 	give(world, a);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
-	assert_int_equal(freed, 200 * MIB);
+	assert_int_equal(freed, 240 * MIB); /* new pages came first, then those of the stream that is gone */
 	world_check(world);
 }
 
@@ -551,7 +551,7 @@ static void test_published_during_a_wait(void **state)
 	give(world, a);
 	give(world, take(world, 200 * MIB, two)); /* waits for the kernel, which looks at the page */
 	assert_int_equal(peek.status, NEAP_OK);
-	assert_int_equal(peek.reserved, 200 * MIB);
+	assert_int_equal(peek.reserved, 240 * MIB); /* what the driver had left comes first */
 	world_check(world);
 	neap_publish(world->alloc, NULL);
 }

@@ -1,0 +1,92 @@
+/* alloc/order.c: when the pages under a freed block may be unmapped: once the work on it is done.
+ *
+ * A stream has one event, recorded again and again. A freed block is stamped with the number of the next record,
+ * which stands behind all work on the block whenever it is made:
+ *
+ *   ... work on b | free b: stamp = recorded + 1 | more work | record: ++recorded | ...       b is idle <=> stamp <=
+ * done
+ *
+ * So a free costs nothing, and one question to the driver settles all that was freed before the record. A stream's
+ * handle may be used only while blocks allocated on it are live: when the last of them is freed the event is recorded
+ * at once, if there are others. Where that was not possible (a capture, a refusal) only a synchronisation of the
+ * context can tell.
+ */
+#include "alloc/internal.h"
+#include "base/error.h"
+
+/* Records the stream's event, so that it covers every stamp given so far. */
+static enum neap_status record(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_error *err)
+{
+	CUresult result = CUDA_SUCCESS;
+	neap_published_close(alloc);
+	if (!stream->event_made) {
+		result = alloc->cuda->cuEventCreate(&stream->event, CU_EVENT_DISABLE_TIMING);
+		stream->event_made = result == CUDA_SUCCESS;
+	}
+	if (result == CUDA_SUCCESS)
+		result = alloc->cuda->cuEventRecord(stream->event, stream->handle);
+	if (result == CUDA_SUCCESS)
+		stream->recorded++;
+	return neap_cuda_fail(alloc->cuda, result, err, "recording an event behind freed memory");
+}
+
+/* Whether the event stands behind the block's work, making it so where the handle is valid. */
+static bool covered(struct neap_alloc *alloc, const struct neap_block *block)
+{
+	struct neap_stream *stream = block->segment->arena->stream;
+	return block->stamp <= stream->recorded ||
+	       (stream->live_blocks > 0 && record(alloc, stream, NULL) == NEAP_OK);
+}
+
+bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
+{
+	struct neap_stream *stream = block->segment->arena->stream;
+	if (block->stamp <= stream->done)
+		return true;
+	if (!covered(alloc, block))
+		return false;
+	neap_published_close(alloc);
+	if (alloc->cuda->cuEventQuery(stream->event) != CUDA_SUCCESS)
+		return false;
+	stream->done = stream->recorded;
+	return true;
+}
+
+enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err)
+{
+	struct neap_stream *stream = block->segment->arena->stream;
+	if (neap_block_idle(alloc, block))
+		return NEAP_OK;
+	if (!covered(alloc, block))
+		return neap_alloc_synchronize(alloc, err);
+	CUresult result = alloc->cuda->cuEventSynchronize(stream->event);
+	if (result == CUDA_SUCCESS)
+		stream->done = stream->recorded;
+	return neap_cuda_fail(alloc->cuda, result, err, "waiting for work on freed memory");
+}
+
+void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream)
+{
+	struct neap_device_guard guard = {0};
+	bool capturing = true;
+	if (!alloc->streams->next) /* nothing is gained over a synchronisation */
+		return;
+	neap_published_close(alloc);
+	if (neap_device_enter(alloc->device, &guard, NULL))
+		return;
+	if (!neap_capture_under_way(alloc, stream->handle, &capturing, NULL) && !capturing)
+		record(alloc, stream, NULL);
+	neap_device_leave(&guard);
+}
+
+void neap_streams_done(struct neap_alloc *alloc)
+{
+	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
+		stream->done = ++stream->recorded;
+}
+
+void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream)
+{
+	if (stream->event_made)
+		alloc->cuda->cuEventDestroy(stream->event);
+}

@@ -1,0 +1,74 @@
+/* Memory that one stream cached serves another: pages move behind an event. The simulator reports a page that is
+ * unmapped too early. */
+#include "harness.h"
+
+static int setup(void **state)
+{
+	struct world *world = calloc(1, sizeof *world);
+	world_open(world, "mem=256MiB,reserved=0,context=16MiB");
+	world_alloc(world, 0);
+	*state = world;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	world_close(*state);
+	free(*state);
+	return 0;
+}
+
+/* Pages move from one stream to another behind an event: neither the device nor the driver's memory is touched. */
+static void test_pages_move(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t kept = take(world, 1 * MIB, one), other = take(world, 1 * MIB, two);
+	uint64_t a = take(world, 200 * MIB, one), c = take(world, 30 * MIB, one);
+	touch(world, one, a, 200 * MIB, 1, 1000000);
+	give(world, a);
+	uint64_t syncs = world->sim->calls("cuCtxSynchronize"), releases = world->sim->calls("cuMemRelease");
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 234 * MIB); /* of 240 */
+	uint64_t b = take(world, 150 * MIB, two);
+	touch(world, two, b, 150 * MIB, 1, 1000);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 240 * MIB);
+	world_check(world);
+	uint64_t d = take(world, 56 * MIB, one); /* all that is left */
+	assert_int_equal(world->sim->calls("cuMemRelease"), releases);
+	assert_int_equal(world->sim->calls("cuCtxSynchronize"), syncs);
+	touch(world, one, d, 56 * MIB, 1, 1000);
+	touch(world, one, c, 30 * MIB, 1, 1000);
+	give(world, b);
+	give(world, c);
+	give(world, d);
+	give(world, kept);
+	give(world, other);
+	world_check(world);
+}
+
+/* A stream whose last block was freed may be destroyed: its event was recorded then. */
+static void test_closed_stream(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t other = take(world, 1 * MIB, two), a = take(world, 200 * MIB, one);
+	touch(world, one, a, 200 * MIB, 1, 1000000);
+	give(world, a);
+	assert_int_equal(world->cuda->cuStreamDestroy(one), 0);
+	uint64_t syncs = world->sim->calls("cuCtxSynchronize"), waits = world->sim->calls("cuEventSynchronize");
+	a = take(world, 200 * MIB, two);
+	touch(world, two, a, 200 * MIB, 1, 1000);
+	assert_int_equal(world->sim->calls("cuCtxSynchronize"), syncs);
+	assert_int_equal(world->sim->calls("cuEventSynchronize"), waits + 1);
+	give(world, a);
+	give(world, other);
+	world_check(world);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {TEST(test_pages_move), TEST(test_closed_stream)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
