@@ -22,10 +22,6 @@ FOREIGN = ("src/runtime/", "src/sim/", "tests/runtime/", "tests/sim/", "tests/li
 LONGER = {
     "src/trace/snapshot.c": 610,
     "tests/alloc/test_alloc.c": 695,
-    "tests/analyze/test_analysis.c": 633,
-    "tests/checkpoint/test_apply.c": 655,
-    "tests/checkpoint/test_retention.c": 727,
-    "tests/replay/test_torch_policy.c": 642,
     "tests/trace/test_record.c": 758,
 }
 # A table of words, of cases or of figures is as long as it has rows.

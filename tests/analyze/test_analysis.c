@@ -1,8 +1,6 @@
 /* What is said of a trace, on traces small enough to be reckoned by hand. */
 
-#include "../trace/made_trace.h"
-#include "analyze/analysis.h"
-#include "support/test.h"
+#include "analysis_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +21,6 @@ static struct neap_trace *read_text(const char *text)
 	if (status)
 		fail_msg("%s", err.message);
 	return trace;
-}
-
-static void analyze(const struct neap_trace *trace, struct neap_instant from, struct neap_instant to,
-		    struct neap_analysis *analysis)
-{
-	struct neap_analysis_options options = {.device = SIZE_MAX, .from = from, .to = to};
-	struct neap_error err;
-	if (neap_analyze(trace, &options, analysis, &err) != NEAP_OK)
-		fail_msg("%s", err.message);
 }
 
 /* Requested after each event: 1000, 3000, 7000, 6000, 6100. Rounded: 1024, 3072, 7168, 6144, 6656. */
@@ -76,39 +65,6 @@ static void instants_that_are_not_there(void **state)
 	assert_int_equal(neap_analyze(trace, &options, &analysis, NULL), NEAP_EINVAL);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
-}
-
-/* A snapshot is built by hand. */
-
-static uint32_t stack(struct maker *maker, const char *file, const char *name, uint32_t line)
-{
-	uint32_t frames[] = {frame(maker, "??", "torch::unwind::unwind()", 0),
-			     frame(maker, "/venv/lib/python3.12/site-packages/torch/nn/functional.py", "linear", 9),
-			     frame(maker, file, name, line), frame(maker, "/home/me/job/train.py", "<module>", 412)};
-	return neap_build_stack(&maker->build, frames, 4);
-}
-
-static void event(struct maker *maker, enum neap_trace_kind kind, uint64_t address, uint64_t size, uint32_t where)
-{
-	put_event(maker, (struct neap_trace_event){.address = address,
-						   .size = size,
-						   .stack = where,
-						   .kind = (uint8_t)kind,
-						   .time_us = 1000 + 10 * maker->events});
-}
-
-static void release(struct maker *maker, uint64_t address, uint64_t size, uint32_t where)
-{
-	event(maker, NEAP_TRACE_FREE_REQUESTED, address, size, where);
-	event(maker, NEAP_TRACE_FREE_COMPLETED, address, size, where);
-}
-
-static void range(struct maker *maker, enum neap_trace_mark_kind kind, const char *name)
-{
-	struct neap_trace_mark mark = {.event = maker->events,
-				       .kind = (uint8_t)kind,
-				       .name = neap_build_text(&maker->build, name, strlen(name))};
-	neap_build_mark(&maker->build, &mark);
 }
 
 /* Parameters (made before the steps), then per step: an activation that backward frees, a gradient that lives into
@@ -388,239 +344,14 @@ static void why_steps_differ(void **state)
 	assert_int_equal(swing_by(false, 0, false, &period), NEAP_SWING_STEP);
 }
 
-static const struct neap_whatif *whatif(const struct neap_whatifs *whatifs, const char *name)
-{
-	for (size_t i = 0; i < whatifs->count; i++)
-		if (strcmp(whatifs->items[i].name, name) == 0)
-			return &whatifs->items[i];
-	fail_msg("no row '%s'", name);
-	return NULL;
-}
-
-/* max_split_size_mb:32 keeps a cached block of 64 MiB from serving 40 MiB, which takes a segment of its own: without
- * the setting 64 MiB would have been enough. With expandable segments beside it likewise. */
-static void settings_that_are_better_left_out(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_analysis analysis = {0};
-	begin(&maker);
-	uint32_t where = stack(&maker, "/home/me/job/model.py", "forward", 20);
-	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 64 * MIB, where);
-	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 64 * MIB, where);
-	release(&maker, 0x40000000, 64 * MIB, where);
-	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x80000000, 40 * MIB, where);
-	event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 40 * MIB, where);
-	maker.build.trace->settings =
-		(struct neap_trace_settings){.known = true, .max_split_size = (int64_t)(32 * MIB)};
-	struct neap_trace *trace = finish(&maker);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	const struct neap_whatifs *whatifs = &analysis.whatifs;
-	assert_true(whatifs->own_set);
-	assert_true(whatifs->items[0].own);
-	assert_int_equal(whatifs->items[0].reserved_peak, 104 * MIB);
-	const struct neap_whatif *defaults = whatif(whatifs, "PyTorch with its defaults");
-	assert_true(defaults->alone && defaults->tried && !defaults->active);
-	assert_string_equal(defaults->settings, "");
-	assert_int_equal(defaults->reserved_peak, 64 * MIB);
-	assert_int_equal(whatif(whatifs, "only expandable_segments:True")->reserved_peak, 80 * MIB);
-	assert_int_equal(whatif(whatifs, "with roundup_power2_divisions:8")->reserved_peak, 104 * MIB);
-	neap_analysis_fini(&analysis);
-
-	/* What was set is struck out; what would not change anything has no row. */
-	trace->settings =
-		(struct neap_trace_settings){.known = true, .max_split_size = -1, .expandable_segments = true};
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_true(whatif(&analysis.whatifs, "expandable_segments:True")->active);
-	assert_int_equal(whatif(&analysis.whatifs, "PyTorch with its defaults")->reserved_peak, 64 * MIB);
-	for (size_t i = 0; i < analysis.whatifs.count; i++)
-		assert_string_not_equal(analysis.whatifs.items[i].name, "only expandable_segments:True");
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-}
-
-/* A device of 100 MiB, full: 60 live and 40 free in two pieces that live blocks keep apart; 30 are asked for. */
-static void a_failure_by_fragmentation(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_analysis analysis = {0};
-	begin(&maker);
-	uint32_t where = stack(&maker, "/home/me/job/model.py", "forward", 20);
-	for (uint64_t i = 0; i < 5; i++) {
-		event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000 + i * 20 * MIB, 20 * MIB, where);
-		event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB, 9 * MIB, where);
-		if (i < 3)
-			event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB + 9 * MIB, 9 * MIB, where);
-		struct neap_trace_segment segment = {.address = 0x40000000 + i * 20 * MIB,
-						     .size = 20 * MIB,
-						     .large = true,
-						     .first_block = (size_t)maker.build.trace->block_count,
-						     .block_count = i < 3 ? 3 : 2};
-		struct neap_trace_block live = {.address = segment.address,
-						.size = 9 * MIB,
-						.requested = 9 * MIB,
-						.stack = where,
-						.state = NEAP_TRACE_BLOCK_LIVE};
-		struct neap_trace_block rest = {.address = segment.address + (i < 3 ? 18 : 9) * MIB,
-						.size = (i < 3 ? 2 : 11) * MIB,
-						.state = NEAP_TRACE_BLOCK_FREE};
-		neap_build_segment(&maker.build, &segment);
-		neap_build_block(&maker.build, &live);
-		live.address += 9 * MIB;
-		if (i < 3)
-			neap_build_block(&maker.build, &live);
-		neap_build_block(&maker.build, &rest);
-	}
-	event(&maker, NEAP_TRACE_OOM, MIB, 24 * MIB, where); /* address: 1 MiB free on the device */
-	maker.build.trace->devices[0].segment_count = 5;
-	struct neap_trace *trace = finish(&maker);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-
-	const struct neap_fragments *fragments = &analysis.fragments;
-	assert_int_equal(fragments->reserved, 100 * MIB);
-	assert_int_equal(fragments->live, 72 * MIB);
-	assert_int_equal(fragments->pinned, 28 * MIB);
-	assert_int_equal(fragments->releasable, 0);
-	assert_int_equal(fragments->largest_free, 11 * MIB);
-	assert_int_equal(fragments->worst[0].pinned, 11 * MIB);
-	assert_int_equal(fragments->worst[0].pins[0].bytes, 9 * MIB);
-
-	const struct neap_oom_card *oom = &analysis.oom;
-	assert_true(analysis.has_oom);
-	assert_int_equal(oom->source, NEAP_TRACE_SNAPSHOT);
-	assert_int_equal(oom->cause, NEAP_OOM_FRAGMENTATION);
-	assert_int_equal(oom->block_bytes, 24 * MIB);
-	assert_int_equal(oom->largest_free_bytes, 11 * MIB);
-	assert_int_equal(oom->fragments.pinned, 28 * MIB);
-	assert_string_equal(oom->pins[0], "job/model.py:20 forward");
-	assert_int_equal(oom->shortfall_bytes, 13 * MIB);
-	assert_int_equal(oom->replays.memory_bytes, 101 * MIB);
-	const struct neap_whatifs *whatifs = &oom->replays.whatifs;
-	assert_true(whatifs->items[0].own);
-	assert_false(whatifs->items[0].fits);
-	assert_true(whatifs->items[1].fits);
-	assert_string_equal(whatifs->items[1].name, "expandable_segments:True");
-	/* PyTorch puts two blocks of 9 MiB into each segment of 20 MiB: four of them, and 24 MiB. */
-	assert_int_equal(oom->replays.smallest_bytes, 104 * MIB);
-	assert_int_equal(oom->fixes[0].kind, NEAP_FIX_SETTING);
-	assert_true(oom->fixes[0].replayed && oom->fixes[0].sufficient);
-	assert_string_equal(oom->fixes[0].text, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-	/* Nothing tells what most of it is for: no change of training is predicted. */
-	assert_int_equal(oom->unknown_bytes, 72 * MIB);
-	for (size_t i = 0; i < oom->fix_count; i++)
-		assert_int_equal(oom->fixes[i].kind, NEAP_FIX_SETTING);
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-}
-
-/* A segment without a live block goes back whole; of an expandable one the pages of 20 MiB that are free as a whole.
- */
-static void what_emptying_the_cache_returns(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_analysis analysis = {0};
-	struct neap_trace_segment segment = {
-		.address = 0x40000000, .size = 20 * MIB, .large = true, .block_count = 1};
-	struct neap_trace_block block = {.address = 0x40000000, .size = 20 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
-	begin(&maker);
-	neap_build_segment(&maker.build, &segment);
-	neap_build_block(&maker.build, &block);
-	segment = (struct neap_trace_segment){.address = 0x80000000,
-					      .size = 60 * MIB,
-					      .large = true,
-					      .expandable = true,
-					      .first_block = 1,
-					      .block_count = 2};
-	neap_build_segment(&maker.build, &segment);
-	block = (struct neap_trace_block){.address = 0x80000000, .size = 5 * MIB, .state = NEAP_TRACE_BLOCK_LIVE};
-	neap_build_block(&maker.build, &block);
-	block = (struct neap_trace_block){
-		.address = 0x80000000 + 5 * MIB, .size = 55 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
-	neap_build_block(&maker.build, &block);
-	maker.build.trace->devices[0].segment_count = 2;
-	struct neap_trace *trace = finish(&maker);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(analysis.fragments.releasable, 60 * MIB);
-	assert_int_equal(analysis.fragments.pinned, 15 * MIB);
-	assert_int_equal(analysis.fragments.pinned_segments, 1);
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-}
-
-/* Two plain segments and an expandable one, of which the end has only one plain one: before, all were there. */
-static void the_state_at_an_instant(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_analysis analysis = {0};
-	struct neap_fragments found;
-	struct neap_error err = {0};
-	begin(&maker);
-	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 20 * MIB, 0);
-	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 5 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x50000000, 20 * MIB, 0);
-	event(&maker, NEAP_TRACE_ALLOC, 0x50000000 + 8 * MIB, 4 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_MAP, 0x60000000, 20 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_MAP, 0x60000000 + 20 * MIB, 40 * MIB, 0);
-	event(&maker, NEAP_TRACE_ALLOC, 0x60000000 + 19 * MIB, 2 * MIB, 0); /* 6: the instant */
-	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x50000000 + 8 * MIB, 4 * MIB, 0);
-	event(&maker, NEAP_TRACE_FREE_COMPLETED, 0x50000000 + 8 * MIB, 4 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_FREE, 0x50000000, 20 * MIB, 0);
-	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x60000000 + 19 * MIB, 2 * MIB, 0);
-	event(&maker, NEAP_TRACE_FREE_COMPLETED, 0x60000000 + 19 * MIB, 2 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_UNMAP, 0x60000000, 40 * MIB, 0);
-	event(&maker, NEAP_TRACE_SEGMENT_UNMAP, 0x60000000 + 40 * MIB, 20 * MIB, 0);
-	struct neap_trace_segment segment = {
-		.address = 0x40000000, .size = 20 * MIB, .large = true, .first_block = 0, .block_count = 2};
-	struct neap_trace_block live = {
-		.address = 0x40000000, .size = 5 * MIB, .requested = 5 * MIB, .state = NEAP_TRACE_BLOCK_LIVE};
-	struct neap_trace_block rest = {
-		.address = 0x40000000 + 5 * MIB, .size = 15 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
-	neap_build_segment(&maker.build, &segment);
-	neap_build_block(&maker.build, &live);
-	neap_build_block(&maker.build, &rest);
-	maker.build.trace->devices[0].segment_count = 1;
-	struct neap_trace *trace = finish(&maker);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, NULL, &found, &err),
-			 NEAP_OK);
-	assert_true(found.known);
-	assert_int_equal(found.segments, 3);
-	assert_int_equal(found.reserved, 100 * MIB);
-	assert_int_equal(found.live, 11 * MIB);
-	/* 15 + 16, and of the expandable one what is free in the two pages that the block is in. */
-	assert_int_equal(found.pinned, (15 + 16 + 38) * MIB);
-	assert_int_equal(found.releasable, 20 * MIB);
-	assert_int_equal(found.largest_free, 39 * MIB);
-	/* The peak is that very instant; the end is the file's own. */
-	assert_int_equal(analysis.fragments_at_peak.reserved, 100 * MIB);
-	assert_int_equal(analysis.fragments.reserved, 20 * MIB);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, NULL, &found, &err),
-			 NEAP_OK);
-	assert_int_equal(found.reserved, 80 * MIB);
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),
-		cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds),
-		cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(lives_from_before),
-		cmocka_unit_test(recordings_that_begin_midway),
-		cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(what_emptying_the_cache_returns),
-		cmocka_unit_test(frees_with_the_stacks_of_allocations),
-		cmocka_unit_test(swings_and_their_causes),
-		cmocka_unit_test(why_steps_differ),
-		cmocka_unit_test(settings_that_are_better_left_out),
-		cmocka_unit_test(a_failure_by_fragmentation),
-		cmocka_unit_test(the_state_at_an_instant),
+		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_lifetimes_tell),
+		cmocka_unit_test(lives_from_before),          cmocka_unit_test(recordings_that_begin_midway),
+		cmocka_unit_test(a_leak_has_a_line),          cmocka_unit_test(frees_with_the_stacks_of_allocations),
+		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(why_steps_differ),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
