@@ -1,44 +1,67 @@
-"""The pytest marker neap_limit: fails a test that held more device memory at once than it may.
+"""The pytest marker gpu_memory: fails a test that held more device memory at once than it may, or that keeps some.
 
-    @pytest.mark.neap_limit("2 GiB")
+    @pytest.mark.gpu_memory(max_peak="2 GiB", max_growth=0)
     def test_step(): ...
 
-Counted is what PyTorch's and neap's allocators of this process held over what they held before the test, over all devices.
-Where the test used no device there is nothing to count. Comes with the installed package; else `-p neap.pytest_plugin`.
+Counted is what PyTorch's and neap's allocators of this process held over what they held before the test, over all devices:
+max_peak bounds the most of it, max_growth what is left after the test has returned and Python has collected its garbage. Where the
+test used no device there is nothing to count; on neap's simulator (`neap sim env`) no GPU is needed. Comes with the installed
+package; else `-p neap.pytest_plugin`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generator
+import gc
+from typing import Any, Generator, Optional
 
 import pytest
 
 from . import _sources, _units, memory
 
+_BOUNDS = ("max_peak", "max_growth")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Pytest's."""
-    config.addinivalue_line("markers", "neap_limit(size): fails the test if it holds more device memory at once ('2 GiB')")
+    config.addinivalue_line(
+        "markers",
+        "gpu_memory(max_peak, max_growth): fails the test if it holds more device memory at once ('2 GiB'), or keeps more",
+    )
+
+
+def _bounds(item: pytest.Item) -> "Optional[dict[str, int]]":
+    """The marker's arguments in bytes."""
+    marker = item.get_closest_marker("gpu_memory")
+    if marker is None:
+        return None
+    if marker.args or not marker.kwargs or not set(marker.kwargs) <= set(_BOUNDS):
+        raise pytest.UsageError(f"{item.nodeid}: gpu_memory takes max_peak='2 GiB', max_growth=0, or both")
+    try:
+        return {name: _units.parse_size(size) for name, size in marker.kwargs.items()}
+    except (ValueError, TypeError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: gpu_memory: {error}") from None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Pytest's."""
-    marker = item.get_closest_marker("neap_limit")
-    if marker is None:
+    bounds = _bounds(item)
+    if bounds is None:
         return (yield)
-    if len(marker.args) != 1 or marker.kwargs:
-        raise pytest.UsageError(f"{item.nodeid}: neap_limit takes one size, such as '2 GiB'")
-    try:
-        limit = _units.parse_size(marker.args[0])
-    except (ValueError, TypeError) as error:
-        raise pytest.UsageError(f"{item.nodeid}: neap_limit: {error}") from None
     memory.clear()
     memory.reset_peak_memory_stats()
     _sources.closed_peak(begin_anew=True)
     before = memory.get_gpu_memory_stats().allocated
     result = yield
-    peak = memory.get_gpu_memory_stats().max_allocated + _sources.closed_peak() - before
-    if peak > limit:
-        pytest.fail(f"held {_units.size(peak)} of device memory at once, over its limit of {_units.size(limit)}", pytrace=False)
+    gc.collect()
+    after = memory.get_gpu_memory_stats()
+    measured = {"max_peak": after.max_allocated + _sources.closed_peak() - before, "max_growth": after.allocated - before}
+    words = {"max_peak": "held {} of device memory at once", "max_growth": "keeps {} of device memory"}
+    over = [
+        f"{words[name].format(_units.size(measured[name]))}, over its limit of {_units.size(limit)}"
+        for name, limit in bounds.items()
+        if measured[name] > limit
+    ]
+    if over:
+        pytest.fail("; ".join(over), pytrace=False)
     return result

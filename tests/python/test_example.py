@@ -160,7 +160,7 @@ class Documented(unittest.TestCase):
                     path = pathlib.Path(neap.__file__).parent / "integrations" / (span.split(".")[2] + ".py")
                     self.assertIn("class " + span.split(".")[3], path.read_text(encoding="utf-8"))
                 elif span.startswith("@pytest.mark."):
-                    self.assertIn("neap_limit", pathlib.Path(neap.__file__).with_name("pytest_plugin.py").read_text(encoding="utf-8"))
+                    self.assertIn("gpu_memory", pathlib.Path(neap.__file__).with_name("pytest_plugin.py").read_text(encoding="utf-8"))
                 elif span != "except":
                     names.add(span)
         self.assertGreater(len(names), 15)

@@ -355,35 +355,47 @@ def allocator():
         kept = allocator.malloc(100 << 20)
         yield allocator
 
-@pytest.mark.neap_limit("64 MiB")
+@pytest.mark.gpu_memory(max_peak="64 MiB")
 def test_within(allocator):
     allocator.free(allocator.malloc(60 << 20))
 
-@pytest.mark.neap_limit("64 MiB")
+@pytest.mark.gpu_memory(max_peak="64 MiB")
 def test_over(allocator):
     allocator.free(allocator.malloc(70 << 20))
 
-@pytest.mark.neap_limit("64 MiB")
+@pytest.mark.gpu_memory(max_peak="64 MiB")
 def test_fails_by_itself(allocator):
     allocator.free(allocator.malloc(70 << 20))
     assert 1 == 2
 
-@pytest.mark.neap_limit("64 MiB")
+@pytest.mark.gpu_memory(max_peak="64 MiB")
 def test_over_and_closed(allocator):
     with neap.Allocator() as another:
         another.malloc(80 << 20)
 
-@pytest.mark.neap_limit("64 MiB")
+@pytest.mark.gpu_memory(max_peak="64 MiB")
 def test_closes_what_was_there(allocator):
     allocator.close()
 
-@pytest.mark.neap_limit("1 B")
+@pytest.mark.gpu_memory(max_peak="1 B", max_growth=0)
 def test_without_a_device():
     pass
 
-@pytest.mark.neap_limit("much")
+@pytest.mark.gpu_memory(max_peak="much")
 def test_wrong():
     pass
+
+@pytest.mark.gpu_memory(most="1 GiB")
+def test_unknown():
+    pass
+
+@pytest.mark.gpu_memory(max_growth=0)
+def test_keeps_nothing(allocator):
+    allocator.free(allocator.malloc(70 << 20))
+
+@pytest.mark.gpu_memory(max_peak="64 MiB", max_growth="1 MiB")
+def test_keeps(allocator):
+    allocator.malloc(70 << 20)
 
 def test_unlimited(allocator):
     allocator.malloc(70 << 20)
@@ -398,12 +410,15 @@ class Pytest(Folder):
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
         for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-pytest-{os.getpid()}"):
             path.unlink(missing_ok=True)
-        for name in ("within", "closes_what_was_there", "without_a_device", "unlimited"):
+        for name in ("within", "keeps_nothing", "closes_what_was_there", "without_a_device", "unlimited"):
             self.assertIn(f"PASSED test_it.py::test_{name}", done.stdout)
         self.assertIn("FAILED test_it.py::test_over - Failed: held 70.0 MiB of device memory at once, over its limit of 64.0 MiB", done.stdout)
         self.assertIn("FAILED test_it.py::test_over_and_closed - Failed: held 80.0 MiB of device memory at once", done.stdout)
         self.assertIn("FAILED test_it.py::test_fails_by_itself - assert 1 == 2", done.stdout)
-        self.assertIn("neap_limit: size 'much': expected a number and a unit", done.stdout)
+        self.assertIn("gpu_memory: size 'much': expected a number and a unit", done.stdout)
+        both = "held 70.0 MiB of device memory at once, over its limit of 64.0 MiB; keeps 70.0 MiB of device memory, over its limit of 1.00 MiB"
+        self.assertIn(f"FAILED test_it.py::test_keeps - Failed: {both}", done.stdout)
+        self.assertIn("test_unknown: gpu_memory takes max_peak='2 GiB', max_growth=0, or both", done.stdout)
         self.assertEqual(done.returncode, 1)
 
 
