@@ -247,7 +247,7 @@ def beginnings():
         device.alloc(BASE + 4 * number * GIB, 2 * GIB, recorded=False)
     device.free(BASE)
     device.alloc(BASE, GIB)
-    words = "12.0 GiB were live before the trace begins. Under other settings they are placed anew"
+    words = "12.0 GiB were live before the trace begins. Under other settings they are placed again"
     found = expect(snapshot(device.oom(3 * GIB, GIB)), "capacity", GIB, says=["11.0 GiB live and 3.00 GiB asked for", words])
     assert found["live_before"] == 12 * GIB and found["largest_free"] == GIB
     device = Device()

@@ -70,7 +70,7 @@ static void test_taken_again(void **state)
 	}
 	neap_train_end(train, &summary);
 	assert_int_equal(
-		lines_with("the last 3 cleanups gave back memory, 32.0 MiB the last time, that was taken again "
+		lines_with("the last 3 cleanups gave back memory, 32.0 MiB the last time, that was allocated again "
 			   "at once; they only slow training: "),
 		1);
 	assert_int_equal(lines_with("Leave out cleanup_points EVERY_STEP"), 1);
