@@ -149,7 +149,7 @@ static bool watch_warns(const uint64_t *lows)
 	return false;
 }
 
-/* Of `series` runs of a kind, those in which a leak was said. */
+/* How many of `series` runs of a kind have a leak reported. */
 static unsigned count_found(shape_fn *shape, double leak_bytes, unsigned series)
 {
 	uint64_t lows[CLEAN_STEPS];

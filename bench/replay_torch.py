@@ -71,7 +71,7 @@ def random_size(pick):
 
 def random_operations(pick, release, count, graphs):
     """[(verb, arguments...)]: blocks, pools and graphs by number. Which of them exist, the run finds out. Before 2.12 events do
-    not name their private pool: only graphs that stay to the end can be told from the rest."""
+    not name their private pool: only graphs that stay to the end can be identified."""
     operations, sizes = [], [random_size(pick) for _ in range(pick.choice((4, 9, 30)))]
     streams = pick.choice((1, 1, 2, 4))
     pools = release >= 12 and pick.random() < 0.4
@@ -138,7 +138,7 @@ class Run:
         self.blocks, self.pools, self.graphs, self.entered = {}, {}, {}, []
         self.streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
         self.unseen_flushes = self.unclear_flushes = self.rejections = 0
-        self.lost = False  # a pool is gone of which older releases' events say nothing
+        self.lost = False  # a pool is gone, which older releases' events do not show
 
     def alloc(self, number, size, stream):
         torch = self.torch
@@ -382,8 +382,8 @@ class Session:
         first = self.worker.stdout.readline()
         if not first:
             sys.exit(77)
-        told = json.loads(first)
-        self.version, self.release = told["version"], told["release"]
+        answer = json.loads(first)
+        self.version, self.release = answer["version"], answer["release"]
         self.sums, self.same, self.lost, self.partial = collections.Counter(), 0, 0, 0
 
     def run(self, number, folder):

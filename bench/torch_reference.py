@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Is neap's model of PyTorch's policy what the policy is said to be? A second model of it, written for this comparison
+"""Does neap's model of PyTorch's policy do what the policy is documented to do? A second model of it, written for this comparison
 alone: slow, of plain lists, without code in common. Random traces (several streams, recorded streams, emptied caches,
 devices too small) go through both under random settings; every action must be the same: which block is chosen, which
 segment made, mapped, unmapped, given back, and when.
 
     bench/torch_reference.py [BUILD FOLDER [TRACES [SEED]]]
 
-It is no substitute for PyTorch itself: what both models have misunderstood alike it does not see. For that there is
+It does not replace PyTorch itself: it cannot see a misunderstanding that both models share. For that there is
 bench/replay_truth.py, over recordings of PyTorch, and tests/gpu.sh. Exits 1 when an action differs.
 """
 

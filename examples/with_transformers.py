@@ -1,4 +1,4 @@
-"""neap's callback in a training with transformers' Trainer, which catches an out-of-memory error and goes on with half the batch.
+"""neap's callback in a training with transformers' Trainer, which catches an out-of-memory error and continues with half the batch.
 GPT-2 is made from its configuration alone, so that nothing is downloaded.
 
     neap run -- python examples/with_transformers.py

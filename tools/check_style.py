@@ -6,7 +6,7 @@ at most 70 lines, files of at most 600, functions of at most five inputs.
 An input is a parameter that is neither the object (the first one that is a pointer to a struct), nor an output (`ret_...`), nor
 `err`. What implements somebody else's interface (CUDA's, in src/runtime and src/sim) has as many as that says.
 
-Exit status 1 names each place. Without clang-format, the layout is not checked, and that is said.
+Exit status 1 names each place. Without clang-format, the layout is not checked, and a line says so.
 """
 
 import pathlib

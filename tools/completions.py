@@ -33,7 +33,7 @@ class Command(NamedTuple):
     name: str
     summary: str
     options: list[Option]
-    words: list[str]  # of which its first operand is one; none: a file
+    words: list[str]  # its first operand is one of these; none: a file
     starts_command: bool  # what follows -- is a command of its own
 
 

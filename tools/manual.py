@@ -47,7 +47,7 @@ def description(lines: list[str]) -> list[str]:
 
 
 def definitions(lines: list[str]) -> list[str]:
-    """Indented lines "  NAME  text", whose text may go on in lines that are indented further."""
+    """Indented lines "  NAME  text", whose text may continue in lines that are indented further."""
     page: list[str] = []
     for line in lines:
         match = re.match(r"  (\S.*?)(?:  +(.*))?$", line)

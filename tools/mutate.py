@@ -47,7 +47,7 @@ MUTATIONS = [
     ("a recording is cut under its process", "src/trace/record_cut.c", "if (neap_process_alive((pid_t)header.pid, header.start_ticks))",
      "if (false)", ["record"]),
     ("a process that no look met is an outsider", "src/run/supervise.c", "\tneap_facts_meet_recorded(run);\n", "", ["recordings"]),
-    ("a run that goes on is pruned", "src/series/prune_apply.c", "if (failed && !neap_owner_is_needed(failed))", "if (false)", ["prune"]),
+    ("a run that is still going is pruned", "src/series/prune_apply.c", "if (failed && !neap_owner_is_needed(failed))", "if (false)", ["prune"]),
     ("pruning follows a link", "src/series/prune_apply.c", "O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC", "O_RDONLY | O_DIRECTORY | O_CLOEXEC",
      ["prune"]),
     ("a series that was resumed is pruned", "src/series/prune_apply.c", "else if (!neap_journal_is_finished(held->journal))", "else if (false)",

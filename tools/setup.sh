@@ -1,7 +1,7 @@
 # tools/setup.sh: sourced by ./run and ./test: installs what is missing and configures a build folder.
 #
 #   need_packages PACKAGE...     installs the Debian packages that are not there (root or sudo), or names them and ends
-#   want_packages PACKAGE...     likewise, but goes on where they cannot be had
+#   want_packages PACKAGE...     likewise, but continues where they cannot be installed
 #   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made again
 #   build FOLDER                 ninja, with its progress on stderr
 
@@ -40,7 +40,7 @@ need_packages() {
 	fi
 }
 
-# want_packages PACKAGE...: likewise, but goes on without those that cannot be had.
+# want_packages PACKAGE...: likewise, but continues without those that cannot be installed.
 want_packages() {
 	(need_packages "$@") || say "Going on without: $*"
 }

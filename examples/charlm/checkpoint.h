@@ -10,7 +10,7 @@
 
 #include "model.h"
 
-/* What must be equal for a run to go on as if it had never stopped. */
+/* What must be equal for a run to continue as if it had never stopped. */
 struct checkpoint_key {
 	uint64_t text, seed, batch, total_steps;
 	double rate;

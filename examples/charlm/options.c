@@ -76,7 +76,7 @@ static const struct option table[] = {
 	{"keep-last", "N", NULL, "make the checkpoint's FILE a folder, and keep the newest N of them there",
 	 COUNT(keep_last, 1, 1000000)},
 	{"keep-best", "N", NULL, "likewise; keep also the N with the lowest loss", COUNT(keep_best, 1, 1000000)},
-	{"resume", NULL, NULL, "go on from the checkpoint, if it is there", FLAG(resume)},
+	{"resume", NULL, NULL, "continue from the checkpoint, if it is there", FLAG(resume)},
 	{"losses", "FILE", NULL, "write this process's losses, one step a line", TEXT(losses)},
 	{"log-every", "N", "10", "steps between lines of progress; 0: none", COUNT(log_every, 0, 1000000000)},
 	{"leak-per-step", "SIZE", NULL, "leak so much device memory each step, on purpose: 128KiB, 1MiB, ...",

@@ -63,7 +63,7 @@ def _install():
                 return None
             finally:
                 self.busy = False
-            if name == "neap":  # a folder that only has the name is no package
+            if name == "neap":  # a folder that only has the name is not a package
                 return spec if spec is not None and spec.origin else PathFinder.find_spec(name, [_packages])
             if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
                 spec.loader = _Loader(spec.loader)

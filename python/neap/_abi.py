@@ -328,13 +328,13 @@ class EventSettings(c.Structure):
     ]
 
 
-class Told(c.Structure):
+class EventPayload(c.Structure):
     """What an event of one kind says: the structs of include/neap/event.h."""
 
     kind: ClassVar[EventKind]
 
 
-class EventOom(Told):
+class EventOom(EventPayload):
     """struct neap_event_oom"""
 
     kind = EventKind.OOM
@@ -348,7 +348,7 @@ class EventOom(Told):
     ]
 
 
-class EventOomLimits(Told):
+class EventOomLimits(EventPayload):
     """struct neap_event_oom_limits"""
 
     kind = EventKind.OOM_LIMITS
@@ -362,7 +362,7 @@ class EventOomLimits(Told):
     ]
 
 
-class EventOomPools(Told):
+class EventOomPools(EventPayload):
     """struct neap_event_oom_pools"""
 
     kind = EventKind.OOM_POOLS
@@ -373,7 +373,7 @@ class EventOomPools(Told):
     ]
 
 
-class EventTagBytes(Told):
+class EventTagBytes(EventPayload):
     """struct neap_event_tag_bytes"""
 
     kind = EventKind.TAG_BYTES
@@ -385,7 +385,7 @@ class EventTagBytes(Told):
     ]
 
 
-class EventMark(Told):
+class EventMark(EventPayload):
     """struct neap_event_mark"""
 
     kind = EventKind.MARK
@@ -397,7 +397,7 @@ class EventMark(Told):
     ]
 
 
-class EventStep(Told):
+class EventStep(EventPayload):
     """struct neap_event_step"""
 
     kind = EventKind.STEP
@@ -411,7 +411,7 @@ class EventStep(Told):
     ]
 
 
-class EventSplit(Told):
+class EventSplit(EventPayload):
     """struct neap_event_split"""
 
     kind = EventKind.SPLIT
@@ -423,7 +423,7 @@ class EventSplit(Told):
     ]
 
 
-class EventRung(Told):
+class EventRung(EventPayload):
     """struct neap_event_rung"""
 
     kind = EventKind.RUNG
@@ -435,7 +435,7 @@ class EventRung(Told):
     ]
 
 
-class EventCleanup(Told):
+class EventCleanup(EventPayload):
     """struct neap_event_cleanup"""
 
     kind = EventKind.CLEANUP
@@ -447,7 +447,7 @@ class EventCleanup(Told):
     ]
 
 
-class EventMetric(Told):
+class EventMetric(EventPayload):
     """struct neap_event_metric"""
 
     kind = EventKind.METRIC
@@ -459,7 +459,7 @@ class EventMetric(Told):
     ]
 
 
-class EventLeak(Told):
+class EventLeak(EventPayload):
     """struct neap_event_leak"""
 
     kind = EventKind.LEAK
@@ -470,7 +470,7 @@ class EventLeak(Told):
     ]
 
 
-class EventForecast(Told):
+class EventForecast(EventPayload):
     """struct neap_event_forecast"""
 
     kind = EventKind.FORECAST
@@ -481,7 +481,7 @@ class EventForecast(Told):
     ]
 
 
-class EventRequest(Told):
+class EventRequest(EventPayload):
     """struct neap_event_request"""
 
     kind = EventKind.REQUEST
@@ -496,7 +496,7 @@ class EventRequest(Told):
     ]
 
 
-class EventProcess(Told):
+class EventProcess(EventPayload):
     """struct neap_event_process"""
 
     kind = EventKind.PROCESS

@@ -18,7 +18,7 @@ _SHARE = 10  # of its whole, from which on a part is worth a sentence
 
 @dataclasses.dataclass(frozen=True)
 class Ways:
-    """How a training could go on with less."""
+    """How a training could continue with less."""
 
     ladder: bool  # it may take rungs
     can_checkpoint: bool  # its model has layers that could be, and are not

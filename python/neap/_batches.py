@@ -24,7 +24,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def _parts(batch: Any) -> Optional[list[Any]]:
-    """The contents of a container; None if it is no container."""
+    """The contents of a container; None if it is not a container."""
     if isinstance(batch, collections.abc.Mapping):
         return list(batch.values())
     return list(batch) if isinstance(batch, (list, tuple)) else None

@@ -1,4 +1,4 @@
-"""The cleanups of one training: counted, told to the recording, and called useless where they are."""
+"""The cleanups of one training: counted, recorded, and reported when they are useless."""
 
 from __future__ import annotations
 

@@ -79,10 +79,10 @@ def name(text: str) -> int:
     return number
 
 
-def emit(told: _abi.Told, device: int = 0) -> None:
+def emit(payload: _abi.EventPayload, device: int = 0) -> None:
     """One event; of what is the process's and no single device's, device 0. May raise."""
-    event = _abi.Event(kind=told.kind, device=device)
-    ctypes.memmove(event.payload, ctypes.byref(told), ctypes.sizeof(told))
+    event = _abi.Event(kind=payload.kind, device=device)
+    ctypes.memmove(event.payload, ctypes.byref(payload), ctypes.sizeof(payload))
     _library.library().neap_external_emit(ctypes.byref(event))
 
 
@@ -147,8 +147,8 @@ class Sampled:
 
     until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
     steps = 0
-    told = 0  # the last one in the recording
-    lock = threading.RLock()  # of `told`: the daemon thread records as well
+    recorded = 0  # the last one in the recording
+    lock = threading.RLock()  # of `recorded`: the daemon thread records as well
 
     @staticmethod
     def stepper() -> Any:
@@ -180,10 +180,10 @@ def _read_step() -> None:
 def flush_step() -> None:
     """The last step is recorded, where it is not: with the figures that were read last."""
     with sampled.lock:
-        number, since = sampled.steps, sampled.steps - sampled.told
+        number, since = sampled.steps, sampled.steps - sampled.recorded
         if since <= 0:
             return
-        sampled.told = number
+        sampled.recorded = number
         _emit_step(number, since)
 
 

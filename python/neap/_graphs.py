@@ -1,6 +1,6 @@
 """What autograd graphs keep: tensors saved for a backward pass, which no Python object refers to.
 
-    history.append(loss)          4 bytes, of which the collector knows the holder ...
+    history.append(loss)          4 bytes, whose holder the collector knows ...
       loss.grad_fn -> node -> node -> AccumulateGrad
                        |       |           |
                      saved   saved      parameter             ... and what else only its graph holds

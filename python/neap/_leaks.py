@@ -83,7 +83,7 @@ class LeakWatch:
         self._marks: dict[int, list[_Mark]] = {}  # by device: each step's
         self._suspected: set[int] = set()
         self._forecasts: dict[int, Leak] = {}
-        self._told = self._acted = False
+        self._reported = self._acted = False
         self.found: Optional[Leak] = None  # what was found last
 
     def step(self, step: int) -> bool:
@@ -138,12 +138,12 @@ class LeakWatch:
         if not self._forecasts:
             return
         self.found = leak = min(self._forecasts.values(), key=lambda one: _NEVER if one.earliest is None else one.earliest)
-        if not self._told:
+        if not self._reported:
             _events.leak(leak.bytes_per_step, leak.confidence)
         _events.forecast(*(_NEVER if end is None else end for end in (leak.ends, leak.earliest, leak.latest)))
-        if self._told:
+        if self._reported:
             return
-        self._told = True
+        self._reported = True
         if self._total and (leak.ends is None or leak.ends >= self._total):
             last = f"enough memory is left for all {self._total} steps"
         else:

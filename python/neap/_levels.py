@@ -62,7 +62,7 @@ class Level:
         """Whether so little asks for a rung."""
         return left != _UNKNOWN and left < int(self._levels.degrade_bytes)
 
-    def told(self, act: _abi.ThresholdAct, left: int, rung_left: bool) -> str:
+    def message(self, act: _abi.ThresholdAct, left: int, rung_left: bool) -> str:
         """ "device memory below 1.00 GiB (312 MiB left)" """
         warns = _library.library().neap_threshold_warns_below(ctypes.byref(self._levels), rung_left)
         of = {_abi.ThresholdAct.STOP: self._levels.stop_bytes, _abi.ThresholdAct.DEGRADE: self._levels.degrade_bytes}

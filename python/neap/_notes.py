@@ -43,10 +43,10 @@ def note(part: str, error: BaseException) -> None:
 def show() -> None:
     """Into the page that `neap info` reads; nothing while the process is not attached."""
     if _found:
-        _library.library().neap_attach_note(told().encode("utf-8", "replace")[:_ROOM])
+        _library.library().neap_attach_note(text().encode("utf-8", "replace")[:_ROOM])
 
 
-def told() -> str:
+def text() -> str:
     """All of them, in one line; "" for none."""
     return "; ".join(list(_found.values()))
 

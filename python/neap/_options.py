@@ -45,7 +45,7 @@ class MemoryOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LadderOptions:
-    """What may be done to go on with less. True in place of these: the defaults; False: nothing."""
+    """What may be done to continue with less. True in place of these: the defaults; False: nothing."""
 
     enabled: bool = True
     allow_checkpointing: bool = True
@@ -175,7 +175,7 @@ class Options:
 
 
 def check_counts(**counts: Any) -> None:
-    """Raises ValueError for what is no count."""
+    """Raises ValueError for anything that is not a count."""
     for name, value in counts.items():
         least = 1 if name in ("batch_size", "accumulate") else 0
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -24,7 +24,7 @@ _LEAVE_SECONDS = 5.0  # for the others to hear the last word; it reaches them la
 
 
 class RankFailed(RuntimeError):
-    """Another rank failed, is gone, or did not answer in time: this one cannot go on. Its own error is in its own log."""
+    """Another rank failed, is gone, or did not answer in time: this one cannot continue. Its own error is in its own log."""
 
 
 class Ranks:

@@ -166,7 +166,7 @@ class _Elf:
 
 
 def needed_by(path: str) -> list[str]:
-    """The sonames that a shared object needs; none of a file that is no such thing."""
+    """The sonames that a shared object needs; none of a file that is not one."""
     try:
         with open(path, "rb") as file:
             return _Elf(file).needed()

@@ -475,7 +475,7 @@ def _driver_uuid(index: int) -> Optional[bytes]:
 
 def device_index(device: Any) -> Optional[int]:
     """The number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
-    ValueError for what is no CUDA device."""
+    ValueError for anything that is not a CUDA device."""
     number = getattr(device, "index", None) if hasattr(device, "type") else device
     kind = getattr(device, "type", "cuda")
     if isinstance(device, str):

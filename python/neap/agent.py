@@ -320,13 +320,13 @@ def detach() -> None:
 
 def describe() -> str:
     """One line: whether this process is attached, or why not; then, after a semicolon, each failure of neap's own that was
-    swallowed so that the program goes on (a hook that this PyTorch lacks, say). `neap info` shows the same of an attached
+    swallowed so that the program continues (a hook that this PyTorch lacks, say). `neap info` shows the same of an attached
     process. From any thread. Raises ImportError where libneap cannot be loaded, and nothing else."""
     error = _abi.Error()
     state = "attached"
     if _library.library().neap_attach_state(ctypes.byref(error)) != _abi.Status.OK:
         state = f"not attached: {error.message.decode('utf-8', 'replace')}"
-    return "; ".join(filter(None, (state, _notes.told())))
+    return "; ".join(filter(None, (state, _notes.text())))
 
 
 __all__ = ["Agent", "agent", "attach", "describe", "detach"]

@@ -110,7 +110,7 @@ def cleanup_checkpoints(
     restore_checkpoints finds it, and is deleted by a later cleanup. `dry_run`: only says what would go.
 
     Raises ValueError for arguments that make no sense, NeapError, and then nothing was moved: there is no such folder, or the
-    best cannot be told (every value is NaN, or two records disagree about it). What fails of single checkpoints is in their `done`.
+    best cannot be determined (every value is NaN, or two records disagree about it). What fails of single checkpoints is in their `done`.
     """
     if max_checkpoints is not None and max_checkpoints < 1:
         raise ValueError(f"max_checkpoints={max_checkpoints!r}: expected a number from 1")
@@ -151,12 +151,12 @@ def cleanup_checkpoints(
             except _library.NeapError:
                 if result.failed_count == 0:  # each failure is in its entry
                     raise
-        return _told(os.fspath(folder), plan, options, result, dry_run)
+        return _cleanup(os.fspath(folder), plan, options, result, dry_run)
     finally:
         _library.library().neap_retention_plan_fini(ctypes.byref(plan))
 
 
-def _told(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> CheckpointCleanup:
+def _cleanup(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> CheckpointCleanup:
     found = []
     text = ctypes.create_string_buffer(_REASON_ROOM)
     for index in range(plan.count):

@@ -29,7 +29,7 @@ _monotonic = time.monotonic
 class _State:
     """Of this process."""
 
-    ooms = 0  # told to the recording
+    ooms = 0  # in the recording
     optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
     steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0

@@ -107,7 +107,7 @@ def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
 
 def _count_graphs(torch: Any, device_types: Collection[str], found: dict[Any, Storage], roots: Any, objects: Any) -> None:
     """Counts what the graphs of these tensors keep for the storage of each, which is `found` then, whatever device it is on.
-    What only a graph keeps is no finding of its own any more."""
+    An object that only a graph keeps is not listed by itself any more."""
     held = _held(found, roots)
     known = {key for key, storage in found.items() if any(id(tensor) in held for tensor in storage.tensors)}
     walk = _graphs.Walk(torch, device_types, known, storage_key, objects)
@@ -171,7 +171,7 @@ def _is_own(item: object) -> bool:
 
 
 def _module_of(namespace: dict[str, Any]) -> Optional[str]:
-    """The name of the module whose globals this is; None when it is no such dictionary."""
+    """The name of the module whose globals this is; None when it is not such a dictionary."""
     name = namespace.get("__name__")
     if not isinstance(name, str):
         return None
@@ -371,7 +371,7 @@ def accounts(device_types: Collection[str], only: Collection[Any]) -> list[Accou
     return _look(device_types, only=only)[0]
 
 
-def _told(accounts: Iterable[Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
+def _lingering(accounts: Iterable[Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
     for account in accounts:
         kind = "cycle" if account.died == phase_of_cycles else account.kind
         holders = account.holders
@@ -391,7 +391,7 @@ def lingering(
     own; () without torch. Goes through all of Python's objects: some tenths of a second in a large program. While it looks,
     other threads should not allocate: what they make meanwhile may be named or not."""
     accounts, _ = _look(device_types, skip, only)
-    return tuple(_told(accounts[:limit]))
+    return tuple(_lingering(accounts[:limit]))
 
 
 def _forget(frame: types.FrameType) -> None:
@@ -445,4 +445,4 @@ def release(device_types: Collection[str] = ("cuda",), limit: int = _REPORTED) -
     _mark(accounts, "cleared")
     gone = [a for a in accounts if a.died]
     kept = [a for a in accounts if not a.died]
-    return collected, tuple(_told((gone + kept)[:limit]))
+    return collected, tuple(_lingering((gone + kept)[:limit]))

@@ -121,7 +121,7 @@ class MemoryManager:
 
     def trial(self, name: str = "trial") -> _Trial:
         """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named. Where an
-        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and it goes on."""
+        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and the next trial can start."""
         return _Trial(self, name)
 
     def cleanup_checkpoints(self, folder: Union[str, "os.PathLike[str]"], dry_run: bool = False) -> CheckpointCleanup:

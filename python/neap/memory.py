@@ -152,7 +152,7 @@ def get_gpu_memory_stats() -> MemoryStats:
 
 def get_cuda_memory_info(device: Any = None) -> Optional[DeviceMemory]:
     """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first that this process
-    uses. None: it uses none such. Raises ValueError for what is no CUDA device."""
+    uses. None: it uses none. Raises ValueError for anything that is not a CUDA device."""
     device = _sources.device_index(device)
     for found in get_gpu_memory_stats().devices:
         if device is None or found.index == device:

@@ -183,8 +183,8 @@ def _load_model(path: str, model: Any, found: dict[str, Any], strict: bool) -> t
     mismatched = tuple(f"{n}: {file} in the file, {mine} in the model" for n, (file, mine) in shapes.items() if file != mine)
     if strict and (missing or unexpected or mismatched):
         kinds = (("missing in the file", missing), ("unknown to the model", unexpected), ("of another shape", mismatched))
-        told = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in kinds if names]
-        raise ValueError(f"{path} does not fit the model: {'; '.join(told)}. strict=False loads what fits")
+        differences = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in kinds if names]
+        raise ValueError(f"{path} does not fit the model: {'; '.join(differences)}. strict=False loads what fits")
     wrong = {text.split(": ", 1)[0] for text in mismatched}
     model.load_state_dict({n: v for n, v in found.items() if n in own and n not in wrong}, strict=False)
     return missing, unexpected, mismatched
@@ -203,7 +203,7 @@ def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, st
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         what = str(error).split("\n", 1)[0]
-        raise ValueError(f"{name} holds more than tensors and plain values, or is no checkpoint: nothing of it was loaded: {what}") from error
+        raise ValueError(f"{name} holds more than tensors and plain values, or is not a checkpoint: nothing of it was loaded: {what}") from error
     if not isinstance(state, dict):
         raise ValueError(f"{name} holds a {type(state).__name__}: expected what save_checkpoint writes, a dict")
     for part, wanted in (("model", model), ("optimizer", optimizer)):

@@ -151,7 +151,7 @@ class ExperimentSeriesRunner:
     that is late or interrupted, then SIGKILL. Then it waits, at most `drain_limit` seconds, until what they held on the devices is
     free again, as `neap run` does: `drained` says whether it is.
 
-    On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception goes on; `results` has
+    On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception is raised again; `results` has
     those that were done. If this process is killed, the experiment and its process group are killed at once. One runner
     runs one experiment at a time, from one thread.
     """

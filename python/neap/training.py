@@ -1,4 +1,4 @@
-"""Training: a loop that stays inside memory. Steps go on with less when memory runs out, and the effective batch stays.
+"""Training: a loop that stays inside memory. Steps continue with less when memory runs out, and the effective batch stays.
 
     step:  samples -> micro-batches (forward, backward) -> [ranks agree, exchange gradients] -> update      _step.py
              | out of memory: what the step allocated is dropped, outside the `except` (whose traceback would pin it)
@@ -94,7 +94,7 @@ class Training:
         result = neap.Training(model, optimizer, nn.functional.cross_entropy, dataset, epochs=3, batch_size=64).train()
 
     Data. `data`: a tuple or dict of tensors of the same length, or a map-style dataset: each step takes `batch_size` x
-    `accumulate` samples (x ranks, each of which takes its own; the last ones that make no whole step of all ranks are left
+    `accumulate` samples (x ranks, each with samples of its own; the last ones that make no whole step of all ranks are left
     out), shuffled again each epoch unless `shuffle` is False, `seed` deciding. Or what comes in batches (a DataLoader, an
     iterable of batches; ranks give each its own, as a DistributedSampler does): each step takes `accumulate` of them,
     `batch_size` is theirs, `shuffle` and `seed` are not used. A torch IterableDataset is put in batches of `batch_size`.
@@ -321,7 +321,7 @@ class Training:
         act = ThresholdAct(max(self._ranks.agree(number=own)[1]))
         if act == ThresholdAct.NOTHING:
             return
-        what = level.told(act, left, rung_left) if own == act else f"another rank: {level.name} is low"
+        what = level.message(act, left, rung_left) if own == act else f"another rank: {level.name} is low"
         if act == ThresholdAct.STOP:
             self._stop(what, level.name, left_bytes=left, threshold_bytes=level.stops_below)
         elif act == ThresholdAct.WARN:

@@ -240,7 +240,7 @@ for part, call in calls.items():
     _notes._found.clear()
     call()
     call()
-    assert _notes.told() == part + ": ValueError: broken on purpose", (part, _notes.told())
+    assert _notes.text() == part + ": ValueError: broken on purpose", (part, _notes.text())
 _notes._found.clear()
 _events.out_of_memory(0, 1, 1, 1, 1, None, 0, False)
 _events.held_mark("peak", 1, 1)
@@ -263,7 +263,7 @@ except torch.OutOfMemoryError:
 agent.publish = broken
 agent.end()
 expected = ["optimizer steps", "uncaught error", "out-of-memory observer", "figures at the end"]
-assert [part for part, _ in _notes._found] == expected, _notes.told()
+assert [part for part, _ in _notes._found] == expected, _notes.text()
 with open(os.path.join(sys.argv[1], "note.%d" % os.getpid())) as file:
     assert [line.split(":")[0] for line in file] == expected[1:], "each once"
 shown = subprocess.run([os.environ["NEAP"], "info"], capture_output=True, text=True).stdout
@@ -271,7 +271,7 @@ assert "optimizer steps: ValueError: broken on purpose; uncaught error" in shown
 assert neap.describe().startswith("attached; optimizer steps: ValueError"), neap.describe()
 for n in range(100):
     _notes.note("part %d" % n, ValueError("x" * 10000))
-assert len(_notes._found) == 16 and len(_notes.told()) < 16 * 402
+assert len(_notes._found) == 16 and len(_notes.text()) < 16 * 402
 print("fine")
 """
 

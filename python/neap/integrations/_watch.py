@@ -1,5 +1,5 @@
 """Shared by the callbacks: when to clean up, what to log, and the advice after an out-of-memory error. A failure in it becomes
-a note (`neap info`, neap.describe()), and the training goes on."""
+a note (`neap info`, neap.describe()), and the training continues."""
 
 from __future__ import annotations
 
