@@ -110,13 +110,37 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 
 struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->device; }
 
+/* The best block that the stream may have at once; NULL: none. */
+static struct neap_block *best(const struct neap_cache *cache, uint64_t bytes)
+{
+	struct neap_block *own = neap_cache_best(cache, bytes), *idle = neap_cache_best(&cache->arena->idle, bytes);
+	if (!own || !idle)
+		return own ? own : idle;
+	return own->bytes <= idle->bytes ? own : idle;
+}
+
+/* All that the driver, other streams and pending frees can give. */
+static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
+			       struct neap_error *err)
+{
+	uint64_t freed = 0;
+	enum neap_status status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
+	if (status != NEAP_EOOM || capturing ||
+	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) <= metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES))
+		return status;
+	neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
+	status = neap_cache_release(alloc, &freed, err);
+	if (!status && !best(cache, bytes))
+		status = neap_cache_obtain(alloc, cache, bytes, false, err);
+	return status;
+}
+
 /* No block fits. Then one does, or the status says why. */
-static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena, const struct neap_request *request,
+static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache, const struct neap_request *request,
 			     struct neap_error *err)
 {
 	struct neap_device_guard guard = {0};
 	bool capturing = false;
-	uint64_t freed = 0;
 	alloc->largest_free_bytes = neap_largest_free(alloc);
 	neap_published_word(alloc, &alloc->published->largest_free_bytes, alloc->largest_free_bytes);
 	neap_published_close(alloc);
@@ -132,14 +156,7 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena,
 			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
 			(unsigned long long)request->rounded);
 	if (!status)
-		status = neap_arena_obtain(alloc, arena, request->rounded, !capturing, err);
-	if (status == NEAP_EOOM && !capturing &&
-	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) > metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES)) {
-		neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
-		status = neap_cache_release(alloc, &freed, err);
-		if (!status && !neap_block_find(arena, request->rounded))
-			status = neap_arena_obtain(alloc, arena, request->rounded, true, err);
-	}
+		status = obtain(alloc, cache, request->rounded, capturing, err);
 	neap_device_leave(&guard);
 	return status;
 }
@@ -158,7 +175,7 @@ static void pending_ask(struct neap_alloc *alloc, void *stream)
 
 static void count_live(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
 {
-	bool small = block->segment->arena->small;
+	bool small = block_small(block);
 	neap_metric_add(alloc, NEAP_METRIC_ALLOCATION, small, sign);
 	neap_metric_add(alloc, NEAP_METRIC_ALLOCATED_BYTES, small, sign * (int64_t)block->bytes);
 	neap_metric_add(alloc, NEAP_METRIC_REQUESTED_BYTES, small, sign * (int64_t)block->requested);
@@ -167,7 +184,7 @@ static void count_live(struct neap_alloc *alloc, const struct neap_block *block,
 
 static void count_active(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
 {
-	bool small = block->segment->arena->small;
+	bool small = block_small(block);
 	neap_metric_add(alloc, NEAP_METRIC_ACTIVE, small, sign);
 	neap_metric_add(alloc, NEAP_METRIC_ACTIVE_BYTES, small, sign * (int64_t)block->bytes);
 }
@@ -177,24 +194,28 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 			      struct neap_error *err)
 {
 	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
-	struct neap_arena *arena = NULL;
-	if (stream)
-		arena = neap_arena_find(stream, neap_pool_match(alloc, request->stream),
-					request->rounded <= SMALL_LIMIT_BYTES);
-	if (!arena)
-		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
+	struct neap_pool *pool = neap_pool_match(alloc, request->stream);
+	bool small = request->rounded <= SMALL_LIMIT_BYTES;
+	struct neap_cache *cache = stream ? neap_cache_find(alloc, stream, pool, small) : NULL;
 	if (alloc->waiting_uses)
 		pending_ask(alloc, request->stream);
-	struct neap_block *block = neap_block_find(arena, request->rounded);
+	struct neap_block *block = cache ? best(cache, request->rounded) : NULL;
+	if (cache && !block) {
+		neap_share_decide(alloc, request->rounded);
+		cache = neap_cache_find(alloc, stream, pool, small);
+		block = cache ? best(cache, request->rounded) : NULL;
+	}
+	if (!cache)
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
 	if (!block) {
-		enum neap_status status = miss(alloc, arena, request, err);
+		enum neap_status status = miss(alloc, cache, request, err);
 		if (status)
 			return status;
-		block = neap_block_find(arena, request->rounded);
+		block = best(cache, request->rounded);
 	}
 	if (!neap_blocks_ensure(alloc, 1) || !neap_map_put(&alloc->live, block->address, (uint64_t)(uintptr_t)block))
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
-	neap_block_take(alloc, block, request->rounded);
+	neap_block_take(alloc, block, request->rounded, cache);
 	block->requested = request->bytes;
 	block->tag = request->tag;
 	block->serial = ++alloc->serial;
@@ -251,7 +272,7 @@ void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
 /* The block's stream may be destroyed from now on, unless it has other live blocks. */
 static void leave_stream(struct neap_alloc *alloc, struct neap_block *block)
 {
-	struct neap_stream *stream = block->segment->arena->stream;
+	struct neap_stream *stream = block_stream(block);
 	alloc->dirty = true;
 	block->stamp = stream->recorded + 1;
 	if (stream->live_blocks == 1)
@@ -293,7 +314,7 @@ enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, 
 		status = NEAP_ENOMEM;
 		goto out;
 	}
-	status = other == block->segment->arena->stream ? NEAP_OK : neap_use_add(alloc, block, other);
+	status = other == block_stream(block) ? NEAP_OK : neap_use_add(alloc, block, other);
 	if (!status)
 		neap_event_block(alloc, NEAP_EVENT_RECORD_STREAM, block, other);
 out:
@@ -410,7 +431,9 @@ void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, cons
 				.bytes = block->bytes,
 				.requested_bytes = block->requested,
 				.tag = alloc->tags[block->tag].text,
-				.stream = segment->arena->stream->handle,
+				.stream = (block->cache && block_stream(block) ? block_stream(block)
+									       : segment->arena->stream)
+						  ->handle,
 				.state = block->state,
 				.small_pool = segment->arena->small,
 				.serial = block->serial,

@@ -1,4 +1,4 @@
-/* alloc/arena.c: streams, arenas and private pools.
+/* alloc/arena.c: streams, arenas, caches and private pools.
  *
  * A stream gets a dense number when it is first seen and keeps it for the allocator's life. Its handle is handed to
  * the driver only where its owner must still have it: in a call that names it, or while blocks allocated on it are
@@ -32,10 +32,11 @@ struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)
 	return stream;
 }
 
-struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool *pool, bool small)
+static struct neap_arena *arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				     bool small)
 {
-	for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
-		if (arena->pool == pool && arena->small == small)
+	for (struct neap_arena *arena = alloc->arenas; arena; arena = arena->next)
+		if (arena->stream == stream && arena->pool == pool && arena->small == small)
 			return arena;
 	struct neap_arena *arena = calloc(1, sizeof *arena);
 	if (!arena)
@@ -43,9 +44,26 @@ struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool 
 	arena->stream = stream;
 	arena->pool = pool;
 	arena->small = small;
-	arena->next = stream->arenas;
-	stream->arenas = arena;
+	arena->idle.arena = arena;
+	arena->next = alloc->arenas;
+	alloc->arenas = arena;
 	return arena;
+}
+
+struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small)
+{
+	struct neap_stream *home = alloc->home && !pool ? alloc->home : stream;
+	for (struct neap_cache *cache = stream->caches; cache; cache = cache->next_of_stream)
+		if (cache->arena->stream == home && cache->arena->pool == pool && cache->arena->small == small)
+			return cache;
+	struct neap_arena *arena = arena_find(alloc, home, pool, small);
+	struct neap_cache *cache = arena ? calloc(1, sizeof *cache) : NULL;
+	if (!cache)
+		return NULL;
+	*cache = (struct neap_cache){arena->caches, stream->caches, arena, stream, NULL};
+	arena->caches = stream->caches = cache;
+	return cache;
 }
 
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream)
@@ -60,25 +78,36 @@ struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream)
 
 static bool pool_has_arenas(const struct neap_alloc *alloc, const struct neap_pool *pool)
 {
-	for (const struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
-		for (const struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
-			if (arena->pool == pool)
-				return true;
+	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next)
+		if (arena->pool == pool)
+			return true;
 	return false;
+}
+
+/* Its blocks are gone, and so are its caches' trees. */
+static void arena_destroy(struct neap_arena *arena)
+{
+	while (arena->caches) {
+		struct neap_cache *cache = arena->caches, **link = &cache->stream->caches;
+		arena->caches = cache->next_of_arena;
+		while (*link != cache)
+			link = &(*link)->next_of_stream;
+		*link = cache->next_of_stream;
+		free(cache);
+	}
+	free(arena);
 }
 
 void neap_arenas_trim(struct neap_alloc *alloc)
 {
-	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
-		for (struct neap_arena **link = &stream->arenas; *link;) {
-			struct neap_arena *arena = *link;
-			if (arena->segment_count) {
-				link = &arena->next;
-				continue;
-			}
-			*link = arena->next;
-			free(arena);
+	for (struct neap_arena **link = &alloc->arenas; *link;) {
+		struct neap_arena *arena = *link;
+		if (arena->segment_count) {
+			link = &arena->next;
+			continue;
 		}
+		*link = arena->next;
+		arena_destroy(arena);
 	}
 	for (struct neap_pool **link = &alloc->pools; *link;) {
 		struct neap_pool *pool = *link;
@@ -93,16 +122,15 @@ void neap_arenas_trim(struct neap_alloc *alloc)
 
 void neap_arenas_fini(struct neap_alloc *alloc, bool talk)
 {
+	while (alloc->arenas) {
+		struct neap_arena *next = alloc->arenas->next;
+		arena_destroy(alloc->arenas);
+		alloc->arenas = next;
+	}
 	while (alloc->streams) {
 		struct neap_stream *stream = alloc->streams;
 		alloc->streams = stream->next;
-		while (stream->arenas) {
-			struct neap_arena *next = stream->arenas->next;
-			free(stream->arenas);
-			stream->arenas = next;
-		}
-		if (talk)
-			neap_stream_event_fini(alloc, stream);
+		neap_stream_event_fini(alloc, stream, talk);
 		free(stream);
 	}
 	while (alloc->pools) {

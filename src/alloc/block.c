@@ -1,16 +1,15 @@
 /* alloc/block.c: blocks, their neighbours, and the index of free ones.
  *
- * The blocks of a segment are a list by address that covers it without gaps. CACHED blocks are also in their arena's
- * tree, UNMAPPED ones in its list. Two neighbours are never both CACHED or both UNMAPPED: neap_block_settle joins
- * them.
+ * The blocks of a segment are a list by address that covers it without gaps. CACHED blocks are also in the tree of
+ * their cache, that of the stream which used them last, and UNMAPPED ones in their arena's list. Two neighbours are
+ * never both UNMAPPED, nor both CACHED in the same cache: neap_block_settle joins them.
  *
  * The tree is a treap ordered by (bytes, address), whose priorities are a hash of the address: balanced in
  * expectation whatever the order of frees, without storing anything and without host memory. Best fit is its lower
  * bound.
  *
- * A CACHED block beside an active one is counted as an inactive split when it enters the tree. That stays true until
- * it leaves: its neighbours are active or UNMAPPED, and a neighbour that becomes CACHED is joined with it and indexed
- * again.
+ * A CACHED block beside an active one is counted as an inactive split, whatever cache it is in: a change of its
+ * neighbours counts it again.
  */
 #include "alloc/internal.h"
 
@@ -111,10 +110,10 @@ static void tree_remove(struct neap_block **link, struct neap_block *block)
 	*link = left ? left : right;
 }
 
-struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t bytes)
+struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes)
 {
 	struct neap_block *best = NULL;
-	for (struct neap_block *node = arena->tree; node;) {
+	for (struct neap_block *node = cache->tree; node;) {
 		if (node->bytes >= bytes) {
 			best = node;
 			node = node->left;
@@ -125,10 +124,24 @@ struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t byte
 	return best;
 }
 
-struct neap_block *neap_block_before(const struct neap_arena *arena, uint64_t bytes, uint64_t address)
+struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address)
+{
+	struct neap_block *next = NULL;
+	for (struct neap_block *node = cache->tree; node;) {
+		if (node->bytes > bytes || (node->bytes == bytes && node->address > address)) {
+			next = node;
+			node = node->left;
+		} else {
+			node = node->right;
+		}
+	}
+	return next;
+}
+
+struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address)
 {
 	struct neap_block *last = NULL;
-	for (struct neap_block *node = arena->tree; node;) {
+	for (struct neap_block *node = cache->tree; node;) {
 		if (node->bytes < bytes || (node->bytes == bytes && node->address < address)) {
 			last = node;
 			node = node->right;
@@ -139,9 +152,9 @@ struct neap_block *neap_block_before(const struct neap_arena *arena, uint64_t by
 	return last;
 }
 
-uint64_t neap_arena_largest(const struct neap_arena *arena)
+uint64_t neap_cache_largest(const struct neap_cache *cache)
 {
-	const struct neap_block *node = arena->tree;
+	const struct neap_block *node = cache->tree;
 	while (node && node->right)
 		node = node->right;
 	return node ? node->bytes : 0;
@@ -152,20 +165,27 @@ static void count_split(struct neap_alloc *alloc, struct neap_block *block, bool
 	if (block->split == split)
 		return;
 	int64_t sign = split ? 1 : -1;
-	bool small = block->segment->arena->small;
+	bool small = block_small(block);
 	block->split = split;
 	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT, small, sign);
 	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, sign * (int64_t)block->bytes);
+}
+
+/* `block` may be NULL. */
+static void recount_split(struct neap_alloc *alloc, struct neap_block *block)
+{
+	if (block && block->state == NEAP_BLOCK_CACHED)
+		count_split(alloc, block,
+			    (block->previous && block_active(block->previous)) ||
+				    (block->next && block_active(block->next)));
 }
 
 static void block_index(struct neap_alloc *alloc, struct neap_block *block)
 {
 	struct neap_arena *arena = block->segment->arena;
 	if (block->state == NEAP_BLOCK_CACHED) {
-		tree_insert(&arena->tree, block);
-		count_split(alloc, block,
-			    (block->previous && block_active(block->previous)) ||
-				    (block->next && block_active(block->next)));
+		tree_insert(&block->cache->tree, block);
+		recount_split(alloc, block);
 	} else {
 		block->left = NULL;
 		block->right = arena->unmapped;
@@ -180,7 +200,7 @@ void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block)
 	struct neap_arena *arena = block->segment->arena;
 	if (block->state == NEAP_BLOCK_CACHED) {
 		count_split(alloc, block, false);
-		tree_remove(&arena->tree, block);
+		tree_remove(&block->cache->tree, block);
 	} else {
 		*(block->left ? &block->left->right : &arena->unmapped) = block->right;
 		if (block->right)
@@ -196,6 +216,7 @@ struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *b
 	rest->bytes = block->bytes - bytes;
 	rest->stamp = block->stamp;
 	rest->segment = block->segment;
+	rest->cache = block->cache;
 	rest->state = block->state;
 	rest->previous = block;
 	rest->next = block->next;
@@ -218,25 +239,36 @@ static void join_next(struct neap_alloc *alloc, struct neap_block *block)
 	neap_block_drop(alloc, gone);
 }
 
+static bool joinable(const struct neap_block *a, const struct neap_block *b)
+{
+	return a && b && a->state == b->state && a->cache == b->cache;
+}
+
 struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block *block, uint8_t state)
 {
 	block->state = state;
 	block->requested = 0;
 	block->tag = TAG_NONE;
-	if (block->next && block->next->state == state) {
+	if (state == NEAP_BLOCK_UNMAPPED) {
+		block->cache = NULL;
+		block->stamp = 0;
+	}
+	if (joinable(block, block->next)) {
 		neap_block_unindex(alloc, block->next);
 		join_next(alloc, block);
 	}
-	if (block->previous && block->previous->state == state) {
+	if (joinable(block->previous, block)) {
 		block = block->previous;
 		neap_block_unindex(alloc, block);
 		join_next(alloc, block);
 	}
 	block_index(alloc, block);
+	recount_split(alloc, block->previous);
+	recount_split(alloc, block->next);
 	return block;
 }
 
-void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes)
+void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes, struct neap_cache *cache)
 {
 	neap_block_unindex(alloc, block);
 	block->state = NEAP_BLOCK_LIVE;
@@ -244,4 +276,21 @@ void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_
 		struct neap_block *rest = neap_block_cut(alloc, block, bytes);
 		neap_block_settle(alloc, rest, NEAP_BLOCK_CACHED);
 	}
+	block->cache = cache;
+	recount_split(alloc, block->previous);
+	recount_split(alloc, block->next);
+}
+
+struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
+				    struct neap_cache *cache)
+{
+	neap_block_unindex(alloc, block);
+	block->state = NEAP_BLOCK_LIVE; /* so that what is cut off does not join it */
+	if (block->bytes > bytes)
+		neap_block_settle(alloc, neap_block_cut(alloc, block, bytes), NEAP_BLOCK_CACHED);
+	bool done = !block_stream(block) || block->stamp <= block_stream(block)->done;
+	/* The stream waits for what is not done yet, and its next record stands behind that. */
+	block->stamp = done ? 0 : cache->stream->recorded + 1;
+	block->cache = cache;
+	return neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }

@@ -8,7 +8,7 @@ struct sums {
 	struct neap_stats stats; /* only `current` values are used */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2];
 	uint64_t held_pages, live_blocks, pending_uses;
-	uint64_t cached_blocks;
+	uint64_t cached_blocks, unmapped_blocks;
 };
 
 #define REQUIRE(condition, ...)                                                                                      \
@@ -27,7 +27,7 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 				    struct neap_error *err)
 {
 	const unsigned long long at = block->address;
-	bool small = block->segment->arena->small;
+	bool small = block_small(block);
 	uint64_t value = 0, uses = 0;
 	REQUIRE(block->bytes && block->bytes % BLOCK_ALIGNMENT == 0 && at % BLOCK_ALIGNMENT == 0,
 		"block %#llx is not made of whole 512 bytes", at);
@@ -43,13 +43,22 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 	REQUIRE((block->state == NEAP_BLOCK_PENDING) == (block->uses_left > 0) && block->uses_left <= uses,
 		"block %#llx: pending and waiting uses differ", at);
 	sums->pending_uses += block->uses_left;
-	REQUIRE(block->state == NEAP_BLOCK_LIVE || block->stamp <= block->segment->arena->stream->recorded + 1,
-		"block %#llx waits for a later record than the next one", at);
 	bool beside =
 		(block->previous && block_active(block->previous)) || (block->next && block_active(block->next));
 	REQUIRE(block->split == (block->state == NEAP_BLOCK_CACHED && beside), "block %#llx: split is wrong", at);
 	if (block->state == NEAP_BLOCK_CACHED)
 		sums->cached_blocks++;
+	if (block->state == NEAP_BLOCK_UNMAPPED)
+		sums->unmapped_blocks++;
+	REQUIRE((block->state == NEAP_BLOCK_UNMAPPED) == !block->cache, "block %#llx: unmapped and in a cache", at);
+	REQUIRE(!block->cache || block->cache->arena == block->segment->arena,
+		"block %#llx is of a cache of another arena", at);
+	REQUIRE(!block_active(block) || block_stream(block), "block %#llx is active and no stream's", at);
+	if (block->cache && block->state != NEAP_BLOCK_LIVE) {
+		const struct neap_stream *stream = block_stream(block);
+		REQUIRE(block->stamp <= (stream ? stream->recorded + 1 : 0),
+			"block %#llx waits for a later record than the next one", at);
+	}
 	if (block->split) {
 		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT, small, 1);
 		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, block->bytes);
@@ -99,7 +108,8 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 		REQUIRE(block->segment == segment && block->previous == previous && block->address == at,
 			"segment %#llx: its blocks do not cover it at %#llx", (unsigned long long)segment->address,
 			(unsigned long long)at);
-		REQUIRE(!previous || block_active(block) || previous->state != block->state,
+		REQUIRE(!previous || block_active(block) || previous->state != block->state ||
+				previous->cache != block->cache,
 			"block %#llx was not joined with the one before", (unsigned long long)block->address);
 		if (!status && !segment->plain)
 			status = pages_check(alloc, segment, block, &stuck, err);
@@ -125,42 +135,52 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 	return NEAP_OK;
 }
 
-static bool tree_check(const struct neap_arena *arena, const struct neap_block *node, const struct neap_block **last,
+static bool tree_check(const struct neap_cache *cache, const struct neap_block *node, const struct neap_block **last,
 		       uint64_t *count)
 {
 	if (!node)
 		return true;
-	if (!tree_check(arena, node->left, last, count))
+	if (!tree_check(cache, node->left, last, count))
 		return false;
-	if (node->state != NEAP_BLOCK_CACHED || node->segment->arena != arena)
+	if (node->state != NEAP_BLOCK_CACHED || node->cache != cache)
 		return false;
 	if (*last &&
 	    ((*last)->bytes > node->bytes || ((*last)->bytes == node->bytes && (*last)->address >= node->address)))
 		return false;
 	*last = node;
 	++*count;
-	return tree_check(arena, node->right, last, count);
+	return tree_check(cache, node->right, last, count);
 }
 
 static enum neap_status indexes_check(const struct neap_alloc *alloc, const struct sums *sums, struct neap_error *err)
 {
-	uint64_t cached = 0, live = 0, uses = 0;
+	uint64_t cached = 0, live = 0, uses = 0, unmapped = 0;
 	for (const struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
 		live += stream->live_blocks;
-		for (const struct neap_arena *arena = stream->arenas; arena; arena = arena->next) {
+		for (const struct neap_cache *cache = stream->caches; cache; cache = cache->next_of_stream) {
 			const struct neap_block *last = NULL;
-			REQUIRE(tree_check(arena, arena->tree, &last, &cached), "an arena's tree is out of order");
-			for (const struct neap_block *block = arena->unmapped; block; block = block->right)
-				REQUIRE(block->state == NEAP_BLOCK_UNMAPPED && block->segment->arena == arena,
-					"an arena's list of unmapped blocks holds another");
+			REQUIRE(cache->stream == stream, "a stream has another's cache");
+			REQUIRE(tree_check(cache, cache->tree, &last, &cached), "a cache's tree is out of order");
 		}
-		REQUIRE(stream->done <= stream->recorded, "a record is done before it was made");
+		REQUIRE(stream->done <= stream->recorded, "a stream's event is done before it was recorded");
 		for (const struct neap_use *use = stream->waiting; use; use = use->next_of_stream) {
 			uses++;
 			REQUIRE(use->stream == stream && use->block->state == NEAP_BLOCK_PENDING,
 				"a stream waits for a block that is not pending");
 		}
 	}
+	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
+		const struct neap_block *last = NULL;
+		REQUIRE(tree_check(&arena->idle, arena->idle.tree, &last, &cached),
+			"the tree of idle blocks is out of order");
+		for (const struct neap_block *block = arena->unmapped; block; block = block->right) {
+			REQUIRE(block->state == NEAP_BLOCK_UNMAPPED && block->segment->arena == arena,
+				"an arena's list of unmapped blocks holds another");
+			unmapped++;
+		}
+	}
+	REQUIRE(unmapped == sums->unmapped_blocks, "the lists hold %llu unmapped blocks, there are %llu",
+		(unsigned long long)unmapped, (unsigned long long)sums->unmapped_blocks);
 	REQUIRE(cached == sums->cached_blocks, "the trees hold %llu blocks, %llu are cached",
 		(unsigned long long)cached, (unsigned long long)sums->cached_blocks);
 	REQUIRE(live == sums->live_blocks && alloc->live.count == live,

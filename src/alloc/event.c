@@ -29,7 +29,7 @@ void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const
 					 (struct neap_event_allocation){
 						 .held = neap_event_held_now(alloc),
 						 .tag = neap_tag_number(alloc, block->tag),
-						 .stream = (stream ? stream : block->segment->arena->stream)->number,
+						 .stream = (stream ? stream : block_stream(block))->number,
 						 .address = block->address,
 						 .requested_bytes = block->requested,
 						 .bytes = block->bytes,
@@ -37,13 +37,13 @@ void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const
 	neap_event_send(alloc, &event);
 }
 
-void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
+void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_stream *stream,
 		      uint64_t address, uint64_t bytes)
 {
 	struct neap_event event =
 		neap_event_of_segment(kind, 0,
 				      (struct neap_event_segment){.held = neap_event_held_now(alloc),
-								  .stream = arena->stream->number,
+								  .stream = stream->number,
 								  .address = address,
 								  .bytes = bytes});
 	neap_event_send(alloc, &event);

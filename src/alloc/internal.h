@@ -1,9 +1,11 @@
 /* alloc/internal.h: what the files of the allocator share. README.md here says what each layer does and lists the
  * invariants as equations.
  *
- *   allocator --- streams (dense numbers) --- arenas (one per class, private pool and stream)
- *        \                                       |  free tree, list of unmapped blocks
- *         segments, by address  ------------- each belongs to one arena
+ *   allocator --- streams (dense numbers) --- caches (one per arena it was served from): tree of CACHED blocks
+ *        |  \
+ *        |   arenas (one per class, private pool and stream): list of UNMAPPED blocks, cache of idle ones
+ *        |      |
+ *        segments, by address  ------------- each belongs to one arena
  *             |
  *   [ LIVE | CACHED |  LIVE | PENDING | CACHED |      UNMAPPED      | LIVE | UNMAPPED ............ ]   blocks
  *   [ page | page | page | page | page | page |                    | page |                        ]   handles
@@ -26,6 +28,7 @@
 #define PLAIN_PAGE_BYTES  (2ull << 20) /* granularity of segments where the device has no virtual memory */
 
 struct neap_stream;
+struct neap_cache;
 struct neap_arena;
 struct neap_segment;
 
@@ -45,15 +48,16 @@ struct neap_block {
 	uint64_t address, bytes;
 	uint64_t requested; /* LIVE, PENDING: what was asked for */
 	uint64_t serial;    /* LIVE, PENDING: of its allocation */
-	uint64_t stamp;     /* PENDING, CACHED: the record of its stream's event that stands behind its work */
+	uint64_t stamp;     /* PENDING, CACHED: which record of the stream's event stands behind its work */
 	struct neap_segment *segment;
+	struct neap_cache *cache;           /* LIVE, PENDING: where it returns to. CACHED: where it is. Else NULL */
 	struct neap_block *previous, *next; /* by address within the segment */
-	struct neap_block *left, *right;    /* CACHED: in the arena's tree. UNMAPPED: neighbours in its list */
-	struct neap_use *uses;              /* LIVE, PENDING */
-	uint32_t uses_left;                 /* PENDING: uses whose work is not known to be done */
-	uint8_t state;                      /* enum in struct neap_block_info */
-	uint8_t tag;                        /* index into the allocator's tags */
-	bool split;                         /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
+	struct neap_block *left, *right; /* CACHED: in the cache's tree. UNMAPPED: neighbours in the arena's list */
+	struct neap_use *uses;           /* LIVE, PENDING */
+	uint32_t uses_left;              /* PENDING: uses whose work is not known to be done */
+	uint8_t state;                   /* enum in struct neap_block_info */
+	uint8_t tag;                     /* index into the allocator's tags */
+	bool split;                      /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
 };
 
 /* Storage for blocks comes in chunks, so that an operation can make sure of all it needs before it changes anything.
@@ -76,15 +80,25 @@ struct neap_segment {
 	CUmemGenericAllocationHandle handles[]; /* per page; 0: none */
 };
 
-/* Where requests of one class on one stream are served from. Between arenas memory moves by whole pages. */
+/* The CACHED blocks that one stream left in one arena: it may have them at once. */
+struct neap_cache {
+	struct neap_cache *next_of_arena;
+	struct neap_cache *next_of_stream;
+	struct neap_arena *arena;
+	struct neap_stream *stream; /* NULL: the arena's idle blocks, which any stream may have */
+	struct neap_block *tree;    /* ordered by (bytes, address) */
+};
+
+/* Addresses for requests of one class on one stream, or, where streams share, for those of all. */
 struct neap_arena {
-	struct neap_arena *next; /* of the same stream */
-	struct neap_stream *stream;
-	struct neap_pool *pool; /* NULL: the common one */
+	struct neap_arena *next;
+	struct neap_pool *pool;     /* NULL: the common one */
+	struct neap_stream *stream; /* whose requests it serves while streams do not share */
 	bool small;
-	struct neap_block *tree;     /* CACHED blocks, ordered by (bytes, address) */
 	struct neap_block *unmapped; /* UNMAPPED blocks */
 	size_t segment_count;
+	struct neap_cache *caches; /* of streams */
+	struct neap_cache idle;
 };
 
 struct neap_stream {
@@ -92,12 +106,13 @@ struct neap_stream {
 	void *handle;
 	uint32_t number;
 	uint64_t live_blocks; /* allocated on it. The handle is valid while there are any, and only then is it used */
-	struct neap_arena *arenas;
+	struct neap_cache *caches;
 	struct neap_use *waiting, **waiting_end; /* uses of freed blocks, oldest first */
 	/* order.c: the event's records so far, and the last of them whose work is known to be done. */
 	CUevent event;
 	bool event_made;
 	uint64_t recorded, done;
+	struct neap_map waited; /* another stream's number -> the last of its records that this one waits for */
 };
 
 struct neap_pool {
@@ -126,6 +141,7 @@ struct neap_alloc {
 	pthread_mutex_t lock;
 	struct neap_stream *streams;
 	uint32_t stream_count;
+	struct neap_arena *arenas;
 	struct neap_segment *segments;
 	struct neap_pool *pools;
 	uint64_t pools_open;
@@ -145,6 +161,11 @@ struct neap_alloc {
 	CUmemGenericAllocationHandle *spare;
 	size_t spare_count, spare_room;
 	uint64_t held_pages; /* handles held, spare ones included */
+
+	/* share.c */
+	struct neap_stream *home; /* whose arenas serve all streams; NULL: each has its own */
+	uint64_t moved_pages;     /* from one place to another, ever */
+	uint64_t demand_bytes;    /* the most that was active or requested at a time when no block fitted */
 
 	struct neap_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
@@ -176,6 +197,9 @@ static inline bool block_active(const struct neap_block *block)
 {
 	return block->state == NEAP_BLOCK_LIVE || block->state == NEAP_BLOCK_PENDING;
 }
+static inline bool block_small(const struct neap_block *block) { return block->segment->arena->small; }
+/* Not of an UNMAPPED block. NULL: it is idle, and no stream's. */
+static inline struct neap_stream *block_stream(const struct neap_block *block) { return block->cache->stream; }
 static inline uint64_t metric_now(const struct neap_alloc *alloc, enum neap_metric metric)
 {
 	return (uint64_t)alloc->stats.metric[metric][NEAP_CLASS_ALL].current;
@@ -189,14 +213,22 @@ struct neap_block *neap_block_new(struct neap_alloc *alloc);
 /* Cuts `block` (in no index) to `bytes`; what follows becomes a block of the same state, in no index either. */
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
 /* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
-struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t bytes);
-/* The CACHED block that comes before (bytes, address) in the order of the tree; NULL: none. */
-struct neap_block *neap_block_before(const struct neap_arena *arena, uint64_t bytes, uint64_t address);
-uint64_t neap_arena_largest(const struct neap_arena *arena);
-/* CACHED to LIVE, giving back what exceeds `bytes`. One block must be ensured. */
-void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
-/* Makes `block`, in no index, CACHED or UNMAPPED: joins it with neighbours of that state and indexes the result. */
+struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
+/* The CACHED block that comes before (or after) (bytes, address) in the order of the tree; NULL: none. */
+struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
+struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
+uint64_t neap_cache_largest(const struct neap_cache *cache);
+/* CACHED to LIVE in `cache`, which may be another of the arena; what exceeds `bytes` stays. One block must be
+ * ensured.
+ */
+void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes, struct neap_cache *cache);
+/* Makes `block`, in no index, CACHED or UNMAPPED: joins it with neighbours of that state (and cache) and indexes the
+ * result. */
 struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block *block, uint8_t state);
+/* Hands the first `bytes` of a CACHED block to another cache of its arena. The block they joined. One block must be
+ * ensured. */
+struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
+				    struct neap_cache *cache);
 /* Takes a CACHED or UNMAPPED block out of its index. */
 void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block);
 void neap_blocks_fini(struct neap_alloc *alloc);
@@ -206,21 +238,33 @@ void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block);
 
 /* Whether the CACHED block's work is known to be done. Never waits. */
 bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block);
-/* Waits for that work, and for no more of the device than it must. */
+/* Makes `stream` wait for that work, without waiting here unless nothing else can be done. `ret_waited`: it waited
+ * here, so that any block may have been joined with others. */
+enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_block *block,
+				  struct neap_stream *stream, bool *ret_waited, struct neap_error *err);
+/* Waits here for that work, and for no more of the device than it must. Any block may be joined with others. */
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err);
 /* The last live block of the stream is being freed: records its event while the handle is valid. Enters the context.
  */
 void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream);
 /* The context was synchronised: everything freed so far is idle. */
 void neap_streams_done(struct neap_alloc *alloc);
-void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream);
+void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream, bool talk);
+
+/* share.c: whether streams share one arena. */
+
+/* No block fits `bytes`: decides anew. */
+void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes);
+/* Where streams share an arena: gathers the idle blocks of all in its idle cache. The context is current and no
+ * capture under way. */
+void neap_share_idle(struct neap_alloc *alloc);
 
 /* obtain.c */
 
-/* Makes the arena hold a CACHED block of `bytes`, by pages from the driver or, with `move` (no capture is under way),
- * by pages from under cached blocks of any stream. NEAP_EOOM: neither is enough; no more is held than before. The
- * context is current. */
-enum neap_status neap_arena_obtain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes, bool move,
+/* Makes the cache, or its arena's idle one, hold a block of `bytes`: by idle blocks of other streams, pages from the
+ * driver, blocks of other streams behind an event, or pages from under any cached blocks; while `capturing`, by pages
+ * from the driver alone. NEAP_EOOM: none of that is enough; no more is held than before. The context is current. */
+enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
 				   struct neap_error *err);
 
 /* segment.c: addresses and pages. The device's context must be current. */
@@ -230,14 +274,15 @@ struct neap_place {
 	struct neap_block *block;
 	uint64_t lacking_pages;
 };
-/* The place that lacks the fewest pages, the lowest of equals. Reserves addresses where there are none. */
-enum neap_status neap_place_find(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+/* The place that lacks the fewest pages, the lowest of equals, over blocks that the cache's stream may have, or, with
+ * `any`, must first wait for. Reserves addresses where there are none. */
+enum neap_status neap_place_find(struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes, bool any,
 				 struct neap_place *ret_place, struct neap_error *err);
 /* Maps spare pages, of which there must be enough, so that the place is one CACHED block. */
-enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_place place, uint64_t bytes,
-				 struct neap_error *err);
+enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_place place,
+				 uint64_t bytes, struct neap_error *err);
 /* A new segment where the device has no virtual memory. */
-enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 				    struct neap_error *err);
 /* Creates pages until there are `count` spare ones. NEAP_EOOM: the device or the limit does not allow it; those that
  * it did create stay spare. */
@@ -257,9 +302,10 @@ void neap_segments_trim(struct neap_alloc *alloc);
  * current; without it (the process has forked) only host memory is freed. The same for neap_pending_fini. */
 void neap_segments_fini(struct neap_alloc *alloc, bool talk);
 
-/* arena.c: streams, arenas and private pools. */
-struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle); /* makes it; NULL: host memory */
-struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool *pool, bool small); /* likewise */
+/* arena.c: streams, arenas, caches and private pools. The finders make what is not there; NULL: host memory. */
+struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle);
+struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small);
 /* The open pool whose filter takes the stream; NULL: none. */
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */
@@ -292,7 +338,7 @@ void neap_pending_fini(struct neap_alloc *alloc, bool talk);
 /* release.c: giving the cache back. */
 void neap_alloc_lock(struct neap_alloc *alloc);
 void neap_alloc_unlock(struct neap_alloc *alloc); /* closes the published write */
-/* The bytes that no LIVE or PENDING block holds of the best arena: what the cache alone could serve. */
+/* The largest CACHED block: what a cache alone could serve. */
 uint64_t neap_largest_free(struct neap_alloc *alloc);
 /* Synchronises, completes pending frees and returns every cached page that may be. Context current.
  * NEAP_ESTATE: a capture is under way, nothing was done. */
@@ -334,7 +380,7 @@ struct neap_event_held neap_event_held_now(const struct neap_alloc *alloc);
 /* `stream`: the one that will use the block; NULL: its own. */
 void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
 		      const struct neap_stream *stream);
-void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
+void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_stream *stream,
 		      uint64_t address, uint64_t bytes);
 void neap_event_empty_cache(struct neap_alloc *alloc, uint64_t freed_bytes, uint64_t ns);
 

@@ -1,11 +1,13 @@
-/* alloc/obtain.c: where memory comes from when an arena has no block that fits.
+/* alloc/obtain.c: where memory comes from when neither the stream's cache nor the arena's idle blocks have what fits.
  *
- *   new     pages from the driver
- *   moved   pages from under cached blocks, of any stream, that are unmapped there and mapped here
+ *   idle      while streams share: other streams' blocks whose work is done
+ *   new       pages from the driver
+ *   ordered   while streams share: another stream's block, behind an event that this stream waits for
+ *   moved     pages from under cached blocks, of any stream, that are unmapped there and mapped here
  *
- * Either way the arena gets them where it lacks the fewest. Moving costs one unmapping for each block that gives
- * pages and one mapping for each page, and no call that takes or gives memory. Pages whose work is done are moved
- * first; for others their stream is waited for, never the device.
+ * An arena gets pages where it lacks the fewest. Moving costs one unmapping for each block that gives pages and one
+ * mapping for each page, and no call that takes or gives memory. Pages whose work is done are moved first; for others
+ * their stream is waited for, never the device.
  */
 #include "alloc/internal.h"
 #include "base/error.h"
@@ -17,11 +19,11 @@ struct demand {
 };
 
 /* From the largest block on: what small ones lose leaves more ends of pages behind. */
-static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_arena *arena,
+static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_cache *cache,
 				    const struct demand *demand, struct neap_error *err)
 {
 	uint64_t page = alloc->page_bytes;
-	struct neap_block *block = neap_block_before(arena, UINT64_MAX, 0), *next = NULL;
+	struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0), *next = NULL;
 	enum neap_status status = NEAP_OK;
 	while (!status && block && alloc->spare_count < demand->pages) {
 		uint64_t bytes = block->bytes, address = block->address;
@@ -32,12 +34,12 @@ static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_
 		if (apart && whole && !idle && demand->wait) {
 			status = neap_block_finish(alloc, block, err);
 			/* That may have completed frees, and joined any block with others. */
-			block = neap_block_before(arena, UINT64_MAX, 0);
+			block = neap_cache_before(cache, UINT64_MAX, 0);
 			continue;
 		}
 		if (idle)
 			status = neap_block_unmap(alloc, block, demand->pages - alloc->spare_count, &next, err);
-		block = neap_block_before(arena, bytes, address);
+		block = neap_cache_before(cache, bytes, address);
 	}
 	return status;
 }
@@ -45,60 +47,95 @@ static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_
 static enum neap_status gather(struct neap_alloc *alloc, const struct demand *demand, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
-	for (struct neap_stream *stream = alloc->streams; !status && stream; stream = stream->next)
-		for (struct neap_arena *arena = stream->arenas; !status && arena; arena = arena->next)
-			if (!arena->pool)
-				status = gather_from(alloc, arena, demand, err);
+	for (struct neap_arena *arena = alloc->arenas; !status && arena; arena = arena->next) {
+		if (arena->pool)
+			continue;
+		status = gather_from(alloc, &arena->idle, demand, err);
+		for (struct neap_cache *cache = arena->caches; !status && cache; cache = cache->next_of_arena)
+			status = gather_from(alloc, cache, demand, err);
+	}
 	return status;
 }
 
-enum effort { CREATE, MOVE_IDLE, MOVE_ANY };
-
-/* Makes sure of the spare pages for the best place. NEAP_EOOM: they are not to be had. MOVE_ANY waits for work on
- * cached pages, after which the place may be another. */
-static enum neap_status prepare(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
-				enum effort effort, struct neap_place *ret_place, struct neap_error *err)
+static enum neap_status grow(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
+			     struct neap_error *err)
 {
 	struct neap_place place = {0};
-	enum neap_status status = neap_place_find(alloc, arena, bytes, &place, err);
+	if (alloc->plain)
+		return neap_segment_plain(alloc, cache, bytes, err);
+	enum neap_status status = neap_place_find(alloc, cache, bytes, false, &place, err);
+	if (!status)
+		status = neap_spare_create(alloc, place.lacking_pages, err);
+	if (!status)
+		status = neap_place_fill(alloc, cache, place, bytes, err);
+	return status;
+}
+
+/* `wait`: for work on cached pages, after which the best place may be another. */
+static enum neap_status move(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool wait,
+			     struct neap_error *err)
+{
+	struct neap_place place = {0};
+	enum neap_status status = neap_place_find(alloc, cache, bytes, true, &place, err);
 	if (status)
 		return status;
-	status = neap_spare_create(alloc, place.lacking_pages, err);
-	if (status == NEAP_EOOM && effort != CREATE) {
-		struct demand demand = {place.lacking_pages, place.block->address, place.block->address + bytes,
-					effort == MOVE_ANY};
-		enum neap_status gathered = gather(alloc, &demand, err);
-		if (gathered || alloc->spare_count >= demand.pages)
-			status = gathered;
-	}
-	if (!status && effort == MOVE_ANY)
-		status = neap_place_find(alloc, arena, bytes, &place, err);
-	if (!status && place.lacking_pages > alloc->spare_count)
-		status = neap_fail(err, NEAP_EOOM, "the place for a block is another after waiting");
+	struct demand demand = {place.lacking_pages, place.block->address, place.block->address + bytes, wait};
+	status = gather(alloc, &demand, err);
+	if (!status && wait)
+		status = neap_place_find(alloc, cache, bytes, true, &place, err);
+	if (!status && alloc->spare_count < place.lacking_pages)
+		status = neap_fail(err, NEAP_EOOM, "all cached pages together are not enough");
 	if (!status)
-		*ret_place = place;
+		status = neap_place_fill(alloc, cache, place, bytes, err);
+	if (!status)
+		alloc->moved_pages += place.lacking_pages;
 	return status;
 }
 
-enum neap_status neap_arena_obtain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes, bool move,
+/* The best of other streams' blocks in the arena; NULL: none fits. */
+static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t bytes)
+{
+	struct neap_block *best = NULL;
+	for (struct neap_cache *other = cache->arena->caches; other; other = other->next_of_arena) {
+		struct neap_block *block = neap_cache_best(other, bytes);
+		if (block && (!best || block->bytes < best->bytes))
+			best = block;
+	}
+	return best;
+}
+
+/* What can be had without the driver's memory. */
+static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
+			      struct neap_error *err)
+{
+	struct neap_block *block = elsewhere(cache, bytes);
+	if (block)
+		return neap_place_fill(alloc, cache, (struct neap_place){block, 0}, bytes, err);
+	if (alloc->plain)
+		return NEAP_EOOM;
+	enum neap_status status = move(alloc, cache, bytes, false, err);
+	return status == NEAP_EOOM ? move(alloc, cache, bytes, true, err) : status;
+}
+
+enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
 				   struct neap_error *err)
 {
-	struct neap_place place = {0};
 	uint64_t held = alloc->held_pages;
 	if (bytes > neap_device_info(alloc->device)->total_bytes)
 		return neap_fail(err, NEAP_EOOM, "more than the device has");
-	neap_published_close(alloc);
-	if (alloc->plain)
-		return neap_segment_plain(alloc, arena, bytes, err);
 	/* While a pool is open a capture may be under way that nothing tells of. */
-	move = move && !alloc->pools_open;
-	enum neap_status status = prepare(alloc, arena, bytes, move ? MOVE_IDLE : CREATE, &place, err);
-	if (status == NEAP_EOOM && move)
-		status = prepare(alloc, arena, bytes, MOVE_ANY, &place, err);
-	if (!status)
-		status = neap_place_fill(alloc, place, bytes, err);
+	bool reusing = !capturing && !alloc->pools_open;
+	if (reusing) {
+		neap_share_idle(alloc);
+		if (neap_cache_best(&cache->arena->idle, bytes))
+			return NEAP_OK;
+	}
+	neap_published_close(alloc);
+	enum neap_status status = grow(alloc, cache, bytes, err);
+	if (status == NEAP_EOOM && reusing)
+		status = reuse(alloc, cache, bytes, err);
 	/* Others may need what is of no use here. */
-	if (status == NEAP_EOOM && alloc->held_pages > held)
+	if (status == NEAP_EOOM && !alloc->plain && alloc->held_pages > held)
 		neap_spare_release(alloc, alloc->spare_count - (alloc->held_pages - held), NULL);
 	neap_published_close(alloc);
 	return status;

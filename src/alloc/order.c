@@ -1,15 +1,18 @@
-/* alloc/order.c: when the pages under a freed block may be unmapped: once the work on it is done.
+/* alloc/order.c: what must be over before the bytes of a freed block serve another stream, or their pages are
+ * unmapped.
  *
  * A stream has one event, recorded again and again. A freed block is stamped with the number of the next record,
  * which stands behind all work on the block whenever it is made:
  *
- *   ... work on b | free b: stamp = recorded + 1 | more work | record: ++recorded | ...       b is idle <=> stamp <=
+ *   ... work on b | free b: stamp = recorded + 1 | more work | record: ++recorded | ...     b is idle <=> stamp <=
  * done
  *
- * So a free costs nothing, and one question to the driver settles all that was freed before the record. A stream's
- * handle may be used only while blocks allocated on it are live: when the last of them is freed the event is recorded
- * at once, if there are others. Where that was not possible (a capture, a refusal) only a synchronisation of the
- * context can tell.
+ * So a free costs nothing, and one question to the driver settles all that was freed before the record. The price: a
+ * stream that waits for a block also waits for the work that was queued between its free and the record.
+ *
+ * A stream's handle may be used only while blocks allocated on it are live: when the last of them is freed the event
+ * is recorded at once, if there are other streams. Where that was not possible (a capture, a refusal, no other stream
+ * yet) only a synchronisation of the context can tell.
  */
 #include "alloc/internal.h"
 #include "base/error.h"
@@ -33,15 +36,15 @@ static enum neap_status record(struct neap_alloc *alloc, struct neap_stream *str
 /* Whether the event stands behind the block's work, making it so where the handle is valid. */
 static bool covered(struct neap_alloc *alloc, const struct neap_block *block)
 {
-	struct neap_stream *stream = block->segment->arena->stream;
+	struct neap_stream *stream = block_stream(block);
 	return block->stamp <= stream->recorded ||
 	       (stream->live_blocks > 0 && record(alloc, stream, NULL) == NEAP_OK);
 }
 
 bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
 {
-	struct neap_stream *stream = block->segment->arena->stream;
-	if (block->stamp <= stream->done)
+	struct neap_stream *stream = block_stream(block);
+	if (!stream || block->stamp <= stream->done)
 		return true;
 	if (!covered(alloc, block))
 		return false;
@@ -54,7 +57,7 @@ bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
 
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err)
 {
-	struct neap_stream *stream = block->segment->arena->stream;
+	struct neap_stream *stream = block_stream(block);
 	if (neap_block_idle(alloc, block))
 		return NEAP_OK;
 	if (!covered(alloc, block))
@@ -63,6 +66,26 @@ enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_b
 	if (result == CUDA_SUCCESS)
 		stream->done = stream->recorded;
 	return neap_cuda_fail(alloc->cuda, result, err, "waiting for work on freed memory");
+}
+
+enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_block *block,
+				  struct neap_stream *stream, bool *ret_waited, struct neap_error *err)
+{
+	struct neap_stream *owner = block_stream(block);
+	uint64_t waited = 0;
+	if (owner == stream || neap_block_idle(alloc, block))
+		return NEAP_OK;
+	if (neap_map_get(&stream->waited, owner->number, &waited) && waited >= block->stamp)
+		return NEAP_OK;
+	if (!covered(alloc, block)) {
+		*ret_waited = true;
+		return neap_alloc_synchronize(alloc, err);
+	}
+	CUresult result = alloc->cuda->cuStreamWaitEvent(stream->handle, owner->event, 0);
+	/* Without host memory to remember it the stream waits once more another time. */
+	if (result == CUDA_SUCCESS)
+		neap_map_put(&stream->waited, owner->number, owner->recorded);
+	return neap_cuda_fail(alloc->cuda, result, err, "making a stream wait for another");
 }
 
 void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream)
@@ -85,8 +108,9 @@ void neap_streams_done(struct neap_alloc *alloc)
 		stream->done = ++stream->recorded;
 }
 
-void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream)
+void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream, bool talk)
 {
-	if (stream->event_made)
+	if (talk && stream->event_made)
 		alloc->cuda->cuEventDestroy(stream->event);
+	neap_map_fini(&stream->waited);
 }

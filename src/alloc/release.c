@@ -12,9 +12,11 @@
 uint64_t neap_largest_free(struct neap_alloc *alloc)
 {
 	uint64_t largest = 0;
-	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
-		for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next) {
-			uint64_t own = neap_arena_largest(arena);
+	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
+		uint64_t own = neap_cache_largest(&arena->idle);
+		largest = own > largest ? own : largest;
+		for (const struct neap_cache *cache = arena->caches; cache; cache = cache->next_of_arena) {
+			own = neap_cache_largest(cache);
 			largest = own > largest ? own : largest;
 		}
 	}
@@ -51,6 +53,8 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 		status = neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
 	if (!status)
 		status = neap_alloc_synchronize(alloc, err);
+	if (!status) /* so that a page shared by two streams is one block's */
+		neap_share_idle(alloc);
 	for (struct neap_segment *segment = alloc->segments, *next; !status && segment; segment = next) {
 		next = segment->next;
 		if (!segment->arena->pool || !segment->arena->pool->owners)

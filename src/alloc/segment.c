@@ -133,7 +133,7 @@ static enum neap_status pages_unmap(struct neap_alloc *alloc, struct neap_segmen
 /* Backs the first `bytes` of an UNMAPPED block with spare pages and makes them CACHED. `ret_block`: what they joined.
  */
 static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
-				  struct neap_block **ret_block, struct neap_error *err)
+				  struct neap_cache *cache, struct neap_block **ret_block, struct neap_error *err)
 {
 	struct neap_segment *segment = block->segment;
 	uint64_t first = (block->address - segment->address) / alloc->page_bytes;
@@ -164,54 +164,83 @@ static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *b
 		neap_published_close(alloc);
 		return status;
 	}
-	neap_event_range(alloc, NEAP_EVENT_SEGMENT_MAP, segment->arena, block->address, bytes);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_MAP, cache->stream, block->address, bytes);
 	neap_block_unindex(alloc, block);
-	block->state = NEAP_BLOCK_CACHED;
+	block->state = NEAP_BLOCK_LIVE; /* so that what is cut off does not join it */
 	if (block->bytes > bytes)
 		neap_block_settle(alloc, neap_block_cut(alloc, block, bytes), NEAP_BLOCK_UNMAPPED);
+	block->cache = cache;
 	*ret_block = neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 	neap_published_close(alloc);
 	return NEAP_OK;
 }
 
-/* How many bytes must be mapped to serve `bytes` from the start of `block`; UINT64_MAX where they do not fit. */
-static uint64_t mapping_cost(const struct neap_alloc *alloc, const struct neap_block *block, uint64_t bytes)
+/* Whether a place for the cache may include the block. */
+static bool placeable(const struct neap_cache *cache, const struct neap_block *block, bool any)
 {
-	uint64_t cost = 0, end = block->address + bytes;
-	for (; block && !block_active(block); block = block->next) {
-		uint64_t stop = block_end(block) < end ? block_end(block) : end;
-		if (block->state == NEAP_BLOCK_UNMAPPED)
-			cost += round_up(stop - block->address, alloc->page_bytes);
-		if (stop == end)
-			return cost;
-	}
-	return UINT64_MAX;
+	if (!block || block_active(block))
+		return false;
+	return any || block->state == NEAP_BLOCK_UNMAPPED || block->cache == cache || !block_stream(block);
 }
 
-/* NULL: no place. */
-static struct neap_block *place_find(const struct neap_alloc *alloc, const struct neap_arena *arena, uint64_t bytes,
-				     uint64_t *ret_cost)
+/* The place in the run of placeable blocks that begins with `first`, if it lacks fewer pages than *place. */
+static void run_search(const struct neap_alloc *alloc, const struct neap_cache *cache, struct neap_block *first,
+		       uint64_t bytes, bool any, struct neap_place *place)
 {
-	struct neap_block *best = NULL;
-	uint64_t best_cost = UINT64_MAX;
-	for (struct neap_block *block = arena->unmapped; block; block = block->right) {
-		struct neap_block *starts[2] = {block, block->previous};
-		for (int i = 0; i < 2; i++) {
-			if (!starts[i] || block_active(starts[i]))
-				continue;
-			uint64_t cost = mapping_cost(alloc, starts[i], bytes);
-			if (cost == UINT64_MAX || cost > best_cost ||
-			    (cost == best_cost && starts[i]->address > best->address))
-				continue;
-			best = starts[i];
-			best_cost = cost;
+	/* [start, last] is a window; unmapped: the bytes of UNMAPPED blocks in it before `last`. */
+	struct neap_block *last = first;
+	uint64_t unmapped = 0;
+	for (struct neap_block *start = first; placeable(cache, start, any); start = start->next) {
+		uint64_t end = start->address + bytes;
+		while (block_end(last) < end) {
+			unmapped += last->state == NEAP_BLOCK_UNMAPPED ? last->bytes : 0;
+			last = last->next;
+			if (!placeable(cache, last, any))
+				return;
+		}
+		uint64_t lacking = unmapped;
+		if (last->state == NEAP_BLOCK_UNMAPPED)
+			lacking += round_up(end - last->address, alloc->page_bytes);
+		lacking /= alloc->page_bytes;
+		if (lacking < place->lacking_pages ||
+		    (lacking == place->lacking_pages && start->address < place->block->address))
+			*place = (struct neap_place){start, lacking};
+		if (start == last) {
+			last = start->next;
+			if (!placeable(cache, last, any))
+				return;
+		} else if (start->state == NEAP_BLOCK_UNMAPPED) {
+			unmapped -= start->bytes;
 		}
 	}
-	*ret_cost = best_cost;
-	return best;
 }
 
-static void segment_insert(struct neap_alloc *alloc, struct neap_segment *segment, uint8_t state)
+/* False: there is none. */
+static bool place_search(const struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes, bool any,
+			 struct neap_place *ret_place)
+{
+	struct neap_place place = {.lacking_pages = UINT64_MAX};
+	for (struct neap_segment *segment = alloc->segments; any && segment; segment = segment->next)
+		for (struct neap_block *block = segment->first; block; block = block->next)
+			if (segment->arena == cache->arena && placeable(cache, block, any) &&
+			    !placeable(cache, block->previous, any))
+				run_search(alloc, cache, block, bytes, any, &place);
+	/* Where only its own and idle blocks count, a place without an unmapped one would be a block that fits. */
+	for (struct neap_block *block = cache->arena->unmapped; !any && block; block = block->right) {
+		struct neap_block *first = block;
+		while (placeable(cache, first->previous, any) && first->previous->state == NEAP_BLOCK_CACHED)
+			first = first->previous;
+		/* One that follows another unmapped block is searched with that. */
+		if (!placeable(cache, first->previous, any))
+			run_search(alloc, cache, first, bytes, any, &place);
+	}
+	if (place.block)
+		*ret_place = place;
+	return place.block;
+}
+
+/* `cache`: of all its bytes; NULL: none is mapped yet. */
+static void segment_insert(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_cache *cache)
 {
 	struct neap_segment **link = &alloc->segments;
 	while (*link && (*link)->address < segment->address)
@@ -223,8 +252,9 @@ static void segment_insert(struct neap_alloc *alloc, struct neap_segment *segmen
 	block->address = segment->address;
 	block->bytes = segment->bytes;
 	block->segment = segment;
+	block->cache = cache;
 	segment->first = block;
-	neap_block_settle(alloc, block, state);
+	neap_block_settle(alloc, block, cache ? NEAP_BLOCK_CACHED : NEAP_BLOCK_UNMAPPED);
 }
 
 static enum neap_status segment_make(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
@@ -256,7 +286,7 @@ static enum neap_status segment_reserve(struct neap_alloc *alloc, struct neap_ar
 		CUresult result = alloc->cuda->cuMemAddressReserve(&address, size, alloc->page_bytes, 0, 0);
 		if (!result) {
 			segment->address = address;
-			segment_insert(alloc, segment, NEAP_BLOCK_UNMAPPED);
+			segment_insert(alloc, segment, NULL);
 			return NEAP_OK;
 		}
 		free(segment);
@@ -267,7 +297,7 @@ static enum neap_status segment_reserve(struct neap_alloc *alloc, struct neap_ar
 	}
 }
 
-enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 				    struct neap_error *err)
 {
 	struct neap_segment *segment = NULL;
@@ -275,7 +305,7 @@ enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena 
 	uint64_t size = round_up(bytes, alloc->page_bytes);
 	enum neap_status status = limit_check(alloc, size, err);
 	if (!status)
-		status = segment_make(alloc, arena, size, 0, &segment, err);
+		status = segment_make(alloc, cache->arena, size, 0, &segment, err);
 	if (status)
 		return status;
 	neap_published_close(alloc);
@@ -286,43 +316,59 @@ enum neap_status neap_segment_plain(struct neap_alloc *alloc, struct neap_arena 
 	}
 	segment->plain = true;
 	segment->address = address;
-	reserved_add(alloc, arena->small, (int64_t)(size / alloc->page_bytes));
+	reserved_add(alloc, cache->arena->small, (int64_t)(size / alloc->page_bytes));
 	segment_held_add(alloc, segment, (int64_t)(size / alloc->page_bytes));
-	segment_insert(alloc, segment, NEAP_BLOCK_CACHED);
-	neap_event_range(alloc, NEAP_EVENT_SEGMENT_ALLOC, arena, address, size);
+	segment_insert(alloc, segment, cache);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_ALLOC, cache->stream, address, size);
 	neap_published_close(alloc);
 	return NEAP_OK;
 }
 
-enum neap_status neap_place_find(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+enum neap_status neap_place_find(struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes, bool any,
 				 struct neap_place *ret_place, struct neap_error *err)
 {
-	enum neap_status status = NEAP_OK;
-	uint64_t cost = 0;
-	struct neap_block *block = place_find(alloc, arena, bytes, &cost);
-	if (!block) {
-		status = segment_reserve(alloc, arena, bytes, err);
-		block = place_find(alloc, arena, bytes, &cost);
-	}
-	if (!status)
-		*ret_place = (struct neap_place){block, cost / alloc->page_bytes};
+	if (place_search(alloc, cache, bytes, any, ret_place))
+		return NEAP_OK;
+	enum neap_status status = segment_reserve(alloc, cache->arena, bytes, err);
+	if (!status && !place_search(alloc, cache, bytes, any, ret_place))
+		status = neap_fail(err, NEAP_EINTERNAL, "a new segment has no place for a block");
 	return status;
 }
 
-enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_place place, uint64_t bytes,
-				 struct neap_error *err)
+/* Hands the first `bytes` of a block of another stream, or of none, to the cache. */
+static enum neap_status block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
+				    struct neap_cache *cache, struct neap_block **ret_block, struct neap_error *err)
+{
+	bool waited = false;
+	if (!neap_blocks_ensure(alloc, 1))
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
+	enum neap_status status = NEAP_OK;
+	if (block_stream(block))
+		status = neap_block_order(alloc, block, cache->stream, &waited, err);
+	if (!status && waited)
+		return neap_fail(err, NEAP_EOOM, "blocks were joined while a place was filled");
+	if (!status)
+		*ret_block = neap_block_adopt(alloc, block, bytes, cache);
+	return status;
+}
+
+enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_place place,
+				 uint64_t bytes, struct neap_error *err)
 {
 	struct neap_block *block = place.block;
 	uint64_t end = block->address + bytes;
 	enum neap_status status = NEAP_OK;
 	while (!status) {
-		if (block->state == NEAP_BLOCK_CACHED && block_end(block) >= end)
+		uint64_t stop = block_end(block) < end ? block_end(block) : end, more = stop - block->address;
+		if (block->state == NEAP_BLOCK_UNMAPPED)
+			status = block_map(alloc, block, round_up(more, alloc->page_bytes), cache, &block, err);
+		else if (block->cache != cache)
+			status = block_adopt(alloc, block, more, cache, &block, err);
+		if (status || block_end(block) >= end)
 			break;
-		if (block->state == NEAP_BLOCK_CACHED)
-			block = block->next;
-		uint64_t stop = block_end(block) < end ? block_end(block) : end;
-		status = block_map(alloc, block, round_up(stop - block->address, alloc->page_bytes), &block, err);
+		block = block->next;
 	}
+	neap_published_close(alloc);
 	return status;
 }
 
@@ -343,14 +389,14 @@ enum neap_status neap_block_unmap(struct neap_alloc *alloc, struct neap_block *b
 		pages_unmap(alloc, segment, (first - segment->address) / page, (last - first) / page, err);
 	if (status)
 		return status;
-	neap_event_range(alloc, NEAP_EVENT_SEGMENT_UNMAP, segment->arena, first, last - first);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_UNMAP, segment->arena->stream, first, last - first);
 	neap_block_unindex(alloc, block);
 	struct neap_block *tail = last < end ? neap_block_cut(alloc, block, last - block->address) : NULL;
 	struct neap_block *middle = block;
 	if (first > block->address)
 		middle = neap_block_cut(alloc, block, first - block->address);
 	middle->state = NEAP_BLOCK_UNMAPPED;
-	middle->stamp = 0;
+	middle->cache = NULL;
 	if (middle != block)
 		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 	if (tail)
@@ -378,7 +424,7 @@ static enum neap_status plain_release(struct neap_alloc *alloc, struct neap_segm
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemFree of a segment");
 	reserved_add(alloc, segment->arena->small, -(int64_t)segment->held_pages);
-	neap_event_range(alloc, NEAP_EVENT_SEGMENT_FREE, segment->arena, segment->address, segment->bytes);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_FREE, segment->arena->stream, segment->address, segment->bytes);
 	neap_block_unindex(alloc, block);
 	neap_block_drop(alloc, block);
 	segment_held_add(alloc, segment, -(int64_t)segment->held_pages);

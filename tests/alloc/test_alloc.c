@@ -165,25 +165,6 @@ static void test_record_stream(void **state)
 	world->cuda->cuEventDestroy(ready);
 }
 
-/* Cached memory outlives its stream: giving it back never touches the handle. */
-static void test_destroyed_stream(void **state)
-{
-	struct world *world = *state;
-	void *one = stream_new(world), *two = stream_new(world);
-	uint64_t freed = 0;
-	uint64_t a = take(world, 200 * MIB, one);
-	touch(world, one, a, 200 * MIB, 1, 1000);
-	assert_int_equal(world->cuda->cuStreamSynchronize(one), 0);
-	give(world, a);
-	assert_int_equal(world->cuda->cuStreamDestroy(one), 0);
-	a = take(world, 200 * MIB, two);
-	touch(world, two, a, 200 * MIB, 1, 1000);
-	give(world, a);
-	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
-	assert_int_equal(freed, 240 * MIB); /* new pages came first, then those of the stream that is gone */
-	world_check(world);
-}
-
 static void test_fraction(void **state)
 {
 	struct world *world = *state;
@@ -677,7 +658,6 @@ int main(void)
 		TEST(test_block_storage),
 		TEST(test_empty_waits),
 		TEST(test_record_stream),
-		TEST(test_destroyed_stream),
 		TEST(test_fraction),
 		TEST(test_oom_callback),
 		TEST(test_oom_report),

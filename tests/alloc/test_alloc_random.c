@@ -2,7 +2,8 @@
  * they are queued far behind: the simulator reports a race or an access to unmapped memory where the allocator gave
  * bytes away too early. A ledger of our own says what is live; the invariants are checked after every operation.
  *
- * Usage: test_alloc_random [SPEC]    (of the simulated device; NEAP_SEED=N repeats a run)
+ * Usage: test_alloc_random [SPEC [roomy]]    (of the simulated device, on which memory is tight unless it is roomy;
+ * NEAP_SEED=N repeats a run)
  */
 #include "harness.h"
 
@@ -24,6 +25,7 @@ struct game {
 };
 
 static const char *spec = "mem=96MiB,reserved=0,context=8MiB";
+static bool roomy; /* enough for all, so that streams come to share what they cache */
 
 static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
 
@@ -111,7 +113,7 @@ static void test_random(void **state)
 	assert_int_equal(stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current, 0);
 	assert_int_equal(stats.num_ooms, game->ooms);
 	/* The run was tight enough to be worth it. */
-	assert_true(game->ooms > 0 && stats.num_alloc_retries > 0);
+	assert_true(roomy || (game->ooms > 0 && stats.num_alloc_retries > 0));
 	world_check(&game->world);
 }
 
@@ -139,6 +141,7 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		spec = argv[1];
+	roomy = argc > 2 && strcmp(argv[2], "roomy") == 0;
 	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_random, setup, teardown)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,25 @@ static void test_pages_move(void **state)
 	world_check(world);
 }
 
+/* Cached memory outlives its stream: giving it back never touches the handle. */
+static void test_destroyed_stream(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t freed = 0;
+	uint64_t a = take(world, 200 * MIB, one);
+	touch(world, one, a, 200 * MIB, 1, 1000);
+	assert_int_equal(world->cuda->cuStreamSynchronize(one), 0);
+	give(world, a);
+	assert_int_equal(world->cuda->cuStreamDestroy(one), 0);
+	a = take(world, 200 * MIB, two);
+	touch(world, two, a, 200 * MIB, 1, 1000);
+	give(world, a);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	assert_int_equal(freed, 240 * MIB); /* new pages came first, then those of the stream that is gone */
+	world_check(world);
+}
+
 /* A stream whose last block was freed may be destroyed: its event was recorded then. */
 static void test_closed_stream(void **state)
 {
@@ -65,10 +84,43 @@ static void test_closed_stream(void **state)
 	world_check(world);
 }
 
+/* Streams that take turns with much memory come to share it: nothing is mapped any more, each waits for the other on
+ * the device alone, and no byte is touched by both at once. */
+static void test_turns(void **state)
+{
+	struct world *world = *state;
+	void *streams[2] = {stream_new(world), stream_new(world)};
+	uint64_t kept[2] = {take(world, 1 * MIB, streams[0]), take(world, 3 * MIB, streams[1])}, maps = 0, syncs = 0;
+	for (int turn = 0; turn < 20; turn++) {
+		void *stream = streams[turn % 2];
+		uint64_t large = take(world, 150 * MIB, stream), other = take(world, 20 * MIB, stream);
+		touch(world, stream, large, 150 * MIB, 1, 1000000);
+		touch(world, stream, other, 20 * MIB, 1, 1000000);
+		give(world, large);
+		give(world, other);
+		world_check(world);
+		if (turn == 9) {
+			maps = world->sim->calls("cuMemMap") + world->sim->calls("cuMemUnmap");
+			syncs = world->sim->calls("cuCtxSynchronize") + world->sim->calls("cuEventSynchronize");
+		}
+	}
+	assert_int_equal(world->sim->calls("cuMemMap") + world->sim->calls("cuMemUnmap"), maps);
+	assert_int_equal(world->sim->calls("cuCtxSynchronize") + world->sim->calls("cuEventSynchronize"), syncs);
+	/* A demand that leaves no room parts them again: all but what is kept is to be had. */
+	uint64_t all = take(world, 230 * MIB, streams[1]);
+	touch(world, streams[1], all, 230 * MIB, 1, 1000);
+	world_check(world);
+	give(world, all);
+	give(world, kept[0]);
+	give(world, kept[1]);
+	world_check(world);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {TEST(test_pages_move), TEST(test_closed_stream)};
+	const struct CMUnitTest tests[] = {TEST(test_pages_move), TEST(test_destroyed_stream),
+					   TEST(test_closed_stream), TEST(test_turns)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
