@@ -11,6 +11,7 @@
 #define RUNS         7
 #define RUN_NS       (20 * NEAP_NS_PER_MS)
 #define BATCH        64
+#define WARM_UP      5          /* replacements of each live block: from then on sizes come and go in balance */
 #define SIZES        (1u << 16) /* drawn beforehand, so that no random number is made while the clock runs */
 #define SHAPES       48
 #define LARGEST      (1u << 20)
@@ -24,8 +25,9 @@ struct ring {
 	_Alignas(64) uint64_t slots[RING];
 };
 
+/* Aligned: what one thread writes lies on no cache line of another one. */
 struct worker {
-	struct bench_heap *heap;
+	_Alignas(128) struct bench_heap *heap;
 	const struct bench_plan *plan;
 	unsigned stream;
 	bool giver; /* of CROSS: gives back what the other took */
@@ -259,7 +261,9 @@ static enum neap_status measure(struct worker *workers, const struct bench_plan 
 {
 	double runs[RUNS], guess = 0;
 	size_t pairs = 4096;
-	enum neap_status status = run_all(workers, plan->threads, pairs, &guess, err);
+	bool replaces = plan->kind == BENCH_REPLACEMENT || plan->kind == BENCH_SHAPES;
+	size_t first = replaces ? WARM_UP * plan->live : pairs;
+	enum neap_status status = run_all(workers, plan->threads, first, &guess, err);
 	if (!status) { /* the second one is warm */
 		status = run_all(workers, plan->threads, pairs, &guess, err);
 		pairs = guess * 1000 < (double)RUN_NS ? (size_t)((double)RUN_NS / (guess > 0.1 ? guess : 0.1)) : 1000;
@@ -280,23 +284,24 @@ static enum neap_status measure(struct worker *workers, const struct bench_plan 
 enum neap_status bench_run(struct bench_heap *heap, const struct bench_plan *plan, struct bench_figures *ret_figures,
 			   struct neap_error *err)
 {
-	struct worker *workers = calloc(plan->threads, sizeof *workers);
+	struct worker *workers = aligned_alloc(_Alignof(struct worker), plan->threads * sizeof *workers);
 	struct ring *ring = aligned_alloc(64, sizeof *ring);
 	enum neap_status status = NEAP_OK;
 	if (!workers || !ring) {
-		status = neap_fail(err, NEAP_ENOMEM, "no memory for %u threads", plan->threads);
-		goto out;
+		free(workers);
+		free(ring);
+		return neap_fail(err, NEAP_ENOMEM, "no memory for %u threads", plan->threads);
 	}
 	*ring = (struct ring){0};
-	for (unsigned i = 0; !status && i < plan->threads; i++) {
+	for (unsigned i = 0; i < plan->threads; i++) {
 		workers[i] = (struct worker){.heap = heap, .plan = plan, .stream = i, .ring = ring};
 		workers[i].giver = plan->kind == BENCH_CROSS && i == 1;
-		status = populate(&workers[i], err);
 	}
+	for (unsigned i = 0; !status && i < plan->threads; i++)
+		status = populate(&workers[i], err);
 	if (!status)
 		status = measure(workers, plan, ret_figures, err);
-out:
-	for (unsigned i = 0; workers && i < plan->threads; i++) {
+	for (unsigned i = 0; i < plan->threads; i++) {
 		for (size_t j = 0; j < workers[i].live; j++)
 			if (workers[i].blocks[j])
 				heap->give(heap, workers[i].blocks[j]);
