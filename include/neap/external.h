@@ -43,17 +43,18 @@ struct neap_external_request {
 };
 
 /* One device's part of an answer. All in bytes; UINT64_MAX: not known, and, of a limit, none. */
-struct neap_external_device {
+struct neap_device_answer {
 	unsigned char uuid[16];
-	uint32_t ordinal;
-	uint32_t status; /* enum neap_status of this device's part; else `message` says why */
+	uint64_t status;  /* enum neap_status; else `message` says why */
+	uint64_t ordinal; /* CUDA's, in this process */
 	uint64_t total, allocated, reserved, max_allocated, max_reserved; /* after it was done */
-	uint64_t allocated_before, reserved_before, free_before, free_after;
-	uint64_t limit_before, limit_after;
+	uint64_t allocated_before, reserved_before, free_before, free;
+	uint64_t reserved_now; /* when the answer was sent: the program goes on */
+	uint64_t limit_before, limit;
 	uint64_t emptied; /* 1: the cache was emptied for a limit */
 	uint64_t freed, nanoseconds;
 	char name[96];
-	char message[160];
+	char message[200];
 };
 
 /* From now on the agent passes requests on. Idempotent. NEAP_EINVAL without a name. `name`: whose memory it is,
@@ -71,7 +72,7 @@ NEAP_API enum neap_status neap_external_begin(uint64_t id, struct neap_error *er
  * with the answer (lines; NULL: none). At most NEAP_EXTERNAL_DEVICES devices. NEAP_ESTATE: its peer no longer
  * waits. */
 NEAP_API enum neap_status neap_external_answer(uint64_t id, enum neap_status status, const char *text,
-					       const struct neap_external_device *devices, size_t count,
+					       const struct neap_device_answer *devices, size_t count,
 					       struct neap_error *err);
 
 /* Sets what the allocator holds on the device of this UUID, for the statistics page; `sequence` is not read.

@@ -533,13 +533,13 @@ class ExternalRequest(c.Structure):
     ]
 
 
-class ExternalDevice(c.Structure):
-    """struct neap_external_device"""
+class DeviceAnswer(c.Structure):
+    """struct neap_device_answer"""
 
     _fields_ = [
         ("uuid", c.c_ubyte * 16),
-        ("ordinal", c.c_uint32),
-        ("status", c.c_uint32),
+        ("status", c.c_uint64),
+        ("ordinal", c.c_uint64),
         ("total", c.c_uint64),
         ("allocated", c.c_uint64),
         ("reserved", c.c_uint64),
@@ -548,14 +548,15 @@ class ExternalDevice(c.Structure):
         ("allocated_before", c.c_uint64),
         ("reserved_before", c.c_uint64),
         ("free_before", c.c_uint64),
-        ("free_after", c.c_uint64),
+        ("free", c.c_uint64),
+        ("reserved_now", c.c_uint64),
         ("limit_before", c.c_uint64),
-        ("limit_after", c.c_uint64),
+        ("limit", c.c_uint64),
         ("emptied", c.c_uint64),
         ("freed", c.c_uint64),
         ("nanoseconds", c.c_uint64),
         ("name", c.c_char * 96),
-        ("message", c.c_char * 160),
+        ("message", c.c_char * 200),
     ]
 
 
@@ -742,7 +743,7 @@ STRUCTS = {
     "neap_event_request": EventRequest,
     "neap_event_process": EventProcess,
     "neap_external_request": ExternalRequest,
-    "neap_external_device": ExternalDevice,
+    "neap_device_answer": DeviceAnswer,
     "neap_error": Error,
     "neap_stat": Stat,
     "neap_stats": Stats,
@@ -791,7 +792,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_external_close": (None, ()),
     "neap_external_next": (c.c_int, (c.c_uint32, c.POINTER(ExternalRequest), _err)),
     "neap_external_begin": (c.c_int, (c.c_uint64, _err)),
-    "neap_external_answer": (c.c_int, (c.c_uint64, c.c_int, c.c_char_p, c.POINTER(ExternalDevice), c.c_size_t, _err)),
+    "neap_external_answer": (c.c_int, (c.c_uint64, c.c_int, c.c_char_p, c.POINTER(DeviceAnswer), c.c_size_t, _err)),
     "neap_external_publish": (c.c_int, (c.POINTER(Published), _err)),
     "neap_external_held": (c.c_int, (c.POINTER(c.c_ubyte), _out_u64, _err)),
     "neap_external_emit": (None, (c.POINTER(Event),)),

@@ -278,7 +278,7 @@ class Agent:
             change = self.fraction.change(torch, request.fraction)
         took = time.monotonic_ns() - began
         after = [] if source is None else [source.device(i) for i in sorted({*source.indices(), *change.devices})]
-        answers = (_abi.ExternalDevice * max(len(after), 1))()
+        answers = (_abi.DeviceAnswer * max(len(after), 1))()
         for answer, now in zip(answers, after):
             was = before.get(now.index, now)
             self._fill(answer, torch, was, now, was if request.kind == _abi.ExternalKind.RESET_PEAK else now)
@@ -298,8 +298,8 @@ class Agent:
         answer.allocated, answer.reserved = now.allocated, now.reserved
         answer.max_allocated, answer.max_reserved = peaks.max_allocated, peaks.max_reserved
         answer.allocated_before, answer.reserved_before = was.allocated, was.reserved
-        answer.free_before, answer.free_after = _or_unknown(was.free), _or_unknown(now.free)
-        answer.limit_after = _or_unknown(limit_of(torch, now.index))
+        answer.free_before, answer.free = _or_unknown(was.free), _or_unknown(now.free)
+        answer.limit = _or_unknown(limit_of(torch, now.index))
         answer.freed = max(was.reserved - now.reserved, 0)
 
 

@@ -116,8 +116,7 @@ enum neap_status neap_external_begin(uint64_t id, struct neap_error *err)
 }
 
 enum neap_status neap_external_answer(uint64_t id, enum neap_status status, const char *text,
-				      const struct neap_external_device *devices, size_t count,
-				      struct neap_error *err)
+				      const struct neap_device_answer *devices, size_t count, struct neap_error *err)
 {
 	struct agent_external_answer *answer = &external.answer;
 	if (count > NEAP_EXTERNAL_DEVICES)
@@ -134,6 +133,7 @@ enum neap_status neap_external_answer(uint64_t id, enum neap_status status, cons
 		for (size_t i = 0; i < count; i++) {
 			answer->devices[i].name[sizeof answer->devices[i].name - 1] = '\0';
 			answer->devices[i].message[sizeof answer->devices[i].message - 1] = '\0';
+			answer->devices[i].reserved_now = answer->devices[i].reserved;
 		}
 		external.phase = ANSWERED;
 		pthread_cond_broadcast(&external.changed);

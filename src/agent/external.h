@@ -10,7 +10,7 @@
 struct agent_external_answer {
 	enum neap_status status;
 	size_t count;
-	struct neap_external_device devices[NEAP_EXTERNAL_DEVICES];
+	struct neap_device_answer devices[NEAP_EXTERNAL_DEVICES];
 	char text[NEAP_EXTERNAL_TEXT];
 };
 

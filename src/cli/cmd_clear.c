@@ -23,10 +23,8 @@ const struct neap_command neap_command_clear = {
 
 static int run(const struct neap_arguments *arguments)
 {
-	struct cleanup_options options = {.command = "clear",
-					  .force = neap_argument(arguments, "force"),
-					  .stats_only = neap_argument(arguments, "stats-only"),
-					  .json = neap_argument(arguments, "json")};
+	struct cleanup_options options = {.force = neap_argument(arguments, "force"),
+					  .stats_only = neap_argument(arguments, "stats-only")};
 	if (options.force && options.stats_only)
 		return neap_misuse(arguments, "--force or --stats-only, not both");
 	return cleanup_run(arguments, &options);

@@ -20,7 +20,5 @@ const struct neap_command neap_command_reset = {
 
 static int run(const struct neap_arguments *arguments)
 {
-	struct cleanup_options options = {
-		.command = "reset", .reset_peaks = true, .json = neap_argument(arguments, "json")};
-	return cleanup_run(arguments, &options);
+	return cleanup_run(arguments, &(struct cleanup_options){.reset_peaks = true});
 }

@@ -53,7 +53,7 @@ enum neap_field {
 	NEAP_FIELD_FRACTION = 10, /* f64: above 0, at most 1 */
 	/* any request: 1: execute it even if the peer has closed its connection */
 	NEAP_FIELD_UNATTENDED = 11, /* u64 */
-	/* info, clear, reset_peak, fraction: one group per allocator */
+	/* info, clear, reset_peak, fraction: one group per allocator (proto/device_answer.h) */
 	NEAP_FIELD_DEVICE = 16,           /* bytes: a group of the fields below */
 	NEAP_FIELD_UUID = 17,             /* bytes: 16 */
 	NEAP_FIELD_ORDINAL = 18,          /* u64 */
@@ -70,7 +70,7 @@ enum neap_field {
 	NEAP_FIELD_NANOSECONDS = 29,      /* u64, what it cost */
 	NEAP_FIELD_STATUS = 30,           /* u64: enum neap_status of this device's part; with NEAP_FIELD_ERROR */
 	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program goes on */
-	NEAP_FIELD_LIMIT_BEFORE = 32,     /* u64, bytes that may be reserved; UINT64_MAX: no limit */
+	NEAP_FIELD_LIMIT_BEFORE = 32,     /* u64, bytes that may be reserved; absent: no limit */
 	NEAP_FIELD_LIMIT = 33,            /* u64, bytes; likewise */
 	NEAP_FIELD_EMPTIED = 34,          /* u64: 1 when the cache had to be emptied for it */
 	/* clear: what the program's own callbacks say they released */

@@ -74,15 +74,20 @@ void open_client(struct neap_client *client)
 	must(neap_client_open(folder, getpid(), 0, client, &err), &err);
 }
 
-uint64_t number_of(const struct neap_fields *reply, size_t device_index, unsigned field)
+bool has_number(const struct neap_fields *reply, size_t device_index, unsigned field, uint64_t *ret_value)
 {
 	const void *bytes;
 	size_t length;
 	struct neap_fields group;
-	uint64_t value = 0;
 	assert_true(neap_fields_bytes(reply, NEAP_FIELD_DEVICE, device_index, &bytes, &length));
 	assert_int_equal(neap_fields_open(bytes, length, &group, NULL), NEAP_OK);
-	if (!neap_fields_u64(&group, field, &value))
+	return neap_fields_u64(&group, field, ret_value);
+}
+
+uint64_t number_of(const struct neap_fields *reply, size_t device_index, unsigned field)
+{
+	uint64_t value = 0;
+	if (!has_number(reply, device_index, field, &value))
 		fail_msg("field %u is missing", field);
 	return value;
 }

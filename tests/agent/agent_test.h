@@ -30,6 +30,7 @@ void attach(void);
 void open_client(struct neap_client *client);
 void ask(struct neap_client *client, enum neap_request request, uint64_t force, struct neap_fields *ret_reply);
 uint64_t number_of(const struct neap_fields *reply, size_t device_index, unsigned field);
+bool has_number(const struct neap_fields *reply, size_t device_index, unsigned field, uint64_t *ret_value);
 
 enum neap_status ask_fraction(struct neap_client *client, double fraction, struct neap_fields *ret_reply,
 			      struct neap_error *err);

@@ -70,24 +70,24 @@ static int detach(void **state)
 	return system(command);
 }
 
-static struct neap_external_device a_device(void)
+static struct neap_device_answer a_device(void)
 {
-	struct neap_external_device device = {.uuid = {1, 2, 3},
-					      .ordinal = 1,
-					      .total = 1000,
-					      .allocated = 100,
-					      .reserved = 150,
-					      .max_allocated = 400,
-					      .max_reserved = 500,
-					      .allocated_before = 120,
-					      .reserved_before = 450,
-					      .free_before = UINT64_MAX,
-					      .free_after = 700,
-					      .limit_before = UINT64_MAX,
-					      .limit_after = 800,
-					      .freed = 300,
-					      .nanoseconds = 5,
-					      .name = "A device"};
+	struct neap_device_answer device = {.uuid = {1, 2, 3},
+					    .ordinal = 1,
+					    .total = 1000,
+					    .allocated = 100,
+					    .reserved = 150,
+					    .max_allocated = 400,
+					    .max_reserved = 500,
+					    .allocated_before = 120,
+					    .reserved_before = 450,
+					    .free_before = UINT64_MAX,
+					    .free = 700,
+					    .limit_before = UINT64_MAX,
+					    .limit = 800,
+					    .freed = 300,
+					    .nanoseconds = 5,
+					    .name = "A device"};
 	return device;
 }
 
@@ -95,7 +95,7 @@ static void test_clear(void **state)
 {
 	struct peer peer = {.request = NEAP_REQUEST_CLEAR, .force = true};
 	struct neap_external_request request;
-	struct neap_external_device device = a_device();
+	struct neap_device_answer device = a_device();
 	struct neap_error err = {0};
 	struct neap_fields group;
 	const void *bytes;
