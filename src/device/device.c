@@ -39,8 +39,7 @@ static enum neap_status read_page_bytes(struct neap_device *device, struct neap_
 	int supported = 0;
 	size_t bytes = 0;
 
-	if (!cuda->cuMemAddressReserve || !cuda->cuMemAddressFree || !cuda->cuMemCreate || !cuda->cuMemRelease ||
-	    !cuda->cuMemMap || !cuda->cuMemUnmap || !cuda->cuMemSetAccess || !cuda->cuMemGetAllocationGranularity)
+	if (!device->driver->can.virtual_memory)
 		return NEAP_OK;
 	CUresult result = cuda->cuDeviceGetAttribute(
 		&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device->handle);
@@ -81,7 +80,7 @@ static enum neap_status read_info(struct neap_device *device, int ordinal, struc
 						    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->handle);
 	if (result != CUDA_SUCCESS)
 		return neap_cuda_fail(cuda, result, err, what);
-	if (!cuda->cuDeviceGetPCIBusId ||
+	if (!device->driver->can.pci_bus_id ||
 	    cuda->cuDeviceGetPCIBusId(info->pci_bus_id, (int)sizeof info->pci_bus_id, device->handle) != CUDA_SUCCESS)
 		info->pci_bus_id[0] = '\0';
 

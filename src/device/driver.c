@@ -11,9 +11,21 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+static struct neap_capabilities find_capabilities(const struct neap_cuda *cuda)
+{
+	return (struct neap_capabilities){
+		.virtual_memory = cuda->cuMemAddressReserve && cuda->cuMemAddressFree && cuda->cuMemCreate &&
+				  cuda->cuMemRelease && cuda->cuMemMap && cuda->cuMemUnmap && cuda->cuMemSetAccess &&
+				  cuda->cuMemGetAllocationGranularity,
+		.pci_bus_id = cuda->cuDeviceGetPCIBusId,
+		.capture_status = cuda->cuStreamIsCapturing,
+	};
+}
+
 /* cuInit, and at least one device. */
 static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error *err)
 {
+	driver->can = find_capabilities(&driver->cuda);
 	CUresult result = driver->cuda.cuInit(0);
 	int count = 0;
 
@@ -108,6 +120,7 @@ void neap_driver_close(struct neap_driver *driver)
 }
 
 const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver) { return &driver->cuda; }
+const struct neap_capabilities *neap_driver_capabilities(const struct neap_driver *driver) { return &driver->can; }
 enum neap_backend neap_driver_backend(const struct neap_driver *driver) { return driver->backend; }
 int neap_driver_device_count(const struct neap_driver *driver) { return driver->device_count; }
 const struct neap_sim_calls *neap_driver_sim(const struct neap_driver *driver) { return driver->sim; }

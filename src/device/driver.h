@@ -6,8 +6,20 @@
 #include "device/nvml_api.h"
 #include "neap/device.h"
 
+#include <stdbool.h>
+
 /* The table; borrowed, lives with the driver. */
 const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver);
+
+/* What the driver can do beside what every driver must: read from its table once, when it is opened. */
+struct neap_capabilities {
+	bool virtual_memory; /* pages apart from addresses. Whether a device can, too: its page_bytes are not 0 */
+	bool pci_bus_id;     /* cuDeviceGetPCIBusId */
+	bool capture_status; /* cuStreamIsCapturing: without it no stream counts as captured */
+};
+
+/* Borrowed, lives with the driver. */
+const struct neap_capabilities *neap_driver_capabilities(const struct neap_driver *driver);
 
 /* Wraps the caller's table (which may count, record or fail calls). The table is copied; no library is loaded; `nvml`
  * may be NULL. Calls cuInit and counts devices as neap_driver_open does. */

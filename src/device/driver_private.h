@@ -9,6 +9,7 @@
 
 struct neap_driver {
 	struct neap_cuda cuda;
+	struct neap_capabilities can;
 	struct neap_nvml nvml; /* to be called only while nvml_running */
 	bool nvml_running;
 	enum neap_backend backend;

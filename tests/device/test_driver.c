@@ -64,6 +64,9 @@ static void device_without_virtual_memory_has_no_pages(void **unused)
 	(void)unused;
 	fake.vmm = 0;
 	assert_int_equal(neap_driver_wrap(&cuda, NULL, &driver, NULL), NEAP_OK);
+	assert_true(neap_driver_capabilities(driver)->virtual_memory); /* the driver can, this device cannot */
+	assert_int_equal(neap_driver_capabilities(driver)->pci_bus_id, cuda.cuDeviceGetPCIBusId != NULL);
+	assert_int_equal(neap_driver_capabilities(driver)->capture_status, cuda.cuStreamIsCapturing != NULL);
 	assert_int_equal(neap_device_open(driver, 0, &device, NULL), NEAP_OK);
 	assert_int_equal(neap_device_info(device)->page_bytes, 0);
 	neap_device_close(device);
@@ -71,7 +74,10 @@ static void device_without_virtual_memory_has_no_pages(void **unused)
 
 	fake_reset();
 	cuda.cuMemMap = NULL;
+	cuda.cuDeviceGetPCIBusId = NULL;
 	assert_int_equal(neap_driver_wrap(&cuda, NULL, &driver, NULL), NEAP_OK);
+	assert_false(neap_driver_capabilities(driver)->virtual_memory);
+	assert_false(neap_driver_capabilities(driver)->pci_bus_id);
 	assert_int_equal(neap_device_open(driver, 0, &device, NULL), NEAP_OK);
 	assert_int_equal(neap_device_info(device)->page_bytes, 0);
 	assert_int_equal(neap_device_context_bytes(device), 0); /* no NVML */
