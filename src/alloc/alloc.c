@@ -40,12 +40,6 @@ bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *unti
 
 void neap_alloc_fork_end(struct neap_alloc *alloc) { neap_alloc_unlock(alloc); }
 
-static bool virtual_memory(const struct neap_cuda *cuda, const struct neap_device_info *info)
-{
-	return info->page_bytes && cuda->cuMemAddressReserve && cuda->cuMemAddressFree && cuda->cuMemCreate &&
-	       cuda->cuMemRelease && cuda->cuMemMap && cuda->cuMemUnmap && cuda->cuMemSetAccess;
-}
-
 enum neap_status neap_alloc_create(struct neap_device *device, const struct neap_alloc_options *options,
 				   struct neap_alloc **ret_alloc, struct neap_error *err)
 {
@@ -63,7 +57,7 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 	}
 	alloc->device = device;
 	alloc->cuda = neap_driver_cuda(neap_device_driver(device));
-	alloc->plain = !virtual_memory(alloc->cuda, info);
+	alloc->plain = !info->page_bytes;
 	alloc->page_bytes = alloc->plain ? PLAIN_PAGE_BYTES : info->page_bytes;
 	alloc->fraction = options->fraction > 0 ? options->fraction : 1;
 	alloc->limit_bytes =

@@ -150,7 +150,7 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 {
 	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult result = 0;
-	if (alloc->cuda->cuStreamIsCapturing)
+	if (neap_driver_capabilities(neap_device_driver(alloc->device))->capture_status)
 		result = alloc->cuda->cuStreamIsCapturing(stream, &capture);
 	bool implicit = neap_capture_forbids(result);
 	if (result && !implicit)
