@@ -22,6 +22,9 @@ NEAP_EMBEDDED(neap_trace_words_js);
 NEAP_EMBEDDED(neap_trace_lines_js);
 NEAP_EMBEDDED(neap_trace_panels_js);
 NEAP_EMBEDDED(neap_trace_view_js);
+NEAP_EMBEDDED(neap_live_html);
+NEAP_EMBEDDED(neap_live_css);
+NEAP_EMBEDDED(neap_live_js);
 #undef NEAP_EMBEDDED
 
 #endif

@@ -1,0 +1,116 @@
+/* cli/cmd_serve.c: `neap serve`: metrics for Prometheus, a live page and JSON over HTTP. This thread looks, the
+ * server's answers. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/serve_data.h"
+#include "cli/serve_http.h"
+
+#include <signal.h>
+#include <time.h>
+
+#define LISTEN         "127.0.0.1:9401"
+#define EVERY_LEAST_NS (100 * NEAP_NS_PER_MS)
+
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_serve = {
+	.name = "serve",
+	.usage = "[--listen ADDRESS:PORT] [--every S]",
+	.summary = "serve metrics for Prometheus, a live page and JSON",
+	.details = neap_help_serve,
+	.options =
+		(const struct neap_option[]){
+			{"listen", "ADDRESS:PORT", "where (default " LISTEN "; port 0: any that is free)"},
+			{"every", "S", "look every S seconds (or 500ms, 2m, ...; default 1, at least 100ms)"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};
+
+static void block_signals(sigset_t *ret_set)
+{
+	sigemptyset(ret_set);
+	sigaddset(ret_set, SIGINT);
+	sigaddset(ret_set, SIGTERM);
+	sigaddset(ret_set, SIGHUP);
+	sigprocmask(SIG_BLOCK, ret_set, NULL); /* before the server's thread is there: it inherits this */
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Looks until a signal says to end; its number. */
+static int serve(struct serve_data *data, struct serve_http *http, uint64_t every_ns, const sigset_t *signals)
+{
+	const uint64_t sweep_ns = every_ns < NEAP_NS_PER_S ? every_ns : NEAP_NS_PER_S;
+	uint64_t next_ns = neap_clock_now(neap_clock_system()) + every_ns;
+	bool was_up = true;
+	for (;;) {
+		struct timespec pause = {.tv_sec = (time_t)(sweep_ns / NEAP_NS_PER_S),
+					 .tv_nsec = (long)(sweep_ns % NEAP_NS_PER_S)};
+		int number = sigtimedwait(signals, NULL, &pause);
+		if (number > 0)
+			return number;
+		serve_http_sweep(http);
+		uint64_t now_ns = neap_clock_now(neap_clock_system());
+		struct neap_error err = {0};
+		if (now_ns < next_ns)
+			continue;
+		next_ns = now_ns + every_ns;
+		bool up = serve_data_look(data, &err) == NEAP_OK;
+		if (up != was_up)
+			neap_log(neap_log_stderr(), NEAP_LOG_WARNING, "%s",
+				 up ? "the devices can be read again" : err.message);
+		was_up = up;
+	}
+}
+
+static void announce(const struct serve_http *http)
+{
+	printf("Serving on http://%s/ (page), /metrics, /api; Ctrl-C ends it\n", serve_http_address(http));
+	if (!serve_http_is_local(http))
+		fputs("neap serve: who can reach this address can read the users and command lines of GPU "
+		      "processes\n",
+		      stderr);
+	fflush(stdout);
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	const char *listen = neap_argument(arguments, "listen"), *every = neap_argument(arguments, "every");
+	struct neap_monitor *monitor = NULL;
+	struct serve_data *data = NULL;
+	struct serve_http *http = NULL;
+	struct neap_error err = {0};
+	uint64_t every_ns = NEAP_NS_PER_S;
+	char folder[4096];
+	sigset_t signals;
+	int number = 0;
+	if (every && neap_duration_parse(every, &every_ns, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--every: %s", err.message);
+	if (every_ns < EVERY_LEAST_NS)
+		return neap_misuse(arguments, "--every: at least 100ms");
+	block_signals(&signals);
+	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
+	if (!status)
+		status = neap_path_runtime(folder, sizeof folder, &err);
+	if (!status)
+		status = serve_data_create(monitor, folder, every_ns, &data, &err);
+	if (!status)
+		status = serve_data_look(data, &err);
+	const struct serve_http_options options = {listen ? listen : LISTEN, serve_data_answer, data};
+	if (!status)
+		status = serve_http_start(&options, &http, &err);
+	if (!status) {
+		announce(http);
+		number = serve(data, http, every_ns, &signals);
+	}
+	serve_http_stop(http);
+	serve_data_destroy(data);
+	neap_monitor_close(monitor);
+	if (status)
+		return neap_complain("serve", &err);
+	return number == SIGINT ? NEAP_EXIT_OK : 128 + number;
+}

@@ -1,0 +1,324 @@
+/* cli/serve_http.c: see serve_http.h. libmicrohttpd is loaded, not linked: its TLS library would cost every command
+ * of neap milliseconds. */
+#include "cli/serve_http.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/units.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LIBRARY       "libmicrohttpd.so.12"
+#define CONNECTIONS   64
+#define REQUEST_BYTES (16u << 10)
+#define SILENT_S      10u
+#define REQUEST_NS    (30 * NEAP_NS_PER_S)
+#define BACKLOG       128
+
+struct connection {
+	int fd; /* -1: none */
+	uint64_t since_ns;
+};
+
+struct serve_http {
+	struct serve_http_options options;
+	struct MHD_Daemon *daemon;
+	int fd; /* listens */
+	bool local;
+	char address[SERVE_ADDRESS_ROOM];
+	pthread_mutex_t lock; /* of the connections, a leaf */
+	struct connection connections[CONNECTIONS];
+};
+
+static struct {
+	__typeof__(MHD_start_daemon) *start_daemon;
+	__typeof__(MHD_stop_daemon) *stop_daemon;
+	__typeof__(MHD_create_response_from_buffer) *create_response;
+	__typeof__(MHD_add_response_header) *add_header;
+	__typeof__(MHD_queue_response) *queue_response;
+	__typeof__(MHD_destroy_response) *destroy_response;
+	__typeof__(MHD_lookup_connection_value) *lookup_value;
+	__typeof__(MHD_get_connection_info) *connection_info;
+} mhd;
+
+static enum neap_status load(struct neap_error *err)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	bool whole = library != NULL;
+#define LOAD(member, name) whole = whole && (mhd.member = (__typeof__(name) *)dlsym(library, #name))
+	LOAD(start_daemon, MHD_start_daemon);
+	LOAD(stop_daemon, MHD_stop_daemon);
+	LOAD(create_response, MHD_create_response_from_buffer);
+	LOAD(add_header, MHD_add_response_header);
+	LOAD(queue_response, MHD_queue_response);
+	LOAD(destroy_response, MHD_destroy_response);
+	LOAD(lookup_value, MHD_lookup_connection_value);
+	LOAD(connection_info, MHD_get_connection_info);
+#undef LOAD
+	if (whole)
+		return NEAP_OK;
+	return neap_fail(err, NEAP_ENOTSUP, "serving needs " LIBRARY " (Debian's package libmicrohttpd12): %.100s",
+			 library ? "it lacks a function" : dlerror());
+}
+
+/* -- where it listens ---------------------------------------------------------------------------------------------
+ */
+
+/* "ADDR:PORT" or "[ADDR]:PORT", numbers alone. */
+static enum neap_status parse_address(const char *text, struct addrinfo **ret_info, struct neap_error *err)
+{
+	char host[SERVE_ADDRESS_ROOM];
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				       .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	const char *colon = strrchr(text, ':'), *from = text, *to = colon;
+	uint64_t port;
+	bool good = colon && neap_u64_parse(colon + 1, &port, NULL) == NEAP_OK && port <= UINT16_MAX &&
+		    (size_t)(colon - text) < sizeof host;
+	if (good && *text == '[') {
+		from = text + 1;
+		to = colon - 1;
+		good = to > from && *to == ']';
+	} else if (good) {
+		good = colon > text && !memchr(text, ':', (size_t)(colon - text));
+	}
+	if (good) {
+		snprintf(host, sizeof host, "%.*s", (int)(to - from), from);
+		good = getaddrinfo(host, colon + 1, &hints, ret_info) == 0;
+	}
+	return good ? NEAP_OK
+		    : neap_fail(err, NEAP_EINVAL,
+				"'%.60s' is no address and port; such as 127.0.0.1:9401, 0.0.0.0:9401 or [::1]:9401",
+				text);
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+	if (address->ss_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static void describe(struct serve_http *http)
+{
+	struct sockaddr_storage address = {0};
+	socklen_t length = sizeof address;
+	char host[INET6_ADDRSTRLEN] = "?", port[8] = "?";
+	getsockname(http->fd, (struct sockaddr *)&address, &length);
+	getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
+		    NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(http->address, sizeof http->address, address.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
+		 port);
+	http->local = is_loopback(&address);
+}
+
+static enum neap_status open_socket(struct serve_http *http, struct neap_error *err)
+{
+	struct addrinfo *info = NULL;
+	const int on = 1;
+	enum neap_status status = parse_address(http->options.listen, &info, err);
+	if (status)
+		return status;
+	http->fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool good = http->fd >= 0 && setsockopt(http->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+		    (info->ai_family != AF_INET6 ||
+		     setsockopt(http->fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0) &&
+		    bind(http->fd, info->ai_addr, info->ai_addrlen) == 0 && listen(http->fd, BACKLOG) == 0;
+	if (!good)
+		status = neap_fail(err,
+				   errno == EADDRINUSE ? NEAP_EBUSY
+				   : errno == EACCES   ? NEAP_EPERM
+						       : NEAP_EIO,
+				   "listening on %.60s: %s", http->options.listen, strerror(errno));
+	freeaddrinfo(info);
+	if (!status)
+		describe(http);
+	return status;
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------
+ */
+
+static bool host_is(const char *host, const char *name)
+{
+	size_t length = strlen(name);
+	return strncasecmp(host, name, length) == 0 && (!host[length] || host[length] == ':');
+}
+
+bool serve_http_host_good(const char *host, const char *address)
+{
+	return !host || host_is(host, "localhost") || host_is(host, "127.0.0.1") || host_is(host, "[::1]") ||
+	       strcmp(host, address) == 0;
+}
+
+static struct serve_reply refuse(unsigned code, const char *why)
+{
+	char *text = strdup(why);
+	return (struct serve_reply){code, "text/plain; charset=utf-8", text, text ? strlen(text) : 0};
+}
+
+/* Nothing from elsewhere is loaded, nothing is kept, nobody frames it. */
+static const char *const headers[][2] = {
+	{"Content-Security-Policy",
+	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+	 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+	{"X-Content-Type-Options", "nosniff"},
+	{"Referrer-Policy", "no-referrer"},
+	{"Cache-Control", "no-store"},
+};
+
+static enum MHD_Result send_reply(struct MHD_Connection *connection, struct serve_reply *reply)
+{
+	if (!reply->text)
+		return MHD_NO;
+	struct MHD_Response *response = mhd.create_response(reply->length, reply->text, MHD_RESPMEM_MUST_FREE);
+	if (!response) {
+		free(reply->text);
+		return MHD_NO;
+	}
+	mhd.add_header(response, "Content-Type", reply->type);
+	for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
+		mhd.add_header(response, headers[i][0], headers[i][1]);
+	if (reply->code == MHD_HTTP_METHOD_NOT_ALLOWED)
+		mhd.add_header(response, "Allow", "GET, HEAD");
+	enum MHD_Result result = mhd.queue_response(connection, reply->code, response);
+	mhd.destroy_response(response);
+	return result;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url, const char *method,
+			      const char *version, const char *upload, size_t *upload_size, void **own)
+{
+	struct serve_http *http = context;
+	struct serve_reply reply = {0};
+	static char first; /* only its address is used */
+	(void)version;
+	(void)upload;
+	bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+	if (!*own ||
+	    *upload_size > 0) { /* a body is dropped as it comes: a client reads its answer after sending it */
+		*own = &first;
+		*upload_size = 0;
+		return MHD_YES;
+	}
+	const char *host = mhd.lookup_value(connection, MHD_HEADER_KIND, "Host");
+	if (!reads)
+		reply = refuse(MHD_HTTP_METHOD_NOT_ALLOWED, "neap serve only reads: GET and HEAD\n");
+	else if (http->local && !serve_http_host_good(host, http->address))
+		reply = refuse(MHD_HTTP_FORBIDDEN, "this address is for this machine's own names alone\n");
+	else
+		http->options.answer(http->options.context, url, &reply);
+	return send_reply(connection, &reply);
+}
+
+/* -- how long a request may take -----------------------------------------------------------------------------------
+ */
+
+static int fd_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = mhd.connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	return info ? info->connect_fd : -1;
+}
+
+/* Sets when the connection's request began; 0: the connection is closed. */
+static void note(struct serve_http *http, int fd, uint64_t since_ns)
+{
+	struct connection *free_place = NULL, *place = NULL;
+	pthread_mutex_lock(&http->lock);
+	for (size_t i = 0; i < CONNECTIONS; i++) {
+		if (http->connections[i].fd == fd)
+			place = &http->connections[i];
+		else if (http->connections[i].fd < 0)
+			free_place = &http->connections[i];
+	}
+	place = place ? place : free_place;
+	if (place)
+		*place = (struct connection){since_ns ? fd : -1, since_ns};
+	pthread_mutex_unlock(&http->lock);
+}
+
+static void connection_changed(void *context, struct MHD_Connection *connection, void **own,
+			       enum MHD_ConnectionNotificationCode code)
+{
+	(void)own;
+	bool opened = code == MHD_CONNECTION_NOTIFY_STARTED;
+	note(context, fd_of(connection), opened ? neap_clock_now(neap_clock_system()) : 0);
+}
+
+static void request_ended(void *context, struct MHD_Connection *connection, void **own,
+			  enum MHD_RequestTerminationCode code)
+{
+	(void)own;
+	(void)code;
+	note(context, fd_of(connection), neap_clock_now(neap_clock_system()));
+}
+
+void serve_http_sweep(struct serve_http *http)
+{
+	pthread_mutex_lock(&http->lock);
+	uint64_t now_ns = neap_clock_now(neap_clock_system()); /* after every time that is noted */
+	for (size_t i = 0; i < CONNECTIONS; i++)
+		if (http->connections[i].fd >= 0 && now_ns - http->connections[i].since_ns > REQUEST_NS)
+			shutdown(http->connections[i].fd, SHUT_RDWR); /* the server sees its end, and closes it */
+	pthread_mutex_unlock(&http->lock);
+}
+
+/* -- start and stop -------------------------------------------------------------------------------------------------
+ */
+
+enum neap_status serve_http_start(const struct serve_http_options *options, struct serve_http **ret_http,
+				  struct neap_error *err)
+{
+	struct serve_http *http = calloc(1, sizeof *http);
+	if (!http)
+		return neap_fail(err, NEAP_ENOMEM, "starting the server: out of memory");
+	http->options = *options;
+	http->fd = -1;
+	pthread_mutex_init(&http->lock, NULL);
+	for (size_t i = 0; i < CONNECTIONS; i++)
+		http->connections[i].fd = -1;
+	enum neap_status status = open_socket(http, err);
+	if (!status)
+		status = load(err);
+	if (!status) {
+		http->daemon = mhd.start_daemon(
+			MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, handle, http,
+			MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+			MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+			SILENT_S, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_NOTIFY_COMPLETED,
+			request_ended, http, MHD_OPTION_END);
+		if (!http->daemon)
+			status = neap_fail(err, NEAP_EIO, "starting the server on %s: %s", http->address,
+					   strerror(errno));
+	}
+	if (status)
+		serve_http_stop(http);
+	else
+		*ret_http = http;
+	return status;
+}
+
+void serve_http_stop(struct serve_http *http)
+{
+	if (!http)
+		return;
+	if (http->daemon)
+		mhd.stop_daemon(http->daemon); /* closes the socket, too */
+	else if (http->fd >= 0)
+		close(http->fd);
+	pthread_mutex_destroy(&http->lock);
+	free(http);
+}
+
+const char *serve_http_address(const struct serve_http *http) { return http->address; }
+bool serve_http_is_local(const struct serve_http *http) { return http->local; }
