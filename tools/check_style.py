@@ -73,7 +73,8 @@ def functions(name, lines):
                     break
                 head.insert(0, above)
             match = re.search(r"(\w+)\((.*)\)\s*$", " ".join(head), re.S)
-            if match and not name.startswith(FOREIGN) and inputs(match[2]) > INPUTS:
+            foreign = name.startswith(FOREIGN) or (match and "struct MHD_Connection *" in match[2])  # libmicrohttpd's callback
+            if match and not foreign and inputs(match[2]) > INPUTS:
                 yield f"{name}:{number}: {match[1]} has {inputs(match[2])} inputs; at most {INPUTS}, else an options struct"
         elif line == "}" and start:
             body = [row for row in lines[start : number - 1] if not TABLE_ROWS.match(row)]

@@ -1,4 +1,5 @@
-/* charlm/leak.c: what has leaked, in a list. The agent's thread may drop it while the training continues: one lock. */
+/* charlm/leak.c: what has leaked, in a list. The agent's thread may drop it while the training continues: one lock.
+ */
 #include "leak.h"
 
 #include "neap/attach.h"
