@@ -1,5 +1,5 @@
 /* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the instructions), machine.c (stack and
- * memo), snapshot.c (the shapes) and snapshot_end.c (what can only be said at the end).
+ * memo), snapshot.c and snapshot_list.c (the shapes) and snapshot_end.c (what can only be said at the end).
  *
  * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
  * would import or call something are refused by name. No tree of objects is built: a container is recognised when its
@@ -117,6 +117,13 @@ enum neap_status neap_snapshot_list(struct machine *machine, struct value *list,
 void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple);
 /* Interns the known texts. */
 void neap_snapshot_begin(struct machine *machine);
+
+static inline void neap_value_become(struct value *value, enum value_type type, uint64_t a, uint64_t b)
+{
+	value->type = (uint8_t)type;
+	value->a = a;
+	value->b = b;
+}
 /* Of the event that is about to be taken: its metadata, as numbers of texts. */
 void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile);
 /* Makes the trace from the value that the pickle is. */

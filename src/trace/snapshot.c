@@ -1,4 +1,4 @@
-/* trace/snapshot.c: what the dicts and lists of a PyTorch snapshot are, told from their keys and items:
+/* trace/snapshot.c: what the dicts of a PyTorch snapshot are, told from their keys:
  *
  *   action                event        filename or line+name   frame        stage+name   annotation
  *   blocks                segment      real_size               history      segments, device_traces: the snapshot
@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BIT(name)        (1ull << NAME_##name)
-#define MISSING_ADDRESS  UINT64_MAX
-#define STACK_FRAMES_MAX (1u << 20)
-#define LAST_KEY         NAME_MAX_ROUND_THRESHOLD
+#define BIT(name)       (1ull << NAME_##name)
+#define MISSING_ADDRESS UINT64_MAX
+#define LAST_KEY        NAME_MAX_ROUND_THRESHOLD
 
 /* The values of a dict's known keys. Only those in `keys` are set. */
 struct known {
@@ -108,13 +107,6 @@ static uint16_t stream_of(struct machine *machine, const struct known *known, en
 				 pool ? pool->b : 0);
 }
 
-static void become(struct value *value, enum value_type type, uint64_t a, uint64_t b)
-{
-	value->type = (uint8_t)type;
-	value->a = a;
-	value->b = b;
-}
-
 /* --- the release -------------------------------------------------------------------------------------------------
  */
 
@@ -169,13 +161,13 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 
 	if (action == NAME_ANNOTATE) {
 		take_annotated(machine, known);
-		become(dict, VALUE_EVENTS, at, 0);
+		neap_value_become(dict, VALUE_EVENTS, at, 0);
 		return NEAP_OK;
 	}
 	if (action < NAME_ALLOC || action > NAME_SNAPSHOT || action == NAME_NO_ACTION) {
 		neap_build_warn(build, machine->position, "events with the unknown action '%.60s' are left out",
 				neap_trace_text(build->trace, action));
-		become(dict, VALUE_EVENTS, at, 0);
+		neap_value_become(dict, VALUE_EVENTS, at, 0);
 		return NEAP_OK;
 	}
 	event.kind = (uint8_t)(action - NAME_ALLOC + NEAP_TRACE_ALLOC);
@@ -200,7 +192,7 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 	neap_build_event(build, &event);
 	machine->free_requests += event.kind == NEAP_TRACE_FREE_REQUESTED;
 	machine->free_completions += event.kind == NEAP_TRACE_FREE_COMPLETED;
-	become(dict, VALUE_EVENTS, at, 1);
+	neap_value_become(dict, VALUE_EVENTS, at, 1);
 	return NEAP_OK;
 }
 
@@ -230,7 +222,7 @@ static enum neap_status take_block(struct machine *machine, struct value *dict, 
 		neap_build_warn(build, machine->position, "blocks in the unknown state '%.60s' are taken for free",
 				neap_trace_text(build->trace, state));
 	block.stack = stack_of(machine, known);
-	become(dict, VALUE_BLOCKS, build->trace->block_count, 1);
+	neap_value_become(dict, VALUE_BLOCKS, build->trace->block_count, 1);
 	neap_build_block(build, &block);
 	return NEAP_OK;
 }
@@ -299,11 +291,11 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	if (!build->failed)
 		place_blocks(machine, &segment);
 	if (host) { /* pinned memory: its list means nothing more */
-		become(dict, VALUE_OTHER, 0, 0);
+		neap_value_become(dict, VALUE_OTHER, 0, 0);
 		neap_build_host_segment(build, &segment);
 		return NEAP_OK;
 	}
-	become(dict, VALUE_SEGMENTS, build->trace->segment_count, 1);
+	neap_value_become(dict, VALUE_SEGMENTS, build->trace->segment_count, 1);
 	neap_build_segment(build, &segment);
 	return NEAP_OK;
 }
@@ -312,10 +304,10 @@ static enum neap_status take_frame(struct machine *machine, struct value *dict, 
 {
 	uint64_t line = word_of(known, NAME_LINE, 0);
 
-	become(dict, VALUE_FRAME,
-	       neap_build_frame(machine->build, text_of(known, NAME_FILENAME), text_of(known, NAME_NAME),
-				line > UINT32_MAX ? 0 : (uint32_t)line),
-	       0);
+	neap_value_become(dict, VALUE_FRAME,
+			  neap_build_frame(machine->build, text_of(known, NAME_FILENAME), text_of(known, NAME_NAME),
+					   line > UINT32_MAX ? 0 : (uint32_t)line),
+			  0);
 	return NEAP_OK;
 }
 
@@ -325,7 +317,7 @@ static enum neap_status take_history(struct machine *machine, struct value *dict
 	enum neap_status status = size_of(machine, known, NAME_REAL_SIZE, "a block's history", true, &requested);
 
 	if (!status)
-		become(dict, VALUE_HISTORY, stack_of(machine, known), requested);
+		neap_value_become(dict, VALUE_HISTORY, stack_of(machine, known), requested);
 	return status;
 }
 
@@ -335,7 +327,7 @@ static enum neap_status take_annotation(struct machine *machine, struct value *d
 	uint32_t stage = text_of(known, NAME_STAGE);
 	struct neap_trace_mark mark = {.time_us = word_of(known, NAME_TIME_US, 0), .name = text_of(known, NAME_NAME)};
 
-	become(dict, VALUE_MARKS, 0, 0);
+	neap_value_become(dict, VALUE_MARKS, 0, 0);
 	if (device > UINT8_MAX || !neap_build_device(machine->build, device)) {
 		neap_build_warn(machine->build, machine->position, "annotations of no possible device are left out");
 		return NEAP_OK;
@@ -361,7 +353,7 @@ static enum neap_status take_top(struct machine *machine, struct value *dict, co
 	machine->has_traces = traces != NULL;
 	if (known->keys & BIT(HOST_TRACES) && known->of[NAME_HOST_TRACES]->type == VALUE_EVENTS)
 		machine->host_trace = (struct range){known->of[NAME_HOST_TRACES]->a, known->of[NAME_HOST_TRACES]->b};
-	become(dict, VALUE_TOP, 0, 0);
+	neap_value_become(dict, VALUE_TOP, 0, 0);
 	return NEAP_OK;
 }
 
@@ -412,7 +404,7 @@ static enum neap_status take_settings(struct machine *machine, struct value *dic
 	for (size_t i = 0; i < count; i += 2)
 		if (items[i].type == VALUE_TEXT && (items[i].a < NAME_CONF || items[i].a > NAME_DIVISIONS))
 			keep_setting(machine, (uint32_t)items[i].a, &items[i + 1]);
-	become(dict, VALUE_SETTINGS, 0, 0);
+	neap_value_become(dict, VALUE_SETTINGS, 0, 0);
 	return NEAP_OK;
 }
 
@@ -464,147 +456,6 @@ enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict,
 		return take_frame(machine, dict, &known);
 	if (known.keys & (BIT(CONF) | BIT(MAX_SPLIT_SIZE) | BIT(EXPANDABLE_SEGMENTS)))
 		return take_settings(machine, dict, &known, items, count);
-	become(dict, take_divisions(machine, items, count) ? VALUE_DIVISIONS : VALUE_OTHER, 0, 0);
+	neap_value_become(dict, take_divisions(machine, items, count) ? VALUE_DIVISIONS : VALUE_OTHER, 0, 0);
 	return NEAP_OK;
-}
-
-/* --- lists and tuples --------------------------------------------------------------------------------------------
- */
-
-void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple)
-{
-	if (count == 2 && items[0].type == VALUE_INT && items[1].type == VALUE_INT)
-		become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
-}
-
-/* A list of frames, perhaps with some in it already. */
-static enum neap_status add_frames(struct machine *machine, struct value *list, const struct value *items,
-				   size_t count)
-{
-	const struct neap_trace *trace = machine->build->trace;
-	size_t used = 0;
-
-	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
-	     call = trace->calls[call].parent)
-		used++;
-	if (used + count > STACK_FRAMES_MAX)
-		return neap_pickle_fail(machine, "a stack of more than %u frames", STACK_FRAMES_MAX);
-	if (used + count > machine->frame_room) {
-		size_t room = (used + count) * 2;
-		uint32_t *frames = realloc(machine->frames, room * sizeof *frames);
-		if (!frames)
-			return neap_pickle_no_memory(machine);
-		machine->frames = frames;
-		machine->frame_room = room;
-	}
-	used = 0;
-	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
-	     call = trace->calls[call].parent)
-		machine->frames[used++] = trace->calls[call].frame;
-	for (size_t i = 0; i < count; i++)
-		machine->frames[used++] = (uint32_t)items[i].a;
-	become(list, VALUE_STACK, neap_build_stack(machine->build, machine->frames, used), 0);
-	return NEAP_OK;
-}
-
-static enum neap_status add_trace(struct machine *machine, const struct value *item)
-{
-	if (machine->trace_count == sizeof machine->traces / sizeof *machine->traces)
-		return neap_pickle_fail(machine, "traces of more than 256 devices");
-	machine->traces[machine->trace_count++] =
-		item->type == VALUE_EVENTS ? (struct range){item->a, item->b} : (struct range){0};
-	return NEAP_OK;
-}
-
-static bool is_trace(const struct value *item)
-{
-	return (item->type == VALUE_EVENTS && item->list) || item->type == VALUE_LIST;
-}
-
-static bool is_run(const struct value *item)
-{
-	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
-}
-
-/* What a list is that has this one item. */
-static enum neap_status add_first(struct machine *machine, struct value *list, const struct value *item)
-{
-	enum value_type type = VALUE_OTHER;
-
-	if (is_trace(item) && !machine->trace_count) {
-		type = VALUE_TRACES;
-	} else if (!item->list) {
-		switch ((enum value_type)item->type) {
-		case VALUE_EVENTS:
-		case VALUE_BLOCKS:
-		case VALUE_SEGMENTS:
-		case VALUE_MARKS:
-		case VALUE_HISTORY:
-			type = item->type;
-			break;
-		case VALUE_INT:
-			type = VALUE_INTS;
-			break;
-		default:
-			break;
-		}
-	}
-	become(list, type, item->a, item->b);
-	return type == VALUE_TRACES ? add_trace(machine, item) : NEAP_OK;
-}
-
-static enum neap_status add_item(struct machine *machine, struct value *list, const struct value *item)
-{
-	switch ((enum value_type)list->type) {
-	case VALUE_LIST:
-		return add_first(machine, list, item);
-	case VALUE_EVENTS:
-	case VALUE_BLOCKS:
-	case VALUE_SEGMENTS:
-		if (item->type != list->type || item->list)
-			return neap_pickle_fail(machine, "a list of events, blocks or segments holds something else");
-		if (item->b && list->b && list->a + list->b != item->a)
-			return neap_pickle_fail(machine,
-						"a list of events, blocks or segments is built out of order");
-		if (!list->b)
-			list->a = item->a;
-		list->b += item->b;
-		return NEAP_OK;
-	case VALUE_TRACES:
-		if (!is_trace(item))
-			return neap_pickle_fail(machine, "'device_traces' holds something that is no list of events");
-		return add_trace(machine, item);
-	case VALUE_INTS:
-		become(list, item->type == VALUE_INT ? VALUE_PAIR : VALUE_OTHER, list->a, item->a);
-		return NEAP_OK;
-	case VALUE_MARKS:
-	case VALUE_HISTORY: /* the first is the latest */
-		if (item->type == list->type)
-			return NEAP_OK;
-		break;
-	default:
-		break;
-	}
-	if (is_run(item) && !item->list)
-		return neap_pickle_fail(machine, "events, blocks or segments in a list of something else");
-	become(list, VALUE_OTHER, 0, 0);
-	return NEAP_OK;
-}
-
-enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count)
-{
-	enum neap_status status = NEAP_OK;
-	size_t frames = 0;
-
-	if (!list->list || !list->fresh)
-		return neap_pickle_fail(machine, "items are added to a list that was complete, or to no list");
-	if (list->type == VALUE_LIST || list->type == VALUE_STACK) {
-		while (frames < count && items[frames].type == VALUE_FRAME)
-			frames++;
-		if (frames)
-			status = add_frames(machine, list, items, frames);
-	}
-	for (size_t i = frames; !status && i < count; i++)
-		status = add_item(machine, list, &items[i]);
-	return status;
 }

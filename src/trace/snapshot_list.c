@@ -1,0 +1,145 @@
+/* trace/snapshot_list.c: what the lists and tuples of a PyTorch snapshot are, told from their items: a stack of
+ * frames, runs of events, blocks or segments, the traces of all devices. */
+#include "trace/pickle.h"
+
+#include <stdlib.h>
+
+#define STACK_FRAMES_MAX (1u << 20)
+
+void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple)
+{
+	if (count == 2 && items[0].type == VALUE_INT && items[1].type == VALUE_INT)
+		neap_value_become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
+}
+
+/* A list of frames, perhaps with some in it already. */
+static enum neap_status add_frames(struct machine *machine, struct value *list, const struct value *items,
+				   size_t count)
+{
+	const struct neap_trace *trace = machine->build->trace;
+	size_t used = 0;
+
+	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
+	     call = trace->calls[call].parent)
+		used++;
+	if (used + count > STACK_FRAMES_MAX)
+		return neap_pickle_fail(machine, "a stack of more than %u frames", STACK_FRAMES_MAX);
+	if (used + count > machine->frame_room) {
+		size_t room = (used + count) * 2;
+		uint32_t *frames = realloc(machine->frames, room * sizeof *frames);
+		if (!frames)
+			return neap_pickle_no_memory(machine);
+		machine->frames = frames;
+		machine->frame_room = room;
+	}
+	used = 0;
+	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
+	     call = trace->calls[call].parent)
+		machine->frames[used++] = trace->calls[call].frame;
+	for (size_t i = 0; i < count; i++)
+		machine->frames[used++] = (uint32_t)items[i].a;
+	neap_value_become(list, VALUE_STACK, neap_build_stack(machine->build, machine->frames, used), 0);
+	return NEAP_OK;
+}
+
+static enum neap_status add_trace(struct machine *machine, const struct value *item)
+{
+	if (machine->trace_count == sizeof machine->traces / sizeof *machine->traces)
+		return neap_pickle_fail(machine, "traces of more than 256 devices");
+	machine->traces[machine->trace_count++] =
+		item->type == VALUE_EVENTS ? (struct range){item->a, item->b} : (struct range){0};
+	return NEAP_OK;
+}
+
+static bool is_trace(const struct value *item)
+{
+	return (item->type == VALUE_EVENTS && item->list) || item->type == VALUE_LIST;
+}
+
+static bool is_run(const struct value *item)
+{
+	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
+}
+
+/* What a list is that has this one item. */
+static enum neap_status add_first(struct machine *machine, struct value *list, const struct value *item)
+{
+	enum value_type type = VALUE_OTHER;
+
+	if (is_trace(item) && !machine->trace_count) {
+		type = VALUE_TRACES;
+	} else if (!item->list) {
+		switch ((enum value_type)item->type) {
+		case VALUE_EVENTS:
+		case VALUE_BLOCKS:
+		case VALUE_SEGMENTS:
+		case VALUE_MARKS:
+		case VALUE_HISTORY:
+			type = item->type;
+			break;
+		case VALUE_INT:
+			type = VALUE_INTS;
+			break;
+		default:
+			break;
+		}
+	}
+	neap_value_become(list, type, item->a, item->b);
+	return type == VALUE_TRACES ? add_trace(machine, item) : NEAP_OK;
+}
+
+static enum neap_status add_item(struct machine *machine, struct value *list, const struct value *item)
+{
+	switch ((enum value_type)list->type) {
+	case VALUE_LIST:
+		return add_first(machine, list, item);
+	case VALUE_EVENTS:
+	case VALUE_BLOCKS:
+	case VALUE_SEGMENTS:
+		if (item->type != list->type || item->list)
+			return neap_pickle_fail(machine, "a list of events, blocks or segments holds something else");
+		if (item->b && list->b && list->a + list->b != item->a)
+			return neap_pickle_fail(machine,
+						"a list of events, blocks or segments is built out of order");
+		if (!list->b)
+			list->a = item->a;
+		list->b += item->b;
+		return NEAP_OK;
+	case VALUE_TRACES:
+		if (!is_trace(item))
+			return neap_pickle_fail(machine, "'device_traces' holds something that is no list of events");
+		return add_trace(machine, item);
+	case VALUE_INTS:
+		neap_value_become(list, item->type == VALUE_INT ? VALUE_PAIR : VALUE_OTHER, list->a, item->a);
+		return NEAP_OK;
+	case VALUE_MARKS:
+	case VALUE_HISTORY: /* the first is the latest */
+		if (item->type == list->type)
+			return NEAP_OK;
+		break;
+	default:
+		break;
+	}
+	if (is_run(item) && !item->list)
+		return neap_pickle_fail(machine, "events, blocks or segments in a list of something else");
+	neap_value_become(list, VALUE_OTHER, 0, 0);
+	return NEAP_OK;
+}
+
+enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count)
+{
+	enum neap_status status = NEAP_OK;
+	size_t frames = 0;
+
+	if (!list->list || !list->fresh)
+		return neap_pickle_fail(machine, "items are added to a list that was complete, or to no list");
+	if (list->type == VALUE_LIST || list->type == VALUE_STACK) {
+		while (frames < count && items[frames].type == VALUE_FRAME)
+			frames++;
+		if (frames)
+			status = add_frames(machine, list, items, frames);
+	}
+	for (size_t i = frames; !status && i < count; i++)
+		status = add_item(machine, list, &items[i]);
+	return status;
+}
