@@ -126,3 +126,19 @@ uint64_t random_next(uint64_t *state)
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
 	return x ^ (x >> 31);
 }
+
+int world_setup(void **state)
+{
+	struct world *world = calloc(1, sizeof *world);
+	world_open(world, "mem=256MiB,reserved=0,context=16MiB");
+	world_alloc(world, 0);
+	*state = world;
+	return 0;
+}
+
+int world_teardown(void **state)
+{
+	world_close(*state);
+	free(*state);
+	return 0;
+}

@@ -50,4 +50,8 @@ const struct neap_event *event_find(const struct events *events, enum neap_event
 
 uint64_t random_next(uint64_t *state);
 
+/* For a test of its own world of 256 MiB, with an allocator. */
+int world_setup(void **state);
+int world_teardown(void **state);
+
 #endif
