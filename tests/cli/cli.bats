@@ -11,11 +11,12 @@ two_devices() { export NEAP_SIM="mem=256MiB,gpus=2,context=8MiB,reserved=2MiB,wo
 	for line in inof frobnicate 'info --jsn' 'info --frobnicate=3' 'info -x' 'info --json=yes' 'info --every' 'info now' \
 		'info -- --json' 'info --json --csv' 'info --every 0' 'info --color red' 'info --sort size' 'info -i' \
 		'info --pid x' kill 'kill x1' 'kill 1 --mine' 'clear --pid x1' 'clear --pid=0' 'clear --pid 1 --all' sim \
-		'sim paht' 'help ifno' 'run --log-level loud -- true' ''; do
+		'sim paht' 'help ifno' 'run --log-level loud -- true'; do
 		show "neap $line"
 		[ "$status" -eq 64 ]
 		[ -z "$output" ]
 	done
+	show 'neap 2>&1 | diff - <(neap help)'
 	expect usage
 }
 

@@ -115,7 +115,7 @@ PYTHON
 	show 'cat state/neap/history.db.damaged-*'
 	python3 -c 'import sqlite3; sqlite3.connect("state/neap/history.db").execute("PRAGMA user_version = 99")'
 	show 'neap history'
-	expect damaged 'damaged-\S+/damaged-TIME'
+	expect damaged 'damaged-[^\s,]+/damaged-TIME'
 }
 
 @test "on a full disk it can be read, and a run that is not kept is reported" {
