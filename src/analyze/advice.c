@@ -294,7 +294,7 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 	uint64_t page_bytes = 0;
 
 	if (!neap_last_settings(record, &settings)) {
-		give_none(&advice, "no training session said what the micro-batch is");
+		give_none(&advice, "no training session reported its micro-batch");
 	} else if (settings.split.micro_batch >= MICRO_BATCH_MAX || !settings.split.accumulate) {
 		give_none(&advice, "the recording's micro-batch makes no sense");
 	} else if (leak->verdict == NEAP_LEAK_FOUND) {

@@ -344,7 +344,7 @@ static void test_no_advice(void **state)
 
 	struct recording nothing = recording_begin();
 	neap_advice(&nothing.record, &clean, &advice);
-	assert_string_equal(advice.why, "no training session said what the micro-batch is");
+	assert_string_equal(advice.why, "no training session reported its micro-batch");
 	recording_split(&nothing, 8, 1);
 	neap_advice(&nothing.record, &clean, &advice);
 	assert_string_equal(advice.why, "the recording does not say how much memory the process could have");

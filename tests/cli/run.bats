@@ -1,74 +1,48 @@
 #!/usr/bin/env bats
-# neap run, end to end, over the simulator. Each test has its own world and its own folders.
-bats_require_minimum_version 1.5.0
+# neap run, end to end, over the simulator.
 
-setup() {
-	dir="$(mktemp -d)"
-	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir"
-	export NEAP_SIM="mem=4GiB,world=run-$$-$BATS_TEST_NUMBER"
-	mkdir -m 700 "$dir/runtime"
-	unset LD_LIBRARY_PATH # with the simulator's folder in it, it would be found as the real driver
-	cd "$dir"
-}
+sim=mem=4GiB
+load ../support/command.bash
 
-teardown() {
-	cd /
-	rm -rf "$dir" "/dev/shm/"*"run-$$-$BATS_TEST_NUMBER"*
-}
+# How much of it is taken when the supervisor looks; and what it sees of a process that ends at once.
+device_memory='device memory [12]\.\d+ GiB/device memory SIZE'
+device_seen='^(2>   device +Simulated GPU \d+ MiB):.*/\1'
 
-result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
+# Waits in a command for these PIDs to be what they exec.
+until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sleep ]; do :; done; done; }'
 
 @test "the command's own exit status is kept" {
-	run "$NEAP" run --folder run -- sh -c 'echo out; exit 3'
-	[ "$status" -eq 3 ]
-	[[ "$output" == *out* ]]
-	[ "$(result .outcome)" = failed ]
-	[ "$(result .exit_status)" = 3 ]
-	[ "$(result .backend)" = sim ]
-	[ "$(result .schema)" = 1 ]
-	run "$NEAP" run --folder run2 -- true
-	[ "$status" -eq 0 ]
-	[ "$(result .outcome run2)" = ok ]
+	show "neap run --folder run -- sh -c 'echo out; exit 3'"
+	show 'neap run --folder run2 -- true'
+	show 'result "{schema, outcome, exit_status, backend}"'
+	show 'result "{outcome, exit_status}" run2'
+	expect exit_status
 }
 
 @test "a command that does not exist: 127; one that cannot be run: 126" {
-	run -127 "$NEAP" run --folder run -- ./no-such-command
-	[[ "$output" == *"./no-such-command"*"No such file"* ]]
-	[ "$(result .outcome)" = "not found" ]
 	touch plain
-	run "$NEAP" run --folder run2 --quiet -- ./plain
-	[ "$status" -eq 126 ]
-	[[ "$output" == *"Permission denied"* ]]
-	[ "$(result .outcome run2)" = "not found" ]
+	show 'neap run --folder run -- ./no-such-command'
+	show 'neap run --folder run2 --quiet -- ./plain'
+	show 'result .outcome run; result .outcome run2'
+	expect not_found
 }
 
 @test "a signal: 128 + N" {
-	run "$NEAP" run --folder run -- sh -c 'kill -SEGV $$'
-	[ "$status" -eq 139 ]
-	[ "$(result .outcome)" = signaled ]
-	run "$NEAP" run --folder run2 -- sh -c 'kill -KILL $$'
-	[ "$status" -eq 137 ]
-	[ "$(result .outcome run2)" = signaled ]
+	show "neap run --folder run -- sh -c 'kill -SEGV \$\$'"
+	show "neap run --folder run2 -- sh -c 'kill -KILL \$\$'"
+	expect signal
 }
 
 @test "the child's environment has the three variables, and its arguments are kept as they are" {
-	run "$NEAP" run --quiet --folder run --run-id my-run -- \
+	run neap run --quiet --folder run --run-id my-run -- \
 		sh -c 'echo "$NEAP_ATTACH $NEAP_RUN_ID $NEAP_RUN_DIR [$1] [$2] {x}"' sh 'a  b' ''
-	[ "$status" -eq 0 ]
 	[ "$output" = "1 my-run $dir/run [a  b] [] {x}" ]
 }
 
-@test "stdin, stdout and stderr are the command's" {
-	run sh -c 'echo hello | "$NEAP" run --quiet --folder run -- sh -c "cat; echo oops >&2" 2>err'
-	[ "$output" = hello ]
-	[ "$(cat err)" = oops ]
-}
-
-@test "--log puts them into the folder" {
-	run "$NEAP" run --quiet --log --folder run -- sh -c 'echo one; echo two >&2'
-	[ "$output" = "" ]
-	[ "$(cat run/stdout.log)" = one ]
-	[ "$(cat run/stderr.log)" = two ]
+@test "stdin, stdout and stderr are the command's; --log puts the last two into the folder" {
+	show 'echo hello | neap run --quiet --folder run -- sh -c "cat; echo oops >&2"'
+	show 'neap run --quiet --log --folder run2 -- sh -c "echo one; echo two >&2"; tail run2/std*.log'
+	expect streams
 }
 
 @test "--log follows no link that another user may have put there" {
@@ -79,32 +53,25 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 		mkdir "theirs-$name"
 		ln -s "$dir/victim" "theirs-$name/$name"
 		chown -h 65534 "theirs-$name" "theirs-$name/$name"
-		run "$NEAP" run --log --folder "theirs-$name" -- sh -c 'echo x >ran; echo out; echo err >&2'
-		echo "$output"
-		[ "$status" -ne 0 ]
-		[ ! -e ran ]
-		[ "$(cat victim)" = keep ]
+		show "neap run --log --folder theirs-$name -- sh -c 'echo x >ran; echo out; echo err >&2'"
 	done
-	[[ "$output" == *"theirs-lock/lock"* ]]
 	mkdir theirs-pipe
 	mkfifo theirs-pipe/stderr.log
 	chown -R 65534 theirs-pipe
-	run "$NEAP" run --log --folder theirs-pipe -- touch ran
-	[ "$status" -eq 77 ]
-	[[ "$output" == *"$dir/theirs-pipe belongs to user 65534, and stderr.log in it is not our file: give another --folder"* ]]
+	show 'neap run --log --folder theirs-pipe -- touch ran'
+	[ ! -e ran ]
+	[ "$(cat victim)" = keep ]
 	mkdir theirs # without such a file it may be used
 	chown 65534 theirs
-	run "$NEAP" run --quiet --log --folder theirs -- sh -c 'echo out'
-	[ "$status" -eq 0 ]
-	[ "$(cat theirs/stdout.log)" = out ]
+	show 'neap run --quiet --log --folder theirs -- echo out; cat theirs/stdout.log'
 	mkdir run # and in a folder of our own a link is our own
 	ln -s "$dir/elsewhere" run/stdout.log
-	run "$NEAP" run --quiet --log --folder run -- sh -c 'echo out'
-	[ "$(cat elsewhere)" = out ]
+	show 'neap run --quiet --log --folder run -- echo out; cat elsewhere'
+	expect log_links
 }
 
 @test "SIGTERM is passed on, the outcome is canceled" {
-	"$NEAP" run --folder run -- sh -c 'trap "echo bye >bye; exit 5" TERM; echo >ready; while :; do sleep 0.02; done' &
+	neap run --folder run -- sh -c 'trap "echo bye >bye; exit 5" TERM; echo >ready; while :; do sleep 0.02; done' &
 	pid=$!
 	until [ -s ready ]; do sleep 0.02; done
 	kill -TERM $pid
@@ -115,7 +82,7 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 }
 
 @test "a signal ends a stopped command too" {
-	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
+	neap run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
 	pid=$!
 	until [ -s pid ]; do sleep 0.02; done
 	kill -STOP "$(cat pid)"
@@ -126,8 +93,8 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 
 @test "SIGINT ends it with 130; a second signal is SIGKILL" {
 	# a background job of a script ignores SIGINT: restore it
-	python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
-		"$NEAP" run --folder run -- sh -c 'echo >ready; exec sleep 1000' &
+	python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' \
+		neap run --folder run -- sh -c 'echo >ready; exec sleep 1000' &
 	pid=$!
 	until [ -s ready ]; do sleep 0.02; done
 	kill -INT $pid
@@ -135,7 +102,7 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[ "$code" -eq 130 ]
 	[ "$(result .outcome)" = canceled ]
 	rm ready
-	"$NEAP" run --folder run2 -- sh -c 'trap "echo >got" TERM; echo >ready; while :; do sleep 0.02; done' &
+	neap run --folder run2 -- sh -c 'trap "echo >got" TERM; echo >ready; while :; do sleep 0.02; done' &
 	pid=$!
 	until [ -s ready ]; do sleep 0.02; done
 	kill -TERM $pid
@@ -169,11 +136,11 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 		import os, signal, sys
 		for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
 		    signal.signal(number, signal.SIG_DFL)
-		os.execv(sys.argv[1], sys.argv[1:])
+		os.execvp(sys.argv[1], sys.argv[1:])
 	END
-	NEAP_ATTACH=0 python3 begin "$NEAP" run --folder run -- python3 catch 3>&- &
+	NEAP_ATTACH=0 python3 begin neap run --folder run -- python3 catch 3>&- &
 	pid=$!
-	until [ -s numbers ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid '[ -s numbers ]'
 	touch got
 	count=0
 	for number in $(cat numbers); do
@@ -191,30 +158,30 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 
 @test "a command that such a signal ends has a result, and so has one that it finds ended" {
 	for number in USR1 USR2 XCPU ALRM VTALRM PROF RTMIN; do
-		NEAP_ATTACH=0 "$NEAP" run --quiet --folder "$number" -- sh -c "echo >$number.ready; exec sleep 1000" 3>&- &
+		NEAP_ATTACH=0 neap run --quiet --folder "$number" -- sh -c "echo >$number.ready; exec sleep 1000" 3>&- &
 		pid=$!
-		until [ -s $number.ready ]; do kill -0 $pid; sleep 0.02; done
+		until_ready $pid "[ -s $number.ready ]"
 		kill -"$number" $pid
 		code=0; wait $pid || code=$?
 		[ "$code" -eq $((128 + $(kill -l "$number"))) ]
 		[ "$(result .outcome "$number")" = signaled ]
 	done
-	NEAP_SIM="$NEAP_SIM,release_delay=2s" "$NEAP" run --log-level info --folder drains -- "$HOLD" --looks 4 1G >out 2>&1 3>&- &
+	NEAP_SIM="$NEAP_SIM,release_delay=2s" neap run --log-level info --folder drains -- hold --looks 4 1G >out 2>&1 3>&- &
 	pid=$!
-	until grep -q "Clearing CUDA cache" out; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid 'grep -q "Clearing CUDA cache" out'
 	kill -USR1 $pid
 	kill -PROF $pid
 	wait $pid
-	[ "$(result '.outcome, .drained' drains)" = "$(printf 'ok\ntrue')" ]
+	[ "$(result '[.outcome, .drained]' drains)" = '["ok",true]' ]
 }
 
 @test "at a terminal stdin is the command's, and Ctrl-C reaches it" {
-	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
+	need_terminal
 	cat >terminal.py <<'END'
 import os, pty, sys
 pid, fd = pty.fork()
 if pid == 0:
-    os.execv(sys.argv[1], sys.argv[1:])
+    os.execvp(sys.argv[1], sys.argv[1:])
 seen = b""
 def until(text):
     global seen
@@ -232,26 +199,19 @@ except OSError:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 END
 	code=0
-	timeout 120 python3 terminal.py "$NEAP" run --folder run -- sh -c \
+	timeout 120 python3 terminal.py neap run --folder run -- sh -c \
 		'trap "echo >>ints" INT; echo ready; read x; echo "read $x"; while [ ! -s ints ]; do sleep 0.02; done; exit 6' || code=$?
 	[ "$code" -eq 6 ]
 	[ "$(result .outcome)" = canceled ]
 }
 
 @test "the time limit ends it" {
-	run "$NEAP" run --folder run --time-limit 100ms -- sleep 1000
-	[ "$status" -eq 143 ]
-	[ "$(result .outcome)" = timeout ]
+	show 'neap run --folder run --time-limit 100ms -- sleep 1000'
+	expect time_limit
 }
 
 @test "a limit on device memory, host memory or disk space ends it, and the result says which" {
-	NEAP_ATTACH=0 run "$NEAP" run --folder device --max-device 1GiB -- "$HOLD" --for 60000 2G
-	[ "$status" -eq 143 ]
-	[ "$(result .outcome device)" = "stopped early" ]
-	evidence=$(result .evidence device)
-	[[ "$evidence" == "device memory "[12].*" GiB above 1.00 GiB" ]] # a look may come before all of it is taken
-	[[ "$output" == *"Ending the command: $evidence"* ]]
-	[[ "$output" == *": stopped early ($evidence)"* ]]
+	show 'NEAP_ATTACH=0 neap run --folder device --max-device 1GiB -- hold --for 60000 2G'
 	# Two processes: neither alone is above it.
 	cat >take <<-'END'
 		import os, time
@@ -259,50 +219,39 @@ END
 		held = bytearray(os.urandom(1 << 20)) * 60
 		time.sleep(60)
 	END
-	run "$NEAP" run --folder host --max-host 100MiB -- python3 take
-	[ "$status" -eq 143 ]
-	[ "$(result .outcome host)" = "stopped early" ]
-	[[ "$(result .evidence host)" == "host memory 1"*" MiB above 100 MiB" ]]
+	show 'neap run --folder host --max-host 100MiB -- python3 take'
+	show 'result "{outcome, evidence}" device; result "{outcome, evidence}" host'
+	expect limits "$device_memory" 'host memory 1\d\d MiB/host memory SIZE' "$device_seen"
 	# 32 MiB more than the limit, which others may take or give back meanwhile, and then 64 MiB are written.
-	shm="$(mktemp -d /dev/shm/neap-test-XXXXXX)"
+	shm="$(mktemp -d "/dev/shm/neap-test-XXXXXX-$world")"
 	free_kib="$(df --output=avail "$shm" | tail -1)"
-	if [ "$free_kib" -lt 262144 ]; then # the simulated devices of other tests are there too
-		rm -rf "$shm"
-		skip "too little room in /dev/shm"
-	fi
-	run "$NEAP" run --folder "$shm/run" --min-disk $((free_kib - 32768))KiB -- \
+	[ "$free_kib" -ge 262144 ] || skip "too little room in /dev/shm" # the simulated devices of other tests are there too
+	run neap run --folder "$shm/run" --min-disk $((free_kib - 32768))KiB -- \
 		sh -c "head -c 64M /dev/zero >'$shm/data'; exec sleep 60"
-	cp "$shm/run/result.json" disk.json
-	rm -rf "$shm"
 	[ "$status" -eq 143 ]
-	[ "$(jq -r .outcome disk.json)" = "stopped early" ]
-	[[ "$(jq -r .evidence disk.json)" == "disk space "*" below "* ]]
+	[[ "$(result '[.outcome, .evidence]' "$shm/run")" == '["stopped early","disk space '*' below '* ]]
 }
 
 @test "with less disk space than its limit at the start it is not started" {
-	run "$NEAP" run --folder run --min-disk 1000000TiB -- touch ran
-	[ "$status" -eq 74 ]
-	[[ "$output" == *"neap run: disk space "*" below "*" where $dir/run is: not started; make room"* ]]
-	[ ! -e ran ]
-	[ ! -e run/result.json ]
+	show 'neap run --folder run --min-disk 1000000TiB -- touch ran'
 	cat > s.yaml <<-EOF
 		name: s
 		experiments: [{name: e, command: touch ran, needs: none, min_disk: 1000000TiB}]
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 74 ]
-	[[ "$output" == *": not started; make room"*"1 experiment left; make room on the disk and go on with: neap series s.yaml --resume --folder s"* ]]
+	show 'neap series s.yaml --folder s'
 	[ ! -e ran ]
+	[ ! -e run/result.json ]
+	expect disk_limit_at_start 'disk space \S+ [KMGT]iB/disk space SIZE'
 }
 
-@test "near a limit it is warned of, once, and goes on" {
-	"$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --until warned --looks 8 2G 2>err 3>&- &
+@test "near a limit a warning comes, once, and it continues" {
+	neap run --folder run --max-device 2200MiB -- hold --until warned --looks 8 2G 2>err 3>&- &
 	pid=$!
-	until grep -q "Running short: device memory [12].* GiB near 2.15 GiB" err; do kill -0 "$pid"; sleep 0.02; done
+	until_ready $pid 'grep -q "Running short" err'
 	touch warned
 	wait "$pid"
-	[ "$(result .outcome)" = ok ]
-	[ "$(grep -c "Running short" err)" -eq 1 ]
+	show 'grep "Running short" err; result .outcome'
+	expect near_limit "$device_memory"
 }
 
 @test "pages that processes share count once" {
@@ -313,89 +262,81 @@ END
 		    if os.fork() == 0: break
 		time.sleep(0.6)
 	END
-	run "$NEAP" run --folder run --max-host 200MiB -- python3 share
-	[ "$status" -eq 0 ]
+	neap run --quiet --folder run --max-host 200MiB -- python3 share
 	[ "$(result .outcome)" = ok ]
 }
 
 @test "a command that does not heed SIGTERM is killed when the grace has passed" {
-	run "$NEAP" run --folder run --max-device 1GiB --grace 100ms -- \
-		sh -c 'trap "" TERM; exec "$HOLD" --for 60000 2G'
-	[ "$status" -eq 137 ]
-	[[ "$output" == *"Ending the command"*"It did not end within 100 ms: SIGKILL"* ]]
-	[ "$(result .outcome)" = "stopped early" ]
+	show "neap run --folder run --max-device 1GiB --grace 100ms -- sh -c 'trap \"\" TERM; exec hold --for 60000 2G'"
 	# However early the limit comes: it is ignored from the start.
-	run python3 -c 'import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])' \
-		"$NEAP" run --folder run2 --time-limit 100ms --grace 100ms -- sleep 1000
-	[ "$status" -eq 137 ]
-	[ "$(result .outcome run2)" = timeout ]
+	ignore='import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])'
+	show 'python3 -c "$ignore" neap run --folder run2 --time-limit 100ms --grace 100ms -- sleep 1000'
+	expect grace "$device_memory" "$device_seen"
 }
 
 @test "the command dies with its supervisor, and the lock is free then" {
-	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
+	neap run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
 	pid=$!
 	until [ -s pid ]; do sleep 0.02; done
 	run flock --nonblock run/lock true
 	[ "$status" -ne 0 ]
 	kill -KILL $pid
 	wait $pid || true
-	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done # whoever it was left to may not reap it
+	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done # its new parent may not reap it
 	flock --nonblock run/lock true
 	[ ! -e run/result.json ]
 }
 
 @test "a supervisor that is killed after its command has ended costs nothing: the history has the run" {
-	NEAP_SIM="$NEAP_SIM,release_delay=60s" "$NEAP" run --name kept --log --run-id kept-1 -- "$HOLD" --looks 8 --exit 3 1G 3>&- >out 2>&1 &
+	NEAP_SIM="$NEAP_SIM,release_delay=60s" neap run --name kept --log --run-id kept-1 -- hold --looks 8 --exit 3 1G 3>&- >out 2>&1 &
 	pid=$!
 	folder="$XDG_STATE_HOME/neap/runs/kept-1"
-	until [ -e "$folder/ended" ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid '[ -e "$folder/ended" ]'
 	[ ! -e "$folder/result.json" ]
-	run "$NEAP" history # it goes on: its memory has not drained
-	[[ "$output" != *kept* ]]
+	show 'neap history' # it is not over: its memory has not drained
 	kill -KILL $pid
 	wait $pid || true
-	run "$NEAP" history
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"kept-1 "*" kept "*" failed "* ]]
-	[ "$(result '.outcome, .exit_status, .drained, .attached' "$folder")" = "$(printf 'failed\n3\nfalse\ntrue')" ]
-	[ "$(result '.peak_allocated_bytes >= 1073741824' "$folder")" = true ]
-	[ "$(result .drain_note "$folder")" = "not waited for: the supervisor was ended first" ]
-	[ "$(ls "$folder" | grep -c '^began$\|^ended$')" = 0 ]
-	[ "$("$NEAP" history --json | jq '.runs | length')" = 1 ]
+	show 'neap history'
+	show 'result "{outcome, exit_status, drained, drain_note, attached, peak_allocated_bytes}" $folder; ls $folder'
+	expect supervisor_killed
 }
 
 @test "a folder whose run has ended is not used for another, whichever process made its result" {
-	NEAP_SIM="$NEAP_SIM,release_delay=60s" "$NEAP" run --folder run -- "$HOLD" --looks 4 1G 3>&- >out 2>&1 &
+	NEAP_SIM="$NEAP_SIM,release_delay=60s" neap run --folder run -- hold --looks 4 1G 3>&- >out 2>&1 &
 	pid=$!
-	until [ -e run/ended ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid '[ -e run/ended ]'
 	kill -KILL $pid
 	wait $pid || true
-	run "$NEAP" run --folder run -- touch ran
-	[ "$status" -eq 73 ]
+	show 'neap run --folder run -- touch ran; result .outcome'
 	[ ! -e ran ]
-	[ "$(result .outcome)" = ok ]
+	expect folder_ended
 }
 
 @test "a name is one line of text" {
 	for name in "" $'two\nlines' $'a\e[31m'; do
-		run "$NEAP" run --name "$name" -- true
-		[ "$status" -eq 64 ]
-		[[ $output == *"--name: expected a text of one line"* ]]
+		show 'neap run --name "$name" -- true'
 	done
-	"$NEAP" run --quiet --name "Größe 1" -- true
+	neap run --quiet --name "Größe 1" -- true
+	expect name
 }
 
 @test "what the command leaves running is named and ended" {
-	run "$NEAP" run --folder run -- sh -c 'sleep 1000 & echo $! >one; setsid sleep 1000 & echo $! >two; exit 0'
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"Ended process"*"sleep"* ]]
-	[ ! -e "/proc/$(cat one)" ]
-	[ ! -e "/proc/$(cat two)" ]
+	cat >leave <<-END
+		$until_sleeps
+		sleep 1000 &
+		one=\$!
+		setsid sleep 1000 &
+		until_sleeps \$one \$!
+		echo \$one \$! >left
+	END
+	show 'neap run --folder run -- sh leave'
+	for pid in $(cat left); do [ ! -e "/proc/$pid" ]; done
+	expect left_running
 }
 
 # A control group can be had here, or the test is skipped with the reason.
 need_group() {
-	"$NEAP" run --quiet --no-history --folder probe -- true
+	neap run --quiet --no-history --folder probe -- true
 	[[ "$(result .containment probe)" == "control group "* ]] || skip "no control group: $(result .containment probe)"
 }
 
@@ -408,10 +349,10 @@ all_gone() {
 
 @test "a supervisor that is killed leaves nothing running, not even what has left its session and its environment" {
 	need_group
-	"$NEAP" run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" &
+	neap run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" &
 		sh -c "echo \$\$ >child; exec sleep 1000" & echo $$ >pid; wait' 3>&- &
 	pid=$!
-	until [ -s daemon ] && [ -s child ] && [ -s pid ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid '[ -s daemon ] && [ -s child ] && [ -s pid ]'
 	group="$(grep -o '^0::.*' "/proc/$(cat daemon)/cgroup")"
 	[ "$group" = "$(grep -o '^0::.*' "/proc/$(cat pid)/cgroup")" ]
 	kill -KILL $pid
@@ -422,12 +363,16 @@ all_gone() {
 }
 
 @test "a daemon without an environment is found and ended when its command has ended" {
-	run "$NEAP" run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" >/dev/null 2>&1 &
-		until [ -s daemon ]; do sleep 0.01; done'
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"Ended process $(cat daemon) (sleep 1000), which the command left running"* ]]
+	cat >leave <<-END
+		$until_sleeps
+		env -i setsid sleep 1000 >/dev/null 2>&1 &
+		until_sleeps \$!
+		echo \$! >daemon
+	END
+	show 'neap run --folder run -- sh leave'
 	all_gone daemon
-	[[ "$output" == *"  contained by $(result .containment)"* ]]
+	[[ "$stderr" == *"  contained by $(result .containment)"* ]]
+	expect daemon
 }
 
 @test "a series finds a daemon without an environment after its supervisor and its guard are gone" {
@@ -437,9 +382,9 @@ all_gone() {
 		experiments:
 		- {name: e, needs: none, command: [sh, -c, '[ -s daemon ] && exit 0; env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" >/dev/null 2>&1 & exec sleep 1000']}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>&1 3>&- &
+	neap series s.yaml --folder s >out 2>&1 3>&- &
 	pid=$!
-	until [ -s daemon ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid '[ -s daemon ]'
 	supervisor="$(cut -d' ' -f1 s/runs/e-1/supervisor)"
 	for child in $(cat "/proc/$supervisor/task/$supervisor/children"); do
 		[ "$(cat "/proc/$child/comm")" != neap-guard ] || guard=$child
@@ -459,14 +404,14 @@ all_gone() {
 	mount="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)"
 	slice="$mount/user.slice/user-65534.slice"
 	[ ! -e "$mount/user.slice" ] || skip "there are login sessions here"
-	mkdir -p "$slice/session-1.scope" bin
+	mkdir -p "$slice/session-1.scope"
 	cat >bin/busctl <<-END
 		#!/bin/sh
 		[ "\$1 \$7 \$9" = "--user StartTransientUnit neap-mine.scope" ] || exit 1
 		echo "\${15}" >$dir/asked.tmp && mv $dir/asked.tmp $dir/asked
 		until [ -e $dir/answered ]; do sleep 0.01; done
 	END
-	chmod 755 bin/busctl
+	chmod 755 bin bin/busctl
 	chmod 777 . runtime
 	{
 		until [ -s asked ] || [ -e over ]; do sleep 0.01; done
@@ -477,8 +422,8 @@ all_gone() {
 	} 3>&- &
 	cat >session <<-END
 		echo \$\$ >$slice/session-1.scope/cgroup.procs
-		exec setpriv --reuid 65534 --regid 65534 --clear-groups env -u NEAP_DEVICE PATH=$dir/bin:$PATH \
-			XDG_STATE_HOME=$dir/mine "\$NEAP" run --no-history --run-id mine --folder $dir/run -- \
+		exec setpriv --reuid 65534 --regid 65534 --clear-groups env -u NEAP_DEVICE XDG_STATE_HOME=$dir/mine \
+			"\$NEAP" run --no-history --run-id mine --folder $dir/run -- \
 			sh -c 'sed -n s/^0:://p /proc/self/cgroup >group; sleep 1000 & echo \$! >left; exit 3'
 	END
 	run sh session
@@ -491,12 +436,12 @@ all_gone() {
 	all_gone left
 }
 
-@test "without a control group a run says so, and goes on as ever" {
+@test "without a control group a run says so, and ends what is left all the same" {
 	[ "$(id -u)" = 0 ] || skip "only root may hide the groups"
-	run unshare -m sh -c 'umount -l -R /sys/fs/cgroup && exec "$NEAP" run --folder run -- sh -c "sleep 1000 & exit 3"'
-	[ "$status" -eq 3 ]
-	[[ "$output" == *"Ended process"*"sleep"* ]]
+	printf '%s\nsleep 1000 &\nuntil_sleeps $!\nexit 3\n' "$until_sleeps" >leave
+	show "unshare -m sh -c 'umount -l -R /sys/fs/cgroup && exec neap run --folder run -- sh leave'"
 	[ "$(result .containment)" = "descent and NEAP_RUN_ID alone (no cgroup v2 is mounted)" ]
+	expect no_control_group
 }
 
 @test "a runtime folder that another user made first: reported with the remedy, and another one is used" {
@@ -504,42 +449,37 @@ all_gone() {
 	setpriv --reuid 54321 --regid 54321 --clear-groups test -x "$NEAP" || skip "another user cannot reach $NEAP"
 	[ ! -e /tmp/neap-54321 ] || skip "/tmp/neap-54321 is there"
 	chmod 777 .
+	chmod 755 bin
 	as_user() { setpriv --reuid 54321 --regid 54321 --clear-groups env -u XDG_RUNTIME_DIR XDG_STATE_HOME="$dir/mine" "$@"; }
 	mkdir -m 755 /tmp/neap-54321
-	run as_user "$NEAP" run --folder run -- "$HOLD" --looks 4 1G
-	as_user "$NEAP" info >info 2>&1 || true
+	show 'as_user neap run --folder run -- hold --looks 4 1G'
+	as_user neap info >info 2>&1 || true
 	rmdir /tmp/neap-54321
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"WARNING The runtime folder /tmp/neap-54321 belongs to user 0: $dir/mine/neap/runtime is used instead; have it removed, or set XDG_RUNTIME_DIR"* ]]
 	[ "$(result .attached)" = true ]
 	[ -d mine/neap/runtime ]
 	! grep runtime info
+	expect runtime_folder
 }
 
 @test "without a runtime folder nothing is attached, and a message says so" {
-	XDG_RUNTIME_DIR="$dir/none" run "$NEAP" run --folder run -- true
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"WARNING No process can be attached: making the runtime folder $dir/none/neap: No such file or directory"* ]]
+	show 'XDG_RUNTIME_DIR=$dir/none neap run --folder run -- true'
+	expect no_runtime_folder
 }
 
 @test "a folder is used once, and by one run at a time" {
-	run "$NEAP" run --folder run -- true
-	[ "$status" -eq 0 ]
-	run "$NEAP" run --folder run -- touch ran
-	[ "$status" -eq 73 ]
-	[ ! -e ran ]
-	[[ "$output" == *"result.json is there already"* ]]
+	neap run --quiet --folder run -- true
+	show 'neap run --folder run -- touch ran'
 	mkdir run2
-	flock run2/lock "$NEAP" run --folder run2 -- touch ran >out 2>&1 || code=$?
-	[ "$code" -eq 75 ]
+	show 'flock run2/lock neap run --folder run2 -- touch ran'
 	[ ! -e ran ]
+	expect folder_used_once
 }
 
 @test "a result that is left while a run of the same folder waits for its lock stays" {
 	mkdir run
 	exec 8>run/lock
 	flock 8
-	"$NEAP" run --folder run -- touch ran >out 2>&1 8>&- &
+	neap run --folder run -- touch ran >out 2>&1 8>&- &
 	until readlink /proc/$!/fd/* 2>/dev/null | grep -q '/run/lock$' || ! kill -0 $! 2>/dev/null; do :; done
 	echo left >run/result.json
 	flock -u 8
@@ -554,24 +494,21 @@ all_gone() {
 	mkdir run
 	exec 7>run/lock
 	flock 7
-	run "$NEAP" run --folder run --lock-fd 7 -- sh -c '[ ! -e /proc/self/fd/7 ]'
-	[ "$status" -eq 0 ]
+	neap run --folder run --lock-fd 7 -- sh -c '[ ! -e /proc/self/fd/7 ]'
 	exec 7>&-
 }
 
 @test "wrong options: 64, and nothing is run" {
 	for options in '--needs lots' '--time-limit soon' '--param 9=1' '--param a=1 --param a=2' '--retries 3' \
-		'--on-oom halve' '--max-host much' '--min-disk 0' '--grace soon' '--param a=1 --on-oom "halve b"' '--run-id a/b' '--lock-fd 3' '--retries x' '--frobnicate'; do
-		eval "run \"\$NEAP\" run $options -- touch ran"
-		echo "$options: $status: $output"
+		'--on-oom halve' '--max-host much' '--min-disk 0' '--grace soon' '--param a=1 --on-oom "halve b"' '--run-id a/b' \
+		'--lock-fd 3' '--retries x' '--frobnicate'; do
+		show "neap run $options -- touch ran"
 		[ "$status" -eq 64 ]
-		[ ! -e ran ]
 	done
-	run "$NEAP" run --param a=1 -- touch 'ran{b}'
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"no parameter 'b'"* ]]
-	run "$NEAP" run
-	[ "$status" -eq 64 ]
+	show "neap run --param a=1 -- touch 'ran{b}'"
+	show 'neap run'
+	[ ! -e ran ]
+	expect usage
 }
 
 @test "after an OOM the ladder is walked down, the effective batch kept" {
@@ -583,226 +520,181 @@ echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" >&
 exit 1
 END
 	chmod +x train
-	run "$NEAP" run --folder run --log --param micro_batch=32 --param accumulate=1 \
-		--on-oom 'halve micro_batch, double accumulate' -- ./train {micro_batch} {accumulate}
-	[ "$status" -eq 0 ]
-	[ "$(cat run/stdout.log)" = "$(printf 'batch 32 accumulate 1\nbatch 16 accumulate 2\nbatch 8 accumulate 4')" ]
-	[ "$(result .outcome)" = ok ]
-	[ "$(result .retries)" = 2 ]
-	[ "$(result .parameters)" = "micro_batch=8 accumulate=4" ]
-	[ "$(result .rung)" = "micro_batch 32 -> 8, accumulate 1 -> 4" ]
+	show "neap run --folder run --param micro_batch=32 --param accumulate=1 \\
+	--on-oom 'halve micro_batch, double accumulate' -- ./train {micro_batch} {accumulate}"
+	show 'result "{outcome, retries, parameters, rung}"'
+	expect ladder
 }
 
 @test "the ladder ends: at its end, at --retries, and another failure does not start it" {
-	oom='echo "CUDA out of memory" >&2; exit 1'
-	run "$NEAP" run --folder run --log --param b=4 --on-oom 'halve b' -- sh -c "echo {b}; $oom"
-	[ "$status" -eq 1 ]
-	[ "$(cat run/stdout.log)" = "$(printf '4\n2\n1')" ]
-	[ "$(result .outcome)" = oom ]
-	[[ "$(result .evidence)" == *"CUDA out of memory"* ]]
-	run "$NEAP" run --folder run2 --log --param b=64 --on-oom 'halve b' --retries 1 -- sh -c "echo {b}; $oom"
-	[ "$(cat run2/stdout.log)" = "$(printf '64\n32')" ]
-	run "$NEAP" run --folder run3 --log --param b=64 --on-oom 'halve b' -- sh -c "echo {b}; exit 1"
-	[ "$(cat run3/stdout.log)" = 64 ]
-	[ "$(result .outcome run3)" = failed ]
+	cat >train <<'END'
+#!/bin/sh
+echo $1
+[ -e fails ] || echo "CUDA out of memory" >&2
+exit 1
+END
+	chmod +x train
+	show "neap run --folder run --param b=4 --on-oom 'halve b' -- ./train {b}"
+	show "neap run --quiet --folder run2 --param b=64 --on-oom 'halve b' --retries 1 -- ./train {b}"
+	touch fails
+	show "neap run --quiet --folder run3 --param b=64 --on-oom 'halve b' -- ./train {b}"
+	show 'result "{outcome, evidence}"; result "{outcome, evidence}" run3'
+	expect ladder_end
 }
 
 @test "--on-oom where nothing shows that memory ran out: a message" {
-	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
-	NEAP_ATTACH=0 python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 "$NEAP" run --folder run --param b=64 --on-oom 'halve b' -- true
+	need_terminal
+	NEAP_ATTACH=0 python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 neap run --folder run --param b=64 --on-oom 'halve b' -- true
 	[[ "$(head -n 1 seen)" == "neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell that memory ran out, and --on-oom changes nothing"* ]]
-	NEAP_ATTACH=0 run "$NEAP" run --folder piped --param b=4 --on-oom 'halve b' -- \
+	NEAP_ATTACH=0 run neap run --folder piped --param b=4 --on-oom 'halve b' -- \
 		sh -c 'echo {b} >>tried; echo "CUDA out of memory" >&2; exit 1'
 	[[ "$output" != *NEAP_ATTACH* ]]
 	[ "$(cat tried)" = "$(printf '4\n2\n1')" ]
-	NEAP_ATTACH=0 run "$NEAP" run --folder run2 --log --param b=64 --on-oom 'halve b' -- true
-	[[ "$output" != *NEAP_ATTACH* ]]
-	run "$NEAP" run --folder run3 --param b=64 --on-oom 'halve b' -- true
+	NEAP_ATTACH=0 run neap run --folder run2 --log --param b=64 --on-oom 'halve b' -- true
 	[[ "$output" != *NEAP_ATTACH* ]]
 }
 
 @test "attached: peaks, device, headroom, curve" {
-	run "$NEAP" run --log-level info --folder run -- "$HOLD" --looks 8 1G
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[ "$(result .outcome)" = ok ]
-	[ "$(result .attached)" = true ]
-	[ "$(result '.peak_allocated_bytes >= 1073741824')" = true ]
-	[ "$(result '.peak_reserved_bytes >= .peak_allocated_bytes')" = true ]
-	[ "$(result '.peak_device_bytes >= .peak_reserved_bytes')" = true ]
-	[ "$(result .device_total_bytes)" = 4294967296 ]
-	[ "$(result '.headroom_bytes + .peak_device_bytes <= 4294967296')" = true ]
-	[ "$(result '.headroom_bytes > 2147483648')" = true ]
-	[ "$(result .drained)" = true ]
-	[ "$(result '.samples | length > 1')" = true ]
+	show 'neap run --log-level info --folder run -- hold --looks 8 1G'
+	show 'result "del(.samples)" | jq -S .'
 	[ "$(result '[.samples[][3]] | max >= 1073741824')" = true ]
-	[[ "$output" == *"after cleanup: allocated=0.00GB, max_allocated=1.00GB, reserved=0.00GB, max_reserved=1.00GB"* ]]
-	[[ "$output" == *"Cleaning up CUDA memory..."*"NVIDIA-SMI report:"*"memory.used [MiB], memory.free [MiB]"* ]]
+	[ "$(result '.headroom_bytes + .peak_device_bytes <= .device_total_bytes')" = true ]
+	expect attached
 }
 
 @test "the drain is waited for and measured" {
-	NEAP_SIM="$NEAP_SIM,release_delay=5s" run "$NEAP" run --folder run -- "$HOLD" --looks 4 --kill 9 1G
-	[ "$status" -eq 137 ]
-	[ "$(result .outcome)" = signaled ]
-	[ "$(result .drained)" = true ]
+	NEAP_SIM="$NEAP_SIM,release_delay=5s" show 'neap run --folder run -- hold --looks 4 --kill 9 1G'
 	# From when the end was noticed, which may come after the driver's five seconds have begun.
-	[ "$(result '.drain_ns >= 500000000')" = true ]
-	[ "$("$NEAP" info --json | jq '.devices[0].ledger | .free + .driver_reserved == .total')" = true ]
+	show 'result "[.outcome, .drained, .drain_ns >= 500000000]"'
+	show 'neap info --json | jq -c .devices[0].ledger'
+	expect drain
 }
 
 @test "a drain that takes too long is reported" {
-	NEAP_SIM="$NEAP_SIM,release_delay=30s" run "$NEAP" run --drain-limit 100ms --folder run -- "$HOLD" 1G
-	[ "$status" -eq 0 ]
-	[ "$(result .drained)" = false ]
-	[[ "$(result .drain_note)" == *"GiB still held after"* ]]
+	NEAP_SIM="$NEAP_SIM,release_delay=30s" show 'neap run --drain-limit 100ms --folder run -- hold --looks 4 1G'
+	show 'result "{drained, drain_note}"'
+	expect drain_too_long
 }
 
 @test "a device OOM is found in its recording, with a card" {
-	run "$NEAP" run --folder run -- "$HOLD" 6G
-	echo "$output"
-	[ "$status" -eq 9 ]
-	[ "$(result .outcome)" = oom ]
-	[[ "$(result .evidence)" == "recorded: "*"6.00 GiB"* ]]
-	[ "$(result .ooms)" = 1 ]
+	show 'neap run --folder run -- hold 6G'
+	show 'result "{outcome, evidence, ooms}"'
 	[ "$(result '.oom_card | length > 0')" = true ]
-	run "$NEAP" run --folder run2 --param size=6 --on-oom 'halve size' -- "$HOLD" '{size}G'
-	[ "$status" -eq 0 ]
-	[ "$(result .retries run2)" = 1 ]
-	[ "$(result .rung run2)" = "size 6 -> 3" ]
+	show "neap run --folder run2 --param size=6 --on-oom 'halve size' -- hold --looks 4 '{size}G'"
+	show 'result "{outcome, retries, rung}" run2'
 	ls run2/start-1.record.*
+	expect oom "$device_seen"
 }
 
-@test "an OOM that the process came through is no failure" {
-	run "$NEAP" run --folder run -- "$HOLD" --recover 6G
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[ "$(result .outcome)" = ok ]
-	[ "$(result .ooms)" = 1 ]
-	[ "$(result .rungs)" = 1 ]
-	[ "$(result .steps)" = 1 ]
-	[ "$(result .last_loss)" = 1.5 ]
-	[ "$(result .rung)" = "micro_batch 64 -> 32, accumulate 1 -> 2" ]
-	run "$NEAP" run --folder run2 -- "$HOLD" --recover --exit 4 6G
-	[ "$status" -eq 4 ]
-	[ "$(result .outcome run2)" = failed ]
+@test "an OOM that the process survived is no failure" {
+	show 'neap run --folder run -- hold --recover --looks 4 6G'
+	show 'result "{outcome, ooms, rungs, steps, last_loss, rung}"'
+	show 'neap run --quiet --folder run2 -- hold --recover --exit 4 6G; result .outcome run2'
+	# its card may be made while it still runs, before its first step is complete
+	expect oom_survived '(the smallest device that fits): .*(\n2> {30,}.*)*/\1'
 }
 
 @test "the start waits for the bytes it needs" {
-	"$HOLD" --for 60000 2G 3>&- &
+	hold --for 60000 2G 3>&- &
 	holder=$!
-	until "$NEAP" run --quiet --folder "probe-$RANDOM$RANDOM" --needs 3GiB --wait-limit 0 -- true >/dev/null 2>&1; [ $? -eq 75 ]; do sleep 0.01; done
-	"$NEAP" run --folder run --needs 3GiB -- true >out 2>&1 3>&- &
+	targets+=("$holder")
+	until neap run --quiet --folder "probe-$RANDOM$RANDOM" --needs 3GiB --wait-limit 0 -- true >/dev/null 2>&1; [ $? -eq 75 ]; do sleep 0.01; done
+	neap run --folder run --needs 3GiB -- true >out 2>&1 3>&- &
 	waiting=$!
-	until grep -q "Waiting for 3.00 GiB.*holds" out; do
-		kill -0 "$waiting"
-		sleep 0.01
-	done
+	until_ready $waiting 'grep -q "Waiting for 3.00 GiB.*holds" out'
 	kill -9 "$holder"
 	wait "$holder" || true
-	wait "$waiting" # it ends well, or the test fails
-	[ "$(result '.waited_ns > 0')" = true ]
-	run "$NEAP" run --folder run2 --needs 5GiB -- touch ran
-	[ "$status" -eq 75 ]
-	[ "$(result .outcome run2)" = "no memory" ]
-	[[ "$output" == *"more than"*"has"* ]]
+	wait "$waiting"
+	show 'cat out; result ".waited_ns > 0"'
+	show 'neap run --folder run2 --needs 5GiB -- touch ran'
+	show 'result .outcome run2'
 	[ ! -e ran ]
-	run "$NEAP" run --folder run3 --needs device -- true
-	[ "$status" -eq 0 ]
+	show 'neap run --quiet --folder run3 --needs device -- true'
+	expect waits
 }
 
 @test "a run that waits for a device which cannot be read says so at once" {
-	CUDA_VISIBLE_DEVICES=5 "$NEAP" run --folder run --needs device -- true 2>err 3>&- &
+	CUDA_VISIBLE_DEVICES=5 neap run --folder run --needs device -- true 2>err 3>&- &
 	pid=$!
-	until grep -q "Waiting for the whole of the device, which cannot be read: " err; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid 'grep -q "Waiting for the whole of the device, which cannot be read: " err'
 	kill -TERM $pid
 	wait $pid || true
-	[ "$(result .outcome)" = canceled ]
+	show 'head -n 1 err; result .outcome'
+	expect waits_unreadable
 }
 
 @test "without a driver the command runs, unwatched" {
-	NEAP_DEVICE=cuda run "$NEAP" run --folder run -- sh -c 'exit 4'
-	if [ "$(result .backend)" = cuda ]; then skip "there is a driver here: $(result .device_name)"; fi
-	[ "$status" -eq 4 ]
-	[ "$(result .backend)" = none ]
-	[[ "$output" == *"not watched"* ]]
+	show "NEAP_DEVICE=cuda neap run --folder run -- sh -c 'exit 4'"
+	if [ "$(result .backend)" = cuda ]; then
+		rm "$BATS_TEST_TMPDIR/shown"
+		skip "there is a driver here: $(result .device_name)"
+	fi
+	expect no_driver
 }
 
 # A limit on file size stands in for a full disk: spec.json (short) fits, result.json does not.
 @test "a result that cannot be written: 74, with the command's status reported" {
 	mkdir run
-	run sh -c 'ulimit -f 1; trap "" XFSZ; exec "$NEAP" run --no-history --folder run -- sh -c "exit 3"'
-	echo "$output"
-	[ "$status" -eq 74 ]
-	[[ "$output" == *"own exit status was 3"* ]]
-	[[ "$output" == *"result.json"* ]]
-	[[ "$output" == *"The command's end is not on disk yet"* ]]
-	[ "$(ls run)" = "$(printf 'began\nlock\nspec.json')" ]
+	show "(ulimit -f 1; trap '' XFSZ; exec neap run --no-history --folder run -- sh -c 'exit 3' 2>&1) | cat"
+	show 'ls run'
+	expect result_not_written 'writing \d+ bytes/writing N bytes'
 }
 
 @test "a disk that is full from the start: 74, nothing is run" {
-	run sh -c 'ulimit -f 0; trap "" XFSZ; exec "$NEAP" run --no-history --folder run -- touch ran'
-	[ "$status" -eq 74 ]
-	[[ "$output" == *"spec.json"* ]]
+	show "(ulimit -f 0; trap '' XFSZ; exec neap run --no-history --folder run -- touch ran 2>&1) | cat"
 	[ ! -e ran ]
+	expect disk_full 'writing \d+ bytes/writing N bytes'
 }
 
 @test "runs are in the history; with --no-history they are not" {
-	"$NEAP" run --quiet --no-history --folder run -- true
+	neap run --quiet --no-history --folder run -- true
 	[ ! -e "$dir/state/neap/history.db" ]
-	"$NEAP" run --quiet --name first --folder run2 -- true
+	neap run --quiet --name first --folder run2 -- true
 	[ -s "$dir/state/neap/history.db" ]
 }
 
 @test "a reader of its messages that goes away does not cost the result" {
-	{ "$NEAP" run --folder "$dir/gone" -- sh -c 'sleep 0.1; kill -PIPE $$' || echo $? > "$dir/status"; } 2>&1 | true
-	[ "$(cat "$dir/status")" = 141 ]
-	[ "$(jq -r .outcome "$dir/gone/result.json")" = signaled ]
-}
-
-@test "a run too short to be seen on the device is not reported as using nothing" {
-	run "$NEAP" run --folder run -- true
-	[[ "$output" == *"  device    "*" of 4.00 GiB left"* ]]
-	[[ "$output" != *"0 B taken"* ]]
+	{ neap run --folder gone -- sh -c 'sleep 0.1; kill -PIPE $$' || echo $? > status; } 2>&1 | true
+	[ "$(cat status)" = 141 ]
+	[ "$(result .outcome gone)" = signaled ]
 }
 
 @test "of several devices, the watched one is CUDA's first: by UUID, whatever NVML's order" {
-	export NEAP_SIM="mem=1GiB,gpus=2,world=run-$$-$BATS_TEST_NUMBER"
-	mapfile -t uuids < <("$NEAP" info --json | jq -r '.devices[].uuid')
+	export NEAP_SIM="mem=1GiB,gpus=2,world=$world"
+	mapfile -t uuids < <(neap info --json | jq -r '.devices[].uuid')
 	for order in pci reversed; do
-		export NEAP_SIM="mem=1GiB,gpus=2,order=$order,world=run-$$-$BATS_TEST_NUMBER"
+		export NEAP_SIM="mem=1GiB,gpus=2,order=$order,world=$world"
 		first=$([ $order = pci ] && echo 0 || echo 1)
-		"$NEAP" run --quiet --folder "$order" -- true
+		neap run --quiet --folder "$order" -- true
 		[ "$(result .device_uuid $order)" = "${uuids[$first]}" ]
-		CUDA_VISIBLE_DEVICES=1 "$NEAP" run --quiet --folder "$order-1" -- true
+		CUDA_VISIBLE_DEVICES=1 neap run --quiet --folder "$order-1" -- true
 		[ "$(result .device_uuid "$order-1")" = "${uuids[$((1 - first))]}" ]
-		CUDA_VISIBLE_DEVICES="${uuids[1]:0:14}" "$NEAP" run --quiet --folder "$order-uuid" -- true
+		CUDA_VISIBLE_DEVICES="${uuids[1]:0:14}" neap run --quiet --folder "$order-uuid" -- true
 		[ "$(result .device_uuid "$order-uuid")" = "${uuids[1]}" ]
 	done
-	CUDA_VISIBLE_DEVICES=MIG-1234 run "$NEAP" run --folder mig -- true
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"memory was not watched: CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only"* ]]
+	show 'CUDA_VISIBLE_DEVICES=MIG-1234 neap run --folder mig -- true'
+	expect device_order
+}
+
+@test "of two devices, the second: its peak, its OOM and its drain are the run's" {
+	export NEAP_SIM="mem=4GiB,gpus=2,release_delay=1s,world=$world"
+	show 'CUDA_VISIBLE_DEVICES=1 neap run --folder run -- hold --looks 8 1G'
+	show 'CUDA_VISIBLE_DEVICES=1 neap run --folder run2 -- hold 6G'
+	[ "$(result .device_uuid)" = "$(neap info --json | jq -r '.devices[1].uuid')" ]
+	expect second_device "$device_seen"
 }
 
 @test "a context on a device that its process does not use is named, by info and at the end of the run" {
-	export NEAP_SIM="mem=1GiB,gpus=2,context=8MiB,order=reversed,world=run-$$-$BATS_TEST_NUMBER"
-	"$NEAP" run --folder stray -- "$HOLD" --stray --until seen --looks 8 4M >out 2>&1 3>&- &
-	until "$NEAP" info --json >info.json && jq -e 'any(.processes[]; .stray_context)' info.json >/dev/null; do
-		kill -0 $!
-		sleep 0.02
-	done
-	run "$NEAP" info
-	[[ "$output" == *"8.00 MiB a stray context: it has no allocation here, it works on GPU 1"* ]]
+	export NEAP_SIM="mem=1GiB,gpus=2,context=8MiB,order=reversed,world=$world"
+	neap run --folder stray -- hold --stray --until seen --looks 8 4M >out 2>&1 3>&- &
+	supervisor=$!
+	until_ready $supervisor 'neap info --json >info.json && jq -e "any(.processes[]; .stray_context)" info.json >/dev/null'
 	# CUDA's first device is NVML's second here: the process works there, and the other is the stray one
-	[ "$(jq -c '[.processes[] | select(.attached) | [.device, .stray_context]]' info.json)" = '[[1,false]]' ]
-	[ "$(jq -c '[.processes[] | select(.stray_context) | [.device, .bytes]]' info.json)" = '[[0,8388608]]' ]
+	targets+=("$(jq '[.processes[] | select(.stray_context)][0].pid' info.json)")
+	show 'neap info'
 	touch seen
-	wait $!
-	pid=$(jq '[.processes[] | select(.stray_context)][0].pid' info.json)
-	uuid=$(jq -r '.devices[0].uuid' info.json)
-	[ "$(result .stray_contexts stray)" = \
-		"process $pid held a context of 8.00 MiB on GPU 0 ($uuid) and allocated nothing there" ]
-	grep -q "^  stray     process $pid held a context of 8.00 MiB on GPU 0" out
-	run "$NEAP" run --folder tidy -- "$HOLD" --looks 8 4M
-	[ "$(result .stray_contexts tidy)" = "" ]
-	[[ "$output" != *stray* ]]
+	wait $supervisor
+	show 'grep stray out; result .stray_contexts stray'
+	show 'neap run --folder tidy -- hold --looks 8 4M'
+	expect stray_context
 }

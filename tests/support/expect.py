@@ -8,11 +8,12 @@ What differs between two runs is replaced; nothing else is. In this order:
   a GPU's UUID                           GPU-UUID1, GPU-UUID2: in the order in which they are first shown
   a process ID                           PID1, PID2, likewise: after "process", "PID", "pid" and "parent" in JSON, "record.", and
                                          the test's targets everywhere
-  how long something took                TIME: after "in", "after", "took" or a comma at a line's end, and in a column,
+  how long something took                TIME: after "in", "after", "took", "waited" or a comma at a line's end, and in a column,
                                          where mm:ss is one too; a limit ("within 100 ms") stays
   a count of nanoseconds in JSON         NS, unless it is 0
   the user, the control group            USER, "contained by GROUP"
   the version                            VERSION
+  the widths of a series' table          two spaces between its columns
 
 In a column the text keeps its width, unless it is the last on its line. A RULE is PATTERN/REPLACEMENT, for re.sub: what one test alone must replace.
 With NEAP_UPDATE_EXPECTED=1 the expected file is written instead.
@@ -51,7 +52,7 @@ def processes(text: str, targets: str) -> str:
     """Names process IDs."""
     named = re.findall(r"(?:\b[Pp]rocess |\bPID |\"(?:pid|parent)\": ?|\brecord\.)(\d{2,})\b", text)
     either = "|".join(sorted({*named, *targets.split()})) or "(?!)"
-    return numbered("PID", text, rf"( *)(?<![\w.:-])({either})\b(?! ?(?:[KMG]i)?B\b|[.:-]\d)")
+    return numbered("PID", text, rf"( *)(?<![\w:-])(?<!\d\.)({either})\b(?! ?(?:[KMG]i)?B\b|[.:-]\d)")
 
 
 def user(text: str) -> str:
@@ -60,6 +61,11 @@ def user(text: str) -> str:
     text = text.replace("user" + " " * (len(name) - 4) + "  run time", "user  run time")
     text = text.replace(f" {name.ljust(4)}  ", " USER  ")
     return re.sub(rf'"{name}"|\b{name}(?=/\w+\(PID)', lambda match: match[0].replace(name, "USER"), text)
+
+
+def table(text: str) -> str:
+    """Leaves two spaces between the columns of a series' table: its widest time and drain set their widths."""
+    return re.sub(r"^NAME  .*OUTCOME.*(?:\n.+)*", lambda match: re.sub(r" {2,}", "  ", match[0]), text, flags=re.MULTILINE)
 
 
 def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]) -> str:
@@ -74,14 +80,14 @@ def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]
     text = re.sub(r"(hh:mm:ss),\d{3} neap ", r"\1 neap ", text)
     text = numbered("GPU-UUID", text, r"()(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
     text = processes(text, targets)
-    text = re.sub(rf"\b(in|after|took) {DURATION}", r"\1 TIME", text)
+    text = re.sub(rf"\b(in |after |took |waited +){DURATION}", r"\1TIME", text)
     text = re.sub(rf", {DURATION}$", ", TIME", text, flags=re.MULTILINE)
     text = re.sub(rf"(?<=  ){DURATION}$", "TIME", text, flags=re.MULTILINE)
     text = column(DURATION, "TIME", text)
     text = column(r"(?:\d+:)?\d\d:\d\d", "mm:ss", text)
     text = re.sub(r'("(?:\w+_ns|nanoseconds)": ?)[1-9]\d*', r"\1NS", text)
     text = re.sub(r"\bneap \d+\.\d+\.\d+\b", "neap VERSION", text)
-    text = user(text)
+    text = table(user(text))
     for rule in rules:
         pattern, _, replacement = rule.rpartition("/")
         text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
