@@ -2,6 +2,7 @@
  *
  *   neap [COMMON] NAME [OPTIONS] [OPERANDS]
  *   neap [COMMON] NAME [OPTIONS] [--] COMMAND [ARG...]      takes_rest
+ *   neap [COMMON] NAME [OPTIONS] [OPERANDS] [-- COMMAND [ARG...]]      takes_rest, with operands
  *
  * Options are --name value or --name=value, flags --name; some have a letter: -n value. They may be repeated and
  * mixed with operands; "--" ends them. Nothing is ignored: what the table does not know is an error that names what
@@ -227,7 +228,7 @@ static int parse_option(struct neap_arguments *arguments, int argc, char **argv,
 static int check_operands(const struct neap_arguments *arguments)
 {
 	const struct neap_command *command = arguments->command;
-	if (command->takes_rest)
+	if (command->takes_rest && !command->operands_max)
 		return NEAP_EXIT_OK;
 	if (arguments->operand_count > command->operands_max)
 		return neap_misuse(arguments, "unexpected argument '%s'", arguments->operands[command->operands_max]);
@@ -281,7 +282,7 @@ static int parse(struct neap_arguments *arguments, int argc, char **argv)
 				return neap_misuse(arguments, "unknown command '%s'; did you mean '%s'?", argv[i],
 						   near);
 			return neap_misuse(arguments, "unknown command '%s'", argv[i]);
-		} else if (arguments->command->takes_rest) {
+		} else if (arguments->command->takes_rest && !arguments->command->operands_max) {
 			arguments->rest = argv + i;
 			break;
 		} else {
