@@ -44,7 +44,7 @@ def printed(neap: str, *words: str) -> list[str]:
 def options_of(lines: list[str]) -> list[Option]:
     found: list[Option] = []
     for line in lines:
-        match = re.match(r"  (?:-(\w), )?--([a-z-]+)(?: (\S+))?(?:  +(.*))?$", line)
+        match = re.match(r"  (?:-(\w), )?--([a-z-]+)(?:\[=\S+\])?(?: (\S+))?(?:  +(.*))?$", line)
         if match:
             found.append(Option(match[2], match[1] or "", match[3] or "", match[4] or ""))
         elif found and line.strip():
