@@ -25,6 +25,7 @@ void *__wrap_realloc(void *pointer, size_t bytes) { return host_fails() ? NULL :
 struct scene {
 	struct world world;
 	void *one, *two;
+	enum neap_status (*scenario)(struct scene *scene);
 };
 
 static enum neap_status keep(enum neap_status first, enum neap_status next) { return first ? first : next; }
@@ -73,6 +74,35 @@ static enum neap_status scenario(struct scene *scene)
 	return keep(status, neap_empty_cache(alloc, &freed, NULL));
 }
 
+/* Two streams take turns with most of the device: pages move, then the arena is shared, then too much is asked for.
+ */
+static enum neap_status turns(struct scene *scene)
+{
+	struct neap_alloc *alloc = scene->world.alloc;
+	uint64_t kept[2] = {0}, large = 0, freed = 0, none = 0;
+	void *streams[2] = {scene->one, scene->two};
+	enum neap_status status = NEAP_OK;
+	for (int i = 0; i < 2; i++)
+		status = keep(status, neap_malloc(alloc, 700000, streams[i], &kept[i], NULL));
+	for (int turn = 0; turn < 6; turn++) {
+		large = 0;
+		status = keep(status, neap_malloc(alloc, 40 * MIB, streams[turn % 2], &large, NULL));
+		struct neap_sim_range range = {large, 40 * MIB, 1};
+		struct neap_sim_kernel kernel = {
+			.name = "turn", .duration_ns = 1000000, .ranges = &range, .range_count = 1};
+		if (large) /* this may be the call that fails: then there is no work to wait for */
+			scene->world.sim->launch(streams[turn % 2], &kernel);
+		neap_free(alloc, large);
+	}
+	enum neap_status oom = neap_malloc(alloc, 60 * MIB, scene->two, &none, NULL);
+	assert_int_not_equal(oom, NEAP_OK);
+	if (oom != NEAP_EOOM)
+		status = keep(status, oom);
+	for (int i = 0; i < 2; i++)
+		neap_free(alloc, kept[i]);
+	return keep(status, neap_empty_cache(alloc, &freed, NULL));
+}
+
 static void scene_open(struct scene *scene)
 {
 	world_alloc(&scene->world, 0);
@@ -85,7 +115,7 @@ static void scene_close(struct scene *scene, uint64_t free_before, long n)
 	struct neap_error err = {0};
 	uint64_t free_after = 0;
 	world_check(&scene->world);
-	enum neap_status status = scenario(scene);
+	enum neap_status status = scene->scenario(scene);
 	if (status)
 		fail_msg("after fault %ld: the repeated scenario says %s", n, neap_status_name(status));
 	if (neap_alloc_check(scene->world.alloc, &err))
@@ -109,7 +139,7 @@ static void faults_of_driver(struct scene *scene, const char *name, int code, ui
 		scene->world.sim->report(&report);
 		uint64_t injected = report.injected;
 		scene->world.sim->fault(name, (uint64_t)n, count, code);
-		enum neap_status status = scenario(scene);
+		enum neap_status status = scene->scenario(scene);
 		scene->world.sim->fault(NULL, 0, 0, 0);
 		scene->world.sim->report(&report);
 		if (status && status != NEAP_EDRIVER && status != NEAP_EOOM)
@@ -142,7 +172,7 @@ static void test_host_allocation_fails(void **state)
 		host_countdown = n;
 		while ((status = neap_alloc_create(scene->world.device, NULL, &scene->world.alloc, &err)))
 			assert_int_equal(status, NEAP_ENOMEM);
-		status = scenario(scene);
+		status = scene->scenario(scene);
 		bool happened = host_countdown < 0;
 		host_countdown = -1;
 		if (status && status != NEAP_ENOMEM && status != NEAP_EOOM)
@@ -162,7 +192,15 @@ static int setup(void **state)
 	world_open(&scene->world, spec);
 	scene->one = stream_new(&scene->world);
 	scene->two = stream_new(&scene->world);
+	scene->scenario = scenario;
 	*state = scene;
+	return 0;
+}
+
+static int setup_turns(void **state)
+{
+	setup(state);
+	((struct scene *)*state)->scenario = turns;
 	return 0;
 }
 
@@ -174,15 +212,19 @@ static int teardown(void **state)
 	return 0;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST_TURNS(name) cmocka_unit_test_setup_teardown(name, setup_turns, teardown)
 
 int main(int argc, char **argv)
 {
 	if (argc > 1)
 		spec = argv[1];
 	const struct CMUnitTest tests[] = {
-		TEST(test_driver_call_fails), TEST(test_driver_call_oom), TEST(test_driver_breaks),
-		TEST(test_unmap_breaks),      TEST(test_release_breaks),  TEST(test_host_allocation_fails),
+		TEST(test_driver_call_fails),       TEST(test_driver_call_oom),
+		TEST(test_driver_breaks),           TEST(test_unmap_breaks),
+		TEST(test_release_breaks),          TEST(test_host_allocation_fails),
+		TEST_TURNS(test_driver_call_fails), TEST_TURNS(test_driver_call_oom),
+		TEST_TURNS(test_driver_breaks),     TEST_TURNS(test_host_allocation_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
