@@ -165,8 +165,8 @@ struct neap_trace_oom_options {
 	/* Instead: a failure that is not in the trace, but happened in a replay of it on a device of memory_bytes,
 	 * with its own settings. NULL: none. */
 	const struct neap_replay_oom *predicted;
-	uint64_t memory_bytes; /* what this process could have had; 0: what the trace tells */
-	uint64_t deadline_ns;  /* of neap_clock_system: replays not done by then count as not tried; 0: none */
+	uint64_t memory_bytes;         /* what this process could have had; 0: what the trace tells */
+	struct neap_deadline deadline; /* replays not done by then count as not tried */
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;

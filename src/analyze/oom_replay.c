@@ -14,13 +14,13 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 					    .fraction = card->fraction > 0, /* that memory is what it left */
 					    .progress = options->progress,
 					    .context = options->context};
-	struct neap_patience patience = {.deadline_ns = options->deadline_ns, .asked = &asked};
+	struct neap_patience patience = {.deadline = options->deadline, .asked = &asked};
 
 	bool nothing = replays->memory_bytes == 0; /* that the process had: no setting would have mattered */
 	if ((nothing && card->cause != NEAP_OOM_LIMIT) || replays->memory_bytes > MEMORY_MAX) /* a hostile file */
 		return NEAP_OK;
 	enum neap_status status =
-		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
+		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline, &replays->whatifs, err);
 	if (status)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);

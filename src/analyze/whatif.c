@@ -2,8 +2,6 @@
  * nothing else, one that rounds sizes up or keeps large blocks whole, another allocator. */
 #include "analyze/whatif.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +54,7 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 {
 	struct neap_patience *patience = context;
 	const struct neap_replay_options *asked = patience->asked;
-	if (patience->deadline_ns && neap_clock_now(neap_clock_system()) >= patience->deadline_ns) {
+	if (neap_deadline_over(&patience->deadline)) {
 		patience->over = true;
 		return false;
 	}
@@ -147,10 +145,11 @@ static bool is_news(const struct tries *tries, size_t row)
 }
 
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
-				   uint64_t deadline_ns, struct neap_whatifs *ret_whatifs, struct neap_error *err)
+				   struct neap_deadline deadline, struct neap_whatifs *ret_whatifs,
+				   struct neap_error *err)
 {
 	struct neap_whatifs whatifs = {.memory_bytes = options->memory_bytes};
-	struct tries tries = {.trace = trace, .patience = {.deadline_ns = deadline_ns, .asked = options}};
+	struct tries tries = {.trace = trace, .patience = {.deadline = deadline, .asked = options}};
 	uint64_t orders[NEAP_WHATIFS];
 
 	_Static_assert(ROWS <= NEAP_WHATIFS, "room for each");

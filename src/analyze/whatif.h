@@ -6,6 +6,7 @@
 #ifndef NEAP_ANALYZE_WHATIF_H
 #define NEAP_ANALYZE_WHATIF_H
 
+#include "base/clock.h"
 #include "replay/replay.h"
 
 struct neap_whatif {
@@ -33,7 +34,7 @@ struct neap_whatifs {
 
 /* How long replays may take in all: for a supervisor, which has more to do. */
 struct neap_patience {
-	uint64_t deadline_ns;                    /* of neap_clock_system; 0: for ever */
+	struct neap_deadline deadline;
 	const struct neap_replay_options *asked; /* whose progress is reported as well */
 	bool over;                               /* set when a replay was stopped for it */
 };
@@ -43,9 +44,10 @@ struct neap_replay_options neap_patience_options(struct neap_patience *patience)
 /* Whether a replay that failed so was only stopped by it. */
 bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
 
-/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. What `deadline_ns` (0: none)
+/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. What the deadline
  * leaves no time for is listed, not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
-				   uint64_t deadline_ns, struct neap_whatifs *ret_whatifs, struct neap_error *err);
+				   struct neap_deadline deadline, struct neap_whatifs *ret_whatifs,
+				   struct neap_error *err);
 
 #endif

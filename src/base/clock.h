@@ -2,6 +2,7 @@
 #ifndef NEAP_BASE_CLOCK_H
 #define NEAP_BASE_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A source of time. `now` never goes back. `sleep` returns after at least `ns`, or earlier on a signal. */
@@ -16,6 +17,22 @@ const struct neap_clock *neap_clock_system(void);
 
 static inline uint64_t neap_clock_now(const struct neap_clock *clock) { return clock->now(clock->context); }
 static inline void neap_clock_sleep(const struct neap_clock *clock, uint64_t ns) { clock->sleep(clock->context, ns); }
+
+/* An instant by which something must be done. Zeroed: there is none. */
+struct neap_deadline {
+	const struct neap_clock *clock; /* NULL: there is none */
+	uint64_t ns;
+};
+
+static inline struct neap_deadline neap_deadline_in(const struct neap_clock *clock, uint64_t ns)
+{
+	return (struct neap_deadline){clock, neap_clock_now(clock) + ns};
+}
+
+static inline bool neap_deadline_over(const struct neap_deadline *deadline)
+{
+	return deadline->clock && neap_clock_now(deadline->clock) >= deadline->ns;
+}
 
 /* Nanoseconds since 1970 (CLOCK_REALTIME), for files and reports only. */
 uint64_t neap_wall_ns(void);

@@ -105,10 +105,10 @@ static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid
 
 /* The card of a recording's OOM, with the findings of replays until the deadline; from the journal alone if there is
  * no trace. */
-static bool make_card(const char *path, const struct neap_record *record, size_t index, uint64_t deadline_ns,
+static bool make_card(const char *path, const struct neap_record *record, size_t index, struct neap_deadline deadline,
 		      struct neap_oom_card *ret_card)
 {
-	const struct neap_trace_oom_options options = {.deadline_ns = deadline_ns};
+	const struct neap_trace_oom_options options = {.deadline = deadline};
 	struct neap_trace *trace = NULL;
 	bool made = neap_trace_read(path, &trace, NULL) == NEAP_OK &&
 		    neap_trace_oom_recorded(trace, index, &options, ret_card, NULL) == NEAP_OK;
@@ -120,7 +120,7 @@ static bool make_card(const char *path, const struct neap_record *record, size_t
 /* Shows cards of a recording's OOMs from number `first` on, up to CARDS_SHOWN. Returns how many OOMs it has. */
 static size_t show_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
 {
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS;
+	const struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), CARD_PATIENCE_NS);
 	size_t count = neap_oom_count(record);
 	for (size_t i = first; i < count; i++, run->cards_shown++) {
 		struct neap_oom_card card;
@@ -128,7 +128,7 @@ static size_t show_ooms(struct neap_supervise *run, const char *path, const stru
 			neap_log(run->options.log, NEAP_LOG_WARNING,
 				 "Out of device memory again; further OOM cards are not shown");
 		if (run->cards_shown >= CARDS_SHOWN || !run->options.show ||
-		    !make_card(path, record, i, deadline_ns, &card))
+		    !make_card(path, record, i, deadline, &card))
 			continue;
 		neap_buffer_clear(&run->last_card);
 		neap_report_oom_card(&run->last_card, &card);
@@ -229,7 +229,7 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 	neap_buffer_clear(&run->last_card);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
 	/* Make it again: the card shown during the run does not name the rung taken. */
-	if (!make_card(path, record, count - 1, neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS, &card))
+	if (!make_card(path, record, count - 1, neap_deadline_in(neap_clock_system(), CARD_PATIENCE_NS), &card))
 		return;
 	neap_report_oom_card(&run->last_card, &card);
 	if (run->last_card.failed)

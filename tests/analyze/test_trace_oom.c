@@ -153,9 +153,17 @@ static void capacity_replayed(void **state)
 	neap_trace_free(trace);
 }
 
+static uint64_t at_seven(void *context)
+{
+	(void)context;
+	return 7;
+}
+
 /* No time: everything is named, nothing is claimed. */
 static void no_patience(void **state)
 {
+	const struct neap_clock stopped = {.now = at_seven};
+
 	(void)state;
 	struct maker maker;
 	begin(&maker, 0);
@@ -163,7 +171,7 @@ static void no_patience(void **state)
 		take(&maker, i * 2 * MIB, 2 * MIB, "activations");
 	run_out(&maker, 4 * MIB, 2 * MIB);
 	struct neap_trace *trace = end(&maker);
-	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){.deadline_ns = 1});
+	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){.deadline = {&stopped, 7}});
 	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
 	assert_true(card.fix_count > 0);
 	assert_true(card.replays.whatifs.count > 3);
@@ -172,6 +180,9 @@ static void no_patience(void **state)
 	assert_true(card.replays.done);
 	assert_false(card.replays.smallest_tried);
 	assert_int_equal(card.replays.smallest_bytes, 0);
+	/* One nanosecond more is enough: time stands still. */
+	card = card_of(trace, 0, (struct neap_trace_oom_options){.deadline = {&stopped, 8}});
+	assert_true(card.replays.smallest_tried);
 	neap_trace_free(trace);
 }
 
