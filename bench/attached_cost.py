@@ -16,10 +16,9 @@ import statistics
 import time
 
 import torch
-from torch import nn
-
 from neap import hooks
 from neap.agent import agent
+from torch import nn
 
 
 def switch(attached):

@@ -453,7 +453,7 @@ def fsdp(trace: Trace, events: int) -> None:
         gradient = trace.alloc(width)
         trace.free(logits)
         sharded = []
-        for layer in range(layers):
+        for _layer in range(layers):
             shard = trace.alloc(whole // ranks, gathering)
             weights = trace.alloc(whole, gathering)
             trace.free(shard)

@@ -45,7 +45,7 @@ def run(where, options, mebibytes):
 
 def main():
     random_ = random.Random(seed)
-    sums, different, full = [0] * 6, 0, 0
+    sums, different, full, peak = [0] * 6, 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(NEAP_DEVICE="sim", XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder)
         for number in range(runs):

@@ -335,7 +335,7 @@ def replay(neap, program, truth, folder):
     command = [neap, "replay", folder / "snapshot.pickle", "--json", "--on-oom", "continue", "--memory", str(truth["memory"])]
     if program["fraction"]:
         command += ["--fraction", repr(program["fraction"])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (json.loads(done.stdout), None) if done.returncode == 0 else (None, done.stderr.strip())
 
 

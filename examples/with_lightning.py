@@ -8,10 +8,9 @@ import warnings
 
 import lightning.pytorch as pl
 import torch
+from neap.integrations.lightning import MemoryCallback
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from neap.integrations.lightning import MemoryCallback
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 warnings.filterwarnings("ignore", module="lightning")

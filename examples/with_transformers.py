@@ -10,7 +10,6 @@ import tempfile
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 import torch
 import transformers
-
 from neap.integrations.transformers import MemoryCallback
 
 transformers.logging.set_verbosity_error()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/python_env.sh [--oldest]: makes the virtual environment that the Python tests use, outside the tree, once:
 #
-#   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, pytest, meson-python
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, ruff, pytest, meson-python
 #                                                    complete-torch: PyTorch, Lightning, transformers
 #                                                    begun-STAGE: its installation is under way, or was cut short: no test
 #                                                    uses the folder, and the next call makes all of it again
@@ -33,7 +33,7 @@ folder=$parent/python-$version
 [ "$oldest" = no ] || folder=$folder-oldest
 bound=${NEAP_TEST_VENV_SECONDS:-1200}
 began=$(date +%s)
-tools="pytest mypy meson-python meson ninja"
+tools="pytest mypy ruff meson-python meson ninja"
 all=$(sed -n 's/^\([A-Za-z0-9._-]*\) *[<=].*/\1/p' "$versions")
 tools_bytes=400000000
 torch_bytes=3000000000
@@ -118,7 +118,7 @@ if [ "$oldest" = yes ]; then
 fi
 make_folder tools "$tools_bytes"
 # shellcheck disable=SC2086
-[ -e "$folder/complete-tools" ] || stage tools $tools || skip "$why"
+{ [ -e "$folder/complete-tools" ] && [ -x "$folder/bin/ruff" ]; } || stage tools $tools || skip "$why"
 if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; then
 	has_space "$torch_bytes" || {
 		say "with $folder; less than $((torch_bytes / 1000000)) MB free for PyTorch there: its tests are skipped"

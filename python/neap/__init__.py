@@ -10,6 +10,7 @@ Importing it needs neither torch nor a GPU, creates no CUDA context and starts n
 from typing import TYPE_CHECKING
 
 from ._abi import Status
+from ._growth import Growing
 from ._ladder import Split, next_split
 from ._leaks import Leak
 from ._library import NeapError, version
@@ -17,9 +18,11 @@ from ._options import CallbackOptions, CleanupOptions, LadderOptions, MemoryOpti
 from ._ranks import RankFailed
 from ._results import Milestone, RungTaken, TrainingResult
 from ._sources import Allocator, DeviceMemory, OutOfMemory
+from ._step import TrainingOutOfMemory
 from .agent import attach, describe, detach
 from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, find_checkpoint_folders, restore_checkpoints
 from .hunt import Lingering, lingering
+from .manager import MemoryManager, TrialResult
 from .memory import (
     ClearResult,
     FractionResult,
@@ -40,8 +43,6 @@ from .memory import (
     reset_peak_memory_stats,
     set_memory_fraction,
 )
-from ._growth import Growing
-from .manager import MemoryManager, TrialResult
 from .moving import (
     LoadedCheckpoint,
     SavedCheckpoint,
@@ -52,7 +53,6 @@ from .moving import (
     save_checkpoint,
 )
 from .series import ExperimentResult, ExperimentSeriesRunner
-from ._step import TrainingOutOfMemory
 from .training import Training
 
 __version__: str  # as version() says

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Any, Collection, Optional
+from collections.abc import Collection
+from typing import Any
 
 from . import _limits, _sources, _units, memory
 from ._abi import Rung
@@ -24,7 +25,7 @@ class Ways:
     can_checkpoint: bool  # its model has layers that could be, and are not
     mixed: bool  # mixed precision is in force
     split: Split
-    leak: Optional[Leak] = None  # what the watch found
+    leak: Leak | None = None  # what the watch found
     growing: tuple[Growing, ...] = ()
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import collections.abc
 import itertools
 import random
-from typing import Any, Callable, Iterator, Optional
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from ._ladder import Split, parts
 
@@ -23,14 +24,14 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
-def _parts(batch: Any) -> Optional[list[Any]]:
+def _parts(batch: Any) -> list[Any] | None:
     """The contents of a container; None if it is not a container."""
     if isinstance(batch, collections.abc.Mapping):
         return list(batch.values())
     return list(batch) if isinstance(batch, (list, tuple)) else None
 
 
-def _first_length(batch: Any) -> Optional[int]:
+def _first_length(batch: Any) -> int | None:
     if is_tensor(batch):
         return int(batch.shape[0]) if len(batch.shape) else None
     return next((n for n in map(_first_length, _parts(batch) or ()) if n is not None), None)
@@ -132,7 +133,7 @@ class Batches:
         if self._count < step:
             raise ValueError(f"data: {self._count} samples are less than one step of all ranks ({split})")
 
-    def fitted(self, make: Optional[Callable[[], list[Any]]], split: Split, rung_taken: bool) -> Split:
+    def fitted(self, make: Callable[[], list[Any]] | None, split: Split, rung_taken: bool) -> Split:
         """The split for a step of batches whose size is not known beforehand: as large as the largest there was, until a rung
         is taken."""
         if self._fitted or make is None or rung_taken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import time
-from typing import Collection, Optional
+from collections.abc import Collection
 
 from . import _abi, _library, _units
 
@@ -16,7 +16,7 @@ _LOOK_MS = 100  # so long a Ctrl-C waits
 class Drained:
     """What became of the memory."""
 
-    drained: Optional[bool]  # None: unknown
+    drained: bool | None  # None: unknown
     seconds: float
     note: str  # "" when it is free
 
@@ -32,7 +32,7 @@ class Drain:
         except _library.NeapError as error:
             self._why = str(error)
 
-    def wait(self, pids: Collection[int], uuids: Optional[Collection[bytes]], limit: float) -> Drained:
+    def wait(self, pids: Collection[int], uuids: Collection[bytes] | None, limit: float) -> Drained:
         """Until what these processes held is free again, so many seconds at most. `uuids`: the devices that they used; None: not
         known."""
         if not self._handle:
@@ -53,7 +53,7 @@ class Drain:
             if seconds >= limit:
                 return Drained(False, seconds, f"{_units.size(left.value)} still held after {seconds:.1f} s")
 
-    def __enter__(self) -> "Drain":
+    def __enter__(self) -> Drain:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 
 def unwrapped(model: Any, torch: Any) -> Any:
@@ -21,7 +21,7 @@ class _Recomputed:
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-        self.plain: Optional[Any] = layer.__dict__.get("forward")  # a forward that the program replaced
+        self.plain: Any | None = layer.__dict__.get("forward")  # a forward that the program replaced
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         import torch

@@ -21,7 +21,7 @@ import signal
 import sys
 import sysconfig
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from . import _notes
 
@@ -177,7 +177,7 @@ def _device(torch: Any, index: int) -> dict[str, Any]:
     return about
 
 
-def _number(name: str) -> Optional[int]:
+def _number(name: str) -> int | None:
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else None
 
@@ -350,7 +350,7 @@ def _pretend_ranks(torch: Any, ranks: int) -> None:
 
     for module in (distributed, distributed.distributed_c10d, sys.modules.get("torch.distributed.device_mesh")):
         if module is not None and hasattr(module, "init_process_group"):
-            setattr(module, "init_process_group", init_process_group)
+            module.init_process_group = init_process_group
 
 
 # torch.compile.
@@ -359,7 +359,7 @@ def _pretend_ranks(torch: Any, ranks: int) -> None:
 def _watch_compile(torch: Any) -> None:
     """Whether the program asks for it. From then on values that are read back are not counted. Without Triton PyTorch's own
     compiler fails at the first call: the graph is then captured as asked, and run as it is."""
-    real: Optional[Callable[..., Any]] = getattr(torch, "compile", None)
+    real: Callable[..., Any] | None = getattr(torch, "compile", None)
     if real is None:
         return
 

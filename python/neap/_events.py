@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Collection, Iterator, Optional
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from . import _abi, _estimate, _library, _sources
 from ._ladder import Split, rung_bits
@@ -209,7 +210,7 @@ def _read_figures() -> None:
     _State.figures = (allocated, reserved, max(inside, allocated))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _bound() -> int:
     """Of optimizer updates, by `neap run --max-steps`; 0: none."""
     bound = os.environ.get("NEAP_MAX_STEPS", "") if os.environ.get("NEAP_ATTACH") == "1" else ""
@@ -302,7 +303,7 @@ def out_of_memory(
     free: int,
     total: int,
     limit: int,
-    largest_free: Optional[dict[str, int]],
+    largest_free: dict[str, int] | None,
     context: int,
     grows: bool,
 ) -> None:

@@ -5,7 +5,7 @@ A limit that the program has set itself is never raised without a word.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from . import _sources, _units
 from ._limits import limit, limit_of
@@ -15,7 +15,7 @@ class Change(NamedTuple):
     """The effect of a new limit."""
 
     devices: list[int]  # that are limited now
-    before: dict[int, Optional[int]]  # their limits until then
+    before: dict[int, int | None]  # their limits until then
     emptied: set[int]  # of them, those that had to give back what was cached
     lines: list[str]  # what else to say
 
@@ -24,7 +24,7 @@ class Fraction:
     """Of this process."""
 
     def __init__(self) -> None:
-        self._share: Optional[float] = None  # of each device, as it comes into use
+        self._share: float | None = None  # of each device, as it comes into use
         self._done: set[int] = set()  # devices for which that is settled
         self._own: dict[int, int] = {}  # by device, in bytes
 
@@ -73,7 +73,7 @@ class Fraction:
                 self._own[i] = now
         return Change(devices, before, emptied, lines or ([] if devices else _later(fraction)))
 
-    def _raised(self, index: int, before: Optional[int], now: Optional[int]) -> list[str]:
+    def _raised(self, index: int, before: int | None, now: int | None) -> list[str]:
         if before is None or before == self._own.get(index) or (now is not None and now <= before):
             return []
         what = "raises it" if now is not None else "takes it away"

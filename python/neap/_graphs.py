@@ -18,14 +18,15 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from typing import Any, Callable, Collection, Iterable, Iterator, Optional
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Callable
 
 _NODES = 500_000  # of all graphs together: some seconds
 _PREFIX = "_raw_saved_"
 _SWITCH_SECONDS = 10.0  # so long no other thread interrupts the walk, unless it lets go of Python's lock itself
 
 
-def _in_backward(frame: Optional[types.FrameType]) -> bool:
+def _in_backward(frame: types.FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.endswith(("torch/autograd/__init__.py", "torch/autograd/graph.py")):
             return True

@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import weakref
-from typing import Any, Collection, NamedTuple, Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from . import _units, hunt
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Collection, NamedTuple, Optional
+from collections.abc import Collection
+from typing import NamedTuple
 
 from . import _abi, _library
 from ._abi import Rung
@@ -50,7 +51,7 @@ def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung])
     return rung, Split(micro_batch, accumulate, split.ranks, batch if batch % accumulate else 0)
 
 
-def next_split(split: Split) -> Optional[Split]:
+def next_split(split: Split) -> Split | None:
     """About half the micro-batch, with the same effective batch: where that does not divide it, its parts differ by one
     sample. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function."""
     split = Split(*split)

@@ -15,7 +15,7 @@ import ctypes
 import dataclasses
 import logging
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from . import _abi, _events, _levels, _library, _sources, _units
 
@@ -35,9 +35,9 @@ class Leak:
     bytes_per_step: float
     confidence: float  # 0 to 0.9999
     steps: int  # that were looked at
-    ends: Optional[int]  # a step; None: not at this slope
-    earliest: Optional[int]
-    latest: Optional[int]
+    ends: int | None  # a step; None: not at this slope
+    earliest: int | None
+    latest: int | None
 
     def end(self) -> str:
         """ "step 310 (300 to 320, 99 %)" """
@@ -58,7 +58,7 @@ class _Mark(NamedTuple):
     tooth: int  # how much more was allocated inside
 
 
-def _read(torch: Any, index: int) -> Optional[_Mark]:
+def _read(torch: Any, index: int) -> _Mark | None:
     stats = torch.cuda.memory_stats_as_nested_dict(index)
     if not stats:
         return None
@@ -84,7 +84,7 @@ class LeakWatch:
         self._suspected: set[int] = set()
         self._forecasts: dict[int, Leak] = {}
         self._reported = self._acted = False
-        self.found: Optional[Leak] = None  # what was found last
+        self.found: Leak | None = None  # what was found last
 
     def step(self, step: int) -> bool:
         """A step is done. Whether it was looked, and a leak is suspected."""
@@ -117,7 +117,7 @@ class LeakWatch:
         """Memory ends when what a step takes for a moment no longer fits on the floor that rises."""
         teeth, floor = [mark.tooth for mark in marks], _test([mark.allocated + mark.pieces for mark in marks], room)
 
-        def end(room: int, slope: float) -> Optional[int]:
+        def end(room: int, slope: float) -> int | None:
             steps = max(room, 0) / slope if slope > 0 else math.inf
             return step + int(steps) if steps < 9e18 else None
 
@@ -150,7 +150,7 @@ class LeakWatch:
             last = f"memory will end at {leak.end()}" + (f" of {self._total}" if self._total else "")
         log.warning("Step %d: %s: %s", step, leak, last)
 
-    def due(self, step: int) -> Optional[Leak]:
+    def due(self, step: int) -> Leak | None:
         """The leak that will end memory before the next look, unless something is done now. Once, until `forget`."""
         leak = self.found
         if not self._forecasts or self._acted or leak is None or leak.earliest is None:

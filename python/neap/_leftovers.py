@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from typing import Optional
 
 from . import _abi, _library
 
@@ -13,7 +12,7 @@ log = logging.getLogger("neap")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)  # enum neap_log_level
 
 
-def _line(_: Optional[int], level: int, text: bytes) -> None:
+def _line(_: int | None, level: int, text: bytes) -> None:
     log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.INFO, "%s", text.decode("utf-8", "replace"))
 
 

@@ -8,7 +8,7 @@ for it; before, neap follows the calls that set it.
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any
 
 _set: dict[int, float] = {}  # by device, as it was set: for a PyTorch that cannot be asked
 
@@ -28,7 +28,7 @@ def watch(torch: Any) -> None:
     c._cuda_setMemoryFraction = set_and_remember
 
 
-def limit_of(torch: Any, index: int) -> Optional[int]:
+def limit_of(torch: Any, index: int) -> int | None:
     """The bytes that PyTorch may reserve on a device, by any caller's limit; None: no known limit. For a device that has
     a context: PyTorch asks the driver about it."""
     total = torch.cuda.get_device_properties(index).total_memory

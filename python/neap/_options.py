@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, TypedDict, Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Callable, TypedDict, Union
 
 if TYPE_CHECKING:
     import os
@@ -33,14 +34,14 @@ class MemoryOptions:
     available on the host, at which to warn; to clean up and take a rung; to stop early and cleanly. Rungs and stops need two
     steps in a row below, and eight steps are waited after a rung."""
 
-    limit: Optional[Union[float, Size]] = None  # a share of the device (a float, 0 < f <= 1), or a size
-    threshold_mb: Optional[int] = None  # (2**20 bytes) warns where reserved memory passes it
-    warn_below: Optional[Size] = None
-    degrade_below: Optional[Size] = None
-    stop_below: Optional[Size] = None
-    host_warn_below: Optional[Size] = None
-    host_degrade_below: Optional[Size] = None
-    host_stop_below: Optional[Size] = None
+    limit: float | Size | None = None  # a share of the device (a float, 0 < f <= 1), or a size
+    threshold_mb: int | None = None  # (2**20 bytes) warns where reserved memory passes it
+    warn_below: Size | None = None
+    degrade_below: Size | None = None
+    stop_below: Size | None = None
+    host_warn_below: Size | None = None
+    host_degrade_below: Size | None = None
+    host_stop_below: Size | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +58,10 @@ class SavingOptions:
     """What is saved after each epoch and an early stop, by rank 0: "model", "optimizer", "epoch", "step" (load_checkpoint reads
     it). The best have the lowest mean loss in their epoch or, where `on_epoch` returns a number, that."""
 
-    path: Optional[Union[str, "os.PathLike[str]"]] = None  # one file, replaced as a whole
-    folder: Optional[Union[str, "os.PathLike[str]"]] = None  # a file each; it holds nothing of other programs
+    path: str | os.PathLike[str] | None = None  # one file, replaced as a whole
+    folder: str | os.PathLike[str] | None = None  # a file each; it holds nothing of other programs
     keep_best: int = 5  # so many of the folder stay beside the newest; the others are deleted
-    max_size: Optional[Size] = None  # of these together
+    max_size: Size | None = None  # of these together
     mode: str = "min"  # "max": the highest are the best
 
 
@@ -79,9 +80,9 @@ class WatchOptions:
 class CallbackOptions:
     """The program's own, called by every rank. An exception from one ends the training."""
 
-    on_step: Optional[Callable[[int, float], Any]] = None  # (step, loss), after each update
-    on_epoch: Optional[Callable[[int], Any]] = None  # (epoch), from 1, after each; may return a number to rank it by
-    on_epoch_start: Optional[Callable[[int], Any]] = None  # (epoch), before each
+    on_step: Callable[[int, float], Any] | None = None  # (step, loss), after each update
+    on_epoch: Callable[[int], Any] | None = None  # (epoch), from 1, after each; may return a number to rank it by
+    on_epoch_start: Callable[[int], Any] | None = None  # (epoch), before each
 
 
 class OldNames(TypedDict, total=False):
@@ -93,27 +94,27 @@ class OldNames(TypedDict, total=False):
     cleanup_every_steps: int
     cleanup_every_epochs: int
     cleanup_every_ticks: int
-    memory_limit: Optional[Union[float, Size]]
-    memory_threshold_mb: Optional[int]
-    warn_below: Optional[Size]
-    degrade_below: Optional[Size]
-    stop_below: Optional[Size]
-    host_warn_below: Optional[Size]
-    host_degrade_below: Optional[Size]
-    host_stop_below: Optional[Size]
+    memory_limit: float | Size | None
+    memory_threshold_mb: int | None
+    warn_below: Size | None
+    degrade_below: Size | None
+    stop_below: Size | None
+    host_warn_below: Size | None
+    host_degrade_below: Size | None
+    host_stop_below: Size | None
     allow_checkpointing: bool
     allow_mixed_precision: bool
-    checkpoint_path: Optional[Union[str, "os.PathLike[str]"]]
-    checkpoint_folder: Optional[Union[str, "os.PathLike[str]"]]
+    checkpoint_path: str | os.PathLike[str] | None
+    checkpoint_folder: str | os.PathLike[str] | None
     checkpoint_keep_best: int
-    checkpoint_max_size: Optional[Size]
+    checkpoint_max_size: Size | None
     checkpoint_mode: str
     leak_watch_every_steps: int
     on_leak: str
     milestone_every_steps: int
-    on_step: Optional[Callable[[int, float], Any]]
-    on_epoch: Optional[Callable[[int], Any]]
-    on_epoch_start: Optional[Callable[[int], Any]]
+    on_step: Callable[[int, float], Any] | None
+    on_epoch: Callable[[int], Any] | None
+    on_epoch_start: Callable[[int], Any] | None
 
 
 _NAMES = {

@@ -14,7 +14,7 @@ Threads: any. Peaks are the process's: what other threads allocate meanwhile is 
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 _READ = ("_cuda_memoryStats", "_accelerator_getDeviceStats")
 _RESET = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
@@ -141,7 +141,7 @@ class _Torch:
         return reset_kept_peaks_too
 
 
-_torch: Optional[_Torch] = None
+_torch: _Torch | None = None
 
 
 def _of(torch: Any) -> _Torch:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import Any, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from . import memory
 
@@ -115,7 +116,7 @@ class Ranks:
             raise RankFailed(f"another rank failed ({', '.join(f'rank {rank}' for rank in failed)}): this one stops as well")
         return max(words), self._vector[self.size : 2 * self.size].tolist()
 
-    def missing(self) -> Optional[list[Any]]:
+    def missing(self) -> list[Any] | None:
         """After an agreement with gradients: the parameters that another rank has a gradient of, and this one lacks. None
         where no rank lacks any."""
         if self._dist is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
 
 from . import _units, memory
 from ._growth import Growing
@@ -18,7 +17,7 @@ class Milestone:
     name: str
     step: int
     stats: memory.MemoryStats
-    before: Optional[memory.MemoryStats] = None  # at the milestone before this one
+    before: memory.MemoryStats | None = None  # at the milestone before this one
 
     @property
     def delta(self) -> int:
@@ -46,8 +45,8 @@ class RungTaken:
     what: str
     why: str
     split: Split  # from then on
-    peak_before: Optional[int] = None
-    peak_after: Optional[int] = None
+    peak_before: int | None = None
+    peak_after: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -68,7 +67,7 @@ class TrainingResult:
     stopped: str  # why it stopped early; "" otherwise
     seconds: float
     peak: int  # bytes allocated at most, over all devices
-    leak: Optional[Leak] = None  # what the leak watch found last
+    leak: Leak | None = None  # what the leak watch found last
     recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
     checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
 

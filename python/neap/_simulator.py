@@ -20,7 +20,8 @@ import re
 import struct
 import sysconfig
 import tempfile
-from typing import Any, BinaryIO, Iterator, NamedTuple, Optional
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 _DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 # What can be NVIDIA's: libcudart.so.13, libnccl.so.2, libcusparseLt.so.0.
@@ -41,7 +42,7 @@ class Loaded(NamedTuple):
     missing: tuple[str, ...]  # libraries of NVIDIA's that torch needs as well, and neap has no stand-in for
 
 
-def load(torch_folder: Optional[str] = None) -> Loaded:
+def load(torch_folder: str | None = None) -> Loaded:
     """Loads the stand-ins that the PyTorch in this folder needs; by default, the PyTorch that `import torch` would find. To be
     called before torch is imported. Idempotent. Raises NotSimulated."""
     if torch_folder is None:

@@ -10,7 +10,8 @@ import dataclasses
 import os
 import sys
 import weakref
-from typing import Any, Iterator, Optional, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from . import _abi, _library, _limits, _peaks
 from ._library import NeapError
@@ -27,8 +28,8 @@ class DeviceMemory:
     reserved: int  # held from the driver
     max_allocated: int  # since the program reset the peaks
     max_reserved: int
-    free: Optional[int]  # of the whole device, as the driver says; None where it does not
-    total: Optional[int]
+    free: int | None  # of the whole device, as the driver says; None where it does not
+    total: int | None
 
     @property
     def cached(self) -> int:
@@ -36,7 +37,7 @@ class DeviceMemory:
         return self.reserved - self.allocated
 
     @property
-    def used(self) -> Optional[int]:
+    def used(self) -> int | None:
         """Of the whole device, by everyone."""
         return None if self.free is None or self.total is None else self.total - self.free
 
@@ -66,19 +67,19 @@ class Source(Protocol):
     def note_scopes(self) -> None:
         """Tells the scopes under way what the peaks are."""
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
+    def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
         """Limits what may be reserved on one device or all; the indices it was done for, with the device's bytes."""
 
-    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+    def memory_stats(self, index: int | None) -> dict[str, Any]:
         """The counters of one device, None being the one in use, under PyTorch's names; {}: it holds nothing there."""
 
-    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+    def memory_summary(self, index: int | None, abbreviated: bool) -> str:
         """The same as PyTorch's table; "": it holds nothing there."""
 
 
 _ALLOCATED_BYTES, _ALL = _abi.METRICS.index("allocated_bytes"), _abi.POOLS.index("all")
 _backends = {"default": 0, "cuda": 1, "sim": 2}
-_allocators: "weakref.WeakSet[Allocator]" = weakref.WeakSet()
+_allocators: weakref.WeakSet[Allocator] = weakref.WeakSet()
 
 
 class _Closed:
@@ -99,7 +100,7 @@ class Allocator:
     PyTorch does not use it. Close it, or use it as a context manager; live blocks go with it.
     """
 
-    def __init__(self, device: int = 0, backend: str = "default", fraction: Optional[float] = None) -> None:
+    def __init__(self, device: int = 0, backend: str = "default", fraction: float | None = None) -> None:
         if backend not in _backends:
             raise ValueError(f"backend {backend!r}: expected one of {', '.join(_backends)}")
         self._driver, self._device, self._alloc = (ctypes.c_void_p() for _ in range(3))
@@ -221,7 +222,7 @@ class Allocator:
             raise ValueError("this allocator is closed, or was inherited through a fork")
         return self._alloc
 
-    def __enter__(self) -> "Allocator":
+    def __enter__(self) -> Allocator:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -309,22 +310,22 @@ class NeapSource:
         for a in self._open():
             a._note_scopes()
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
+    def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
         for a in self._open():
             if index is None or a.index == index:
                 a.set_fraction(fraction)
         return {d.index: d.total for d in self.devices() if index is None or d.index == index}
 
-    def _counters(self, index: Optional[int]) -> tuple[int, list[_abi.Stats]]:
+    def _counters(self, index: int | None) -> tuple[int, list[_abi.Stats]]:
         open_ones = self._open()
         chosen = open_ones[0].index if index is None and open_ones else index
         return chosen or 0, [a.counters() for a in open_ones if a.index == chosen]
 
-    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+    def memory_stats(self, index: int | None) -> dict[str, Any]:
         _, found = self._counters(index)
         return dict(_named(_sum(found))) if found else {}
 
-    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+    def memory_summary(self, index: int | None, abbreviated: bool) -> str:
         chosen, found = self._counters(index)
         return _summary(_sum(found), chosen, abbreviated) if found else ""
 
@@ -379,8 +380,8 @@ class TorchSource:
     def device(self, i: int) -> DeviceMemory:
         """One of indices(), or another device with a context."""
         cuda = self._cuda
-        free: Optional[int] = None
-        total: Optional[int] = None
+        free: int | None = None
+        total: int | None = None
         try:
             free, total = cuda.mem_get_info(i)
         except Exception:  # the driver refuses just now
@@ -426,8 +427,8 @@ class TorchSource:
     def note_scopes(self) -> None:
         _peaks.note_torch(self._torch, self.indices())
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
-        totals: dict[int, Optional[int]] = {}
+    def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
+        totals: dict[int, int | None] = {}
         chosen = (self.indices() or [self._cuda.current_device()]) if index is None else [index]
         for i in chosen:
             total = self._cuda.get_device_properties(i).total_memory
@@ -437,19 +438,19 @@ class TorchSource:
             totals[i] = total
         return totals
 
-    def _used(self, index: Optional[int]) -> int:
+    def _used(self, index: int | None) -> int:
         return int(self._cuda.current_device()) if index is None else index
 
-    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+    def memory_stats(self, index: int | None) -> dict[str, Any]:
         chosen = self._used(index)
         return dict(self._cuda.memory_stats(chosen)) if chosen in self.indices() else {}
 
-    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+    def memory_summary(self, index: int | None, abbreviated: bool) -> str:
         chosen = self._used(index)
         return str(self._cuda.memory_summary(chosen, abbreviated)) if chosen in self.indices() else ""
 
 
-def device_uuid(torch: Any, index: int) -> Optional[bytes]:
+def device_uuid(torch: Any, index: int) -> bytes | None:
     """The 16 bytes that CUDA and NVML know a device by; None where neither this torch nor the driver tells. For a process that
     has used CUDA."""
     text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
@@ -461,7 +462,7 @@ def device_uuid(torch: Any, index: int) -> Optional[bytes]:
     return raw if len(raw) == 16 else _driver_uuid(index)
 
 
-def _driver_uuid(index: int) -> Optional[bytes]:
+def _driver_uuid(index: int) -> bytes | None:
     """Of the driver's device of the same number, for a torch that does not tell (before 2.4 or so); of a MIG instance its own."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")  # the process has it already
@@ -473,7 +474,7 @@ def _driver_uuid(index: int) -> Optional[bytes]:
     return bytes(raw) if known else None
 
 
-def device_index(device: Any) -> Optional[int]:
+def device_index(device: Any) -> int | None:
     """The number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
     ValueError for anything that is not a CUDA device."""
     number = getattr(device, "index", None) if hasattr(device, "type") else device

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple
 
 from . import _batches, _events, memory
 from ._ladder import parts
@@ -56,7 +56,7 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
-def precision(torch: Any, place: Any, wanted: Union[bool, str]) -> Any:
+def precision(torch: Any, place: Any, wanted: bool | str) -> Any:
     """The type that mixed precision computes in; None: not at all. bfloat16, or float16 where a GPU lacks it."""
     named = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp16": torch.float16, "float16": torch.float16}
     if isinstance(wanted, str):
@@ -86,11 +86,11 @@ class Stepper:
     ) -> None:
         self._tick = tick  # a micro-batch is done
         self._torch, self._model, self._optimizer, self._ranks, self._place = torch, model, optimizer, ranks, place
-        self._loss_fn: Optional[Callable[..., Any]] = loss_fn
-        self._compute: Optional[Callable[[Any, Any], Any]] = compute
+        self._loss_fn: Callable[..., Any] | None = loss_fn
+        self._compute: Callable[[Any, Any], Any] | None = compute
         self.precision(False)
 
-    def precision(self, wanted: Union[bool, str]) -> None:
+    def precision(self, wanted: bool | str) -> None:
         """Computes in mixed precision from now on, or not."""
         self._wanted = wanted
         self._dtype = precision(self._torch, self._place, wanted)
@@ -99,7 +99,7 @@ class Stepper:
         # Before PyTorch 2.3 there is only CUDA's.
         self._scaler = kind(self._place.type, enabled=enabled) if kind else self._torch.cuda.amp.GradScaler(enabled=enabled)
 
-    def attempt(self, make: Optional[Callable[[], list[Any]]], micro_batch: int) -> Outcome:
+    def attempt(self, make: Callable[[], list[Any]] | None, micro_batch: int) -> Outcome:
         """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else
         nothing is, and nothing of it is held: call it again with less (OUT), or not (OVER). What else is raised is raised."""
         word, reason, loss, count, cached = FINE if make else OVER, "memory ran out on another rank", 0.0, 0, 0
@@ -161,7 +161,7 @@ class Stepper:
             raise TypeError(f"the loss is {shape}: expected one number in a tensor, the mean over the samples")
         return loss
 
-    def _complete(self) -> Optional[str]:
+    def _complete(self) -> str | None:
         """Gradients that only other ranks have, as zeros here, so that all exchange the same ones. Why not; None: done."""
         missing, word, reason = self._ranks.missing(), FINE, "memory ran out on another rank"
         if missing is None:
@@ -184,7 +184,7 @@ class Stepper:
             found.update({id(v): (v, v._version) for v in state.values() if torch.is_tensor(v)})
         return found
 
-    def _update(self) -> Optional[str]:
+    def _update(self) -> str | None:
         """optimizer.step. Why it ran out of memory before it changed anything; None: it is done."""
         before, known = self._versions(), {key: set(state) for key, state in self._optimizer.state.items()}
         try:

@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Optional
+from typing import Any
 
 from . import _abi, _events, _library, _notes, _sources, memory
 from ._fraction import Change, Fraction
@@ -47,7 +47,7 @@ def _fill_stats(stats: _abi.Stats, nested: dict[str, Any]) -> None:
     (ctypes.c_int64 * len(counts)).from_buffer(stats)[:] = counts
 
 
-def _or_unknown(count: Optional[int]) -> int:
+def _or_unknown(count: int | None) -> int:
     return _UNKNOWN if count is None else count
 
 
@@ -73,17 +73,17 @@ class Agent:
     """The one of this process."""
 
     def __init__(self) -> None:
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
         self.fraction = Fraction()
         self._attached = False
-        self._pending: Optional[_abi.ExternalRequest] = None
+        self._pending: _abi.ExternalRequest | None = None
         self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
         self._ended = False
         self._contexts: dict[int, int] = {}  # by device, what the process's context takes there
         self._context_looks: dict[int, int] = {}
         self._told_peak = 0
-        self._told_place: Optional[tuple[_abi.Role, int, int, int]] = None
+        self._told_place: tuple[_abi.Role, int, int, int] | None = None
         self._told_devices: set[str] = set()
         self._interrupted = False
 
@@ -200,7 +200,7 @@ class Agent:
         """The bytes that the process's context takes on a device, beside the allocator; 0: not known (yet)."""
         return self._contexts.get(index, 0)
 
-    def _tell_place(self, device: Optional[bytes]) -> None:
+    def _tell_place(self, device: bytes | None) -> None:
         """What this process is in its run, and a device that it uses, into the recording: once, and when it changes."""
         try:
             place = _place()

@@ -6,7 +6,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
-from typing import Any, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, Union
 
 from . import _abi, _library
 from ._units import parse_size
@@ -23,7 +24,7 @@ class Checkpoint:
 
     name: str  # of its file or folder; where it has several, of the model's
     bytes: int  # of all its files
-    step: Optional[int]
+    step: int | None
     reason: str  # why it stays, or goes
     goes: bool
     done: str  # "" (it stays, or a dry run), "moved", "gone", "changed", "failed: ..."
@@ -82,18 +83,18 @@ def _check(**numbers: float) -> None:
 
 def cleanup_checkpoints(
     folder: _Path,
-    keep_best: Optional[int] = None,
-    older_than_days: Optional[float] = None,
+    keep_best: int | None = None,
+    older_than_days: float | None = None,
     *,
-    max_checkpoints: Optional[int] = None,
+    max_checkpoints: int | None = None,
     keep_last: int = 0,
     keep_every_steps: int = 0,
-    metric: Optional[str] = None,
-    mode: Optional[str] = None,
-    pins: Union[str, Sequence[str]] = (),
-    max_total_size: Optional[Union[int, str]] = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    pins: str | Sequence[str] = (),
+    max_total_size: int | str | None = None,
     delete_rest: bool = False,
-    grace_minutes: Optional[float] = None,
+    grace_minutes: float | None = None,
     trash_days: float = 1,
     dry_run: bool = False,
 ) -> CheckpointCleanup:

@@ -17,7 +17,7 @@ import time
 import traceback
 import types
 import weakref
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable
 
 from . import _advice, _estimate, _events, _library, _limits, _notes, _sources, memory
 from .agent import agent
@@ -30,10 +30,10 @@ class _State:
     """Of this process."""
 
     ooms = 0  # in the recording
-    optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+    optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
     steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0
-    previous_hook: Optional[Callable[..., Any]] = None
+    previous_hook: Callable[..., Any] | None = None
 
 
 def _part(name: str, function: Callable[..., None], *arguments: Any) -> None:
@@ -82,7 +82,7 @@ def _limit(torch: Any) -> None:
 # Out of memory.
 
 
-def _segments(torch: Any) -> Optional[list[Any]]:
+def _segments(torch: Any) -> list[Any] | None:
     """PyTorch's own account of its segments. Without the history of allocations, where one is recorded: that can be hundreds of
     MB and take a second. None for an older PyTorch, which gives both or neither."""
     snapshot = torch.cuda.memory_snapshot
@@ -93,7 +93,7 @@ def _segments(torch: Any) -> Optional[list[Any]]:
     return None if recorded is not None and recorded() else list(snapshot())
 
 
-def _largest_free(torch: Any, device: int) -> Optional[dict[str, int]]:
+def _largest_free(torch: Any, device: int) -> dict[str, int] | None:
     """The largest piece of cached memory that is free, in the pool of small requests and in that of large ones; None: not
     known."""
     segments = _segments(torch)
@@ -148,7 +148,7 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
     """`allowed`: the limit in force if there is one, else the device's total."""
     _State.ooms += 1
     total = _device_total(torch, device)
-    largest: Optional[dict[str, int]] = None
+    largest: dict[str, int] | None = None
     try:
         largest = _largest_free(torch, device)
     finally:
@@ -188,7 +188,7 @@ def _tell_uncaught(error: BaseException) -> None:
 def _hook_errors() -> None:
     _State.previous_hook = sys.excepthook
 
-    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[types.TracebackType]) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
         _part("uncaught error", _tell_uncaught, error)
         previous = _State.previous_hook or sys.__excepthook__
         previous(kind, error, trace)

@@ -29,7 +29,8 @@ import inspect
 import sys
 import types
 import weakref
-from typing import Any, Collection, Iterable, Iterator, Optional, Union
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from . import _graphs, _sources, _units
 
@@ -68,7 +69,7 @@ class _OwnDict(dict):  # type: ignore[type-arg]
     """Likewise."""
 
 
-def kinds_of(device_types: Union[str, Collection[str]]) -> tuple[str, ...]:
+def kinds_of(device_types: str | Collection[str]) -> tuple[str, ...]:
     """ "cuda" is one type, and not four letters."""
     return (device_types,) if isinstance(device_types, str) else tuple(device_types)
 
@@ -156,7 +157,7 @@ def _running() -> set[int]:
     """The frames that are being executed, in all threads."""
     ids = set()
     for frame in sys._current_frames().values():
-        here: Optional[types.FrameType] = frame
+        here: types.FrameType | None = frame
         while here is not None:
             ids.add(id(here))
             here = here.f_back
@@ -170,7 +171,7 @@ def _is_own(item: object) -> bool:
     return isinstance(item, types.FrameType) and item.f_code.co_filename == __file__
 
 
-def _module_of(namespace: dict[str, Any]) -> Optional[str]:
+def _module_of(namespace: dict[str, Any]) -> str | None:
     """The name of the module whose globals this is; None when it is not such a dictionary."""
     name = namespace.get("__name__")
     if not isinstance(name, str):
@@ -245,7 +246,7 @@ class _Search:
         kind = found[0][0] if found else "unknown"
         return kind, tuple(text for _, text in found[:3])
 
-    def _chain(self, item: Any, child: Any, tail: str, seen: set[int], depth: int) -> Optional[tuple[str, str]]:
+    def _chain(self, item: Any, child: Any, tail: str, seen: set[int], depth: int) -> tuple[str, str] | None:
         """From something that refers to `child` up to a holder; None when it leads nowhere but back."""
         if id(item) in seen:
             return None
@@ -253,7 +254,7 @@ class _Search:
         if ended or depth >= _DEPTH:
             return ended
         tail = ("" if isinstance(item, types.CellType) else _step(item, child)) + tail
-        best: Optional[tuple[str, str]] = None
+        best: tuple[str, str] | None = None
         for parent in self.parents(item):
             if isinstance(item, dict) and isinstance(parent, type):  # a class's attributes
                 key = next((str(k) for k, v in list(item.items()) if v is child), "?")
@@ -269,17 +270,17 @@ class _Search:
                 best = above
         return best or ("object", f"{type(item).__qualname__} object{tail}")
 
-    def _through_object(self, item: Any, tail: str, seen: set[int], depth: int) -> Optional[tuple[str, str]]:
+    def _through_object(self, item: Any, tail: str, seen: set[int], depth: int) -> tuple[str, str] | None:
         if isinstance(item, (types.ModuleType, type)):
             return self._end(item, None, tail)
-        best: Optional[tuple[str, str]] = None
+        best: tuple[str, str] | None = None
         for parent in self.parents(item):
             above = self._chain(parent, item, tail, seen | {id(item)}, depth + 1)
             if above and (best is None or _KINDS.index(above[0]) < _KINDS.index(best[0])):
                 best = above
         return best or ("object", f"{type(item).__qualname__} object{tail}")
 
-    def _end(self, item: Any, child: Any, tail: str) -> Optional[tuple[str, str]]:
+    def _end(self, item: Any, child: Any, tail: str) -> tuple[str, str] | None:
         """The end of a chain, if this is one."""
         if isinstance(item, types.FrameType):
             return self._frame(item, child, tail)
@@ -297,7 +298,7 @@ class _Search:
             return self._cell(item, tail)
         return None
 
-    def _frame(self, frame: types.FrameType, child: Any, tail: str) -> Optional[tuple[str, str]]:
+    def _frame(self, frame: types.FrameType, child: Any, tail: str) -> tuple[str, str] | None:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)
         where = f"{name} ({code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})"
@@ -313,7 +314,7 @@ class _Search:
             variable = next((k for k, v in list(copied.items()) if v is child), "?")
         return "traceback", f"local variable {variable}{tail} of {where}, in a saved traceback"
 
-    def _cell(self, cell: types.CellType, tail: str) -> Optional[tuple[str, str]]:
+    def _cell(self, cell: types.CellType, tail: str) -> tuple[str, str] | None:
         for closure in self.parents(cell):
             if not isinstance(closure, tuple):
                 continue
@@ -355,7 +356,7 @@ def _account(search: _Search, storage: Storage) -> Account:
 
 
 def _look(
-    device_types: Collection[str], skip: Collection[Any] = (), only: Optional[Collection[Any]] = None
+    device_types: Collection[str], skip: Collection[Any] = (), only: Collection[Any] | None = None
 ) -> tuple[list[Account], list[types.FrameType]]:
     """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor."""
     found = storages(device_types)
@@ -384,12 +385,13 @@ def lingering(
     device_types: Collection[str] = ("cuda",),
     limit: int = _REPORTED,
     skip: Collection[Any] = (),
-    only: Optional[Collection[Any]] = None,
+    only: Collection[Any] | None = None,
 ) -> tuple[Lingering, ...]:
     """The largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes, those that
-    its autograd graph keeps for a backward pass, and what holds it; without those of the storage keys in `skip`, or only those of `only`. Releases nothing and raises nothing of its
-    own; () without torch. Goes through all of Python's objects: some tenths of a second in a large program. While it looks,
-    other threads should not allocate: what they make meanwhile may be named or not."""
+    its autograd graph keeps for a backward pass, and what holds it; without those of the storage keys in `skip`, or only those
+    of `only`. Releases nothing and raises nothing of its own; () without torch. Goes through all of Python's objects: some
+    tenths of a second in a large program. While it looks, other threads should not allocate: what they make meanwhile may be
+    named or not."""
     accounts, _ = _look(device_types, skip, only)
     return tuple(_lingering(accounts[:limit]))
 
@@ -400,7 +402,7 @@ def _forget(frame: types.FrameType) -> None:
         return
     try:
         frame.clear()
-        frame.f_locals  # Python's copy of the variables follows what they are now
+        _ = frame.f_locals  # Python's copy of the variables follows what they are now
     except RuntimeError:  # it runs
         pass
 
@@ -408,7 +410,7 @@ def _forget(frame: types.FrameType) -> None:
 def forget_frames(error: BaseException) -> None:
     """Drops the variables that an exception's traceback, and those it came from, keep alive. The text stays."""
     seen: set[int] = set()
-    todo: list[Optional[BaseException]] = [error]
+    todo: list[BaseException | None] = [error]
     running = _running()
     while todo:
         one = todo.pop()

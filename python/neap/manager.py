@@ -7,11 +7,13 @@ import gc
 import logging
 import os
 import re
-from typing import Any, Collection, Optional, Type, Union
+from collections.abc import Collection
+from typing import Any
 
 from . import _abi, _events, _units, hunt, memory
 from ._cleanups import Cleanups
-from ._growth import Growing as Growing, Growth
+from ._growth import Growing as Growing
+from ._growth import Growth
 from .checkpoints import CheckpointCleanup, cleanup_checkpoints
 
 log = logging.getLogger("neap")
@@ -42,7 +44,7 @@ class TrialResult:
         return f"<TrialResult {self.name}: peak {_units.size(self.peak)}, {end}{failed}>"
 
 
-def _frequency(text: Union[int, str]) -> tuple[int, int]:
+def _frequency(text: int | str) -> tuple[int, int]:
     """10, "10 steps", "2 epochs" -> every so many steps, every so many epochs; 0: never."""
     found = re.fullmatch(r"([1-9]\d{0,8}) *(steps?|epochs?)?", str(text))
     if found is None or isinstance(text, bool):
@@ -52,18 +54,18 @@ def _frequency(text: Union[int, str]) -> tuple[int, int]:
 
 
 class _Trial:
-    def __init__(self, manager: "MemoryManager", name: str) -> None:
+    def __init__(self, manager: MemoryManager, name: str) -> None:
         self._manager, self._name = manager, name
-        self.result: Optional[TrialResult] = None
+        self.result: TrialResult | None = None
 
-    def __enter__(self) -> "_Trial":
+    def __enter__(self) -> _Trial:
         gc.collect()
         self._scope = memory.GPUMemoryContext(self._name)
         self._scope.__enter__()
         self._known = {storage.key for storage in hunt.storages(self._manager.device_types)}
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             hunt.forget_frames(error)
         memory.clear_gpu_memory()
@@ -89,9 +91,9 @@ class MemoryManager:
 
     Where reserved memory passes `memory_threshold_mb` (2**20 bytes) at the end of a step or epoch it warns, and again after it
     was below. Every `memory_cleanup_frequency` steps (a number), or epochs ("2 epochs"), it looks: above the threshold it
-    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that there are: a shape of which there were more at
-    each of five looks, or a list that kept more tensors of whatever shapes at each, is warned of with what holds it
-    (`growing`). Use it from one thread.
+    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that there are: a shape of which
+    there were more at each of five looks, or a list that kept more tensors of whatever shapes at each, is warned of with what
+    holds it (`growing`). Use it from one thread.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class MemoryManager:
         max_checkpoints: int = 5,
         cleanup_older_than_days: float = 7,
         memory_threshold_mb: int = 1000,
-        memory_cleanup_frequency: Union[int, str] = 10,
+        memory_cleanup_frequency: int | str = 10,
         device_types: Collection[str] = ("cuda",),
     ) -> None:
         if max_checkpoints < 1 or cleanup_older_than_days < 0 or memory_threshold_mb < 0:
@@ -121,10 +123,11 @@ class MemoryManager:
 
     def trial(self, name: str = "trial") -> _Trial:
         """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named. Where an
-        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and the next trial can start."""
+        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and the next trial
+        can start."""
         return _Trial(self, name)
 
-    def cleanup_checkpoints(self, folder: Union[str, "os.PathLike[str]"], dry_run: bool = False) -> CheckpointCleanup:
+    def cleanup_checkpoints(self, folder: str | os.PathLike[str], dry_run: bool = False) -> CheckpointCleanup:
         """Moves checkpoints beyond `max_checkpoints`, and those older than `cleanup_older_than_days`, into the folder's
         trash; the newest, then the best, are the ones that stay, and what is in use. See neap.cleanup_checkpoints for other
         rules."""
@@ -137,17 +140,17 @@ class MemoryManager:
         log.info("%s", done)
         return done
 
-    def step(self) -> Optional[memory.ClearResult]:
+    def step(self) -> memory.ClearResult | None:
         """One optimizer update is done. Returns the cleanup, if it was time for one."""
         self._steps += 1
         return self._tidy(bool(self._every_steps) and self._steps % self._every_steps == 0)
 
-    def epoch(self) -> Optional[memory.ClearResult]:
+    def epoch(self) -> memory.ClearResult | None:
         """An epoch is done. Returns the cleanup, if it was time for one."""
         self._epochs += 1
         return self._tidy(bool(self._every_epochs) and self._epochs % self._every_epochs == 0)
 
-    def _tidy(self, due: bool) -> Optional[memory.ClearResult]:
+    def _tidy(self, due: bool) -> memory.ClearResult | None:
         self.warn_if_above()
         if not due:
             return None
@@ -167,7 +170,7 @@ class MemoryManager:
             )
         self._above = above
 
-    def cleanup_if_needed(self) -> Optional[memory.ClearResult]:
+    def cleanup_if_needed(self) -> memory.ClearResult | None:
         """Cleans up where more than the threshold is reserved and a tenth of it or more is only cached."""
         stats = memory.get_gpu_memory_stats()
         if stats.reserved <= self.memory_threshold or stats.cached * 10 < stats.reserved:

@@ -17,7 +17,8 @@ import resource
 import sys
 import time
 import types
-from typing import Any, Collection, Optional, Sequence, TextIO, Type
+from collections.abc import Collection, Sequence
+from typing import Any, TextIO
 
 from . import _limits, _peaks, _sources, _units, hunt
 from ._sources import DeviceMemory
@@ -109,7 +110,7 @@ class FractionResult:
 
     device: int
     fraction: float
-    limit: Optional[int]  # bytes that may be reserved
+    limit: int | None  # bytes that may be reserved
     reserved: int  # now; above the limit where live memory is
 
 
@@ -150,7 +151,7 @@ def get_gpu_memory_stats() -> MemoryStats:
     return MemoryStats(devices, host_bytes(), "" if devices else _sources.why_none())
 
 
-def get_cuda_memory_info(device: Any = None) -> Optional[DeviceMemory]:
+def get_cuda_memory_info(device: Any = None) -> DeviceMemory | None:
     """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first that this process
     uses. None: it uses none. Raises ValueError for anything that is not a CUDA device."""
     device = _sources.device_index(device)
@@ -176,12 +177,12 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     return next(filter(None, tables), "") or (_nothing_on(index) + "\n")
 
 
-def _nothing_on(index: Optional[int]) -> str:
+def _nothing_on(index: int | None) -> str:
     stats = get_gpu_memory_stats()
     return stats.note or f"this process does not use GPU {index}"
 
 
-def print_cuda_memory_info(device: Any = None, file: Optional[TextIO] = None) -> None:
+def print_cuda_memory_info(device: Any = None, file: TextIO | None = None) -> None:
     """Prints what this process holds, one device a line, or why there is nothing to print, to `file` (None: sys.stdout).
     `device` as for get_cuda_memory_info; None: each that it uses."""
     device = _sources.device_index(device)
@@ -201,10 +202,10 @@ def print_cuda_memory_info(device: Any = None, file: Optional[TextIO] = None) ->
 class _Logged:
     """Of the process."""
 
-    last: Optional[MemoryStats] = None
+    last: MemoryStats | None = None
 
 
-def log_gpu_memory_stats(prefix: str = "", since: Optional[MemoryStats] = None) -> MemoryStats:
+def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> MemoryStats:
     """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
     bytes, with the change since those figures (None: since the last call in this process); returns what it logged."""
     stats, head = get_gpu_memory_stats(), f"{prefix}: " if prefix else ""
@@ -281,7 +282,7 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
 def clear(
     force: bool = False,
     device_types: Collection[str] = ("cuda",),
-    only: Optional[Sequence[_sources.Source]] = None,
+    only: Sequence[_sources.Source] | None = None,
 ) -> ClearResult:
     """clear_gpu_memory without its log lines; of all the process's allocators, or only these."""
     sources = _sources.sources() if only is None else only
@@ -340,7 +341,7 @@ def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionRes
     return results
 
 
-def _limit_when_used(fraction: float, device: Optional[int]) -> bool:
+def _limit_when_used(fraction: float, device: int | None) -> bool:
     """Sets the limit once PyTorch uses CUDA, if it can and has not; setting it now would begin to use it."""
     torch = _sources.torch_module()
     try:
@@ -413,8 +414,8 @@ class GPUMemoryContext:
     def __init__(self, name: str = "scope", clear: bool = False) -> None:
         self._scope = _peaks.Scope()
         self.name, self._clear = name, clear
-        self.before: Optional[MemoryStats] = None
-        self.after: Optional[MemoryStats] = None
+        self.before: MemoryStats | None = None
+        self.after: MemoryStats | None = None
         self.seconds = 0.0
         self._began = 0.0
 
@@ -428,13 +429,13 @@ class GPUMemoryContext:
         """Highest allocated bytes inside, once it has ended; of several devices, the sum of their peaks."""
         return 0 if self.after is None else self._scope.allocated
 
-    def __enter__(self) -> "GPUMemoryContext":
+    def __enter__(self) -> GPUMemoryContext:
         self.before, self.after, self._began = get_gpu_memory_stats(), None, time.monotonic()
         self._scope = _peaks.enter(_sources.begin_scope)
         return self
 
     def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[types.TracebackType]
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
         try:
             if self._clear:
@@ -456,7 +457,7 @@ class GPUMemoryContext:
             log.info("GPU memory: %s", after.note)
 
 
-def is_out_of_memory(error: Optional[BaseException]) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether this says that device memory ran out: PyTorch's exception, its older wording, the driver's or cuBLAS's own
     words in a RuntimeError, or neap's. An error of cuDNN, or Python's MemoryError, does not say so. None: False."""
     if error is None:

@@ -9,7 +9,8 @@ import ctypes
 import dataclasses
 import os
 import pickle
-from typing import Any, Callable, Iterator, Optional, Union
+from collections.abc import Iterator
+from typing import Any, Callable, Union
 
 from . import _efficient, _library, _sources, memory
 
@@ -127,8 +128,9 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
     """Writes {"model": state_dict, "optimizer": state_dict, **more} with torch.save: a crash or a full disk leaves the old
     file, and device memory does not rise: tensors are copied to the host one after another (which needs their bytes of host
     memory), and nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: whatever
-    has a state_dict, or the state itself; None: left out. Load it with load_checkpoint, or torch.load(path). Raises NeapError for what the file
-    system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is there."""
+    has a state_dict, or the state itself; None: left out. Load it with load_checkpoint, or torch.load(path). Raises NeapError
+    for what the file system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is
+    there."""
     torch = _torch()
     if model is None and optimizer is None and not more:
         raise ValueError("save_checkpoint: neither a model, an optimizer nor anything else was given")
@@ -203,7 +205,8 @@ def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, st
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         what = str(error).split("\n", 1)[0]
-        raise ValueError(f"{name} holds more than tensors and plain values, or is not a checkpoint: nothing of it was loaded: {what}") from error
+        what = f"holds more than tensors and plain values, or is not a checkpoint: nothing of it was loaded: {what}"
+        raise ValueError(f"{name} {what}") from error
     if not isinstance(state, dict):
         raise ValueError(f"{name} holds a {type(state).__name__}: expected what save_checkpoint writes, a dict")
     for part, wanted in (("model", model), ("optimizer", optimizer)):

@@ -12,7 +12,8 @@ package; else `-p neap.pytest_plugin`.
 from __future__ import annotations
 
 import gc
-from typing import Any, Generator, Optional
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def _bounds(item: pytest.Item) -> "Optional[dict[str, int]]":
+def _bounds(item: pytest.Item) -> dict[str, int] | None:
     """The marker's arguments in bytes."""
     marker = item.get_closest_marker("gpu_memory")
     if marker is None:

@@ -18,7 +18,8 @@ import signal
 import threading
 import time
 import traceback
-from typing import Any, Callable, Iterable, Optional
+from collections.abc import Iterable
+from typing import Any, Callable
 
 from . import _sources, memory
 from ._drain import Drain
@@ -35,9 +36,9 @@ class ExperimentResult:
     value: Any  # what the function returned
     error: str  # its traceback, or how it ended; "" when ok
     seconds: float  # from its start until its processes were gone
-    stats: Optional[memory.MemoryStats]  # at its end, peaks included; None when it could not say
-    exit_status: Optional[int]  # of its process; -N: ended by signal N; None: there was none
-    drained: Optional[bool] = None  # whether the device memory that it held is free again; None: unknown
+    stats: memory.MemoryStats | None  # at its end, peaks included; None when it could not say
+    exit_status: int | None  # of its process; -N: ended by signal N; None: there was none
+    drained: bool | None = None  # whether the device memory that it held is free again; None: unknown
     drain_seconds: float = 0.0
     drain_note: str = ""  # the memory still held, or why that is unknown
 
@@ -94,7 +95,7 @@ class _Process:
 
     def __init__(self, process: Any) -> None:
         self._process = process
-        self._pidfd: Optional[int] = None  # readable once it has ended
+        self._pidfd: int | None = None  # readable once it has ended
         self.pids: set[int] = set()  # of the group, as far as they were seen when it was ended
 
     def start(self) -> None:
@@ -105,7 +106,7 @@ class _Process:
         except (AttributeError, OSError):  # an old kernel, or Python for an old one
             pass
 
-    def wait(self, pipe: Any, seconds: Optional[float]) -> bool:
+    def wait(self, pipe: Any, seconds: float | None) -> bool:
         """Until it has said something or ended; False when the time is over."""
         # The sentinel is readable once it has ended, and all that inherited the sentinel's other end.
         ended: Any = self._process.sentinel if self._pidfd is None else self._pidfd
@@ -156,7 +157,7 @@ class ExperimentSeriesRunner:
     runs one experiment at a time, from one thread.
     """
 
-    def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False, drain_limit: float = 60) -> None:
+    def __init__(self, timeout: float | None = None, stop_on_failure: bool = False, drain_limit: float = 60) -> None:
         if not drain_limit >= 0:
             raise ValueError(f"drain_limit {drain_limit}: expected seconds, 0 for no wait")
         if timeout is not None and not timeout > 0:
@@ -175,7 +176,8 @@ class ExperimentSeriesRunner:
 
     def run_one(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> ExperimentResult:
         """Runs one, cleans up this process before and after it (memory.clear_gpu_memory), and waits until its process and
-        what that left behind are gone, and what they held on the devices is free again (`drain_limit` seconds at most). Raises only what is not the experiment's: KeyboardInterrupt, OSError."""
+        what that left behind are gone, and what they held on the devices is free again (`drain_limit` seconds at most). Raises
+        only what is not the experiment's: KeyboardInterrupt, OSError."""
         memory.clear_gpu_memory()
         log.info("Experiment %s: begins", name)
         result = self._run(name, function, arguments, named)
@@ -196,7 +198,7 @@ class ExperimentSeriesRunner:
 
     def _run_process(
         self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]
-    ) -> tuple[ExperimentResult, set[int], Optional[tuple[bytes, ...]]]:
+    ) -> tuple[ExperimentResult, set[int], tuple[bytes, ...] | None]:
         """The result, the processes, and the devices that they used: () for none that it knew of, None where it did not say."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)

@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _units, memory
 from ._abi import Rung, ThresholdAct
@@ -81,7 +81,7 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
     return model, optimizer, made
 
 
-def _parse_limit(limit: Any) -> Optional[Union[float, int]]:
+def _parse_limit(limit: Any) -> float | int | None:
     """A share (float) or bytes (int)."""
     if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
         raise ValueError(f"Training: memory_limit={limit!r}: a share is above 0 and at most 1")
@@ -128,24 +128,24 @@ class Training:
         self,
         model: Any,
         optimizer: Any,
-        loss_fn: Optional[Callable[..., Any]],
+        loss_fn: Callable[..., Any] | None,
         data: Any,
         epochs: int = 1,
         *,
         batch_size: int = 32,
         accumulate: int = 1,
-        mixed_precision: Union[bool, str] = False,
+        mixed_precision: bool | str = False,
         gradient_checkpointing: bool = False,
         shuffle: bool = True,
         seed: int = 0,
-        compute: Optional[Callable[[Any, Any], Any]] = None,
+        compute: Callable[[Any, Any], Any] | None = None,
         rank_timeout: float = 600,
-        cleanup: Optional[CleanupOptions] = None,
-        memory: Optional[MemoryOptions] = None,
-        ladder: Union[bool, LadderOptions] = True,
-        saving: Optional[SavingOptions] = None,
-        watch: Optional[WatchOptions] = None,
-        callbacks: Optional[CallbackOptions] = None,
+        cleanup: CleanupOptions | None = None,
+        memory: MemoryOptions | None = None,
+        ladder: bool | LadderOptions = True,
+        saving: SavingOptions | None = None,
+        watch: WatchOptions | None = None,
+        callbacks: CallbackOptions | None = None,
         **old: Unpack[OldNames],
     ) -> None:
         torch = _sources.torch_module()
@@ -200,7 +200,7 @@ class Training:
 
     # One step.
 
-    def _one_step(self, make: Optional[Callable[[], list[Any]]]) -> bool:
+    def _one_step(self, make: Callable[[], list[Any]] | None) -> bool:
         """Makes it, on whatever rungs it takes; False where this or another rank has no more data."""
         self.split = self._batches.fitted(make, self.split, Rung.SPLIT in self._taken)
         while True:
@@ -291,7 +291,7 @@ class Training:
         _events.rung(rung, before, self.split, self._active)
         log.warning("Going on with less: %s (effective batch %d stays)", what, self.split.effective)
 
-    def _begin_peaks(self) -> Optional[int]:
+    def _begin_peaks(self) -> int | None:
         """Resets the peak statistics; returns the earlier peak if there is a device."""
         stats = memory.reset_peak_memory_stats()
         self._peak = max(self._peak, stats.max_allocated)

@@ -35,7 +35,7 @@ def size_text(size):
     value, unit = float(size), "B"
     for unit in ("KiB", "MiB", "GiB"):
         value /= 1024
-        if value < 1024:
+        if value < 1024 or unit == "GiB":
             break
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
 

@@ -15,11 +15,10 @@ import unittest.mock
 if __name__ == "__main__":
     os.environ["NEAP_SIM"] = f"mem=4GiB,gpus=2,world=device-{os.getpid()}"
 
-import torch
-from torch import nn
-
 import neap
+import torch
 from neap import _limits, _peaks, _sources
+from torch import nn
 
 MIB = 1 << 20
 kept_in_a_global = []
@@ -366,7 +365,8 @@ class Leaks(TrainingCase):
         self.assertRegex(self.result.stopped, r"^memory leaks and will end at step \d\d.* after step \d\d$")
 
     def test_pieces_between_what_is_kept_end_memory_sooner(self):
-        keep = lambda step, loss: kept_in_a_global.append(take(7))  # PyTorch takes 20 MiB of the device for two of them
+        def keep(step, loss):
+            return kept_in_a_global.append(take(7))  # PyTorch takes 20 MiB of the device for two of them
         self.leaking(200, on_leak="stop", on_step=keep)
         pieces = torch.cuda.memory_stats()["inactive_split_bytes.all.current"]
         self.assertGreater(pieces, 50 * MIB)

@@ -17,11 +17,10 @@ import tempfile
 import time
 import unittest
 
+import neap
 import torch
 from torch import nn
 from torch.nn import functional as F
-
-import neap
 
 SOURCE = os.environ["NEAP_SOURCE"]
 sys.path.insert(0, os.path.join(SOURCE, "examples"))

@@ -19,13 +19,12 @@ if __name__ == "__main__":
 warnings.filterwarnings("ignore")
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 import lightning.pytorch as pl
+import neap
 import torch
 import transformers
-from torch import nn
-
-import neap
 from neap.integrations import lightning as for_lightning
 from neap.integrations import transformers as for_transformers
+from torch import nn
 
 logging.disable(logging.WARNING)
 transformers.logging.set_verbosity_error()

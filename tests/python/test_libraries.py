@@ -150,7 +150,7 @@ class Linalg(unittest.TestCase):
             torch.linalg.eig(ones(16, 16))
 
     def test_a_status_is_zero_where_memory_was_not(self):
-        for repeat in range(8):
+        for _repeat in range(8):
             dirty = [torch.full((128,), 7, dtype=torch.int32).to(GPU) for _ in range(16)]
             del dirty
             for function in (torch.linalg.cholesky_ex, torch.linalg.inv_ex, torch.linalg.lu_factor_ex):

@@ -299,8 +299,8 @@ class OnTheSimulator(unittest.TestCase):
         for frequency, wanted in ((2, (2, 0)), ("2 steps", (2, 0)), ("2 epochs", (0, 1)), ("1 epoch", (0, 2))):
             manager = neap.MemoryManager(memory_threshold_mb=10, memory_cleanup_frequency=frequency)
             done = [0, 0]
-            for epoch in range(2):
-                for step in range(2):
+            for _epoch in range(2):
+                for _step in range(2):
                     self.allocator.free(self.allocator.malloc(30 * MIB))
                     done[0] += manager.step() is not None
                 self.allocator.free(self.allocator.malloc(30 * MIB))
@@ -505,7 +505,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_the_best_is_what_its_trainer_recorded(self):
         folder = self.folder / "run"
-        for step, accuracy in ((10, 0.5), (20, 0.9), (30, 0.6)):
+        for step, _accuracy in ((10, 0.5), (20, 0.9), (30, 0.6)):
             here = folder / f"checkpoint-{step}"
             here.mkdir(parents=True)
             log = [{"eval_loss": 1 / s, "eval_accuracy": a, "step": s} for s, a in ((10, 0.5), (20, 0.9), (30, 0.6)) if s <= step]

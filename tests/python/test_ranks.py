@@ -17,8 +17,6 @@ import warnings
 warnings.filterwarnings("ignore")
 import torch
 import torch.distributed as dist
-from torch import nn
-
 from neap import _ranks, memory
 from test_torch import Blocks, OutOnce, data, training
 

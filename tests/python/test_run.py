@@ -6,7 +6,7 @@ import signal
 import sys
 import unittest
 
-from running import BOUND, MIB, Case
+from running import MIB, Case
 
 USES_CUDA = """
 import os, sys, torch

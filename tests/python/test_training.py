@@ -13,12 +13,11 @@ import unittest.mock
 import warnings
 
 warnings.filterwarnings("ignore")
-import torch
-from torch import nn
-
 import neap
+import torch
 from neap import _batches, _efficient, _options
 from test_torch import Blocks, TrainingCase, data, training
+from torch import nn
 
 
 def by_name(model, batch):
@@ -472,7 +471,8 @@ class Arguments(TrainingCase):
 
     def test_callbacks_are_told(self):
         steps, epochs = [], []
-        starts = lambda epoch: epochs.append(-epoch)
+        def starts(epoch):
+            return epochs.append(-epoch)
         training(Blocks(), epochs=2, on_epoch_start=starts, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()
         self.assertEqual(([s for s, _ in steps], epochs), ([1, 2, 3, 4, 5, 6], [-1, 1, -2, 2]))
         self.assertTrue(all(loss > 0 for _, loss in steps))

@@ -17,7 +17,7 @@ TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_
 LONG_BINPUT BINGET LONG_BINGET""".split()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def clean(text):
     """What the reader keeps of a text."""
     return "".join("?" * len(c.encode("utf-8", "surrogatepass")) if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000

@@ -4,7 +4,6 @@ a note (`neap info`, neap.describe()), and the training continues."""
 from __future__ import annotations
 
 import logging
-from typing import Optional
 
 from .. import _abi, _cleanups, _events, hunt, memory
 from .._notes import harmless
@@ -40,7 +39,7 @@ class Watch:
         self._cleaner = _cleanups.Cleanups()
         self.cleanups: list[memory.ClearResult] = []
         self.marks: list[tuple[str, memory.MemoryStats]] = []
-        self.out_of_memory: Optional[memory.ClearResult] = None
+        self.out_of_memory: memory.ClearResult | None = None
 
     @property
     def growing(self) -> tuple[Growing, ...]:
