@@ -54,7 +54,8 @@ def measure(command: str, path: pathlib.Path, policy: str, smallest: bool) -> Ro
     if smallest:
         row.smallest_memory = free["smallest_memory"]
         row.smallest_over_percent = 100.0 * (free["smallest_memory"] / peak - 1)
-    first, rest = tight["first_quarter"], tight["after_first_quarter"]
+    first = tight["first_quarter"]
+    rest = tight["after_first_quarter"]
     row.growth_per_1000 = 1000.0 * (first["growth_calls"] + rest["growth_calls"]) / max(1, tight["events_applied"])
     row.others_per_1000 = rest["other_calls_per_1000_events"]
     row.synchronizations = rest["synchronizations"]

@@ -73,11 +73,14 @@ def attend(query, key, value, mask):
 class Attention(nn.Module):
     def __init__(self, width, heads, rotary):
         super().__init__()
-        self.heads, self.rotary = heads, rotary
+        self.heads = heads
+        self.rotary = rotary
         self.query, self.key, self.value, self.out = (Linear(width, width) for _ in range(4))
 
     def forward(self, x):
-        q, k, v = self.query(x), self.key(x), self.value(x)
+        q = self.query(x)
+        k = self.key(x)
+        v = self.value(x)
         q, k, v = (part.reshape(*part.shape[:-1], self.heads, -1).transpose(-3, -2) for part in (q, k, v))
         q = self.rotary(q)
         k = self.rotary(k)
@@ -95,7 +98,9 @@ def silu(x):
 class SwiGLU(nn.Module):
     def __init__(self, width, inner):
         super().__init__()
-        self.gate, self.down, self.up = Linear(width, inner), Linear(inner, width), Linear(width, inner)
+        self.gate = Linear(width, inner)
+        self.down = Linear(inner, width)
+        self.up = Linear(width, inner)
 
     def forward(self, x):
         return self.down(silu(self.gate(x)) * self.up(x))
@@ -104,8 +109,10 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     def __init__(self, width, heads, inner, rotary):
         super().__init__()
-        self.attention, self.mlp = Attention(width, heads, rotary), SwiGLU(width, inner)
-        self.norm1, self.norm2 = RMSNorm(width), RMSNorm(width)
+        self.attention = Attention(width, heads, rotary)
+        self.mlp = SwiGLU(width, inner)
+        self.norm1 = RMSNorm(width)
+        self.norm2 = RMSNorm(width)
 
     def forward(self, x):
         attended = self.attention(self.norm1(x))
@@ -120,7 +127,8 @@ class Model(nn.Module):
         self.rotary = Rotary(context, width // heads)
         self.embedding = Embedding(letters, width)
         self.blocks = nn.ModuleList(Block(width, heads, inner, self.rotary) for _ in range(layers))
-        self.norm, self.head = RMSNorm(width), Linear(width, letters)
+        self.norm = RMSNorm(width)
+        self.head = Linear(width, letters)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
@@ -148,14 +156,16 @@ class AdamW(torch.optim.Optimizer):
     def step(self, closure=None):
         for group in self.param_groups:
             for p in group["params"]:
-                state, gradient = self.state[p], p.grad.data
+                state = self.state[p]
+                gradient = p.grad.data
                 p.data -= p.data * 1e-5
                 first = state.get("first", torch.zeros_like(gradient))
                 second = state.get("second", torch.zeros_like(gradient))
                 new_first = 0.9 * first + 0.1 * gradient
                 new_second = 0.999 * second + 0.001 * gradient**2
                 p.data -= 1e-3 * new_first / (torch.sqrt(new_second) + 1e-8)
-                state["first"], state["second"] = new_first, new_second
+                state["first"] = new_first
+                state["second"] = new_second
 
 
 def train(model, optimizer, precision, tokens, targets):

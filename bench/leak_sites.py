@@ -26,7 +26,9 @@ if sys.argv[1:2] in (["-h"], ["--help"]):
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
 runs = int(sys.argv[2]) if len(sys.argv) > 2 else 100
 seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-STEPS, KIB, MIB = 60, 2**10, 2**20
+STEPS = 60
+KIB = 2**10
+MIB = 2**20
 LEAK_LINE = 77
 
 
@@ -34,8 +36,12 @@ class Recorder:
     """The events of a process, as its program makes them."""
 
     def __init__(self):
-        self.events, self.marks, self.clock = [], [], 10**15
-        self.address, self.free_addresses, self.blocks = 1 << 40, {}, 0
+        self.events = []
+        self.marks = []
+        self.clock = 10**15
+        self.address = 1 << 40
+        self.free_addresses = {}
+        self.blocks = 0
         self.frames = {}
 
     def stack(self, line, name):
@@ -81,7 +87,9 @@ class Recorder:
         for mark in self.marks:
             if mark["stage"] == "END":
                 ends.setdefault(mark["event"], []).append("s\n")
-        lines, ids, number = [], {}, 0
+        lines = []
+        ids = {}
+        number = 0
         for index, event in enumerate(self.events):
             lines += ends.pop(index, [])
             if event["action"] == "alloc":
@@ -95,17 +103,27 @@ class Recorder:
 
 def train(random_, leaks):
     """One run. Returns its recorder and the size of one leaked piece."""
-    pick, uniform = random_.choice, random_.uniform
+    pick = random_.choice
+    uniform = random_.uniform
     out = Recorder()
-    layers, width = pick((2, 4, 6)), pick((1, 4, 16)) * MIB
-    varies, accumulate, evaluate = uniform(0, 0.8), pick((1, 1, 2, 4)), pick((0, 5, 10, 20))
-    warm_up, cache, ahead = pick((0, 3, 10)), pick((0, 40, 200)) * MIB, pick((8 * KIB, 256 * KIB, 6 * MIB))
+    layers = pick((2, 4, 6))
+    width = pick((1, 4, 16)) * MIB
+    varies = uniform(0, 0.8)
+    accumulate = pick((1, 1, 2, 4))
+    evaluate = pick((0, 5, 10, 20))
+    warm_up = pick((0, 3, 10))
+    cache = pick((0, 40, 200)) * MIB
+    ahead = pick((8 * KIB, 256 * KIB, 6 * MIB))
     fill = uniform(2, 8)
-    pieces, per = pick((1, 1, 3)), pick(("step", "step", "micro-batch") + (("evaluation",) if 0 < evaluate <= 10 else ()))
+    pieces = pick((1, 1, 3))
+    per = pick(("step", "step", "micro-batch") + (("evaluation",) if 0 < evaluate <= 10 else ()))
     per_step = 2 ** uniform(18, 22)
     often = {"step": 1, "micro-batch": accumulate, "evaluation": 1 / max(evaluate, 1)}[per]
     piece = max(int(per_step / often / pieces), 512)
-    cached, workspaces, kept, batch = 0, [], [], None
+    cached = 0
+    workspaces = []
+    kept = []
+    batch = None
 
     parameters = [out.alloc(10 + layer, "__init__", width) for layer in range(layers)]
     state = []
@@ -181,7 +199,8 @@ def names(kind, piece):
 
 
 def main():
-    random_, failed = random.Random(seed), False
+    random_ = random.Random(seed)
+    failed = False
     print(f"seed {seed}, {runs} leaking runs and {runs} without a leak, {STEPS} steps each\n")
     print(f"{'written as':12} {'leaks found':>12} {'named first':>12} {'named':>8} {'false alarms':>14} {'precision':>10}")
     found, first, named, false = ({"snapshot": 0, "text": 0} for _ in range(4))

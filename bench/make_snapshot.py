@@ -43,7 +43,10 @@ def frames(kind):
 def events(count, kind):
     random.seed(7)
     stack = frames(kind)
-    clock, address, trace, free = 1795223039510504, BASE, [], {}
+    clock = 1795223039510504
+    address = BASE
+    trace = []
+    free = {}
 
     def record(action, addr, size, shared):
         nonlocal clock
@@ -88,7 +91,8 @@ def events(count, kind):
 
 
 def main():
-    path, megabytes = sys.argv[1], float(sys.argv[2])
+    path = sys.argv[1]
+    megabytes = float(sys.argv[2])
     kind = sys.argv[3] if len(sys.argv) > 3 else "python"
     trace = events(int(megabytes * 1e6 / BYTES_PER_EVENT[kind]), kind)
     segment = {

@@ -25,7 +25,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB = 1 << 10
+MIB = 1 << 20
 
 # What PyTorch's default policy wasted on nine traces of these kinds that were measured with PyTorch itself, in percent.
 LEAST_WASTE = {"varlen": 12.0, "accum": 3.0, "lora": 16.0, "cnn": 3.4, "moe": 9.0, "rlhf": 8.0, "serving": 4.0, "fsdp": 1.6,
@@ -68,7 +69,11 @@ class Transformer:
     """The parameters of a decoder in bfloat16, and its passes. Sizes in elements until they are allocated."""
 
     def __init__(self, trace: Trace, layers: int, hidden: int, vocabulary: int, heads: int) -> None:
-        self.trace, self.layers, self.hidden, self.vocabulary, self.heads = trace, layers, hidden, vocabulary, heads
+        self.trace = trace
+        self.layers = layers
+        self.hidden = hidden
+        self.vocabulary = vocabulary
+        self.heads = heads
         per_layer = [3 * hidden * hidden, 3 * hidden, hidden * hidden, hidden, 4 * hidden * hidden, 4 * hidden,
                      4 * hidden * hidden, hidden, hidden, hidden, hidden, hidden]
         self.shapes = [vocabulary * hidden] + per_layer * layers + [hidden, hidden]
@@ -81,7 +86,8 @@ class Transformer:
             self.trace.alloc(4 * shape)
 
     def forward_layer(self, batch: int, length: int) -> list[int]:
-        trace, width = self.trace, 2 * batch * length * self.hidden
+        trace = self.trace
+        width = 2 * batch * length * self.hidden
         tokens = batch * length
         saved = [trace.alloc(width), trace.alloc(4 * tokens), trace.alloc(4 * tokens), trace.alloc(3 * width)]
         trace.temporary(width, width)
@@ -100,7 +106,8 @@ class Transformer:
     def backward_layer(self, batch: int, length: int, saved: list[int], gradient: int, layer: int,
                        gradients: dict[int, int] | None) -> int:
         """Frees what the layer saved, from its end; returns the gradient of its input. `gradients` get the layer's."""
-        trace, width = self.trace, 2 * batch * length * self.hidden
+        trace = self.trace
+        width = 2 * batch * length * self.hidden
 
         def parameter(index: int) -> None:
             if gradients is None:
@@ -145,7 +152,8 @@ class Transformer:
 
     def loss(self, batch: int, length: int) -> tuple[int, list[int]]:
         """The output layer forward and back: the gradient of its input, and what its own backward still holds."""
-        trace, tokens = self.trace, batch * length
+        trace = self.trace
+        tokens = batch * length
         logits = trace.alloc(2 * tokens * self.vocabulary)
         wide = trace.alloc(4 * tokens * self.vocabulary)
         logarithms = trace.alloc(4 * tokens * self.vocabulary)
@@ -159,7 +167,8 @@ class Transformer:
         return gradient, [half, value]
 
     def train(self, batch: int, length: int, gradients: dict[int, int] | None, recompute: bool = False) -> None:
-        trace, width = self.trace, 2 * batch * length * self.hidden
+        trace = self.trace
+        width = 2 * batch * length * self.hidden
         ids = [trace.alloc(8 * batch * length), trace.alloc(8 * batch * length)]
         held = [[trace.alloc(width)]]
         for _ in range(self.layers):
@@ -232,7 +241,8 @@ def lora(trace: Trace, events: int) -> None:
     adapters = [trace.alloc(4 * rank * model.hidden) for _ in range(4 * 2 * model.layers)]
     state = False
     while trace.events < events:
-        batch, length = 8, trace.random.randrange(256, 2049)
+        batch = 8
+        length = trace.random.randrange(256, 2049)
         model.train(batch, length, None, recompute=True)
         gradients = [trace.alloc(4 * rank * model.hidden) for _ in adapters]
         if not state:
@@ -323,7 +333,9 @@ def moe_layer(trace: Trace, tokens: int, hidden: int, experts: int) -> list[int]
 
 
 def moe(trace: Trace, events: int) -> None:
-    layers, hidden, experts = 8, 1024, 8
+    layers = 8
+    hidden = 1024
+    experts = 8
     shapes = [32000 * hidden] + ([4 * hidden * hidden, hidden, hidden] + [4 * hidden * hidden] * 2 * experts) * layers
     for shape in shapes:
         trace.alloc(2 * shape)
@@ -377,13 +389,15 @@ def generate(trace: Trace, batch: int, prompt: int, length: int, layers: int, hi
 
 
 def rlhf(trace: Trace, events: int) -> None:
-    layers, hidden = 12, 1536
+    layers = 12
+    hidden = 1536
     actor = Transformer(trace, layers, hidden, 50304, 12)
     Transformer(trace, layers, hidden, 50304, 12)  # the reference, frozen
     Transformer(trace, 12, 1024, 32000, 8)  # the reward, frozen
     first = True
     while trace.events < events:
-        prompt, length = 32 * trace.random.randrange(2, 33), trace.random.randrange(64, 1025)
+        prompt = 32 * trace.random.randrange(2, 33)
+        length = trace.random.randrange(64, 1025)
         for _ in range(2):
             generate(trace, 16, prompt, length, layers, hidden)
         gradients: dict[int, int] = {}
@@ -397,7 +411,8 @@ def rlhf(trace: Trace, events: int) -> None:
 
 
 def serving(trace: Trace, events: int) -> None:
-    layers, row = 16, 2 * 1024
+    layers = 16
+    row = 2 * 1024
     Transformer(trace, 16, 3072, 32000, 24)
     running: list[tuple[list[int], list[int]]] = []  # caches; [length, end]
     while trace.events < events:
@@ -421,15 +436,19 @@ def serving(trace: Trace, events: int) -> None:
 
 
 def fsdp(trace: Trace, events: int) -> None:
-    layers, ranks = 32, 8
-    gathering, reducing, copying = 1, 2, 3
+    layers = 32
+    ranks = 8
+    gathering = 1
+    reducing = 2
+    copying = 3
     hidden = 3072
     whole = 2 * 12 * hidden * hidden
     for _ in range(layers + 1):
         for _ in range(3):
             trace.alloc(2 * whole // ranks)  # the shard and its two moments, in float32
     while trace.events < events:
-        batch, length = 2, trace.random.randrange(1024, 2049)
+        batch = 2
+        length = trace.random.randrange(1024, 2049)
         width = 2 * batch * length * hidden
         data = trace.alloc(8 * batch * length, copying)
         trace.record_stream(data, 0)

@@ -21,7 +21,8 @@ import tempfile
 if sys.argv[1:2] in (["-h"], ["--help"]):
     sys.exit(print(__doc__.strip()))
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
-neap, charlm = build / "src" / "neap", build / "examples" / "charlm" / "charlm"
+neap = build / "src" / "neap"
+charlm = build / "examples" / "charlm" / "charlm"
 changes = {
     "memory-efficient attention": "--efficient-attention",
     "mixed precision": "--mixed-precision",
@@ -90,7 +91,9 @@ def advise(folder, shape, peak_reserved):
 def main():
     errors = {name: [] for name in changes}
     inside = {name: 0 for name in changes}
-    advised, halved, at_least = [], [], 0
+    advised = []
+    halved = []
+    at_least = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(NEAP_DEVICE="sim", XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder)
         print(f"{'batch micro layers width context':34} {'change':28} {'plain':>10} {'predicted':>10} {'measured':>10}   error")

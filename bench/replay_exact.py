@@ -45,12 +45,16 @@ def run(where, options, mebibytes):
 
 def main():
     random_ = random.Random(seed)
-    sums, different, full, peak = [0] * 6, 0, 0, 0
+    sums = [0] * 6
+    different = 0
+    full = 0
+    peak = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(NEAP_DEVICE="sim", XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder)
         for number in range(runs):
             if number % 2 == 0:  # one with room, and the same with less than it took
-                options, mebibytes = options_of(random_), 1024
+                options = options_of(random_)
+                mebibytes = 1024
             else:
                 mebibytes = max(16, int(peak * random_.uniform(0.35, 0.9) / 2**20) + 4)
             *counts, peak, peak_again = run(pathlib.Path(folder) / str(number), options, mebibytes)

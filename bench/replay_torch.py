@@ -72,7 +72,8 @@ def random_size(pick):
 def random_operations(pick, release, count, graphs):
     """[(verb, arguments...)]: blocks, pools and graphs by number. Which of them exist, the run finds out. Before 2.12 events do
     not name their private pool: only graphs that stay to the end can be identified."""
-    operations, sizes = [], [random_size(pick) for _ in range(pick.choice((4, 9, 30)))]
+    operations = []
+    sizes = [random_size(pick) for _ in range(pick.choice((4, 9, 30)))]
     streams = pick.choice((1, 1, 2, 4))
     pools = release >= 12 and pick.random() < 0.4
     graphs = graphs and pick.random() < 0.3
@@ -118,7 +119,8 @@ def random_program(seed, release):
     if "per_process_memory_fraction" not in settings and pick.random() < 0.3:
         program["fraction"] = pick.choice((0.25, 0.5, 0.75, 1.0, pick.uniform(0.2, 1)))
     # Some recordings begin midway, or their ring wraps: without garbage collection, whose ages would not be known.
-    program["begin"], program["ring"] = 0, 2**62
+    program["begin"] = 0
+    program["ring"] = 2**62
     if "garbage" not in settings and pick.random() < 0.2:
         if pick.random() < 0.5:
             program["begin"] = pick.randrange(len(program["operations"]))
@@ -134,8 +136,13 @@ class Run:
     """A program under way. What it could not do (an out of memory, a pool that is not there) it passes over."""
 
     def __init__(self, torch, release, program):
-        self.torch, self.release, self.program = torch, release, program
-        self.blocks, self.pools, self.graphs, self.entered = {}, {}, {}, []
+        self.torch = torch
+        self.release = release
+        self.program = program
+        self.blocks = {}
+        self.pools = {}
+        self.graphs = {}
+        self.entered = []
         self.streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
         self.unseen_flushes = self.unclear_flushes = self.rejections = 0
         self.lost = False  # a pool is gone, which older releases' events do not show
@@ -177,7 +184,8 @@ class Run:
     def unseen(self, what):
         """Runs what may flush: where that freed nothing, no recording can say so. Where a request that flushes follows at
         once, it may be that request's: a snapshot in between or stacks of frees tell."""
-        freed, flushes = self.freed(), self.flushes()
+        freed = self.freed()
+        flushes = self.flushes()
         what()
         if self.freed() == freed:
             self.unseen_flushes += self.flushes() - flushes
@@ -232,7 +240,8 @@ class Run:
 
     def capture(self, number, share, operations):
         torch = self.torch
-        graph, before = torch.cuda.CUDAGraph(), set(self.blocks)
+        graph = torch.cuda.CUDAGraph()
+        before = set(self.blocks)
         pool = next(iter(self.graphs.values())).pool() if share and self.graphs else None
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self.streams[1]):
@@ -269,7 +278,8 @@ def run_program(torch, release, program, folder):
         torch.cuda.set_per_process_memory_fraction(program["fraction"])
     run = Run(torch, release, program)
     run.everything()
-    stats, snapshot = torch.cuda.memory_stats(), torch.cuda.memory._snapshot()
+    stats = torch.cuda.memory_stats()
+    snapshot = torch.cuda.memory._snapshot()
     with open(folder / "snapshot.pickle", "wb") as file:
         pickle.dump(snapshot, file)
     whole = program["begin"] == 0 and len(snapshot["device_traces"][0]) < program["ring"]
@@ -341,7 +351,8 @@ def replay(neap, program, truth, folder):
 
 def differences(release, truth, got):
     """What is not the same: [(what, PyTorch's, the replay's)]."""
-    found, match = [], got["recording"]
+    found = []
+    match = got["recording"]
     if match is None:
         return [("comparison", "one", "none")]
     for key, wanted in truth["stats"].items():
@@ -376,15 +387,20 @@ def differences(release, truth, got):
 
 class Session:
     def __init__(self, options):
-        self.options, self.build = options, pathlib.Path(options.build).resolve()
+        self.options = options
+        self.build = pathlib.Path(options.build).resolve()
         self.worker = subprocess.Popen([options.python, os.path.abspath(__file__), "--worker", "--build", str(self.build)],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         first = self.worker.stdout.readline()
         if not first:
             sys.exit(77)
         answer = json.loads(first)
-        self.version, self.release = answer["version"], answer["release"]
-        self.sums, self.same, self.lost, self.partial = collections.Counter(), 0, 0, 0
+        self.version = answer["version"]
+        self.release = answer["release"]
+        self.sums = collections.Counter()
+        self.same = 0
+        self.lost = 0
+        self.partial = 0
 
     def run(self, number, folder):
         """Runs a program and compares. The differences, or None where it was not to be run."""

@@ -33,7 +33,9 @@ def flatten(stats, prefix=""):
 
 class Checker:
     def __init__(self, neap, folder, only):
-        self.neap, self.folder, self.only = neap, folder, only
+        self.neap = neap
+        self.folder = folder
+        self.only = only
         self.exact = self.total = 0
 
     def replay(self, path, run, delay):
@@ -67,7 +69,9 @@ class Checker:
         """Of a replay from the first event to the last."""
         stats = flatten(run["memory_stats"])
         pairs = [(key, value, got["memory_stats"].get(key)) for key, value in stats.items()]
-        counts, sums, driver = run["whole_run"]["counts"], run["whole_run"]["bytes"], run["driver"]
+        counts = run["whole_run"]["counts"]
+        sums = run["whole_run"]["bytes"]
+        driver = run["driver"]
         for kind in ("segment_alloc", "segment_free", "segment_map", "segment_unmap"):
             pairs.append((kind, counts[kind], got["segment_events"][kind]))
             pairs.append((kind + "_bytes", sums[kind], got["segment_events"][kind + "_bytes"]))
@@ -101,7 +105,9 @@ class Checker:
         if error:
             self.report(run["pickle"], [("command", "exit 0", error)])
             return
-        window, final, stats = run["window"], run["final"], got["memory_stats"]
+        window = run["window"]
+        final = run["final"]
+        stats = got["memory_stats"]
         pairs = [(key, window[key], got[key])
                  for key in ("requested_peak", "allocated_peak", "active_peak", "reserved_peak")]
         for key in ("allocated", "active", "reserved", "requested"):

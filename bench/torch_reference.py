@@ -19,7 +19,8 @@ import tempfile
 if sys.argv[1:2] in (["-h"], ["--help"]):
     sys.exit(print(__doc__.strip()))
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
-KIB, MIB = 2**10, 2**20
+KIB = 2**10
+MIB = 2**20
 UNLIMITED = 2**64
 
 
@@ -27,8 +28,15 @@ class Block:
     """A piece of a segment: free, allocated, waiting for events, or (expandable) not mapped."""
 
     def __init__(self, segment, address, size, mapped=True):
-        self.segment, self.address, self.size, self.mapped = segment, address, size, mapped
-        self.allocated, self.uses, self.events, self.asked, self.born = False, [], 0, 0, 0
+        self.segment = segment
+        self.address = address
+        self.size = size
+        self.mapped = mapped
+        self.allocated = False
+        self.uses = []
+        self.events = 0
+        self.asked = 0
+        self.born = 0
 
     @property
     def idle(self):
@@ -39,7 +47,10 @@ class Segment:
     """One range of addresses of a pool and a stream; its blocks in order, without gaps."""
 
     def __init__(self, address, size, small, stream, expandable):
-        self.address, self.small, self.stream, self.expandable = address, small, stream, expandable
+        self.address = address
+        self.small = small
+        self.stream = stream
+        self.expandable = expandable
         self.blocks = [Block(self, address, size, mapped=not expandable)]
 
     def join(self, block):
@@ -69,13 +80,20 @@ class Segment:
 
 class Model:
     def __init__(self, settings, memory, delay):
-        self.set, self.memory, self.delay = settings, memory, delay
+        self.set = settings
+        self.memory = memory
+        self.delay = delay
         fraction = settings.get("fraction")
         self.allowed = int(fraction * memory) if fraction else None
-        self.segments, self.queues, self.log = [], {}, []
-        self.reserved, self.next_address, self.now = 0, 0x7F0000000000, 0
+        self.segments = []
+        self.queues = {}
+        self.log = []
+        self.reserved = 0
+        self.next_address = 0x7F0000000000
+        self.now = 0
         self.searches = {True: 0, False: 0}
-        self.levels, self.peaks = [0] * 3, [0] * 4  # requested, allocated, active; reserved
+        self.levels = [0] * 3
+        self.peaks = [0] * 4  # requested, allocated, active; reserved
         self.retries = self.failures = 0
 
     # What is counted, and said.
@@ -248,7 +266,8 @@ class Model:
         limit = self.set["max_split"]
         if limit == UNLIMITED:
             return False
-        wanted, released = max(size, limit), 0
+        wanted = max(size, limit)
+        released = 0
         blocks = self.free_blocks(small, stream)
         enough = [b for b in blocks if b.size >= wanted]
         if enough:
@@ -266,13 +285,16 @@ class Model:
         threshold = int(self.set["gc"] * self.allowed)
         if self.reserved <= threshold:
             return
-        target, reclaimed, freed = self.reserved - threshold, 0, True
+        target = self.reserved - threshold
+        reclaimed = 0
+        freed = True
         while reclaimed < target and freed:
             old = [b for b in self.free_blocks(False) if self.whole(b)]
             if not old:
                 break
             ages = [self.searches[False] - b.born for b in old]
-            average, freed = sum(ages) / len(ages), False
+            average = sum(ages) / len(ages)
+            freed = False
             for block, age in zip(old, ages):
                 if age >= average:
                     reclaimed, freed = reclaimed + block.size, True
@@ -307,7 +329,8 @@ class Model:
         rest = block.size - size
         if rest >= 512 if small or self.set["expandable"] else size < self.set["max_split"] and rest > MIB:
             block.segment.cut(block, size).born = self.searches[small]
-        block.allocated, block.asked = True, asked
+        block.allocated = True
+        block.asked = asked
         self.tell("alloc", block.address, asked, stream)
         self.count(asked, block.size, block.size)
         return block
@@ -342,7 +365,9 @@ def random_trace(random_, count):
     """Lines of a text trace: steps whose sizes come from a few, or from anywhere; several streams, or one."""
     streams = random_.choice((1, 1, 2, 4))
     common = [random_.choice((512, 3000, 70 * KIB, MIB, MIB + 1, 5 * MIB, 10 * MIB, 24 * MIB, 150 * MIB)) for _ in range(6)]
-    live, lines, number = [], [], 0
+    live = []
+    lines = []
+    number = 0
     while len(lines) < count:
         verb = random_.random()
         if verb < 0.52 or not live:
@@ -383,7 +408,8 @@ def random_settings(random_):
 
 
 def run_model(lines, settings, memory, delay):
-    model, live = Model(settings, memory, delay), {}
+    model = Model(settings, memory, delay)
+    live = {}
     for number, line in enumerate(lines):
         model.now = number
         if line[0] == "a":
@@ -401,7 +427,8 @@ def run_model(lines, settings, memory, delay):
 
 def in_order(log):
     """Frees that complete at one moment have no order."""
-    out, run = [], []
+    out = []
+    run = []
     for line in log:
         if line.startswith("free_completed"):
             run.append(line)
@@ -414,7 +441,11 @@ def in_order(log):
 def main():
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 300
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    random_, different, actions, failures, combinations = random.Random(seed), 0, 0, 0, set()
+    random_ = random.Random(seed)
+    different = 0
+    actions = 0
+    failures = 0
+    combinations = set()
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "trace.txt"
         for number in range(count):

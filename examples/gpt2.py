@@ -18,7 +18,8 @@ class Lora(nn.Module):
     def __init__(self, frozen, inputs, outputs, rank):
         super().__init__()
         self.frozen = frozen
-        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        self.down = nn.Linear(inputs, rank, bias=False)
+        self.up = nn.Linear(rank, outputs, bias=False)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x):

@@ -13,9 +13,12 @@ from torch.nn import functional as F
 class Bottleneck(nn.Module):
     def __init__(self, inputs, width, stride):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
         self.shortcut = nn.Identity()
         if stride != 1 or inputs != 4 * width:
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
@@ -30,12 +33,14 @@ class ResNet(nn.Module):
     def __init__(self, layers, classes):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
-        blocks, inputs = [], 64
+        blocks = []
+        inputs = 64
         for i, count in enumerate(layers):
             for n in range(count):
                 blocks.append(Bottleneck(inputs, 64 << i, 2 if n == 0 and i > 0 else 1))
                 inputs = 256 << i
-        self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(inputs, classes)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, classes)
 
     def forward(self, x):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))

@@ -19,8 +19,10 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x):
@@ -34,9 +36,11 @@ class Block(nn.Module):
 class Model(nn.Module):
     def __init__(self, letters, context, width, layers, heads):
         super().__init__()
-        self.letters, self.places = nn.Embedding(letters, width), nn.Embedding(context, width)
+        self.letters = nn.Embedding(letters, width)
+        self.places = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, letters)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, letters)
 
     def forward(self, x):
         x = self.letters(x) + self.places(torch.arange(x.shape[1], device=x.device))

@@ -34,7 +34,8 @@ def train(batch, accumulation):
 
 
 def main():
-    batch, accumulation = 64, 1
+    batch = 64
+    accumulation = 1
     while (watch := train(batch, accumulation)).out_of_memory:
         print(f"batch {batch} does not fit; the cleanup after it: {watch.out_of_memory}")
         batch, accumulation = batch // 2, accumulation * 2

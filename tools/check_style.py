@@ -1,7 +1,8 @@
 """Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, `sizeof x` and `if (status)`, functions of
-at most 70 lines, files of at most 600, functions of at most five inputs.
+at most 70 lines, files of at most 600, functions of at most five inputs. Of Python it checks what ruff has no rule for (the rest:
+pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is allowed, and so is a call's result.
 
-    check_style.py [FILE...]      by default every .c and .h that git knows
+    check_style.py [FILE...]      by default every .c, .h and .py that git knows
 
 An input is a parameter that is neither the object (the first one that is a pointer to a struct), nor an output (`ret_...`), nor
 `err`. What implements somebody else's interface (CUDA's, in src/runtime and src/sim) has as many as that says.
@@ -9,6 +10,7 @@ An input is a parameter that is neither the object (the first one that is a poin
 Exit status 1 names each place. Without clang-format, the layout is not checked, and a line says so.
 """
 
+import ast
 import pathlib
 import re
 import shutil
@@ -16,18 +18,21 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FUNCTION_LINES, FILE_LINES, INPUTS = 70, 600, 5
+FUNCTION_LINES = 70
+FILE_LINES = 600
+INPUTS = 5
 FOREIGN = ("src/runtime/", "src/sim/", "tests/runtime/", "tests/sim/", "tests/live/failing_malloc.c")
 # A table of words, of cases or of figures is as long as it has rows.
 TABLE_ROWS = re.compile(r"^\s*(\{.*\},?|\".*\",?|case .*|return \".*\";|X\(.*|assert_\w+\(.*)$")
 
 
 def known_files():
-    listed = subprocess.run(["git", "ls-files", "*.c", "*.h"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.py"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if listed.returncode == 0 and listed.stdout:
         return [name for name in listed.stdout.split() if (ROOT / name).exists()]
-    folders = ("src", "include", "tests", "examples", "bench", "fuzz")  # not a checkout: what was unpacked
-    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.[ch]"))
+    folders = ("src", "include", "python", "tests", "examples", "bench", "fuzz", "tools")  # not a checkout: what was unpacked
+    paths = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".c", ".h", ".py"))
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
 
 
 def layout(names):
@@ -77,9 +82,26 @@ def functions(name, lines):
             start = None
 
 
+def packed(name, tree):
+    """Several values written out in one assignment to several names, none of which the values use."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple)):
+            continue
+        parts = node.targets[0].elts + node.value.elts
+        places = (ast.Name, ast.Attribute, ast.Subscript)
+        left = {ast.unparse(part) for part in ast.walk(node.targets[0]) if isinstance(part, places)}
+        right = {ast.unparse(part) for part in ast.walk(node.value) if isinstance(part, places)}
+        if not left & right and not any(isinstance(part, ast.Starred) for part in parts):
+            yield f"{name}:{node.lineno}: an assignment for each value"
+
+
 def main():
     names = sys.argv[1:] or known_files()
+    scripts = [name for name in names if name.endswith(".py")]
+    names = [name for name in names if not name.endswith(".py")]
     bad = layout(names)
+    for name in scripts:
+        bad += packed(name, ast.parse((ROOT / name).read_text(encoding="utf-8"), name))
     for name in names:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         if len(lines) > FILE_LINES:

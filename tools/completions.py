@@ -81,7 +81,9 @@ def flags(option: Option) -> list[str]:
 
 
 def bash(commands: list[Command]) -> str:
-    values, options, words = [], [], []
+    values = []
+    options = []
+    words = []
     for command in commands:
         options.append(f"\t{command.name}) options='{' '.join(flag for o in command.options for flag in flags(o))}' ;;")
         if command.words:

@@ -12,7 +12,8 @@ import sys
 
 
 def main() -> int:
-    output, pairs = sys.argv[1], [argument.split("=", 1) for argument in sys.argv[2:]]
+    output = sys.argv[1]
+    pairs = [argument.split("=", 1) for argument in sys.argv[2:]]
     with open(output, "w", encoding="ascii") as out:
         out.write("#include \"report/embedded.h\"\n")
         for name, path in pairs:

@@ -9,7 +9,8 @@ import help_text
 
 
 def main() -> int:
-    output, pairs = sys.argv[1], [argument.split("=", 1) for argument in sys.argv[2:]]
+    output = sys.argv[1]
+    pairs = [argument.split("=", 1) for argument in sys.argv[2:]]
     with open(output, "w", encoding="ascii") as out:
         for name, path in pairs:
             data = "\n".join(help_text.lines(pathlib.Path(path))).encode("ascii")

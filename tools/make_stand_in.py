@@ -65,8 +65,12 @@ class Rule:
     """`name=argument...`. `bytes` are for each of the parts that argument `parts` counts; None: there is one part."""
 
     def __init__(self, name, argument, bytes=None, parts=None, kind=None, numbers=()):
-        self.name, self.argument, self.bytes, self.parts = name, argument, bytes, parts
-        self.kind, self.numbers = kind, numbers
+        self.name = name
+        self.argument = argument
+        self.bytes = bytes
+        self.parts = parts
+        self.kind = kind
+        self.numbers = numbers
 
     def last(self):
         numbers = [int(number.rstrip("p")) for number in self.numbers if number != "-"]
@@ -75,7 +79,10 @@ class Rule:
 
 class Function:
     def __init__(self, name, answer, rules, code=None):
-        self.name, self.answer, self.rules, self.code = name, answer, rules, code
+        self.name = name
+        self.answer = answer
+        self.rules = rules
+        self.code = code
 
     def arguments(self):
         """How many arguments the generated function declares: up to the last that a rule reads."""
@@ -99,7 +106,8 @@ def names_of(word):
 
 
 def parse_function(name, words):
-    answer, rest = words[0] if words else "", words[1:]
+    answer = words[0] if words else ""
+    rest = words[1:]
     if answer not in ANSWERS:
         raise ValueError(f"{name}: not an answer: {answer or '(none)'}")
     code = int(rest.pop(0), 0) if answer in ("ok", "refuse") and rest and "=" not in rest[0] else None
@@ -112,7 +120,8 @@ def parse_function(name, words):
 
 def parse_table(path):
     """The settings and the functions of a table, in its order."""
-    settings, functions = {"library": path.stem, "version": "soname"}, {}
+    settings = {"library": path.stem, "version": "soname"}
+    functions = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split("#")[0].split()
         try:

@@ -75,7 +75,8 @@ def command_page(neap: str, name: str, version: str) -> list[str]:
 
 
 def main_page(lines: list[str], names: list[str], version: str) -> list[str]:
-    commands, options = lines.index("Commands:"), lines.index("Options of every command:")
+    commands = lines.index("Commands:")
+    options = lines.index("Options of every command:")
     after = lines.index("", options)
     page = page_of("neap", lines[0].removeprefix("neap ").rstrip("."), version)
     page += [escape(lines[2].removeprefix("Usage: ")), ".SH COMMANDS"] + definitions(lines[commands + 1:options - 1])
@@ -85,7 +86,8 @@ def main_page(lines: list[str], names: list[str], version: str) -> list[str]:
 
 
 def main() -> int:
-    neap, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    neap = sys.argv[1]
+    folder = pathlib.Path(sys.argv[2])
     version = printed(neap, "--version")[0].split(" ")[1]
     lines = printed(neap, "help")
     commands = lines[lines.index("Commands:") + 1:]

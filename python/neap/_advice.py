@@ -62,7 +62,8 @@ def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
 
 def _of_devices(cached: int) -> list[str]:
     """The devices' figures, after the failed step was dropped."""
-    found, torch = [], _sources.torch_with_cuda()
+    found = []
+    torch = _sources.torch_with_cuda()
     stats = memory.get_gpu_memory_stats()
     for d in stats.devices:
         limit = None if torch is None else _limits.limit_of(torch, d.index)

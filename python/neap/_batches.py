@@ -77,13 +77,18 @@ class Batches:
     """One rank's steps. `split` is where it begins: for data that comes in batches, theirs."""
 
     def __init__(self, torch: Any, data: Any, split: Split, rank: int, shuffle: bool, seed: int) -> None:
-        self._torch, self._rank, self._shuffle, self._seed = torch, rank, shuffle, seed
+        self._torch = torch
+        self._rank = rank
+        self._shuffle = shuffle
+        self._seed = seed
         self._loader: Any = None  # gives batches
-        self._count, self._sized = 0, False
+        self._count = 0
+        self._sized = False
         self._data = data
         if isinstance(data, torch.utils.data.IterableDataset):
             each = split.micro_batch
-            self._loader, self._sized = torch.utils.data.DataLoader(data, batch_size=each), True
+            self._loader = torch.utils.data.DataLoader(data, batch_size=each)
+            self._sized = True
         elif isinstance(data, torch.utils.data.DataLoader) or not self._is_map(data):
             if not isinstance(data, collections.abc.Iterable):
                 raise TypeError(f"data: a {type(data).__name__} is no tuple or dict of tensors, dataset, DataLoader or iterable")
@@ -196,7 +201,8 @@ class Batches:
             yield lambda step=step: step  # type: ignore[misc]
 
     def _chosen(self, chosen: list[int]) -> Any:
-        torch, data = self._torch, self._data
+        torch = self._torch
+        data = self._data
         if not self._is_columns(data):
             return torch.utils.data.default_collate([data[i] for i in chosen])
         index = torch.tensor(chosen)

@@ -27,7 +27,9 @@ class Cleanups:
     """One after another. One thread at a time."""
 
     def __init__(self) -> None:
-        self.count, self.freed, self.seconds = 0, 0, 0.0  # bytes given back
+        self.count = 0
+        self.freed = 0
+        self.seconds = 0.0  # bytes given back
         self._useless: dict[_abi.Reason, list[float]] = {}  # seconds of each in a row, by reason
 
     def run(self, reason: _abi.Reason, force: bool = False) -> memory.ClearResult:

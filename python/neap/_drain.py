@@ -26,7 +26,8 @@ class Drain:
     own: where none can be read, the result says why."""
 
     def __init__(self) -> None:
-        self._handle, self._why = ctypes.c_void_p(), ""
+        self._handle = ctypes.c_void_p()
+        self._why = ""
         try:
             _library.call("neap_drain_begin", ctypes.byref(self._handle))
         except _library.NeapError as error:
@@ -40,7 +41,8 @@ class Drain:
         array = (ctypes.c_int * max(len(pids), 1))(*pids)
         text = None if uuids is None else b"".join(uuids)
         ended = _abi.DrainEnded(array, len(pids), text, len(uuids or ()), _LOOK_MS)
-        left, began = ctypes.c_uint64(), time.monotonic()
+        left = ctypes.c_uint64()
+        began = time.monotonic()
         while True:
             ended.limit_ms = min(_LOOK_MS, max(int((limit - (time.monotonic() - began)) * 1000), 0))
             try:

@@ -86,7 +86,8 @@ def attention_is_efficient(torch: Any) -> bool:
 
 def efficient_attention(torch: Any) -> bool:
     """Lets scaled_dot_product_attention choose its memory-efficient kernels; whether that changed anything."""
-    backend, changed = torch.backends.cuda, False
+    backend = torch.backends.cuda
+    changed = False
     for kind in ("flash", "mem_efficient"):
         if not getattr(backend, f"{kind}_sdp_enabled")():
             getattr(backend, f"enable_{kind}_sdp")(True)

@@ -252,7 +252,8 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
     real = getattr(owner, name, None)
     if real is None:
         return
-    Tensor, inside = torch.Tensor, _State.reading
+    Tensor = torch.Tensor
+    inside = _State.reading
 
     @functools.wraps(real)
     def reader(*arguments: Any, **named: Any) -> Any:
@@ -271,7 +272,9 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
 
 def _wrap_mask(torch: Any) -> None:
     """x[mask] takes its size from the mask's values."""
-    real, Tensor, masks = torch.Tensor.__getitem__, torch.Tensor, (torch.bool, torch.uint8)
+    real = torch.Tensor.__getitem__
+    Tensor = torch.Tensor
+    masks = (torch.bool, torch.uint8)
 
     @functools.wraps(real)
     def reader(self: Any, index: Any) -> Any:
@@ -378,7 +381,8 @@ def _watch_compile(torch: Any) -> None:
 def _forked() -> None:
     """The child's history and counts are its own; it has not used CUDA yet."""
     _State.recording = _State.finished = False
-    _State.lines, _State.lost = {}, 0
+    _State.lines = {}
+    _State.lost = 0
     _State.lock = threading.Lock()
 
 

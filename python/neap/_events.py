@@ -55,7 +55,8 @@ def held_on(torch: Any, index: int) -> tuple[int, int, int, int]:
     stats = torch.cuda.memory_stats_as_nested_dict(index)
     if not stats:
         return 0, 0, 0, 0
-    allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+    allocated = stats["allocated_bytes"]["all"]
+    reserved = stats["reserved_bytes"]["all"]
     return allocated["current"], reserved["current"], allocated["peak"], reserved["peak"]
 
 
@@ -181,7 +182,8 @@ def _read_step() -> None:
 def flush_step() -> None:
     """The last step is recorded, where it is not: with the figures that were read last."""
     with sampled.lock:
-        number, since = sampled.steps, sampled.steps - sampled.recorded
+        number = sampled.steps
+        since = sampled.steps - sampled.recorded
         if since <= 0:
             return
         sampled.recorded = number

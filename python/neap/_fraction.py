@@ -59,7 +59,8 @@ class Fraction:
         source = None if torch is None else _sources.TorchSource(torch)
         devices = [] if source is None else source.indices() or _idle(torch)
         before = {i: limit_of(torch, i) for i in devices}
-        emptied, lines = set(), []
+        emptied = set()
+        lines = []
         for i in devices:
             reserved = torch.cuda.memory_reserved(i)
             total = source.set_fraction(fraction, i)[i] if source is not None else 0

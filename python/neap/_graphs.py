@@ -67,7 +67,9 @@ class Walk:
     def __init__(
         self, torch: Any, device_types: Collection[str], known: Collection[Any], key: Callable[[Any], Any], objects: Iterable[Any]
     ) -> None:
-        self._torch, self._types, self._key = torch, device_types, key
+        self._torch = torch
+        self._types = device_types
+        self._key = key
         self._known = set(known)
         self.counted: set[Any] = set()  # keys of the storages that are in the figures
         self._nodes: dict[int, Any] = {}  # kept, so that each stays the same object

@@ -127,7 +127,8 @@ class Growth:
     def _of_any_shapes(self, keys: set[Any]) -> tuple[Growing, ...]:
         """Containers that got a tensor between all looks and kept it. Where tensors do not become more altogether (a window
         that slides), none does."""
-        rise, births = self._totals[-1] - self._totals[0], range(self._looks - _POINTS + 2, self._looks + 1)
+        rise = self._totals[-1] - self._totals[0]
+        births = range(self._looks - _POINTS + 2, self._looks + 1)
         if len(keys) < len(births) or rise < len(births):
             return ()
         groups: dict[str, list[tuple[int, hunt.Account]]] = {}

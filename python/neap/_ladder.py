@@ -43,9 +43,12 @@ def parts(count: int, most: int) -> list[int]:
 
 def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
     """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
-    now, after = _abi.TrainSettings(_abi.Split(*split), rung_bits(active)), _abi.TrainSettings()
+    now = _abi.TrainSettings(_abi.Split(*split), rung_bits(active))
+    after = _abi.TrainSettings()
     rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), rung_bits(offered), ctypes.byref(after)))
-    micro_batch, accumulate, batch = after.split.micro_batch, after.split.accumulate, after.split.batch
+    micro_batch = after.split.micro_batch
+    accumulate = after.split.accumulate
+    batch = after.split.batch
     if rung != Rung.SPLIT:
         return rung, split
     return rung, Split(micro_batch, accumulate, split.ranks, batch if batch % accumulate else 0)

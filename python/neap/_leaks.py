@@ -23,7 +23,8 @@ log = logging.getLogger("neap")
 
 _MOST = 1024  # steps that are remembered
 _EVERY = 20
-_EARLY_STEPS, _EARLY_EVERY = 60, 5  # a steep leak ends memory soon
+_EARLY_STEPS = 60
+_EARLY_EVERY = 5  # a steep leak ends memory soon
 _NEVER = (1 << 64) - 1
 
 
@@ -78,7 +79,8 @@ class LeakWatch:
     """One training's. `every`: the caller's period of looks, at most 20 steps are used; `total`: steps it will make, 0 unknown."""
 
     def __init__(self, every: int, total: int) -> None:
-        self._every, self._total = min(every, _EVERY), total
+        self._every = min(every, _EVERY)
+        self._total = total
         self._margin = (self._every + 1) // 2
         self._marks: dict[int, list[_Mark]] = {}  # by device: each step's
         self._suspected: set[int] = set()
@@ -115,13 +117,15 @@ class LeakWatch:
 
     def _forecast(self, step: int, index: int, marks: list[_Mark], room: int, leak: _abi.Leak) -> Leak:
         """Memory ends when what a step takes for a moment no longer fits on the floor that rises."""
-        teeth, floor = [mark.tooth for mark in marks], _test([mark.allocated + mark.pieces for mark in marks], room)
+        teeth = [mark.tooth for mark in marks]
+        floor = _test([mark.allocated + mark.pieces for mark in marks], room)
 
         def end(room: int, slope: float) -> int | None:
             steps = max(room, 0) / slope if slope > 0 else math.inf
             return step + int(steps) if steps < 9e18 else None
 
-        least, most = room - marks[-1].pieces - max(teeth), room - min(teeth)
+        least = room - marks[-1].pieces - max(teeth)
+        most = room - min(teeth)
         slope = max(leak.bytes_per_step, floor.bytes_per_step)
         highest = max(leak.high_bytes_per_step, floor.high_bytes_per_step)
         return Leak(

@@ -44,7 +44,9 @@ class Level:
         asked = [size for size in sizes if size]
         if asked != sorted(asked, reverse=True):
             raise ValueError(f"thresholds of {name}: expected to warn at least as early as to degrade, and that as to stop")
-        self.name, self._levels, self._seen = name, _abi.Levels(*sizes), _abi.Threshold()
+        self.name = name
+        self._levels = _abi.Levels(*sizes)
+        self._seen = _abi.Threshold()
         self.asked = bool(asked)
 
     def decide(self, left: int, rung_left: bool, step: int) -> _abi.ThresholdAct:

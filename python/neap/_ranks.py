@@ -34,14 +34,16 @@ class Ranks:
     def __init__(self, torch: Any, timeout_seconds: float) -> None:
         dist = torch.distributed
         self._dist: Any = dist if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 else None
-        self._torch, self._timeout = torch, datetime.timedelta(seconds=timeout_seconds)
+        self._torch = torch
+        self._timeout = datetime.timedelta(seconds=timeout_seconds)
         self.size: int = self._dist.get_world_size() if self._dist else 1
         self.rank: int = self._dist.get_rank() if self._dist else 0
         self._parameters: list[Any] = []
         self._group: Any = None
         self._vector: Any = None
         self._last: Any = None
-        self._left, self._host_waits = False, False
+        self._left = False
+        self._host_waits = False
 
     # Beginning and end.
 
@@ -160,7 +162,8 @@ class Ranks:
     def _abort(self) -> None:
         """A collective failed half-way: the process group is unusable, and no rank may keep waiting in it. Nothing
         may be said first: the end of a group waits for what is under way in it."""
-        self._left, self._group = True, None
+        self._left = True
+        self._group = None
         try:
             self._dist.destroy_process_group()
         except Exception:  # it is gone already
@@ -171,7 +174,8 @@ class Ranks:
 
     def _fill(self, word: int, number: int, parameters: Sequence[Any]) -> None:
         vector = [0] * len(self._vector)
-        vector[self.rank], vector[self.size + self.rank] = word, number
+        vector[self.rank] = word
+        vector[self.size + self.rank] = number
         for index, parameter in enumerate(parameters):
             vector[2 * self.size + index + (0 if parameter.grad is not None else len(parameters))] = 1
         self._vector = self._torch.tensor(vector, dtype=self._torch.int64)

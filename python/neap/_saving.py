@@ -45,7 +45,8 @@ class Saver:
             raise ValueError(f"Training: checkpoint_mode={options.mode!r}: expected 'min' or 'max'")
         self._path = None if options.path is None else os.fspath(options.path)
         self._folder = None if options.folder is None else os.fspath(options.folder)
-        self._keep, self._mode = options.keep_best, options.mode
+        self._keep = options.keep_best
+        self._mode = options.mode
         self._max_size = None if options.max_size is None else _units.parse_size(options.max_size)
         self.kept: tuple[str, ...] = ()  # paths in the folder, newest first
 

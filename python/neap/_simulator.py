@@ -127,8 +127,11 @@ def folders() -> tuple[str, str]:
 class _Elf:
     """A shared object of 64 bits in this machine's byte order, as far as its dynamic section goes."""
 
-    _LOAD, _DYNAMIC = 1, 2  # segments
-    _NULL, _NEEDED, _STRINGS = 0, 1, 5  # entries of the dynamic section
+    _LOAD = 1
+    _DYNAMIC = 2  # segments
+    _NULL = 0
+    _NEEDED = 1
+    _STRINGS = 5  # entries of the dynamic section
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -191,7 +194,8 @@ def _torch_version(torch_folder: str) -> str:
 
 def _choose(torch_folder: str, needed: set[str], runtime: str) -> list[str]:
     """The stand-ins to load, libcudart first. Raises NotSimulated."""
-    torch, there = _torch_version(torch_folder), set(os.listdir(runtime))
+    torch = _torch_version(torch_folder)
+    there = set(os.listdir(runtime))
     runtimes = sorted(name for name in needed if re.match(r"libcudart\b.*\.so", name))
     if not runtimes:
         raise NotSimulated(
@@ -228,7 +232,8 @@ def _stem(path: str) -> str:
 def _refuse_others(paths: list[str]) -> None:
     """A library of the same name that is loaded already would be taken before ours. Half of NVIDIA's libraries on half of
     ours could not work."""
-    ours, stems = {os.path.realpath(path) for path in paths}, {_stem(path) for path in paths}
+    ours = {os.path.realpath(path) for path in paths}
+    stems = {_stem(path) for path in paths}
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             mapped = {line.split(None, 5)[5].rstrip("\n") for line in maps if line.count("/") > 0}

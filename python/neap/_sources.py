@@ -77,7 +77,8 @@ class Source(Protocol):
         """The same as PyTorch's table; "": it holds nothing there."""
 
 
-_ALLOCATED_BYTES, _ALL = _abi.METRICS.index("allocated_bytes"), _abi.POOLS.index("all")
+_ALLOCATED_BYTES = _abi.METRICS.index("allocated_bytes")
+_ALL = _abi.POOLS.index("all")
 _backends = {"default": 0, "cuda": 1, "sim": 2}
 _allocators: weakref.WeakSet[Allocator] = weakref.WeakSet()
 
@@ -181,7 +182,8 @@ class Allocator:
     def memory(self) -> DeviceMemory:
         """The bytes it holds, and the driver's figures of the device."""
         stats = self.memory_stats()
-        free, total = ctypes.c_uint64(), ctypes.c_uint64()
+        free = ctypes.c_uint64()
+        total = ctypes.c_uint64()
         known = True
         try:
             _library.call("neap_device_memory", self._device, ctypes.byref(free), ctypes.byref(total))
@@ -467,7 +469,8 @@ def _driver_uuid(index: int) -> bytes | None:
     try:
         cuda = ctypes.CDLL("libcuda.so.1")  # the process has it already
         ask = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
-        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        device = ctypes.c_int()
+        raw = (ctypes.c_ubyte * 16)()
         known = cuda.cuDeviceGet(ctypes.byref(device), index) == 0 and ask(ctypes.byref(raw), device) == 0
     except (OSError, AttributeError):
         return None
@@ -500,7 +503,8 @@ def sources() -> list[Source]:
 
 def used_uuids() -> tuple[bytes, ...]:
     """The UUIDs of the devices that this process uses; () where one of them does not tell."""
-    torch, found = torch_with_cuda(), {allocator.uuid for allocator in list(_allocators)}
+    torch = torch_with_cuda()
+    found = {allocator.uuid for allocator in list(_allocators)}
     for index in TorchSource(torch).indices() if torch is not None else ():
         uuid = device_uuid(torch, index)
         if uuid is None:

@@ -85,7 +85,11 @@ class Stepper:
         tick: Callable[[], None],
     ) -> None:
         self._tick = tick  # a micro-batch is done
-        self._torch, self._model, self._optimizer, self._ranks, self._place = torch, model, optimizer, ranks, place
+        self._torch = torch
+        self._model = model
+        self._optimizer = optimizer
+        self._ranks = ranks
+        self._place = place
         self._loss_fn: Callable[..., Any] | None = loss_fn
         self._compute: Callable[[Any, Any], Any] | None = compute
         self.precision(False)
@@ -95,21 +99,28 @@ class Stepper:
         self._wanted = wanted
         self._dtype = precision(self._torch, self._place, wanted)
         # float16 loses small gradients unless the loss is scaled; otherwise the scaler does nothing.
-        kind, enabled = getattr(self._torch.amp, "GradScaler", None), self._dtype is self._torch.float16
+        kind = getattr(self._torch.amp, "GradScaler", None)
+        enabled = self._dtype is self._torch.float16
         # Before PyTorch 2.3 there is only CUDA's.
         self._scaler = kind(self._place.type, enabled=enabled) if kind else self._torch.cuda.amp.GradScaler(enabled=enabled)
 
     def attempt(self, make: Callable[[], list[Any]] | None, micro_batch: int) -> Outcome:
         """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else
         nothing is, and nothing of it is held: call it again with less (OUT), or not (OVER). What else is raised is raised."""
-        word, reason, loss, count, cached = FINE if make else OVER, "memory ran out on another rank", 0.0, 0, 0
+        word = FINE if make else OVER
+        reason = "memory ran out on another rank"
+        loss = 0.0
+        count = 0
+        cached = 0
         try:
             if make:
                 loss, count = self._gradients(make(), micro_batch)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            word, reason, cached = OUT, _one_line(error), _cached()
+            word = OUT
+            reason = _one_line(error)
+            cached = _cached()
         said, counts = self._ranks.agree(word, count, gradients=True)
         if said == FINE:
             out = self._complete()
@@ -122,7 +133,8 @@ class Stepper:
 
     def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
         """Of the whole step, part by part: each sample weighs the same. Its mean loss, and its samples."""
-        torch, total = self._torch, 0.0
+        torch = self._torch
+        total = 0.0
         counts = [_batches.length(batch) for batch in batches]
         self._optimizer.zero_grad(set_to_none=True)
         for batch, count in zip(batches, counts):
@@ -163,7 +175,9 @@ class Stepper:
 
     def _complete(self) -> str | None:
         """Gradients that only other ranks have, as zeros here, so that all exchange the same ones. Why not; None: done."""
-        missing, word, reason = self._ranks.missing(), FINE, "memory ran out on another rank"
+        missing = self._ranks.missing()
+        word = FINE
+        reason = "memory ran out on another rank"
         if missing is None:
             return None
         try:
@@ -172,7 +186,8 @@ class Stepper:
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            word, reason = OUT, _one_line(error)
+            word = OUT
+            reason = _one_line(error)
         return None if self._ranks.agree(word)[0] == FINE else reason
 
     # The update.
@@ -186,7 +201,8 @@ class Stepper:
 
     def _update(self) -> str | None:
         """optimizer.step. Why it ran out of memory before it changed anything; None: it is done."""
-        before, known = self._versions(), {key: set(state) for key, state in self._optimizer.state.items()}
+        before = self._versions()
+        known = {key: set(state) for key, state in self._optimizer.state.items()}
         try:
             self._scaler.step(self._optimizer)
             self._scaler.update()

@@ -11,7 +11,9 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 def size(count: int) -> str:
     """1536 -> "1.50 KiB"."""
-    sign, value, unit = ("-" if count < 0 else ""), float(abs(count)), "B"
+    sign = "-" if count < 0 else ""
+    value = float(abs(count))
+    unit = "B"
     for larger in _UNITS:
         if value < 1024:
             break

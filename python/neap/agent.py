@@ -59,10 +59,13 @@ def _number(name: str) -> int:
 
 def _place() -> tuple[_abi.Role, int, int, int]:
     """What this process is in a distributed training, as far as is known by now: role, rank, local rank, ranks in all."""
-    rank, local_rank, ranks = _number("RANK"), _number("LOCAL_RANK"), _number("WORLD_SIZE")
+    rank = _number("RANK")
+    local_rank = _number("LOCAL_RANK")
+    ranks = _number("WORLD_SIZE")
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
+        rank = int(distributed.get_rank())
+        ranks = int(distributed.get_world_size())
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
         return _abi.Role.WORKER, rank, local_rank, ranks
@@ -102,7 +105,8 @@ class Agent:
             self._told_peak = 0
             self._told_place = None
             self._told_devices.clear()
-        self._pid, self._attached = os.getpid(), True
+        self._pid = os.getpid()
+        self._attached = True
         torch = _sources.torch_module()
         if torch is not None:
             watch(torch)
@@ -142,7 +146,10 @@ class Agent:
     # The daemon thread.
 
     def _wait(self) -> None:
-        library, request, error, pid = _library.library(), _abi.ExternalRequest(), _abi.Error(), os.getpid()
+        library = _library.library()
+        request = _abi.ExternalRequest()
+        error = _abi.Error()
+        pid = os.getpid()
         unpublished = False
         while self._pid == pid and not self._ended:
             status = library.neap_external_next(_WAIT_MS, ctypes.byref(request), ctypes.byref(error))
@@ -189,7 +196,8 @@ class Agent:
         looks = self._context_looks.get(index, 0)
         if index not in self._contexts and looks < _CONTEXT_LOOKS:
             self._context_looks[index] = looks + 1
-            held, error = ctypes.c_uint64(), _abi.Error()
+            held = ctypes.c_uint64()
+            error = _abi.Error()
             before = torch.cuda.memory_reserved(index)
             status = _library.library().neap_external_held(uuid, ctypes.byref(held), ctypes.byref(error))
             if status == _abi.Status.OK and torch.cuda.memory_reserved(index) == before <= held.value:
@@ -283,7 +291,8 @@ class Agent:
             was = before.get(now.index, now)
             self._fill(answer, torch, was, now, was if request.kind == _abi.ExternalKind.RESET_PEAK else now)
             answer.limit_before = _or_unknown(change.before.get(now.index))
-            answer.emptied, answer.nanoseconds = now.index in change.emptied, took
+            answer.emptied = now.index in change.emptied
+            answer.nanoseconds = took
         text = "\n".join(change.lines).encode("utf-8", "replace")[:_TEXT]
         self.publish()  # before the answer: readers of the page then see the effect
         error = _abi.Error()
@@ -293,12 +302,17 @@ class Agent:
     def _fill(answer: Any, torch: Any, was: _sources.DeviceMemory, now: _sources.DeviceMemory, peaks: _sources.DeviceMemory) -> None:
         """One device's part of an answer. The peaks of a reset are those before it."""
         answer.uuid[:] = _sources.device_uuid(torch, now.index) or bytes(16)
-        answer.ordinal, answer.name = now.index, now.name.encode("utf-8", "replace")[:95]
+        answer.ordinal = now.index
+        answer.name = now.name.encode("utf-8", "replace")[:95]
         answer.total = torch.cuda.get_device_properties(now.index).total_memory if now.total is None else now.total
-        answer.allocated, answer.reserved = now.allocated, now.reserved
-        answer.max_allocated, answer.max_reserved = peaks.max_allocated, peaks.max_reserved
-        answer.allocated_before, answer.reserved_before = was.allocated, was.reserved
-        answer.free_before, answer.free = _or_unknown(was.free), _or_unknown(now.free)
+        answer.allocated = now.allocated
+        answer.reserved = now.reserved
+        answer.max_allocated = peaks.max_allocated
+        answer.max_reserved = peaks.max_reserved
+        answer.allocated_before = was.allocated
+        answer.reserved_before = was.reserved
+        answer.free_before = _or_unknown(was.free)
+        answer.free = _or_unknown(now.free)
         answer.limit = _or_unknown(limit_of(torch, now.index))
         answer.freed = max(was.reserved - now.reserved, 0)
 

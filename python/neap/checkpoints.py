@@ -143,7 +143,8 @@ def cleanup_checkpoints(
         delete_rest=delete_rest,
         trash_ns=int(trash_days * _DAY_NS),
     )
-    plan, result = _abi.RetentionPlan(), _abi.RetentionResult()
+    plan = _abi.RetentionPlan()
+    result = _abi.RetentionResult()
     _library.call("neap_retention_plan_make", os.fsencode(folder), ctypes.byref(options), 0, ctypes.byref(plan))
     try:
         if not dry_run:
@@ -197,7 +198,8 @@ def _cleanup(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -
 def find_checkpoint_folders(folder: _Path) -> list[str]:
     """The folders below this one that hold checkpoints, by path: run folders. Folders that are themselves a checkpoint, hidden
     folders and links are not entered. Raises NeapError where there is no such folder."""
-    options, found = _abi.RetentionOptions(), _abi.RetentionFolders()
+    options = _abi.RetentionOptions()
+    found = _abi.RetentionFolders()
     _library.call(
         "neap_retention_find_folders", os.fsencode(folder), ctypes.byref(options), 0, ctypes.byref(found)
     )

@@ -86,7 +86,9 @@ class Storage:
     __slots__ = ("key", "tensors", "saved")
 
     def __init__(self, key: tuple[int, str, int]) -> None:
-        self.key, self.tensors, self.saved = key, _Own(), 0
+        self.key = key
+        self.tensors = _Own()
+        self.saved = 0
 
     @property
     def bytes(self) -> int:
@@ -99,7 +101,8 @@ def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
     Python object that it had in a function's variable."""
     targets = _Own(tensor for storage in found.values() for tensor in storage.tensors)
     targets.extend(roots)
-    wanted, held = {id(tensor) for tensor in targets}, set[int]()
+    wanted = {id(tensor) for tensor in targets}
+    held = set[int]()
     for parent in gc.get_referrers(*targets):
         if not _is_own(parent) and parent is not targets:
             held.update(id(child) for child in gc.get_referents(parent) if id(child) in wanted)
@@ -210,7 +213,8 @@ class _Search:
         self._running = _running()
         self._parents: _OwnDict = _OwnDict()  # id of child: its parents
         self.frames: _OwnDict = _OwnDict()  # id: frames of tracebacks that lead to a target
-        frontier, seen = _Own(targets), {id(t) for t in targets}
+        frontier = _Own(targets)
+        seen = {id(t) for t in targets}
         for _ in range(_DEPTH):
             wanted = {id(item) for item in frontier}
             above = _Own()

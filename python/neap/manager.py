@@ -55,7 +55,8 @@ def _frequency(text: int | str) -> tuple[int, int]:
 
 class _Trial:
     def __init__(self, manager: MemoryManager, name: str) -> None:
-        self._manager, self._name = manager, name
+        self._manager = manager
+        self._name = name
         self.result: TrialResult | None = None
 
     def __enter__(self) -> _Trial:
@@ -71,7 +72,8 @@ class _Trial:
         memory.clear_gpu_memory()
         self._scope.__exit__(None, None, None)
         survivors = hunt.lingering(self._manager.device_types, skip=self._known)
-        before, after = self._scope.before, self._scope.after
+        before = self._scope.before
+        after = self._scope.after
         assert before is not None and after is not None
         failed = "" if error is None else f"{type(error).__name__}: {error}"
         self.result = TrialResult(self._name, before, after, self._scope.peak, survivors, failed)
@@ -116,7 +118,8 @@ class MemoryManager:
         self.growing: tuple[Growing, ...] = ()
         self.cleanups: list[memory.ClearResult] = []  # the last ones
         self._cleaner = Cleanups()
-        self._steps, self._epochs = 0, 0
+        self._steps = 0
+        self._epochs = 0
         self._above = False  # the threshold, when reserved memory was read last
         self._growth = Growth(self.device_types)
         self._warned: set[Any] = set()

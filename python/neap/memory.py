@@ -208,7 +208,8 @@ class _Logged:
 def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> MemoryStats:
     """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
     bytes, with the change since those figures (None: since the last call in this process); returns what it logged."""
-    stats, head = get_gpu_memory_stats(), f"{prefix}: " if prefix else ""
+    stats = get_gpu_memory_stats()
+    head = f"{prefix}: " if prefix else ""
     since, _Logged.last = since or _Logged.last, stats
     log.info("%sMemory usage: %s%s", head, _units.gb(stats.host), f" ({_units.delta_gb(stats.host - since.host)})" if since else "")
     for d in stats.devices:
@@ -373,7 +374,9 @@ def enable_memory_efficient_settings() -> Settings:
     to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF).
     """
     applied: dict[str, str] = {}
-    name, other, wanted = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "expandable_segments:True"
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    other = "PYTORCH_ALLOC_CONF"
+    wanted = "expandable_segments:True"
     # PyTorch reads the first and, where it is not set at all, the second; before 2.9 only the first.
     present = {n: os.environ[n] for n in (name, other) if n in os.environ}
     if name in present and all(wanted in settings.split(",") for settings in present.values()):
@@ -413,7 +416,8 @@ class GPUMemoryContext:
 
     def __init__(self, name: str = "scope", clear: bool = False) -> None:
         self._scope = _peaks.Scope()
-        self.name, self._clear = name, clear
+        self.name = name
+        self._clear = clear
         self.before: MemoryStats | None = None
         self.after: MemoryStats | None = None
         self.seconds = 0.0
@@ -430,7 +434,9 @@ class GPUMemoryContext:
         return 0 if self.after is None else self._scope.allocated
 
     def __enter__(self) -> GPUMemoryContext:
-        self.before, self.after, self._began = get_gpu_memory_stats(), None, time.monotonic()
+        self.before = get_gpu_memory_stats()
+        self.after = None
+        self._began = time.monotonic()
         self._scope = _peaks.enter(_sources.begin_scope)
         return self
 
@@ -442,8 +448,10 @@ class GPUMemoryContext:
                 clear_gpu_memory()
         finally:
             _peaks.leave(self._scope, _sources.note_scopes)
-        self.after, self.seconds = get_gpu_memory_stats(), time.monotonic() - self._began
-        before, after = self.before or self.after, self.after
+        self.after = get_gpu_memory_stats()
+        self.seconds = time.monotonic() - self._began
+        before = self.before or self.after
+        after = self.after
         log.info("%s: Memory usage: %s (%s)", self.name, _units.gb(after.host), _units.delta_gb(after.host - before.host))
         if after.devices:
             log.info(

@@ -29,7 +29,8 @@ class _Mover:
     are the same part of one storage (tied weights in a state_dict)."""
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
-        self._convert, self._tensor = convert, _torch().Tensor
+        self._convert = convert
+        self._tensor = _torch().Tensor
         self._memo: dict[Any, tuple[Any, Any]] = {}  # the value too: its id, and its storage, must stay its own
 
     def move(self, value: Any) -> Any:
@@ -200,7 +201,8 @@ def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, st
     Raises ValueError, the model being as it was, where the file has no such part, or does not fit the model: it says what is
     missing, unknown or of another shape. With `strict` False what fits is loaded, and the result says the same. Also where it
     holds other objects than tensors and plain values; FileNotFoundError; what torch.load raises for a file that is torn."""
-    torch, name = _torch(), os.fspath(path)
+    torch = _torch()
+    name = os.fspath(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -248,7 +250,8 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
     torch = _torch()
     places: list[tuple[Any, Any]] = []
     parameters = list(model.parameters())
-    gradients, inside = [parameter.grad for parameter in parameters], False
+    gradients = [parameter.grad for parameter in parameters]
+    inside = False
     states = [value for state in optimizer.state.values() for value in state.values()] if optimizer is not None else []
     try:
         with torch.no_grad():

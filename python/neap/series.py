@@ -63,13 +63,16 @@ def _end_with_parent() -> None:
 def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
     os.setpgid(0, 0)  # so that what it starts can be ended with it, and a Ctrl-C is its parent's to answer
     threading.Thread(target=_end_with_parent, name="neap-parent", daemon=True).start()
-    outcome, value, error = "ok", None, ""
+    outcome = "ok"
+    value = None
+    error = ""
     try:
         value = function(*arguments, **named)
     except BaseException as exception:  # what it was is the result
         outcome = "oom" if memory.is_out_of_memory(exception) else "failed"
         error = "".join(traceback.format_exception(type(exception), exception, exception.__traceback__))
-    stats, used = memory.get_gpu_memory_stats(), _sources.used_uuids()
+    stats = memory.get_gpu_memory_stats()
+    used = _sources.used_uuids()
     try:
         pipe.send((outcome, value, error, stats, used))
     except Exception as exception:  # the value cannot be pickled, say
@@ -162,7 +165,9 @@ class ExperimentSeriesRunner:
             raise ValueError(f"drain_limit {drain_limit}: expected seconds, 0 for no wait")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout {timeout}: expected seconds above 0, or None for no limit")
-        self.timeout, self.stop_on_failure, self.drain_limit = timeout, stop_on_failure, drain_limit
+        self.timeout = timeout
+        self.stop_on_failure = stop_on_failure
+        self.drain_limit = drain_limit
         self.results: list[ExperimentResult] = []
 
     def run(self, experiments: Iterable[tuple[str, Callable[..., Any], dict[str, Any]]]) -> list[ExperimentResult]:
@@ -204,7 +209,9 @@ class ExperimentSeriesRunner:
         ours, theirs = context.Pipe(duplex=False)
         began = time.monotonic()
         process = _Process(context.Process(target=_child, args=(theirs, function, arguments, named), name=name))
-        answer, late, leave = None, False, 0.0
+        answer = None
+        late = False
+        leave = 0.0
         try:
             try:
                 process.start()

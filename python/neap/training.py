@@ -67,7 +67,8 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
         made.append(Milestone(name, 0, memory.log_gpu_memory_stats(name, before), before))
         _events.mark(which, name)
 
-    makes_model, makes_optimizer = _is_maker(model, "parameters"), _is_maker(optimizer, "zero_grad")
+    makes_model = _is_maker(model, "parameters")
+    makes_optimizer = _is_maker(optimizer, "zero_grad")
     if makes_model or makes_optimizer:
         mark(_abi.Mark.START, "start")
     if makes_model:
@@ -163,12 +164,18 @@ class Training:
         model, optimizer, made = _make(torch, model, optimizer)
         wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
         self.model = model.module if wrapped else model
-        self.optimizer, self.loss_fn, self.data, self.epochs = optimizer, loss_fn, data, epochs
-        self._torch, self._same_weights, self._made = torch, wrapped, made
+        self.optimizer = optimizer
+        self.loss_fn = loss_fn
+        self.data = data
+        self.epochs = epochs
+        self._torch = torch
+        self._same_weights = wrapped
+        self._made = made
         self._ranks = _ranks.Ranks(torch, rank_timeout)
         split = Split(batch_size, accumulate, self._ranks.size)
         self._batches = Batches(torch, data, split, self._ranks.rank, shuffle, seed)
-        self.split, self.mixed_precision = self._batches.split, mixed_precision
+        self.split = self._batches.split
+        self.mixed_precision = mixed_precision
         self._place = next(self.model.parameters()).device
         self._stepper = _step.Stepper(
             torch, self.model, optimizer, loss_fn, compute, self._place, self._ranks, self._ticked
@@ -189,7 +196,11 @@ class Training:
         self._host_level = _levels.Level("host memory", of.host_warn_below, of.host_degrade_below, of.host_stop_below)
 
     def _begin(self) -> None:
-        self._step, self._epoch, self._ooms, self._stopped, self._peak = 0, 0, 0, "", 0
+        self._step = 0
+        self._epoch = 0
+        self._ooms = 0
+        self._stopped = ""
+        self._peak = 0
         self._ticks = 0
         self._losses: list[float] = []
         self._epoch_began = 0
@@ -270,7 +281,8 @@ class Training:
 
     def _take(self, step: int, why: str, cached: int = 0) -> None:
         """Takes the next rung, or raises the last word. `cached`: bytes that were not in use when memory ran out."""
-        before, (rung, split) = self.split, self._next_rung()
+        before = self.split
+        rung, split = self._next_rung()
         if rung == Rung.STOP:
             raise self._give_up(step, why, cached)
         what = rung_name(rung)
@@ -316,7 +328,8 @@ class Training:
             self._threshold(self._host_level, memory.host_available_bytes)
 
     def _threshold(self, level: _levels.Level, look: Callable[[], int]) -> None:
-        left, rung_left = look(), self._next_rung()[0] != Rung.STOP
+        left = look()
+        rung_left = self._next_rung()[0] != Rung.STOP
         own = level.decide(left, rung_left, self._step)
         act = ThresholdAct(max(self._ranks.agree(number=own)[1]))
         if act == ThresholdAct.NOTHING:
@@ -434,7 +447,8 @@ class Training:
         self._mark(_abi.Mark.USER, f"epoch {self._epoch + 1} starts", self._epoch + 1)
         if self._options.callbacks.on_epoch_start is not None:
             self._options.callbacks.on_epoch_start(self._epoch + 1)
-        steps, before = self._batches.epoch(self._epoch), self._step
+        steps = self._batches.epoch(self._epoch)
+        before = self._step
         self._epoch_began = len(self._losses)
         while self._one_step(next(steps, None)):
             self._after_step()

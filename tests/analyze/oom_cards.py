@@ -9,7 +9,8 @@ import sys
 import tempfile
 
 NEAP = sys.argv[1]
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
+GIB = 1 << 30
 BASE = 0x7F0000000000
 NO_LIMIT = 2**64 - 1
 STACK = [{"filename": "/home/user/job/model.py", "line": 20, "name": "forward"}]
@@ -20,7 +21,9 @@ class Device:
     """One device of a snapshot: what happened, and what is there at the end."""
 
     def __init__(self, number=0):
-        self.number, self.segments, self.trace = number, {}, []
+        self.number = number
+        self.segments = {}
+        self.trace = []
 
     def event(self, action, addr, size, stream=0, frames=STACK):
         event = {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": 10 * (len(self.trace) + 1)}
@@ -52,7 +55,9 @@ class Device:
 
     def state(self):
         for at, segment in sorted(self.segments.items()):
-            blocks, next_at, live = [], at, sum(segment["blocks"].values())
+            blocks = []
+            next_at = at
+            live = sum(segment["blocks"].values())
             for addr, size in sorted(segment["blocks"].items()) + [(at + segment["size"], 0)]:
                 if addr > next_at:
                     blocks.append({"address": next_at, "size": addr - next_at, "requested_size": 0, "state": "inactive"})
@@ -287,7 +292,8 @@ def pools():
 
 def several_devices():
     """The one that ran out is asked about, whichever is the busiest."""
-    first, second = held(2 * GIB), Device(1)
+    first = held(2 * GIB)
+    second = Device(1)
     for _ in range(9):
         first.free(BASE)
         first.alloc(BASE, 2 * GIB)

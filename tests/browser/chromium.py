@@ -34,7 +34,9 @@ def find():
 class Chromium:
     def __init__(self, path, folder, limit=120):
         self.deadline = time.monotonic() + limit
-        self.number, self.buffer, self.events = 0, b"", []
+        self.number = 0
+        self.buffer = b""
+        self.events = []
         to_read, self.to = os.pipe()
         self.of, of_write = os.pipe()
         command = [path, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
@@ -44,7 +46,8 @@ class Chromium:
 
         def place():
             # The protocol's pipes are descriptors 3 and 4, whatever ours are.
-            low, high = os.dup(to_read), os.dup(of_write)
+            low = os.dup(to_read)
+            high = os.dup(of_write)
             low, high = (os.dup(low), os.dup(high)) if min(low, high) < 5 else (low, high)
             os.dup2(low, 3)
             os.dup2(high, 4)
@@ -123,7 +126,10 @@ class Chromium:
 
 class Page:
     def __init__(self, browser, session, target):
-        self.browser, self.session, self.target, self.url = browser, session, target, ""
+        self.browser = browser
+        self.session = session
+        self.target = target
+        self.url = ""
 
     def call(self, method, **params):
         return self.browser.call(method, self.session, **params)
@@ -198,7 +204,8 @@ class Page:
         for event in self.browser.events:
             if event.get("sessionId") != self.session:
                 continue
-            method, params = event.get("method"), event.get("params", {})
+            method = event.get("method")
+            params = event.get("params", {})
             if method == "Runtime.exceptionThrown":
                 details = params["exceptionDetails"]
                 found.append("exception: " + (details.get("exception", {}).get("description") or details["text"]))

@@ -32,7 +32,8 @@ def text_of(page, selector):
 
 
 def size_text(size):
-    value, unit = float(size), "B"
+    value = float(size)
+    unit = "B"
     for unit in ("KiB", "MiB", "GiB"):
         value /= 1024
         if value < 1024 or unit == "GiB":
@@ -65,7 +66,8 @@ def zoom_to(page, known):
     took = []
     for _ in range(200):
         view = page.evaluate("neapPage.state().view")
-        wide, high = view["x1"] - view["x0"] < 600, height(page, known) > 6
+        wide = view["x1"] - view["x0"] < 600
+        high = height(page, known) > 6
         if wide and high:
             break
         x, y = place(page, known)
@@ -247,7 +249,8 @@ def main():
     shots = os.path.abspath(arguments.folder)
     os.makedirs(shots, exist_ok=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # its helpers may write to the last
-        trace, page = os.path.join(folder, "trace.pickle"), os.path.join(shots, "page.html")
+        trace = os.path.join(folder, "trace.pickle")
+        page = os.path.join(shots, "page.html")
         maker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_trace.py")
         truth = json.loads(subprocess.run([sys.executable, maker, trace, str(arguments.events)], check=True,
                                           capture_output=True, text=True).stdout)

@@ -16,7 +16,8 @@ import sys
 MIB = 1 << 20
 BASE = 0x7F4000000000
 START_US = 1795223039510504
-LAYERS, PLACES = 12, 8
+LAYERS = 12
+PLACES = 8
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "a\u202egnp.exe", "\"'&lt;b>&amp;", "${alert(1)}`'); //"]
 
 
@@ -38,7 +39,8 @@ class Writer:
     """Protocol 2. Keys, actions and stacks are put once and then got by their number; keys before anything else."""
 
     def __init__(self, file):
-        self.file, self.memo = file, {}
+        self.file = file
+        self.memo = {}
 
     def once(self, key, made):
         if key in self.memo:
@@ -63,10 +65,19 @@ class Writer:
 
 class Run:
     def __init__(self, writer, events):
-        self.writer, self.wanted = writer, events
-        self.events, self.clock, self.out, self.random = 0, START_US, [], random.Random(7)
-        self.segments, self.free, self.room, self.at = [], {}, 0, BASE
-        self.live, self.marks, self.truth = {}, [], []
+        self.writer = writer
+        self.wanted = events
+        self.events = 0
+        self.clock = START_US
+        self.out = []
+        self.random = random.Random(7)
+        self.segments = []
+        self.free = {}
+        self.room = 0
+        self.at = BASE
+        self.live = {}
+        self.marks = []
+        self.truth = []
 
     def event(self, action, address, size, stack):
         self.clock += int(self.random.expovariate(0.2)) + (self.random.random() < 0.02) * 200
@@ -124,7 +135,8 @@ class Run:
     def step(self, step):
         loop = ("main", "/home/user/train/loop.py", 40)
         self.marks.append((f"iter {step}", "START", self.clock))
-        activations, tokens = [], self.random.randrange(8, 64) * 512
+        activations = []
+        tokens = self.random.randrange(8, 64) * 512
         for layer in range(LAYERS):
             for place in range(PLACES):
                 stack = ((f"op_{place}", "/home/user/train/ops.py", 10 + place),
@@ -169,10 +181,13 @@ class Run:
             step += 1
 
     def final_segments(self):
-        writer, segments = self.writer, []
+        writer = self.writer
+        segments = []
         blocks = sorted((address, rounded, size, stack) for address, (size, rounded, _, stack, _) in self.live.items())
         for low, size in self.segments:
-            made, at, live = [], low, 0
+            made = []
+            at = low
+            live = 0
             for address, rounded, requested, stack in blocks:
                 if not low <= address < low + size:
                     continue
@@ -195,7 +210,8 @@ class Run:
 
 
 def main():
-    path, events = sys.argv[1], int(sys.argv[2])
+    path = sys.argv[1]
+    events = int(sys.argv[2])
     with open(path, "wb") as file:
         writer = Writer(file)
         run = Run(writer, events)

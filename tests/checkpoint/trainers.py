@@ -61,7 +61,8 @@ class Pickler(pickle.Pickler):
 
 def save(path, object):
     """torch.save, as far as it matters here."""
-    data, storages = io.BytesIO(), []
+    data = io.BytesIO()
+    storages = []
     Pickler(data, storages).dump(object)
     text = data.getvalue()
     for old, new in ((b"c__main__\nFloatStorage", b"ctorch\nFloatStorage"),
@@ -77,7 +78,8 @@ def save(path, object):
 
 
 def transformers(folder, metric, greater, best, *values):
-    log, best_value = [], None
+    log = []
+    best_value = None
     for pair in values:
         step, value = pair.split("=")
         log.append({"epoch": int(step) / 10, "loss": 1.0, "step": int(step)})

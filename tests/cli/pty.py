@@ -11,7 +11,9 @@ import struct
 import sys
 import termios
 
-path, columns, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+path = sys.argv[1]
+columns = int(sys.argv[2])
+command = sys.argv[3:]
 master, slave = os.openpty()
 fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 child = os.fork()

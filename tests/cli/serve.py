@@ -250,7 +250,9 @@ def test_prometheus(server, place):
 
 def test_load(server):
     def work(seconds):
-        connection, asked, end = http.client.HTTPConnection(server.host, int(server.port), timeout=20), 0, time.monotonic() + seconds
+        connection = http.client.HTTPConnection(server.host, int(server.port), timeout=20)
+        asked = 0
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             connection.request("GET", ("/metrics", "/api", "/api/history", "/")[asked % 4])
             check(connection.getresponse().read() != b"", "an answer")

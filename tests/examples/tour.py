@@ -50,7 +50,8 @@ def shape(line):
 
 def missing(shown, printed):
     """The first shown line that does not come, in order; None when all do."""
-    at, shapes = 0, [shape(line) for line in printed]
+    at = 0
+    shapes = [shape(line) for line in printed]
     for line in shown:
         if not line.strip() or line.strip() == "...":
             continue
@@ -106,7 +107,8 @@ def settled(shell):
 shell = Shell()
 try:
     shell.run(f"ln -s {source}/examples examples")
-    pid, shown_pid = None, None
+    pid = None
+    shown_pid = None
     for command, shown in commands(document.read_text(encoding="utf-8")):
         shown_pid = shown_pid or next((found[1] for line in shown if (found := re.match(r"Process (\d+) ", line))), None)
         if pid and re.match(r"neap kill \d+", command):

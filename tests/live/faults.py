@@ -32,7 +32,8 @@ OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", 
 TIGHT = "8MiB"
 TIGHT_OPTIONS = ["--steps", "2", "--batch", "2", "--context", "256", "--width", "32", "--heads", "2", "--layers", "3", "--checkpoint-every", "1"]
 BOUND_S = 60
-OUT_OF_MEMORY, UNKNOWN = 2, 999
+OUT_OF_MEMORY = 2
+UNKNOWN = 999
 # What was taken, and the call that gives it back.
 PAIRS = {"cuMemCreate": "cuMemRelease", "cuMemMap": "cuMemUnmap", "cuMemAddressReserve": "cuMemAddressFree",
          "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent": "cuCtxPopCurrent"}
@@ -202,9 +203,11 @@ def scenario(name, budget):
 
 
 try:
-    memory, options = ROOMY, OPTIONS
+    memory = ROOMY
+    options = OPTIONS
     scenario("roomy", 200 if SAMPLED else None)
-    memory, options = TIGHT, TIGHT_OPTIONS
+    memory = TIGHT
+    options = TIGHT_OPTIONS
     scenario("tight", 60 if SAMPLED else 120)
     sys.exit(1 if problems else 0)
 finally:

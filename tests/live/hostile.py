@@ -66,7 +66,8 @@ def verbs_while_stopped(place, pid):
 def test_a_training_under_attack_keeps_its_losses():
     with Place(NEAP, SUBJECT) as place:
         options = [*SMALL, "--steps", "600"]
-        plain, pipe = place.root + "/plain", place.root + "/pipe"
+        plain = place.root + "/plain"
+        pipe = place.root + "/pipe"
         subprocess.run([CHARLM, *options, "--losses", plain], env=place.environment, check=True, capture_output=True,
                        timeout=BOUND_S)
         os.mkfifo(pipe)

@@ -14,7 +14,8 @@ class Place:
     """A world and folders of its own, and the processes in it, which end with it."""
 
     def __init__(self, neap, subject=None):
-        self.command, self.program = neap, subject
+        self.command = neap
+        self.program = subject
         self.root = tempfile.mkdtemp(prefix="neap-live-")
         os.mkdir(self.root + "/runtime", 0o700)
         self.runtime = self.root + "/runtime/neap"

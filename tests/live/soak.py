@@ -89,7 +89,9 @@ def open_files(pid, expected=None):
 
 
 def soak(place):
-    plain, pipe, folder = place.root + "/plain", place.root + "/pipe", place.root + "/run"
+    plain = place.root + "/plain"
+    pipe = place.root + "/pipe"
+    folder = place.root + "/run"
     subprocess.run([CHARLM, *OPTIONS, "--losses", plain], env=place.environment, check=True, capture_output=True,
                    timeout=TRAINING_S)
     expected = open(plain, "rb").read()
@@ -98,7 +100,8 @@ def soak(place):
     with open(place.root + "/out", "w") as out:
         run = place.start(NEAP, "run", "--quiet", "--folder", folder, "--", CHARLM, *OPTIONS, "--losses", pipe,
                           env=place.environment, stderr=out)
-    losses, enough = bytearray(), threading.Event()
+    losses = bytearray()
+    enough = threading.Event()
     with open(pipe, "rb", buffering=0) as stream:
         fcntl.fcntl(stream, F_SETPIPE_SZ, 4096)
         losses += stream.read(64)
@@ -129,7 +132,8 @@ def soak(place):
             print(open(place.root + "/out").read(), file=sys.stderr)
             raise
         reader.join()
-        files, kib = open_files(pid, baseline), host_kib(pid)
+        files = open_files(pid, baseline)
+        kib = host_kib(pid)
         print(f"{STEPS} steps, {CLIENTS} clients: " + ", ".join(f"{count} {verb}" for verb, count in sorted(asked.items())))
         print(f"descriptors {baseline}, then {files}; memory of its own on the host {warm} KiB, then {kib} KiB")
         assert files <= baseline, os.listdir(f"/proc/{pid}/fd")

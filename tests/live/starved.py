@@ -141,7 +141,8 @@ def resume(instants):
         return instant, done, total, journal
 
     _, _, total, _ = attempt(0)
-    step, ended = max(1, total // instants), 0
+    step = max(1, total // instants)
+    ended = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for instant, done, _, journal in pool.map(attempt, range(1, total + 1, step)):
             ended += '"end"' in journal

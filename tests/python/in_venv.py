@@ -13,7 +13,8 @@ if not os.environ.get("HOME"):
     os.environ.pop("HOME", None)  # the user's, as for tools/python_env.sh
 cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "neap")
 folder = os.path.join(cache, "python-%d.%d" % sys.version_info[:2])
-stage, maker = sys.argv[1], "tools/python_env.sh"
+stage = sys.argv[1]
+maker = "tools/python_env.sh"
 if stage == "oldest":
     folder, maker = folder + "-oldest", maker + " --oldest"
 

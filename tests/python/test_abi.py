@@ -87,7 +87,8 @@ class Abi(unittest.TestCase):
             expected.append(f"{count} {len(names)}")
         lines += ["return 0;", "}"]
         with tempfile.TemporaryDirectory() as folder:
-            source, program = pathlib.Path(folder, "layout.c"), pathlib.Path(folder, "layout")
+            source = pathlib.Path(folder, "layout.c")
+            program = pathlib.Path(folder, "layout")
             source.write_text("\n".join(lines))
             subprocess.run(["cc", "-I", str(HEADERS.parent), "-o", str(program), str(source)], check=True)
             printed = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout

@@ -72,7 +72,8 @@ class Admission(Estimate):
         command = ("--no-history", "--param", "batch={}", "--", sys.executable, "train.py", "{batch}", "1024")
         large, small = ([word.format(n, batch="{batch}") for word in command] for n in (65536, 64))
         done = self.call("run", "--estimate", *large, code=1, NEAP_SIM=sim)
-        warned, ran = done.stderr.split("OutOfMemoryError")[0], done.stderr
+        warned = done.stderr.split("OutOfMemoryError")[0]
+        ran = done.stderr
         self.assertRegex(warned, r"neap run: estimate: it does not fit: 3\.\d+ GiB to 4\.\d+ GiB of the 2\.00 GiB on rtx4060-8gb; [\d.]+ GiB are missing\n")
         self.assertRegex(warned, r"\n  predicted: gradient checkpointing .* \(saves .*\)\n")
         self.assertRegex(warned, r"\n  predicted: \d+ % of the samples at once fit\n")

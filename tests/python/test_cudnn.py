@@ -94,8 +94,10 @@ class Convolutions(unittest.TestCase):
     def test_every_allocation_is_a_tensor(self):
         layer = nn.Conv2d(8, 16, 3, padding=1).cuda()
         x = torch.zeros(4, 8, 32, 32, device="cuda", requires_grad=True)
-        y, dx = 4 * 16 * 32 * 32 * 4, size_of(x)
-        dw, db = 16 * 8 * 9 * 4, 16 * 4
+        y = 4 * 16 * 32 * 32 * 4
+        dx = size_of(x)
+        dw = 16 * 8 * 9 * 4
+        db = 16 * 4
         sizes = counted(*allocations(lambda: layer(x).sum().backward()))
         # the loss and its gradient; the gradient of y is made contiguous for each of the two convolutions
         self.assertEqual(sizes, counted(y, SCALAR, SCALAR, dx, y, y, dw, db))
@@ -106,11 +108,13 @@ class Convolutions(unittest.TestCase):
         for dtype in torch.float16, torch.bfloat16:
             with torch.autocast("cuda", dtype), torch.no_grad():
                 sizes = counted(*allocations(lambda: layer(x)))
-            y, copies = 4 * 16 * 32 * 32 * 2, (size_of(x) // 2, 16 * 8 * 9 * 2, 16 * 2)
+            y = 4 * 16 * 32 * 32 * 2
+            copies = (size_of(x) // 2, 16 * 8 * 9 * 2, 16 * 2)
             self.assertEqual(sizes, counted(y, *copies))
 
     def test_in_a_graph(self):
-        layer, x = nn.Conv2d(8, 16, 3).cuda(), torch.zeros(4, 8, 16, 16, device="cuda")
+        layer = nn.Conv2d(8, 16, 3).cuda()
+        x = torch.zeros(4, 8, 16, 16, device="cuda")
         side = torch.cuda.Stream()
         with torch.no_grad(), torch.cuda.stream(side):
             layer(x)  # finds its plan
@@ -137,7 +141,8 @@ class Convolutions(unittest.TestCase):
 
 class Values(unittest.TestCase):
     def test_results_read_as_zeros_where_other_values_were(self):
-        x, w = torch.zeros(4, 8, 16, 16, device="cuda"), torch.zeros(8, 8, 3, 3, device="cuda")
+        x = torch.zeros(4, 8, 16, 16, device="cuda")
+        w = torch.zeros(8, 8, 3, 3, device="cuda")
         y = torch.full((4, 8, 16, 16), 7.0).cuda()
         self.assertEqual(y.cpu().mean().item(), 7)
         ones = (1, 1), (1, 1), (1, 1)
@@ -217,7 +222,10 @@ class Recurrent(unittest.TestCase):
                 make(12, 20, num_layers=2).cuda()(self.sequences(False, False))[0].float().sum().backward()
 
     def test_training_reserves_what_backward_needs(self):
-        steps, batch, hidden, layers = 9, 3, 20, 2
+        steps = 9
+        batch = 3
+        hidden = 20
+        layers = 2
         state = layers * batch * hidden * 4
         output = steps * batch * hidden * 4
         for make, values, states in (nn.LSTM, 5, 2), (nn.GRU, 6, 1):
@@ -277,14 +285,18 @@ class Attention(unittest.TestCase):
             tensor.requires_grad_()
         y = functional.scaled_dot_product_attention(q, k, v)
         gradient = torch.zeros_like(y)
-        accumulator, sums = q.numel() * 4, 2 * 8 * 256 * 4
+        accumulator = q.numel() * 4
+        sums = 2 * 8 * 256 * 4
         self.assertEqual(counted(*allocations(lambda: y.backward(gradient))),
                          counted(accumulator + sums, *[size_of(q)] * 3))
 
 
 class Others(unittest.TestCase):
     def test_ctc_with_labels_on_the_host(self):
-        steps, batch, letters, longest = 50, 4, 20, 10
+        steps = 50
+        batch = 4
+        letters = 20
+        longest = 10
         x = torch.zeros(steps, batch, letters, device="cuda", requires_grad=True)
         labels = torch.ones(batch * longest, dtype=torch.int32)
 

@@ -39,7 +39,8 @@ class Case(unittest.TestCase):
 
 class Statistics(Case):
     def test_figures_are_pytorchs(self):
-        kept, gone = take(64), take(192)
+        kept = take(64)
+        gone = take(192)
         del gone
         (device,) = neap.get_gpu_memory_stats().devices
         self.assertEqual(
@@ -196,7 +197,8 @@ class Holders(Case):
             cache[number] = out.detach()
             return out[:1]
 
-        cache, last = {}, None
+        cache = {}
+        last = None
         kept_in_a_global.append(cache)
         for number in range(3):
             last = step(cache, number)

@@ -258,7 +258,8 @@ class Fit(Estimate):
     def test_the_largest_value_is_found_and_confirmed(self) -> None:
         options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=100")
         found = self.estimate("train.py", "{batch}", "1024", options=options)
-        value, points = found["gpus"][0]["fit_value"], {point["value"]: point for point in found["fit"]["points"]}
+        value = found["gpus"][0]["fit_value"]
+        points = {point["value"]: point for point in found["fit"]["points"]}
         self.assertGreater(value, 10000)
         self.assertIn(value, points)
         above = min(other for other in points if other > value)

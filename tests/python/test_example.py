@@ -9,7 +9,8 @@ import sys
 import tempfile
 import unittest
 
-NEAP, SOURCE = os.environ["NEAP"], os.environ["NEAP_SOURCE"]
+NEAP = os.environ["NEAP"]
+SOURCE = os.environ["NEAP_SOURCE"]
 DROPPED = ("PYTHONPATH", "NEAP_ATTACH", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 BOUND = 1000  # of a program that imports PyTorch, also where much else runs
 SCRIPT = os.path.join(SOURCE, "examples", "train_torch.py")
@@ -151,7 +152,8 @@ class Documented(unittest.TestCase):
         import neap
 
         table = self.text[self.text.index("| what you used to write by hand |") :].split("\n\n")[0]
-        names, commands = set(), set()
+        names = set()
+        commands = set()
         for row in table.splitlines()[2:]:
             for span in re.findall(r"`([^`]+)`", row.split("|")[2]):
                 if span.startswith("neap "):

@@ -124,7 +124,8 @@ class Inside(unittest.TestCase):
         width = 8192
         model = nn.Linear(width, width).to(DEVICE)
         model(torch.ones(1, width, device=DEVICE)).sum().backward()
-        weight, before = model.weight.detach().cpu().clone(), torch.cuda.memory_allocated()
+        weight = model.weight.detach().cpu().clone()
+        before = torch.cuda.memory_allocated()
         with neap.offloaded(model):
             self.assertEqual(model.weight.device.type, "cpu")
             inside = torch.cuda.memory_allocated()
@@ -136,7 +137,10 @@ class Inside(unittest.TestCase):
     def training(self, sequences, **options):
         """A model of nanoGPT's smallest size (its "shakespeare_char": 6 layers, 6 heads, 384 wide, context 256)."""
         torch.manual_seed(1)
-        context, width, layers, heads = 256, 384, 6, 6
+        context = 256
+        width = 384
+        layers = 6
+        heads = 6
         model = Model(96, context, width, layers, heads).to(DEVICE)
         data = (torch.randint(96, (sequences, context)), torch.randint(96, (sequences, context)))
         loss = lambda out, wanted: F.cross_entropy(out.flatten(0, 1).float(), wanted.flatten())  # noqa: E731
@@ -189,7 +193,9 @@ class NeapsAllocator(unittest.TestCase):
         self.assertEqual(cuda.cuCtxSetCurrent(context), 0)
         most = (64 << 20) if SIMULATED else (2 << 30)  # simulated memory is the host's
         largest = most // 8
-        blocks, live, operations = [], 0, 600
+        blocks = []
+        live = 0
+        operations = 600
         back = ctypes.create_string_buffer(16)
         with neap.Allocator() as allocator:
 
@@ -208,7 +214,8 @@ class NeapsAllocator(unittest.TestCase):
                     live -= block[1]
                 else:
                     size = 1 + int(largest ** rng.random())
-                    address, byte = allocator.malloc(size), number % 251
+                    address = allocator.malloc(size)
+                    byte = number % 251
                     filled = cuda.cuMemsetD8_v2(ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
                     self.assertEqual(filled, 0)
                     blocks.append((address, size, byte))
@@ -221,7 +228,8 @@ class NeapsAllocator(unittest.TestCase):
             for block in blocks:
                 check(block)
                 allocator.free(block[0])
-            seconds, highest = time.monotonic() - began, allocator.memory()
+            seconds = time.monotonic() - began
+            highest = allocator.memory()
             allocator.empty_cache()
             self.assertEqual((allocator.memory().allocated, allocator.memory().reserved), (0, 0))
             allocator.set_fraction(0.01)
@@ -257,7 +265,8 @@ class Live(unittest.TestCase):
     def setUp(self):
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
-        self.stack, self.folder = stack, pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        self.stack = stack
+        self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         dropped = ("NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "LD_LIBRARY_PATH" if SIMULATED else "")
         self.environment = {k: v for k, v in os.environ.items() if k not in dropped}
         runtime = self.folder / "runtime"

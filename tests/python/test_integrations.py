@@ -133,7 +133,8 @@ class Lightning(Case):
         self.assertEqual([c.torn for c in done.checkpoints], [""] * 3)
         path = os.path.join(self.folder, "epoch=2.ckpt")
         saved = torch.load(path, weights_only=False)["state_dict"]
-        module, callback = Module(), for_lightning.MemoryCallback()
+        module = Module()
+        callback = for_lightning.MemoryCallback()
         with unittest.mock.patch.object(Module, "on_train_start", lambda self: self.figures.append(self.layers[0].weight.cpu())):
             trainer = self.fit(callback, epochs=4, module=module, resume=path, enable_checkpointing=False)
         self.assertEqual((names(callback), trainer.global_step), (["start", "epoch 4", "end"], 4 * 4))
@@ -143,7 +144,8 @@ class Lightning(Case):
         peaks = {}
         for precision, kind in (("32-true", False), ("16-mixed", torch.float16), ("bf16-mixed", torch.bfloat16)):
             torch.cuda.reset_peak_memory_stats()
-            callback, module = for_lightning.MemoryCallback(), Module()
+            callback = for_lightning.MemoryCallback()
+            module = Module()
             self.fit(callback, batch=8192, samples=8192, epochs=1, module=module, precision=precision, enable_checkpointing=False)
             self.assertEqual((module.seen, names(callback)), ({("cuda", kind)}, ["start", "epoch 1", "end"]))
             peaks[kind] = marked(callback, "end")[0][2]
@@ -165,7 +167,8 @@ class Lightning(Case):
         self.assertLess(marked(callback, "end")[0][2], limit.limit)
 
     def test_other_errors_are_the_programs(self):
-        callback, module = for_lightning.MemoryCallback(), Module()
+        callback = for_lightning.MemoryCallback()
+        module = Module()
         module.fails_at = 1
         with self.assertRaisesRegex(RuntimeError, "on purpose"):
             self.fit(callback, module=module, enable_checkpointing=False)
@@ -214,7 +217,8 @@ class HuggingFace(Case):
         return trainer
 
     def test_instants_and_figures(self):
-        callback, seen = for_transformers.MemoryCallback(cleanup_every_steps=2), Figures()
+        callback = for_transformers.MemoryCallback(cleanup_every_steps=2)
+        seen = Figures()
         trainer = self.trainer(
             callback, callbacks=[seen], per_device_train_batch_size=2, gradient_accumulation_steps=2, save_strategy="epoch"
         )
@@ -248,7 +252,8 @@ class HuggingFace(Case):
         self.assertRegex(done.source, r"^Hugging Face's Trainer recorded it in checkpoint-16/trainer_state\.json$")
         (best,) = (c.name for c in done.checkpoints if c.recorded)
         self.assertEqual((done.moved, done.kept), (2, ("checkpoint-16", best)))
-        callback, seen = for_transformers.MemoryCallback(), Figures()
+        callback = for_transformers.MemoryCallback()
+        seen = Figures()
         trainer = self.trainer(callback, num_train_epochs=5, callbacks=[seen], **{**epochs, "load_best_model_at_end": False})
         trainer.train(resume_from_checkpoint=True)
         self.assertEqual((names(callback), trainer.state.global_step), (["start", "epoch 5", "saved", "end"], 20))

@@ -70,7 +70,9 @@ class Products(unittest.TestCase):
     def test_each_type(self):
         for dtype in TYPES:
             with self.subTest(dtype=dtype):
-                a, batch, row = ones(64, 64, dtype=dtype), ones(4, 64, 64, dtype=dtype), ones(64, dtype=dtype)
+                a = ones(64, 64, dtype=dtype)
+                batch = ones(4, 64, 64, dtype=dtype)
+                row = ones(64, dtype=dtype)
                 self.assertEqual((a @ a).shape, (64, 64))
                 self.assertEqual(torch.bmm(batch, batch).shape, (4, 64, 64))
                 self.assertEqual(torch.addmm(row, a, a).shape, (64, 64))
@@ -81,13 +83,15 @@ class Products(unittest.TestCase):
     def test_a_layer_forward_and_backward(self):
         for dtype in TYPES:
             with self.subTest(dtype=dtype):
-                layer, x = torch.nn.Linear(64, 32, device=GPU, dtype=dtype), ones(8, 64, dtype=dtype).requires_grad_()
+                layer = torch.nn.Linear(64, 32, device=GPU, dtype=dtype)
+                x = ones(8, 64, dtype=dtype).requires_grad_()
                 layer(x).sum().backward()
                 self.assertEqual((x.grad.shape, layer.weight.grad.shape), ((8, 64), (32, 64)))
 
     def test_cublaslt(self):
         if VERSION >= (2, 5):
-            one, eight = torch.ones((), device=GPU), ones(64, 64).to(torch.float8_e4m3fn)
+            one = torch.ones((), device=GPU)
+            eight = ones(64, 64).to(torch.float8_e4m3fn)
             try:
                 product = torch._scaled_mm(eight, eight.t(), one, one, out_dtype=torch.bfloat16)
             except RuntimeError as error:
@@ -133,7 +137,8 @@ class Linalg(unittest.TestCase):
         }
         for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128):
             for shape in ((48, 48), (4, 16, 16), (2, 600, 600)):
-                a, b = ones(*shape, dtype=dtype), ones(*shape[:-1], 3, dtype=dtype)
+                a = ones(*shape, dtype=dtype)
+                b = ones(*shape[:-1], 3, dtype=dtype)
                 for name, function in cases.items():
                     with self.subTest(name, dtype=dtype, shape=shape):
                         function(a, b)
@@ -185,7 +190,9 @@ class Sparse(unittest.TestCase):
         at = torch.arange(64, device=GPU)
         for dtype in (torch.float32, torch.float64, torch.complex64):
             with self.subTest(dtype=dtype):
-                values, dense, row = ones(64, dtype=dtype), ones(64, 32, dtype=dtype), ones(64, dtype=dtype)
+                values = ones(64, dtype=dtype)
+                dense = ones(64, 32, dtype=dtype)
+                row = ones(64, dtype=dtype)
                 square = ones(64, 64, dtype=dtype)
                 csr = torch.sparse_csr_tensor(torch.arange(65, device=GPU), at, values, (64, 64), check_invariants=False)
                 coo = torch.sparse_coo_tensor(torch.stack([at, at]), values, (64, 64), is_coalesced=True,

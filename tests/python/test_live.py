@@ -246,7 +246,8 @@ class Live(Case):
         end = time.monotonic() + BOUND
         while True:  # the page is written four times a second
             said = self.ask("info")
-            (device,), (row,) = said["devices"], said["processes"]
+            device, = said["devices"]
+            row, = said["processes"]
             if row["contexts"] and row["cached"] >= 128 * MIB:
                 break
             self.assertLess(time.monotonic(), end, said)

@@ -18,7 +18,8 @@ import unittest
 import warnings
 
 warnings.filterwarnings("ignore")
-WIDTH, LAYERS = 1024, 4
+WIDTH = 1024
+LAYERS = 4
 LAYER = 4 * WIDTH * WIDTH  # bytes
 PARAMETERS = LAYERS * LAYER
 WORKSPACE = 32 << 20  # of cuBLAS on an H100
@@ -44,7 +45,8 @@ if sys.argv[1:2] == ["rank"]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.nn.parallel import DistributedDataParallel
 
-    RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    RANK = int(os.environ["RANK"])
+    WORLD = int(os.environ["WORLD_SIZE"])
 
 
 def layers(count=LAYERS):

@@ -218,14 +218,16 @@ class OnTheSimulator(unittest.TestCase):
         self.addCleanup(self.allocator.close)
 
     def test_clear_gives_back_what_is_cached(self):
-        kept, gone = self.allocator.malloc(4 * MIB), self.allocator.malloc(16 * MIB)
+        kept = self.allocator.malloc(4 * MIB)
+        gone = self.allocator.malloc(16 * MIB)
         self.allocator.free(gone)
         with self.assertLogs("neap", logging.INFO) as logged:
             result = neap.clear_gpu_memory()
         self.assertEqual(result.before.allocated, 4 * MIB)
         self.assertGreaterEqual(result.freed, 16 * MIB)
         self.assertEqual(result.after.allocated, 4 * MIB)
-        before, after = result.before.devices[0], result.after.devices[0]
+        before = result.before.devices[0]
+        after = result.after.devices[0]
         self.assertEqual(after.free - before.free, result.freed)
         lines = [record.getMessage() for record in logged.records]
         self.assertEqual(lines[:2], ["Cleaning up CUDA memory...", "Clearing CUDA cache..."])

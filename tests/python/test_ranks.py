@@ -67,8 +67,11 @@ class Scenarios:
     """What rank 1 does (rank 0 where it says so); every one trains Blocks() on three steps of eight samples a rank."""
 
     def __init__(self, rank, folder):
-        self.rank, self.folder, self.here = rank, folder, rank == 1
-        self.patches, self.weights = [], None
+        self.rank = rank
+        self.folder = folder
+        self.here = rank == 1
+        self.patches = []
+        self.weights = None
 
     def patch(self, where, name, value):
         patch = unittest.mock.patch.object(where, name, value)
@@ -105,7 +108,9 @@ class Scenarios:
         return self.train(model)
 
     def its_gradients_run_out(self):
-        model, real, calls = Blocks(), torch.zeros_like, []
+        model = Blocks()
+        real = torch.zeros_like
+        calls = []
 
         def once(value, **more):
             calls.append(1)
@@ -117,7 +122,8 @@ class Scenarios:
         return self.train(model)
 
     def samples_run_out(self):
-        calls, (x, y) = [], data()
+        calls = []
+        x, y = data()
 
         class Samples:
             def __len__(self):
@@ -192,7 +198,8 @@ class Scenarios:
         return self.train(data=batches())
 
     def cleanup_fails(self):
-        real, calls = memory.clear_gpu_memory, []
+        real = memory.clear_gpu_memory
+        calls = []
 
         def second(*a, **n):
             calls.append(1)
@@ -309,7 +316,8 @@ class Ranks(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             processes = [started(rank, folder) for rank in range(2)]
-            end, outputs = time.monotonic() + BOUND, []
+            end = time.monotonic() + BOUND
+            outputs = []
             for process in processes:
                 try:
                     outputs.append(process.communicate(timeout=max(end - time.monotonic(), 1)))

@@ -177,7 +177,8 @@ class Settings(unittest.TestCase):
             "real = torch.cuda.memory._snapshot()['allocator_settings']['expandable_segments']\n"
             "print(real, _advice.grows(torch))\n"
         )
-        grow, stay = "expandable_segments:True", "expandable_segments:False"
+        grow = "expandable_segments:True"
+        stay = "expandable_segments:False"
         newer = torch.__version__ >= (2, 9)
         for cuda, either, grows in ((None, None, False), (grow, None, True), (None, grow, newer), (stay, grow, False), (grow, stay, True), ("", grow, False)):
             names = {"PYTORCH_CUDA_ALLOC_CONF": cuda, "PYTORCH_ALLOC_CONF": either}
@@ -219,7 +220,8 @@ class Order(Fresh):
         self.assertEqual(printed, "True")
 
     def test_events(self):
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first = torch.cuda.Event(enable_timing=True)
+        last = torch.cuda.Event(enable_timing=True)
         first.record()
         torch.ones(10, device="cuda").add_(1)
         last.record()

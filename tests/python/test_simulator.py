@@ -32,7 +32,8 @@ class Simulator(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
         (self.folder / "run-dir").mkdir(mode=0o700)
-        self.sim, self.runtime = self.folder / "sim", self.folder / "sim" / "runtime"
+        self.sim = self.folder / "sim"
+        self.runtime = self.folder / "sim" / "runtime"
         self.runtime.mkdir(parents=True)
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
             (self.sim / name).symlink_to(os.path.join(REAL, name))

@@ -42,7 +42,8 @@ class Node:
 
 def make_cycle(columns):
     node = Node()
-    node.itself, node.payload = node, torch.zeros(64, columns)
+    node.itself = node
+    node.payload = torch.zeros(64, columns)
 
 
 def fail_with(columns):
@@ -226,7 +227,8 @@ class Graphs(unittest.TestCase):
         loss.register_hook(lambda gradient: inside.append(self.lingering()))
         loss.sum().backward()
         self.assertEqual((inside, len(self.lingering(()))), ([[]], 1))
-        begun, done = threading.Event(), threading.Event()
+        begun = threading.Event()
+        done = threading.Event()
         other = self.forward()
         other.register_hook(lambda gradient: (begun.set(), done.wait(60))[:0] or None)
         thread = threading.Thread(target=other.sum().backward)
@@ -359,7 +361,9 @@ class Moving(unittest.TestCase):
     def test_no_room_on_the_way_back_leaves_all_of_it_on_the_host(self):
         class Held:  # what a tensor on a device looks like to the way back
             def __init__(self, room: bool) -> None:
-                self.data, self.room, self.device = self, room, "cpu"
+                self.data = self
+                self.room = room
+                self.device = "cpu"
 
             def to(self, device: str) -> "Held":
                 if device != "cpu" and not self.room:
@@ -518,7 +522,8 @@ class Managing(unittest.TestCase):
         self.assertEqual(len(warned), 1)
 
     def test_what_only_changes_does_not_grow(self):
-        window, slots = collections.deque(maxlen=6), [None] * 8
+        window = collections.deque(maxlen=6)
+        slots = [None] * 8
         self.kept = (window, slots)
 
         def step(number):
@@ -532,7 +537,9 @@ class Managing(unittest.TestCase):
         self.assertEqual(self.looks(lambda n: step(8 + n), 12), ((), []))
 
     def test_a_tensor_where_another_was_is_new(self):
-        growth, tensor, other = _growth.Growth(CPU), torch.zeros(2), torch.zeros(2)
+        growth = _growth.Growth(CPU)
+        tensor = torch.zeros(2)
+        other = torch.zeros(2)
         growth._looks = 3
         growth._born = {id(tensor): (weakref.ref(tensor), 1), id(other): (weakref.ref(tensor), 1)}
         self.assertEqual((growth._birth(tensor, {}), growth._birth(other, {})), (1, 3))
@@ -558,7 +565,10 @@ class Blocks(nn.Module):
         torch.manual_seed(1)
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(layers))
         self.head = nn.Linear(8, 1)
-        self.room, self.sizes, self.refs, self.calls = room, [], [], 0
+        self.room = room
+        self.sizes = []
+        self.refs = []
+        self.calls = 0
 
     def forward(self, x):
         self.sizes.append(len(x))
@@ -586,7 +596,8 @@ def training(model, **more):
 class OutOnce(torch.optim.SGD):
     """Runs out of memory in its first update, before or after it changed something."""
 
-    changes, done = False, False
+    changes = False
+    done = False
 
     def step(self, closure=None):
         if not self.done:
@@ -637,7 +648,8 @@ class Train(TrainingCase):
         self.assertEqual(repr(trial.result), "<TrialResult one: peak 0 B, clean>")
 
     def test_one_brought_through_has_the_weights_of_one_that_never_ran_out(self):
-        plain, tight = Blocks(), Blocks(room=3)
+        plain = Blocks()
+        tight = Blocks(room=3)
         expected = training(plain, epochs=2).train()
         result = training(tight, epochs=2).train()
         self.assertEqual((result.ooms, result.split), (2, neap.Split(2, 4)))
@@ -664,7 +676,8 @@ class Train(TrainingCase):
         self.assertEqual(held, [[]])  # not even a collection is needed
 
     def test_uneven_batches_weigh_samples_alike(self):
-        plain, tight = Blocks(), Blocks(room=2)
+        plain = Blocks()
+        tight = Blocks(room=2)
         training(plain, data=data(11)).train()
         training(tight, data=data(11)).train()
         self.same(plain, tight)
@@ -718,7 +731,8 @@ class Train(TrainingCase):
         self.assertEqual(model.head.weight.dtype, torch.float32)
 
     def test_checkpointing_computes_again_and_changes_nothing(self):
-        plain, checked = Blocks(), Blocks()
+        plain = Blocks()
+        checked = Blocks()
         calls = []
         checked.layers[0][0].register_forward_hook(lambda *_: calls.append(1))
         training(plain).train()
@@ -734,7 +748,8 @@ class Train(TrainingCase):
         self.assertIn("mat1 and mat2", str(caught.exception))
 
     def test_an_update_that_ran_out_before_it_began_is_made_again(self):
-        plain, model = Blocks(), Blocks()
+        plain = Blocks()
+        model = Blocks()
         training(plain, optimizer=torch.optim.SGD(plain.parameters(), lr=0.1)).train()
         result = training(model, optimizer=OutOnce(model.parameters(), lr=0.1)).train()
         self.assertEqual((result.ooms, result.steps), (1, 3))
@@ -861,7 +876,8 @@ class Summary(unittest.TestCase):
         scales = (3, 700 << 10, 900 << 10, 5 << 20, 700 << 20, 800 << 20, 3 << 30, 80 << 30, 749_999, 750_000, 10**7, 10**12)
         for at in range(len(numbers)):
             numbers[at] = scales[at * 7 % len(scales)] + at
-        stats.num_ooms, stats.num_alloc_retries = 3, 12345
+        stats.num_ooms = 3
+        stats.num_alloc_retries = 12345
         named = _sources._named(stats)
         for abbreviated in (False, True):
             with unittest.mock.patch.object(torch.cuda, "memory_stats", lambda device=None: named), \

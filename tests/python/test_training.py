@@ -64,7 +64,8 @@ class Data(TrainingCase):
             training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=4))
 
     def test_a_sampler_is_told_the_epoch(self):
-        dataset, seen = torch.utils.data.TensorDataset(*data(8)), []
+        dataset = torch.utils.data.TensorDataset(*data(8))
+        seen = []
         sampler = torch.utils.data.distributed.DistributedSampler(dataset, num_replicas=1, rank=0)
         sampler.set_epoch = seen.append
         training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=8, sampler=sampler), epochs=3).train()
@@ -107,7 +108,8 @@ class Data(TrainingCase):
                     self.assertTrue(torch.allclose(p, q, atol=1e-6, rtol=1e-6), (p - q).abs().max())
 
     def test_less_than_a_batch(self):
-        plain, tight = Blocks(), Blocks(room=1)
+        plain = Blocks()
+        tight = Blocks(room=1)
         self.assertEqual(training(plain, data=data(3), batch_size=32).train().steps, 1)
         training(tight, data=data(3), batch_size=32).train()
         self.same(plain, tight)
@@ -141,7 +143,8 @@ class Data(TrainingCase):
 
     def test_cutting(self):
         Pair = collections.namedtuple("Pair", "a b")
-        mask, x = torch.ones(5, 5), torch.arange(4.0)
+        mask = torch.ones(5, 5)
+        x = torch.arange(4.0)
         batch = {"x": x, "pair": Pair(x, mask), "names": ["a", "b", "c", "d"], "list": [x, 7], "scale": torch.tensor(2.0)}
         batch.update(user=collections.UserDict(x=x), text="abcd", nothing=None)
         self.assertEqual(_batches.length(batch), 4)
@@ -191,7 +194,9 @@ class Models(TrainingCase):
                 self.assertEqual(set(torch.load(path)["model"]), set(inner.state_dict()))  # without the wrapper's prefix
 
     def test_a_compiled_model_is_checkpointed(self):
-        wanted, inner, calls = Blocks(), Blocks(), []
+        wanted = Blocks()
+        inner = Blocks()
+        calls = []
         training(wanted).train()
         inner.layers[0][0].register_forward_hook(lambda *_: calls.append(1))
         model = torch.compile(inner, backend="eager")
@@ -206,7 +211,8 @@ class Models(TrainingCase):
             layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
             return nn.Sequential(layer, layer, nn.Linear(8, 1), nn.Flatten(0))
 
-        wanted, shared = make(), make()
+        wanted = make()
+        shared = make()
         training(wanted).train()
         calls = []
         shared[0][0].register_forward_hook(lambda *_: calls.append(1))
@@ -253,7 +259,8 @@ class Models(TrainingCase):
             training(nn.Sequential(FullyShardedDataParallel(8, 1)))
 
     def test_evaluation_in_a_callback_does_not_stay(self):
-        model, modes = Blocks(), []
+        model = Blocks()
+        modes = []
         model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
         training(model, epochs=2, on_epoch=lambda epoch: model.eval()).train()
         self.assertEqual(set(modes), {True})
@@ -271,14 +278,16 @@ class Optimizers(TrainingCase):
             neap.Training(model, None, nn.functional.mse_loss, data())
 
     def test_a_schedule(self):
-        model, rates = Blocks(), []
+        model = Blocks()
+        rates = []
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         result = training(model, optimizer=optimizer, on_step=lambda step, loss: (schedule.step(), rates.extend(schedule.get_last_lr()))).train()
         self.assertEqual((rates, result.steps), ([0.5, 0.25, 0.125], 3))
 
     def test_half_precision_scales_the_loss(self):
-        seen, model = [], Blocks()
+        seen = []
+        model = Blocks()
         model.head.register_full_backward_hook(lambda m, i, o: seen.append(float(o[0].abs().max())))
         model.head.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
         wanted = training(Blocks(), epochs=10).train().losses
@@ -290,7 +299,8 @@ class Optimizers(TrainingCase):
             training(Blocks(), mixed_precision="int8")
 
     def test_an_update_in_half_precision_is_made_again(self):
-        plain, model = Blocks(), Blocks()
+        plain = Blocks()
+        model = Blocks()
 
         class Once(torch.optim.SGD):
             done = False
@@ -307,9 +317,11 @@ class Optimizers(TrainingCase):
         self.same(plain, model, places=2)  # not a scaled gradient taken for one
 
     def test_adam_that_runs_out_while_it_makes_its_state(self):
-        plain, model = Blocks(), Blocks()
+        plain = Blocks()
+        model = Blocks()
         training(plain, optimizer=torch.optim.AdamW(plain.parameters())).train()
-        real, calls = torch.zeros_like, []
+        real = torch.zeros_like
+        calls = []
 
         def third(value, **more):
             calls.append(1)
@@ -449,13 +461,15 @@ class Arguments(TrainingCase):
             neap.Training(Blocks(), torch.optim.SGD(Blocks().parameters()), None, data())
 
     def test_no_epochs(self):
-        model, before = Blocks(), Blocks()
+        model = Blocks()
+        before = Blocks()
         result = training(model, epochs=0).train()
         self.assertEqual((result.steps, result.epochs, result.losses), (0, 0, ()))
         self.same(model, before, places=9)
 
     def test_train_again_goes_on(self):
-        wanted, model = Blocks(), Blocks(room=3)
+        wanted = Blocks()
+        model = Blocks(room=3)
         training(wanted, epochs=2).train()
         run = training(model)
         self.assertEqual((run.train().ooms, run.train().ooms), (2, 0))  # the rungs stay
@@ -470,7 +484,8 @@ class Arguments(TrainingCase):
             self.assertTrue(any("Cleaning up" in line for line in logged.output))  # after the failure, too
 
     def test_callbacks_are_told(self):
-        steps, epochs = [], []
+        steps = []
+        epochs = []
         def starts(epoch):
             return epochs.append(-epoch)
         training(Blocks(), epochs=2, on_epoch_start=starts, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()

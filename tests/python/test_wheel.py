@@ -35,7 +35,8 @@ class Wheel(unittest.TestCase):
         # Into an environment of its own, as users do; without optimization it is built in half the time.
         self.command(sys.executable, "-m", "venv", "--without-pip", "venv")
         python = self.folder / "venv" / "bin" / "python"
-        pip, offline = [sys.executable, "-m", "pip", "--quiet"], ["--no-index", "--no-deps"]
+        pip = [sys.executable, "-m", "pip", "--quiet"]
+        offline = ["--no-index", "--no-deps"]
         build = [f"--config-settings=build-dir={self.folder}/build", "--config-settings=setup-args=-Doptimization=0"]
         self.command(*pip, "wheel", *offline, "--no-build-isolation", *build, SOURCE)
         (wheel,) = self.folder.glob("neap-*.whl")

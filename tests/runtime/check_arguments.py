@@ -58,7 +58,8 @@ def without_attributes(text):
 
 
 def split(arguments):
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for sign in arguments:
         depth += (sign in "([") - (sign in ")]")
         if sign == "," and depth == 0:
@@ -74,7 +75,8 @@ class Header:
 
     def __init__(self, text, names, end=";"):
         self.text = text
-        self.functions, self.types = {}, {}
+        self.functions = {}
+        self.types = {}
         names = set(names)
         for match in re.finditer(r"\b(\w+)\s*\(", text):
             if match[1] in names and match[1] not in self.functions:
@@ -140,7 +142,8 @@ def faults_of_rule(rule, kinds, arguments):
     if rule.last() >= len(kinds):
         yield f"{rule.name}={rule.argument}: the function has {len(kinds)} such arguments"
         return
-    kind, text = kinds[rule.argument], arguments[rule.argument]
+    kind = kinds[rule.argument]
+    text = arguments[rule.argument]
     if rule.parts is not None and passed(kinds[rule.parts])[0] != "i":
         yield f"{rule.name}: argument {rule.parts} is no number: {arguments[rule.parts]}"
     if rule.name == "stream" and not re.search(r"stream", text, re.I):
@@ -199,7 +202,9 @@ def main():
     sys.dont_write_bytecode = True
     import make_stand_in
 
-    folder, faults, count = source / "src" / "runtime" / "libraries", [], 0
+    folder = source / "src" / "runtime" / "libraries"
+    faults = []
+    count = 0
     for table in sorted(folder.glob("*.txt")):
         if all((include / header).exists() for header in HEADERS.get(table.stem, ["(none)"])):
             faults += check(table.stem, table, folder, [include], make_stand_in)

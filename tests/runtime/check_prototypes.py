@@ -38,7 +38,8 @@ def of_header(header):
 
 
 def of_ours(text, major):
-    found, wanted = {}, True
+    found = {}
+    wanted = True
     for line in re.sub(r"\)\n\s+", ") ", re.sub(r",\n\s+", ", ", text)).splitlines():
         if line.startswith("#if"):
             wanted = ("== 12" in line) == (major == 12)

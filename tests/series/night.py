@@ -128,7 +128,8 @@ def check_journal(killed):
 
 
 def check_reports(counts):
-    page, table = open("night/report.html").read(), open("out").read()
+    page = open("night/report.html").read()
+    table = open("out").read()
     history = json.loads(subprocess.check_output([NEAP, "history", "--json", "--limit", "1000"]))
     rows = collections.Counter(run["name"] for run in history["runs"])
     for name, count in counts.items():

@@ -17,7 +17,8 @@ import time
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 PATIENCE_S = 90  # of every wait: a loaded machine is slow, not broken
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None)
 
 CONFIGURATION = """\
@@ -93,7 +94,8 @@ def free_ports(count):
 
 class Cluster:
     def __init__(self, folder, max_array=1001):
-        self.folder, self.max_array = folder, max_array
+        self.folder = folder
+        self.max_array = max_array
         self.host = socket.gethostname().split(".")[0]
         self.daemons = []
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -104,7 +104,9 @@ def check(number):
     told = records(f"s{number}")
     for i in range(EXPERIMENTS):
         own = [r["type"] for r in told if r.get("experiment") == f"e-i={i}"]
-        ended, lost, unbegun = own.count("end"), own.count("lost"), own.count("unbegun")
+        ended = own.count("end")
+        lost = own.count("lost")
+        unbegun = own.count("unbegun")
         runs = 0
         if os.path.exists(f"ran/{number}-{i}"):
             with open(f"ran/{number}-{i}") as ran:

@@ -147,7 +147,8 @@ def test_whole(slurm):
     os.remove("second")
     local = expect(neap("s.yaml", "--folder", "local"), 1)
     for name, run in (("fine", 1), ("large", 1), ("wrong", 1), ("late", 1), ("again", 2)):
-        here, there = result("local", f"{name}-{run}"), result("s", f"{name}-{run}")
+        here = result("local", f"{name}-{run}")
+        there = result("s", f"{name}-{run}")
         check(all(here[key] == there[key] for key in SAME), name, {key: (here[key], there[key]) for key in SAME})
     check(result("s", "held-2")["outcome"] == "ok", result("s", "held-2"))
     check(columns(done.stdout) == columns(local.stdout) and len(columns(local.stdout)) == 7, done.stdout, local.stdout)

@@ -34,7 +34,8 @@ def numbered(name: str, text: str, pattern: str) -> str:
     seen: dict[str, str] = {}
 
     def replace(match: re.Match[str]) -> str:
-        before, found = match[1], match[2]
+        before = match[1]
+        found = match[2]
         new = seen.setdefault(found, f"{name}{len(seen) + 1}")
         if before.startswith("  "):
             return new.rjust(len(before) + len(found))

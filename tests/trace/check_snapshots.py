@@ -30,7 +30,8 @@ def stack(frames):
 
 def live_before(snapshot, device, trace):
     """What was live before the first event."""
-    out, seen = [], set()
+    out = []
+    seen = set()
     for e in trace:
         if e["action"] == "alloc":
             seen.add(e["addr"])
@@ -61,7 +62,8 @@ def event_line(whose, e):
 
 def annotation_lines(device, trace):
     """Texts attached to blocks: each with the number of the event that comes next."""
-    out, index = [], 0
+    out = []
+    index = 0
     for e in trace:
         if e["action"] == "annotate":
             out.append("annotation %d %d %d %d %d %s %d %d,%d" % (
@@ -73,7 +75,9 @@ def annotation_lines(device, trace):
 
 def lines(snapshot):
     """What the tool prints of it, the warnings left out."""
-    out, times, traces = [], [], snapshot.get("device_traces", [])
+    out = []
+    times = []
+    traces = snapshot.get("device_traces", [])
     annotations = []
     for device, trace in enumerate(traces):
         events = [e for e in trace if e["action"] != "annotate"]
@@ -137,7 +141,8 @@ def make_snapshot(seed, layout):
     frames = frame_makers(rng)
     traces = []
     for _ in range(rng.choice([1, 2, 3])):
-        trace, now = [], 1795223039510504
+        trace = []
+        now = 1795223039510504
         for _ in range(rng.choice([0, 1, 999, 1000, 1001, 2500])):
             now += rng.choice([0, 1, 50, 100000])
             event = {"action": rng.choice(["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
@@ -208,7 +213,8 @@ def make_snapshot(seed, layout):
 def dump_like_cpp(value):
     """Protocol 2 as PyTorch's own C++ pickler writes it: an object is put into the memo when it is complete, and a list's
     items come between one MARK and one APPENDS."""
-    out, memo = [b"\x80\x02"], {}
+    out = [b"\x80\x02"]
+    memo = {}
 
     def put(key):
         memo[key] = len(memo)
@@ -295,7 +301,8 @@ def check_written(tool, path, folder, expected):
 
 
 def main():
-    tool, count = sys.argv[1], 0
+    tool = sys.argv[1]
+    count = 0
     with tempfile.TemporaryDirectory(prefix="neap-snapshots-") as folder:
         path = os.path.join(folder, "snapshot")
         for seed in range(2):

@@ -35,7 +35,9 @@ def bare(events):
 
 def text_trace(seed):
     """Every verb of the text form."""
-    random_, live, out = random.Random(seed), [], ["m begin of it"]
+    random_ = random.Random(seed)
+    live = []
+    out = ["m begin of it"]
     for number in range(1, 3000):
         size = random_.choice((1, 512, 70000, 2**21, 2**31, 10**12))
         out.append(f"a {number} {size} {random_.randrange(4)}")
@@ -52,7 +54,8 @@ def text_trace(seed):
 def snapshot():
     frames = [[{"filename": f"train_{i % 7}.py", "line": i, "name": f"f{i}"}, {"filename": "main.py", "line": 1, "name": "main"}]
               for i in range(400)]  # more names than a recording has room for
-    trace, clock = [], 10**15
+    trace = []
+    clock = 10**15
     for i in range(1500):
         base = dict(addr=2**40 + i % 300 * 2**21, size=1000 + i % 300, stream=0 if i % 3 else 2**45, frames=frames[i % 400])
         for action in ("segment_alloc", "alloc", "free_requested", "free_completed") if i >= 300 or i % 2 else ("free_completed",):
@@ -68,7 +71,8 @@ def snapshot():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
-        text, shot = where / "a.txt", where / "b.pickle"
+        text = where / "a.txt"
+        shot = where / "b.pickle"
         text.write_text(text_trace(1))
         shot.write_bytes(pickle.dumps(snapshot(), protocol=4))
 

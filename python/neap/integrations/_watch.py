@@ -33,8 +33,12 @@ class Watch:
     ) -> None:
         if min(cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps) < 0:
             raise ValueError("a period is a number of steps or epochs; 0: never")
-        self._on_start, self._on_end, self._after_save = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
-        self._steps, self._epochs, self._look = cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps
+        self._on_start = clear_memory_on_start
+        self._on_end = clear_memory_on_end
+        self._after_save = clear_memory_after_save
+        self._steps = cleanup_every_steps
+        self._epochs = cleanup_every_epochs
+        self._look = leak_watch_every_steps
         self._manager = MemoryManager()
         self._cleaner = _cleanups.Cleanups()
         self.cleanups: list[memory.ClearResult] = []
