@@ -69,8 +69,20 @@ NEAP_API void neap_stats_each(const struct neap_stats *stats,
 NEAP_API enum neap_status neap_stats_summary(const struct neap_stats *stats, const char *title, bool abbreviated,
 					     char *ret_text);
 
+#define NEAP_PUBLISHED_LANES 16
+#define NEAP_PUBLISHED_PARTS 2 /* large, small */
+/* What a fast way of the allocator (src/alloc/front.h) did since `stats` below were written, of one class: it is to
+ * be added to them. Words, between two increments of its own `sequence`. */
+struct neap_published_lane {
+	uint64_t sequence;
+	uint64_t blocks_taken, bytes_taken, requested_taken;
+	uint64_t blocks_given, bytes_given, requested_given;
+	uint64_t unused;
+};
+
 /* What a process publishes of one device, in shared memory: 8-byte words, written under the allocator's lock between
- * two increments of `sequence` (odd while being written). Read it with neap_published_read only. */
+ * two increments of `sequence` (odd while being written); only lanes are written without it. Read it with
+ * neap_published_read only: in its copy all that lanes did is in `stats`, and the lanes are zero. */
 struct neap_published {
 	uint64_t sequence;
 	unsigned char device_uuid[16];
@@ -78,7 +90,11 @@ struct neap_published {
 	uint64_t limit_bytes;        /* what the fraction allows to be reserved; UINT64_MAX: no limit */
 	uint64_t largest_free_bytes; /* largest request that cached memory alone could serve, as of the last miss */
 	struct neap_stats stats;
+	struct neap_published_lane lanes[NEAP_PUBLISHED_LANES][NEAP_PUBLISHED_PARTS];
 };
+
+/* Adds what the lanes did to `stats` and sets the lanes to zero: for a copy that was read by other means. */
+NEAP_API void neap_published_add_lanes(struct neap_published *copy);
 
 /* Copies a consistent state, reading page words without disturbing the writer. NEAP_EBUSY when the writer kept
  * writing for 1000 tries (or died inside a write): nothing is returned. */

@@ -20,6 +20,7 @@
 #include "neap/event.h"
 #include "neap/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,9 @@ struct neap_observer {
 	/* The number of a name, the same for the same text; 0 when the table is full. */
 	uint16_t (*name)(void *context, const char *text);
 	void *context;
+	/* `event` may be called by several threads at once, in order for each address. Without it, events come one at
+	 * a time, and every request takes the allocator's slower way. */
+	bool concurrent;
 };
 
 struct neap_recorder;

@@ -299,6 +299,21 @@ class DrainEnded(c.Structure):
     ]
 
 
+class PublishedLane(c.Structure):
+    """struct neap_published_lane"""
+
+    _fields_ = [
+        ("sequence", c.c_uint64),
+        ("blocks_taken", c.c_uint64),
+        ("bytes_taken", c.c_uint64),
+        ("requested_taken", c.c_uint64),
+        ("blocks_given", c.c_uint64),
+        ("bytes_given", c.c_uint64),
+        ("requested_given", c.c_uint64),
+        ("unused", c.c_uint64),
+    ]
+
+
 class Published(c.Structure):
     """struct neap_published"""
 
@@ -309,6 +324,7 @@ class Published(c.Structure):
         ("limit_bytes", c.c_uint64),
         ("largest_free_bytes", c.c_uint64),
         ("stats", Stats),
+        ("lanes", PublishedLane * 2 * 16),
     ]
 
 

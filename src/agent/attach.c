@@ -75,7 +75,7 @@ static struct {
 	const struct neap_observer *target; /* the recorder's; atomic */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static const struct neap_observer observer = {.event = observe, .name = observe_name};
+static const struct neap_observer observer = {.event = observe, .name = observe_name, .concurrent = true};
 
 const struct neap_observer *agent_target(void) { return __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE); }
 

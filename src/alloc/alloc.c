@@ -1,6 +1,7 @@
 /* alloc/alloc.c: the public calls, and the way of a request.
  *
- *   neap_malloc: hit ......... best fit in the arena of (class, pool, stream), no driver call
+ *   neap_malloc: lane ........ a bin of this very size (front.c), without the lock and all of what follows
+ *                hit ......... best fit in the arena of (class, pool, stream), no driver call
  *                miss ........ pages from the driver, or from other cached blocks (obtain.c); else give the whole
  *                              cache back and ask again
  *                callback .... outside the lock, at most eight times, each followed by all of the above
@@ -25,17 +26,24 @@ void neap_set_alloc_hook(const struct neap_alloc_hook *hook)
 	__atomic_store_n(&alloc_hook, hook, __ATOMIC_RELEASE);
 }
 
-void neap_alloc_lock(struct neap_alloc *alloc) { pthread_mutex_lock(&alloc->lock); }
+void neap_alloc_lock(struct neap_alloc *alloc)
+{
+	pthread_mutex_lock(&alloc->lock);
+	neap_front_freeze(alloc);
+}
 
 void neap_alloc_unlock(struct neap_alloc *alloc)
 {
-	neap_published_close(alloc);
+	neap_front_thaw(alloc);
 	pthread_mutex_unlock(&alloc->lock);
 }
 
 bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *until)
 {
-	return pthread_mutex_timedlock(&alloc->lock, until) == 0;
+	if (pthread_mutex_timedlock(&alloc->lock, until) != 0)
+		return false;
+	neap_front_freeze(alloc);
+	return true;
 }
 
 void neap_alloc_fork_end(struct neap_alloc *alloc) { neap_alloc_unlock(alloc); }
@@ -97,7 +105,8 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 	if (entered)
 		neap_device_leave(&guard);
 	neap_blocks_fini(alloc);
-	neap_map_fini(&alloc->live);
+	neap_index_fini(&alloc->live);
+	neap_front_fini(alloc);
 	pthread_mutex_destroy(&alloc->lock);
 	free(alloc);
 }
@@ -183,14 +192,26 @@ static void count_active(struct neap_alloc *alloc, const struct neap_block *bloc
 	neap_metric_add(alloc, NEAP_METRIC_ACTIVE_BYTES, small, sign * (int64_t)block->bytes);
 }
 
-/* One round of looking everywhere. */
-static enum neap_status serve(struct neap_alloc *alloc, const struct neap_request *request, uint64_t *ret_address,
-			      struct neap_error *err)
+/* The block is the program's from now on. */
+static void hand_out(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_block *block,
+		     const struct neap_request *request)
 {
-	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
+	block->requested = request->bytes;
+	block->tag = request->tag;
+	block->serial = ++alloc->serial;
+	stream->live_blocks++;
+	count_live(alloc, block, 1);
+	count_active(alloc, block, 1);
+	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
+}
+
+/* A block of the cache or of what others may give, LIVE and in the index. */
+static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *stream, const struct neap_request *request,
+			     struct neap_block **ret_block, struct neap_error *err)
+{
 	struct neap_pool *pool = neap_pool_match(alloc, request->stream);
 	bool small = request->rounded <= SMALL_LIMIT_BYTES;
-	struct neap_cache *cache = stream ? neap_cache_find(alloc, stream, pool, small) : NULL;
+	struct neap_cache *cache = neap_cache_find(alloc, stream, pool, small);
 	if (alloc->waiting_uses)
 		pending_ask(alloc, request->stream);
 	struct neap_block *block = cache ? best(cache, request->rounded) : NULL;
@@ -207,18 +228,59 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 			return status;
 		block = best(cache, request->rounded);
 	}
-	if (!neap_blocks_ensure(alloc, 1) || !neap_map_put(&alloc->live, block->address, (uint64_t)(uintptr_t)block))
+	if (!neap_blocks_ensure(alloc, 1) || !neap_index_put(&alloc->live, block->address, block))
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
 	neap_block_take(alloc, block, request->rounded, cache);
-	block->requested = request->bytes;
-	block->tag = request->tag;
-	block->serial = ++alloc->serial;
-	stream->live_blocks++;
-	count_live(alloc, block, 1);
-	count_active(alloc, block, 1);
-	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
+	neap_front_adopt(alloc, stream, block);
+	*ret_block = block;
+	return NEAP_OK;
+}
+
+/* One round of looking everywhere. */
+static enum neap_status serve(struct neap_alloc *alloc, const struct neap_request *request, uint64_t *ret_address,
+			      struct neap_error *err)
+{
+	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
+	struct neap_block *block = neap_front_pop(alloc, request);
+	enum neap_status status = NEAP_OK;
+	if (!stream)
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream");
+	if (!block)
+		status = find(alloc, stream, request, &block, err);
+	if (status)
+		return status;
+	hand_out(alloc, stream, block, request);
 	*ret_address = block->address;
 	return NEAP_OK;
+}
+
+/* The way of a request that its stream's lane could not serve. */
+static enum neap_status malloc_by_core(struct neap_alloc *alloc, struct neap_request *request, uint64_t *ret_address,
+				       struct neap_error *err)
+{
+	neap_alloc_lock(alloc);
+	request->tag = neap_tag_find(alloc);
+	/* Drop the first attempt's error if a retry succeeds. */
+	struct neap_error failure;
+	enum neap_status status = serve(alloc, request, ret_address, &failure);
+	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
+		neap_oom_callback callback = alloc->oom_callback;
+		void *context = alloc->oom_context;
+		if (!callback)
+			break;
+		neap_alloc_unlock(alloc);
+		bool again = callback(context, alloc, request->bytes, attempt);
+		neap_alloc_lock(alloc);
+		if (!again)
+			break;
+		status = serve(alloc, request, ret_address, &failure);
+	}
+	if (status == NEAP_EOOM)
+		neap_oom_report(alloc, request, &failure);
+	neap_alloc_unlock(alloc);
+	if (status && err)
+		*err = failure;
+	return status;
 }
 
 enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
@@ -231,29 +293,9 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 	struct neap_request request = {.bytes = bytes, .stream = stream};
 	/* More than half of the address space is no size; keeping it below keeps every sum below in range. */
 	request.rounded = bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 + 1 : round_up(bytes, BLOCK_ALIGNMENT);
-	neap_alloc_lock(alloc);
-	request.tag = neap_tag_find(alloc);
-	/* Drop the first attempt's error if a retry succeeds. */
-	struct neap_error failure;
-	enum neap_status status = serve(alloc, &request, ret_address, &failure);
-	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
-		neap_oom_callback callback = alloc->oom_callback;
-		void *context = alloc->oom_context;
-		if (!callback)
-			break;
-		neap_alloc_unlock(alloc);
-		bool again = callback(context, alloc, bytes, attempt);
-		neap_alloc_lock(alloc);
-		if (!again)
-			break;
-		status = serve(alloc, &request, ret_address, &failure);
-	}
-	if (status == NEAP_EOOM)
-		neap_oom_report(alloc, &request, &failure);
-	neap_alloc_unlock(alloc);
-	if (status && err)
-		*err = failure;
-	return status;
+	if (neap_front_take(alloc, &request, ret_address))
+		return NEAP_OK;
+	return malloc_by_core(alloc, &request, ret_address, err);
 }
 
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
@@ -274,35 +316,51 @@ static void leave_stream(struct neap_alloc *alloc, struct neap_block *block)
 	stream->live_blocks--;
 }
 
-enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
+/* The block that the program has at this address; NULL: none. */
+static struct neap_block *live_block(const struct neap_alloc *alloc, uint64_t address)
 {
-	uint64_t value = 0;
-	if (!address)
-		return NEAP_OK;
+	struct neap_block *block = neap_index_find(&alloc->live, address);
+	return block && !block->binned ? block : NULL;
+}
+
+/* The way of a free that the block's lane could not do. */
+static enum neap_status free_by_core(struct neap_alloc *alloc, uint64_t address)
+{
 	neap_alloc_lock(alloc);
-	bool found = neap_map_remove(&alloc->live, address, &value);
-	if (found) {
-		struct neap_block *block = (struct neap_block *)(uintptr_t)value;
+	struct neap_block *block = live_block(alloc, address);
+	if (block) {
 		leave_stream(alloc, block);
 		count_live(alloc, block, -1);
 		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
-		if (block->uses)
-			neap_pending_start(alloc, block);
-		else
-			neap_block_complete(alloc, block);
+		if (neap_front_push(alloc, block)) {
+			count_active(alloc, block, -1);
+			neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block, NULL);
+		} else {
+			neap_index_remove(&alloc->live, address);
+			if (block->uses)
+				neap_pending_start(alloc, block);
+			else
+				neap_block_complete(alloc, block);
+		}
 	}
 	neap_alloc_unlock(alloc);
-	return found ? NEAP_OK : NEAP_EINVAL;
+	return block ? NEAP_OK : NEAP_EINVAL;
+}
+
+enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
+{
+	if (!address || neap_front_give(alloc, address))
+		return NEAP_OK;
+	return free_by_core(alloc, address);
 }
 
 enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, void *stream)
 {
 	enum neap_status status = NEAP_EINVAL;
-	uint64_t value = 0;
 	neap_alloc_lock(alloc);
-	if (!neap_map_get(&alloc->live, address, &value))
+	struct neap_block *block = live_block(alloc, address);
+	if (!block)
 		goto out;
-	struct neap_block *block = (struct neap_block *)(uintptr_t)value;
 	struct neap_stream *other = neap_stream_find(alloc, stream);
 	if (!other) {
 		status = NEAP_ENOMEM;
@@ -416,6 +474,7 @@ void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, cons
 		     void *context)
 {
 	neap_alloc_lock(alloc);
+	neap_front_flush(alloc);
 	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next) {
 		for (struct neap_block *block = segment->first; block; block = block->next) {
 			struct neap_block_info info = {

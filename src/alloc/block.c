@@ -12,20 +12,36 @@
  * neighbours counts it again.
  */
 #include "alloc/internal.h"
+#include "base/large.h"
 
 #include <stdlib.h>
 
+#define SMALL_CHUNK_BYTES ((size_t)8 << 10)
+#define MANY_BLOCKS       4096
+
+/* False: no host memory. */
+static bool chunk_add(struct neap_alloc *alloc)
+{
+	size_t bytes = alloc->block_count < MANY_BLOCKS ? SMALL_CHUNK_BYTES : NEAP_HUGE_PAGE_BYTES;
+	struct neap_block_chunk *chunk = neap_large_alloc(bytes);
+	if (!chunk)
+		return false;
+	chunk->next = alloc->chunks;
+	alloc->chunks = chunk;
+	uint64_t start = round_up((uint64_t)(uintptr_t)(chunk + 1), _Alignof(struct neap_block));
+	struct neap_block *blocks = (struct neap_block *)(uintptr_t)start;
+	size_t count = (bytes - (start - (uint64_t)(uintptr_t)chunk)) / sizeof *blocks;
+	for (size_t i = 0; i < count; i++)
+		neap_block_drop(alloc, &blocks[i]);
+	alloc->block_count += count;
+	return true;
+}
+
 bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
 {
-	while (alloc->idle_count < count) {
-		struct neap_block_chunk *chunk = calloc(1, sizeof *chunk);
-		if (!chunk)
+	while (alloc->idle_count < count)
+		if (!chunk_add(alloc))
 			return false;
-		chunk->next = alloc->chunks;
-		alloc->chunks = chunk;
-		for (size_t i = 0; i < sizeof chunk->blocks / sizeof chunk->blocks[0]; i++)
-			neap_block_drop(alloc, &chunk->blocks[i]);
-	}
 	return true;
 }
 
@@ -53,7 +69,7 @@ void neap_blocks_fini(struct neap_alloc *alloc)
 		alloc->chunks = next;
 	}
 	alloc->idle_blocks = NULL;
-	alloc->idle_count = 0;
+	alloc->idle_count = alloc->block_count = 0;
 }
 
 /* The finalizer of splitmix64: every bit of the address reaches every bit of the priority. */

@@ -28,13 +28,14 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 {
 	const unsigned long long at = block->address;
 	bool small = block_small(block);
-	uint64_t value = 0, uses = 0;
+	uint64_t uses = 0;
 	REQUIRE(block->bytes && block->bytes % BLOCK_ALIGNMENT == 0 && at % BLOCK_ALIGNMENT == 0,
 		"block %#llx is not made of whole 512 bytes", at);
-	bool mapped = neap_map_get(&alloc->live, block->address, &value);
-	REQUIRE(mapped == (block->state == NEAP_BLOCK_LIVE), "block %#llx: live and in the map of live blocks differ",
-		at);
-	REQUIRE(!mapped || value == (uint64_t)(uintptr_t)block, "block %#llx: the map holds another block", at);
+	const struct neap_block *found = neap_index_find(&alloc->live, block->address);
+	bool mapped = found;
+	REQUIRE(mapped == (block->state == NEAP_BLOCK_LIVE),
+		"block %#llx: live and in the index of live blocks differ", at);
+	REQUIRE(!mapped || found == block, "block %#llx: the index holds another block", at);
 	for (const struct neap_use *use = block->uses; use; use = use->next_of_block) {
 		uses++;
 		REQUIRE(use->block == block, "block %#llx has another block's use", at);
@@ -234,6 +235,7 @@ enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *e
 	struct sums sums = {0};
 	enum neap_status status = NEAP_OK;
 	neap_alloc_lock(alloc);
+	neap_front_flush(alloc);
 	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
 		status = segment_check(alloc, segment, &sums, err);
 	sums.held_pages += alloc->spare_count;

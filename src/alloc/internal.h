@@ -10,13 +10,15 @@
  *   [ LIVE | CACHED |  LIVE | PENDING | CACHED |      UNMAPPED      | LIVE | UNMAPPED ............ ]   blocks
  *   [ page | page | page | page | page | page |                    | page |                        ]   handles
  *
- * One mutex per allocator, rank 2 in ARCHITECTURE.md: inside it only the observer, a pool's filter and the driver are
- * called. Every field below is guarded by it, unless said otherwise. Functions of this header are called with it
- * held.
+ * One lock per allocator, rank 2 in ARCHITECTURE.md: a mutex, and the lanes of front.h frozen. Inside it only the
+ * observer, a pool's filter and the driver are called. Every field below is guarded by it, unless said otherwise.
+ * Functions of this header are called with it held.
  */
 #ifndef NEAP_ALLOC_INTERNAL_H
 #define NEAP_ALLOC_INTERNAL_H
 
+#include "alloc/front.h"
+#include "alloc/index.h"
 #include "base/map.h"
 #include "device/driver.h"
 #include "neap/alloc.h"
@@ -44,27 +46,33 @@ struct neap_use {
 	bool recorded; /* event stands behind the work the block waits for */
 };
 
+/* The first line of the processor's cache is all that a hit touches. */
 struct neap_block {
-	uint64_t address, bytes;
-	uint64_t requested; /* LIVE, PENDING: what was asked for */
-	uint64_t serial;    /* LIVE, PENDING: of its allocation */
-	uint64_t stamp;     /* PENDING, CACHED: which record of the stream's event stands behind its work */
+	_Alignas(64) uint64_t address;
+	uint64_t bytes;
+	uint64_t requested;      /* LIVE, PENDING: what was asked for */
+	uint64_t serial;         /* LIVE, PENDING: of its allocation */
+	struct neap_lane *lane;  /* LIVE: may keep it when it is freed; NULL: none. See front.h */
+	struct neap_block *left; /* with `right`, CACHED: in the cache's tree; UNMAPPED: neighbours in the arena's
+				  * list. In a bin: the next one */
+	struct neap_use *uses;   /* LIVE, PENDING */
+	uint32_t uses_left;      /* PENDING: uses whose work is not known to be done */
+	uint8_t state;           /* enum in struct neap_block_info */
+	uint8_t tag;             /* index into the allocator's tags */
+	bool split;              /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
+	bool binned;             /* LIVE: in a bin of its lane: free for the program */
+	struct neap_block *right;
+	uint64_t stamp; /* PENDING, CACHED: which record of the stream's event stands behind its work */
 	struct neap_segment *segment;
 	struct neap_cache *cache;           /* LIVE, PENDING: where it returns to. CACHED: where it is. Else NULL */
 	struct neap_block *previous, *next; /* by address within the segment */
-	struct neap_block *left, *right; /* CACHED: in the cache's tree. UNMAPPED: neighbours in the arena's list */
-	struct neap_use *uses;           /* LIVE, PENDING */
-	uint32_t uses_left;              /* PENDING: uses whose work is not known to be done */
-	uint8_t state;                   /* enum in struct neap_block_info */
-	uint8_t tag;                     /* index into the allocator's tags */
-	bool split;                      /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
 };
 
 /* Storage for blocks comes in chunks, so that an operation can make sure of all it needs before it changes anything.
- */
+ * A program with many blocks gets chunks of a huge page. */
 struct neap_block_chunk {
 	struct neap_block_chunk *next;
-	struct neap_block blocks[63];
+	/* blocks follow, aligned */
 };
 
 /* One contiguous reservation of addresses; its blocks cover it without gaps. */
@@ -123,8 +131,9 @@ struct neap_pool {
 	uint64_t owners; /* begins minus releases; while positive its pages stay: a graph may have their addresses */
 };
 
-#define TAG_NONE  0
-#define TAG_OTHER (NEAP_TAGS_MAX + 1)
+#define TAG_NONE    0
+#define TAG_OTHER   (NEAP_TAGS_MAX + 1)
+#define TAG_UNKNOWN UINT8_MAX /* not in the allocator's list yet */
 struct neap_tag {
 	char text[NEAP_RECORD_NAME_ROOM];
 	uint16_t number; /* the observer's, once asked for */
@@ -145,12 +154,13 @@ struct neap_alloc {
 	struct neap_segment *segments;
 	struct neap_pool *pools;
 	uint64_t pools_open;
-	uint64_t serial;      /* allocations ever made */
-	struct neap_map live; /* address of a LIVE block -> struct neap_block * */
+	uint64_t serial;        /* allocations ever made */
+	struct neap_index live; /* LIVE blocks by address */
+	struct neap_front front;
 
 	struct neap_block_chunk *chunks;
 	struct neap_block *idle_blocks; /* linked by next */
-	size_t idle_count;
+	size_t idle_count, block_count; /* those that are idle; all, idle ones included */
 
 	struct neap_use *idle_uses;
 	uint64_t waiting_uses; /* in all streams' queues */
@@ -370,6 +380,10 @@ void neap_published_close(struct neap_alloc *alloc);
 
 /* tags.c */
 uint8_t neap_tag_find(struct neap_alloc *alloc); /* the calling thread's */
+/* The same without adding it to the list: TAG_UNKNOWN where it is not there. Under the lock of a lane, too. */
+uint8_t neap_tag_known(const struct neap_alloc *alloc);
+size_t neap_tags_used(const struct neap_alloc *alloc); /* tags below this index may have been used */
+void neap_tags_number(struct neap_alloc *alloc);       /* asks the observer for the numbers of all tags in use */
 void neap_tag_add(struct neap_alloc *alloc, uint8_t tag, int64_t bytes);
 uint16_t neap_tag_number(struct neap_alloc *alloc, uint8_t tag);
 void neap_tags_renumber(struct neap_alloc *alloc); /* the observer changed */

@@ -83,6 +83,7 @@ static void oom_say(struct neap_alloc *alloc, const struct neap_request *request
 enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request, struct neap_error *err)
 {
 	struct oom oom = {0};
+	neap_front_flush(alloc);
 	neap_counter_add(alloc, &alloc->stats.num_ooms, 1);
 	neap_published_close(alloc);
 	oom_gather(alloc, &oom);

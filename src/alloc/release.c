@@ -46,6 +46,7 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 	bool capturing = alloc->pools_open > 0;
 	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
 	enum neap_status status = NEAP_OK;
+	neap_front_flush(alloc);
 	neap_published_close(alloc);
 	if (!capturing)
 		status = neap_capture_under_way(alloc, NULL, &capturing, err);

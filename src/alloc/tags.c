@@ -19,18 +19,34 @@ const char *neap_tag_set(const char *tag)
 
 uint8_t neap_tag_find(struct neap_alloc *alloc)
 {
+	uint8_t known = neap_tag_known(alloc);
+	if (known != TAG_UNKNOWN)
+		return known;
+	size_t length = strnlen(thread_tag, sizeof alloc->tags[0].text - 1);
+	memcpy(alloc->tags[++alloc->tag_count].text, thread_tag, length);
+	return (uint8_t)alloc->tag_count;
+}
+
+uint8_t neap_tag_known(const struct neap_alloc *alloc)
+{
 	const char *text = thread_tag;
 	if (!text || !*text)
 		return TAG_NONE;
-	const size_t most = sizeof alloc->tags[0].text - 1;
 	for (size_t i = 1; i <= alloc->tag_count; i++)
-		if (strncmp(alloc->tags[i].text, text, most) == 0)
+		if (strncmp(alloc->tags[i].text, text, sizeof alloc->tags[0].text - 1) == 0)
 			return (uint8_t)i;
-	if (alloc->tag_count == NEAP_TAGS_MAX)
-		return TAG_OTHER;
-	size_t length = strnlen(text, most);
-	memcpy(alloc->tags[++alloc->tag_count].text, text, length);
-	return (uint8_t)alloc->tag_count;
+	return alloc->tag_count == NEAP_TAGS_MAX ? TAG_OTHER : TAG_UNKNOWN;
+}
+
+size_t neap_tags_used(const struct neap_alloc *alloc)
+{
+	return alloc->tag_count == NEAP_TAGS_MAX ? NEAP_TAGS_MAX + 2 : alloc->tag_count + 1;
+}
+
+void neap_tags_number(struct neap_alloc *alloc)
+{
+	for (size_t i = 1; i < neap_tags_used(alloc); i++)
+		neap_tag_number(alloc, (uint8_t)i);
 }
 
 void neap_tag_add(struct neap_alloc *alloc, uint8_t tag, int64_t bytes)
@@ -66,7 +82,7 @@ void neap_tags_renumber(struct neap_alloc *alloc)
 size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room)
 {
 	size_t count = 0;
-	pthread_mutex_lock(&alloc->lock);
+	neap_alloc_lock(alloc);
 	for (size_t i = 0; i < sizeof alloc->tags / sizeof alloc->tags[0]; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
 		if (!tag->peak_bytes)
@@ -76,6 +92,6 @@ size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags,
 								  tag->live_blocks};
 		count++;
 	}
-	pthread_mutex_unlock(&alloc->lock);
+	neap_alloc_unlock(alloc);
 	return count;
 }

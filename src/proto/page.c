@@ -60,25 +60,40 @@ static bool is_stopped(pid_t pid)
 	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
 }
 
+/* Whether no lane was written between the two readings. */
+static bool same_lanes(const struct neap_published *first, const struct neap_published *second)
+{
+	bool same = true;
+	for (int lane = 0; lane < NEAP_PUBLISHED_LANES; lane++) {
+		for (int part = 0; part < NEAP_PUBLISHED_PARTS; part++) {
+			uint64_t sequence = first->lanes[lane][part].sequence;
+			same = same && sequence % 2 == 0 && second->lanes[lane][part].sequence == sequence;
+		}
+	}
+	return same;
+}
+
 /* One slot at one instant: the same even sequence before and after. A process that was stopped in the middle of
  * writing will not continue for us: then it is taken as it is, and *ret_torn set. */
 static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_published *ret_slot, bool *ret_torn,
 				  struct neap_error *err)
 {
 	for (int tries = 0; tries < READ_TRIES + SLOW_TRIES; tries++) {
-		uint64_t before, after;
-		struct neap_published slot;
+		struct neap_published slot, again;
+		uint64_t before;
 		if (!pread_all(fd, &before, sizeof before, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		__sync_synchronize();
 		if (!pread_all(fd, &slot, sizeof slot, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		__sync_synchronize();
-		if (!pread_all(fd, &after, sizeof after, at))
+		if (!pread_all(fd, &again, sizeof again, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
-		bool whole = before % 2 == 0 && before == after && slot.sequence == before;
-		bool torn = !whole && tries >= READ_TRIES && before == after && is_stopped(pid);
+		bool same = before == again.sequence;
+		bool whole = before % 2 == 0 && same && slot.sequence == before && same_lanes(&slot, &again);
+		bool torn = !whole && tries >= READ_TRIES && same && is_stopped(pid);
 		if (whole || torn) {
+			neap_published_add_lanes(&slot);
 			*ret_slot = slot;
 			*ret_torn = *ret_torn || torn;
 			return NEAP_OK;

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #define NEAP_PAGE_MAGIC   "NEAPPAGE"
-#define NEAP_PAGE_VERSION 1u
+#define NEAP_PAGE_VERSION 2u
 #define NEAP_PAGE_DEVICES 16
 
 struct neap_page {

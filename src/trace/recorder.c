@@ -281,6 +281,7 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 	recorder->observer.event = record_event;
 	recorder->observer.name = record_name;
 	recorder->observer.context = recorder;
+	recorder->observer.concurrent = true;
 	*ret_recorder = recorder;
 	return NEAP_OK;
 }

@@ -1,0 +1,381 @@
+#include "alloc/lane.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define SPINS        100
+#define POLL_EVERY   16   /* hits, while freed blocks wait for other streams */
+#define SEEN_LATELY  1024 /* frees by the core: a size that comes again within so many gets a bin */
+#define RECENT       8    /* freezes for which a lane that has moved is given room */
+#define ROOM_DIVISOR 8    /* of the reserved bytes, all bins hold at most this part */
+#define TIGHT        8    /* bins are shut while less than this part of the device or the limit is left */
+
+/* `core`: the allocator, if its mutex is not held. A lane is held for long only by the core, which is then waited
+ * for, or by a thread that is not running. */
+static void lane_lock(struct neap_alloc *core, struct neap_lane *lane)
+{
+	unsigned spins = 0;
+	while (__atomic_exchange_n(&lane->locked, 1, __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&lane->locked, __ATOMIC_RELAXED)) {
+			if (++spins % SPINS)
+				continue;
+			if (core) {
+				pthread_mutex_lock(&core->lock);
+				pthread_mutex_unlock(&core->lock);
+			}
+			sched_yield();
+		}
+	}
+}
+
+static void lane_unlock(struct neap_lane *lane) { __atomic_store_n(&lane->locked, 0, __ATOMIC_RELEASE); }
+
+static struct neap_lane *lane_of(const struct neap_front *front, void *stream)
+{
+	uint32_t count = __atomic_load_n(&front->count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < count; i++)
+		if (front->streams[i] == stream)
+			return front->lanes[i];
+	return NULL;
+}
+
+static enum neap_pool_class class_of(uint64_t bytes)
+{
+	return bytes <= SMALL_LIMIT_BYTES ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE;
+}
+
+/* The words that one call changes, for readers in other processes. */
+static void publish(struct neap_lane *lane, enum neap_pool_class class)
+{
+	int part = class == NEAP_CLASS_SMALL;
+	struct neap_published_lane *to = &lane->published[part];
+	const struct neap_level *level = &lane->level[class];
+	const struct neap_takes *takes = &lane->takes[class];
+	__atomic_store_n(&to->sequence, ++lane->published_sequence[part], __ATOMIC_RELEASE);
+	__atomic_store_n(&to->blocks_taken, (uint64_t)takes->blocks, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->bytes_taken, (uint64_t)takes->bytes, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->requested_taken, (uint64_t)takes->requested, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->blocks_given, (uint64_t)(takes->blocks - level->blocks), __ATOMIC_RELEASE);
+	__atomic_store_n(&to->bytes_given, (uint64_t)(takes->bytes - level->bytes), __ATOMIC_RELEASE);
+	__atomic_store_n(&to->requested_given, (uint64_t)(takes->requested - level->requested), __ATOMIC_RELEASE);
+	__atomic_store_n(&to->sequence, ++lane->published_sequence[part], __ATOMIC_RELEASE);
+}
+
+/* Allocated bytes at this moment, as far as other lanes let see: what they do meanwhile may be in it or not. */
+static uint64_t allocated_now(const struct neap_alloc *alloc)
+{
+	int64_t sum = alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
+	uint32_t count = __atomic_load_n(&alloc->front.count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < count; i++)
+		sum += __atomic_load_n(&alloc->front.lanes[i]->level[NEAP_CLASS_ALL].bytes, __ATOMIC_RELAXED);
+	return (uint64_t)sum;
+}
+
+static struct neap_event make_event(const struct neap_alloc *alloc, const struct neap_lane *lane,
+				    const struct neap_block *block, enum neap_event_kind kind)
+{
+	struct neap_event event = neap_event_of_allocation(
+		kind, 0,
+		(struct neap_event_allocation){
+			.held = {allocated_now(alloc), metric_now(alloc, NEAP_METRIC_RESERVED_BYTES)},
+			.tag = block->tag ? alloc->tags[block->tag].number : 0,
+			.stream = lane->stream->number,
+			.address = block->address,
+			.requested_bytes = block->requested,
+			.bytes = block->bytes,
+		});
+	event.time_ns = neap_clock_now(neap_clock_system());
+	event.device = (uint16_t)neap_device_info(alloc->device)->ordinal;
+	return event;
+}
+
+static void tell_take(const struct neap_alloc *alloc, const struct neap_lane *lane, const struct neap_block *block)
+{
+	struct neap_event event = make_event(alloc, lane, block, NEAP_EVENT_ALLOC);
+	lane->observer->event(lane->observer->context, &event);
+}
+
+static void tell_give(const struct neap_alloc *alloc, const struct neap_lane *lane, const struct neap_block *block)
+{
+	struct neap_event event = make_event(alloc, lane, block, NEAP_EVENT_FREE_REQUESTED);
+	lane->observer->event(lane->observer->context, &event);
+	event.kind = NEAP_EVENT_FREE_COMPLETED;
+	lane->observer->event(lane->observer->context, &event);
+}
+
+static bool may_rise(const struct neap_level *level, int64_t bytes, int64_t requested)
+{
+	return level->blocks < level->blocks_high && level->bytes + bytes <= level->bytes_high &&
+	       level->requested + requested <= level->requested_high;
+}
+
+static bool may_fall(const struct neap_level *level, int64_t bytes)
+{
+	return -level->blocks < level->blocks_low && bytes - level->bytes <= level->bytes_low;
+}
+
+/* Other threads look at `bytes` without this lane's lock, for their events. */
+static void level_move(struct neap_level *level, int64_t blocks, int64_t bytes, int64_t requested)
+{
+	level->blocks += blocks;
+	__atomic_store_n(&level->bytes, level->bytes + bytes, __ATOMIC_RELAXED);
+	level->requested += requested;
+}
+
+static struct neap_block *bin_pop(struct neap_lane *lane, struct neap_bin *bin)
+{
+	struct neap_block *block = bin->first;
+	bin->first = block->left;
+	lane->binned_bytes -= block->bytes;
+	block->left = NULL;
+	block->binned = false;
+	return block;
+}
+
+static void bin_push(struct neap_lane *lane, struct neap_bin *bin, struct neap_block *block)
+{
+	block->left = bin->first;
+	block->binned = true;
+	bin->first = block;
+	lane->binned_bytes += block->bytes;
+}
+
+static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const struct neap_request *request,
+			uint64_t *ret_address)
+{
+	struct neap_bin *bin = lane_bin(lane, request->rounded);
+	enum neap_pool_class class = class_of(request->rounded);
+	struct neap_level *own = &lane->level[class], *all = &lane->level[NEAP_CLASS_ALL];
+	int64_t bytes = (int64_t)request->rounded, requested = (int64_t)request->bytes;
+	uint8_t tag = neap_tag_known(alloc);
+	if (!bin->first || bin->bytes != request->rounded || !lane->open || tag == TAG_UNKNOWN)
+		return false;
+	struct neap_tag_level *tagged = &lane->tags[tag];
+	if (!may_rise(own, bytes, requested) || !may_rise(all, bytes, requested) ||
+	    tagged->bytes + bytes > tagged->bytes_high || !lane->polls_left)
+		return false;
+	struct neap_block *block = bin_pop(lane, bin);
+	block->requested = request->bytes;
+	block->tag = tag;
+	block->serial = ++lane->serial;
+	level_move(own, 1, bytes, requested);
+	level_move(all, 1, bytes, requested);
+	lane->takes[class].blocks++;
+	lane->takes[class].bytes += bytes;
+	lane->takes[class].requested += requested;
+	tagged->bytes += bytes;
+	tagged->blocks++;
+	lane->polls_left--;
+	lane->moved = true;
+	if (lane->published)
+		publish(lane, class);
+	if (lane->observer)
+		tell_take(alloc, lane, block);
+	*ret_address = block->address;
+	return true;
+}
+
+bool neap_front_take(struct neap_alloc *alloc, const struct neap_request *request, uint64_t *ret_address)
+{
+	struct neap_lane *lane = lane_of(&alloc->front, request->stream);
+	if (!lane)
+		return false;
+	lane_lock(alloc, lane);
+	bool taken = take_locked(alloc, lane, request, ret_address);
+	lane_unlock(lane);
+	return taken;
+}
+
+/* Where the block may go; NULL: into no bin. */
+static struct neap_bin *bin_for(struct neap_lane *lane, const struct neap_block *block)
+{
+	struct neap_bin *bin = lane_bin(lane, block->bytes);
+	if (!lane->open || block->uses || bin->bytes != block->bytes ||
+	    lane->core_frees - bin->last_seen > SEEN_LATELY || lane->binned_bytes + block->bytes > lane->room_bytes)
+		return NULL;
+	return bin;
+}
+
+static bool give_locked(struct neap_alloc *alloc, struct neap_lane *lane, uint64_t address, struct neap_block *block)
+{
+	/* Found without a lock: it may have been freed meanwhile, and be another block by now. */
+	if (block->address != address || block->state != NEAP_BLOCK_LIVE || block->binned || block->lane != lane)
+		return false;
+	struct neap_bin *bin = bin_for(lane, block);
+	enum neap_pool_class class = class_of(block->bytes);
+	struct neap_level *own = &lane->level[class], *all = &lane->level[NEAP_CLASS_ALL];
+	int64_t bytes = (int64_t)block->bytes;
+	if (!bin || !may_fall(own, bytes) || !may_fall(all, bytes))
+		return false;
+	level_move(own, -1, -bytes, -(int64_t)block->requested);
+	level_move(all, -1, -bytes, -(int64_t)block->requested);
+	lane->tags[block->tag].bytes -= bytes;
+	lane->tags[block->tag].blocks--;
+	lane->moved = true;
+	if (lane->published)
+		publish(lane, class);
+	if (lane->observer)
+		tell_give(alloc, lane, block);
+	bin_push(lane, bin, block);
+	return true;
+}
+
+bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
+{
+	struct neap_block *block = neap_index_find(&alloc->live, address);
+	struct neap_lane *lane = block ? __atomic_load_n(&block->lane, __ATOMIC_RELAXED) : NULL;
+	if (!lane)
+		return false;
+	lane_lock(alloc, lane);
+	bool given = give_locked(alloc, lane, address, block);
+	lane_unlock(lane);
+	return given;
+}
+
+void neap_front_freeze(struct neap_alloc *alloc)
+{
+	alloc->front.binned_bytes = 0;
+	for (uint32_t i = 0; i < alloc->front.count; i++) {
+		struct neap_lane *lane = alloc->front.lanes[i];
+		lane_lock(NULL, lane);
+		if (lane->moved) {
+			lane->stamp = lane->stream->recorded + 1;
+			neap_lane_fold(alloc, lane);
+		}
+		alloc->front.binned_bytes += lane->binned_bytes;
+	}
+	neap_published_close(alloc);
+}
+
+/* Whether lanes may work: not where a private pool's filter or an observer must see each request in the core. */
+static bool front_open(const struct neap_alloc *alloc)
+{
+	uint64_t reserved = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	uint64_t limit = neap_device_info(alloc->device)->total_bytes - neap_device_context_bytes(alloc->device);
+	if (alloc->limit_bytes < limit)
+		limit = alloc->limit_bytes;
+	return !alloc->pools_open && (!alloc->observer || alloc->observer->concurrent) &&
+	       reserved <= limit - limit / TIGHT;
+}
+
+void neap_front_thaw(struct neap_alloc *alloc)
+{
+	bool open = alloc->front.count && front_open(alloc);
+	if (!open)
+		neap_front_flush(alloc);
+	if (open && alloc->observer)
+		neap_tags_number(alloc);
+	uint64_t room = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR;
+	for (uint32_t i = 0; i < alloc->front.count; i++) {
+		struct neap_lane *lane = alloc->front.lanes[i];
+		lane->recent = lane->moved ? RECENT : lane->recent > 0 ? lane->recent - 1 : 0;
+		lane->moved = false;
+		lane->open = open;
+		lane->room_bytes = room;
+		lane->polls_left = alloc->waiting_uses ? POLL_EVERY : UINT32_MAX;
+		lane->observer = alloc->observer;
+		lane->published = alloc->published == &alloc->own_published ? NULL : alloc->published->lanes[i];
+		lane->serial = alloc->serial;
+	}
+	if (open)
+		neap_front_room(alloc);
+	neap_published_close(alloc);
+	for (uint32_t i = 0; i < alloc->front.count; i++)
+		lane_unlock(alloc->front.lanes[i]);
+}
+
+/* In the core: one block more or less is free but joined with nothing. */
+static void count_binned(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
+{
+	bool small = block->bytes <= SMALL_LIMIT_BYTES;
+	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT, small, sign);
+	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, sign * (int64_t)block->bytes);
+}
+
+struct neap_block *neap_front_pop(struct neap_alloc *alloc, const struct neap_request *request)
+{
+	struct neap_lane *lane = lane_of(&alloc->front, request->stream);
+	struct neap_bin *bin = lane ? lane_bin(lane, request->rounded) : NULL;
+	if (!lane || !lane->open || !bin->first || bin->bytes != request->rounded || !lane->polls_left)
+		return NULL;
+	struct neap_block *block = bin_pop(lane, bin);
+	lane->moved = true;
+	count_binned(alloc, block, -1);
+	return block;
+}
+
+static struct neap_lane *lane_make(struct neap_alloc *alloc, struct neap_stream *stream)
+{
+	struct neap_front *front = &alloc->front;
+	struct neap_lane *lane = front->count < FRONT_LANES ? calloc(1, sizeof *lane) : NULL;
+	if (!lane)
+		return NULL;
+	lane->locked = 1; /* frozen, as the others */
+	lane->stream = stream;
+	front->lanes[front->count] = lane;
+	front->streams[front->count] = stream->handle;
+	__atomic_store_n(&front->count, front->count + 1, __ATOMIC_RELEASE);
+	return lane;
+}
+
+void neap_front_adopt(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_block *block)
+{
+	struct neap_lane *lane = NULL;
+	if (!alloc->pools_open && (!alloc->observer || alloc->observer->concurrent))
+		lane = lane_of(&alloc->front, stream->handle);
+	if (!lane && !alloc->pools_open && (!alloc->observer || alloc->observer->concurrent))
+		lane = lane_make(alloc, stream);
+	__atomic_store_n(&block->lane, lane, __ATOMIC_RELAXED);
+}
+
+/* A size that the core frees again and again gets a bin; of large sizes that share one, the later one. */
+static void bin_see(struct neap_lane *lane, uint64_t bytes)
+{
+	struct neap_bin *bin = lane_bin(lane, bytes);
+	lane->core_frees++;
+	if (bin->bytes == bytes || !bin->first)
+		*bin = (struct neap_bin){bytes, bin->first, lane->core_frees};
+}
+
+bool neap_front_push(struct neap_alloc *alloc, struct neap_block *block)
+{
+	struct neap_lane *lane = block->lane;
+	struct neap_bin *bin = lane ? bin_for(lane, block) : NULL;
+	if (!bin) {
+		if (lane)
+			bin_see(lane, block->bytes);
+		return false;
+	}
+	bin_push(lane, bin, block);
+	lane->stamp = block->stamp > lane->stamp ? block->stamp : lane->stamp;
+	lane->moved = true;
+	count_binned(alloc, block, 1);
+	return true;
+}
+
+uint64_t neap_front_flush(struct neap_alloc *alloc)
+{
+	uint64_t flushed = 0;
+	for (uint32_t i = 0; i < alloc->front.count; i++) {
+		struct neap_lane *lane = alloc->front.lanes[i];
+		for (size_t j = 0; lane->binned_bytes && j < DIRECT_BINS + HASHED_BINS; j++) {
+			while (lane->bins[j].first) {
+				struct neap_block *block = bin_pop(lane, &lane->bins[j]);
+				flushed += block->bytes;
+				count_binned(alloc, block, -1);
+				block->stamp = lane->stamp;
+				neap_index_remove(&alloc->live, block->address);
+				neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+			}
+		}
+	}
+	return flushed;
+}
+
+void neap_front_fini(struct neap_alloc *alloc)
+{
+	for (uint32_t i = 0; i < alloc->front.count; i++)
+		free(alloc->front.lanes[i]);
+	alloc->front = (struct neap_front){0};
+}

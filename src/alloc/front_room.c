@@ -1,0 +1,139 @@
+/* alloc/front_room.c: what lanes counted, and how far they may go on. See front.h. */
+#include "alloc/lane.h"
+
+/* `taken` were added and `given` taken away, at once: only `current` and the sums change, as peaks were out of reach.
+ */
+static void stat_fold(struct neap_alloc *alloc, struct neap_stat *stat, int64_t taken, int64_t given)
+{
+	stat->current += taken - given;
+	stat->allocated += taken;
+	stat->freed += given;
+	size_t index = (size_t)((int64_t *)stat - (int64_t *)&alloc->stats);
+	uint64_t *words = (uint64_t *)&alloc->published->stats + index;
+	neap_published_word(alloc, &words[0], (uint64_t)stat->current);
+	neap_published_word(alloc, &words[2], (uint64_t)stat->allocated);
+	neap_published_word(alloc, &words[3], (uint64_t)stat->freed);
+}
+
+static void metric_fold(struct neap_alloc *alloc, enum neap_metric metric, enum neap_pool_class class, int64_t taken,
+			int64_t given)
+{
+	stat_fold(alloc, &alloc->stats.metric[metric][NEAP_CLASS_ALL], taken, given);
+	stat_fold(alloc, &alloc->stats.metric[metric][class], taken, given);
+}
+
+static void class_fold(struct neap_alloc *alloc, struct neap_lane *lane, enum neap_pool_class class)
+{
+	struct neap_takes *takes = &lane->takes[class];
+	const struct neap_level *level = &lane->level[class];
+	int64_t blocks = takes->blocks - level->blocks, bytes = takes->bytes - level->bytes;
+	if (!takes->blocks && !blocks)
+		return;
+	metric_fold(alloc, NEAP_METRIC_ALLOCATION, class, takes->blocks, blocks);
+	metric_fold(alloc, NEAP_METRIC_ACTIVE, class, takes->blocks, blocks);
+	metric_fold(alloc, NEAP_METRIC_ALLOCATED_BYTES, class, takes->bytes, bytes);
+	metric_fold(alloc, NEAP_METRIC_ACTIVE_BYTES, class, takes->bytes, bytes);
+	metric_fold(alloc, NEAP_METRIC_REQUESTED_BYTES, class, takes->requested, takes->requested - level->requested);
+	metric_fold(alloc, NEAP_METRIC_INACTIVE_SPLIT, class, blocks, takes->blocks);
+	metric_fold(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, class, bytes, takes->bytes);
+	alloc->serial += (uint64_t)takes->blocks;
+	alloc->dirty = alloc->dirty || blocks > 0;
+	*takes = (struct neap_takes){0};
+}
+
+static void level_clear(struct neap_level *level)
+{
+	level->blocks = level->requested = 0;
+	__atomic_store_n(&level->bytes, 0, __ATOMIC_RELAXED);
+}
+
+static void published_clear(struct neap_alloc *alloc, struct neap_lane *lane)
+{
+	for (int part = 0; lane->published && part < NEAP_PUBLISHED_PARTS; part++) {
+		struct neap_published_lane *to = &lane->published[part];
+		neap_published_word(alloc, &to->blocks_taken, 0);
+		neap_published_word(alloc, &to->bytes_taken, 0);
+		neap_published_word(alloc, &to->requested_taken, 0);
+		neap_published_word(alloc, &to->blocks_given, 0);
+		neap_published_word(alloc, &to->bytes_given, 0);
+		neap_published_word(alloc, &to->requested_given, 0);
+	}
+}
+
+void neap_lane_fold(struct neap_alloc *alloc, struct neap_lane *lane)
+{
+	lane->stream->live_blocks += (uint64_t)lane->level[NEAP_CLASS_ALL].blocks;
+	class_fold(alloc, lane, NEAP_CLASS_LARGE);
+	class_fold(alloc, lane, NEAP_CLASS_SMALL);
+	for (int class = 0; class < NEAP_CLASS_COUNT; class ++)
+		level_clear(&lane->level[class]);
+	for (size_t i = 0; i < neap_tags_used(alloc); i++) {
+		alloc->tags[i].live_bytes += (uint64_t)lane->tags[i].bytes;
+		alloc->tags[i].live_blocks += (uint64_t)lane->tags[i].blocks;
+		lane->tags[i].bytes = lane->tags[i].blocks = 0;
+	}
+	published_clear(alloc, lane);
+}
+
+static int64_t rise(const struct neap_alloc *alloc, enum neap_metric metric, int class)
+{
+	const struct neap_stat *stat = &alloc->stats.metric[metric][class];
+	return stat->peak - stat->current;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* How far all lanes together may move one class. */
+static struct neap_level room_of(const struct neap_alloc *alloc, int class)
+{
+	struct neap_level room = {
+		.blocks_high =
+			least(rise(alloc, NEAP_METRIC_ALLOCATION, class), rise(alloc, NEAP_METRIC_ACTIVE, class)),
+		.bytes_high = least(rise(alloc, NEAP_METRIC_ALLOCATED_BYTES, class),
+				    rise(alloc, NEAP_METRIC_ACTIVE_BYTES, class)),
+		.requested_high = rise(alloc, NEAP_METRIC_REQUESTED_BYTES, class),
+		.blocks_low = rise(alloc, NEAP_METRIC_INACTIVE_SPLIT, class),
+		.bytes_low = rise(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, class),
+	};
+	if (class == NEAP_CLASS_ALL) {
+		uint64_t allocated = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
+		room.bytes_high = least(room.bytes_high, (int64_t)(alloc->highest_allocated - allocated));
+		room.bytes_low = least(room.bytes_low, (int64_t)(allocated - alloc->lowest_allocated));
+	}
+	return room;
+}
+
+static void share(struct neap_level *level, const struct neap_level *room, unsigned shift, bool given)
+{
+	level->blocks_high = given ? room->blocks_high >> shift : 0;
+	level->bytes_high = given ? room->bytes_high >> shift : 0;
+	level->requested_high = given ? room->requested_high >> shift : 0;
+	level->blocks_low = given ? room->blocks_low >> shift : 0;
+	level->bytes_low = given ? room->bytes_low >> shift : 0;
+}
+
+/* Equal shares for the lanes that were used lately: a lane without any comes to the core, and has one from then on.
+ */
+void neap_front_room(struct neap_alloc *alloc)
+{
+	const struct neap_front *front = &alloc->front;
+	unsigned users = 0, shift = 0;
+	for (uint32_t i = 0; i < front->count; i++)
+		users += front->lanes[i]->recent > 0;
+	while (1u << shift < users)
+		shift++;
+	for (int class = 0; class < NEAP_CLASS_COUNT; class ++) {
+		const struct neap_level room = room_of(alloc, class);
+		for (uint32_t i = 0; i < front->count; i++)
+			share(&front->lanes[i]->level[class], &room, shift, front->lanes[i]->recent > 0);
+	}
+	for (uint32_t i = 0; i < front->count; i++) {
+		struct neap_lane *lane = front->lanes[i];
+		struct neap_level *all = &lane->level[NEAP_CLASS_ALL];
+		/* The last live block of a stream is the core's to free: after it the stream may be destroyed. */
+		all->blocks_low = least(all->blocks_low, (int64_t)lane->stream->live_blocks - 1);
+		for (size_t tag = 0; tag < neap_tags_used(alloc); tag++)
+			lane->tags[tag].bytes_high =
+				(int64_t)(alloc->tags[tag].peak_bytes - alloc->tags[tag].live_bytes) >> shift;
+	}
+}

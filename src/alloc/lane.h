@@ -1,0 +1,70 @@
+/* alloc/lane.h: one stream's bins and counters, for front*.c.
+ *
+ * Everything in it is guarded by `locked`, which the holder of the allocator's lock holds too. No driver call and
+ * nothing that waits happens under it, but for the observer.
+ */
+#ifndef NEAP_ALLOC_LANE_H
+#define NEAP_ALLOC_LANE_H
+
+#include "alloc/front.h"
+#include "alloc/internal.h"
+
+#define DIRECT_BINS (SMALL_LIMIT_BYTES / BLOCK_ALIGNMENT + 1) /* a bin for each size up to 1 MiB */
+#define HASHED_BINS 2048 /* larger sizes share these, one size in each at a time */
+#define TAGS        (NEAP_TAGS_MAX + 2)
+
+struct neap_bin {
+	uint64_t bytes; /* of each block; 0: no size yet */
+	struct neap_block *first;
+	uint64_t last_seen; /* the lane's core_frees when the core last freed a block of this size */
+};
+
+/* How far a class moved since the last freeze, and how far it may. Differences: below 0 where more was freed. */
+struct neap_level {
+	int64_t blocks, bytes, requested;
+	int64_t blocks_high, bytes_high, requested_high;
+	int64_t blocks_low, bytes_low; /* how far below 0, as positive numbers */
+};
+
+/* What was taken since the last freeze; what was given back is that less the level. */
+struct neap_takes {
+	int64_t blocks, bytes, requested;
+};
+
+struct neap_tag_level {
+	int64_t blocks, bytes, bytes_high;
+};
+
+struct neap_lane {
+	uint32_t locked;
+	bool open;                             /* bins are in use */
+	bool moved;                            /* since the last freeze */
+	unsigned recent;                       /* above 0: it is given room */
+	uint32_t polls_left;                   /* hits until pending frees must be asked for */
+	const struct neap_observer *observer;  /* gets events; NULL: none */
+	struct neap_published_lane *published; /* of NEAP_PUBLISHED_PARTS; NULL: nobody reads */
+	uint64_t published_sequence[NEAP_PUBLISHED_PARTS];
+	struct neap_level level[NEAP_CLASS_COUNT];
+	struct neap_takes takes[NEAP_CLASS_COUNT]; /* of large and small */
+	uint64_t serial;                   /* allocations of all lanes, as of the last freeze, and own ones since */
+	uint64_t binned_bytes, room_bytes; /* in the bins; at most */
+	uint64_t stamp;                    /* as of struct neap_block: behind the work on every block in a bin */
+	uint64_t core_frees;
+	struct neap_stream *stream;
+	struct neap_tag_level tags[TAGS];
+	struct neap_bin bins[DIRECT_BINS + HASHED_BINS];
+};
+
+static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
+{
+	if (bytes <= SMALL_LIMIT_BYTES)
+		return &lane->bins[bytes / BLOCK_ALIGNMENT];
+	return &lane->bins[DIRECT_BINS + (bytes * 0x9e3779b97f4a7c15ull >> 53) % HASHED_BINS];
+}
+
+/* front_room.c: gives every open lane new room to move in. */
+void neap_front_room(struct neap_alloc *alloc);
+/* front_room.c: adds what the lane counted to the allocator's counters, and starts it again from 0. */
+void neap_lane_fold(struct neap_alloc *alloc, struct neap_lane *lane);
+
+#endif

@@ -1,0 +1,309 @@
+/* The fast way of requests (src/alloc/front.h): several threads take and give on several streams, and give what
+ * others took, each with a ledger of its own. After each phase every counter is what the ledgers sum to, the blocks
+ * were nobody else's meanwhile, and the peak is neither below what was held at once nor above what could have been.
+ *
+ * NEAP_LONG=1: 10^8 operations. NEAP_SEED=N repeats a run's choices.
+ */
+#include "harness.h"
+
+#include "neap/trace.h"
+
+#include <pthread.h>
+
+#define HANDS   4
+#define STREAMS 3 /* fewer than hands: two share a lane */
+#define SLOTS   256
+#define PHASES  8
+
+struct slot {
+	uint64_t address; /* 0: nothing; taken over by an atomic exchange */
+	uint64_t bytes;
+};
+
+struct game {
+	struct world world;
+	struct neap_published page;
+	void *streams[STREAMS];
+	struct slot shared[SLOTS]; /* any hand puts in and takes out */
+	uint64_t rounds, seed;
+	uint64_t read; /* copies that the reader got */
+	int stop;
+};
+
+struct hand {
+	struct game *game;
+	pthread_t thread;
+	int number;
+	uint64_t random;
+	int64_t blocks, bytes, requested; /* taken and not given; over all hands: live */
+	uint64_t takes, gives;
+	const char *wrong;
+};
+
+static uint64_t rounded(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+/* Few sizes, as a training has them: bins fill. Now and then one that nobody else asks for. */
+static uint64_t pick_bytes(struct hand *hand)
+{
+	static const uint64_t sizes[] = {1, 512, 513, 4096, 40000, 262144, 1 << 20, (1 << 20) + 1, 3 << 20};
+	uint64_t random = random_next(&hand->random);
+	if (random % 64 == 0)
+		return 1 + random_next(&hand->random) % (2 << 20);
+	return sizes[(random >> 32) % (sizeof sizes / sizeof sizes[0])];
+}
+
+static void give_back(struct hand *hand, struct slot slot)
+{
+	if (neap_free(hand->game->world.alloc, slot.address))
+		hand->wrong = "neap_free refused a live block";
+	hand->blocks--;
+	hand->bytes -= (int64_t)rounded(slot.bytes);
+	hand->requested -= (int64_t)slot.bytes;
+	hand->gives++;
+}
+
+/* A slot is owned by the thread that exchanged its address for 1. */
+static void play(struct hand *hand)
+{
+	struct game *game = hand->game;
+	struct slot *slot = &game->shared[random_next(&hand->random) % SLOTS], mine = {0};
+	uint64_t held = __atomic_exchange_n(&slot->address, 1, __ATOMIC_ACQUIRE);
+	if (held == 1)
+		return;
+	mine = (struct slot){held, slot->bytes};
+	if (held)
+		give_back(hand, mine);
+	mine = (struct slot){0};
+	if (!held || random_next(&hand->random) % 2) {
+		struct neap_error err = {0};
+		mine.bytes = pick_bytes(hand);
+		void *stream = game->streams[(unsigned)hand->number % STREAMS];
+		if (neap_malloc(game->world.alloc, mine.bytes, stream, &mine.address, &err)) {
+			hand->wrong = "neap_malloc failed";
+			mine.address = 0;
+		} else {
+			hand->blocks++;
+			hand->bytes += (int64_t)rounded(mine.bytes);
+			hand->requested += (int64_t)mine.bytes;
+			hand->takes++;
+		}
+	}
+	slot->bytes = mine.bytes;
+	__atomic_store_n(&slot->address, mine.address, __ATOMIC_RELEASE);
+}
+
+static void *hammer(void *argument)
+{
+	struct hand *hand = argument;
+	uint64_t freed = 0;
+	const char *const tags[] = {NULL, "activations", "weights", NULL};
+	neap_tag_set(tags[hand->number % 4]);
+	for (uint64_t round = 0; !hand->wrong && round < hand->game->rounds; round++) {
+		play(hand);
+		if (round % 100000 == 50000 && neap_empty_cache(hand->game->world.alloc, &freed, NULL))
+			hand->wrong = "neap_empty_cache";
+	}
+	return NULL;
+}
+
+static const char *consistent(const struct neap_stats *stats)
+{
+	for (int metric = 0; metric < NEAP_METRIC_COUNT; metric++) {
+		const struct neap_stat *pools = stats->metric[metric];
+		if (pools[0].current != pools[1].current + pools[2].current)
+			return "all is not large + small";
+		for (int pool = 0; pool < NEAP_CLASS_COUNT; pool++)
+			if (pools[pool].allocated - pools[pool].freed != pools[pool].current ||
+			    pools[pool].peak < pools[pool].current || pools[pool].current < 0)
+				return "current is not allocated - freed, or above its peak";
+	}
+	if (stats->metric[NEAP_METRIC_ACTIVE_BYTES][0].current > stats->metric[NEAP_METRIC_RESERVED_BYTES][0].current)
+		return "active is above reserved";
+	return NULL;
+}
+
+static void *look(void *argument)
+{
+	struct game *game = argument;
+	struct neap_published copy;
+	const char *wrong = NULL;
+	while (!__atomic_load_n(&game->stop, __ATOMIC_RELAXED)) {
+		if (neap_published_read(&game->page, &copy) != NEAP_OK)
+			continue;
+		game->read++;
+		if (!wrong)
+			wrong = consistent(&copy.stats);
+	}
+	return (void *)wrong;
+}
+
+static void phase(struct game *game, struct hand *hands)
+{
+	struct neap_stats stats;
+	struct neap_published copy;
+	int64_t blocks = 0, bytes = 0, requested = 0;
+	uint64_t takes = 0, gives = 0;
+	for (int i = 0; i < HANDS; i++)
+		assert_int_equal(pthread_create(&hands[i].thread, NULL, hammer, &hands[i]), 0);
+	for (int i = 0; i < HANDS; i++) {
+		pthread_join(hands[i].thread, NULL);
+		if (hands[i].wrong)
+			fail_msg("%s", hands[i].wrong);
+		blocks += hands[i].blocks;
+		bytes += hands[i].bytes;
+		requested += hands[i].requested;
+		takes += hands[i].takes;
+		gives += hands[i].gives;
+	}
+	assert_int_equal(neap_published_read(&game->page, &copy),
+			 NEAP_OK); /* with what lanes did since the last lock */
+	neap_get_stats(game->world.alloc, &stats);
+	assert_memory_equal(&copy.stats, &stats, sizeof stats);
+	if (consistent(&stats))
+		fail_msg("%s", consistent(&stats));
+	assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][0].current, blocks);
+	assert_int_equal(stats.metric[NEAP_METRIC_ACTIVE][0].current, blocks);
+	assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATED_BYTES][0].current, bytes);
+	assert_int_equal(stats.metric[NEAP_METRIC_REQUESTED_BYTES][0].current, requested);
+	assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][0].allocated, takes);
+	assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][0].freed, gives);
+	assert_int_equal(neap_alloc_serial(game->world.alloc), takes);
+	assert_true(stats.metric[NEAP_METRIC_ALLOCATION][0].peak <= SLOTS);
+	world_check(&game->world);
+}
+
+/* Live blocks of the ledger overlap nowhere. */
+static int by_address(const void *left, const void *right)
+{
+	const struct slot *a = left, *b = right;
+	return a->address < b->address ? -1 : a->address > b->address;
+}
+
+static void check_apart(const struct game *game)
+{
+	struct slot live[SLOTS];
+	size_t count = 0;
+	for (size_t i = 0; i < SLOTS; i++)
+		if (game->shared[i].address)
+			live[count++] = game->shared[i];
+	qsort(live, count, sizeof live[0], by_address);
+	for (size_t i = 1; i < count; i++)
+		assert_true(live[i - 1].address + rounded(live[i - 1].bytes) <= live[i].address);
+}
+
+static void run_game(const struct neap_observer *observer)
+{
+	struct game *game = calloc(1, sizeof *game);
+	struct hand hands[HANDS] = {0};
+	struct neap_error err = {0};
+	struct neap_alloc_options options = {.observer = observer};
+	const char *seed = getenv("NEAP_SEED"), *is_long = getenv("NEAP_LONG");
+	pthread_t reader;
+	void *wrong = NULL;
+	assert_non_null(game);
+	game->seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)getpid();
+	game->rounds = is_long ? 100000000ull / HANDS / PHASES : 40000;
+	print_message("NEAP_SEED=%llu\n", (unsigned long long)game->seed);
+	world_open(&game->world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	options.published = &game->page;
+	if (neap_alloc_create(game->world.device, &options, &game->world.alloc, &err))
+		fail_msg("%s", err.message);
+	for (int i = 0; i < STREAMS; i++)
+		game->streams[i] = i ? stream_new(&game->world) : NULL;
+	assert_int_equal(pthread_create(&reader, NULL, look, game), 0);
+	for (int i = 0; i < HANDS; i++)
+		hands[i] = (struct hand){.game = game, .number = i, .random = game->seed * HANDS + (uint64_t)i};
+	for (int i = 0; i < PHASES; i++) {
+		phase(game, hands);
+		check_apart(game);
+	}
+	for (size_t i = 0; i < SLOTS; i++)
+		if (game->shared[i].address)
+			give(&game->world, game->shared[i].address);
+	assert_int_equal(metric(&game->world, NEAP_METRIC_ALLOCATED_BYTES), 0);
+	__atomic_store_n(&game->stop, 1, __ATOMIC_RELAXED);
+	pthread_join(reader, &wrong);
+	if (wrong)
+		fail_msg("a copy of the page: %s", (const char *)wrong);
+	world_check(&game->world);
+	world_close(&game->world);
+	free(game);
+}
+
+static void test_ledgers(void **state)
+{
+	(void)state;
+	run_game(NULL);
+}
+
+static void test_ledgers_recorded(void **state)
+{
+	char path[] = "/tmp/neap-front-XXXXXX";
+	struct neap_recorder *recorder = NULL;
+	struct neap_error err = {0};
+	(void)state;
+	assert_true(close(mkstemp(path)) == 0);
+	if (neap_recorder_create(path, 64, 1024, &recorder, &err))
+		fail_msg("%s", err.message);
+	run_game(neap_recorder_observer(recorder));
+	neap_recorder_destroy(recorder);
+	unlink(path);
+}
+
+/* The same calls with and without the fast way: what one thread does leaves the very same counters, peaks included.
+ */
+static void one_thread(const struct neap_observer *observer, uint64_t seed, struct neap_stats *ret_stats)
+{
+	struct world world;
+	struct neap_alloc_options options = {.observer = observer};
+	struct neap_error err = {0};
+	uint64_t live[64] = {0}, random = seed;
+	world_open(&world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	if (neap_alloc_create(world.device, &options, &world.alloc, &err))
+		fail_msg("%s", err.message);
+	for (int i = 0; i < 50000; i++) {
+		size_t slot = random_next(&random) % 64;
+		uint64_t bytes = 512 * (1 + random_next(&random) % 8) - random_next(&random) % 512;
+		if (live[slot])
+			give(&world, live[slot]);
+		live[slot] = random_next(&random) % 3 ? take(&world, bytes, NULL) : 0;
+		if (i % 10000 == 9999)
+			neap_reset_peak_stats(world.alloc);
+	}
+	neap_get_stats(world.alloc, ret_stats);
+	uint64_t lowest, highest;
+	neap_take_extremes(world.alloc, &lowest, &highest);
+	assert_int_equal(lowest, 0);
+	assert_true(highest >= (uint64_t)ret_stats->metric[NEAP_METRIC_ALLOCATED_BYTES][0].peak);
+	world_check(&world);
+	world_close(&world);
+}
+
+static void ignore_event(void *context, const struct neap_event *event)
+{
+	(void)context;
+	(void)event;
+}
+
+static void test_same_counters(void **state)
+{
+	static const struct neap_observer one_at_a_time = {.event = ignore_event};
+	static const enum neap_metric same[] = {NEAP_METRIC_ALLOCATION, NEAP_METRIC_ALLOCATED_BYTES,
+						NEAP_METRIC_ACTIVE, NEAP_METRIC_ACTIVE_BYTES,
+						NEAP_METRIC_REQUESTED_BYTES};
+	(void)state;
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		struct neap_stats fast, slow;
+		one_thread(NULL, seed, &fast);
+		one_thread(&one_at_a_time, seed, &slow); /* such an observer keeps all in the core */
+		for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+			assert_memory_equal(fast.metric[same[i]], slow.metric[same[i]], sizeof fast.metric[same[i]]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers), cmocka_unit_test(test_ledgers_recorded),
+					   cmocka_unit_test(test_same_counters)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
