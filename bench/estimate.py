@@ -5,8 +5,9 @@ usage: estimate.py [--neap PATH] [--python PATH]... [--only TEXT] [--within PERC
 
 The recordings are of bench/estimate_transformer.py's model (24 layers of width 1024, 16 heads, SwiGLU of 4096, 10 000 tokens,
 batch 4, float32 parameters) on a GPU of sm_80 with PyTorch 2.11: four trainings and an inference. Of one training and of the
-inference every peak is known, of the others what was allocated. With --python PATH the program runs with that interpreter's PyTorch: the errors of another version than 2.11 are
-those of PyTorch's own changes. Exits 1 when an allocated peak is off by more than --within (default 0.05 %).
+inference every peak is known, of the others what was allocated. With --python PATH the program runs with that interpreter's
+PyTorch: the errors of another version than 2.11 are those of PyTorch's own changes. Exits 1 when an allocated peak is off by
+more than --within (default 0.05 %).
 """
 import argparse
 import json

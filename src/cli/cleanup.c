@@ -17,7 +17,8 @@ static const struct neap_log_sink *log_of(const struct ask *ask) { return ask->j
 
 static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
-/* The lines people know, with the driver's own report made from NVML: of this moment, after the program has continued.
+/* The lines people know, with the driver's own report made from NVML: of this moment, after the program has
+ * continued.
  */
 static void log_device(struct ask *ask, pid_t pid, struct device_reply *device)
 {
