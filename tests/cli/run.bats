@@ -219,7 +219,7 @@ END
 		held = bytearray(os.urandom(1 << 20)) * 60
 		time.sleep(60)
 	END
-	show 'neap run --folder host --max-host 100MiB -- python3 take'
+	show 'NEAP_ATTACH=0 neap run --folder host --max-host 100MiB -- python3 take'
 	show 'result "{outcome, evidence}" device; result "{outcome, evidence}" host'
 	expect limits "$device_memory" 'host memory 1\d\d MiB/host memory SIZE' "$device_seen"
 	# 32 MiB more than the limit, which others may take or give back meanwhile, and then 64 MiB are written.
