@@ -211,6 +211,7 @@ static json_t *unmodelled_json(const struct neap_estimate_run *run)
 	static const char *const kinds[NEAP_GAPS] = {[NEAP_GAP_WORKSPACE] = "workspace",
 						     [NEAP_GAP_REFUSED] = "refused",
 						     [NEAP_GAP_TRANSFER] = "transfer",
+						     [NEAP_GAP_KERNEL] = "kernel",
 						     [NEAP_GAP_VALUES] = "values"};
 	json_t *list = json_array();
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {

@@ -368,8 +368,9 @@ static void put_gaps(struct neap_buffer *out, const struct neap_estimate_run *ru
 				 interval(gap->low_bytes, gap->high_bytes, (char[80]){0}));
 		else
 			snprintf(text, sizeof text, "%s: %s %s, %" PRIu64 " call%s",
-				 gap->kind == NEAP_GAP_REFUSED ? "refused as not supported"
-							       : "not moved between ranks",
+				 gap->kind == NEAP_GAP_REFUSED  ? "refused as not supported"
+				 : gap->kind == NEAP_GAP_KERNEL ? "kernel of an extension, which did nothing"
+								: "not moved between ranks",
 				 gap->library, gap->function, gap->calls, plural(gap->calls));
 		neap_report_wrap(out, "  ", text);
 	}

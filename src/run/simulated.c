@@ -19,10 +19,8 @@
 #define SHOWN      3 /* functions of each kind that the line names */
 
 static const char *const gap_names[NEAP_GAPS] = {
-	[NEAP_GAP_WORKSPACE] = "workspace",
-	[NEAP_GAP_REFUSED] = "refused",
-	[NEAP_GAP_TRANSFER] = "transfer",
-	[NEAP_GAP_VALUES] = "values",
+	[NEAP_GAP_WORKSPACE] = "workspace", [NEAP_GAP_REFUSED] = "refused", [NEAP_GAP_TRANSFER] = "transfer",
+	[NEAP_GAP_KERNEL] = "kernel",       [NEAP_GAP_VALUES] = "values",
 };
 
 static uint64_t add_capped(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
@@ -207,6 +205,7 @@ void neap_simulated_text(const struct neap_simulated *simulated, struct neap_buf
 	put_kind(simulated, NEAP_GAP_WORKSPACE, "workspaces not modelled", out);
 	put_kind(simulated, NEAP_GAP_REFUSED, "refused", out);
 	put_kind(simulated, NEAP_GAP_TRANSFER, "not moved between ranks", out);
+	put_kind(simulated, NEAP_GAP_KERNEL, "kernels of extensions, launched as nothing", out);
 	if (values)
 		neap_buffer_format(out, "; %" PRIu64 " result%s of library calls read%s as zeros", values,
 				   values == 1 ? "" : "s", values == 1 ? "s" : "");

@@ -5,8 +5,8 @@
  *
  *                           GAP LIBRARY FUNCTION CALLS LOW HIGH
  *
- *                       GAP is values, workspace, refused or transfer (enum runtime_gap, src/runtime/services.h); LOW
- *                       and HIGH are the bytes between which a workspace may lie, 0 for the others.
+ *                       GAP is values, workspace, refused, transfer or kernel (enum runtime_gap,
+ * src/runtime/services.h); LOW and HIGH are the bytes between which a workspace may lie, 0 for the others.
  *
  * A process writes its file again, whole, whenever its tally grows, so a reader sees each call once. The program's
  * processes write the files and may write anything: every length and every count is capped, and lines of another form
@@ -23,7 +23,14 @@
 #define NEAP_SIMULATED_GAPS 64 /* functions listed by name; calls of further ones are counted together */
 
 /* In the order of the report. */
-enum neap_gap { NEAP_GAP_WORKSPACE, NEAP_GAP_REFUSED, NEAP_GAP_TRANSFER, NEAP_GAP_VALUES, NEAP_GAPS };
+enum neap_gap {
+	NEAP_GAP_WORKSPACE,
+	NEAP_GAP_REFUSED,
+	NEAP_GAP_TRANSFER,
+	NEAP_GAP_KERNEL,
+	NEAP_GAP_VALUES,
+	NEAP_GAPS
+};
 
 struct neap_simulated_gap {
 	enum neap_gap kind;

@@ -6,10 +6,12 @@
  * nothing.
  */
 #include "base/map.h"
+#include "runtime/extension.h"
 #include "runtime/runtime.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* Room for all registered variables: simulated addresses, no memory. */
@@ -23,7 +25,9 @@ struct variable {
 
 static struct {
 	pthread_mutex_t lock;
-	struct neap_map kernels;   /* host stub -> name */
+	struct neap_map kernels;    /* host stub -> name */
+	struct neap_map extensions; /* host stub -> struct extension_kernel, kept to the end: the tally names it */
+	bool has_extensions;
 	struct neap_map variables; /* host variable -> struct variable */
 	uint64_t room, used;       /* of the variables' addresses */
 } registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -39,10 +43,34 @@ NEAP_API void __cudaRegisterVar(void **handle, char *host, char *device, const c
 				int constant, int global);
 NEAP_API unsigned int __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, CUstream stream);
 
-void **__cudaRegisterFatBinary(void *binary) { return calloc(1, sizeof binary); }
+/* The handle of an object file is the name of its library where its kernels are counted; else "". */
+void **__cudaRegisterFatBinary(void *binary)
+{
+	char *library = calloc(1, EXTENSION_LIBRARY);
+
+	if (library)
+		(void)extension_library(binary, library);
+	return (void **)(void *)library;
+}
+
 void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
 void __cudaUnregisterFatBinary(void **handle) { free(handle); }
 char __cudaInitModule(void **handle) { return handle != NULL; }
+
+/* Lock held. Without memory it is not counted. */
+static void add_extension(const char *library, const char *host, const char *name)
+{
+	struct extension_kernel *kernel = calloc(1, sizeof *kernel);
+
+	if (!kernel)
+		return;
+	strcpy(kernel->library, library);
+	extension_kernel_name(name, kernel->name);
+	if (neap_map_put(&registered.extensions, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)kernel))
+		__atomic_store_n(&registered.has_extensions, true, __ATOMIC_RELAXED);
+	else
+		free(kernel);
+}
 
 void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int thread_limit,
 			    void *thread, void *block, dim3 *block_size, dim3 *grid_size, int *warp_size)
@@ -51,6 +79,8 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
 	(void)grid_size, (void)warp_size;
 	pthread_mutex_lock(&registered.lock);
 	(void)neap_map_put(&registered.kernels, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)name);
+	if (handle && *(const char *)handle)
+		add_extension((const char *)handle, host, name);
 	pthread_mutex_unlock(&registered.lock);
 }
 
@@ -160,6 +190,24 @@ static bool launchable(dim3 grid, dim3 block)
 	       grid.y <= 65535 && grid.z <= 65535 && block.z <= 64;
 }
 
+/* Counts the launch of an extension's kernel. */
+static void count_extension(const void *kernel)
+{
+	uint64_t found = 0;
+
+	if (!__atomic_load_n(&registered.has_extensions, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&registered.lock);
+	if (!neap_map_get(&registered.extensions, (uint64_t)(uintptr_t)kernel, &found))
+		found = 0;
+	pthread_mutex_unlock(&registered.lock);
+	if (found) {
+		const struct extension_kernel *extension = (const struct extension_kernel *)(uintptr_t)found;
+
+		tally_count(GAP_KERNEL, extension->library, extension->name, 0, 0);
+	}
+}
+
 int runtime_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
 			     CUstream stream)
 {
@@ -171,7 +219,10 @@ int runtime_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 		return result;
 	if (!name)
 		return cudaErrorInvalidDeviceFunction;
-	return launchable(grid, block) ? runtime_launch(stream, name, 0) : cudaErrorInvalidConfiguration;
+	if (!launchable(grid, block))
+		return cudaErrorInvalidConfiguration;
+	count_extension(kernel);
+	return runtime_launch(stream, name, 0);
 }
 
 int runtime_cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,

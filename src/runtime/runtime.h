@@ -86,6 +86,7 @@ void gate_free_range(uint64_t address, size_t bytes);
 
 /* -- tally.c ----------------------------------------------------------------------------------------------------- */
 
+/* `library` and `function` stay where they are to the end. */
 void tally_count(enum runtime_gap gap, const char *library, const char *function, uint64_t low, uint64_t high);
 /* Counts a function of this library that is not simulated, and returns CUDA_ERROR_NOT_SUPPORTED. */
 int tally_refuse(const char *function);

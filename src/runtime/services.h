@@ -41,6 +41,7 @@ enum runtime_gap {
 	GAP_WORKSPACE, /* a size that the real library chooses: between `low` and `high` bytes, answered with `low` */
 	GAP_REFUSED,   /* not simulated: answered with the library's "not supported" */
 	GAP_TRANSFER,  /* data that did not move between ranks or processes */
+	GAP_KERNEL,    /* a kernel of a CUDA extension, which did nothing */
 };
 
 /* The functions of a gate. Each gets the gate's argument; libcudart holds no lock when it calls one. It calls exactly

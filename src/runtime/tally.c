@@ -2,9 +2,9 @@
  *
  *   NEAP_RUN_DIR/simulated.PID, one line for each: GAP LIBRARY FUNCTION COUNT LOW HIGH
  *
- * GAP is values, workspace, refused or transfer (services.h). The file is written whole, by a rename, when a function
- * is counted for the first time and when the process exits. Failures are ignored: they must not disturb a training
- * run.
+ * GAP is values, workspace, refused, transfer or kernel (services.h). The file is written whole, by a rename, when a
+ * function is counted for the first time and when the process exits. Failures are ignored: they must not disturb a
+ * training run.
  */
 #include "runtime/runtime.h"
 
@@ -29,10 +29,8 @@ static struct {
 } tally = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const gap_names[] = {
-	[GAP_VALUES] = "values",
-	[GAP_WORKSPACE] = "workspace",
-	[GAP_REFUSED] = "refused",
-	[GAP_TRANSFER] = "transfer",
+	[GAP_VALUES] = "values",     [GAP_WORKSPACE] = "workspace", [GAP_REFUSED] = "refused",
+	[GAP_TRANSFER] = "transfer", [GAP_KERNEL] = "kernel",
 };
 
 /* Lock held. */

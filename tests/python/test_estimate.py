@@ -284,6 +284,27 @@ class Fit(Estimate):
         self.call("estimate", "--fit", "batch", "--param", "batch=3", "--", "true", code=64)
 
 
+EXTENSION = """
+import ctypes, torch
+
+class Dim3(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+
+x = torch.zeros(1024, device="cuda") + 1
+runtime = ctypes.CDLL(next(line.split()[-1] for line in open("/proc/self/maps") if "libcudart" in line))
+stub = ctypes.cast(ctypes.CDLL("libm.so.6").cos, ctypes.c_void_p)
+register = runtime.__getattr__("__cudaRegisterFatBinary")
+register.restype = ctypes.c_void_p
+function = runtime.__getattr__("__cudaRegisterFunction")
+name = ctypes.create_string_buffer(b"_ZN3ops5scaleEPfi")
+function(ctypes.c_void_p(register(stub)), stub, name, name, -1, None, None, None, None, None)
+launch = runtime.cudaLaunchKernel
+launch.argtypes = [ctypes.c_void_p, Dim3, Dim3, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+for _ in range(3):
+    assert launch(stub, Dim3(1, 1, 1), Dim3(32, 1, 1), None, 0, None) == 0
+"""
+
+
 class Trust(Estimate):
     def test_values_read_back_are_named(self) -> None:
         lines = "import torch\nx = torch.zeros(8, device='cuda')\n" \
@@ -296,6 +317,15 @@ class Trust(Estimate):
         )
         text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "8", "64").stdout
         self.assertRegex(text, r"train.py:12 <module>: __bool__, 2 times; the program branches on it")
+
+    def test_kernels_of_extensions_are_counted_and_named(self) -> None:
+        """As a CUDA extension registers and launches them, at addresses of a library that is not PyTorch's; PyTorch's own are not."""
+        (self.folder / "extension.py").write_text(EXTENSION)
+        found = self.estimate("extension.py", options=("--gpu", "h100-80gb"))
+        kernels = [gap for gap in found["unmodelled"] if gap["kind"] == "kernel"]
+        self.assertEqual([(gap["library"], gap["function"], gap["calls"]) for gap in kernels], [("libm", "ops::scale", 3)])
+        text = " ".join(self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "extension.py").stdout.split())
+        self.assertIn("kernel of an extension, which did nothing: libm ops::scale, 3 calls", text)
 
     def test_workspaces_that_only_cudnn_knows_are_an_interval(self) -> None:
         lines = "import torch\nx = torch.zeros(8, 64, 64, 64, device='cuda')\ntorch.nn.Conv2d(64, 64, 3, padding=1).cuda()(x)\n"
