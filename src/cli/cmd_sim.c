@@ -86,7 +86,7 @@ static void print_process(const struct sim_view_process *process, uint32_t devic
 	       neap_size_format(process->context_bytes[device], context));
 	if (process->state == SIM_SLOT_DRAINING)
 		printf(", gone: draining for %s more", neap_duration_format(process->drain_left_ns, time));
-	else if (!process->present)
+	else if (!sim_view_present(process))
 		fputs(", gone: a child of it holds the memory", stdout);
 	if (process->hidden)
 		fputs(", hidden from NVML", stdout);

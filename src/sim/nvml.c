@@ -259,8 +259,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 /* Whether NVML lists a process: it exists, holds memory on this device, and is not hidden. */
 static bool listed(const struct sim_view_process *process, uint32_t index)
 {
-	return process->state == SIM_SLOT_ALIVE && process->present && !process->hidden &&
-	       process->memory_bytes[index] + process->context_bytes[index] > 0;
+	return process->state == SIM_SLOT_ALIVE && !process->hidden &&
+	       process->memory_bytes[index] + process->context_bytes[index] > 0 && sim_view_present(process);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,

@@ -52,7 +52,7 @@ struct sim_view_process {
 	char command[16];
 	enum sim_slot_state state;
 	bool hidden;            /* NEAP_SIM_HIDDEN=1: NVML does not list it */
-	bool present;           /* the process itself exists; false with ALIVE: a child of it holds the memory */
+	uint64_t start_ticks;   /* see sim_view_present */
 	uint64_t drain_left_ns; /* DRAINING only */
 	uint64_t memory_bytes[SIM_DEVICE_LIMIT], context_bytes[SIM_DEVICE_LIMIT];
 };
@@ -71,6 +71,9 @@ struct sim_view {
  * NEAP_EPERM, NEAP_EIO, and NEAP_EINVAL for a file that is not a world of this layout or that contradicts the spec. A
  * file that its creator has not filled yet counts as missing. */
 enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err);
+
+/* Whether the process itself exists, by /proc; false with ALIVE: a child of it holds the memory. */
+bool sim_view_present(const struct sim_view_process *process);
 
 /* Calls `visit` with the name of each of this user's worlds, until it returns false. */
 enum neap_status sim_world_each(bool (*visit)(void *context, const char *world), void *context,

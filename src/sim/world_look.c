@@ -53,8 +53,7 @@ static void view_slot(const struct slot *slot, struct sim_view_process *ret_proc
 	*ret_process = (struct sim_view_process){.pid = slot->pid,
 						 .state = (enum sim_slot_state)slot->state,
 						 .hidden = slot->hidden != 0,
-						 .present = slot->state == SIM_SLOT_ALIVE &&
-							    neap_process_alive(slot->pid, slot->start_ticks)};
+						 .start_ticks = slot->start_ticks};
 	memcpy(ret_process->command, slot->command, sizeof ret_process->command);
 	ret_process->command[sizeof ret_process->command - 1] = '\0';
 	if (slot->state == SIM_SLOT_DRAINING && slot->drain_until_ns > now)
@@ -63,6 +62,11 @@ static void view_slot(const struct slot *slot, struct sim_view_process *ret_proc
 		ret_process->memory_bytes[i] = slot->use[i][SIM_CHARGE_MEMORY];
 		ret_process->context_bytes[i] = slot->use[i][SIM_CHARGE_CONTEXT];
 	}
+}
+
+bool sim_view_present(const struct sim_view_process *process)
+{
+	return process->state == SIM_SLOT_ALIVE && neap_process_alive(process->pid, process->start_ticks);
 }
 
 /* Adds a share to the process that it counts for. */

@@ -146,7 +146,7 @@ static void processes_share_a_device(void **state)
 	assert_int_equal(seen->memory_bytes[0], HELD);
 	assert_int_equal(seen->context_bytes[0], 4 * MIB);
 	assert_int_equal(seen->state, SIM_SLOT_ALIVE);
-	assert_true(seen->present);
+	assert_true(sim_view_present(seen));
 
 	CUdeviceptr address;
 	assert_answer(t.cuda.cuMemAlloc(&address, before - HELD), CUDA_ERROR_OUT_OF_MEMORY);
@@ -250,7 +250,7 @@ static void a_childs_child_keeps_the_memory_of_the_dead(void **state)
 	assert_int_equal(sim_free_bytes(), before - HELD - 4 * MIB);
 	sim_look(&view);
 	assert_int_equal(process_of(&view, child.pid)->state, SIM_SLOT_ALIVE);
-	assert_false(process_of(&view, child.pid)->present);
+	assert_false(sim_view_present(process_of(&view, child.pid)));
 	sim_child_tell(&child); /* the orphan */
 	assert_int_equal(sim_child_says(&child), 0);
 	while (sim_free_bytes() != before)
