@@ -8,12 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What does not change while NVML is open, once it was read. */
+struct identity {
+	bool known;
+	unsigned char uuid[16];
+	char uuid_text[48], name[96], pci_bus_id[32];
+};
+
 struct neap_monitor {
 	struct neap_nvml nvml;
 	enum neap_backend backend;
 	unsigned int device_count;
 	char driver_version[NVML_SYSTEM_VERSION_ROOM];
 	struct neap_fork_guard guard;
+	struct identity *identities; /* one for each device */
 };
 
 static enum neap_status start(struct neap_monitor *monitor, struct neap_error *err)
@@ -24,6 +32,9 @@ static enum neap_status start(struct neap_monitor *monitor, struct neap_error *e
 		return neap_nvml_fail(&monitor->nvml, result, err, "counting devices");
 	if (monitor->device_count == 0)
 		return neap_fail(err, NEAP_ENODEVICE, "the driver shows no device; " NEAP_SIM_HINT);
+	monitor->identities = calloc(monitor->device_count, sizeof *monitor->identities);
+	if (!monitor->identities)
+		return neap_fail(err, NEAP_ENOMEM, "opening NVML: out of host memory");
 	if (!monitor->nvml.nvmlSystemGetDriverVersion ||
 	    monitor->nvml.nvmlSystemGetDriverVersion(monitor->driver_version, sizeof monitor->driver_version) !=
 		    NVML_SUCCESS)
@@ -92,6 +103,7 @@ void neap_monitor_close(struct neap_monitor *monitor)
 	if (neap_fork_guard_holds(&monitor->guard))
 		monitor->nvml.nvmlShutdown();
 	neap_fork_guard_fini(&monitor->guard);
+	free(monitor->identities);
 	free(monitor);
 }
 
@@ -141,25 +153,39 @@ static void read_processes(struct neap_monitor *monitor, nvmlDevice_t device, st
 	free(processes);
 }
 
-static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t device, struct neap_reading *reading,
-				      struct neap_error *err)
+static enum neap_status ask_identity(const struct neap_nvml *nvml, nvmlDevice_t device, struct identity *ret_identity,
+				     struct neap_error *err)
 {
-	const struct neap_nvml *nvml = &monitor->nvml;
+	struct identity found = {.known = true};
 	char text[NVML_DEVICE_UUID_ROOM] = "";
 	nvmlReturn_t result = nvml->nvmlDeviceGetUUID(device, text, sizeof text);
 
 	if (result != NVML_SUCCESS)
 		return neap_nvml_fail(nvml, result, err, "asking for the device's UUID");
-	if (!neap_uuid_parse(text, reading->uuid))
+	if (!neap_uuid_parse(text, found.uuid))
 		return neap_fail(err, NEAP_EDRIVER, "NVML gives \"%.48s\" for a UUID", text);
-	snprintf(reading->uuid_text, sizeof reading->uuid_text, "%.47s", text);
-	if (nvml->nvmlDeviceGetName(device, reading->name, sizeof reading->name) != NVML_SUCCESS)
-		reading->name[0] = '\0';
-	reading->name[sizeof reading->name - 1] = '\0';
+	snprintf(found.uuid_text, sizeof found.uuid_text, "%.47s", text);
+	if (nvml->nvmlDeviceGetName(device, found.name, sizeof found.name) != NVML_SUCCESS)
+		found.name[0] = '\0';
+	found.name[sizeof found.name - 1] = '\0';
 
 	nvmlPciInfo_t pci = {{0}};
 	if (nvml->nvmlDeviceGetPciInfo && nvml->nvmlDeviceGetPciInfo(device, &pci) == NVML_SUCCESS)
-		snprintf(reading->pci_bus_id, sizeof reading->pci_bus_id, "%.31s", pci.busId);
+		snprintf(found.pci_bus_id, sizeof found.pci_bus_id, "%.31s", pci.busId);
+	*ret_identity = found;
+	return NEAP_OK;
+}
+
+static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t device, struct identity *identity,
+				      struct neap_reading *reading, struct neap_error *err)
+{
+	enum neap_status status = identity->known ? NEAP_OK : ask_identity(&monitor->nvml, device, identity, err);
+	if (status)
+		return status;
+	memcpy(reading->uuid, identity->uuid, sizeof reading->uuid);
+	memcpy(reading->uuid_text, identity->uuid_text, sizeof reading->uuid_text);
+	memcpy(reading->name, identity->name, sizeof reading->name);
+	memcpy(reading->pci_bus_id, identity->pci_bus_id, sizeof reading->pci_bus_id);
 	return NEAP_OK;
 }
 
@@ -198,7 +224,8 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 	nvmlDevice_t device = NULL;
 	enum neap_status status = get_device(monitor, index, &device, err);
 
-	if (status || (status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
+	if (status ||
+	    (status = read_identity(monitor, device, &monitor->identities[index], &reading, err)) != NEAP_OK ||
 	    (status = read_memory(monitor, device, &reading, err)) != NEAP_OK)
 		return status;
 	if (monitor->nvml.nvmlDeviceGetUtilizationRates &&
