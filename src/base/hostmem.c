@@ -79,8 +79,10 @@ static void narrow_by_group(const char *root, const struct kind *kind, const cha
 	read_group(root, kind, group, "memory.stat", kind->cache, &cache);
 	use = use > cache ? use - cache : 0;
 	uint64_t left = limit > use ? limit - use : 0;
-	if (left < memory->available_bytes)
-		*memory = (struct neap_host_memory){left, true};
+	if (left < memory->available_bytes) {
+		memory->available_bytes = left;
+		memory->by_group = true;
+	}
 }
 
 /* `group`: "/a/b", cut from its end. */
@@ -139,8 +141,12 @@ enum neap_status neap_host_memory_read(const char *root, struct neap_host_memory
 	snprintf(path, sizeof path, "%s/proc/meminfo", root);
 	enum neap_status status = neap_file_read(path, FILE_MAX_BYTES, &text, err);
 	if (!status && (!find_number(neap_buffer_string(&text), "MemAvailable:", &kib) ||
-			__builtin_mul_overflow(kib, 1024u, &memory.available_bytes)))
+			__builtin_mul_overflow(kib, 1024u, &memory.host_available_bytes)))
 		status = neap_fail(err, NEAP_EPARSE, "%s says no MemAvailable", path);
+	memory.available_bytes = memory.host_available_bytes;
+	if (!status && (!find_number(neap_buffer_string(&text), "MemTotal:", &kib) ||
+			__builtin_mul_overflow(kib, 1024u, &memory.host_total_bytes)))
+		status = neap_fail(err, NEAP_EPARSE, "%s says no MemTotal", path);
 	neap_buffer_fini(&text);
 	if (status)
 		return status;

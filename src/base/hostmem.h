@@ -11,6 +11,8 @@ struct neap_host_memory {
 	 * its use, plus the part of that use that is file cache, which the kernel drops first). */
 	uint64_t available_bytes;
 	bool by_group; /* a control group, not the host, is what limits */
+	/* The whole host's, whatever the groups allow: MemTotal, MemAvailable. */
+	uint64_t host_total_bytes, host_available_bytes;
 };
 
 /* Reads ROOT/proc/meminfo, ROOT/proc/self/cgroup and ROOT/sys/fs/cgroup (version 2, and version 1's memory

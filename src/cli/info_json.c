@@ -69,6 +69,7 @@ static json_t *device_json(const struct look_device *device, size_t index)
 		      reading->utilization_percent < 0 ? json_null() : json_integer(reading->utilization_percent));
 	neap_json_set(object, "processes_known",
 		      json_boolean(reading->processes_known && !reading->processes_truncated));
+	neap_json_set(object, "unified_memory", json_boolean(reading->unified));
 	neap_json_set(object, "ledger", ledger_json(&device->ledger));
 	return object;
 }

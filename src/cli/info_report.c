@@ -45,7 +45,8 @@ static void print_ledger(FILE *out, const struct look_device *device, bool color
 	print_line(out, "allocated", neap_size_format(ledger->allocated, text), "");
 	print_line(out, "cached", neap_size_format(ledger->cached, text),
 		   ledger->cached ? "(neap clear gives it back)" : "");
-	print_line(out, "not attached", neap_size_format(ledger->not_attached, text), "");
+	print_line(out, "not attached", neap_size_format(ledger->not_attached, text),
+		   device->reading.unified ? "(with the host's programs: this GPU uses the host's memory)" : "");
 	if (ledger->unexplained != 0) {
 		fputs(color ? "\033[33m" : "", out);
 		unexplained_note(device, note, sizeof note);

@@ -146,6 +146,7 @@ static void add_device(struct neap_top_device *to, const struct look_device *fro
 {
 	neap_printable(to->name, sizeof to->name, from->reading.name);
 	memcpy(to->uuid, from->reading.uuid_text, sizeof to->uuid);
+	to->kind = from->reading.unified ? NEAP_TOP_UNIFIED : NEAP_TOP_GPU;
 	to->ledger = from->ledger;
 	to->utilization_percent = from->reading.utilization_percent;
 	to->processes_known = from->reading.processes_known;

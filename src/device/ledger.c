@@ -61,6 +61,10 @@ void neap_ledger_compute(const struct neap_reading *reading, const struct neap_l
 	}
 	ledger.unexplained = (int64_t)(ledger.total - ledger.driver_reserved - ledger.contexts - ledger.allocated -
 				       ledger.cached - ledger.not_attached - ledger.free);
+	if (reading->unified && ledger.unexplained > 0) {
+		ledger.not_attached += (uint64_t)ledger.unexplained;
+		ledger.unexplained = 0;
+	}
 	*ret_ledger = ledger;
 	*ret_process_count = count;
 }

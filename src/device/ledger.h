@@ -4,7 +4,8 @@
  *
  * contexts, allocated and cached are those of attached processes. not_attached is NVML's figure for the other
  * processes. unexplained is the rest of the driver's `used`; it is shown if it is not zero, and may be negative if a
- * reading and a page are of different instants.
+ * reading and a page are of different instants. On a device that uses the host's memory (reading->unified),
+ * not_attached has what the host's other programs use, too: these take from the same memory.
  */
 #ifndef NEAP_DEVICE_LEDGER_H
 #define NEAP_DEVICE_LEDGER_H

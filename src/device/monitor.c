@@ -1,6 +1,7 @@
 /* device/monitor.c: readings through NVML alone. */
 #include "device/monitor.h"
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "device/fork_guard.h"
 #include "device/loader.h"
 
@@ -111,6 +112,21 @@ enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor) { ret
 size_t neap_monitor_device_count(const struct neap_monitor *monitor) { return monitor->device_count; }
 const char *neap_monitor_driver_version(const struct neap_monitor *monitor) { return monitor->driver_version; }
 
+/* Of a device that has none of its own. */
+static enum neap_status read_host_memory(struct neap_reading *reading, struct neap_error *err)
+{
+	struct neap_host_memory host;
+	enum neap_status status = neap_host_memory_read("", &host, err);
+
+	if (status)
+		return status;
+	reading->unified = reading->reserved_known = true;
+	reading->total_bytes = host.host_total_bytes;
+	reading->free_bytes = host.host_available_bytes;
+	reading->used_bytes = host.host_total_bytes - host.host_available_bytes;
+	return NEAP_OK;
+}
+
 static enum neap_status read_memory(struct neap_monitor *monitor, nvmlDevice_t device, struct neap_reading *reading,
 				    struct neap_error *err)
 {
@@ -127,6 +143,8 @@ static enum neap_status read_memory(struct neap_monitor *monitor, nvmlDevice_t d
 		return NEAP_OK;
 	}
 	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetMemoryInfo(device, &older);
+	if (result == NVML_ERROR_NOT_SUPPORTED)
+		return read_host_memory(reading, err);
 	if (result != NVML_SUCCESS)
 		return neap_nvml_fail(&monitor->nvml, result, err, "asking for the device's memory");
 	reading->total_bytes = older.total;

@@ -26,6 +26,8 @@ struct neap_reading {
 	char pci_bus_id[32];
 	uint64_t total_bytes, reserved_bytes /* the driver's own */, used_bytes /* without reserved */, free_bytes;
 	bool reserved_known; /* false: only memory info v1, where used includes reserved (then reserved_bytes is 0) */
+	/* The device has no memory of its own and uses the host's (GB10): total and free are the whole host's. */
+	bool unified;
 	int utilization_percent; /* -1: not available */
 	size_t process_count;
 	bool processes_known;     /* false: the driver gave no list */

@@ -1,6 +1,7 @@
 /* libnvidia-ml.so.1: the devices seen from outside. It reads the world again for each query and never enters it, so
  * it needs no context and is not listed as a process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver
- * lists processes without their bytes. NEAP_SIM_LOST=FILE: while FILE exists, the devices are lost. */
+ * lists processes without their bytes; unified: a device that has no memory of its own (GB10), for which NVML answers
+ * NOT_SUPPORTED. NEAP_SIM_LOST=FILE: while FILE exists, the devices are lost. */
 #include "sim/nvml_internal.h"
 
 #include "base/error.h"
@@ -19,7 +20,7 @@ static struct {
 	atomic_int users; /* nvmlInit less nvmlShutdown */
 	atomic_int pid;   /* of the process that initialised: NVML does not survive fork */
 	struct sim_spec spec;
-	bool no_process_bytes;
+	bool no_process_bytes, unified;
 	char lost[512];                                 /* "" none */
 	char message[320];                              /* why nvmlInit failed */
 	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses are used */
@@ -31,11 +32,12 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 
 	if (sim_spec_parse(getenv("NEAP_SIM"), &nvml.spec, err) != NEAP_OK)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (mode && *mode && strcmp(mode, "no-process-bytes") != 0) {
-		neap_fail(err, NEAP_EINVAL, "NEAP_SIM_NVML: '%s': expected no-process-bytes", mode);
+	nvml.no_process_bytes = mode && strcmp(mode, "no-process-bytes") == 0;
+	nvml.unified = mode && strcmp(mode, "unified") == 0;
+	if (mode && *mode && !nvml.no_process_bytes && !nvml.unified) {
+		neap_fail(err, NEAP_EINVAL, "NEAP_SIM_NVML: '%s': expected no-process-bytes or unified", mode);
 		return NVML_ERROR_INVALID_ARGUMENT;
 	}
-	nvml.no_process_bytes = mode && *mode;
 	if ((size_t)snprintf(nvml.lost, sizeof nvml.lost, "%s", lost ? lost : "") < sizeof nvml.lost)
 		return NVML_SUCCESS;
 	neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
@@ -230,6 +232,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 
 	if (result != NVML_SUCCESS)
 		return result;
+	if (nvml.unified) {
+		free(view);
+		return NVML_ERROR_NOT_SUPPORTED;
+	}
 	memory->total = view->devices[index].total_bytes;
 	memory->free = view->devices[index].free_bytes;
 	memory->used = memory->total - memory->free;
@@ -248,6 +254,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 	result = sim_nvml_see(device, &view, &index);
 	if (result != NVML_SUCCESS)
 		return result;
+	if (nvml.unified) {
+		free(view);
+		return NVML_ERROR_NOT_SUPPORTED;
+	}
 	memory->total = view->devices[index].total_bytes;
 	memory->reserved = view->devices[index].reserved_bytes;
 	memory->free = view->devices[index].free_bytes;

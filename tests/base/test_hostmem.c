@@ -57,6 +57,7 @@ static void test_host(void **state)
 	put("/proc/self/cgroup", "0::/a/b\n"); /* none of its files is there */
 	assert_int_equal(read_it().available_bytes, 4000 * 1024);
 	assert_false(read_it().by_group);
+	assert_int_equal(read_it().host_total_bytes, 8000 * 1024);
 }
 
 static void test_groups(void **state)

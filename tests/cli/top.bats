@@ -210,6 +210,18 @@ screen() {
 	[[ "$output" != *$'\033'* ]]
 }
 
+@test "a GPU that uses the host's memory" {
+	start 64 32
+	NEAP_SIM_NVML=unified run -0 "$NEAP" top --once --ascii --width 120
+	[[ "$output" == *" (unified memory, shared with the host)"* ]]
+	[[ "$output" == *"? unexplained 0 "* ]]
+	NEAP_SIM_NVML=unified run -0 "$NEAP" info --json
+	[ "$(json 'j["devices"][0]["unified_memory"]')" = True ]
+	[ "$(json 'j["devices"][0]["ledger"]["total"]')" = "$(awk '/^MemTotal:/ { printf "%d", $2 * 1024 }' /proc/meminfo)" ]
+	[ "$(json 'sum(v for k, v in j["devices"][0]["ledger"].items() if k != "total") == j["devices"][0]["ledger"]["total"]')" = True ]
+	[ "$(json 'j["devices"][0]["ledger"]["allocated"]')" = $((64 << 20)) ]
+}
+
 @test "wrong arguments" {
 	for words in "" "--once --every 1" "--once --width 10" "--width 80" "--once --sort colour" "--every 1ms" "--every x"; do
 		run "$NEAP" top $words </dev/null

@@ -70,6 +70,22 @@ static void unexplained_may_be_negative(void **unused)
 	assert_int_equal(ledger.unexplained, -200);
 }
 
+/* The host's programs take from the same memory: they are no riddle. */
+static void unified_memory_counts_the_host(void **unused)
+{
+	struct neap_reading reading = {.total_bytes = 1000, .used_bytes = 600, .free_bytes = 400, .unified = true};
+	struct neap_ledger_attached attached[] = {attach(1, 50, 250, 200)};
+	struct neap_ledger_process processes[1];
+	struct neap_ledger ledger;
+	size_t count = 0;
+
+	(void)unused;
+	neap_ledger_compute(&reading, attached, 1, &ledger, processes, &count);
+	check_sum(&ledger);
+	assert_int_equal(ledger.unexplained, 0);
+	assert_int_equal(ledger.not_attached, 300);
+}
+
 static void one_process_is_one_row(void **unused)
 {
 	struct neap_reading reading = {
@@ -171,6 +187,7 @@ int main(void)
 		cmocka_unit_test(ledger_splits_every_byte),
 		cmocka_unit_test(unexplained_may_be_negative),
 		cmocka_unit_test(one_process_is_one_row),
+		cmocka_unit_test(unified_memory_counts_the_host),
 		cmocka_unit_test(a_context_is_told_by_its_size),
 		cmocka_unit_test(monitor_reads_all_variants),
 		cmocka_unit_test(monitor_without_a_driver_names_the_simulator),

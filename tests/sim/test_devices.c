@@ -486,6 +486,12 @@ static void processes_are_listed_with_their_bytes(void **state)
 	assert_int_equal(count, 1);
 	assert_true(list[0].usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL);
 	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	setenv("NEAP_SIM_NVML", "unified", 1);
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo(device, &(nvmlMemory_t){0}), NVML_ERROR_NOT_SUPPORTED);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo_v2(device, &(nvmlMemory_v2_t){.version = NVML_MEMORY_V2}),
+			 NVML_ERROR_NOT_SUPPORTED);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
 	setenv("NEAP_SIM_NVML", "something", 1);
 	assert_int_equal(t.nvml.nvmlInit(), NVML_ERROR_INVALID_ARGUMENT);
 	unsetenv("NEAP_SIM_NVML");
