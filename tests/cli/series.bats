@@ -2,58 +2,42 @@
 # neap series over the simulator: memory waited for and drained, the ladder, the history, the table and the page. Its
 # journal and its exactly-once promise are tested in tests/series.
 
-bats_require_minimum_version 1.5.0
+sim=mem=4GiB
+load ../support/command.bash
 
-setup() {
-	dir="$(mktemp -d)"
-	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir"
-	export NEAP_SIM="mem=4GiB,world=series-$$-$BATS_TEST_NUMBER"
-	mkdir -m 700 "$dir/runtime"
-	cd "$dir"
-}
+# What the supervisor sees of a process that ends at once, or before all of its memory is taken.
+device_seen='^(2>   device +Simulated GPU \d+ MiB):.*/\1'
 
-teardown() {
-	cd /
-	rm -rf "$dir" "/dev/shm/"*"series-$$-$BATS_TEST_NUMBER"*
-}
-
-result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
+result() { jq -rc "$2" "s/runs/$1/result.json"; }
 
 @test "the table ranks the runs by their peak, and the last line is the report's path" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
-		- {name: small, command: "$HOLD 100M"}
-		- {name: large, command: "$HOLD 1G"}
+		- {name: small, command: "hold --looks 4 100M"}
+		- {name: large, command: "hold --looks 4 1G"}
 	EOF
-	run "$NEAP" series s.yaml --folder s --quiet 2>/dev/null
-	[ "$status" -eq 0 ]
-	[[ "$output" == *large*small* ]]
-	[ "${lines[-1]}" = s/report.html ]
+	show 'neap series s.yaml --folder s'
+	show 'neap series s.yaml --folder s --resume --quiet'
 	grep -q '<html' s/report.html
 	grep -q small s/report.html
+	expect table
 }
 
 @test "each run's memory is drained before the next starts" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
-		- {name: first, command: "$HOLD --looks 4 --kill 9 1G"}
-		- {name: second, command: "$HOLD 1G"}
+		- {name: first, command: "hold --looks 4 --kill 9 1G"}
+		- {name: second, command: "hold --looks 4 1G"}
 	EOF
-	NEAP_SIM="$NEAP_SIM,release_delay=5s" run "$NEAP" series s.yaml --folder s --log-level info
-	[ "$status" -eq 1 ]
-	[ "$(result first-1 .outcome)" = signaled ]
-	[ "$(result second-1 .outcome)" = ok ]
+	NEAP_SIM="$NEAP_SIM,release_delay=5s" show 'neap series s.yaml --folder s --log-level info'
 	# From when the end was noticed, which may come after the driver's five seconds have begun.
 	[ "$(result first-1 '.drained and .drain_ns >= 500000000')" = true ]
 	[ "$(result first-1 '.ended_wall_ns - .started_wall_ns - .duration_ns | fabs < 10000')" = true ] # without the drain
 	# From start to start: the first run, and then its drain.
-	first="$(result first-1 .started_wall_ns)"
-	second="$(result second-1 .started_wall_ns)"
-	[ $((second - first)) -ge 500000000 ]
-	[[ "$output" == *"first: signaled in "*", drained in "*"s"* ]]
-	[[ "$output" == *"Cleaning up CUDA memory..."*"NVIDIA-SMI report:"*"0, 4064"* ]]
+	[ $(($(result second-1 .started_wall_ns) - $(result first-1 .started_wall_ns))) -ge 500000000 ]
+	expect drained
 }
 
 @test "the next run waits for the bytes it needs" {
@@ -62,83 +46,70 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 		name: s
 		experiments:
 		- {name: first, command: "true", needs: none}
-		- {name: second, command: "$HOLD 2G", needs: 3GiB}
+		- {name: second, command: "hold --looks 4 2G", needs: 3GiB}
 	EOF
-	"$HOLD" --until go 2G 3>&- &
+	hold --until go 2G 3>&- &
 	holder=$!
-	until "$NEAP" sim inspect | grep -q "memory 2.00 GiB"; do kill -0 "$holder"; sleep 0.02; done
-	"$NEAP" series s.yaml --folder s >out 2>err 3>&- &
+	until_ready $holder 'neap sim inspect | grep -q "memory 2.00 GiB"'
+	neap series s.yaml --folder s >out 2>err 3>&- &
 	series=$!
-	until grep -q "Waiting for 3.00 GiB of .*: .* free" err; do kill -0 "$series"; sleep 0.02; done
+	until_ready $series 'grep -q "Waiting for 3.00 GiB of .*: .* free" err'
 	touch go
 	wait "$holder"
 	wait "$series"
-	[ "$(result second-1 .outcome)" = ok ]
-	[ "$(result second-1 '.waited_ns > 0')" = true ]
+	show 'cat err out; result second-1 "[.outcome, .waited_ns > 0]"'
+	expect waits
 }
 
 @test "memory of a run that is not back within its drain limit is reported" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
-		- {name: first, command: "$HOLD --looks 4 --kill 9 2G", drain_limit: 1ms}
+		- {name: first, command: "hold --looks 4 --kill 9 2G", drain_limit: 1ms}
 		- {name: second, command: "true", needs: none}
 	EOF
-	NEAP_SIM="$NEAP_SIM,release_delay=60s" run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 1 ]
-	[ "$(result first-1 .drained)" = false ]
-	[[ "$output" == *"first: signaled in "*", not drained: 2."*"GiB still held after "* ]]
-	[ "$(result second-1 .outcome)" = ok ]
+	NEAP_SIM="$NEAP_SIM,release_delay=60s" show 'neap series s.yaml --folder s'
+	expect not_drained 'second .*ok .*/second ok'
 }
 
-@test "memory that does not become free in time: the run is not started, the series goes on" {
+@test "memory that does not become free in time: the run is not started, the series continues" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
 		- {name: never, command: touch ran, needs: 5GiB, wait_limit: 50ms}
-		- {name: after, command: "$HOLD 100M"}
+		- {name: after, command: "hold --looks 4 100M"}
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 1 ]
-	[ "$(result never-1 .outcome)" = "no memory" ]
-	[ "$(result after-1 .outcome)" = ok ]
+	show 'neap series s.yaml --folder s'
 	[ ! -e ran ]
+	expect not_started
 }
 
-@test "a run that is out of memory comes through by its ladder" {
+@test "a run that is out of memory completes by its ladder" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
 		- name: large
-		  command: "$HOLD {gib}G"
+		  command: "hold --looks 4 {gib}G"
 		  params: {gib: 8, parts: 1}
 		  on_oom: halve gib, double parts
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 0 ]
-	[ "$(result large-1 .retries)" = 2 ]
-	[ "$(result large-1 .rung)" = "gib 8 -> 2, parts 1 -> 4" ]
-	[ "$(result large-1 .command)" = "$HOLD 2G" ] # what was run last
-	grep -q "$HOLD 2G" s/report.html
-	[[ "$output" == *"gib 8 -> 2"* ]]
+	show 'neap series s.yaml --folder s'
+	show 'result large-1 "{retries, rung, command}"' # the last command
+	grep -q "hold --looks 4 2G" s/report.html
+	expect ladder
 }
 
 @test "what an experiment needs is taken from the history" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
-		- {name: e, command: "$HOLD 1G"}
+		- {name: e, command: "hold --looks 4 1G"}
 	EOF
-	run "$NEAP" series s.yaml
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"e: attempt 1, needs the whole device"* ]]
-	run "$NEAP" series s.yaml
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"e: attempt 1, needs 1."*"GiB, as measured before"* ]]
+	show 'neap series s.yaml'
+	show 'neap series s.yaml'
 	sed -i 's/1G/2G/' s.yaml # another command: what was measured does not hold for it
-	run "$NEAP" series s.yaml
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"e: attempt 1, needs the whole device"* ]]
+	show 'neap series s.yaml'
+	expect needs 's-[0-9a-f]{8}\b/s-HASH'
 }
 
 @test "a supervisor that is killed: what its command left behind is ended, and the next attempt is run" {
@@ -156,9 +127,9 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 		experiments:
 		- {name: e, command: ./train, needs: none}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until [ -e child ]; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series '[ -e child ]'
 	until [ "$(cat "/proc/$(cat child)/comm")" = sleep ]; do sleep 0.01; done # perhaps in the middle of its exec
 	read -r supervisor _ < s/runs/e-1/supervisor
 	# Where the run has a control group, its guard would end what is left before the series can name it.
@@ -184,22 +155,13 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 		experiments:
 		- {name: folder, command: "sh -c 'pwd > where; echo \$CUDA_VISIBLE_DEVICES > device'", directory: a folder, device: 1}
 		- {name: nowhere, command: "true", directory: nowhere}
-		- {name: limit, command: "$HOLD --for 60000 2G", device: 1, max_device: 1GiB}
-		- {name: fine, command: "$HOLD 10M"}
+		- {name: limit, command: "hold --for 60000 2G", device: 1, max_device: 1GiB}
+		- {name: fine, command: "hold --looks 4 10M"}
 	EOF
-	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 1 ]
-	[ "$(cat "a folder/where")" = "$dir/a folder" ]
-	uuid="$(result folder-1 .device_uuid)"
-	[[ "$uuid" == GPU-* ]]
-	[ "$(cat "a folder/device")" = "$uuid" ]
-	[ "$(result fine-1 .device_uuid)" != "$uuid" ]
-	[ "$(result nowhere-1 .outcome)" = "not found" ]
-	[[ "$(result nowhere-1 .evidence)" == *"'nowhere': No such file"* ]]
-	[ "$(result limit-1 .outcome)" = "stopped early" ]
-	[ "$(result limit-1 .device_uuid)" = "$uuid" ]
-	[[ "$(result limit-1 .evidence)" == "device memory "[12].*" GiB above 1.00 GiB" ]] # a look may come before all of it is taken
-	[ "$(result fine-1 .outcome)" = ok ]
+	NEAP_SIM="$NEAP_SIM,gpus=2" show 'neap series s.yaml --folder s'
+	for run in folder nowhere limit fine; do show "result $run-1 '[.outcome, .device_uuid, .evidence]'"; done
+	show 'cat "a folder/where" "a folder/device"'
+	expect settings "$device_seen" '\d\.\d\d GiB above/SIZE above' '^(limit  stopped early) .*/\1' '^2>   peak .*\n/' '(limit: stopped early in TIME), peak .*?, drained/\1, drained'
 }
 
 # spans FILE: how many of its lines "begin" and "end", in their order, were at most under way together.
@@ -221,16 +183,15 @@ most_together() {
 		experiments:
 		- {name: e, command: "./meet {i}", grid: {i: [1, 2, 3]}}
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 0 ]
-	[ "$(cat s/runs/*/result.json | jq -r .outcome | sort | uniq -c | xargs)" = "3 ok" ]
+	neap series s.yaml --folder s --quiet
+	[ "$(jq -r .outcome s/runs/*/result.json | xargs)" = "ok ok ok" ]
 }
 
 @test "parallel experiments are packed by the bytes they need" {
 	cat > part <<-EOF
 		#!/bin/sh
 		echo begin >> log
-		"$HOLD" --for 300 --until met 1G & # no shorter than until two have met
+		hold --for 300 --until met 1G & # no shorter than until two have met
 		until [ "\$(grep -c begin log)" -ge 2 ]; do sleep 0.02; done
 		touch met
 		wait \$!
@@ -246,7 +207,7 @@ most_together() {
 		- {name: e, command: "./part {i}", needs: 1500MiB, grid: {i: [1, 2, 3, 4, 5]}}
 		- {name: whole, command: ./part, needs: device}
 	EOF
-	run "$NEAP" series s.yaml --folder s
+	run neap series s.yaml --folder s
 	[ "$status" -eq 0 ]
 	[ "$(most_together log)" = 2 ] # of 4 GiB
 	[ "$(tail -n 2 log | xargs)" = "begin end" ] # the whole device, alone
@@ -257,7 +218,7 @@ most_together() {
 		#!/bin/sh
 		echo "\$CUDA_VISIBLE_DEVICES" > "on-\$1"
 		until [ -s on-1 ] && [ -s on-2 ]; do sleep 0.02; done
-		exec "$HOLD" 3G
+		exec hold 3G
 	EOF
 	chmod +x meet
 	cat > s.yaml <<-EOF
@@ -266,15 +227,14 @@ most_together() {
 		experiments:
 		- {name: e, command: "./meet {i}", needs: 3200MiB, grid: {i: [1, 2]}}
 	EOF
-	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 0 ]
-	[[ "$(cat on-1)" == GPU-* && "$(cat on-2)" == GPU-* ]]
-	[ "$(cat on-1)" != "$(cat on-2)" ]
+	export NEAP_SIM="$NEAP_SIM,gpus=2"
+	neap series s.yaml --folder s --quiet
+	[ "$(cat on-1 on-2 | sort)" = "$(neap info --json | jq -r '.devices[].uuid' | sort)" ]
 	[ "$(result e-i=2-1 .device_uuid)" = "$(cat on-2)" ]
-	# Only those that may be seen.
-	NEAP_SIM="$NEAP_SIM,gpus=2" CUDA_VISIBLE_DEVICES="$(cat on-2)" run "$NEAP" series s.yaml --folder t
-	[ "$status" -eq 0 ]
-	[ "$(jq -r .device_uuid t/runs/*/result.json | sort -u)" = "$(cat on-2)" ]
+	# Only those that may be seen: here the second.
+	second=$(neap info --json | jq -r '.devices[1].uuid')
+	CUDA_VISIBLE_DEVICES=$second neap series s.yaml --folder t --quiet
+	[ "$(jq -r .device_uuid t/runs/*/result.json | sort -u)" = "$second" ]
 }
 
 @test "interrupted, all parallel experiments end, and are run again" {
@@ -285,9 +245,9 @@ most_together() {
 		experiments:
 		- {name: e, command: "sh -c 'test -e go || { touch begun-{i}; exec sleep 300; }'", grid: {i: [1, 2, 3]}}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until [ -e begun-1 ] && [ -e begun-2 ]; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series '[ -e begun-1 ] && [ -e begun-2 ]'
 	kill -TERM "$series"
 	status=0
 	wait "$series" || status=$?
@@ -297,7 +257,7 @@ most_together() {
 	[ "$(result e-i=2-1 .outcome)" = canceled ]
 	[ ! -e begun-3 ]
 	touch go
-	run "$NEAP" series s.yaml --folder s --resume
+	run neap series s.yaml --folder s --resume
 	[ "$status" -eq 0 ]
 	[ "$(result e-i=2-2 .outcome)" = ok ]
 	[ "$(result e-i=3-1 .outcome)" = ok ]
@@ -310,90 +270,73 @@ most_together() {
 		experiments:
 		- {name: second, command: "sh -c 'test -e second || { touch second; exit 3; }'"}
 		- {name: never, command: "sh -c 'kill -SEGV \$\$'"}
-		- {name: memory, command: "$HOLD 8G"}
+		- {name: memory, command: "hold 8G"}
 		- {name: once, command: "false", retry_failed: 0}
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 1 ]
-	[ "$(result second-1 .outcome)" = failed ]
-	[ "$(result second-2 .outcome)" = ok ]
-	[[ "$output" == *"second: failed, another attempt (1 of 2)"* ]]
-	[ "$(result never-3 .outcome)" = signaled ]
-	[ ! -e s/runs/never-4 ]
-	[ "$(result memory-1 .outcome)" = oom ]
-	[ ! -e s/runs/memory-2 ]
-	[ ! -e s/runs/once-2 ]
-	run "$NEAP" series s.yaml --folder s --resume # what is journaled can be read
-	[ "$status" -eq 1 ]
+	show 'neap series s.yaml --folder s'
+	show 'ls s/runs; for run in s/runs/*; do jq -r .outcome $run/result.json; done'
+	show 'neap series s.yaml --folder s --resume --quiet' # what is journaled can be read
+	expect retry_failed "$device_seen" '^(memory  oom) .*/\1' '(memory: oom in TIME).*: recorded/\1: recorded'
 }
 
 @test "a device that is gone is waited for" {
-	NEAP_DEVICE=cuda LD_LIBRARY_PATH= "$NEAP" info >/dev/null 2>&1 && skip "there is a driver"
+	NEAP_DEVICE=cuda LD_LIBRARY_PATH= neap info >/dev/null 2>&1 && skip "there is a driver"
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: 100M, wait_limit: 60s, env: {NEAP_DEVICE: cuda, LD_LIBRARY_PATH: "$dir/driver"}}
 		experiments:
-		- {name: e, command: "$HOLD 10M"}
+		- {name: e, command: "hold 10M"}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until grep -q "e: there is no device: trying again for 1 m" err; do kill -0 "$series"; sleep 0.02; done
+	until_ready $series 'grep -q "e: there is no device: trying again for 1 m" err'
 	ln -s "$NEAP_SIM_PATH" driver
 	wait "$series"
 	[ "$(cat s/runs/e-*/result.json | jq -r .outcome)" = ok ]
 	rm driver
 	sed 's/60s/0s/' s.yaml > t.yaml
-	run "$NEAP" series t.yaml --folder t
+	run neap series t.yaml --folder t
 	[ "$status" -eq 69 ]
 	[[ "$output" == *"1 experiment left; go on with: "* ]]
 }
 
-@test "a device that is lost while an experiment runs is waited for, and the experiment made again" {
+@test "a device that is lost while an experiment runs is waited for, and the experiment repeated" {
 	cat > train <<-EOF
 		#!/bin/sh
-		[ -e second ] && exec "$HOLD" 10M
-		"$HOLD" 10M
+		[ -e second ] && exec hold 10M
+		hold 10M
 		touch second "$dir/lost"
-		exec "$HOLD" 10M
+		exec hold 10M
 	EOF
 	chmod +x train
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
 		- {name: e, command: ./train, needs: 100M}
-		- {name: after, command: "$HOLD 10M", needs: 100M}
+		- {name: after, command: "hold --looks 4 10M", needs: 100M}
 	EOF
-	NEAP_SIM_LOST="$dir/lost" "$NEAP" series s.yaml --folder s >out 2>err &
+	NEAP_SIM_LOST="$dir/lost" neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until grep -q "e: its device was lost: another attempt (1 of 2) when it is back, within 10 m" err; do
-		kill -0 "$series"
-		sleep 0.02
-	done
-	[ "$(result e-1 .outcome)" = "device lost" ]
-	[[ "$(result e-1 .evidence)" == *"NVML error 15: GPU is lost" ]]
-	[ "$(result e-1 .drained)" = false ]
+	until_ready $series 'grep -q "e: its device was lost: another attempt (1 of 2) when it is back, within 10 m" err'
+	show 'result e-1 "{outcome, evidence, drained}"'
 	rm lost
 	wait "$series"
 	grep -q "e: the device is back after" err
-	[ "$(result e-2 .outcome)" = ok ]
-	[ "$(result after-1 .outcome)" = ok ]
+	[ "$(result e-2 .outcome)$(result after-1 .outcome)" = okok ]
+	expect device_lost
 }
 
-@test "a lost device that does not come back stops the series, which goes on later" {
+@test "a lost device that does not come back stops the series, which can be resumed" {
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {wait_limit: 0s}
 		experiments:
 		- {name: e, command: "sh -c 'test -e second || { touch second lost; exit 1; }'", needs: none}
 	EOF
-	NEAP_SIM_LOST="$dir/lost" run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 69 ]
-	[[ "$output" == *"the device GPU-"*", which 'e' lost, did not come back within 0"* ]]
-	[[ "$output" == *"1 experiment left; go on with: neap series s.yaml --resume"* ]]
+	NEAP_SIM_LOST="$dir/lost" show 'neap series s.yaml --folder s'
 	rm lost
-	run "$NEAP" series s.yaml --folder s --resume
-	[ "$status" -eq 0 ]
-	[ "$(result e-2 .outcome)" = ok ]
+	show 'neap series s.yaml --folder s --resume'
+	expect device_not_back 'did not come back within [\d.]+ \S+/did not come back within TIME'
 }
 
 @test "an experiment that keeps losing its device comes to an end; retry_failed is not about it" {
@@ -404,14 +347,9 @@ most_together() {
 		- {name: e, command: "sh -c 'echo CUDA error: uncorrectable ECC error encountered >&2; exit 1'"}
 		- {name: after, command: "true"}
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 1 ]
-	[ "$(result e-3 .outcome)" = "device lost" ]
-	[ "$(result e-3 .evidence)" = "stderr: CUDA error: uncorrectable ECC error encountered" ]
-	[ ! -e s/runs/e-4 ]
-	[ "$(result after-1 .outcome)" = ok ]
-	run "$NEAP" series s.yaml --folder s --resume # what is journaled can be read
-	[ "$status" -eq 1 ]
+	show 'neap series s.yaml --folder s'
+	show 'neap series s.yaml --folder s --resume --quiet' # what is journaled can be read
+	expect device_lost_again
 }
 
 @test "a device that is not there is refused before anything starts, unless it is to be waited for" {
@@ -421,21 +359,18 @@ most_together() {
 		- {name: fine, command: touch ran, needs: none}
 		- {name: e, command: touch ran, needs: none, device: 7}
 	EOF
-	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 69 ]
-	[[ "$output" == *"experiment 'e' (line 4): there is no device '7'; there are: 0 (GPU-"*"), 1 (GPU-"*"). With a wait_limit it is waited for"* ]]
-	[[ "$output" != *"go on with"* ]]
-	[ ! -e ran ]
+	export NEAP_SIM="$NEAP_SIM,gpus=2"
+	show 'neap series s.yaml --folder s'
 	sed 's/device: 7/device: GPU-nonsense/' s.yaml > t.yaml
-	run "$NEAP" series t.yaml --folder t
-	[ "$status" -eq 69 ]
+	show 'neap series t.yaml --folder t'
+	[ ! -e ran ]
 	sed 's/device: 7/device: 7, wait_limit: 0s/' s.yaml > u.yaml
-	run "$NEAP" series u.yaml --folder u
-	[ "$status" -eq 69 ]
+	show 'neap series u.yaml --folder u'
 	[ -e ran ]
 	sed 's/device: 7/device: 1/' s.yaml > v.yaml
-	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series v.yaml --folder v
-	[ "$status" -eq 0 ]
+	show 'neap series v.yaml --folder v'
+	[ "$(jq -r .device_uuid v/runs/e-1/result.json)" = "$(neap info --json | jq -r '.devices[1].uuid')" ]
+	expect no_such_device
 }
 
 @test "after a runner's crash, what still runs counts with what it needs" {
@@ -460,14 +395,14 @@ most_together() {
 		- {name: fits, command: ./part fits, needs: 1GiB}
 		- {name: large, command: ./part large, needs: 2500MiB}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until grep -qs "begin first" log && grep -qs "begin gate" log; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series 'grep -qs "begin first" log && grep -qs "begin gate" log'
 	kill -KILL "$series"
 	wait "$series" || true
 	touch open
 	until [ -e s/runs/gate-1/result.json ]; do sleep 0.01; done
-	run "$NEAP" series s.yaml --folder s --resume
+	run neap series s.yaml --folder s --resume
 	[ "$status" -eq 0 ]
 	[ "$(grep -n -e "end first" log | cut -d: -f1)" -lt "$(grep -n -e "begin large" log | cut -d: -f1)" ]
 	[ "$(grep -n -e "begin fits" log | cut -d: -f1)" -lt "$(grep -n -e "end first" log | cut -d: -f1)" ]
@@ -481,13 +416,13 @@ most_together() {
 		experiments:
 		- {name: e, command: "sh -c 'touch begun; until [ -e go ]; do sleep 0.02; done'", needs: none, drain_limit: 100ms}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series '[ -e begun ]'
 	# Not the run's, and not listed by the driver: as the worker of a loader whose parent is gone.
-	NEAP_SIM_HIDDEN=1 "$HOLD" --for 60000 1G &
+	NEAP_SIM_HIDDEN=1 hold --for 60000 1G &
 	holder=$!
-	until "$NEAP" sim inspect | grep -q "memory 1.00 GiB"; do kill -0 "$holder"; sleep 0.02; done
+	until_ready $holder 'neap sim inspect | grep -q "memory 1.00 GiB"'
 	touch go
 	wait "$series"
 	kill "$holder"
@@ -500,8 +435,8 @@ most_together() {
 	export NEAP_SIM_FILES="$dir/files"
 	cat > train <<-EOF
 		#!/bin/sh
-		NEAP_SIM_HIDDEN=1 setsid "$HOLD" --for 60000 1G &
-		until "$NEAP" sim inspect | grep -q "memory 1.00 GiB"; do sleep 0.02; done
+		NEAP_SIM_HIDDEN=1 setsid hold --for 60000 1G &
+		until neap sim inspect | grep -q "memory 1.00 GiB"; do sleep 0.02; done
 	EOF
 	chmod +x train
 	cat > s.yaml <<-EOF
@@ -509,23 +444,22 @@ most_together() {
 		experiments:
 		- {name: e, command: ./train, needs: none}
 	EOF
-	run "$NEAP" series s.yaml --folder s
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"Ended process "*" (hold --for 60000 1G), which the command left running with $dir/files/nvidia0 open"* ]]
+	show 'neap series s.yaml --folder s'
 	[ "$(result e-1 .drained)" = true ]
+	expect left_behind "$device_seen" '(\[1/1\] e: ok) .*/\1' '^e .*/e'
 }
 
 @test "on a terminal the last line shows what runs; elsewhere, and on a dumb terminal, there are plain lines only" {
-	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
+	need_terminal
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: none}
 		experiments:
 		- {name: quick, command: "true"}
-		- {name: steps, command: "sh -c '$HOLD --recover --for 120000 1G & until [ -e go ]; do sleep 0.02; done; kill \$!'"}
+		- {name: steps, command: "sh -c 'hold --recover --for 120000 1G & until [ -e go ]; do sleep 0.02; done; kill \$!'"}
 	EOF
 	export TERM=xterm NEAP_SIM="$NEAP_SIM,context=512MiB" # which is of what the device has
-	python3 "$BATS_TEST_DIRNAME/pty.py" screen 60 "$NEAP" series s.yaml --folder s --quiet >out &
+	python3 "$BATS_TEST_DIRNAME/pty.py" screen 60 neap series s.yaml --folder s --quiet >out &
 	series=$!
 	until grep -aq "\[2/2\] steps: .* s, step 1, loss 1.5, 1.50 GiB of 3.97.." screen; do
 		kill -0 "$series"
@@ -540,9 +474,9 @@ most_together() {
 	[ "$(grep -ac "^\[1/2\] quick: " lines)" = 2 ]
 	[ "$(grep -ac "^\[2/2\] steps: " lines)" = 2 ]
 	grep -aq "^\[2/2\] steps: ok in " lines
-	TERM=dumb python3 "$BATS_TEST_DIRNAME/pty.py" dumb 60 "$NEAP" series s.yaml --folder t --quiet >out
+	TERM=dumb python3 "$BATS_TEST_DIRNAME/pty.py" dumb 60 neap series s.yaml --folder t --quiet >out
 	[ "$(grep -ac $'\x1b' dumb)" = 0 ]
-	"$NEAP" series s.yaml --folder u --quiet >out 2>err
+	neap series s.yaml --folder u --quiet >out 2>err
 	[ "$(grep -c $'\x1b' err)" = 0 ]
 }
 
@@ -553,9 +487,9 @@ most_together() {
 		experiments:
 		- {name: e, command: "sh -c 'test -e go || { touch begun; sleep 300; }'"}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err &
+	neap series s.yaml --folder s >out 2>err &
 	series=$!
-	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series '[ -e begun ]'
 	kill -KILL "$series"
 	wait "$series" || true
 	read -r supervisor _ < s/runs/e-1/supervisor
@@ -564,7 +498,7 @@ most_together() {
 	until flock --nonblock s/runs/e-1/lock true; do sleep 0.01; done
 	echo '{"schema": 1, "na' > s/runs/e-1/result.json
 	touch go
-	run "$NEAP" series s.yaml --folder s --resume
+	run neap series s.yaml --folder s --resume
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"e: attempt 1 is lost: its result is damaged: "* ]]
 	[ "$(result e-2 .outcome)" = ok ]
@@ -581,15 +515,10 @@ most_together() {
 		- {name: misspelt, command: no-such-trainer --steps 3}
 		- {name: elsewhere, command: ./here}
 	END
-	run bash -c "\"$NEAP\" series s.yaml --dry-run 2>err"
-	cat err
-	[ "$status" -eq 66 ]
-	[ "$(cat err)" = "neap series: misspelt: there is no command 'no-such-trainer' on PATH
-neap series: elsewhere: there is no command './here'" ]
-	[[ "$output" == *"4. elsewhere"* ]]
-	sed -i /misspelt/d s.yaml
-	sed -i /elsewhere/d s.yaml
-	"$NEAP" series s.yaml --dry-run
+	show 'neap series s.yaml --dry-run'
+	sed -i -e /misspelt/d -e /elsewhere/d s.yaml
+	neap series s.yaml --dry-run
+	expect dry_run
 }
 
 @test "the plan shows every setting, and starts nothing" {
@@ -598,13 +527,10 @@ neap series: elsewhere: there is no command './here'" ]
 		experiments:
 		- {name: e, command: touch ran, needs: 2GiB, directory: /, max_host: 3GiB, retry_failed: 1, env: {A: b c}}
 	EOF
-	run "$NEAP" series s.yaml --dry-run
-	[ "$status" -eq 0 ]
-	for line in 'needs    2GiB' 'directory /' 'max_host 3GiB' 'retry_failed 1' 'env      A=b c'; do
-		[[ "$output" == *"     $line"* ]]
-	done
+	show 'neap series s.yaml --dry-run'
 	[ ! -e ran ]
 	[ ! -e "$XDG_STATE_HOME/neap/series" ]
+	expect plan
 }
 
 @test "a series that is stopped says how to go on with it, and that works" {
@@ -613,9 +539,9 @@ neap series: elsewhere: there is no command './here'" ]
 		experiments:
 		- {name: e, command: "sh -c 'test -e done || { touch begun; exec sleep 300; }'", needs: none}
 	EOF
-	"$NEAP" series s.yaml --folder "$dir/a series" >out 2>err &
+	neap series s.yaml --folder "$dir/a series" >out 2>err &
 	series=$!
-	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	until_ready $series '[ -e begun ]'
 	kill -TERM "$series"
 	status=0
 	wait "$series" || status=$?
@@ -623,7 +549,7 @@ neap series: elsewhere: there is no command './here'" ]
 	touch done
 	go_on="$(sed -n "s/.*; go on with: neap //p" err)"
 	[ "$go_on" = "series s.yaml --resume --folder '$dir/a series'" ]
-	eval "\"$NEAP\" $go_on"
+	eval "neap $go_on"
 	[ -e "$dir/a series/report.html" ]
 }
 
@@ -634,7 +560,7 @@ neap series: elsewhere: there is no command './here'" ]
 		- {name: pipe, command: "sh -c 'kill -PIPE \$\$'", needs: none}
 		- {name: size, command: "sh -c 'kill -XFSZ \$\$'", needs: none}
 	EOF
-	run "$NEAP" series s.yaml --folder s --quiet
+	run neap series s.yaml --folder s --quiet
 	[ "$(result pipe-1 .exit_status)" = 141 ]
 	[ "$(result size-1 .exit_status)" = 153 ]
 }
@@ -654,67 +580,37 @@ five() {
 
 @test "an edited file: successes are kept; failed, changed and new experiments run, and are listed first" {
 	five
-	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --dry-run
-	[ "$status" -eq 0 ]
-	[ "$stderr" = "nothing of this series has been run yet" ]
+	show 'neap series s.yaml --folder s --resume --dry-run'
 	[ ! -e s ]
-	run "$NEAP" series s.yaml --folder s --quiet
-	[ "$status" -eq 1 ]
+	show 'neap series s.yaml --folder s --quiet'
 	touch fixed
 	sed -i -e '/name: old/d' -e 's/echo other/echo changed/' s.yaml
 	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml
-	run "$NEAP" series s.yaml --folder s --quiet
-	[ "$status" -eq 73 ] # without --resume it is a finished series, as ever
+	show 'neap series s.yaml --folder s --quiet' # without --resume it is a finished series, as before
 	: > ran
-	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --dry-run
-	[ "$status" -eq 0 ]
-	[ ! -s ran ]
-	[[ "$stderr" == "$(printf '%s\n' "the series in s, whose file has changed since:" \
-		"  1 ended and is kept: good" "  2 failed and are run again: bad, worse" \
-		"  1 has another command, params or env and is run again: other" "  1 is new: new" \
-		"  1 is no longer in the file: old")" ]]
-	plan="$stderr"
-	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --quiet
-	[ "$status" -eq 1 ]
-	[[ "$stderr" == "$plan"$'\n'"["*"bad: attempt 2, "* ]]
-	[ "$(xargs < ran)" = "changed bad worse new" ]
-	[ "$(result bad-2 .outcome)" = ok ]
-	[[ "$output" == *"worse: failed: exit status 4"* && "$output" != *"old "* ]]
+	show 'neap series s.yaml --folder s --resume --dry-run; cat ran'
+	show 'neap series s.yaml --folder s --resume --quiet; xargs <ran'
 	: > ran
-	run --separate-stderr "$NEAP" series s.yaml --folder s --resume # the file is as it was: the report again
-	[ "$status" -eq 1 ]
-	[ ! -s ran ]
-	[ "$stderr" = "" ]
+	show 'neap series s.yaml --folder s --resume; cat ran' # the file is unchanged: the report again
+	expect edited
 }
 
-@test "--only-failed runs what failed and begins nothing else" {
+@test "--only-failed runs what failed and starts nothing else" {
 	five
-	run "$NEAP" series s.yaml --folder s --only-failed
-	[ "$status" -eq 66 ]
-	[[ "$output" == *"nothing of this series has been run yet: begin it without --only-failed"* ]]
-	run "$NEAP" series s.yaml --folder s --quiet
-	[ "$status" -eq 1 ]
+	show 'neap series s.yaml --folder s --only-failed'
+	neap series s.yaml --folder s --quiet || true
 	touch fixed
 	: > ran
-	run --separate-stderr "$NEAP" series s.yaml --folder s --only-failed --quiet
-	[ "$status" -eq 1 ]
-	[[ "$stderr" == "the series in s:"*"  3 ended and are kept: good, other, old"*"  2 failed and are run again: bad, worse"* ]]
-	[ "$(xargs < ran)" = "bad worse" ]
+	show 'neap series s.yaml --folder s --only-failed --quiet; xargs <ran'
 	# What is new is left out, and run once it is wanted.
 	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml
 	sed -i 's/; exit 4//' s.yaml
 	: > ran
-	run --separate-stderr "$NEAP" series s.yaml --folder s --only-failed --quiet
-	[ "$status" -eq 0 ]
-	[[ "$stderr" == *"  1 is new once it is resumed without --only-failed: new"* ]]
-	[ "$(xargs < ran)" = worse ]
-	[[ "$output" == *"new: canceled: not run: --only-failed left it out"* ]]
+	show 'neap series s.yaml --folder s --only-failed --quiet; xargs <ran'
 	: > ran
-	run "$NEAP" series s.yaml --folder s --resume --quiet
-	[ "$status" -eq 0 ]
-	[ "$(xargs < ran)" = new ]
-	run "$NEAP" series s.yaml --folder s --only-failed --slurm
-	[ "$status" -eq 64 ]
+	show 'neap series s.yaml --folder s --resume --quiet; xargs <ran'
+	show 'neap series s.yaml --folder s --only-failed --slurm'
+	expect only_failed
 }
 
 @test "an edited file while the old one's experiment still runs: refused until it has ended" {
@@ -724,19 +620,19 @@ five() {
 		experiments:
 		- {name: e, command: "sh -c 'echo >ready; while [ -e ready ] && [ ! -e go ]; do sleep 0.02; done'"}
 	EOF
-	"$NEAP" series s.yaml --folder s >out 2>err 3>&- &
+	neap series s.yaml --folder s >out 2>err 3>&- &
 	series=$!
-	until [ -s ready ]; do kill -0 "$series"; sleep 0.02; done
+	until_ready $series '[ -s ready ]'
 	kill -9 "$series"
 	wait "$series" || true
 	cp s.yaml before.yaml
 	sed -i 's/e, command/f, command/' s.yaml
-	run "$NEAP" series s.yaml --folder s --resume
+	run neap series s.yaml --folder s --resume
 	[ "$status" -eq 75 ]
 	[[ "$output" == *"'e' still runs as the series file was before it was edited: wait for its end, or end it ('neap kill'), and resume then"* ]]
 	touch go
 	cp before.yaml s.yaml
-	run "$NEAP" series s.yaml --folder s --resume
+	run neap series s.yaml --folder s --resume
 	[ "$status" -eq 0 ]
 	[ "$(result e-1 .outcome)" = ok ]
 }
@@ -746,20 +642,13 @@ five() {
 		name: s
 		defaults: {needs: none, params: {batch: 8}}
 		experiments:
-		- {name: e, command: "$HOLD {mib}M", grid: {mib: [100, 1500, 700]}}
-		- {name: f, command: "$HOLD 2500M"}
+		- {name: e, command: "hold --looks 4 {mib}M", grid: {mib: [100, 1500, 700]}}
+		- {name: f, command: "hold --looks 4 2500M"}
 	EOF
-	run "$NEAP" series s.yaml --folder s --columns name,los
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"--columns: no column 'los': name, outcome, peak, "*"loss, steps, params or a parameter's name"* ]]
-	run "$NEAP" series s.yaml --folder s --sort size
-	[ "$status" -eq 64 ]
+	show 'neap series s.yaml --folder s --columns name,los'
+	show 'neap series s.yaml --folder s --sort size'
 	[ ! -e s ]
-	run --separate-stderr "$NEAP" series s.yaml --folder s --quiet --sort file --columns name,outcome,params,batch,loss
-	[ "$status" -eq 0 ]
-	[ "$(head -n 5 <<<"$output")" = "$(printf '%s\n' 'NAME        OUTCOME  MIB   BATCH  LOSS' \
-		'e-mib=100   ok       100   8         -' 'e-mib=1500  ok       1500  8         -' \
-		'e-mib=700   ok       700   8         -' 'f           ok       -     8         -')" ]
-	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --columns name
-	[ "$(head -n 5 <<<"$output" | xargs)" = "NAME f e-mib=1500 e-mib=700 e-mib=100" ]
+	show 'neap series s.yaml --folder s --quiet --sort file --columns name,outcome,params,batch,loss'
+	show 'neap series s.yaml --folder s --resume --columns name'
+	expect columns
 }
