@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #define OOM_ATTEMPTS 8
+#define FIT_SAMPLE   8 /* of so many requests one is counted */
 
 /* The one global besides the agent's instance: whom to tell of allocators. */
 static const struct neap_alloc_hook *alloc_hook;
@@ -113,15 +114,6 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 
 struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->device; }
 
-/* The best block that the stream may have at once; NULL: none. */
-static struct neap_block *best(const struct neap_cache *cache, uint64_t bytes)
-{
-	struct neap_block *own = neap_cache_best(cache, bytes), *idle = neap_cache_best(&cache->arena->idle, bytes);
-	if (!own || !idle)
-		return own ? own : idle;
-	return own->bytes <= idle->bytes ? own : idle;
-}
-
 /* All that the driver, other streams and pending frees can give. */
 static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
 			       struct neap_error *err)
@@ -133,7 +125,7 @@ static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cach
 		return status;
 	neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
 	status = neap_cache_release(alloc, &freed, err);
-	if (!status && !best(cache, bytes))
+	if (!status && !neap_fit_find(cache, bytes))
 		status = neap_cache_obtain(alloc, cache, bytes, false, err);
 	return status;
 }
@@ -214,11 +206,11 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 	struct neap_cache *cache = neap_cache_find(alloc, stream, pool, small);
 	if (alloc->waiting_uses)
 		pending_ask(alloc, request->stream);
-	struct neap_block *block = cache ? best(cache, request->rounded) : NULL;
+	struct neap_block *block = cache ? neap_fit_find(cache, request->rounded) : NULL;
 	if (cache && !block) {
 		neap_share_decide(alloc, request->rounded);
 		cache = neap_cache_find(alloc, stream, pool, small);
-		block = cache ? best(cache, request->rounded) : NULL;
+		block = cache ? neap_fit_find(cache, request->rounded) : NULL;
 	}
 	if (!cache)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
@@ -226,10 +218,12 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 		enum neap_status status = miss(alloc, cache, request, err);
 		if (status)
 			return status;
-		block = best(cache, request->rounded);
+		block = neap_fit_find(cache, request->rounded);
 	}
 	if (!neap_blocks_ensure(alloc, 1) || !neap_index_put(&alloc->live, block->address, block))
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
+	if (alloc->serial % FIT_SAMPLE == 0)
+		neap_fit_count(cache, request->rounded);
 	neap_block_take(alloc, block, request->rounded, cache);
 	neap_front_adopt(alloc, stream, block);
 	*ret_block = block;

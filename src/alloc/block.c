@@ -5,8 +5,8 @@
  * never both UNMAPPED, nor both CACHED in the same cache: neap_block_settle joins them.
  *
  * The tree is a treap ordered by (bytes, address), whose priorities are a hash of the address: balanced in
- * expectation whatever the order of frees, without storing anything and without host memory. Best fit is its lower
- * bound.
+ * expectation whatever the order of frees, without storing them and without host memory. Best fit is its lower bound.
+ * Each node knows the lowest block of its subtree, so that the lowest of all that fit is found on one way down, too.
  *
  * A CACHED block beside an active one is counted as an inactive split, whatever cache it is in: a change of its
  * neighbours counts it again.
@@ -86,44 +86,75 @@ static bool before(const struct neap_block *a, const struct neap_block *b)
 	return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
 }
 
+/* The one at the lower address; either may be NULL. */
+static struct neap_block *lower(struct neap_block *a, struct neap_block *b)
+{
+	if (!a || !b)
+		return a ? a : b;
+	return a->address < b->address ? a : b;
+}
+
+static struct neap_block *lowest_of(const struct neap_block *tree) { return tree ? tree->lowest : NULL; }
+
+static void refresh(struct neap_block *node)
+{
+	node->lowest = lower(node, lower(lowest_of(node->left), lowest_of(node->right)));
+}
+
+/* Parts a tree by where `block` belongs. */
+static void tree_split(struct neap_block *tree, const struct neap_block *block, struct neap_block **ret_less,
+		       struct neap_block **ret_more)
+{
+	if (!tree) {
+		*ret_less = *ret_more = NULL;
+	} else if (before(tree, block)) {
+		tree_split(tree->right, block, &tree->right, ret_more);
+		refresh(tree);
+		*ret_less = tree;
+	} else {
+		tree_split(tree->left, block, ret_less, &tree->left);
+		refresh(tree);
+		*ret_more = tree;
+	}
+}
+
 static void tree_insert(struct neap_block **link, struct neap_block *block)
 {
-	uint64_t own = priority(block);
-	while (*link && priority(*link) >= own)
-		link = before(*link, block) ? &(*link)->right : &(*link)->left;
-	struct neap_block *rest = *link, **less = &block->left, **more = &block->right;
-	*link = block;
-	while (rest) {
-		if (before(rest, block)) {
-			*less = rest;
-			less = &rest->right;
-			rest = rest->right;
-		} else {
-			*more = rest;
-			more = &rest->left;
-			rest = rest->left;
-		}
+	struct neap_block *tree = *link;
+	if (!tree || priority(tree) < priority(block)) {
+		tree_split(tree, block, &block->left, &block->right);
+		refresh(block);
+		*link = block;
+		return;
 	}
-	*less = *more = NULL;
+	tree_insert(before(tree, block) ? &tree->right : &tree->left, block);
+	refresh(tree);
+}
+
+/* All of `left` comes before all of `right`. */
+static struct neap_block *tree_join(struct neap_block *left, struct neap_block *right)
+{
+	if (!left || !right)
+		return left ? left : right;
+	bool first = priority(left) >= priority(right);
+	struct neap_block *root = first ? left : right;
+	if (first)
+		left->right = tree_join(left->right, right);
+	else
+		right->left = tree_join(left, right->left);
+	refresh(root);
+	return root;
 }
 
 static void tree_remove(struct neap_block **link, struct neap_block *block)
 {
-	while (*link != block)
-		link = before(*link, block) ? &(*link)->right : &(*link)->left;
-	struct neap_block *left = block->left, *right = block->right;
-	while (left && right) {
-		if (priority(left) >= priority(right)) {
-			*link = left;
-			link = &left->right;
-			left = left->right;
-		} else {
-			*link = right;
-			link = &right->left;
-			right = right->left;
-		}
+	struct neap_block *tree = *link;
+	if (tree == block) {
+		*link = tree_join(block->left, block->right);
+		return;
 	}
-	*link = left ? left : right;
+	tree_remove(before(tree, block) ? &tree->right : &tree->left, block);
+	refresh(tree);
 }
 
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes)
@@ -152,6 +183,20 @@ struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t byt
 		}
 	}
 	return next;
+}
+
+struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes)
+{
+	struct neap_block *lowest = NULL;
+	for (struct neap_block *node = cache->tree; node;) {
+		if (node->bytes >= bytes) {
+			lowest = lower(lowest, lower(node, lowest_of(node->right)));
+			node = node->left;
+		} else {
+			node = node->right;
+		}
+	}
+	return lowest;
 }
 
 struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address)

@@ -145,6 +145,12 @@ static bool tree_check(const struct neap_cache *cache, const struct neap_block *
 		return false;
 	if (node->state != NEAP_BLOCK_CACHED || node->cache != cache)
 		return false;
+	const struct neap_block *lowest = node, *sides[2] = {node->left, node->right};
+	for (int i = 0; i < 2; i++)
+		if (sides[i] && sides[i]->lowest->address < lowest->address)
+			lowest = sides[i]->lowest;
+	if (node->lowest != lowest)
+		return false;
 	if (*last &&
 	    ((*last)->bytes > node->bytes || ((*last)->bytes == node->bytes && (*last)->address >= node->address)))
 		return false;

@@ -66,6 +66,7 @@ struct neap_block {
 	struct neap_segment *segment;
 	struct neap_cache *cache;           /* LIVE, PENDING: where it returns to. CACHED: where it is. Else NULL */
 	struct neap_block *previous, *next; /* by address within the segment */
+	struct neap_block *lowest;          /* CACHED: of the blocks at and below it in the tree, the lowest */
 };
 
 /* Storage for blocks comes in chunks, so that an operation can make sure of all it needs before it changes anything.
@@ -107,6 +108,8 @@ struct neap_arena {
 	size_t segment_count;
 	struct neap_cache *caches; /* of streams */
 	struct neap_cache idle;
+	bool lowest_fit; /* fit.c, as the next two */
+	uint32_t fits, thin_fits;
 };
 
 struct neap_stream {
@@ -224,6 +227,8 @@ struct neap_block *neap_block_new(struct neap_alloc *alloc);
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
 /* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
+/* The lowest CACHED block that holds `bytes`; NULL: none. */
+struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 /* The CACHED block that comes before (or after) (bytes, address) in the order of the tree; NULL: none. */
 struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
 struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
@@ -268,6 +273,13 @@ void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes);
 /* Where streams share an arena: gathers the idle blocks of all in its idle cache. The context is current and no
  * capture under way. */
 void neap_share_idle(struct neap_alloc *alloc);
+
+/* fit.c */
+
+/* The block that is to serve a request of `bytes`, of those that the stream may have at once; NULL: none fits. */
+struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes);
+/* One does, and the request is a sample of all. */
+void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
 
 /* obtain.c */
 
