@@ -4,12 +4,11 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#define SPINS        100
-#define POLL_EVERY   16   /* hits, while freed blocks wait for other streams */
-#define SEEN_LATELY  1024 /* frees by the core: a size that comes again within so many gets a bin */
-#define RECENT       8    /* freezes for which a lane that has moved is given room */
-#define ROOM_DIVISOR 8    /* of the reserved bytes, all bins hold at most this part */
-#define TIGHT        8    /* bins are shut while less than this part of the device or the limit is left */
+#define SPINS       100
+#define POLL_EVERY  16   /* hits, while freed blocks wait for other streams */
+#define SEEN_LATELY 1024 /* frees by the core: a size that comes again within so many gets a bin */
+#define RECENT      8    /* freezes for which a lane that has moved is given room */
+#define TIGHT       8    /* bins are shut while less than this part of the device or the limit is left */
 
 /* `core`: the allocator, if its mutex is not held. A lane is held for long only by the core, which is then waited
  * for, or by a thread that is not running. */
@@ -67,8 +66,11 @@ static uint64_t allocated_now(const struct neap_alloc *alloc)
 {
 	int64_t sum = alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
 	uint32_t count = __atomic_load_n(&alloc->front.count, __ATOMIC_ACQUIRE);
-	for (uint32_t i = 0; i < count; i++)
-		sum += __atomic_load_n(&alloc->front.lanes[i]->level[NEAP_CLASS_ALL].bytes, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct neap_lane *lane = alloc->front.lanes[i];
+		sum += __atomic_load_n(&lane->level[NEAP_CLASS_LARGE].bytes, __ATOMIC_RELAXED) +
+		       __atomic_load_n(&lane->level[NEAP_CLASS_SMALL].bytes, __ATOMIC_RELAXED);
+	}
 	return (uint64_t)sum;
 }
 
@@ -104,15 +106,24 @@ static void tell_give(const struct neap_alloc *alloc, const struct neap_lane *la
 	lane->observer->event(lane->observer->context, &event);
 }
 
-static bool may_rise(const struct neap_level *level, int64_t bytes, int64_t requested)
+static bool may_rise(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes, int64_t requested)
 {
-	return level->blocks < level->blocks_high && level->bytes + bytes <= level->bytes_high &&
-	       level->requested + requested <= level->requested_high;
+	const struct neap_level *own = &lane->level[class];
+	const struct neap_room *room = &lane->room[class], *all = &lane->room[NEAP_CLASS_ALL];
+	const struct neap_level sum = lane_level(lane);
+	/* One branch for all of them: they are almost always true. */
+	return (own->blocks < room->blocks_high) & (own->bytes + bytes <= room->bytes_high) &
+	       (own->requested + requested <= room->requested_high) & (sum.blocks < all->blocks_high) &
+	       (sum.bytes + bytes <= all->bytes_high) & (sum.requested + requested <= all->requested_high);
 }
 
-static bool may_fall(const struct neap_level *level, int64_t bytes)
+static bool may_fall(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes)
 {
-	return -level->blocks < level->blocks_low && bytes - level->bytes <= level->bytes_low;
+	const struct neap_level *own = &lane->level[class];
+	const struct neap_room *room = &lane->room[class], *all = &lane->room[NEAP_CLASS_ALL];
+	const struct neap_level sum = lane_level(lane);
+	return (-own->blocks < room->blocks_low) & (bytes - own->bytes <= room->bytes_low) &
+	       (-sum.blocks < all->blocks_low) & (bytes - sum.bytes <= all->bytes_low);
 }
 
 /* Other threads look at `bytes` without this lane's lock, for their events. */
@@ -123,22 +134,20 @@ static void level_move(struct neap_level *level, int64_t blocks, int64_t bytes, 
 	level->requested += requested;
 }
 
-static struct neap_block *bin_pop(struct neap_lane *lane, struct neap_bin *bin)
+static struct neap_block *bin_pop(struct neap_bin *bin)
 {
 	struct neap_block *block = bin->first;
 	bin->first = block->left;
-	lane->binned_bytes -= block->bytes;
 	block->left = NULL;
 	block->binned = false;
 	return block;
 }
 
-static void bin_push(struct neap_lane *lane, struct neap_bin *bin, struct neap_block *block)
+static void bin_push(struct neap_bin *bin, struct neap_block *block)
 {
 	block->left = bin->first;
 	block->binned = true;
 	bin->first = block;
-	lane->binned_bytes += block->bytes;
 }
 
 static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const struct neap_request *request,
@@ -146,28 +155,26 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 {
 	struct neap_bin *bin = lane_bin(lane, request->rounded);
 	enum neap_pool_class class = class_of(request->rounded);
-	struct neap_level *own = &lane->level[class], *all = &lane->level[NEAP_CLASS_ALL];
 	int64_t bytes = (int64_t)request->rounded, requested = (int64_t)request->bytes;
 	uint8_t tag = neap_tag_known(alloc);
-	if (!bin->first || bin->bytes != request->rounded || !lane->open || tag == TAG_UNKNOWN)
+	if (!bin->first || bin->bytes != request->rounded || !lane->open || tag == TAG_UNKNOWN ||
+	    !may_rise(lane, class, bytes, requested) || !lane->polls_left)
 		return false;
-	struct neap_tag_level *tagged = &lane->tags[tag];
-	if (!may_rise(own, bytes, requested) || !may_rise(all, bytes, requested) ||
-	    tagged->bytes + bytes > tagged->bytes_high || !lane->polls_left)
-		return false;
-	struct neap_block *block = bin_pop(lane, bin);
+	if (lane->tagged) {
+		if (lane->tags[tag].bytes + bytes > lane->tags[tag].bytes_high)
+			return false;
+		lane->tags[tag].bytes += bytes;
+		lane->tags[tag].blocks++;
+	}
+	struct neap_block *block = bin_pop(bin);
 	block->requested = request->bytes;
 	block->tag = tag;
 	block->serial = ++lane->serial;
-	level_move(own, 1, bytes, requested);
-	level_move(all, 1, bytes, requested);
+	level_move(&lane->level[class], 1, bytes, requested);
 	lane->takes[class].blocks++;
 	lane->takes[class].bytes += bytes;
 	lane->takes[class].requested += requested;
-	tagged->bytes += bytes;
-	tagged->blocks++;
 	lane->polls_left--;
-	lane->moved = true;
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
@@ -192,7 +199,7 @@ static struct neap_bin *bin_for(struct neap_lane *lane, const struct neap_block 
 {
 	struct neap_bin *bin = lane_bin(lane, block->bytes);
 	if (!lane->open || block->uses || bin->bytes != block->bytes ||
-	    lane->core_frees - bin->last_seen > SEEN_LATELY || lane->binned_bytes + block->bytes > lane->room_bytes)
+	    lane->core_frees - bin->last_seen > SEEN_LATELY)
 		return NULL;
 	return bin;
 }
@@ -204,20 +211,19 @@ static bool give_locked(struct neap_alloc *alloc, struct neap_lane *lane, uint64
 		return false;
 	struct neap_bin *bin = bin_for(lane, block);
 	enum neap_pool_class class = class_of(block->bytes);
-	struct neap_level *own = &lane->level[class], *all = &lane->level[NEAP_CLASS_ALL];
 	int64_t bytes = (int64_t)block->bytes;
-	if (!bin || !may_fall(own, bytes) || !may_fall(all, bytes))
+	if (!bin || !may_fall(lane, class, bytes))
 		return false;
-	level_move(own, -1, -bytes, -(int64_t)block->requested);
-	level_move(all, -1, -bytes, -(int64_t)block->requested);
-	lane->tags[block->tag].bytes -= bytes;
-	lane->tags[block->tag].blocks--;
-	lane->moved = true;
+	if (lane->tagged) {
+		lane->tags[block->tag].bytes -= bytes;
+		lane->tags[block->tag].blocks--;
+	}
+	level_move(&lane->level[class], -1, -bytes, -(int64_t)block->requested);
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
 		tell_give(alloc, lane, block);
-	bin_push(lane, bin, block);
+	bin_push(bin, block);
 	return true;
 }
 
@@ -239,7 +245,8 @@ void neap_front_freeze(struct neap_alloc *alloc)
 	for (uint32_t i = 0; i < alloc->front.count; i++) {
 		struct neap_lane *lane = alloc->front.lanes[i];
 		lane_lock(NULL, lane);
-		if (lane->moved) {
+		if (lane_moved(lane)) {
+			lane->moved = true;
 			lane->stamp = lane->stream->recorded + 1;
 			neap_lane_fold(alloc, lane);
 		}
@@ -266,13 +273,12 @@ void neap_front_thaw(struct neap_alloc *alloc)
 		neap_front_flush(alloc);
 	if (open && alloc->observer)
 		neap_tags_number(alloc);
-	uint64_t room = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR;
 	for (uint32_t i = 0; i < alloc->front.count; i++) {
 		struct neap_lane *lane = alloc->front.lanes[i];
 		lane->recent = lane->moved ? RECENT : lane->recent > 0 ? lane->recent - 1 : 0;
 		lane->moved = false;
 		lane->open = open;
-		lane->room_bytes = room;
+		lane->tagged = alloc->tag_count > 0;
 		lane->polls_left = alloc->waiting_uses ? POLL_EVERY : UINT32_MAX;
 		lane->observer = alloc->observer;
 		lane->published = alloc->published == &alloc->own_published ? NULL : alloc->published->lanes[i];
@@ -299,7 +305,8 @@ struct neap_block *neap_front_pop(struct neap_alloc *alloc, const struct neap_re
 	struct neap_bin *bin = lane ? lane_bin(lane, request->rounded) : NULL;
 	if (!lane || !lane->open || !bin->first || bin->bytes != request->rounded || !lane->polls_left)
 		return NULL;
-	struct neap_block *block = bin_pop(lane, bin);
+	struct neap_block *block = bin_pop(bin);
+	lane->binned_bytes -= block->bytes;
 	lane->moved = true;
 	count_binned(alloc, block, -1);
 	return block;
@@ -342,12 +349,12 @@ bool neap_front_push(struct neap_alloc *alloc, struct neap_block *block)
 {
 	struct neap_lane *lane = block->lane;
 	struct neap_bin *bin = lane ? bin_for(lane, block) : NULL;
-	if (!bin) {
-		if (lane)
-			bin_see(lane, block->bytes);
+	if (lane && !bin)
+		bin_see(lane, block->bytes);
+	if (!bin || lane->binned_bytes + block->bytes > neap_front_room_bytes(alloc))
 		return false;
-	}
-	bin_push(lane, bin, block);
+	bin_push(bin, block);
+	lane->binned_bytes += block->bytes;
 	lane->stamp = block->stamp > lane->stamp ? block->stamp : lane->stamp;
 	lane->moved = true;
 	count_binned(alloc, block, 1);
@@ -361,8 +368,9 @@ uint64_t neap_front_flush(struct neap_alloc *alloc)
 		struct neap_lane *lane = alloc->front.lanes[i];
 		for (size_t j = 0; lane->binned_bytes && j < DIRECT_BINS + HASHED_BINS; j++) {
 			while (lane->bins[j].first) {
-				struct neap_block *block = bin_pop(lane, &lane->bins[j]);
+				struct neap_block *block = bin_pop(&lane->bins[j]);
 				flushed += block->bytes;
+				lane->binned_bytes -= block->bytes;
 				count_binned(alloc, block, -1);
 				block->stamp = lane->stamp;
 				neap_index_remove(&alloc->live, block->address);

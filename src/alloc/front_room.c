@@ -1,6 +1,8 @@
 /* alloc/front_room.c: what lanes counted, and how far they may go on. See front.h. */
 #include "alloc/lane.h"
 
+#define ROOM_DIVISOR 8 /* of the reserved bytes, the bins of a lane hold at most this part */
+
 /* `taken` were added and `given` taken away, at once: only `current` and the sums change, as peaks were out of reach.
  */
 static void stat_fold(struct neap_alloc *alloc, struct neap_stat *stat, int64_t taken, int64_t given)
@@ -60,18 +62,30 @@ static void published_clear(struct neap_alloc *alloc, struct neap_lane *lane)
 	}
 }
 
-void neap_lane_fold(struct neap_alloc *alloc, struct neap_lane *lane)
+static void tags_fold(struct neap_alloc *alloc, struct neap_lane *lane, const struct neap_level *all)
 {
-	lane->stream->live_blocks += (uint64_t)lane->level[NEAP_CLASS_ALL].blocks;
-	class_fold(alloc, lane, NEAP_CLASS_LARGE);
-	class_fold(alloc, lane, NEAP_CLASS_SMALL);
-	for (int class = 0; class < NEAP_CLASS_COUNT; class ++)
-		level_clear(&lane->level[class]);
+	if (!lane->tagged) { /* then none has a tag */
+		alloc->tags[TAG_NONE].live_bytes += (uint64_t)all->bytes;
+		alloc->tags[TAG_NONE].live_blocks += (uint64_t)all->blocks;
+		return;
+	}
 	for (size_t i = 0; i < neap_tags_used(alloc); i++) {
 		alloc->tags[i].live_bytes += (uint64_t)lane->tags[i].bytes;
 		alloc->tags[i].live_blocks += (uint64_t)lane->tags[i].blocks;
 		lane->tags[i].bytes = lane->tags[i].blocks = 0;
 	}
+}
+
+void neap_lane_fold(struct neap_alloc *alloc, struct neap_lane *lane)
+{
+	const struct neap_level all = lane_level(lane);
+	lane->stream->live_blocks += (uint64_t)all.blocks;
+	lane->binned_bytes -= (uint64_t)all.bytes;
+	tags_fold(alloc, lane, &all);
+	class_fold(alloc, lane, NEAP_CLASS_LARGE);
+	class_fold(alloc, lane, NEAP_CLASS_SMALL);
+	level_clear(&lane->level[NEAP_CLASS_LARGE]);
+	level_clear(&lane->level[NEAP_CLASS_SMALL]);
 	published_clear(alloc, lane);
 }
 
@@ -84,9 +98,9 @@ static int64_t rise(const struct neap_alloc *alloc, enum neap_metric metric, int
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* How far all lanes together may move one class. */
-static struct neap_level room_of(const struct neap_alloc *alloc, int class)
+static struct neap_room room_of(const struct neap_alloc *alloc, int class)
 {
-	struct neap_level room = {
+	struct neap_room room = {
 		.blocks_high =
 			least(rise(alloc, NEAP_METRIC_ALLOCATION, class), rise(alloc, NEAP_METRIC_ACTIVE, class)),
 		.bytes_high = least(rise(alloc, NEAP_METRIC_ALLOCATED_BYTES, class),
@@ -103,13 +117,23 @@ static struct neap_level room_of(const struct neap_alloc *alloc, int class)
 	return room;
 }
 
-static void share(struct neap_level *level, const struct neap_level *room, unsigned shift, bool given)
+static void share(struct neap_room *own, const struct neap_room *room, unsigned shift, bool given)
 {
-	level->blocks_high = given ? room->blocks_high >> shift : 0;
-	level->bytes_high = given ? room->bytes_high >> shift : 0;
-	level->requested_high = given ? room->requested_high >> shift : 0;
-	level->blocks_low = given ? room->blocks_low >> shift : 0;
-	level->bytes_low = given ? room->bytes_low >> shift : 0;
+	own->blocks_high = given ? room->blocks_high >> shift : 0;
+	own->bytes_high = given ? room->bytes_high >> shift : 0;
+	own->requested_high = given ? room->requested_high >> shift : 0;
+	own->blocks_low = given ? room->blocks_low >> shift : 0;
+	own->bytes_low = given ? room->bytes_low >> shift : 0;
+}
+
+static int64_t tag_room(const struct neap_alloc *alloc, size_t tag)
+{
+	return (int64_t)(alloc->tags[tag].peak_bytes - alloc->tags[tag].live_bytes);
+}
+
+uint64_t neap_front_room_bytes(const struct neap_alloc *alloc)
+{
+	return metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR;
 }
 
 /* Equal shares for the lanes that were used lately: a lane without any comes to the core, and has one from then on.
@@ -123,17 +147,19 @@ void neap_front_room(struct neap_alloc *alloc)
 	while (1u << shift < users)
 		shift++;
 	for (int class = 0; class < NEAP_CLASS_COUNT; class ++) {
-		const struct neap_level room = room_of(alloc, class);
+		const struct neap_room room = room_of(alloc, class);
 		for (uint32_t i = 0; i < front->count; i++)
-			share(&front->lanes[i]->level[class], &room, shift, front->lanes[i]->recent > 0);
+			share(&front->lanes[i]->room[class], &room, shift, front->lanes[i]->recent > 0);
 	}
 	for (uint32_t i = 0; i < front->count; i++) {
 		struct neap_lane *lane = front->lanes[i];
-		struct neap_level *all = &lane->level[NEAP_CLASS_ALL];
+		struct neap_room *all = &lane->room[NEAP_CLASS_ALL];
 		/* The last live block of a stream is the core's to free: after it the stream may be destroyed. */
 		all->blocks_low = least(all->blocks_low, (int64_t)lane->stream->live_blocks - 1);
-		for (size_t tag = 0; tag < neap_tags_used(alloc); tag++)
-			lane->tags[tag].bytes_high =
-				(int64_t)(alloc->tags[tag].peak_bytes - alloc->tags[tag].live_bytes) >> shift;
+		all->bytes_low = least(all->bytes_low, (int64_t)(neap_front_room_bytes(alloc) - lane->binned_bytes));
+		if (!lane->tagged)
+			all->bytes_high = least(all->bytes_high, tag_room(alloc, TAG_NONE) >> shift);
+		for (size_t tag = 0; lane->tagged && tag < neap_tags_used(alloc); tag++)
+			lane->tags[tag].bytes_high = tag_room(alloc, tag) >> shift;
 	}
 }

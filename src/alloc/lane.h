@@ -19,11 +19,15 @@ struct neap_bin {
 	uint64_t last_seen; /* the lane's core_frees when the core last freed a block of this size */
 };
 
-/* How far a class moved since the last freeze, and how far it may. Differences: below 0 where more was freed. */
+/* How far a class moved since the last freeze. Differences: below 0 where more was freed. */
 struct neap_level {
 	int64_t blocks, bytes, requested;
+};
+
+/* How far it may: up, and down as positive numbers. */
+struct neap_room {
 	int64_t blocks_high, bytes_high, requested_high;
-	int64_t blocks_low, bytes_low; /* how far below 0, as positive numbers */
+	int64_t blocks_low, bytes_low;
 };
 
 /* What was taken since the last freeze; what was given back is that less the level. */
@@ -38,22 +42,38 @@ struct neap_tag_level {
 struct neap_lane {
 	uint32_t locked;
 	bool open;                             /* bins are in use */
-	bool moved;                            /* since the last freeze */
+	bool moved;                            /* since the last freeze, in the core; while frozen: at all */
+	bool tagged;                           /* allocations are counted by tag, too */
 	unsigned recent;                       /* above 0: it is given room */
 	uint32_t polls_left;                   /* hits until pending frees must be asked for */
 	const struct neap_observer *observer;  /* gets events; NULL: none */
 	struct neap_published_lane *published; /* of NEAP_PUBLISHED_PARTS; NULL: nobody reads */
 	uint64_t published_sequence[NEAP_PUBLISHED_PARTS];
-	struct neap_level level[NEAP_CLASS_COUNT];
+	struct neap_level level[NEAP_CLASS_COUNT]; /* of large and small, as are `takes` */
+	struct neap_room room[NEAP_CLASS_COUNT];
 	struct neap_takes takes[NEAP_CLASS_COUNT]; /* of large and small */
-	uint64_t serial;                   /* allocations of all lanes, as of the last freeze, and own ones since */
-	uint64_t binned_bytes, room_bytes; /* in the bins; at most */
-	uint64_t stamp;                    /* as of struct neap_block: behind the work on every block in a bin */
+	uint64_t serial;       /* allocations of all lanes, as of the last freeze, and own ones since */
+	uint64_t binned_bytes; /* in the bins, as of the last freeze */
+	uint64_t stamp;        /* as of struct neap_block: behind the work on every block in a bin */
 	uint64_t core_frees;
 	struct neap_stream *stream;
 	struct neap_tag_level tags[TAGS];
 	struct neap_bin bins[DIRECT_BINS + HASHED_BINS];
 };
+
+/* Of both classes together. */
+static inline struct neap_level lane_level(const struct neap_lane *lane)
+{
+	const struct neap_level *large = &lane->level[NEAP_CLASS_LARGE], *small = &lane->level[NEAP_CLASS_SMALL];
+	return (struct neap_level){large->blocks + small->blocks, large->bytes + small->bytes,
+				   large->requested + small->requested};
+}
+
+static inline bool lane_moved(const struct neap_lane *lane)
+{
+	return lane->moved || lane->takes[NEAP_CLASS_LARGE].blocks || lane->takes[NEAP_CLASS_SMALL].blocks ||
+	       lane->level[NEAP_CLASS_LARGE].blocks || lane->level[NEAP_CLASS_SMALL].blocks;
+}
 
 static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 {
@@ -62,6 +82,8 @@ static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 	return &lane->bins[DIRECT_BINS + (bytes * 0x9e3779b97f4a7c15ull >> 53) % HASHED_BINS];
 }
 
+/* front_room.c: how many bytes the bins of one lane may hold. */
+uint64_t neap_front_room_bytes(const struct neap_alloc *alloc);
 /* front_room.c: gives every open lane new room to move in. */
 void neap_front_room(struct neap_alloc *alloc);
 /* front_room.c: adds what the lane counted to the allocator's counters, and starts it again from 0. */
