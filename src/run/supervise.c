@@ -31,8 +31,6 @@
  */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
 
-static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
-
 static void log_holders(struct neap_supervise *run, const char *what)
 {
 	const struct neap_reading *reading = &run->observe.now;
@@ -58,7 +56,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 {
 	const struct neap_needs *needs = &run->options.needs;
 	char size[NEAP_UNITS_ROOM] = "the whole", why[300] = "";
-	uint64_t begun_ns = now();
+	uint64_t begun_ns = neap_supervise_now(run);
 	bool logged = false, room = false;
 	if (needs->kind == NEAP_NEEDS_BYTES)
 		neap_size_format(needs->bytes, size);
@@ -70,7 +68,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 		} else if (!neap_observe_read(&run->observe, &err)) {
 			found = neap_needs_room(needs, &run->observe.now);
 		}
-		uint64_t waited_ns = now() - begun_ns;
+		uint64_t waited_ns = neap_supervise_now(run) - begun_ns;
 		room = found == NEAP_ROOM_NOW && !run->cancel_count;
 		if (found == NEAP_ROOM_NEVER)
 			snprintf(why, sizeof why, "Needs %s, more than %s has", size, run->observe.now.name);
@@ -88,7 +86,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 		logged = true;
 		neap_child_wait(run, ROOM_LOOK_NS);
 	}
-	run->waited_ns += logged ? now() - begun_ns : 0;
+	run->waited_ns += logged ? neap_supervise_now(run) - begun_ns : 0;
 	evidence->no_memory = !room && !run->cancel_count;
 	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
 	evidence->canceled_by = run->canceled_by;
@@ -107,11 +105,10 @@ static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint6
 
 /* Stops waiting for a command that survives SIGKILL inside a driver call. Its result is written, and the memory it
  * holds is reported as not given back. */
-static void abandon_child(struct neap_supervise *run)
+static void abandon_child(struct neap_supervise *run, uint64_t now_ns)
 {
 	struct neap_process process = {0};
 	char waited[NEAP_UNITS_ROOM];
-	uint64_t now_ns = now();
 	if (run->child.ended || !run->child.killed_ns || now_ns - run->child.killed_ns < KILLED_NS)
 		return;
 	bool read = !neap_process_read(run->child.pid, &process, NULL);
@@ -130,16 +127,17 @@ static void observe_until_end(struct neap_supervise *run)
 {
 	uint64_t look_ns = run->started_ns;
 	while (!run->child.ended) {
-		uint64_t now_ns = now();
+		uint64_t now_ns = neap_supervise_now(run);
 		if (now_ns >= look_ns) {
 			neap_observe_take(&run->observe, now_ns);
 			neap_facts_show_cards(run);
 			neap_facts_show_simulated(run);
-			look_ns = now() + LOOK_NS;
+			now_ns = neap_supervise_now(run);
+			look_ns = now_ns + LOOK_NS;
 		}
-		neap_supervise_limits_look(run);
-		neap_child_wait(run, next_ns(run, now(), look_ns));
-		abandon_child(run);
+		now_ns = neap_supervise_limits_look(run, now_ns);
+		neap_child_wait(run, next_ns(run, now_ns, look_ns));
+		abandon_child(run, neap_supervise_now(run));
 	}
 }
 
@@ -192,14 +190,14 @@ static void tell_leftover(void *context, const struct neap_ended *orphan)
  * shared memory; the last of a pipe. False: there was none. */
 static bool wait_for_leavers(struct neap_supervise *run)
 {
-	uint64_t begun_ns = now();
+	uint64_t begun_ns = neap_supervise_now(run);
 	unsigned cancels = run->cancel_count;
 	const struct neap_orphans_of of = neap_supervise_processes(run);
 	struct neap_process left;
 	for (size_t count, looks = 0;; looks++) {
 		if (neap_orphans_find(&of, &left, 1, &count, NULL) || !count)
 			return looks > 0;
-		if (now() - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
+		if (neap_supervise_now(run) - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
 			return true;
 		neap_child_wait(run, LEAVING_LOOK_NS);
 	}
@@ -221,7 +219,7 @@ static uint64_t end_leftovers(struct neap_supervise *run)
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
 	neap_child_wait(run, 0); /* reaps them */
-	return now();
+	return neap_supervise_now(run);
 }
 
 static double gigabytes(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
@@ -297,7 +295,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 		limit_ns = UNSEEN_DRAIN_NS;
 	for (;;) {
 		uint64_t left = neap_observe_left(&run->observe);
-		run->drain_ns = now() - ended_ns;
+		run->drain_ns = neap_supervise_now(run) - ended_ns;
 		if (!left) {
 			run->drained = true;
 			return;
@@ -355,7 +353,7 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 		goto out;
 	neap_killed_forget(run->folder);
 	kills_before = neap_host_kills(&evidence->host_counter);
-	run->started_ns = now();
+	run->started_ns = neap_supervise_now(run);
 	neap_observe_start(&run->observe, run->started_ns);
 	if (!run->started_once) {
 		status = neap_run_stage_begin(run, err);

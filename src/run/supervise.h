@@ -21,6 +21,7 @@
 #ifndef NEAP_RUN_SUPERVISE_H
 #define NEAP_RUN_SUPERVISE_H
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "run/degrade.h"
 #include "run/drain.h"
@@ -58,6 +59,7 @@ struct neap_supervise_options {
 	const struct neap_log_sink *log;               /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
 	void *show_context;
+	const struct neap_clock *clock; /* NULL: the system's. The command and its output know nothing of it */
 };
 
 struct neap_supervise;

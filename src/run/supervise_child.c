@@ -295,7 +295,7 @@ void neap_child_signal(struct neap_supervise *run, int number)
 	if (run->child.pid <= 0 || run->child.ended) /* reaped: another process may have these numbers now */
 		return;
 	if (number == SIGKILL && !run->child.killed_ns)
-		run->child.killed_ns = neap_clock_now(neap_clock_system());
+		run->child.killed_ns = neap_supervise_now(run);
 	kill(run->child.own_group ? -run->child.pid : run->child.pid, number);
 }
 
@@ -312,7 +312,7 @@ static void reap(struct neap_supervise *run)
 		if (pid == run->child.pid && !run->child.ended) {
 			run->child.ended = true;
 			run->child.wait_status = wait_status;
-			run->child.ended_ns = neap_clock_now(neap_clock_system());
+			run->child.ended_ns = neap_supervise_now(run);
 		}
 	}
 }

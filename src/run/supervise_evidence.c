@@ -120,7 +120,7 @@ static bool make_card(const char *path, const struct neap_record *record, size_t
 /* Shows cards of a recording's OOMs from number `first` on, up to CARDS_SHOWN. Returns how many OOMs it has. */
 static size_t show_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
 {
-	const struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), CARD_PATIENCE_NS);
+	const struct neap_deadline deadline = neap_deadline_in(neap_supervise_clock(run), CARD_PATIENCE_NS);
 	size_t count = neap_oom_count(record);
 	for (size_t i = first; i < count; i++, run->cards_shown++) {
 		struct neap_oom_card card;
@@ -229,7 +229,7 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 	neap_buffer_clear(&run->last_card);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
 	/* Make it again: the card shown during the run does not name the rung taken. */
-	if (!make_card(path, record, count - 1, neap_deadline_in(neap_clock_system(), CARD_PATIENCE_NS), &card))
+	if (!make_card(path, record, count - 1, neap_deadline_in(neap_supervise_clock(run), CARD_PATIENCE_NS), &card))
 		return;
 	neap_report_oom_card(&run->last_card, &card);
 	if (run->last_card.failed)

@@ -61,6 +61,16 @@ struct neap_supervise {
 	uint32_t retries;
 };
 
+static inline const struct neap_clock *neap_supervise_clock(const struct neap_supervise *run)
+{
+	return run->options.clock ? run->options.clock : neap_clock_system();
+}
+
+static inline uint64_t neap_supervise_now(const struct neap_supervise *run)
+{
+	return neap_clock_now(neap_supervise_clock(run));
+}
+
 /* supervise_begin.c */
 
 /* The command with the parameters of this start in place. The caller frees the words. */
@@ -91,8 +101,9 @@ void neap_child_signals_end(struct neap_supervise *run);
 /* Before any start: fails with NEAP_ENOSPC if the disk is already below its limit and has no room for a run's files.
  */
 enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, struct neap_error *err);
-/* Reads the limited quantities, warns near a limit, and ends a command that crossed one. */
-void neap_supervise_limits_look(struct neap_supervise *run);
+/* Reads the limited quantities, warns near a limit, and ends a command that crossed one. Returns the time when they
+ * were read: reading may take long. */
+uint64_t neap_supervise_limits_look(struct neap_supervise *run, uint64_t now_ns);
 /* Notes the limit that was crossed in this start. */
 void neap_supervise_limits_evidence(const struct neap_supervise *run, struct neap_evidence *evidence);
 

@@ -7,7 +7,6 @@
  */
 #include "run/supervise_internal.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
@@ -22,8 +21,6 @@
 
 #define HOST_LOOK_NS   (200 * NEAP_NS_PER_MS)
 #define HOST_PROCESSES 1024
-
-static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
 
 /* The process's share of its pages; if that cannot be read, its resident bytes now. A process that has just ended has
  * neither: workers that end together must not each count all the pages they shared. */
@@ -81,7 +78,8 @@ enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, s
 	return neap_fail(err, NEAP_ENOSPC, "%s where %.120s is: not started; make room", text, run->folder);
 }
 
-static void read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t readings[NEAP_LIMITS])
+/* Returns the time when it is done: reading the host's memory may take long. */
+static uint64_t read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t readings[NEAP_LIMITS])
 {
 	const uint64_t *at = run->options.limits.at;
 	readings[NEAP_LIMIT_TIME] = now_ns - run->started_ns;
@@ -89,20 +87,21 @@ static void read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t readi
 	readings[NEAP_LIMIT_DISK] = at[NEAP_LIMIT_DISK] ? read_disk(run) : NEAP_READING_UNKNOWN;
 	readings[NEAP_LIMIT_HOST] = NEAP_READING_UNKNOWN;
 	if (!at[NEAP_LIMIT_HOST] || now_ns < run->host_look_ns || run->limits.asked)
-		return;
+		return now_ns;
 	readings[NEAP_LIMIT_HOST] = read_host(run);
-	uint64_t done_ns = now(), cost_ns = 20 * (done_ns - now_ns);
+	uint64_t done_ns = neap_supervise_now(run), cost_ns = 20 * (done_ns - now_ns);
 	run->host_look_ns = done_ns + (cost_ns > HOST_LOOK_NS ? cost_ns : HOST_LOOK_NS);
+	return done_ns;
 }
 
-void neap_supervise_limits_look(struct neap_supervise *run)
+uint64_t neap_supervise_limits_look(struct neap_supervise *run, uint64_t now_ns)
 {
 	const struct neap_limits *limits = &run->options.limits;
-	uint64_t now_ns = now(), readings[NEAP_LIMITS];
+	uint64_t readings[NEAP_LIMITS], done_ns;
 	enum neap_limits_action action;
 	enum neap_limit limit;
 	char text[160], grace[NEAP_UNITS_ROOM];
-	read_all(run, now_ns, readings);
+	done_ns = read_all(run, now_ns, readings);
 	while (!run->child.ended &&
 	       (action = neap_limits_next(limits, &run->limits, readings, now_ns, &limit)) != NEAP_LIMITS_NOTHING) {
 		neap_limits_text(limits, limit, readings[limit], text, sizeof text);
@@ -118,6 +117,7 @@ void neap_supervise_limits_look(struct neap_supervise *run)
 			neap_child_signal(run, SIGKILL);
 		}
 	}
+	return done_ns;
 }
 
 void neap_supervise_limits_evidence(const struct neap_supervise *run, struct neap_evidence *evidence)
