@@ -7,6 +7,7 @@
 #include "run/supervise.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
+#include "store/json.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -50,6 +51,7 @@ enum neap_status neap_series_append(struct neap_series *series, json_t *entry, s
 {
 	if (!entry)
 		return neap_fail(err, NEAP_ENOMEM, "writing the series journal: out of memory");
+	neap_json_set(entry, "wall_ns", json_integer((json_int_t)neap_wall_ns()));
 	enum neap_status status = series->journal_torn ? neap_fail(err, NEAP_EIO, "the journal's end is torn")
 						       : neap_journal_append(series->journal, entry, err);
 	series->journal_torn = series->journal_torn || status;
@@ -201,7 +203,7 @@ static void pass_interrupts_on(struct neap_series *series)
 static void wait_a_while(struct neap_series *series)
 {
 	int timeout_ms = NEAP_SERIES_LOOK_MS;
-	uint64_t now_ns = neap_clock_now(neap_clock_system());
+	uint64_t now_ns = neap_series_now(series);
 	pass_interrupts_on(series);
 	if (series->options->progress && now_ns - series->progress_ns >= PROGRESS_NS) {
 		series->progress_ns = now_ns;

@@ -40,6 +40,7 @@ struct neap_series_options {
 	void (*progress)(void *context, const struct neap_series_progress *progress);
 	void *line_context;                      /* of both */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
+	const struct neap_clock *clock;          /* NULL: the system's. The supervisors know nothing of it */
 };
 
 struct neap_series_summary {

@@ -9,7 +9,6 @@
  */
 #include "series/series_internal.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 
 #include <stdio.h>
@@ -19,8 +18,6 @@
 #define WAIT_NS (600ull * NEAP_NS_PER_S) /* by default */
 #define LOOK_NS (200 * NEAP_NS_PER_MS)
 #define NAP_MS  25
-
-static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
 
 static uint64_t limit_of(const struct neap_experiment *experiment)
 {
@@ -84,7 +81,7 @@ bool neap_series_device_wait(struct neap_series *series, struct neap_step step, 
 			     struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
-	uint64_t limit_ns = limit_of(experiment), now_ns = now();
+	uint64_t limit_ns = limit_of(experiment), now_ns = neap_series_now(series);
 	if (!experiment->wait_limit && !series->device_seen)
 		return false; /* a machine without a driver: no device can come back */
 	if (series->device_of != step.experiment) {
@@ -123,7 +120,7 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 					   struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
-	uint64_t begun_ns = now(), limit_ns = limit_of(experiment);
+	uint64_t begun_ns = neap_series_now(series), limit_ns = limit_of(experiment);
 	char limit[NEAP_UNITS_ROOM], waited[NEAP_UNITS_ROOM];
 	const char *uuid = uuid_text ? uuid_text : "";
 	neap_duration_format(limit_ns, limit);
@@ -132,7 +129,7 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 			step.experiment + 1, series->spec->count, experiment->name,
 			series->state.experiments[step.experiment].deviceless, NEAP_SERIES_LOST_LIMIT - 1, limit);
 	series->device_seen = true;
-	for (uint64_t waited_ns = 0; !is_back(uuid); waited_ns = now() - begun_ns) {
+	for (uint64_t waited_ns = 0; !is_back(uuid); waited_ns = neap_series_now(series) - begun_ns) {
 		if (neap_series_interrupts(series))
 			return neap_fail(err, NEAP_ECANCELED, "interrupted");
 		if (waited_ns >= limit_ns)
@@ -142,6 +139,6 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 		nap(series, waited_ns / 8 + LOOK_NS);
 	}
 	neap_series_say(series, "[%zu/%zu] %s: the device is back after %s", step.experiment + 1, series->spec->count,
-			experiment->name, neap_duration_format(now() - begun_ns, waited));
+			experiment->name, neap_duration_format(neap_series_now(series) - begun_ns, waited));
 	return NEAP_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef NEAP_SERIES_SERIES_INTERNAL_H
 #define NEAP_SERIES_SERIES_INTERNAL_H
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "series/journal.h"
 #include "series/series.h"
@@ -44,6 +45,11 @@ struct neap_series {
 	uint64_t device_since_ns;
 };
 
+static inline uint64_t neap_series_now(const struct neap_series *series)
+{
+	return neap_clock_now(series->options->clock ? series->options->clock : neap_clock_system());
+}
+
 /* How often a running attempt is checked. The end of our own supervisor is noticed at once, of an adopted one within
  * this time. */
 #define NEAP_SERIES_LOOK_MS 25
@@ -72,7 +78,8 @@ void neap_series_release(struct neap_series *series, struct neap_running *runnin
 /* One line of progress. */
 void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
 
-/* Takes the record over (NULL: memory was short); makes it durable, then true. Errors: of neap_journal_append. */
+/* Takes the record over (NULL: memory was short); adds the time (wall_ns), makes it durable, then true. Errors: of
+ * neap_journal_append. */
 enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err);
 
 /* Prints the line of an attempt's end. */

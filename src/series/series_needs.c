@@ -5,7 +5,6 @@
  * Estimates are runs on the simulator before the first start (--estimate); the journal keeps them. */
 #include "series/series_internal.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "estimate/ask.h"
 
@@ -92,7 +91,7 @@ static enum neap_status keep(struct neap_series *series, size_t at, const struct
 static enum neap_status estimate(struct neap_series *series, size_t at, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[at];
-	uint64_t began_ns = neap_clock_now(neap_clock_system());
+	uint64_t began_ns = neap_series_now(series);
 	struct neap_estimate_answer answer;
 	struct neap_error own = {0};
 	struct neap_estimate_question question = {.program = series->options->program,
@@ -110,7 +109,7 @@ static enum neap_status estimate(struct neap_series *series, size_t at, struct n
 	if (neap_series_interrupts(series))
 		return neap_fail(err, NEAP_ECANCELED, "interrupted");
 	if (!status)
-		return keep(series, at, &answer, neap_clock_now(neap_clock_system()) - began_ns, err);
+		return keep(series, at, &answer, neap_series_now(series) - began_ns, err);
 	neap_series_say(series, "[%zu/%zu] %s: not estimated: %s", at + 1, series->spec->count, experiment->name,
 			own.message);
 	return NEAP_OK;

@@ -2,7 +2,6 @@
 #include "series/series_state.h"
 
 #include "base/array.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "run/drain.h"
 #include "store/json.h"
@@ -320,8 +319,8 @@ json_t *neap_series_record_begin(const struct neap_spec *spec)
 {
 	char hash[17];
 	hash_text(spec, hash);
-	return json_pack("{s:s, s:i, s:s, s:s, s:I}", "type", "series", "schema", NEAP_SERIES_SCHEMA, "name",
-			 spec->name, "spec_hash", hash, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:i, s:s, s:s}", "type", "series", "schema", NEAP_SERIES_SCHEMA, "name", spec->name,
+			 "spec_hash", hash);
 }
 
 json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again)
@@ -336,8 +335,7 @@ json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again)
 		json_decref(names);
 		return NULL;
 	}
-	return json_pack("{s:s, s:s, s:o, s:I}", "type", "edit", "spec_hash", hash, "again", names, "wall_ns",
-			 (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:o}", "type", "edit", "spec_hash", hash, "again", names);
 }
 
 json_t *neap_series_record_start(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
@@ -345,9 +343,9 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 {
 	char key[NEAP_EXPERIMENT_KEY_ROOM];
 	neap_experiment_key(experiment, key);
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I}", "type", "start", "experiment", experiment->name,
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "type", "start", "experiment", experiment->name,
 			 "attempt", (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "key",
-			 key, "wall_ns", (json_int_t)neap_wall_ns());
+			 key);
 }
 
 json_t *neap_series_record_needs(const struct neap_experiment *experiment, const char *needs,
@@ -355,38 +353,32 @@ json_t *neap_series_record_needs(const struct neap_experiment *experiment, const
 {
 	char key[NEAP_EXPERIMENT_KEY_ROOM];
 	neap_experiment_key(experiment, key);
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "type", "needs", "experiment",
-			 experiment->name, "needs", needs, "origin", "estimated", "low",
-			 (json_int_t)answer->low_bytes, "high", (json_int_t)answer->high_bytes, "gpu", answer->gpu,
-			 "key", key, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s}", "type", "needs", "experiment", experiment->name,
+			 "needs", needs, "origin", "estimated", "low", (json_int_t)answer->low_bytes, "high",
+			 (json_int_t)answer->high_bytes, "gpu", answer->gpu, "key", key);
 }
 
 json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs)
 {
-	return json_pack("{s:s, s:I, s:o, s:o, s:I}", "type", "array", "submission", (json_int_t)submission,
-			 "experiments", experiments, "needs", needs, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:I, s:o, s:o}", "type", "array", "submission", (json_int_t)submission, "experiments",
+			 experiments, "needs", needs);
 }
 
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job)
 {
-	return json_pack("{s:s, s:I, s:I, s:I}", "type", "submit", "submission", (json_int_t)submission, "job",
-			 (json_int_t)job, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:I, s:I}", "type", "submit", "submission", (json_int_t)submission, "job",
+			 (json_int_t)job);
 }
 
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:i, s:I}", "type", "end", "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "outcome", neap_outcome_name(outcome), "exit_status", exit_status,
-			 "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:I, s:s, s:i}", "type", "end", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "outcome", neap_outcome_name(outcome), "exit_status", exit_status);
 }
 
 json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt)
 {
-	return json_pack("{s:s, s:s, s:I, s:I}", "type", type, "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:I}", "type", type, "experiment", experiment, "attempt", (json_int_t)attempt);
 }
 
-json_t *neap_series_record_finish(void)
-{
-	return json_pack("{s:s, s:I}", "type", "finish", "wall_ns", (json_int_t)neap_wall_ns());
-}
+json_t *neap_series_record_finish(void) { return json_pack("{s:s}", "type", "finish"); }
