@@ -1,4 +1,5 @@
 /* cli/cmd_replay.c: `neap replay`: a trace through an allocator's policy, and what it would have cost. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -395,6 +396,7 @@ static enum neap_status replay(struct task *task, bool device_given, struct neap
 	catch_signals(); /* a pipe may be waited for, until a signal ends it */
 	if (!status && !device_given)
 		task->options.device = busiest_device(task->trace);
+	task->options.clock = neap_clock_system();
 	if (!status)
 		status = neap_replay(task->trace, &task->options, &task->result, err);
 	if (!status && task->find_smallest)

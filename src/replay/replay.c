@@ -360,17 +360,16 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 			     struct neap_error *err)
 {
 	struct replay replay = {.trace = trace, .options = options, .guesses = guesses};
-	const struct neap_clock *clock = neap_clock_system();
 	enum neap_status status = prepare(&replay, err);
 	if (status)
 		goto out;
-	uint64_t started = neap_clock_now(clock);
+	uint64_t started = options->clock ? neap_clock_now(options->clock) : 0;
 	status = replay_begin(&replay, err);
 	if (!status)
 		status = replay_events(&replay, err);
 	else if (status == NEAP_EOOM)
 		replay.result.first_oom_event = 0, status = NEAP_OK;
-	replay.result.elapsed_ns = neap_clock_now(clock) - started;
+	replay.result.elapsed_ns = options->clock ? neap_clock_now(options->clock) - started : 0;
 	replay.policy->usage(replay.policy, &replay.result.usage);
 	if (options->policy != NEAP_REPLAY_NEAP)
 		replay_list_pools(&replay);

@@ -30,6 +30,7 @@ struct neap_replay_options {
 	/* Now and then, with the events done; false: stop. NULL: never. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;
+	const struct neap_clock *clock; /* measures the replay; NULL: it is not measured */
 };
 
 #define NEAP_REPLAY_OOMS 32
@@ -86,7 +87,7 @@ struct neap_replay_result {
 	struct neap_replay_pool pools[NEAP_REPLAY_POOLS];
 	size_t pool_count; /* listed: the first ones in the trace; none for NEAP */
 	struct neap_replay_match match;
-	uint64_t elapsed_ns;                 /* of the replay itself */
+	uint64_t elapsed_ns;                 /* of the replay itself; 0 without a clock */
 	struct neap_torch_settings settings; /* in force; not for NEAP */
 	struct neap_replay_version version;  /* likewise */
 };

@@ -3,6 +3,7 @@
  * The recordings are made here: the model runs a workload and everything it does is noted, in PyTorch's order, with
  * its state at the end. From each instant on that is a snapshot whose truth is known. */
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "replay/replay.h"
 #include "replay/torch_policy.h"
@@ -198,13 +199,23 @@ static void compare_counters(const struct recording *recording, struct neap_repl
 		      (long long)recording->usage.stats.num_alloc_retries);
 }
 
+/* Each reading is 5 ns later than the one before. */
+static uint64_t tick(void *context)
+{
+	uint64_t *now_ns = context;
+	return *now_ns += 5;
+}
+
 static struct neap_replay_result replay(const struct neap_trace *trace, uint64_t memory, double fraction)
 {
-	struct neap_replay_options options = {.memory_bytes = memory, .fraction = fraction, .go_on = true};
+	const struct neap_clock clock = {.now = tick, .context = &(uint64_t){0}};
+	struct neap_replay_options options = {
+		.memory_bytes = memory, .fraction = fraction, .go_on = true, .clock = &clock};
 	struct neap_replay_result result;
 	struct neap_error err = {0};
 	if (neap_replay(trace, &options, &result, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
+	assert_int_equal(result.elapsed_ns, 5);
 	return result;
 }
 
