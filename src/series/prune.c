@@ -39,9 +39,8 @@ static uint64_t written_ns(const char *folder, const char *name)
 }
 
 /* False: keep all of it. */
-static bool read_end(const char *folder, uint64_t *ret_ended_ns)
+static bool read_end(const char *folder, uint64_t now_ns, uint64_t *ret_ended_ns)
 {
-	uint64_t now_ns = neap_wall_ns();
 	switch (neap_run_stage_read(folder)) {
 	case NEAP_STAGE_OVER:
 		*ret_ended_ns = written_ns(folder, "result.json");
@@ -123,7 +122,7 @@ static enum neap_status add(struct neap_prune *prune, const char *folder, const 
 		prune->busy++;
 		return NEAP_OK;
 	}
-	if (!read_end(folder, &run.ended_wall_ns) || !measure(folder, &run))
+	if (!read_end(folder, prune->now_wall_ns, &run.ended_wall_ns) || !measure(folder, &run))
 		return NEAP_OK;
 	bool fits = neap_array_grow(&prune->runs, prune->count, sizeof run);
 	run.folder = strdup(folder);
@@ -214,6 +213,8 @@ static int newest_first(const void *left, const void *right)
 enum neap_status neap_prune_scan(const char *state_folder, bool series, bool facts, struct neap_prune *prune,
 				 struct neap_error *err)
 {
+	if (!prune->now_wall_ns)
+		prune->now_wall_ns = neap_wall_ns();
 	enum neap_status status = scan_runs(prune, state_folder, "", facts, err);
 	if (!status && series)
 		status = scan_series(prune, state_folder, facts, err);

@@ -44,11 +44,12 @@ struct neap_prune_run {
 struct neap_prune {
 	struct neap_prune_run *runs; /* newest first */
 	size_t count;
-	size_t busy; /* running runs and unfinished series: not among the runs */
+	size_t busy;          /* running runs and unfinished series: not among the runs */
+	uint64_t now_wall_ns; /* of the scan; 0 before it: the system's clock is read */
 };
 
-/* `facts`: also read each run's name and outcome. `prune`: zeroed before; call neap_prune_fini also on failure.
- * Errors: NEAP_ENOMEM. Skips folders that cannot be read. */
+/* `facts`: also read each run's name and outcome. `prune`: zeroed before, but for now_wall_ns; call neap_prune_fini
+ * also on failure. Errors: NEAP_ENOMEM. Skips folders that cannot be read. */
 enum neap_status neap_prune_scan(const char *state_folder, bool series, bool facts, struct neap_prune *prune,
 				 struct neap_error *err);
 void neap_prune_fini(struct neap_prune *prune);

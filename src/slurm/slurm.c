@@ -65,7 +65,7 @@ static size_t count_ready(const struct neap_slurm *slurm)
 
 static enum neap_status pause_a_while(const struct neap_slurm *slurm, uint64_t began_ns, struct neap_error *err)
 {
-	uint64_t pause_ns = (neap_clock_now(neap_clock_system()) - began_ns) / 8;
+	uint64_t pause_ns = (neap_series_now(&slurm->series) - began_ns) / 8;
 	if (pause_ns < PAUSE_LEAST_NS)
 		pause_ns = PAUSE_LEAST_NS;
 	if (pause_ns > PAUSE_MOST_NS)
@@ -82,7 +82,7 @@ static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 	struct neap_series *series = &slurm->series;
 	const struct neap_slurm_options *options = slurm->options;
 	bool submits = !series->state.begun || options->series.resume || options->wait;
-	uint64_t began_ns = neap_clock_now(neap_clock_system());
+	uint64_t began_ns = neap_series_now(&slurm->series);
 	enum neap_status status = NEAP_OK;
 	for (;;) {
 		status = neap_slurm_gather(slurm, err);

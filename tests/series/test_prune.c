@@ -234,6 +234,21 @@ static void test_recordings_alone(void **state)
 		    is_there("runs/some/model.pt") && is_there("runs/some/record.best"));
 }
 
+/* A run that has not begun counts as one an hour after its folder was made: by the clock of the scan. */
+static void test_unbegun_for_an_hour(void **state)
+{
+	struct timespec now;
+	(void)state;
+	put_run("runs/unbegun", "", 0);
+	clock_gettime(CLOCK_REALTIME, &now);
+	for (uint64_t minutes = 50; minutes <= 70; minutes += 20) {
+		struct neap_prune prune = {.now_wall_ns = ((uint64_t)now.tv_sec + minutes * 60) * SECOND};
+		assert_int_equal(neap_prune_scan(state_folder, false, false, &prune, NULL), NEAP_OK);
+		assert_int_equal(prune.count, minutes > 60);
+		neap_prune_fini(&prune);
+	}
+}
+
 /* Running at the scan, or only at the deletion. */
 static void test_locked(void **state)
 {
@@ -423,6 +438,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_documented_names),
 		cmocka_unit_test_setup_teardown(test_stages, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_recordings_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unbegun_for_an_hour, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_locked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_not_ours, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_replaced_by_a_link, setup, teardown),
