@@ -32,6 +32,7 @@ _LINES_MOST = 200
 _METHODS = {
     "item": "value",
     "tolist": "value",
+    "cpu": "value",
     "__int__": "value",
     "__float__": "value",
     "__complex__": "value",
@@ -44,6 +45,13 @@ _METHODS = {
     "argwhere": "size",
     "equal": "branch",
     "allclose": "branch",
+}
+# Of these only some calls read: see _reads.
+_SOMETIMES = {
+    "to": "value",
+    "repeat_interleave": "size",
+    "where": "size",
+    "one_hot": "size",
 }
 _FUNCTIONS = {
     "nonzero": "size",
@@ -240,11 +248,32 @@ def _bound_forwards(torch: Any, most: int) -> None:
 # Values read back.
 
 
+def _reads(name: str, arguments: "tuple[Any, ...]", named: "dict[str, Any]", torch: Any) -> bool:
+    """Whether this call of a function that reads only sometimes does."""
+    if name == "to":
+        target = named.get("device", arguments[1] if len(arguments) > 1 else None)
+        return isinstance(target, (str, torch.device)) and str(target).startswith("cpu")
+    if name == "where":  # the places of what is not zero
+        return len(arguments) + len(named) == 1
+    if name == "one_hot":  # as many classes as the highest value asks for
+        return bool(named.get("num_classes", arguments[1] if len(arguments) > 1 else -1) == -1)
+    repeats = named.get("repeats", arguments[1] if len(arguments) > 1 else arguments[0])
+    return isinstance(repeats, torch.Tensor) and named.get("output_size") is None
+
+
 def _wrap_readers(torch: Any) -> None:
     for name, use in _METHODS.items():
         _wrap(torch.Tensor, name, use, torch)
     for name, use in _FUNCTIONS.items():
         _wrap(torch, name, use, torch)
+    for owner, name in (
+        (torch.Tensor, "to"),
+        (torch.Tensor, "repeat_interleave"),
+        (torch, "repeat_interleave"),
+        (torch, "where"),
+        (torch.nn.functional, "one_hot"),
+    ):
+        _wrap(owner, name, _SOMETIMES[name], torch)
     _wrap_mask(torch)
 
 
@@ -258,6 +287,8 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
     @functools.wraps(real)
     def reader(*arguments: Any, **named: Any) -> Any:
         if getattr(inside, "deep", False) or not arguments or not isinstance(arguments[0], Tensor) or not _on_device(arguments[0]):
+            return real(*arguments, **named)
+        if name in _SOMETIMES and not _reads(name, arguments, named, torch):
             return real(*arguments, **named)
         _count(name, use)
         inside.deep = True

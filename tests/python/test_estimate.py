@@ -308,12 +308,17 @@ for _ in range(3):
 class Trust(Estimate):
     def test_values_read_back_are_named(self) -> None:
         lines = "import torch\nx = torch.zeros(8, device='cuda')\n" \
-            "y = x[x > 0]\nn = x.nonzero()\nif x.sum():\n    pass\ntorch.unique(x)\n"
+            "y = x[x > 0]\nn = x.nonzero()\nif x.sum():\n    pass\ntorch.unique(x)\n" \
+            "i = x.long()\nx.cpu()\nx.to('cpu'), x.to('cuda'), x.to(torch.half)\ntorch.where(x), torch.where(x > 0, x, x)\n" \
+            "torch.repeat_interleave(x, i), x.repeat_interleave(2)\n" \
+            "torch.nn.functional.one_hot(i), torch.nn.functional.one_hot(i, 3)\n"
         (self.folder / "reads.py").write_text(lines)
         found = self.estimate("reads.py", options=("--gpu", "h100-80gb"))["reads"]
         self.assertEqual(
             sorted((read["line"], read["reader"], read["use"], read["count"]) for read in found),
-            [(3, "x[mask]", "size", 1), (4, "nonzero", "size", 1), (5, "__bool__", "branch", 1), (7, "unique", "size", 1)],
+            [(3, "x[mask]", "size", 1), (4, "nonzero", "size", 1), (5, "__bool__", "branch", 1), (7, "unique", "size", 1),
+             (9, "cpu", "value", 1), (10, "to", "value", 1), (11, "where", "size", 1), (12, "repeat_interleave", "size", 1),
+             (13, "one_hot", "size", 1)],
         )
         text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "8", "64").stdout
         self.assertRegex(text, r"train.py:12 <module>: __bool__, 2 times; the program branches on it")
