@@ -381,11 +381,11 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 	const struct neap_estimate_run *run = &report->runs[0];
 	char text[300];
 	neap_buffer_text(out, "\nTo be known\n");
-	snprintf(text, sizeof text,
-		 "it holds for PyTorch %s: other versions allocate differently. Run %zu time%s, once for each "
-		 "architecture "
-		 "and number of multiprocessors",
-		 run->torch, report->plan->run_count, plural(report->plan->run_count));
+	snprintf(text, sizeof text, "it holds for PyTorch %s: other versions allocate differently", run->torch);
+	if (report->plan->run_count > 1)
+		snprintf(text + strlen(text), sizeof text - strlen(text),
+			 ". Run %zu times, once for each architecture and number of multiprocessors",
+			 report->plan->run_count);
 	neap_report_wrap(out, "  ", text);
 	if (report->ranks) {
 		snprintf(text, sizeof text,
