@@ -193,6 +193,18 @@ def test_addresses(neap, environment):
     check("can read the users and command lines" in server.process.stderr.read(), "and warns")
 
 
+def test_dashboard(server):
+    """Every metric that the dashboard and the rules ask for is served, with the labels they use."""
+    folder = pathlib.Path(__file__).resolve().parents[2] / "docs" / "grafana"
+    dashboard = json.loads((folder / "neap.json").read_text(encoding="utf-8"))
+    text = json.dumps([target["expr"] for panel in dashboard["panels"] for target in panel["targets"]])
+    text += (folder / "alerts.yml").read_text(encoding="utf-8")
+    asked = set(re.findall(r"neap_[a-z_]+", text))
+    served_now = set(re.findall(r"^# TYPE (\S+)", server.get("/metrics"), re.MULTILINE))
+    check(len(asked) > 10 and asked <= served_now, f"asked for and not served: {asked - served_now}")
+    check(len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]), "panels have a number each")
+
+
 def test_promtool(server):
     promtool = shutil.which("promtool")
     if not promtool:
@@ -283,6 +295,7 @@ def main():
             test_answers(server, holder, neap, environment)
             test_refusals(server)
             test_bounds(server)
+            test_dashboard(server)
             test_promtool(server)
             if LONG:
                 test_slow(server)

@@ -217,7 +217,7 @@ screen() {
 	[[ "$output" == *"? unexplained 0 "* ]]
 	NEAP_SIM_NVML=unified run -0 "$NEAP" info --json
 	[ "$(json 'j["devices"][0]["unified_memory"]')" = True ]
-	[ "$(json 'j["devices"][0]["ledger"]["total"]')" = "$(awk '/^MemTotal:/ { printf "%d", $2 * 1024 }' /proc/meminfo)" ]
+	[ "$(json 'j["devices"][0]["ledger"]["total"]')" = "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))" ]
 	[ "$(json 'sum(v for k, v in j["devices"][0]["ledger"].items() if k != "total") == j["devices"][0]["ledger"]["total"]')" = True ]
 	[ "$(json 'j["devices"][0]["ledger"]["allocated"]')" = $((64 << 20)) ]
 }
