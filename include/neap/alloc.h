@@ -103,6 +103,11 @@ NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *
 NEAP_API enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
 					  bool (*filter)(void *context, void *stream), void *context,
 					  struct neap_error *err);
+/* As neap_pool_begin, but no graph is captured: the cache of everything else may be given back meanwhile. Ends with
+ * neap_pool_end, too. */
+NEAP_API enum neap_status neap_pool_use(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+					bool (*filter)(void *context, void *stream), void *context,
+					struct neap_error *err);
 NEAP_API enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
 NEAP_API enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
 
@@ -141,21 +146,55 @@ NEAP_EVENT_STRUCTS(NEAP_EMIT_ONE, NEAP_EMIT_FAMILY)
 /* The observer's number for a name; 0 without an observer. */
 NEAP_API uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text);
 
+/* One change of a block or of a segment's pages, as it is made. Unlike an event it names the stream's handle and the
+ * private pool. `kind`: NEAP_EVENT_ALLOC, FREE_REQUESTED, FREE_COMPLETED, or one of NEAP_EVENT_SEGMENT_*. */
+struct neap_alloc_change {
+	enum neap_event_kind kind;
+	bool small_pool;
+	void *stream;
+	uint64_t address, bytes;
+	uint64_t requested;           /* of a block */
+	uint64_t pool_high, pool_low; /* 0, 0: none */
+};
+
+/* A second reader beside the observer. `changed` is called under the allocator's lock, with the device's context
+ * current when pages change, and must not call the allocator. Pages are told after they can be used (MAP, ALLOC), and
+ * after they cannot any more (UNMAP, FREE). */
+struct neap_watcher {
+	void (*changed)(void *context, const struct neap_alloc_change *change);
+	void *context;
+	bool blocks; /* blocks as well, not only pages */
+};
+/* Exchanges the watcher, which is copied; NULL: none. When it returns, the old one is not called any more. */
+NEAP_API void neap_watch(struct neap_alloc *alloc, const struct neap_watcher *watcher);
+
 /* The lowest and highest allocated bytes since the last call of this function (for a step's trough and peak). */
 NEAP_API void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t *ret_highest);
 
 /* Calls `visit` for every block in address order, under the lock: for snapshots. */
+enum neap_block_state { NEAP_BLOCK_LIVE, NEAP_BLOCK_PENDING, NEAP_BLOCK_CACHED, NEAP_BLOCK_UNMAPPED };
 struct neap_block_info {
 	uint64_t segment_address, segment_bytes;
 	uint64_t address, bytes, requested_bytes;
 	const char *tag;
 	void *stream;
-	enum { NEAP_BLOCK_LIVE, NEAP_BLOCK_PENDING, NEAP_BLOCK_CACHED, NEAP_BLOCK_UNMAPPED } state;
+	enum neap_block_state state;
 	bool small_pool;
-	uint64_t serial; /* live and pending: it was the allocator's Nth allocation, from 1 */
+	uint64_t serial;              /* live and pending: it was the allocator's Nth allocation, from 1 */
+	uint64_t pool_high, pool_low; /* of the private pool; 0, 0: none */
 };
 NEAP_API void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
 			      void *context);
+
+/* The live block that starts at `address`. NEAP_EINVAL: there is none. */
+NEAP_API enum neap_status neap_block_at(struct neap_alloc *alloc, uint64_t address,
+					struct neap_block_info *ret_block);
+
+/* Makes the `bytes` of cached memory at `address` a live block again, in a private pool: for a program that puts a
+ * pool back into an earlier state. What is told of `block` is what neap_block_at said then. NEAP_EINVAL: these bytes
+ * are not all cached memory of the pool, or not a multiple of 512, or fewer than the requested ones. NEAP_ENOMEM. */
+NEAP_API enum neap_status neap_pool_restore(struct neap_alloc *alloc, const struct neap_block_info *block,
+					    struct neap_error *err);
 
 /* How many allocations were ever made: a live block with a greater `serial` was made after this call. */
 NEAP_API uint64_t neap_alloc_serial(struct neap_alloc *alloc);

@@ -161,14 +161,14 @@ static void pending_ask(struct neap_alloc *alloc, void *stream)
 {
 	struct neap_device_guard guard = {0};
 	bool capturing = true;
-	if (alloc->pools_open || neap_device_enter(alloc->device, &guard, NULL))
+	if (alloc->captures_open || neap_device_enter(alloc->device, &guard, NULL))
 		return;
 	if (!neap_capture_under_way(alloc, stream, &capturing, NULL) && !capturing)
 		neap_pending_poll(alloc);
 	neap_device_leave(&guard);
 }
 
-static void count_live(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
+void neap_count_live(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
 {
 	bool small = block_small(block);
 	neap_metric_add(alloc, NEAP_METRIC_ALLOCATION, small, sign);
@@ -177,7 +177,7 @@ static void count_live(struct neap_alloc *alloc, const struct neap_block *block,
 	neap_tag_add(alloc, block->tag, sign * (int64_t)block->bytes);
 }
 
-static void count_active(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
+void neap_count_active(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
 {
 	bool small = block_small(block);
 	neap_metric_add(alloc, NEAP_METRIC_ACTIVE, small, sign);
@@ -192,8 +192,8 @@ static void hand_out(struct neap_alloc *alloc, struct neap_stream *stream, struc
 	block->tag = request->tag;
 	block->serial = ++alloc->serial;
 	stream->live_blocks++;
-	count_live(alloc, block, 1);
-	count_active(alloc, block, 1);
+	neap_count_live(alloc, block, 1);
+	neap_count_active(alloc, block, 1);
 	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
 }
 
@@ -294,7 +294,7 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
 {
-	count_active(alloc, block, -1);
+	neap_count_active(alloc, block, -1);
 	neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block, NULL);
 	neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }
@@ -324,10 +324,10 @@ static enum neap_status free_by_core(struct neap_alloc *alloc, uint64_t address)
 	struct neap_block *block = live_block(alloc, address);
 	if (block) {
 		leave_stream(alloc, block);
-		count_live(alloc, block, -1);
+		neap_count_live(alloc, block, -1);
 		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
 		if (neap_front_push(alloc, block)) {
-			count_active(alloc, block, -1);
+			neap_count_active(alloc, block, -1);
 			neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block, NULL);
 		} else {
 			neap_index_remove(&alloc->live, address);
@@ -461,32 +461,5 @@ void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t
 	*ret_lowest = alloc->lowest_allocated;
 	*ret_highest = alloc->highest_allocated;
 	alloc->lowest_allocated = alloc->highest_allocated = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
-	neap_alloc_unlock(alloc);
-}
-
-void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
-		     void *context)
-{
-	neap_alloc_lock(alloc);
-	neap_front_flush(alloc);
-	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next) {
-		for (struct neap_block *block = segment->first; block; block = block->next) {
-			struct neap_block_info info = {
-				.segment_address = segment->address,
-				.segment_bytes = segment->bytes,
-				.address = block->address,
-				.bytes = block->bytes,
-				.requested_bytes = block->requested,
-				.tag = alloc->tags[block->tag].text,
-				.stream = (block->cache && block_stream(block) ? block_stream(block)
-									       : segment->arena->stream)
-						  ->handle,
-				.state = block->state,
-				.small_pool = segment->arena->small,
-				.serial = block->serial,
-			};
-			visit(context, &info);
-		}
-	}
 	neap_alloc_unlock(alloc);
 }

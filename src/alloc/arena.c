@@ -183,14 +183,14 @@ static struct neap_pool **pool_link(struct neap_alloc *alloc, uint64_t high, uin
 	return link;
 }
 
-enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
-				 bool (*filter)(void *context, void *stream), void *context, struct neap_error *err)
+/* Opens the pool that `wanted` describes. */
+static enum neap_status pool_open(struct neap_alloc *alloc, const struct neap_pool *wanted, struct neap_error *err)
 {
-	if (!filter)
+	if (!wanted->filter)
 		return neap_fail(err, NEAP_EINVAL, "a private pool needs a filter");
 	enum neap_status status = NEAP_OK;
 	neap_alloc_lock(alloc);
-	struct neap_pool **link = pool_link(alloc, pool_high, pool_low), *pool = *link;
+	struct neap_pool **link = pool_link(alloc, wanted->high, wanted->low), *pool = *link;
 	if (pool && pool->filter) {
 		status = neap_fail(err, NEAP_ESTATE, "the private pool is already between begin and end");
 		goto out;
@@ -203,12 +203,31 @@ enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, u
 		status = neap_fail(err, NEAP_ENOMEM, "no host memory for a private pool");
 		goto out;
 	}
-	*pool = (struct neap_pool){alloc->pools, pool_high, pool_low, filter, context, pool->owners + 1};
+	uint64_t owners = pool->owners + 1;
+	*pool = *wanted;
+	pool->owners = owners;
+	pool->next = alloc->pools;
 	alloc->pools = pool;
 	alloc->pools_open++;
+	alloc->captures_open += pool->captures;
 out:
 	neap_alloc_unlock(alloc);
 	return status;
+}
+
+enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+				 bool (*filter)(void *context, void *stream), void *context, struct neap_error *err)
+{
+	const struct neap_pool wanted = {
+		.high = pool_high, .low = pool_low, .filter = filter, .context = context, .captures = true};
+	return pool_open(alloc, &wanted, err);
+}
+
+enum neap_status neap_pool_use(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+			       bool (*filter)(void *context, void *stream), void *context, struct neap_error *err)
+{
+	const struct neap_pool wanted = {.high = pool_high, .low = pool_low, .filter = filter, .context = context};
+	return pool_open(alloc, &wanted, err);
 }
 
 enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low)
@@ -220,6 +239,8 @@ enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uin
 		pool->filter = NULL;
 		pool->context = NULL;
 		alloc->pools_open--;
+		alloc->captures_open -= pool->captures;
+		pool->captures = false;
 		status = NEAP_OK;
 	}
 	neap_arenas_trim(alloc);

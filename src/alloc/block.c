@@ -232,8 +232,7 @@ static void count_split(struct neap_alloc *alloc, struct neap_block *block, bool
 	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, sign * (int64_t)block->bytes);
 }
 
-/* `block` may be NULL. */
-static void recount_split(struct neap_alloc *alloc, struct neap_block *block)
+void neap_block_recount(struct neap_alloc *alloc, struct neap_block *block)
 {
 	if (block && block->state == NEAP_BLOCK_CACHED)
 		count_split(alloc, block,
@@ -246,7 +245,7 @@ static void block_index(struct neap_alloc *alloc, struct neap_block *block)
 	struct neap_arena *arena = block->segment->arena;
 	if (block->state == NEAP_BLOCK_CACHED) {
 		tree_insert(&block->cache->tree, block);
-		recount_split(alloc, block);
+		neap_block_recount(alloc, block);
 	} else {
 		block->left = NULL;
 		block->right = arena->unmapped;
@@ -324,8 +323,8 @@ struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block
 		join_next(alloc, block);
 	}
 	block_index(alloc, block);
-	recount_split(alloc, block->previous);
-	recount_split(alloc, block->next);
+	neap_block_recount(alloc, block->previous);
+	neap_block_recount(alloc, block->next);
 	return block;
 }
 
@@ -338,8 +337,8 @@ void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_
 		neap_block_settle(alloc, rest, NEAP_BLOCK_CACHED);
 	}
 	block->cache = cache;
-	recount_split(alloc, block->previous);
-	recount_split(alloc, block->next);
+	neap_block_recount(alloc, block->previous);
+	neap_block_recount(alloc, block->next);
 }
 
 struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,

@@ -22,6 +22,8 @@ struct neap_event_held neap_event_held_now(const struct neap_alloc *alloc)
 void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
 		      const struct neap_stream *stream)
 {
+	if (alloc->watcher.blocks && kind != NEAP_EVENT_RECORD_STREAM)
+		neap_change_block(alloc, kind, block);
 	if (!alloc->observer)
 		return;
 	struct neap_event event =
@@ -40,6 +42,8 @@ void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const
 void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_stream *stream,
 		      uint64_t address, uint64_t bytes)
 {
+	if (alloc->watcher.changed)
+		neap_change_range(alloc, kind, stream, address, bytes);
 	struct neap_event event =
 		neap_event_of_segment(kind, 0,
 				      (struct neap_event_segment){.held = neap_event_held_now(alloc),

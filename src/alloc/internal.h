@@ -131,6 +131,7 @@ struct neap_pool {
 	uint64_t high, low;
 	bool (*filter)(void *context, void *stream); /* NULL: not between begin and end */
 	void *context;
+	bool captures;   /* a graph is captured between begin and end */
 	uint64_t owners; /* begins minus releases; while positive its pages stay: a graph may have their addresses */
 };
 
@@ -157,6 +158,7 @@ struct neap_alloc {
 	struct neap_segment *segments;
 	struct neap_pool *pools;
 	uint64_t pools_open;
+	uint64_t captures_open; /* of pools_open, those of a graph capture */
 	uint64_t serial;        /* allocations ever made */
 	struct neap_index live; /* LIVE blocks by address */
 	struct neap_front front;
@@ -190,6 +192,7 @@ struct neap_alloc {
 	uint64_t published_sequence; /* odd while a write is open */
 
 	const struct neap_observer *observer;
+	struct neap_watcher watcher;             /* changed: NULL: none */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2]; /* untagged, the named ones, "other" */
 	size_t tag_count;                        /* named ones in use */
 
@@ -244,6 +247,8 @@ struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block
  * ensured. */
 struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
 				    struct neap_cache *cache);
+/* A neighbour of `block`, which may be NULL, became active or is so no more. */
+void neap_block_recount(struct neap_alloc *alloc, struct neap_block *block);
 /* Takes a CACHED or UNMAPPED block out of its index. */
 void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block);
 void neap_blocks_fini(struct neap_alloc *alloc);
@@ -345,6 +350,15 @@ enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, 
 
 /* A freed block's last step: CACHED, counted and told. */
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);
+
+/* alloc.c: a block that becomes live or active (1), or is so no more (-1), in the statistics. */
+void neap_count_live(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign);
+void neap_count_active(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign);
+
+/* watch.c: the same changes as event.c's, for the watcher. */
+void neap_change_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block);
+void neap_change_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_stream *stream,
+		       uint64_t address, uint64_t bytes);
 
 /* pending.c: blocks that wait for other streams. */
 enum neap_status neap_use_add(struct neap_alloc *alloc, struct neap_block *block, struct neap_stream *stream);

@@ -43,7 +43,7 @@ enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_er
 
 enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
 {
-	bool capturing = alloc->pools_open > 0;
+	bool capturing = alloc->captures_open > 0;
 	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
 	enum neap_status status = NEAP_OK;
 	neap_front_flush(alloc);
