@@ -20,7 +20,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any, TextIO
 
-from . import _limits, _peaks, _sources, _units, hunt
+from . import _allocator, _limits, _peaks, _sources, _units, hunt
 from ._sources import DeviceMemory
 from .hunt import Lingering
 
@@ -359,12 +359,14 @@ def _limit_when_used(fraction: float, device: int | None) -> bool:
 
 
 def install_allocator() -> None:
-    """Does not exist, and says why: raises NotImplementedError."""
-    raise NotImplementedError(
-        "neap does not replace PyTorch's allocator: PyTorch keeps no statistics, snapshots, memory pools of CUDA graphs or limits "
-        "for another one. neap works on PyTorch's own instead: enable_memory_efficient_settings(), set_memory_fraction(), "
-        "clear_gpu_memory(). neap.Allocator is for programs that use the CUDA driver API"
-    )
+    """Makes neap PyTorch's allocator in this process: before CUDA is used, so right after `import torch`. Idempotent.
+
+    It is compiled once for each PyTorch, which takes seconds and needs a C++ compiler; afterwards it comes from the cache
+    (XDG_CACHE_HOME/neap/allocator). `neap run --allocator neap` does the same for an unchanged script. Imports
+    torch. Raises NeapError, whose text says what is missing; PyTorch's own allocator then stays. docs/allocator.md says what
+    works.
+    """
+    _allocator.install()
 
 
 def enable_memory_efficient_settings() -> Settings:

@@ -126,9 +126,10 @@ class Without(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "module 'neap' has no attribute 'nothing'"):
             neap.nothing
 
-    def test_pytorchs_allocator_stays(self):
-        with self.assertRaisesRegex(NotImplementedError, "neap does not replace PyTorch's allocator: .* clear_gpu_memory"):
-            neap.install_allocator()
+    def test_an_allocator_for_pytorch_needs_pytorch(self):
+        code = "import sys; sys.modules['torch'] = None\nimport neap\ntry: neap.install_allocator()\nexcept neap.NeapError as e: print(e)"
+        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertIn("neap's allocator: PyTorch cannot be imported", printed)
 
     def test_nothing_is_claimed(self):
         stats = neap.get_gpu_memory_stats()

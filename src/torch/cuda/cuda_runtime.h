@@ -1,0 +1,2 @@
+/* torch/cuda/cuda_runtime.h: see cuda_runtime_api.h beside it. */
+#include "cuda_runtime_api.h"

@@ -1,0 +1,2 @@
+/* torch/cuda/driver_types.h: see cuda_runtime_api.h beside it. */
+#include "cuda_runtime_api.h"

@@ -1,0 +1,386 @@
+/* torch/report.cpp: what is held: statistics, snapshots, the history; and the error of a request that found no
+ * memory. */
+#include "allocator.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <cstdio>
+
+namespace neap_torch
+{
+
+/* Out of memory. */
+
+static std::string size_text(uint64_t bytes)
+{
+	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+	char text[32];
+	int unit = 0;
+	double value = static_cast<double>(bytes);
+	for (; value > 1024 && unit < 3; unit++)
+		value /= 1024;
+	snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+	return text;
+}
+
+/* PyTorch's sentence by sentence, so that what reads PyTorch's errors reads this; then what PyTorch does not say. */
+static std::string oom_text(const Device &device, size_t bytes, uint64_t free, uint64_t total, uint64_t context,
+			    uint64_t largest, const neap_stats &stats, double fraction)
+{
+	auto held = [&](neap_metric metric) {
+		return static_cast<uint64_t>(stats.metric[metric][NEAP_CLASS_ALL].current);
+	};
+	uint64_t allocated = held(NEAP_METRIC_ALLOCATED_BYTES), reserved = held(NEAP_METRIC_RESERVED_BYTES);
+	uint64_t pools = 0;
+	for (const auto &[pool, stat] : device.pool_bytes())
+		pools += static_cast<uint64_t>(stat[0].current);
+	std::string text = "CUDA out of memory. Tried to allocate " + size_text(bytes) + ". GPU " +
+			   std::to_string(device.index()) + " has a total capacity of " + size_text(total) +
+			   " of which " + size_text(free) + " is free. ";
+	if (context)
+		text += "Including non-PyTorch memory, this process has " + size_text(reserved + context) +
+			" memory in use. ";
+	if (fraction > 0 && fraction < 1)
+		text += size_text(static_cast<uint64_t>(fraction * static_cast<double>(device.total_bytes()))) +
+			" allowed; ";
+	text += "Of the allocated memory " + size_text(allocated) + " is allocated by PyTorch";
+	if (pools)
+		text += ", with " + size_text(pools) + " reserved in private pools (e.g., CUDA Graphs)";
+	text += ", and " + size_text(reserved - allocated) + " is reserved by PyTorch but unallocated. ";
+	text += "The largest free block has " + size_text(largest) +
+		". The allocator is neap's: it gave back what it could before this error, so no setting of PyTorch's "
+		"allocator "
+		"would have helped.";
+	return text;
+}
+
+void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_status status, const neap_error &error)
+{
+	TORCH_CHECK(status == NEAP_EOOM, "neap: ", error.message);
+	bool lends = false;
+	{
+		std::lock_guard<std::mutex> guard(device.lock);
+		for (const auto &[pool, use] : device.pools)
+			lends |= use.delegated && use.on_oom;
+	}
+	neap_stats stats = {};
+	uint64_t free = 0, total = 0, largest = 0;
+	libneap.neap_get_stats(device.alloc(), &stats);
+	libneap.neap_device_memory(device.device(), &free, &total, nullptr);
+	for (const neap_block_info &block : device.blocks())
+		if (block.state == NEAP_BLOCK_CACHED && block.bytes > largest)
+			largest = block.bytes;
+	double fraction = libneap.neap_get_fraction(device.alloc());
+	bool limited = fraction > 0 && fraction < 1;
+	auto limit = static_cast<size_t>(fraction * static_cast<double>(device.total_bytes()));
+	auto held = [&](neap_metric metric) {
+		return static_cast<size_t>(stats.metric[metric][NEAP_CLASS_ALL].current);
+	};
+	history_.add(device.index(), {Entry::OOM, static_cast<size_t>(free), bytes, stream});
+	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), held(NEAP_METRIC_ALLOCATED_BYTES),
+					 held(NEAP_METRIC_RESERVED_BYTES),
+					 c10::Device(c10::DeviceType::CUDA, device.index()));
+	std::vector<cca::OutOfMemoryObserver> observers;
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		observers = observers_;
+	}
+	for (const cca::OutOfMemoryObserver &observer : observers)
+		observer(device.index(), bytes, limited ? limit : device.total_bytes(), static_cast<size_t>(free));
+	std::string text = oom_text(device, bytes, free, device.total_bytes(),
+				    libneap.neap_device_context_bytes(device.device()), largest, stats, fraction);
+	if (lends)
+		text += " A pool that PyTorch's own allocator serves has use_on_oom: it lends nothing to neap's "
+			"memory.";
+	TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+	__builtin_unreachable();
+}
+
+void Allocator::attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	observers_.push_back(std::move(observer));
+}
+
+/* neap rejects nothing before it has tried, so these are never called. */
+void Allocator::attachOomRejectionObserver(cca::OutOfMemoryObserver) {}
+
+/* Statistics. */
+
+template <typename S> static void add(S &to, const neap_stat &from)
+{
+	to.current += from.current;
+	to.peak += from.peak;
+	to.allocated += from.allocated;
+	to.freed += from.freed;
+}
+
+template <typename Stats> static void add_pools(Stats &stats, const Device &device)
+{
+#ifdef NEAP_HAS_reserved_bytes_by_private_pools
+	for (const auto &[pool, bytes] : device.pool_bytes())
+		stats.reserved_bytes_by_private_pools[pool] = bytes;
+#else
+	(void)stats;
+	(void)device;
+#endif
+}
+
+cca::DeviceStats Allocator::getDeviceStats(DeviceIndex index)
+{
+	cca::DeviceStats stats = {};
+	if (delegates_)
+		stats = native_->getDeviceStats(index);
+	stats.max_split_size = -1;
+	Device *device = opened(index);
+	if (!device)
+		return stats;
+	neap_stats own = {};
+	libneap.neap_get_stats(device->alloc(), &own);
+	StatArray *const metrics[NEAP_METRIC_COUNT] = {
+		&stats.allocation,      &stats.segment,        &stats.active,       &stats.inactive_split,
+		&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes,
+		&stats.requested_bytes};
+	static const neap_pool_class classes[] = {NEAP_CLASS_ALL, NEAP_CLASS_SMALL, NEAP_CLASS_LARGE};
+	for (int metric = 0; metric < NEAP_METRIC_COUNT; metric++)
+		for (size_t i = 0; i < 3; i++)
+			add((*metrics[metric])[i], own.metric[metric][classes[i]]);
+	stats.num_alloc_retries += own.num_alloc_retries;
+	stats.num_ooms += own.num_ooms;
+	stats.num_sync_all_streams += own.num_sync_all_streams;
+	stats.num_device_alloc += own.num_device_alloc;
+	stats.num_device_free += own.num_device_free;
+	add_pools(stats, *device);
+	return stats;
+}
+
+void Allocator::resetAccumulatedStats(DeviceIndex index)
+{
+	if (Device *device = opened(index)) {
+		libneap.neap_reset_accumulated_stats(device->alloc());
+		device->reset_pool_bytes(false);
+	}
+	if (delegates_)
+		native_->resetAccumulatedStats(index);
+}
+
+void Allocator::resetPeakStats(DeviceIndex index)
+{
+	if (Device *device = opened(index)) {
+		libneap.neap_reset_peak_stats(device->alloc());
+		device->reset_pool_bytes(true);
+	}
+	if (delegates_)
+		native_->resetPeakStats(index);
+}
+
+void Allocator::emptyCache() { emptyCache({0, 0}); }
+
+/* A pool that is released has only cached memory left. libneap gives the cache back as a whole, so of one pool only
+ * where it holds any. Under a capture nothing is given back. */
+void Allocator::emptyCache(Pool pool)
+{
+	bool all = !pool.first && !pool.second;
+	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++) {
+		Device *device = opened(i);
+		if (!device || (!all && !device->pool_reserved(pool)))
+			continue;
+		cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+		cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(i).stream(), &capture);
+		if (capture != cudaStreamCaptureStatusNone)
+			continue;
+		History::Scope scope(history_, cca::RecordContext::ALL);
+		neap_error error = {};
+		neap_status status = libneap.neap_empty_cache(device->alloc(), nullptr, &error);
+		if (status != NEAP_ESTATE)
+			check(status, error);
+	}
+	if (delegates_) {
+#ifdef NEAP_EMPTIES_POOLS
+		native_->emptyCache(pool);
+#else
+		native_->emptyCache();
+#endif
+	}
+}
+
+void Allocator::cacheInfo(DeviceIndex index, size_t *largest)
+{
+	size_t free = 0, total = 0;
+	if (*largest == 0) {
+		C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+		*largest = free;
+	}
+	if (Device *device = opened(index))
+		for (const neap_block_info &block : device->blocks())
+			if (block.state == NEAP_BLOCK_CACHED && block.bytes > *largest)
+				*largest = block.bytes;
+}
+
+/* Snapshots. */
+
+static void segment_add(cca::SegmentInfo &segment, const neap_block_info &block, Context context)
+{
+	bool live = block.state == NEAP_BLOCK_LIVE, active = live || block.state == NEAP_BLOCK_PENDING;
+	cca::BlockInfo &info = segment.blocks.emplace_back();
+	info.size = block.bytes;
+	info.requested_size = active ? block.requested_bytes : 0;
+	info.allocated = live;
+	info.active = active;
+	info.context_when_allocated = std::move(context);
+	segment.total_size += info.size;
+	segment.requested_size += info.requested_size;
+	segment.allocated_size += live ? info.size : 0;
+	segment.active_size += active ? info.size : 0;
+}
+
+/* Each stretch of mapped pages is a segment, as PyTorch shows its expandable ones. */
+void Allocator::add_segments(Device &device, Pool pool, cca::SnapshotInfo &snapshot)
+{
+	bool all = !pool.first && !pool.second;
+	bool grows = libneap.neap_device_info(device.device())->page_bytes > 0;
+	uint64_t end = 0, segment_address = 0;
+	for (const neap_block_info &block : device.blocks()) {
+		if (block.state == NEAP_BLOCK_UNMAPPED || (!all && pool != Pool{block.pool_high, block.pool_low}))
+			continue;
+		if (block.address != end || block.segment_address != segment_address) {
+			cca::SegmentInfo &segment = snapshot.segments.emplace_back();
+			segment.device = device.index();
+			segment.address = block.address;
+			segment.stream = static_cast<decltype(segment.stream)>(block.stream);
+			segment.is_large = !block.small_pool;
+			segment.is_expandable = grows;
+			segment.owner_private_pool_id = {block.pool_high, block.pool_low};
+		}
+		segment_address = block.segment_address;
+		end = block.address + block.bytes;
+		segment_add(snapshot.segments.back(), block,
+			    history_.context_of(reinterpret_cast<void *>(block.address)));
+	}
+}
+
+cca::SnapshotInfo Allocator::snapshot() { return snapshot({0, 0}, true); }
+cca::SnapshotInfo Allocator::snapshot(Pool pool) { return snapshot(pool, true); }
+
+template <typename Native, typename Snapshot> static void native_snapshot(Native &native, Pool pool, Snapshot &result)
+{
+	(void)pool;
+#if defined NEAP_SNAPSHOT_TRACES
+	result = native.snapshot(pool, false);
+#elif defined NEAP_SNAPSHOT_POOL
+	result = native.snapshot(pool);
+#else
+	result = native.snapshot();
+#endif
+}
+
+cca::SnapshotInfo Allocator::snapshot(Pool pool, bool traces)
+{
+	cca::SnapshotInfo result;
+	native_snapshot(*native_, pool, result); /* its settings, and the segments of what it serves */
+	result.device_traces.clear();
+	size_t devices = static_cast<size_t>(count_.load());
+	for (size_t i = 0; i < devices && i < kDevices; i++) {
+		Device *device = opened(static_cast<DeviceIndex>(i));
+		if (!device)
+			continue;
+		size_t before = result.segments.size(), active = 0;
+		add_segments(*device, pool, result);
+		for (size_t at = before; at < result.segments.size(); at++)
+			active += result.segments[at].active_size;
+		History::Scope scope(history_, cca::RecordContext::ALL);
+		history_.add(device->index(), {Entry::SNAPSHOT, 0, active, nullptr});
+	}
+	std::sort(result.segments.begin(), result.segments.end(),
+		  [](const cca::SegmentInfo &a, const cca::SegmentInfo &b) { return a.address < b.address; });
+	result.device_traces = traces ? history_.entries(devices) : std::vector<std::vector<Entry>>(devices);
+#ifdef NEAP_HAS_AnnotationEntry
+	result.external_annotations.clear();
+	if (traces)
+		history_.fill_annotations(result);
+#endif
+	return result;
+}
+
+#ifdef NEAP_HAS_StreamSegmentSize
+std::vector<cca::StreamSegmentSize> Allocator::getExpandableSegmentSizes(DeviceIndex index)
+{
+	std::map<std::pair<void *, bool>, size_t> sizes;
+	Device *device = opened(index);
+	if (device)
+		for (const neap_block_info &block : device->blocks())
+			if (block.state != NEAP_BLOCK_UNMAPPED && !block.pool_high && !block.pool_low)
+				sizes[{block.stream, block.small_pool}] += block.bytes;
+	std::vector<cca::StreamSegmentSize> result;
+	for (const auto &[place, bytes] : sizes)
+		result.emplace_back(static_cast<cudaStream_t>(place.first), place.second, bytes);
+	return result;
+}
+#endif
+
+/* History. */
+
+void Allocator::configure_history()
+{
+	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++)
+		if (Device *device = opened(i))
+			device->watch();
+}
+
+void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when)
+{
+	recordHistory(enabled, gather, entries, when, false, {});
+}
+
+void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
+			      bool clear)
+{
+	recordHistory(enabled, gather, entries, when, clear, {});
+}
+
+void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
+			      bool clear, const std::vector<std::string> &skipped)
+{
+	history_.configure(enabled, gather, entries, when, clear, skipped);
+	configure_history();
+}
+
+void Allocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker)
+{
+	history_.track(std::move(tracker));
+	configure_history();
+}
+
+void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata)
+{
+	history_.annotation(metadata, c10::cuda::current_device());
+}
+
+void Allocator::popCompileContext()
+{
+	if (!History::compile_contexts().empty())
+		History::compile_contexts().pop_back();
+}
+
+void Allocator::annotateMemory(const void *pointer, const std::string &metadata)
+{
+#ifdef NEAP_HAS_ANNOTATE
+	neap_block_info block = {};
+	Device *device = owner(const_cast<void *>(pointer), &block);
+	TORCH_CHECK(device, "No allocated block can be found for ", pointer);
+	if (history_.enabled())
+		history_.annotate(device->index(),
+				  {Entry::ANNOTATE,
+				   block.address,
+				   block.requested_bytes,
+				   block.stream,
+				   {block.pool_high, block.pool_low}},
+				  metadata);
+#else
+	(void)pointer;
+	(void)metadata;
+#endif
+}
+
+} // namespace neap_torch
