@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from . import _abi, _events, _library, _notes, _sources, memory
+from . import _abi, _allocator, _events, _library, _notes, _sources, memory
 from ._fraction import Change, Fraction
 from ._limits import limit_of, watch
 
@@ -175,6 +175,8 @@ class Agent:
         if torch is None or not self.attached:
             return
         _events.flush_step()
+        if _allocator.installed():
+            return  # libneap publishes what its allocators hold
         indices = _sources.TorchSource(torch).indices()
         self._tell_peaks(ending=self._ended)
         for index in indices:
@@ -270,7 +272,8 @@ class Agent:
         self._interrupted = isinstance(exception, KeyboardInterrupt)
 
     def _answer(self, request: _abi.ExternalRequest, torch: Any) -> None:
-        source = None if torch is None else _sources.TorchSource(torch)
+        # Where PyTorch's allocator is neap's, libneap does its part after this one.
+        source = None if torch is None or _allocator.installed() else _sources.TorchSource(torch)
         lines: list[str] = []
         change = Change([], {}, set(), lines)
         began = time.monotonic_ns()
@@ -282,7 +285,7 @@ class Agent:
                 lines.append("no tensor lingers on a device")
         elif request.kind == _abi.ExternalKind.RESET_PEAK and source is not None:
             source.reset_peaks()
-        elif request.kind == _abi.ExternalKind.FRACTION:
+        elif request.kind == _abi.ExternalKind.FRACTION and not _allocator.installed():
             change = self.fraction.change(torch, request.fraction)
         took = time.monotonic_ns() - began
         after = [] if source is None else [source.device(i) for i in sorted({*source.indices(), *change.devices})]

@@ -19,7 +19,7 @@ import types
 import weakref
 from typing import Any, Callable
 
-from . import _advice, _estimate, _events, _library, _limits, _notes, _sources, memory
+from . import _advice, _allocator, _estimate, _events, _library, _limits, _notes, _sources, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -48,6 +48,8 @@ def torch_imported(torch: Any) -> None:
     if _estimate.is_asked():
         _part("recording for neap estimate", _estimate.watch, torch)
     _part("limits", _limits.watch, torch)
+    if os.environ.get("NEAP_ALLOCATOR") == "neap":
+        _part("--allocator neap, so PyTorch's own is in use", _allocator.install)
     _part("optimizer steps", _hook_steps)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
@@ -58,7 +60,8 @@ def torch_imported(torch: Any) -> None:
 
 def _cuda_used(torch: Any) -> None:
     agent.attach()
-    _part("out-of-memory observer", _observe, torch)
+    if not _allocator.installed():  # libneap records its own failures
+        _part("out-of-memory observer", _observe, torch)
     _part("NEAP_FRACTION", _limit, torch)
 
 

@@ -52,6 +52,7 @@ static const struct neap_option known_options[] = {
 	{"on-oom", "RULES", "what to change after device memory ran out, before the command starts again"},
 	{"retries", "N", "at most N starts after the first; default 8"},
 	{"fraction", "F", "limit it to this share of each device: above 0, at most 1 (see 'neap fraction')"},
+	{"allocator", "NAME", "neap: neap's allocator in PyTorch programs; default: PyTorch's own"},
 	{"enable", NULL, "with memory-efficient settings in its environment (see 'neap enable')"},
 	{"clear-memory-on-start", NULL,
 	 "first end processes that this user's earlier runs left on the devices; name the others"},
@@ -135,8 +136,21 @@ struct additions {
 	char fraction[64], max_steps[64];
 	struct run_python python;
 	struct settings settings;
-	char *entries[3 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
+	char *entries[4 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
+
+/* Both values are passed on: "default" overrides a variable of the caller's. */
+static int parse_allocator(const struct neap_arguments *arguments, char **ret_entry)
+{
+	static char neap[] = "NEAP_ALLOCATOR=neap", own[] = "NEAP_ALLOCATOR=default";
+	const char *text = neap_argument(arguments, "allocator");
+	if (!text)
+		return 0;
+	if (strcmp(text, "neap") && strcmp(text, "default"))
+		return neap_misuse(arguments, "--allocator: expected neap or default, not '%s'", text);
+	*ret_entry = strcmp(text, "neap") ? own : neap;
+	return 0;
+}
 
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
 			     struct neap_supervise_options *run)
@@ -146,7 +160,10 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 	uint64_t max_steps = 0;
 	size_t count = 0;
 	double fraction;
+	char *allocator = NULL;
 	int code = parse_number(arguments, "max-steps", INT64_MAX, &max_steps);
+	if (!code)
+		code = parse_allocator(arguments, &allocator);
 	if (!code && neap_argument(arguments, "max-steps") && !max_steps)
 		code = neap_misuse(arguments, "--max-steps: expected a number above 0");
 	if (code)
@@ -158,6 +175,8 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_misuse(arguments, "--fraction: too many digits");
 	if (text)
 		additions->entries[count++] = additions->fraction;
+	if (allocator)
+		additions->entries[count++] = allocator;
 	if (neap_argument(arguments, "enable") && settings_make(&additions->settings, &err))
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)

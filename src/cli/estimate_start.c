@@ -118,6 +118,7 @@ static void become_run(const struct estimate_command *command, struct estimate_j
 	setenv("TORCH_SYMBOLIZE_MODE", "dladdr", 0); /* C++ frames by name alone, which is fast */
 	unsetenv("NEAP_ATTACH");
 	unsetenv("NEAP_FRACTION");
+	unsetenv("NEAP_ALLOCATOR");       /* the estimate is of PyTorch's own */
 	unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
 	execv("/proc/self/exe", words);
 	_exit(70);

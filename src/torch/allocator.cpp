@@ -58,9 +58,11 @@ Device &Allocator::open(DeviceIndex device)
 	std::lock_guard<std::mutex> guard(lock_);
 	if (Device *found = opened(device))
 		return *found;
+	neap_error error = {};
+	if (!driver_)
+		check(libneap.neap_driver_open(NEAP_BACKEND_DEFAULT, &driver_, &error), error);
 	auto made = std::make_unique<Device>(driver_, device, history_);
 	libneap.neap_set_oom_callback(made->alloc(), out_of_memory, this);
-	neap_error error = {};
 	if (fractions_[device] > 0)
 		check(libneap.neap_set_fraction(made->alloc(), fractions_[device], &error), error);
 	devices_[device].store(made.get(), std::memory_order_release);

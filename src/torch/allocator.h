@@ -21,7 +21,7 @@ using c10::DeviceIndex;
 class Allocator : public cca::CUDAAllocator
 {
       public:
-	Allocator(neap_driver *driver, cca::CUDAAllocator *native) : driver_(driver), native_(native) {}
+	explicit Allocator(cca::CUDAAllocator *native) : native_(native) {}
 
 	/* Memory. */
 	DataPtr allocate(size_t bytes);
@@ -118,7 +118,7 @@ class Allocator : public cca::CUDAAllocator
 	void configure_history();
 	void add_segments(Device &device, Pool pool, cca::SnapshotInfo &snapshot);
 
-	neap_driver *driver_;
+	neap_driver *driver_ = nullptr; /* opened with the first device, so that a process without CUDA has none */
 	cca::CUDAAllocator *native_;
 	std::atomic<bool> delegates_{false}, enabled_{true};
 	std::atomic<int> count_{0};

@@ -45,12 +45,9 @@ extern "C" __attribute__((visibility("default"))) int neap_torch_install(void *l
 	try {
 		if (!functions_find(library, message, room))
 			return 1;
-		neap_driver *driver = nullptr;
-		neap_error error = {};
-		check(libneap.neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &error), error);
 		/* Never destroyed: tensors may outlive the interpreter's end. */
 		static auto *installed =
-			new std::shared_ptr<cca::CUDAAllocator>(std::make_shared<Allocator>(driver, cca::get()));
+			new std::shared_ptr<cca::CUDAAllocator>(std::make_shared<Allocator>(cca::get()));
 		torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*installed);
 		return 0;
 	} catch (const c10::Error &error) {

@@ -161,6 +161,16 @@ load targets.bash
 	[ "$(grep -c '^NEAP_ATTACH=1$' <<<"$output")" -eq 1 ]
 }
 
+@test "run --allocator: passed on, and nothing but the two names" {
+	NEAP_ALLOCATOR=neap run --separate-stderr "$NEAP" run --quiet --allocator default --folder "$dir/run" -- env
+	[ "$(grep -c '^NEAP_ALLOCATOR=default$' <<<"$output")" -eq 1 ]
+	run --separate-stderr "$NEAP" run --quiet --allocator neap --folder "$dir/run2" -- env
+	[ "$(grep -c '^NEAP_ALLOCATOR=neap$' <<<"$output")" -eq 1 ]
+	run "$NEAP" run --allocator best -- true
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"--allocator: expected neap or default, not 'best'"* ]]
+}
+
 @test "fraction and clear: a device has the number that info shows, not the process's own" {
 	export NEAP_SIM="mem=256MiB,gpus=2,order=reversed,context=8MiB,world=fraction-$$-$BATS_TEST_NUMBER"
 	start 4 8

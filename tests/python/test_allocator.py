@@ -9,6 +9,8 @@ import subprocess
 import sys
 import unittest
 
+from running import MIB, Case
+
 HERE = pathlib.Path(__file__).resolve().parent
 os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=allocator-{os.getpid()}"
 SETTINGS = {"default": "", "expandable": "expandable_segments:True", "neap": ""}
@@ -24,31 +26,65 @@ def seen(which):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def setUpModule():
-    global results
-    results = {which: seen(which) for which in SETTINGS}
-
-
 class Parity(unittest.TestCase):
     maxDiff = 4000
 
+    @classmethod
+    def setUpClass(cls):
+        cls.results = {which: seen(which) for which in SETTINGS}
+
     def test_it_is_neap(self):
-        self.assertEqual([results[w]["backend"] for w in ("default", "expandable", "neap")], ["native", "native", "neap"])
+        self.assertEqual([self.results[w]["backend"] for w in ("default", "expandable", "neap")], ["native", "native", "neap"])
 
     def test_every_area(self):
-        areas = [a for a, found in results["default"].items() if isinstance(found, dict)]
+        areas = [a for a, found in self.results["default"].items() if isinstance(found, dict)]
         self.assertGreater(len(areas), 30)
         for area in areas:
             with self.subTest(area=area):
-                self.assertFalse(results["neap"][area].get("failed"), results["neap"][area].get("failed"))
-                self.assertEqual(results["neap"][area], results["default"][area])
+                self.assertFalse(self.results["neap"][area].get("failed"), self.results["neap"][area].get("failed"))
+                self.assertEqual(self.results["neap"][area], self.results["default"][area])
 
     def test_expandable_segments_see_the_same(self):
         """Where PyTorch's own two kinds of segments agree, neap agrees with both; where they do not, it is one of them."""
-        for area, found in results["expandable"].items():
-            if isinstance(found, dict) and found == results["default"][area]:
+        for area, found in self.results["expandable"].items():
+            if isinstance(found, dict) and found == self.results["default"][area]:
                 with self.subTest(area=area):
-                    self.assertEqual(results["neap"][area], found)
+                    self.assertEqual(self.results["neap"][area], found)
+
+
+class Run(Case):
+    """neap run --allocator neap: an unchanged script."""
+
+    SCRIPT = """
+import json, os, subprocess, torch
+kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+gone = torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
+del gone
+told = []
+for verb in (["info"], ["clear"], ["fraction", "0.25"]):
+    done = subprocess.run([os.environ["NEAP"], *verb, "--json"], capture_output=True, text=True)
+    told.append(json.loads(done.stdout or "null"))
+print(json.dumps([torch.cuda.get_allocator_backend(), torch.cuda.memory_reserved() >> 20, told[1]["processes"][0]["devices"][0],
+                  torch.cuda.get_per_process_memory_fraction() if hasattr(torch.cuda, "get_per_process_memory_fraction") else 0.25]))
+torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+"""
+
+    def test_attached_and_out_of_memory(self):
+        done, result = self.run_script(self.SCRIPT, "--allocator", "neap", check=False)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("["))
+        backend, reserved, cleared, limit = json.loads(line)
+        self.assertEqual((backend, reserved, limit), ("neap", 64, 0.25))
+        self.assertEqual(cleared["freed"], 32 * MIB)
+        self.assertEqual(result["outcome"], "oom")
+        self.assertIn("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.", done.stderr)
+        self.assertIn("recorded: process", done.stderr)  # by libneap, with every allocation before it
+
+    def test_without_a_compiler_a_note_says_so(self):
+        script = "import torch; torch.zeros(1, device='cuda'); print(torch.cuda.get_allocator_backend())"
+        done, _ = self.run_script(script, "--allocator", "neap", CXX="/nowhere/c++", XDG_CACHE_HOME=str(self.folder / "cache"))
+        self.assertIn("native", done.stdout)
+        self.assertIn("--allocator neap, so PyTorch's own is in use: AllocatorUnavailable", done.stderr)
+        self.assertIn("/nowhere/c++", done.stderr)
 
 
 if __name__ == "__main__":
