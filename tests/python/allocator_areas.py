@@ -1,6 +1,6 @@
 """A program for test_allocator.py: what a program can see of PyTorch's allocator, area by area, as one JSON object.
 
-    allocator_areas.py default | expandable | neap | plugin      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
+    allocator_areas.py default | expandable | neap      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 
 Each area is a function of its own; what it returns is compared between allocators. Addresses never appear.
 """
@@ -619,6 +619,22 @@ def training():
 
 
 @area
+def shared():
+    """Tensors for other processes. What this returns is not compared: neap refuses, and says what to do."""
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    kept = block(4)
+    found = {"plain": raised(reduce_tensor, kept)}
+    if torch.__version__ >= (2, 12):
+        pool = cuda.MemPool(no_split=True)
+        with cuda.use_mem_pool(pool):
+            inside = block(4)
+        found["of a pool"] = raised(reduce_tensor, inside)
+        del inside, pool
+    return found
+
+
+@area
 def others():
     """The rest of torch.cuda.memory."""
     memory.reset_max_memory_allocated()
@@ -637,11 +653,11 @@ def others():
 
 def main():
     which = sys.argv[1]
-    chosen = sys.argv[2:] or list(areas)
-    if which in ("neap", "plugin"):
+    chosen = sys.argv[2:] or [name for name in areas if name != "shared"]  # which keeps what it shared
+    if which == "neap":
         import neap
 
-        neap.install_allocator(compile=which == "neap")
+        neap.install_allocator()
     torch.zeros(1, device="cuda")
     results = {"backend": cuda.get_allocator_backend()}
     for name in chosen:

@@ -5,6 +5,7 @@ neap, and compared. One process for each (allocator_areas.py); addresses, segmen
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -20,8 +21,8 @@ def python(*words, **environment):
     return subprocess.run([sys.executable, "-W", "ignore", *map(str, words)], env={**os.environ, **environment}, text=True, capture_output=True, timeout=500)  # fmt: skip
 
 
-def seen(which):
-    done = python(HERE / "allocator_areas.py", which, PYTORCH_CUDA_ALLOC_CONF=SETTINGS.get(which, ""))
+def seen(which, *areas):
+    done = python(HERE / "allocator_areas.py", which, *areas, PYTORCH_CUDA_ALLOC_CONF=SETTINGS.get(which, ""))
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -50,6 +51,31 @@ class Parity(unittest.TestCase):
             if isinstance(found, dict) and found == self.results["default"][area]:
                 with self.subTest(area=area):
                     self.assertEqual(self.results["neap"][area], found)
+
+
+    def test_what_it_cannot_do_it_refuses_in_words(self):
+        shared, default = (seen(which, "shared")["shared"] for which in ("neap", "default"))
+        self.assertRegex(shared["plain"], "neap's memory (cannot be shared|is mapped page by page)")
+        self.assertEqual(shared.get("of a pool", ""), "")
+        self.assertEqual(default["plain"], "")
+
+
+class Table(unittest.TestCase):
+    """docs/allocator.md: complete, and each "works" has its area."""
+
+    def test_it_lists_every_public_name_and_every_area(self):
+        text = (pathlib.Path(os.environ["NEAP_SOURCE"]) / "docs" / "allocator.md").read_text()
+        rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+        named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+        code = "import json, torch, torch.cuda.memory as m; print(json.dumps(m.__all__))"
+        public = json.loads(python("-c", code).stdout.splitlines()[-1])
+        self.assertEqual(sorted(set(public) - named), [])
+        self.assertGreater(len(public), 20)
+        program = (HERE / "allocator_areas.py").read_text()
+        areas = set(re.findall(r"@area\ndef (\w+)", program)) | {"backend"}
+        shown = {name for row in rows for name in re.findall(r"`(\w+)`", row[-1])}
+        self.assertEqual(sorted(areas ^ shown), [])
+        self.assertEqual([row for row in rows if "works" in row[1] and not re.findall(r"`(\w+)`", row[-1])], [])
 
 
 class Run(Case):
