@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Real PyTorch scripts under PyTorch's default allocator, its expandable segments and neap: the smallest simulated device on
+which each completes, driver calls, host time.
+
+    NEAP_DEVICE=sim neap run --quiet -- python bench/torch_allocators.py [--only NAME] [--within PERCENT]
+
+Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try tells
+whether the script ran out of memory. The smallest device is found by bisection between the peak of the requested bytes, below
+which nothing can complete, and a device on which every allocator has room. Calls are the simulator's count of those that
+allocate, map, free and synchronise; per step, on a device 5 % larger than the peak. Host time is the median step on the roomy
+device, of alternating rounds.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import statistics
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+from torch import nn
+
+from neap import _library
+
+MIB = 1 << 20
+ALLOCATORS = ("default", "expandable", "neap")
+CALLS = ("cuMemAlloc", "cuMemFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemAddressReserve",
+         "cuCtxSynchronize", "cuStreamSynchronize")  # fmt: skip
+OUT_OF_MEMORY = 3
+
+
+# The scripts. Each makes its state, and returns a function that does one step.
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x, past=None):
+        batch, length, width = x.shape
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        if past is not None:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=past is None)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+        x = x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+        return (x, (k, v)) if past is not None else x
+
+
+class GPT(nn.Module):
+    def __init__(self, layers=6, width=512, letters=16384):
+        super().__init__()
+        self.embedding = nn.Embedding(letters, width)
+        self.blocks = nn.ModuleList(Block(width, 8) for _ in range(layers))
+        self.head = nn.Linear(width, letters, bias=False)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def _language_step(model, optimizer, batch, lengths):
+    def step(number):
+        tokens = torch.zeros(batch, lengths[number % len(lengths)], dtype=torch.long, device="cuda")
+        logits = model(tokens)
+        nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def gpt2_variable_length():
+    model = GPT().cuda()
+    lengths = random.Random(1).choices(range(64, 1024, 8), k=64)
+    return _language_step(model, torch.optim.AdamW(model.parameters()), 8, lengths)
+
+
+class Lora(nn.Module):
+    def __init__(self, linear, rank=16):
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.down = nn.Linear(linear.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, linear.out_features, bias=False)
+
+    def forward(self, x):
+        return self.linear(x) + self.up(self.down(x))
+
+
+def lora():
+    model = GPT(layers=8, width=768)
+    model.requires_grad_(False)
+    for block in model.blocks:
+        block.qkv, block.out = Lora(block.qkv), Lora(block.out)
+    model.cuda()
+    lengths = random.Random(2).choices(range(96, 768, 8), k=64)
+    return _language_step(model, torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), 8, lengths)
+
+
+class Residual(nn.Module):
+    def __init__(self, width, out, stride):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(width, out // 4, 1, bias=False), nn.BatchNorm2d(out // 4), nn.ReLU(True),
+                                  nn.Conv2d(out // 4, out // 4, 3, stride, 1, bias=False), nn.BatchNorm2d(out // 4), nn.ReLU(True),
+                                  nn.Conv2d(out // 4, out, 1, bias=False), nn.BatchNorm2d(out))  # fmt: skip
+        self.side = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out)) if stride > 1 or width != out else nn.Identity()
+
+    def forward(self, x):
+        return nn.functional.relu(self.body(x) + self.side(x))
+
+
+def resnet():
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
+    width = 64
+    for out, count, stride in ((256, 3, 1), (512, 4, 2), (1024, 6, 2), (2048, 3, 2)):
+        for i in range(count):
+            layers.append(Residual(width, out, stride if i == 0 else 1))
+            width = out
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    sizes = (160, 176, 192, 208, 224)
+
+    def step(number):
+        side = sizes[number * 3 % len(sizes)]
+        loss = nn.functional.cross_entropy(model(torch.zeros(16, 3, side, side, device="cuda")), torch.zeros(16, dtype=torch.long, device="cuda"))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def serving():
+    """Requests come and go; each keeps keys and values that grow by a token in every step."""
+    model = GPT(layers=6, width=512).cuda().requires_grad_(False)
+    draw = random.Random(3)
+    live = []
+
+    def step(number):
+        while len(live) < 12:
+            batch = draw.choice((1, 2, 4))
+            length = draw.randrange(64, 1500)
+            past = [(torch.zeros(batch, 8, length, 64, device="cuda"), torch.zeros(batch, 8, length, 64, device="cuda")) for _ in model.blocks]
+            live.append([batch, draw.randrange(4, 40), past])
+        for request in list(live):
+            x = model.embedding(torch.zeros(request[0], 1, dtype=torch.long, device="cuda"))
+            for i, block in enumerate(model.blocks):
+                x, request[2][i] = block(x, request[2][i])
+            model.head(x)
+            request[1] -= 1
+            if not request[1]:
+                live.remove(request)
+
+    return step
+
+
+def fsdp_4_ranks():
+    from torch.distributed.fsdp import fully_shard
+
+    model = GPT(layers=8, width=512)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    model.to_empty(device="cuda") if next(model.parameters()).is_meta else model.cuda()
+    lengths = random.Random(4).choices(range(128, 768, 8), k=64)
+    return _language_step(model, torch.optim.AdamW(model.parameters()), 4, lengths)
+
+
+SCRIPTS = {"GPT-2, variable length": (gpt2_variable_length, 16, 1), "LoRA": (lora, 16, 1), "ResNet-50": (resnet, 10, 1),
+           "serving, growing KV": (serving, 40, 1), "FSDP, 4 ranks": (fsdp_4_ranks, 8, 4)}  # fmt: skip
+
+
+# One try.
+
+
+class _Simulator:
+    """The simulator's count of driver calls."""
+
+    class _Table(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint32), *((name, ctypes.c_void_p) for name in ("launch", "now_ns", "hold", "step", "fault", "latency")),
+                    ("calls", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p))]  # fmt: skip
+
+    def __init__(self):
+        library = ctypes.CDLL(_library.library()._name)
+        driver = ctypes.c_void_p()
+        _library.call("neap_driver_open", 2, ctypes.byref(driver))
+        library.neap_driver_sim.restype = ctypes.POINTER(self._Table)
+        library.neap_driver_sim.argtypes = [ctypes.c_void_p]
+        self._table = library.neap_driver_sim(driver).contents
+
+    def count(self):
+        return sum(self._table.calls(name.encode()) for name in CALLS)
+
+
+def _work(script, allocator, steps, rank, ranks, port):
+    if allocator == "neap":
+        import neap
+
+        neap.install_allocator()
+    elif allocator == "expandable":
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    torch.cuda.set_device(rank)
+    if ranks > 1:
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
+        torch.distributed.init_process_group("nccl")
+    simulator = _Simulator()
+    step = script()
+    times = []
+    calls = []
+    for number in range(steps):
+        before = simulator.count()
+        began = time.perf_counter()
+        step(number)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+        calls.append(simulator.count() - before)
+    stats = torch.cuda.memory_stats()
+    later = slice(steps // 2, None)
+    return {"milliseconds": 1000 * statistics.median(times[later]), "calls": sum(calls[later]) / len(calls[later]),
+            "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"], "retries": stats["num_alloc_retries"]}  # fmt: skip
+
+
+def attempt(script, allocator, mebibytes, steps, ranks):
+    """What a run on such a device came to, of the first rank; None: it ran out of memory."""
+    _attempts[0] += 1
+    world = f"bench{os.getpid()}n{_attempts[0]}"
+    os.environ["NEAP_SIM"] = f"mem={mebibytes}MiB,gpus={ranks},reserved=0,context=0,backing=none,world={world}"
+    children = []
+    port = 20000 + (os.getpid() * 37 + _attempts[0]) % 40000
+    for rank in range(ranks):
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                if ranks > 1 or not _shown[0]:
+                    null = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(null, 2)
+                os.write(writing, json.dumps(_work(script, allocator, steps, rank, ranks, port)).encode())
+                status = 0
+            except torch.OutOfMemoryError:
+                status = OUT_OF_MEMORY
+            except BaseException as error:
+                os.write(writing, f"{type(error).__name__}: {error}".encode()[:400])
+            finally:
+                os._exit(status)
+        os.close(writing)
+        children.append((pid, reading))
+    found = []
+    statuses = []
+    while children:  # a rank that ran out of memory leaves the others waiting for it
+        pid, status = os.wait()
+        reading = dict(children)[pid]
+        statuses.append(os.waitstatus_to_exitcode(status))
+        found.append(os.read(reading, 65536).decode())
+        os.close(reading)
+        children = [c for c in children if c[0] != pid]
+        if statuses[-1] != 0:
+            for other, _ in children:
+                os.kill(other, 9)
+    if OUT_OF_MEMORY in statuses:
+        return None
+    if any(statuses):
+        raise SystemExit(f"{allocator}: {[text for text, status in zip(found, statuses) if status]}")
+    return json.loads(found[0])
+
+
+_attempts = [0]
+_shown = [False]
+
+
+def smallest(script, allocator, low, high, within, steps, ranks):
+    """The smallest device in MiB on which it completes: `high` does, `low` may not."""
+    while high - low > max(2, low * within / 100):
+        middle = (low + high) // 2
+        if attempt(script, allocator, middle, steps, ranks) is None:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def measure(name, within, rounds):
+    script, steps, ranks = SCRIPTS[name]
+    roomy = 16384
+    rows = {}
+    times = {allocator: [] for allocator in ALLOCATORS}
+    for _ in range(rounds):
+        for allocator in ALLOCATORS:
+            rows[allocator] = attempt(script, allocator, roomy, steps, ranks)
+            times[allocator].append(rows[allocator]["milliseconds"])
+    requested = rows["default"]["requested"] // MIB
+    for allocator in ALLOCATORS:
+        row = rows[allocator]
+        row["milliseconds"] = statistics.median(times[allocator])
+        row["smallest"] = smallest(script, allocator, requested, int(row["reserved"] / MIB * 1.02) + 64, within, steps, ranks)
+        tight = attempt(script, allocator, max(int(requested * 1.05), row["smallest"]), steps, ranks)
+        row["tight"] = tight["calls"] if tight else float("nan")
+    return requested, rows
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", action="append", help="a script's name, or the beginning of it")
+    parser.add_argument("--within", type=float, default=0.5, help="how exact the smallest device is, in percent")
+    parser.add_argument("--rounds", type=int, default=3, help="of the time per step")
+    options = parser.parse_args()
+    print("| script | requested peak | allocator | smallest device | driver calls a step, 1.05 × | host ms a step |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name in SCRIPTS:
+        if options.only and not any(name.startswith(beginning) for beginning in options.only):
+            continue
+        requested, rows = measure(name, options.within, options.rounds)
+        for allocator, row in rows.items():
+            more = 100 * (row["smallest"] / requested - 1)
+            print(f"| {name} | {requested} MiB | {allocator} | {row['smallest']} MiB (+{more:.1f} %) | {row['tight']:.1f} | {row['milliseconds']:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
