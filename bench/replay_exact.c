@@ -197,7 +197,9 @@ static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_b
 			       struct list *theirs, struct list *ours, struct counts *ret_counts,
 			       struct neap_error *err)
 {
-	struct neap_observer observer = {.event = observe, .name = name, .context = ours};
+	/* As the recorder is: the allocator serves requests in another way where an observer must not be called by
+	 * two threads at once. */
+	struct neap_observer observer = {.event = observe, .name = name, .context = ours, .concurrent = true};
 	struct neap_alloc_options options = {.observer = &observer};
 	struct neap_alloc *alloc = NULL;
 	struct neap_paper paper = {0};
