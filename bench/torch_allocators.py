@@ -22,10 +22,10 @@ import time
 import warnings
 
 warnings.filterwarnings("ignore")
+from neap import _library
+
 import torch
 from torch import nn
-
-from neap import _library
 
 MIB = 1 << 20
 ALLOCATORS = ("default", "expandable", "neap")
@@ -117,7 +117,9 @@ class Residual(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(width, out // 4, 1, bias=False), nn.BatchNorm2d(out // 4), nn.ReLU(True),
                                   nn.Conv2d(out // 4, out // 4, 3, stride, 1, bias=False), nn.BatchNorm2d(out // 4), nn.ReLU(True),
                                   nn.Conv2d(out // 4, out, 1, bias=False), nn.BatchNorm2d(out))  # fmt: skip
-        self.side = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out)) if stride > 1 or width != out else nn.Identity()
+        self.side = nn.Identity()
+        if stride > 1 or width != out:
+            self.side = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
     def forward(self, x):
         return nn.functional.relu(self.body(x) + self.side(x))
@@ -136,7 +138,8 @@ def resnet():
 
     def step(number):
         side = sizes[number * 3 % len(sizes)]
-        loss = nn.functional.cross_entropy(model(torch.zeros(16, 3, side, side, device="cuda")), torch.zeros(16, dtype=torch.long, device="cuda"))
+        loss = nn.functional.cross_entropy(model(torch.zeros(16, 3, side, side, device="cuda")),
+                                           torch.zeros(16, dtype=torch.long, device="cuda"))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -154,7 +157,8 @@ def serving():
         while len(live) < 12:
             batch = draw.choice((1, 2, 4))
             length = draw.randrange(64, 1500)
-            past = [(torch.zeros(batch, 8, length, 64, device="cuda"), torch.zeros(batch, 8, length, 64, device="cuda")) for _ in model.blocks]
+            shape = (batch, 8, length, 64)
+            past = [(torch.zeros(shape, device="cuda"), torch.zeros(shape, device="cuda")) for _ in model.blocks]
             live.append([batch, draw.randrange(4, 40), past])
         for request in list(live):
             x = model.embedding(torch.zeros(request[0], 1, dtype=torch.long, device="cuda"))
@@ -191,7 +195,8 @@ class _Simulator:
     """The simulator's count of driver calls."""
 
     class _Table(ctypes.Structure):
-        _fields_ = [("version", ctypes.c_uint32), *((name, ctypes.c_void_p) for name in ("launch", "now_ns", "hold", "step", "fault", "latency")),
+        _fields_ = [("version", ctypes.c_uint32),
+                    *((name, ctypes.c_void_p) for name in ("launch", "now_ns", "hold", "step", "fault", "latency")),
                     ("calls", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p))]  # fmt: skip
 
     def __init__(self):
@@ -231,7 +236,8 @@ def _work(script, allocator, steps, rank, ranks, port):
     stats = torch.cuda.memory_stats()
     later = slice(steps // 2, None)
     return {"milliseconds": 1000 * statistics.median(times[later]), "calls": sum(calls[later]) / len(calls[later]),
-            "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"], "retries": stats["num_alloc_retries"]}  # fmt: skip
+            "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
+            "retries": stats["num_alloc_retries"]}  # fmt: skip
 
 
 def attempt(script, allocator, mebibytes, steps, ranks):
@@ -327,7 +333,8 @@ def main():
         requested, rows = measure(name, options.within, options.rounds)
         for allocator, row in rows.items():
             more = 100 * (row["smallest"] / requested - 1)
-            print(f"| {name} | {requested} MiB | {allocator} | {row['smallest']} MiB (+{more:.1f} %) | {row['tight']:.1f} | {row['milliseconds']:.1f} |", flush=True)
+            print(f"| {name} | {requested} MiB | {allocator} | {row['smallest']} MiB (+{more:.1f} %) "
+                  f"| {row['tight']:.1f} | {row['milliseconds']:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any, Iterator, Optional
+from collections.abc import Iterator
+from typing import Any
 
 from . import _library
 from ._abi import Status
@@ -61,7 +62,7 @@ class AllocatorUnavailable(NeapError):
         super().__init__(Status.ESTATE, message)
 
 
-_object: Optional[ctypes.CDLL] = None  # lives as long as the process
+_object: ctypes.CDLL | None = None  # lives as long as the process
 
 
 def installed() -> bool:
@@ -120,7 +121,8 @@ def _command(torch: Any, sources: pathlib.Path, cuda: pathlib.Path) -> list[str]
     include = root / "include"
     libraries = root / "lib"
     if not (include / "c10" / "cuda" / "CUDACachingAllocator.h").is_file():
-        raise AllocatorUnavailable(f"neap's allocator for PyTorch: this PyTorch {torch.__version__} is without CUDA, or without its headers")
+        raise AllocatorUnavailable(f"neap's allocator for PyTorch: this PyTorch {torch.__version__} is without CUDA, or without "
+                                   "its headers")
     abi = int(bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
     words = _compiler().split()
     words += [*_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *_features(include), f"-I{cuda}", f"-I{_headers(sources)}"]

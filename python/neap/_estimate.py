@@ -248,7 +248,7 @@ def _bound_forwards(torch: Any, most: int) -> None:
 # Values read back.
 
 
-def _reads(name: str, arguments: "tuple[Any, ...]", named: "dict[str, Any]", torch: Any) -> bool:
+def _reads(name: str, arguments: tuple[Any, ...], named: dict[str, Any], torch: Any) -> bool:
     """Whether this call of a function that reads only sometimes does."""
     if name == "to":
         target = named.get("device", arguments[1] if len(arguments) > 1 else None)
