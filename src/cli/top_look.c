@@ -37,12 +37,12 @@ static struct neap_top_process *row_of(struct work *work, pid_t pid)
 	return row;
 }
 
-static void describe(struct neap_top_process *row, const struct who *who, const char *name)
+static void describe(struct neap_top_process *row, const struct who *who)
 {
 	row->run_ns = who->run_ns;
 	who_time_format(who->run_ns, row->run_time);
 	neap_printable(row->user, sizeof row->user, who->user);
-	neap_printable(row->command, sizeof row->command, who->command[0] ? who->command : name);
+	neap_printable(row->command, sizeof row->command, who->command);
 }
 
 static void add_process(struct work *work, const struct look_process *process, size_t device)
@@ -124,7 +124,7 @@ static void add_launchers(struct work *work)
 		if (!row)
 			return;
 		row->launcher = true;
-		describe(row, &who, "");
+		describe(row, &who);
 	}
 }
 
@@ -165,7 +165,9 @@ static void fill(struct work *work, const struct look *look)
 	for (size_t i = 0; i < sample->process_count; i++) {
 		struct who who;
 		who_read(sample->processes[i].pid, &who);
-		describe(&sample->processes[i], &who, "");
+		describe(&sample->processes[i], &who);
+		work->parents[work->parent_count++] =
+			(struct parent){sample->processes[i].pid, who.parent, who.start_ticks};
 	}
 	add_pages(work, look);
 	add_launchers(work);

@@ -68,6 +68,8 @@ void who_read(pid_t pid, struct who *ret_who)
 
 	if (neap_process_read(pid, &process, NULL) == NEAP_OK) {
 		read_user(process.uid, who.user);
+		who.parent = process.parent;
+		who.start_ticks = process.start_ticks;
 		who.run_ns = run_time(process.start_ticks);
 		if (!read_command_line(pid, who.command, sizeof who.command))
 			neap_printable(who.command, sizeof who.command, process.command);

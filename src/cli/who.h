@@ -13,9 +13,11 @@
 
 /* All of it fit to print. A process of another PID namespace, or one that has ended: "", WHO_UNKNOWN, "". */
 struct who {
-	char user[64];      /* its number where it has no name */
-	uint64_t run_ns;    /* since it was started, WHO_UNKNOWN */
-	char command[1024]; /* the whole command line, its program without the folder; cut with "..." */
+	char user[64];        /* its number where it has no name */
+	uint64_t run_ns;      /* since it was started, WHO_UNKNOWN */
+	pid_t parent;         /* 0 */
+	uint64_t start_ticks; /* 0 */
+	char command[1024];   /* the whole command line, its program without the folder; cut with "..." */
 };
 
 void who_read(pid_t pid, struct who *ret_who);
