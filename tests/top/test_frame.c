@@ -214,6 +214,10 @@ static void test_hostile_names(void **state)
 	assert_non_null(strstr(text, "a?[2Jb?c???z"));
 	assert_non_null(strstr(text, "?]0;"));
 	free(text);
+	strcpy(neap_top_history_at(&history, 0)->processes[0].command, "\xc3\xa9t\xc3\xa9");
+	assert_true(shows("\xc3\xa9t\xc3\xa9"));
+	view.ascii = true;
+	assert_true(shows(" ?t?"));
 }
 
 /* UTF-8 and ASCII forms take the same columns; colour changes no character. */
