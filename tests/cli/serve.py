@@ -36,9 +36,12 @@ def until(condition, what, limit=30):
 
 
 class Server:
+    started = []  # processes, to be ended whatever fails
+
     def __init__(self, neap, environment, *words):
         self.process = subprocess.Popen([neap, "serve", "--every", "100ms", "--listen", "127.0.0.1:0", *words], env=environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.started.append(self.process)
         line = self.process.stdout.readline()
         check(line.startswith("Serving on http://"), f"{line}{self.process.stderr.read() if not line else ''}")
         self.address = line.split()[2].rstrip("/")
@@ -305,7 +308,7 @@ def main():
             test_lost_device(neap, environment, place)
             test_addresses(neap, environment)
         finally:
-            for process in (holder, server.process):
+            for process in (holder, *Server.started):
                 if process.poll() is None:
                     process.kill()
                     process.wait()

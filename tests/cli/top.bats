@@ -13,19 +13,25 @@ screens="$BATS_TEST_DIRNAME/top"
 begin() {
 	command -v tmux >/dev/null || skip "needs tmux"
 	begun=$((${begun:-0} + 1)) self=$BASHPID
-	socket="neap-top-$$-$BATS_TEST_NUMBER-$begun"
+	socket="$dir/tmux-$begun"
 	export LC_ALL=C.UTF-8
-	tmux -L "$socket" -u -f /dev/null new-session -d -x "$1" -y "$2" sh 3>&- 4>&-
+	tmux -S "$socket" -u -f /dev/null new-session -d -x "$1" -y "$2" sh 3>&- 4>&-
 	shift 2
-	tmux -L "$socket" send-keys "clear; stty -a >$dir/before; '$NEAP' top $* ; echo left with \$?; stty -a >$dir/after" Enter
+	tmux -S "$socket" send-keys "clear; stty -a >$dir/before; '$NEAP' top $* ; echo left with \$?; stty -a >$dir/after" Enter
 	shows '^neap top  '
 }
 
 end() {
-	tmux -L "$socket" kill-server 2>/dev/null || true
+	[ -z "${socket:-}" ] || tmux -S "$socket" kill-server 2>/dev/null || true
 }
 
-keys() { tmux -L "$socket" send-keys "$@"; }
+eval "end_targets() $(declare -f teardown | tail -n +2)"
+teardown() {
+	end # also when the test failed before it
+	end_targets
+}
+
+keys() { tmux -S "$socket" send-keys "$@"; }
 
 # PIDs become A, B, ... in the order of the targets, the test's own, which started them, Z.
 mask() {
@@ -46,7 +52,7 @@ mask() {
 shows() {
 	local tries
 	for tries in $(seq 200); do
-		screen="$(tmux -L "$socket" capture-pane -p)"
+		screen="$(tmux -S "$socket" capture-pane -p)"
 		grep -Eq -- "$1" <<<"$screen" && return 0
 		sleep 0.05
 	done
@@ -59,7 +65,7 @@ shows() {
 screen() {
 	local tries
 	for tries in $(seq "${NEAP_TOP_WRITE:-100}"); do
-		tmux -L "$socket" capture-pane -p | mask >"$dir/screen"
+		tmux -S "$socket" capture-pane -p | mask >"$dir/screen"
 		cmp -s "$dir/screen" "$screens/$1.txt" && return 0
 		sleep 0.05
 	done
@@ -87,11 +93,11 @@ screen() {
 	end
 	begin 80 24 --every 1h --ascii --color never
 	screen ascii
-	run tmux -L "$socket" capture-pane -p -e
+	run tmux -S "$socket" capture-pane -p -e
 	[[ "$output" != *$'\033[32m'* ]]
 	end
 	begin 80 24 --every 1h
-	run tmux -L "$socket" capture-pane -p -e
+	run tmux -S "$socket" capture-pane -p -e
 	[[ "$output" == *$'\033[32m'* ]] # allocated is green
 	end
 }
@@ -103,7 +109,7 @@ screen() {
 	screen large
 	keys Tab Tab
 	shows '^>2 '
-	tmux -L "$socket" resize-window -x 44 -y 14
+	tmux -S "$socket" resize-window -x 44 -y 14
 	screen narrow
 	end
 }
@@ -177,17 +183,17 @@ screen() {
 	keys C-c
 	shows 'left with 0'
 	cmp "$dir/before" "$dir/after"
-	[ "$(tmux -L "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
+	[ "$(tmux -S "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
 	end
 	begin 80 24
-	pid=$(pgrep -P "$(tmux -L "$socket" display -p '#{pane_pid}')")
+	pid=$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")
 	kill -TERM "$pid"
 	shows 'left with 143'
 	cmp "$dir/before" "$dir/after"
-	[ "$(tmux -L "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
+	[ "$(tmux -S "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
 	end
 	begin 80 24
-	pid=$(pgrep -P "$(tmux -L "$socket" display -p '#{pane_pid}')")
+	pid=$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")
 	end
 	for _ in $(seq 200); do
 		[ -e "/proc/$pid" ] || break
