@@ -16,6 +16,7 @@ from ._leaks import Leak
 from ._library import NeapError, version
 from ._options import CallbackOptions, CleanupOptions, LadderOptions, MemoryOptions, SavingOptions, WatchOptions
 from ._ranks import RankFailed
+from ._recompute import CheckpointPlan, checkpoint_within
 from ._results import Milestone, RungTaken, TrainingResult
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from ._step import TrainingOutOfMemory
@@ -76,6 +77,7 @@ __all__ = [
     "WatchOptions",
     "Checkpoint",
     "CheckpointCleanup",
+    "CheckpointPlan",
     "ClearResult",
     "DeviceMemory",
     "ExperimentResult",
@@ -102,6 +104,7 @@ __all__ = [
     "TrainingResult",
     "TrialResult",
     "attach",
+    "checkpoint_within",
     "cleanup_checkpoints",
     "cleanup_model_memory",
     "clear_cuda_memory",

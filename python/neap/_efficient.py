@@ -40,11 +40,16 @@ def _lists(model: Any, torch: Any) -> list[Any]:
     return [layer for child in model.children() for layer in _lists(child, torch)]
 
 
-def _unchecked(model: Any, torch: Any) -> list[Any]:
+def unchecked(model: Any, torch: Any) -> list[Any]:
     """The layers that could be checkpointed and are not."""
     layers = {id(layer): layer for layer in _lists(model, torch)}.values()  # a layer in two places counts once
     layers = [layer for layer in layers if not isinstance(layer.__dict__.get("forward"), _Recomputed)]  # type: ignore
     return [layer for layer in layers if any(True for _ in layer.parameters())]
+
+
+def recompute(layer: Any) -> None:
+    """Computes this layer's activations again instead of keeping them."""
+    layer.forward = _Recomputed(layer)
 
 
 def can_checkpoint(model: Any, torch: Any) -> bool:
@@ -55,7 +60,7 @@ def can_checkpoint(model: Any, torch: Any) -> bool:
     if callable(getattr(model, "gradient_checkpointing_enable", None)):
         supported = getattr(model, "supports_gradient_checkpointing", True)
         return bool(supported) and not getattr(model, "is_gradient_checkpointing", False)
-    return bool(_unchecked(model, torch))
+    return bool(unchecked(model, torch))
 
 
 def checkpoint_layers(model: Any, torch: Any) -> int:
@@ -69,9 +74,9 @@ def checkpoint_layers(model: Any, torch: Any) -> int:
         switch()
         count = 1
     else:
-        layers = _unchecked(inner, torch)
+        layers = unchecked(inner, torch)
         for layer in layers:
-            layer.forward = _Recomputed(layer)
+            recompute(layer)
         count = len(layers)
     if inner is not model:
         torch.compiler.reset()  # what was compiled keeps activations

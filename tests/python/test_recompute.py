@@ -1,0 +1,108 @@
+"""neap.checkpoint_within: which layers are computed again under a budget; equal values, predicted and measured peaks."""
+
+import os
+import sys
+import unittest
+import warnings
+
+os.environ.setdefault("NEAP_SIM", f"mem=4GiB,world=recompute-{os.getpid()}")
+warnings.filterwarnings("ignore")
+import torch
+from torch import nn
+
+import neap
+from neap import _recompute
+from neap._recompute import Layer
+
+MIB = 1 << 20
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Wide(nn.Module):
+    """Keeps `width` activations for a sample."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.Linear(64, width)
+        self.down = nn.Linear(width, 64)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.drop(self.down(torch.tanh(self.up(x))))
+
+
+def make(widths):
+    torch.manual_seed(5)
+    model = nn.Sequential(*(Wide(width) for width in widths), nn.Sequential(nn.Flatten(), nn.Linear(64, 3))).to(DEVICE)
+    inputs = torch.randn(4096, 64, device=DEVICE)
+    return model, lambda: model(inputs).square().mean()
+
+
+class Choice(unittest.TestCase):
+    """Pure: layers, the rest and a budget."""
+
+    # 40 stay; each backward begins with what the layers up to its own keep.
+    LAYERS = [Layer("a", 100, 10.0, 140), Layer("b", 100, 1.0, 240), Layer("c", 50, 1.0, 290), Layer("d", 10, 0.01, 300)]
+
+    def test_nothing_within_the_budget(self):
+        self.assertEqual(_recompute.choose(self.LAYERS, 300, 300), set())
+
+    def test_the_cheapest_bytes_first_and_none_too_many(self):
+        self.assertEqual(_recompute.choose(self.LAYERS, 300, 250), {1})  # d is cheaper still, but not needed beside b
+        self.assertEqual(_recompute.choose(self.LAYERS, 300, 200), {0})  # b would come back while a is kept
+
+    def test_a_layer_comes_back_for_its_own_backward(self):
+        self.assertEqual(_recompute.predicted_peak(self.LAYERS, 300, set()), 300)
+        self.assertEqual(_recompute.predicted_peak(self.LAYERS, 300, {0, 1, 2, 3}), 140)
+        self.assertEqual(_recompute.predicted_peak(self.LAYERS, 300, {1}), 240)  # a, and b for a moment
+
+    def test_what_cannot_be_met(self):
+        self.assertEqual(_recompute.choose(self.LAYERS, 300, 10), {0, 1, 2, 3})
+
+
+class Model(unittest.TestCase):
+    def test_within_a_budget(self):
+        model, loss = make([1024, 512] * 5)
+        free = neap.checkpoint_within(model, 1 << 50, loss)
+        self.assertEqual((free.chosen, free.measured, free.layers, free.fits), ((), free.before, 11, True))
+        budget = free.before - 40 * MIB
+        plan = neap.checkpoint_within(model, budget, loss)
+        self.assertTrue(plan.fits, plan)
+        self.assertTrue(0 < len(plan.chosen) < 9, plan)
+        self.assertLessEqual(abs(plan.predicted - plan.measured), 0.15 * plan.before, plan)
+        self.assertEqual(plan.before, free.before)
+        self.assertIn(f"{len(plan.chosen)} of 11 layers are computed again", str(plan))
+
+    def test_a_budget_that_cannot_be_met_is_said(self):
+        model, loss = make([512, 512])
+        plan = neap.checkpoint_within(model, "1MiB", loss)
+        self.assertFalse(plan.fits)
+        self.assertGreater(plan.measured, MIB)
+        self.assertGreaterEqual(len(plan.chosen), 2)
+
+    def test_values_stay_equal_and_nothing_is_left_behind(self):
+        model, loss = make([1024, 1024])
+        twin, its_loss = make([1024, 1024])
+        state = torch.random.get_rng_state()
+        plan = neap.checkpoint_within(model, 1, loss)
+        self.assertTrue(plan.chosen)
+        self.assertTrue(torch.equal(state, torch.random.get_rng_state()))
+        self.assertTrue(all(p.grad is None for p in model.parameters()))
+        results = []
+        for run in (loss, its_loss):
+            torch.manual_seed(9)
+            value = run()
+            value.backward()
+            results.append(value.item())
+        self.assertEqual(*results)
+        if DEVICE == "cpu":  # the simulator computes nothing
+            for one, other in zip(model.parameters(), twin.parameters()):
+                self.assertTrue(torch.equal(one.grad, other.grad))
+
+    def test_what_it_cannot_work_on(self):
+        with self.assertRaisesRegex(ValueError, "no parameter that needs a gradient"):
+            neap.checkpoint_within(nn.Sequential(nn.ReLU()), "1GiB", lambda: None)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]])
