@@ -50,7 +50,7 @@ static void fill_failure(struct neap_device_answer *device, const struct neap_er
 	snprintf(device->message, sizeof device->message, "%s", err->message);
 }
 
-/* What changed, and what the program has taken again since. */
+/* What changed, and what the program allocated again since then. */
 static void fill_emptied(struct neap_device_answer *device, struct neap_alloc *alloc,
 			 const struct neap_emptied *emptied)
 {

@@ -62,7 +62,7 @@ static void print_since(const struct neap_device_answer *told, uint64_t free_now
 	bool known = told->free != NEAP_BYTES_UNKNOWN && free_now != NEAP_BYTES_UNKNOWN;
 
 	if (told->reserved_now > told->reserved)
-		printf("  the program goes on and has taken %s again since\n",
+		printf("  the program continues and allocated %s again since then\n",
 		       neap_size_format(told->reserved_now - told->reserved, size));
 	else if (known && told->free > free_now && told->free - free_now >= NEAP_MIB)
 		printf("  %s have been taken since, by this program or another\n",

@@ -108,7 +108,7 @@ static void print_device(struct ask *ask, const struct device_reply *reply)
 		       neap_duration_format(device->nanoseconds, time));
 	print_room(device);
 	if (device->reserved_now > device->reserved)
-		printf("  the program goes on and has taken %s again since\n",
+		printf("  the program continues and allocated %s again since then\n",
 		       neap_size_format(device->reserved_now - device->reserved, from));
 	if (beside->known)
 		printf("  beside it  %10s context, %s of the process's other memory: the limit is not for these\n",
@@ -140,8 +140,7 @@ static enum neap_status leave(struct ask *ask, struct neap_client *client, const
 	if (!status && !ask->json)
 		printf("Process %d (%s) is stopped\n"
 		       "  the limit (%g of each device) was left with it: it takes effect as soon as the process "
-		       "goes "
-		       "on (kill -CONT %d)\n",
+		       "continues (kill -CONT %d)\n",
 		       (int)client->pid, name, fraction, (int)client->pid);
 	return status;
 }

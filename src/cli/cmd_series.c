@@ -157,15 +157,15 @@ static int print_plan(const struct neap_spec *spec)
 	return code;
 }
 
-/* The command that goes on with the series, as it can be pasted into a shell. */
-static void print_go_on(size_t left, bool disk_full, const struct neap_series_options *options)
+/* The command that continues the series, as it can be pasted into a shell. */
+static void print_continue(size_t left, bool disk_full, const struct neap_series_options *options)
 {
 	struct neap_words words = {0};
 	char *text = NULL;
 	if (!neap_words_add(&words, options->file) && !neap_words_add(&words, "--resume") &&
 	    (!options->folder || (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->folder))))
 		text = neap_words_join(&words);
-	fprintf(stderr, "neap series: %zu experiment%s left; %sgo on with: neap series %s\n", left,
+	fprintf(stderr, "neap series: %zu experiment%s left; %scontinue with: neap series %s\n", left,
 		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "",
 		text ? NEAP_PRINTABLE(text) : "FILE --resume");
 	free(text);
@@ -186,7 +186,7 @@ static int complain(const struct neap_series_summary *summary, const struct neap
 	plain.line = 0; /* the message says where, with the file's name */
 	neap_complain("series", &plain);
 	if (resumable)
-		print_go_on(summary->left, code == NEAP_EXIT_IO, options);
+		print_continue(summary->left, code == NEAP_EXIT_IO, options);
 	return code;
 }
 

@@ -202,7 +202,7 @@ static int watch(struct top *top)
 	}
 	top_screen_end();
 	if (top->verb.pid)
-		printf("neap %s goes on.\n", neap_top_verb_name(top->view.verb));
+		printf("neap %s continues.\n", neap_top_verb_name(top->view.verb));
 	top_verb_leave(&top->verb);
 	if (status)
 		return neap_complain("top", &err);

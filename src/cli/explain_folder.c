@@ -83,7 +83,7 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 		neap_printable(why, sizeof why, found->folder);
 		neap_buffer_format(
 			out,
-			"%s: no result: the run goes on, or its supervisor was ended ('neap series --resume' "
+			"%s: no result: the run continues, or its supervisor was ended ('neap series --resume' "
 			"and 'neap history' make what can be made)\n",
 			why);
 		return;

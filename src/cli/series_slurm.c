@@ -18,7 +18,7 @@ static void print_jobs(const struct neap_slurm_summary *summary, const char *bet
 }
 
 /* The command that looks again, as it can be pasted into a shell; malloc, or NULL. */
-static char *go_on_command(const struct neap_slurm_options *options)
+static char *continue_command(const struct neap_slurm_options *options)
 {
 	struct neap_words words = {0};
 	char *text = NULL;
@@ -33,20 +33,20 @@ static char *go_on_command(const struct neap_slurm_options *options)
 
 static void print_unfinished(const struct neap_slurm_summary *summary, const struct neap_slurm_options *options)
 {
-	char *command = go_on_command(options);
-	const char *go_on = command ? command : "FILE --slurm --resume";
+	char *command = continue_command(options);
+	const char *rest = command ? command : "FILE --slurm --resume";
 	if (summary->submitted && summary->job_count) {
 		printf("follow   squeue --array --jobs=");
 		print_jobs(summary, ",");
 		printf("cancel   scancel ");
 		print_jobs(summary, " ");
-		printf("gather   neap series %s\n", NEAP_PRINTABLE(go_on));
+		printf("gather   neap series %s\n", NEAP_PRINTABLE(rest));
 	} else {
 		fprintf(stderr, "neap series: %zu experiment%s left: %zu running, %zu pending", summary->series.left,
 			summary->series.left == 1 ? "" : "s", summary->running, summary->pending);
 		if (summary->waiting)
 			fprintf(stderr, ", %zu to be submitted again", summary->waiting);
-		fprintf(stderr, "; go on with: neap series %s\n", NEAP_PRINTABLE(go_on));
+		fprintf(stderr, "; continue with: neap series %s\n", NEAP_PRINTABLE(rest));
 	}
 	free(command);
 }

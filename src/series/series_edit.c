@@ -32,7 +32,7 @@ static const char *const fate_words[FATE_COUNT][2] = {
 	[FATE_FAILED] = {"failed and is run again", "failed and are run again"},
 	[FATE_CHANGED] = {"has another command, params or env and is run again",
 			  "have another command, params or env and are run again"},
-	[FATE_LEFT] = {"has not ended and goes on", "have not ended and go on"},
+	[FATE_LEFT] = {"has not ended and continues", "have not ended and continue"},
 	[FATE_NEW] = {"is new", "are new"},
 	[FATE_GONE] = {"is no longer in the file", "are no longer in the file"},
 };
@@ -136,7 +136,7 @@ static enum neap_status append_edit(struct neap_series *series, const enum fate 
 {
 	bool *again = calloc(series->state.count, sizeof *again);
 	if (!again)
-		return neap_fail(err, NEAP_ENOMEM, "going on with a series: out of memory");
+		return neap_fail(err, NEAP_ENOMEM, "continuing a series: out of memory");
 	for (size_t i = 0; i < series->state.count; i++)
 		again[i] = fates[i] == FATE_FAILED || fates[i] == FATE_CHANGED;
 	enum neap_status status = neap_series_append(series, neap_series_record_edit(series->spec, again), err);
@@ -195,11 +195,11 @@ enum neap_status neap_series_edit(struct neap_series *series, bool look, struct 
 	if (!series->state.begun)
 		return series->options->only_failed
 			       ? neap_fail(err, NEAP_ENOENT,
-					   "nothing of this series has been run yet: begin it without --only-failed")
+					   "nothing of this series has run yet: start it without --only-failed")
 			       : NEAP_OK;
 	enum fate *fates = calloc(series->state.count, sizeof *fates);
 	if (!fates)
-		return neap_fail(err, NEAP_ENOMEM, "going on with a series: out of memory");
+		return neap_fail(err, NEAP_ENOMEM, "continuing a series: out of memory");
 	enum neap_status status = decide(series, fates, look, err);
 	free(fates);
 	return status;
@@ -217,7 +217,7 @@ enum neap_status neap_series_look(const struct neap_spec *spec, const struct nea
 	if (status)
 		return status;
 	if (access(path, F_OK)) { /* opening would make it */
-		neap_series_say(&series, "nothing of this series has been run yet");
+		neap_series_say(&series, "nothing of this series has run yet");
 		return NEAP_OK;
 	}
 	status = neap_series_state_init(&series.state, spec, err);

@@ -91,7 +91,7 @@ enum neap_status neap_series_folder_open(const struct neap_spec *spec, const str
 		else if (count && !options->resume)
 			status = neap_fail(
 				err, NEAP_EBUSY,
-				"%.120s holds an unfinished series: go on with --resume, or begin another with "
+				"%.120s holds an unfinished series: continue with --resume, or start another with "
 				"--folder DIR",
 				folder);
 		else

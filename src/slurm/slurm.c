@@ -42,7 +42,7 @@ static enum neap_status check_local(const struct neap_slurm *slurm, struct neap_
 		if (series->state.experiments[i].open && !series->state.submitted)
 			return neap_fail(err, NEAP_EBUSY,
 					 "'%.60s' of the series in %.100s was started on this machine and has not "
-					 "ended: go on with --resume, without --slurm",
+					 "ended: continue with --resume, without --slurm",
 					 series->spec->experiments[i].name, series->summary->folder);
 	return NEAP_OK;
 }
@@ -72,7 +72,7 @@ static enum neap_status pause_a_while(const struct neap_slurm *slurm, uint64_t b
 		pause_ns = PAUSE_MOST_NS;
 	for (uint64_t ns = 0; ns < pause_ns && !is_interrupted(slurm); ns += SLICE_NS)
 		neap_clock_sleep(neap_clock_system(), SLICE_NS);
-	return is_interrupted(slurm) ? neap_fail(err, NEAP_ECANCELED, "interrupted: the jobs go on in Slurm")
+	return is_interrupted(slurm) ? neap_fail(err, NEAP_ECANCELED, "interrupted: the jobs continue in Slurm")
 				     : NEAP_OK;
 }
 

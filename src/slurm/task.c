@@ -58,7 +58,8 @@ static enum neap_status work_read(struct work *work, uint32_t submission, struct
 	json_t *record;
 	enum neap_status status = read_journal(work, err);
 	if (!status && work->state.edited)
-		status = neap_fail(err, NEAP_EPARSE, "the series in %.120s goes on with another file", work->folder);
+		status =
+			neap_fail(err, NEAP_EPARSE, "the series in %.120s continues with another file", work->folder);
 	if (status)
 		return status;
 	json_array_foreach(work->records, index, record)

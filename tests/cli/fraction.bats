@@ -70,7 +70,7 @@ load targets.bash
 	[ "$status" -eq 0 ]
 	[ "${lines[0]%% (*}" = "Process $target" ]
 	[[ "${lines[0]}" == *" is stopped" ]]
-	[ "${lines[1]}" = "  the limit (0.02 of each device) was left with it: it takes effect as soon as the process goes on (kill -CONT $target)" ]
+	[ "${lines[1]}" = "  the limit (0.02 of each device) was left with it: it takes effect as soon as the process continues (kill -CONT $target)" ]
 	run --separate-stderr timeout 60 "$NEAP" clear --pid "$target"
 	[ "$status" -eq 75 ]
 	[[ "$stderr" == "neap clear: process $target ("*") is stopped and cannot answer; nothing was changed."* ]]

@@ -297,7 +297,7 @@ most_together() {
 	sed 's/60s/0s/' s.yaml > t.yaml
 	run neap series t.yaml --folder t
 	[ "$status" -eq 69 ]
-	[[ "$output" == *"1 experiment left; go on with: "* ]]
+	[[ "$output" == *"1 experiment left; continue with: "* ]]
 }
 
 @test "a device that is lost while an experiment runs is waited for, and the experiment repeated" {
@@ -533,7 +533,7 @@ most_together() {
 	expect plan
 }
 
-@test "a series that is stopped says how to go on with it, and that works" {
+@test "a series that is stopped says how to continue it, and that works" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -547,9 +547,9 @@ most_together() {
 	wait "$series" || status=$?
 	[ "$status" -eq 143 ]
 	touch done
-	go_on="$(sed -n "s/.*; go on with: neap //p" err)"
-	[ "$go_on" = "series s.yaml --resume --folder '$dir/a series'" ]
-	eval "neap $go_on"
+	rest="$(sed -n "s/.*; continue with: neap //p" err)"
+	[ "$rest" = "series s.yaml --resume --folder '$dir/a series'" ]
+	eval "neap $rest"
 	[ -e "$dir/a series/report.html" ]
 }
 

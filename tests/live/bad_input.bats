@@ -224,7 +224,7 @@ full() {
 		rm -r kept
 		if [ "$(cat code)" = 74 ]; then
 			grep -q "No space left on device\|is the disk full?" err
-			grep -q "^neap series: . experiments\? left; make room on the disk and go on with: neap series s.yaml --resume --folder $dir/disk/s$" err
+			grep -q "^neap series: . experiments\? left; make room on the disk and continue with: neap series s.yaml --resume --folder $dir/disk/s$" err
 		fi
 		seen+="$(cat code) "
 	done
@@ -251,7 +251,7 @@ full() {
 		echo "$write: $status $stderr"
 		[ "$status" -eq 74 ]
 		[[ "$stderr" == *"neap series: writing the series journal s$write/journal: writing "*" bytes: No space left on device"* ]]
-		[[ "${stderr_lines[-1]}" == *"make room on the disk and go on with: neap series s.yaml --resume --folder s$write" ]]
+		[[ "${stderr_lines[-1]}" == *"make room on the disk and continue with: neap series s.yaml --resume --folder s$write" ]]
 		run --separate-stderr "$NEAP" series s.yaml --folder "s$write" --quiet --resume
 		echo "$stderr"
 		[ "$status" -eq 0 ]
@@ -349,7 +349,7 @@ full() {
 	run --separate-stderr "$NEAP" series s.yaml --folder s
 	echo "$stderr"
 	[ "$status" -eq 69 ]
-	[[ "$stderr" == *"$expected"*"3 experiments left; go on with: neap series s.yaml --resume --folder s" ]]
+	[[ "$stderr" == *"$expected"*"3 experiments left; continue with: neap series s.yaml --resume --folder s" ]]
 	[ ! -e ran ]
 	NEAP_DEVICE=sim "$NEAP" series s.yaml --folder s --resume --quiet >/dev/null 2>&1
 	each_once s

@@ -102,7 +102,7 @@ def test_a_limit_left_with_a_stopped_process_holds_when_it_goes_on():
         stop(subject.pid)
         said = place.neap("fraction", "0.5", "--pid", str(subject.pid))
         said = place.neap("fraction", "0.02", "--pid", str(subject.pid))
-        assert f"Process {subject.pid} (" in said and "takes effect as soon as the process goes on" in said, said
+        assert f"Process {subject.pid} (" in said and "takes effect as soon as the process continues" in said, said
         go_on(subject.pid)
         place.neap("clear", "--stats-only", "--pid", str(subject.pid))  # answered after what was left before it
         said = tell(subject, "take 8")

@@ -333,10 +333,10 @@ static void test_interrupted(void **state)
 	series_await("ran");
 	assert_int_equal(kill(series, SIGINT), 0);
 	assert_int_equal(series_wait(series), 130);
-	check_said("neap series: 2 experiments left; go on with: neap series s.yaml --resume");
+	check_said("neap series: 2 experiments left; continue with: neap series s.yaml --resume");
 	assert_int_equal(series_lines("ran2"), 0);
 	assert_int_equal(SERIES(NULL, "s.yaml"), 75);
-	check_said("holds an unfinished series: go on with --resume");
+	check_said("holds an unfinished series: continue with --resume");
 	assert_int_equal(SERIES(NULL, "s.yaml", "--resume"), 0);
 	assert_int_equal(series_lines("ran0"), 1);
 	assert_int_equal(series_lines("ran2"), 1);

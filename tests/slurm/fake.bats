@@ -75,7 +75,7 @@ begun() {
 	[[ "$output" == *"e-i=8: running on n1, task 101_8"* ]]
 	[[ "$output" == *"e-i=9: attempt 1: is lost: its task ended before it had begun: sh: 1: exec: neap: not found"* ]]
 	[[ "$output" == *"e-i=10: attempt 1: its task was cancelled before it had begun"* ]]
-	[[ "$output" == *"8 experiments left: 2 running, 1 pending, 5 to be submitted again; go on with: neap series s.yaml --slurm --resume --folder s"* ]]
+	[[ "$output" == *"8 experiments left: 2 running, 1 pending, 5 to be submitted again; continue with: neap series s.yaml --slurm --resume --folder s"* ]]
 	[ ! -e "$FAKE/words.102" ] # without --resume nothing is submitted
 	[ "$(records lost | jq -s length)" = 1 ]
 	[ "$(records unbegun | jq -s length)" = 1 ]
@@ -239,7 +239,7 @@ begun() {
 	[ "$status" -eq 69 ]
 	run "$NEAP" series s.yaml --folder s --resume
 	[ "$status" -eq 75 ]
-	[[ "$output" == *"was submitted to Slurm, and has not ended there: go on with --slurm --resume"* ]]
+	[[ "$output" == *"was submitted to Slurm, and has not ended there: continue with --slurm --resume"* ]]
 	[ ! -e ran ]
 }
 
@@ -341,7 +341,7 @@ begun() {
 	[ ! -e s ]
 }
 
-@test "interrupted while it waits: the jobs go on, and it says how to resume" {
+@test "interrupted while it waits: the jobs continue, and it says how to resume" {
 	series 1
 	echo 101_1 > "$FAKE/squeue"
 	"$NEAP" series s.yaml --slurm --folder s --wait >out 2>err &
@@ -351,7 +351,7 @@ begun() {
 	status=0
 	wait "$series" || status=$?
 	[ "$status" -eq 130 ]
-	grep -q "interrupted: the jobs go on in Slurm" err
+	grep -q "interrupted: the jobs continue in Slurm" err
 	grep -q "^gather   neap series s.yaml --slurm --resume --folder s" out
 	task 101 1
 	: > "$FAKE/squeue"

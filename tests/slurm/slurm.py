@@ -110,7 +110,7 @@ def gather_until_ended(*words, status):
         done = neap(*words)
         if done.returncode != 75:
             return expect(done, status)
-        check("go on with: neap series" in done.stderr or "gather   neap series" in done.stdout, done.stdout, done.stderr)
+        check("continue with: neap series" in done.stderr or "gather   neap series" in done.stdout, done.stdout, done.stderr)
         time.sleep(0.2)
 
 
@@ -181,7 +181,7 @@ def test_refused(slurm):
     write("r.yaml", "name: r\nslurm: {partition: nowhere}\nexperiments:\n- {name: e, command: 'true', needs: none}\n")
     before = len(slurm.states())
     done = expect(neap("r.yaml", "--slurm", "--folder", "r"), 69)
-    check("sbatch refused: " in done.stderr and "artition" in done.stderr and "go on" not in done.stderr, done.stderr)
+    check("sbatch refused: " in done.stderr and "artition" in done.stderr and "continue with" not in done.stderr, done.stderr)
     check(len(slurm.states()) == before and read("r/journal") == "", slurm.states())
     write("r.yaml", "name: r\nexperiments:\n- {name: e, command: 'true', needs: none}\n")
     done = expect(neap("r.yaml", "--slurm", "--wait", "--folder", "r"), 0)
