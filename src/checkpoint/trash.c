@@ -260,20 +260,23 @@ struct purge {
 	int folder_fd;
 	dev_t device;
 	uint64_t *bytes;
-	int cause; /* the first errno */
-	bool held; /* someone else fills, empties or deletes one */
+	int cause;       /* the first errno */
+	char failed[80]; /* the name of what it was about; "" unknown */
+	bool held;       /* another process fills, empties or deletes one */
 	char holder[160];
 };
 
 /* Ignores a file that another process has deleted (over NFS, also while it is open). Also a folder that is not empty
  * after its files were deleted: the failure to delete one was noted before, or another process has put one there or
  * made the folder again. The next purge deals with it. */
-static void note(struct purge *purge, int cause)
+static void note(struct purge *purge, const char *name, int cause)
 {
 	bool others = cause == ENOENT || cause == ESTALE || cause == ENOTEMPTY || cause == EEXIST;
 
-	if (!purge->cause && !others)
+	if (!purge->cause && !others) {
 		purge->cause = cause;
+		snprintf(purge->failed, sizeof purge->failed, "%s", name);
+	}
 }
 
 /* Everything under it, and itself; links are deleted, not followed; other file systems are not entered, nor what is
@@ -285,30 +288,30 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 	struct stat info;
 
 	if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0) {
-		note(purge, errno);
+		note(purge, name, errno);
 		return;
 	}
 	if (!S_ISDIR(info.st_mode)) {
 		if (unlinkat(parent, name, 0) < 0)
-			note(purge, errno);
+			note(purge, name, errno);
 		else if (S_ISREG(info.st_mode) && info.st_nlink == 1)
 			*purge->bytes += (uint64_t)info.st_size;
 		return;
 	}
 	int fd = -1;
 	if (info.st_dev != purge->device || depth == DEPTH_MOST || checkpoint_is_mount(parent, name))
-		note(purge, EXDEV);
+		note(purge, name, depth == DEPTH_MOST ? ELOOP : EXDEV);
 	else if ((fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
-		note(purge, errno);
+		note(purge, name, errno);
 	else if (checkpoint_listing_read(fd, &names, &unread) != NEAP_OK)
-		note(purge, unread.cause ? unread.cause : EIO);
+		note(purge, name, unread.cause ? unread.cause : EIO);
 	for (size_t i = 0; fd >= 0 && i < names.count; i++)
 		delete_tree(purge, fd, names.names[i], depth + 1);
 	checkpoint_listing_fini(&names);
 	if (fd >= 0)
 		close(fd);
 	if (fd >= 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
-		note(purge, errno);
+		note(purge, name, errno);
 }
 
 int checkpoint_delete(int parent_fd, const char *name, uint64_t *bytes)
@@ -356,22 +359,24 @@ static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t r
 }
 
 /* A group that is split goes back before the rest of the batch goes for good. */
-static int mend_and_count(const struct purge *purge, int batch_fd, size_t *ret_count)
+static int read_and_mend(const struct purge *purge, int batch_fd, struct checkpoint_together *ret_together)
+{
+	struct neap_error err = {0};
+
+	if (checkpoint_together_read(batch_fd, ret_together, &err) != NEAP_OK)
+		return err.cause ? err.cause : ENOMEM;
+	return checkpoint_together_mend(ret_together, batch_fd, purge->folder_fd, NULL);
+}
+
+/* 0 for a folder that is deleted. */
+static size_t count_batch(int batch_fd, const struct checkpoint_together *together)
 {
 	struct checkpoint_listing names = {0};
-	struct checkpoint_together together = {0};
-	struct neap_error err = {0};
-	int cause = 0;
-
-	if (checkpoint_together_read(batch_fd, &together, &err) != NEAP_OK)
-		cause = err.cause ? err.cause : ENOMEM;
-	else
-		cause = checkpoint_together_mend(&together, batch_fd, purge->folder_fd, NULL);
-	if (!cause && checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK)
-		*ret_count = checkpoint_trash_count(&names, &together);
+	size_t count = checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK
+			       ? checkpoint_trash_count(&names, together)
+			       : 0;
 	checkpoint_listing_fini(&names);
-	checkpoint_together_fini(&together);
-	return cause;
+	return count;
 }
 
 static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint64_t now_s, bool all,
@@ -388,7 +393,7 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 		return;
 	int fd = openat(trash_fd, batch, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
-		note(purge, errno);
+		note(purge, batch, errno);
 		return;
 	}
 	if (!checkpoint_trash_lock(trash_fd, batch, fd)) { /* the next purge deletes it */
@@ -397,18 +402,20 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 		close(fd);
 		return;
 	}
-	size_t count = 0;
-	int cause = mend_and_count(purge, fd, &count);
+	struct checkpoint_together together = {0};
+	int cause = read_and_mend(purge, fd, &together);
+	size_t count = cause ? 0 : count_batch(fd, &together);
 	if (!cause)
 		cause = rename_gone(trash_fd, batch, gone, sizeof gone);
 	if (cause) {
-		note(purge, cause);
+		note(purge, batch, cause);
 	} else {
 		if (fsync(trash_fd) < 0)
-			note(purge, errno);
-		result->deleted_count += count;
+			note(purge, batch, errno);
 		delete_tree(purge, trash_fd, gone, 0);
+		result->deleted_count += count - count_batch(fd, &together);
 	}
+	checkpoint_together_fini(&together);
 	checkpoint_trash_unlock(fd);
 	close(fd);
 }
@@ -440,8 +447,14 @@ enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all,
 	checkpoint_listing_fini(&batches);
 	close(fd);
 	unlinkat(folder_fd, TRASH, AT_REMOVEDIR); /* only when it is empty */
-	if (!status && purge.cause)
-		status = neap_fail_errno(err, purge.cause, "deleting from " TRASH);
+	if (!status && purge.cause == EXDEV) {
+		status = neap_fail(err, NEAP_EIO,
+				   "deleting from " TRASH ": something is mounted on %.79s: unmount it and try again",
+				   purge.failed);
+		if (err)
+			err->cause = EXDEV;
+	} else if (!status && purge.cause)
+		status = neap_fail_errno(err, purge.cause, "deleting %.79s from " TRASH, purge.failed);
 	else if (!status && all && purge.held)
 		status = neap_fail(err, NEAP_EBUSY,
 				   purge.holder[0]

@@ -295,16 +295,18 @@ static int make_plans(const struct request *request, struct checkpoints_folders 
 static int apply(const struct request *request, struct checkpoints_folder *folder)
 {
 	struct neap_retention_result emptied = {0};
-	struct neap_error err = {0};
+	struct neap_error err = {0}, first = {0};
 	int code = NEAP_EXIT_OK;
 
 	folder->applied = true;
 	if (request->empty_trash) {
-		if (neap_retention_empty_trash(folder->name, true, &emptied, &err) != NEAP_OK)
-			code = neap_complain("checkpoints", &err);
+		if (neap_retention_empty_trash(folder->name, true, &emptied, &first) != NEAP_OK)
+			code = neap_complain("checkpoints", &first);
 	}
+	/* This also deletes from the trash, and fails on the same file: the user reads that once. */
 	if (neap_retention_apply(&folder->plan, &request->rules, &folder->result, &err) != NEAP_OK)
-		code = neap_complain("checkpoints", &err);
+		code = strcmp(err.message, first.message) ? neap_complain("checkpoints", &err)
+							  : neap_exit_of(err.status);
 	folder->result.deleted_count += emptied.deleted_count;
 	folder->result.deleted_bytes += emptied.deleted_bytes;
 	return code;
