@@ -164,7 +164,31 @@ static bool list_one(void *context, struct neap_history_run *run)
 	return listing->status == NEAP_OK;
 }
 
-static int list(struct neap_history *history, struct request *request)
+/* Nothing was found: because of the filters, or because no run has finished yet. */
+static enum neap_status print_none(struct neap_history *history, const struct history_unfinished *unfinished,
+				   struct neap_error *err)
+{
+	const struct neap_history_filter every = {0};
+	uint64_t count = 0;
+	enum neap_status status = history ? neap_history_count(history, &every, &count, err) : NEAP_OK;
+	if (status)
+		return status;
+	if (count > 0) {
+		puts("No run matches.");
+	} else if (unfinished->running || unfinished->draining) {
+		fputs("No finished runs yet:", stdout);
+		if (unfinished->running)
+			printf(" %zu running%s", unfinished->running, unfinished->draining ? "," : "");
+		if (unfinished->draining)
+			printf(" %zu draining (command ended, device memory not free yet)", unfinished->draining);
+		puts("");
+	} else {
+		puts("No runs yet: neap run -- COMMAND adds one when it ends.");
+	}
+	return NEAP_OK;
+}
+
+static int list(struct neap_history *history, struct request *request, const struct history_unfinished *unfinished)
 {
 	struct listing listing = {.request = request};
 	struct neap_error err = {0};
@@ -174,12 +198,12 @@ static int list(struct neap_history *history, struct request *request)
 		request->filter.limit = LIST_MOST;
 	if (!status && history)
 		status = neap_history_find(history, &request->filter, list_one, &listing, &err);
+	if (!status && !listing.count && !request->json && !request->csv)
+		status = print_none(history, unfinished, &err);
 	if (status || listing.status != NEAP_OK)
 		return neap_complain("history", status != NEAP_OK ? &err : &listing.err);
 	if (request->json)
 		history_end_json(listing.count);
-	else if (!request->csv && listing.count == 0)
-		puts("No such run.");
 	else if (!request->csv && !request->limited && found > LIST_MOST)
 		printf("%" PRIu64 " earlier run%s: --limit 0 shows all\n", found - LIST_MOST,
 		       found == LIST_MOST + 1 ? "" : "s");
@@ -277,6 +301,7 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_history *history = NULL;
+	struct history_unfinished unfinished = {0};
 	struct request request = {0};
 	struct neap_error err = {0};
 	char state[4096], path[4096], note[512] = "";
@@ -291,7 +316,7 @@ static int run(const struct neap_arguments *arguments)
 	if (note[0])
 		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
 	if (!status)
-		history_recover(state, path, &history);
+		history_recover(state, path, &history, &unfinished);
 	if (status)
 		code = neap_complain("history", &err);
 	else if (request.prune)
@@ -299,7 +324,7 @@ static int run(const struct neap_arguments *arguments)
 	else if (neap_operand_count(arguments) > 0)
 		code = show(history, arguments, &request);
 	else
-		code = list(history, &request);
+		code = list(history, &request, &unfinished);
 	neap_history_close(history);
 	return code;
 }

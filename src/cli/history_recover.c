@@ -23,21 +23,24 @@ static enum neap_status put(const char *folder, const char *path, struct neap_hi
 	return status;
 }
 
-void history_recover(const char *state, const char *path, struct neap_history **history)
+void history_recover(const char *state, const char *path, struct neap_history **history,
+		     struct history_unfinished *ret_unfinished)
 {
+	struct history_unfinished unfinished = {0};
 	char runs[4096], folder[4096];
 	DIR *entries = neap_path_join(runs, sizeof runs, state, "runs") ? NULL : opendir(runs);
 	for (struct dirent *entry; entries && (entry = readdir(entries));) {
 		struct neap_error err = {0};
 		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name))
 			continue;
-		if (neap_run_stage_read(folder) ==
-		    NEAP_STAGE_BEGAN) /* under way, or lost: then its recordings are cut */
-			neap_run_stage_recover_locked(folder, NULL);
+		if (neap_run_stage_read(folder) == NEAP_STAGE_BEGAN && /* running, or lost: cuts its recordings */
+		    neap_run_stage_recover_locked(folder, NULL) == NEAP_EBUSY)
+			unfinished.running++;
 		if (neap_run_stage_is_kept(folder))
 			continue;
 		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
-		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it goes on; or it has no end */
+		unfinished.draining += status == NEAP_EBUSY;
+		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* not over, or lost */
 			continue;
 		if (!status)
 			status = put(folder, path, history, &err);
@@ -49,4 +52,5 @@ void history_recover(const char *state, const char *path, struct neap_history **
 	}
 	if (entries)
 		closedir(entries);
+	*ret_unfinished = unfinished;
 }

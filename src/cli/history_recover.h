@@ -5,8 +5,15 @@
 
 #include "store/history.h"
 
+/* Runs in STATE/runs that have a supervisor and no result yet. */
+struct history_unfinished {
+	size_t running;
+	size_t draining; /* the command has ended, its memory is not free yet */
+};
+
 /* Makes the result of each such run in STATE/runs where there is none, and puts it into the history at `path`, which
- * is opened where it is not (*history NULL). What fails is printed, and left for the next look. */
-void history_recover(const char *state, const char *path, struct neap_history **history);
+ * is opened where it is not (*history NULL). Failures are printed; the next call tries again. */
+void history_recover(const char *state, const char *path, struct neap_history **history,
+		     struct history_unfinished *ret_unfinished);
 
 #endif

@@ -23,6 +23,8 @@ runs() { neap history --json | jq '.runs | length'; }
 	show 'neap history --json'
 	show 'neap history 2026'
 	[ ! -e state/neap/history.db ]
+	show 'neap run --quiet -- neap history'
+	show 'neap history --name none'
 	expect empty
 }
 
