@@ -115,7 +115,9 @@ static int prune_rows(struct neap_history *history, const struct history_prune_r
 		return code;
 	if (neap_history_prune(history, &request->filter, &deleted, &err) != NEAP_OK)
 		code = neap_complain("history", &err);
-	printf("Deleted %" PRIu64 " run%s from the history; their folders stay\n", deleted, deleted == 1 ? "" : "s");
+	if (!code || deleted) /* they are deleted also where their space could not be given back */
+		printf("Deleted %" PRIu64 " run%s from the history; their folders stay\n", deleted,
+		       deleted == 1 ? "" : "s");
 	return code;
 }
 
