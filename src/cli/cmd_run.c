@@ -259,7 +259,27 @@ static void print_outcome(const struct neap_result *result)
 		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
 }
 
-static void print_memory(const struct neap_result *result)
+static void print_device(const struct neap_result *result, const struct neap_supervise *run)
+{
+	size_t index, count;
+	if (neap_supervise_device(run, &index, &count))
+		fprintf(stderr, "  device    GPU %zu (%s): ", index, NEAP_PRINTABLE(result->device_name));
+	else
+		fprintf(stderr, "  device    %s: ", NEAP_PRINTABLE(result->device_name));
+}
+
+/* After an OOM, whose texts have CUDA's number: this one may differ. */
+static void print_numbers(const struct neap_result *result, const struct neap_supervise *run)
+{
+	size_t index, count;
+	if ((result->ooms || result->oom_card[0]) && neap_supervise_device(run, &index, &count) && count > 1)
+		fprintf(stderr,
+			"  numbers   GPU %zu is its number in 'neap info'; CUDA's, in the texts above, counts only "
+			"the devices that the program sees\n",
+			index);
+}
+
+static void print_memory(const struct neap_result *result, const struct neap_supervise *run)
 {
 	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM], third[NEAP_UNITS_ROOM];
 	if (result->attached)
@@ -267,12 +287,13 @@ static void print_memory(const struct neap_result *result)
 			neap_size_format(result->peak_allocated_bytes, first),
 			neap_size_format(result->peak_reserved_bytes, second));
 	if (result->device_total_bytes) {
-		fprintf(stderr, "  device    %s: ", NEAP_PRINTABLE(result->device_name));
+		print_device(result, run);
 		if (result->peak_device_bytes) /* else it was too short to be seen, or used none */
 			fprintf(stderr, "%s taken at most, contexts included, ",
 				neap_size_format(result->peak_device_bytes, first));
 		fprintf(stderr, "%s of %s left\n", neap_size_format(result->headroom_bytes, second),
 			neap_size_format(result->device_total_bytes, third));
+		print_numbers(result, run);
 		if (result->drained)
 			fprintf(stderr, "  drain     memory free again after %s\n",
 				neap_duration_format(result->drain_ns, first));
@@ -316,15 +337,16 @@ static void print_last_lines(const struct neap_result *result)
 	}
 }
 
-static void print_summary(const struct neap_result *result, const char *folder, bool logged)
+static void print_summary(const struct neap_result *result, const struct neap_supervise *run, bool logged)
 {
+	const char *folder = neap_supervise_folder(run);
 	char size[NEAP_UNITS_ROOM];
 	print_outcome(result);
 	if (logged)
 		print_last_lines(result);
 	if (result->outcome == NEAP_OUTCOME_NOT_FOUND || result->outcome == NEAP_OUTCOME_NO_MEMORY)
 		return;
-	print_memory(result);
+	print_memory(result, run);
 	if (result->ooms || result->retries)
 		fprintf(stderr, "  memory    ran out %u time%s, %u restart%s, %u rung%s%s%s\n", result->ooms,
 			result->ooms == 1 ? "" : "s", result->retries, result->retries == 1 ? "" : "s", result->rungs,
@@ -424,7 +446,7 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		code = result.exit_status;
 		enum neap_status status = neap_supervise_publish(supervise, &result, &err);
 		if (!quiet)
-			print_summary(&result, neap_supervise_folder(supervise), run->log_files);
+			print_summary(&result, supervise, run->log_files);
 		else if (result.outcome == NEAP_OUTCOME_NOT_FOUND || result.outcome == NEAP_OUTCOME_NO_MEMORY)
 			print_outcome(&result);
 		if (status) {

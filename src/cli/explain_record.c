@@ -151,7 +151,8 @@ static enum neap_status put_holders(struct neap_buffer *out, const struct neap_t
 			status = neap_holders_at(&lives, &sites, trace->devices[device].event_count - 1, &holders,
 						 &count, err);
 		if (!status && count > 0)
-			neap_buffer_format(out, "\n  Who holds the memory of device %zu, as far as it is recorded\n",
+			neap_buffer_format(out,
+					   "\n  Who holds the memory of CUDA device %zu, as far as it is recorded\n",
 					   device);
 		for (size_t i = 0; i < count && i < HOLDERS_SHOWN; i++) {
 			char text[320], clean[320], size[NEAP_UNITS_ROOM];

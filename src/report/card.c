@@ -316,7 +316,7 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(where, sizeof where, " at step 0");
 	if (card->count > 1)
 		snprintf(which, sizeof which, " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
-	snprintf(text, sizeof text, "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
+	snprintf(text, sizeof text, "%s%s for %s%s%s%s on CUDA device %" PRIu32 "%s", asked, rounded,
 		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : unnamed(card), card->tag[0] ? "\"" : "", where,
 		 card->device, which);
 	neap_report_wrap(out, card->predicted ? "Would run out of device memory: " : "Out of device memory: ", text);

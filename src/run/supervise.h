@@ -87,6 +87,9 @@ enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const 
 /* The run's folder, absolute. Borrowed. */
 const char *neap_supervise_folder(const struct neap_supervise *supervise);
 
+/* The watched device's index, as `neap info` counts, and how many devices there are. False: none is watched. */
+bool neap_supervise_device(const struct neap_supervise *supervise, size_t *ret_index, size_t *ret_count);
+
 void neap_supervise_end(struct neap_supervise *supervise);
 
 #endif

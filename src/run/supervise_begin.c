@@ -349,6 +349,15 @@ enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct
 
 const char *neap_supervise_folder(const struct neap_supervise *run) { return run->folder; }
 
+bool neap_supervise_device(const struct neap_supervise *run, size_t *ret_index, size_t *ret_count)
+{
+	if (run->observe.watched >= run->observe.device_count)
+		return false;
+	*ret_index = run->observe.watched;
+	*ret_count = run->observe.device_count;
+	return true;
+}
+
 void neap_supervise_end(struct neap_supervise *run)
 {
 	if (!run)

@@ -299,7 +299,7 @@ def several_devices():
         first.alloc(BASE, 2 * GIB)
     second.segment(BASE + 256 * GIB, 2 * GIB)
     second.alloc(BASE + 256 * GIB, 2 * GIB)
-    found = expect(snapshot(first, second.oom(GIB, 200 * MIB)), "capacity", 824 * MIB, says=["at event 2 on device 1"])
+    found = expect(snapshot(first, second.oom(GIB, 200 * MIB)), "capacity", 824 * MIB, says=["at event 2 on CUDA device 1"])
     assert found["device"] == 1
     write_snapshot(FOLDER.name + "/two.pickle", [first, second], "")
     other = subprocess.run([NEAP, "analyze", FOLDER.name + "/two.pickle", "--device", "0"], check=True, stdout=subprocess.PIPE)

@@ -253,7 +253,7 @@ assert_replays() { # TRACE SIZE
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"    now: 4.00 MiB allocated, 12.0 MiB reserved"* ]]
-	[[ "$output" == *"  Who holds the memory of device 0"*"4.00 MiB"* ]]
+	[[ "$output" == *"  Who holds the memory of CUDA device 0"*"4.00 MiB"* ]]
 	[ "$("$NEAP" explain --pid "$other" --json | jq -r '.running, .ooms, .oom')" = "$(printf 'true\n0\nnull')" ]
 	kill -0 "$other"
 	run "$NEAP" explain --pid $$

@@ -6,7 +6,7 @@ load ../support/command.bash
 
 # How much of it is taken when the supervisor looks; and what it sees of a process that ends at once.
 device_memory='device memory [12]\.\d+ GiB/device memory SIZE'
-device_seen='^(2>   device +Simulated GPU \d+ MiB):.*/\1'
+device_seen='^(2>   device +GPU \d+ \(Simulated GPU \d+ MiB\)):.*/\1'
 
 # Waits in a command for these PIDs to be what they exec.
 until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sleep ]; do :; done; done; }'

@@ -6,7 +6,7 @@ sim=mem=4GiB
 load ../support/command.bash
 
 # What the supervisor sees of a process that ends at once, or before all of its memory is taken.
-device_seen='^(2>   device +Simulated GPU \d+ MiB):.*/\1'
+device_seen='^(2>   device +GPU \d+ \(Simulated GPU \d+ MiB\)):.*/\1'
 
 result() { jq -rc "$2" "s/runs/$1/result.json"; }
 
