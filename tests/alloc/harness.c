@@ -27,7 +27,8 @@ void world_open(struct world *world, const char *spec)
 	char text[256];
 	memset(world, 0, sizeof *world);
 	world->events.name_count = 1;
-	world->observer = (struct neap_observer){on_event, on_name, &world->events};
+	world->observer = (struct neap_observer){on_event, on_name, &world->events,
+						 .concurrent = getenv("TEST_CONCURRENT") != NULL};
 	const char *shared = getenv("TEST_WORLD"); /* set where processes share one */
 	if (shared)
 		snprintf(text, sizeof text, "%s,world=%s", spec, shared);
