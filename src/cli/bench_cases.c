@@ -32,10 +32,11 @@ struct worker {
 	unsigned stream;
 	bool giver; /* of CROSS: gives back what the other took */
 	bool failed;
-	size_t pairs; /* of the run */
-	size_t at;    /* pairs done, ever */
-	uint64_t start_ns, end_ns;
-	uint64_t *blocks; /* live ones */
+	size_t pairs;              /* of the run */
+	size_t at;                 /* pairs done, ever */
+	uint64_t start_ns, end_ns; /* on the wall's clock */
+	uint64_t used_ns;          /* processor time */
+	uint64_t *blocks;          /* live ones */
 	size_t live;
 	uint32_t *sizes; /* SIZES of them, and as many slots in `chosen` */
 	uint32_t *chosen;
@@ -181,10 +182,10 @@ static enum neap_status populate(struct worker *worker, struct neap_error *err)
 	return NEAP_OK;
 }
 
-static uint64_t now(const struct worker *worker)
+static uint64_t now(clockid_t clock)
 {
 	struct timespec time;
-	clock_gettime(worker->plan->threads > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &time);
+	clock_gettime(clock, &time);
 	return (uint64_t)time.tv_sec * NEAP_NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
@@ -192,18 +193,26 @@ static void *work(void *argument)
 {
 	struct worker *worker = argument;
 	pthread_barrier_wait(worker->barrier);
-	worker->start_ns = now(worker);
+	worker->start_ns = now(CLOCK_MONOTONIC);
+	uint64_t used = now(CLOCK_THREAD_CPUTIME_ID);
 	loops[worker->plan->kind](worker, worker->pairs);
-	worker->end_ns = now(worker);
+	worker->used_ns = now(CLOCK_THREAD_CPUTIME_ID) - used;
+	worker->end_ns = now(CLOCK_MONOTONIC);
 	return NULL;
 }
 
-/* One run of all threads: nanoseconds per pair of each. */
-static enum neap_status run_all(struct worker *workers, unsigned count, size_t pairs, double *ret_ns,
+/* Nanoseconds per pair. */
+struct time {
+	double used;    /* of the thread that used most */
+	double elapsed; /* from the first one's start to the last one's end */
+};
+
+/* One run of all threads. */
+static enum neap_status run_all(struct worker *workers, unsigned count, size_t pairs, struct time *ret_time,
 				struct neap_error *err)
 {
 	pthread_barrier_t barrier;
-	uint64_t start = UINT64_MAX, end = 0;
+	uint64_t start = UINT64_MAX, end = 0, used = 0;
 	unsigned started = 1;
 	if (pthread_barrier_init(&barrier, NULL, count))
 		return neap_fail(err, NEAP_ENOMEM, "no memory for a barrier of threads");
@@ -221,10 +230,11 @@ static enum neap_status run_all(struct worker *workers, unsigned count, size_t p
 	for (unsigned i = 0; i < count; i++) {
 		start = workers[i].start_ns < start ? workers[i].start_ns : start;
 		end = workers[i].end_ns > end ? workers[i].end_ns : end;
+		used = workers[i].used_ns > used ? workers[i].used_ns : used;
 		if (workers[i].failed)
 			return neap_fail(err, NEAP_EOOM, "the heap refused a request");
 	}
-	*ret_ns = (double)(end - start) / (double)pairs;
+	*ret_time = (struct time){(double)used / (double)pairs, (double)(end - start) / (double)pairs};
 	return NEAP_OK;
 }
 
@@ -247,34 +257,42 @@ static double measure_single(struct worker *worker, double *times)
 	}
 	qsort(times, SINGLE_PAIRS, sizeof *times, compare);
 	double reading = times[SINGLE_PAIRS / 2];
-	for (size_t i = 0; i < SINGLE_PAIRS; i++) {
+	size_t count = SINGLE_PAIRS / step;
+	for (size_t i = 0; i < count; i++) {
 		uint64_t before = neap_clock_now(clock);
 		loops[worker->plan->kind](worker, step);
 		times[i] = ((double)(neap_clock_now(clock) - before) - reading) / (double)step;
 	}
-	qsort(times, SINGLE_PAIRS, sizeof *times, compare);
-	return times[SINGLE_PAIRS / 1000 * 999];
+	qsort(times, count, sizeof *times, compare);
+	return times[count * 999 / 1000];
 }
 
 static enum neap_status measure(struct worker *workers, const struct bench_plan *plan,
 				struct bench_figures *ret_figures, struct neap_error *err)
 {
-	double runs[RUNS], guess = 0;
+	double runs[RUNS], elapsed[RUNS];
+	struct time time = {0};
 	size_t pairs = 4096;
 	bool replaces = plan->kind == BENCH_REPLACEMENT || plan->kind == BENCH_SHAPES;
 	size_t first = replaces ? WARM_UP * plan->live : pairs;
-	enum neap_status status = run_all(workers, plan->threads, first, &guess, err);
+	enum neap_status status = run_all(workers, plan->threads, first, &time, err);
 	if (!status) { /* the second one is warm */
-		status = run_all(workers, plan->threads, pairs, &guess, err);
+		status = run_all(workers, plan->threads, pairs, &time, err);
+		double guess = time.used;
 		pairs = guess * 1000 < (double)RUN_NS ? (size_t)((double)RUN_NS / (guess > 0.1 ? guess : 0.1)) : 1000;
 		pairs = (pairs + BATCH - 1) / BATCH * BATCH;
 	}
-	for (size_t i = 0; !status && i < RUNS; i++)
-		status = run_all(workers, plan->threads, pairs, &runs[i], err);
+	for (size_t i = 0; !status && i < RUNS; i++) {
+		status = run_all(workers, plan->threads, pairs, &time, err);
+		runs[i] = time.used;
+		elapsed[i] = time.elapsed;
+	}
 	if (status)
 		return status;
 	qsort(runs, RUNS, sizeof *runs, compare);
-	*ret_figures = (struct bench_figures){.ns = runs[RUNS / 2], .low = runs[0], .high = runs[RUNS - 1]};
+	qsort(elapsed, RUNS, sizeof *elapsed, compare);
+	*ret_figures = (struct bench_figures){
+		.ns = runs[RUNS / 2], .low = runs[0], .high = runs[RUNS - 1], .elapsed = elapsed[RUNS / 2]};
 	double *times = calloc(SINGLE_PAIRS, sizeof *times);
 	ret_figures->p999 = measure_single(&workers[0], times);
 	free(times);

@@ -9,8 +9,8 @@
  * thread takes, another gives back, through a ring of 1024
  *
  * Every thread has a stream of its own and its own blocks. A run lasts some 20 ms; the figures are those of 7 runs.
- * One thread is timed by the processor time it used, so that other programs disturb it less; several by the clock on
- * the wall, from the first one's start to the last one's end.
+ * They are of processor time, which other programs disturb less than the time that elapsed; a thread that waits for
+ * another one without sleeping uses it as well. `elapsed` is from the first thread's start to the last one's end.
  */
 #ifndef NEAP_CLI_BENCH_CASES_H
 #define NEAP_CLI_BENCH_CASES_H
@@ -36,8 +36,9 @@ struct bench_plan {
 };
 
 struct bench_figures {
-	double ns;        /* per pair of each thread: the median of the runs */
+	double ns;        /* per pair, of the thread that used most: the median of the runs */
 	double low, high; /* the fastest and the slowest run */
+	double elapsed;   /* per pair of each thread: the median of the runs */
 	double p999;      /* of single pairs, in a run of its own, less what reading the clock takes */
 };
 
