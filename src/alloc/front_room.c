@@ -1,7 +1,9 @@
 /* alloc/front_room.c: what lanes counted, and how far they may go on. See front.h. */
 #include "alloc/lane.h"
 
-#define ROOM_DIVISOR 8 /* of the reserved bytes, the bins of a lane hold at most this part */
+/* The bins of a lane hold at most this part of the reserved bytes, and as many bytes more. */
+#define ROOM_DIVISOR 8
+#define ROOM_LEAST   (64ull << 20)
 
 /* `taken` were added and `given` taken away, at once: only `current` and the sums change, as peaks were out of reach.
  */
@@ -133,7 +135,7 @@ static int64_t tag_room(const struct neap_alloc *alloc, size_t tag)
 
 uint64_t neap_front_room_bytes(const struct neap_alloc *alloc)
 {
-	return metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR;
+	return metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR + ROOM_LEAST;
 }
 
 /* Equal shares for the lanes that were used lately: a lane without any comes to the core, and has one from then on.
