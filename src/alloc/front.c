@@ -242,9 +242,12 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 void neap_front_freeze(struct neap_alloc *alloc)
 {
 	alloc->front.binned_bytes = 0;
+	/* All of them before any is added up: a lane that still runs reads the allocator's counters for its events.
+	 */
+	for (uint32_t i = 0; i < alloc->front.count; i++)
+		lane_lock(NULL, alloc->front.lanes[i]);
 	for (uint32_t i = 0; i < alloc->front.count; i++) {
 		struct neap_lane *lane = alloc->front.lanes[i];
-		lane_lock(NULL, lane);
 		if (lane_moved(lane)) {
 			lane->moved = true;
 			lane->stamp = lane->stream->recorded + 1;
