@@ -61,6 +61,9 @@ tried "neap --version" inside "neap $version" neap --version
 tried "neap info, on the simulator" inside "Simulated GPU 1024 MiB" neap info
 tried "neap run" inside "exit status 0" neap run --name sleep -- sleep 0.1
 tried "neap history" inside "sleep" neap history
+tried "neap top --once" inside "Simulated GPU 1024 MiB" neap top --once
+tried "neap serve" inside "neap_" bash -c 'neap serve --listen 127.0.0.1:9401 >/tmp/serving & sleep 2
+	exec 3<>/dev/tcp/127.0.0.1/9401; printf "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n" >&3; cat <&3; kill %1'
 tried "the Python package" inside "$version" python3 -c 'import neap; print(neap.version())'
 tried "neap run starts a Python program attached" inside "ok, exit status 0" neap run -- python3 -c 'import neap; neap.version()'
 tried "the manual" inside "neap-run" sh -c 'zcat /usr/share/man/man1/neap-run.1.gz | head -1 | tr A-Z a-z'

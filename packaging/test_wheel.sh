@@ -53,6 +53,28 @@ tried "neap --version" says "neap $version" neap --version
 tried "neap info, on the simulator" says "Simulated GPU 1024 MiB" neap info
 tried "neap run" says "exit status 0" neap run -- sleep 0.1
 tried "neap history" says "sleep" neap history
+tried "neap top --once" says "Simulated GPU 1024 MiB" neap top --once
+# Ends by Ctrl-C, with 0; the page is asked for meanwhile.
+serves() {
+	local address
+	(cd "$work" && exec env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world" \
+		python -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); os.execvp(sys.argv[1], sys.argv[1:])' \
+		neap serve --listen 127.0.0.1:0) >"$work/serving" 2>&1 &
+	for _ in $(seq 100); do
+		address=$(grep -oE 'http://127.0.0.1:[0-9]+/' "$work/serving") && break
+		sleep 0.1
+	done
+	python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1] + "metrics").read().decode())' "$address" >"$work/metrics"
+	kill -INT $! && wait $!
+	grep -q '^DCGM_FI_DEV_FB_USED\|^neap_' "$work/metrics"
+}
+tried "neap serve" serves
+# PyTorch is not in this environment: that of the tests, where there is one, is lent to it.
+torch=$(ls -d "${XDG_CACHE_HOME:-$HOME/.cache}"/neap/python-3.*/lib/python3.*/site-packages 2>/dev/null | head -1)
+if [ -n "$torch" ]; then
+	cp examples/train_torch.py "$work"
+	tried "neap estimate" says "h100-80gb" env PYTHONPATH="$torch" neap estimate --gpu h100-80gb -- python train_torch.py
+fi
 tried "neap sim env" says "neap/sim/runtime" neap sim env
 tried "the Python package" says "$version" python -c 'import neap; print(neap.version())'
 tried "a Python program is attached" says "attached" neap run -- python -c 'import neap; print(neap.describe())'

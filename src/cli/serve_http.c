@@ -55,6 +55,11 @@ static struct {
 static enum neap_status load(struct neap_error *err)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	char why[128] = "it lacks a function";
+	if (!library) {
+		snprintf(why, sizeof why, "%s", dlerror());
+		library = dlopen(NULL, RTLD_NOW); /* linked, as in a wheel, where it has another name */
+	}
 	bool whole = library != NULL;
 #define LOAD(member, name) whole = whole && (mhd.member = (__typeof__(name) *)dlsym(library, #name))
 	LOAD(start_daemon, MHD_start_daemon);
@@ -69,7 +74,7 @@ static enum neap_status load(struct neap_error *err)
 	if (whole)
 		return NEAP_OK;
 	return neap_fail(err, NEAP_ENOTSUP, "serving needs " LIBRARY " (Debian's package libmicrohttpd12): %.100s",
-			 library ? "it lacks a function" : dlerror());
+			 why);
 }
 
 /* -- where it listens ---------------------------------------------------------------------------------------------

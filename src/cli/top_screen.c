@@ -91,6 +91,11 @@ static attr_t attributes_of(const struct neap_top_cell *cell)
 static enum neap_status load(struct neap_error *err)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	char why[128] = "it lacks a function";
+	if (!library) {
+		snprintf(why, sizeof why, "%s", dlerror());
+		library = dlopen(NULL, RTLD_NOW); /* linked, as in a wheel, where it has another name */
+	}
 	bool whole = library && (curses.window = dlsym(library, "stdscr"));
 #define LOAD(name) whole = whole && (curses.name = (__typeof__(name) *)dlsym(library, #name))
 	LOAD(newterm);
@@ -123,7 +128,7 @@ static enum neap_status load(struct neap_error *err)
 	return neap_fail(err, NEAP_ENOTSUP,
 			 "drawing on a terminal needs " LIBRARY " (Debian's package libncursesw6): %.100s; 'neap top "
 			 "--once' prints one frame",
-			 library ? "it lacks a function" : dlerror());
+			 why);
 }
 
 enum neap_status top_screen_begin(bool color, struct neap_error *err)
