@@ -337,7 +337,9 @@ static void print_last_lines(const struct neap_result *result)
 	}
 }
 
-static void print_summary(const struct neap_result *result, const struct neap_supervise *run, bool logged)
+/* `written`: result.json is there. */
+static void print_summary(const struct neap_result *result, const struct neap_supervise *run, bool logged,
+			  bool written)
 {
 	const char *folder = neap_supervise_folder(run);
 	char size[NEAP_UNITS_ROOM];
@@ -379,8 +381,9 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 		fprintf(stderr, "  contained by %s\n", NEAP_PRINTABLE(result->containment));
 	run_processes_print(result, stderr);
 	run_python_print_notes(folder, stderr);
-	fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),
-		result->oom_card[0] ? " (with the OOM card)" : "");
+	if (written)
+		fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),
+			result->oom_card[0] ? " (with the OOM card)" : "");
 }
 
 /* The run is over and published: a history that cannot be written costs a line, not the run. */
@@ -446,7 +449,7 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		code = result.exit_status;
 		enum neap_status status = neap_supervise_publish(supervise, &result, &err);
 		if (!quiet)
-			print_summary(&result, supervise, run->log_files);
+			print_summary(&result, supervise, run->log_files, !status);
 		else if (result.outcome == NEAP_OUTCOME_NOT_FOUND || result.outcome == NEAP_OUTCOME_NO_MEMORY)
 			print_outcome(&result);
 		if (status) {
