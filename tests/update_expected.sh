@@ -8,17 +8,18 @@ if [ $# -eq 0 ]; then
 	# shellcheck disable=SC2046 # names of files
 	set -- $(cd tests && ls -d */expected/* | xargs -n 1 basename)
 fi
-declare -A tests=() # by their .bats files
-while IFS=$'\t' read -r name file; do tests[$file]=$name; done < <(meson introspect "${BUILD:-build}" --tests |
-	jq -r '.[] | .name as $name | .cmd[] | select(endswith(".bats")) | [$name, (split("/") | last | rtrimstr(".bats"))] | @tsv')
+declare -A tests=() groups=() # by their .bats files: names, and meson's suites, as other suites have tests of the same name
+while IFS=$'\t' read -r name group file; do tests[$file]=$name groups[$file]=$group; done < <(meson introspect "${BUILD:-build}" --tests |
+	jq -r '.[] | .name as $name | .suite[0] as $group | .cmd[] | select(endswith(".bats")) |
+		[$name, $group, (split("/") | last | rtrimstr(".bats"))] | @tsv')
 names=()
 for suite; do
 	[ -n "${tests[$suite]-}" ] || { echo "no $suite.bats in tests/" >&2 && exit 64; }
-	names+=("${tests[$suite]}")
+	names+=(--suite "${groups[$suite]}" "${tests[$suite]}")
 done
 code=0
 NEAP_UPDATE_EXPECTED=1 meson test -C "${BUILD:-build}" --no-rebuild --print-errorlogs "${names[@]}" || code=$?
-git --no-pager diff --stat -- 'tests/*/expected'
-git --no-pager diff -- 'tests/*/expected'
-git ls-files --others --exclude-standard -- 'tests/*/expected'
+git --no-pager diff --stat -- 'tests/*/expected/*'
+git --no-pager diff -- 'tests/*/expected/*'
+git ls-files --others --exclude-standard -- 'tests/*/expected/*'
 exit "$code"
