@@ -60,7 +60,7 @@ struct neap_fix {
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
 	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; how: in `how` */
 	bool sufficient;            /* the saving covers the shortfall; replayed: the trace completes */
-	bool active_already;        /* in force when it failed: shown as struck out */
+	bool active_already;        /* in force when it failed: shown as already in use */
 	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
 	char how[160];              /* where the prediction comes from */
 	enum neap_fix_step step;    /* whether the saving, less its uncertainty, covers the whole step */

@@ -279,7 +279,8 @@ void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t 
 
 	for (size_t i = 0; i < count; i++)
 		count_left(&folders[i], &left, &bytes);
-	printf("Checkpoint Summary: %zu files, %.1f MB total\n", left, (double)bytes / (double)NEAP_MIB);
+	printf("Checkpoint Summary: %zu file%s, %.1f MB total\n", left, plural(left),
+	       (double)bytes / (double)NEAP_MIB);
 }
 
 /* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */

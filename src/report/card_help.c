@@ -151,7 +151,7 @@ void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *what
 		return;
 	}
 	if (item->active) {
-		neap_buffer_text(out, "struck out: it was so already\n");
+		neap_buffer_text(out, "not tried: already in use\n");
 		return;
 	}
 	if (whatifs->memory_bytes && item->fits)

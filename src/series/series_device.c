@@ -121,21 +121,22 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
 	uint64_t begun_ns = neap_series_now(series), limit_ns = limit_of(experiment);
-	char limit[NEAP_UNITS_ROOM], waited[NEAP_UNITS_ROOM];
+	char limit[NEAP_UNITS_ROOM + 16] = "", waited[NEAP_UNITS_ROOM];
 	const char *uuid = uuid_text ? uuid_text : "";
-	neap_duration_format(limit_ns, limit);
-	neap_series_say(series,
-			"[%zu/%zu] %s: its device was lost: another attempt (%u of %d) when it is back, within %s",
+	if (limit_ns > 0)
+		snprintf(limit, sizeof limit, " within %s", neap_duration_format(limit_ns, waited));
+	neap_series_say(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d) %s%s",
 			step.experiment + 1, series->spec->count, experiment->name,
-			series->state.experiments[step.experiment].deviceless, NEAP_SERIES_LOST_LIMIT - 1, limit);
+			series->state.experiments[step.experiment].deviceless, NEAP_SERIES_LOST_LIMIT - 1,
+			limit_ns > 0 ? "when it is back," : "if it is back now", limit);
 	series->device_seen = true;
 	for (uint64_t waited_ns = 0; !is_back(uuid); waited_ns = neap_series_now(series) - begun_ns) {
 		if (neap_series_interrupts(series))
 			return neap_fail(err, NEAP_ECANCELED, "interrupted");
 		if (waited_ns >= limit_ns)
 			return neap_fail(err, NEAP_ENODEVICE,
-					 "the device%s%s, which '%.60s' lost, did not come back within %s",
-					 *uuid ? " " : "", uuid, experiment->name, limit);
+					 "the device%s%s, which '%.60s' lost, did not come back%s", *uuid ? " " : "",
+					 uuid, experiment->name, limit);
 		nap(series, waited_ns / 8 + LOOK_NS);
 	}
 	neap_series_say(series, "[%zu/%zu] %s: the device is back after %s", step.experiment + 1, series->spec->count,

@@ -143,7 +143,7 @@ def first_request():
     alone = "This one request, 30.0 GiB, is 7.00 GiB larger than all that this process could have here, 23.0 GiB:"
     expect(snapshot(Device().oom(30 * GIB, 23 * GIB)), "capacity", 7 * GIB,
            says=[alone, "a smaller request, or a device with more room", "--memory with the size of the device",
-                 "the smallest device that fits: a lower bound, 30.0 GiB"], never=["struck out"])
+                 "the smallest device that fits: a lower bound, 30.0 GiB"], never=["already in use"])
     expect(snapshot(Device().oom(30 * GIB, 23 * GIB, frames=None)), "capacity", 7 * GIB,
            says=["30.0 GiB for a request without a stack at event 0"])
     expect(snapshot(Device().oom(512, 0)), "capacity", 512, says=["Nothing of the device was free", "whom nvidia-smi names"],
@@ -154,10 +154,10 @@ def first_request():
     # PyTorch's own, of which neap's recording has no allocation; then neap's own.
     found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, flags=1), "capacity", 7 * GIB,
                    says=[alone, "Out of device memory: 30.0 GiB for a request at step 0", "PyTorch's own allocator held nothing"],
-                   never=["struck out", "micro-batch", "other processes on this device end"])
+                   never=["already in use", "micro-batch", "other processes on this device end"])
     assert found["fixes"] == [] and found["settings"] == [] and found["not_recorded"] and found["other_allocator"]
     found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, context=500 * MIB, tag="parameters"), "capacity", 7 * GIB, "smaller model",
-                   says=[alone, "neap's allocator struck out: it was so already"])
+                   says=[alone, "neap's allocator not tried: already in use"])
     assert not found["other_allocator"] and not found["not_recorded"]
     said = subprocess.run([NEAP, "analyze", FOLDER.name + "/record.1"], check=True, stdout=subprocess.PIPE, timeout=120).stdout
     assert b"Peaks: none, no allocation is in it" in said and b"by replay under" not in said, said

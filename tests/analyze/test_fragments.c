@@ -45,7 +45,7 @@ static void settings_that_are_better_left_out(void **state)
 	assert_int_equal(whatif(whatifs, "with roundup_power2_divisions:8")->reserved_peak, 104 * MIB);
 	neap_analysis_fini(&analysis);
 
-	/* What was set is struck out; what would not change anything has no row. */
+	/* What was set is not tried; what would not change anything has no row. */
 	trace->settings =
 		(struct neap_trace_settings){.known = true, .max_split_size = -1, .expandable_segments = true};
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);

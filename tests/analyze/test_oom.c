@@ -307,7 +307,7 @@ static void test_fragmentation(void **state)
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_EXPANDABLE_SEGMENTS);
 	assert_false(card.fixes[0].active_already);
 
-	/* Where pages are mapped already, the advice is struck out. */
+	/* Where pages are mapped already, the advice is not tried. */
 	struct recording recording = recording_begin();
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_SEGMENT_MAP});
 	recording_oom(&recording, &oom);
