@@ -196,6 +196,25 @@ relay() {
 	expect clear_two_devices
 }
 
+@test "fraction: of two devices, the second" {
+	two_devices
+	CUDA_VISIBLE_DEVICES=1 start 4 8
+	show 'neap fraction 0.02'
+	show 'neap fraction 1 --json | jq -c ".processes[].devices[] | [.ordinal, .index, .limit_before, .limit]"'
+	expect fraction_two_devices
+}
+
+@test "explain, analyze: a recording of a run on the second of two devices" {
+	two_devices
+	start 16 8 # on the first: its figures differ
+	CUDA_VISIBLE_DEVICES=1 neap run --quiet --folder run -- hold --looks 8 300M 3>&- || [ $? -eq 9 ]
+	mv run/record.* recording
+	show 'neap explain --record recording'
+	show 'neap explain run | sed -n "/^Out of/,/asked for/p"'
+	show 'neap analyze recording'
+	expect explain_two_devices
+}
+
 @test "log lines only when asked for: by default neap prints what it found, once" {
 	start 4 8
 	show 'neap reset'
