@@ -34,8 +34,9 @@ TIGHT_OPTIONS = ["--steps", "2", "--batch", "2", "--context", "256", "--width", 
 BOUND_S = 60
 OUT_OF_MEMORY = 2
 UNKNOWN = 999
-# What was taken, and the call that gives it back.
-PAIRS = {"cuMemCreate": "cuMemRelease", "cuMemMap": "cuMemUnmap", "cuMemAddressReserve": "cuMemAddressFree",
+# What was taken, and the call that gives it back. One cuMemUnmap serves many pages, so these are not counted:
+# cuMemAddressFree is refused while a page is still mapped.
+PAIRS = {"cuMemCreate": "cuMemRelease", "cuMemAddressReserve": "cuMemAddressFree",
          "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent": "cuCtxPopCurrent"}
 
 root = tempfile.mkdtemp(prefix="neap-faults-")
