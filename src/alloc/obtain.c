@@ -130,14 +130,11 @@ enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *
 		if (neap_cache_best(&cache->arena->idle, bytes))
 			return NEAP_OK;
 	}
+	/* Before anything new: the blocks in the bins, joined with what is beside them, may do. */
+	if (neap_front_flush(alloc) && neap_cache_best(cache, bytes))
+		return NEAP_OK;
 	neap_published_close(alloc);
 	enum neap_status status = grow(alloc, cache, bytes, err);
-	/* The blocks in the bins, joined with what is beside them, may do. */
-	if (status == NEAP_EOOM && neap_front_flush(alloc)) {
-		if (neap_cache_best(cache, bytes))
-			return NEAP_OK;
-		status = grow(alloc, cache, bytes, err);
-	}
 	if (status == NEAP_EOOM && reusing)
 		status = reuse(alloc, cache, bytes, err);
 	/* Others may need what is of no use here. */
