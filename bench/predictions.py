@@ -128,9 +128,9 @@ def main():
               f"within the stated interval {inside[name]} times")
     sizes = [abs(error) for error in halved]
     print(f"{'half the micro-batch':28} {len(sizes)} shapes: median error {statistics.median(sizes):.1f} %, worst {max(sizes):.1f} %; "
-          f"saved at least what was said {at_least} times")
+          f"saved at least what was predicted {at_least} times")
     sizes = [abs(error) for error in advised]
-    print(f"{'advised micro-batch':28} {len(sizes)} shapes: all came through; headroom off by {statistics.median(sizes):.1f} % of what "
+    print(f"{'advised micro-batch':28} {len(sizes)} shapes: all completed; headroom off by {statistics.median(sizes):.1f} % of what "
           f"was reserved in the median, {max(sizes):.1f} % at worst")
 
 

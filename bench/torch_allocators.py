@@ -22,9 +22,8 @@ import time
 import warnings
 
 warnings.filterwarnings("ignore")
-from neap import _library
-
 import torch
+from neap import _library
 from torch import nn
 
 MIB = 1 << 20

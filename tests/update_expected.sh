@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/update_expected.sh [SUITE...]: writes anew what the tests of the command expect to see (tests/*/expected), by running
+# tests/update_expected.sh [SUITE...]: writes again what the tests of the command expect to see (tests/*/expected), by running
 # them: the .bats files of these names, or all. Then it shows what changed: read it before you commit it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

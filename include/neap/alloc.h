@@ -158,8 +158,8 @@ struct neap_alloc_change {
 };
 
 /* A second reader beside the observer. `changed` is called under the allocator's lock, with the device's context
- * current when pages change, and must not call the allocator. Pages are told after they can be used (MAP, ALLOC), and
- * after they cannot any more (UNMAP, FREE). */
+ * current when pages change, and must not call the allocator. Pages are reported after they can be used (MAP, ALLOC),
+ * and after they cannot any more (UNMAP, FREE). */
 struct neap_watcher {
 	void (*changed)(void *context, const struct neap_alloc_change *change);
 	void *context;
@@ -191,8 +191,9 @@ NEAP_API enum neap_status neap_block_at(struct neap_alloc *alloc, uint64_t addre
 					struct neap_block_info *ret_block);
 
 /* Makes the `bytes` of cached memory at `address` a live block again, in a private pool: for a program that puts a
- * pool back into an earlier state. What is told of `block` is what neap_block_at said then. NEAP_EINVAL: these bytes
- * are not all cached memory of the pool, or not a multiple of 512, or fewer than the requested ones. NEAP_ENOMEM. */
+ * pool back into an earlier state. The figures of `block` are those that neap_block_at gave then. NEAP_EINVAL: these
+ * bytes are not all cached memory of the pool, or not a multiple of 512, or fewer than the requested ones.
+ * NEAP_ENOMEM. */
 NEAP_API enum neap_status neap_pool_restore(struct neap_alloc *alloc, const struct neap_block_info *block,
 					    struct neap_error *err);
 

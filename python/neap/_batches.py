@@ -91,7 +91,7 @@ class Batches:
             self._sized = True
         elif isinstance(data, torch.utils.data.DataLoader) or not self._is_map(data):
             if not isinstance(data, collections.abc.Iterable):
-                raise TypeError(f"data: a {type(data).__name__} is no tuple or dict of tensors, dataset, DataLoader or iterable")
+                raise TypeError(f"data: a {type(data).__name__} is not a tuple or dict of tensors, dataset, DataLoader or iterable")
             self._loader = data
             split = self._split_of_loader(data, split)
         else:

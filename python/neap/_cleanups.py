@@ -42,7 +42,7 @@ class Cleanups:
         return result
 
     def _judge(self, reason: _abi.Reason, result: memory.ClearResult) -> None:
-        """Says once a row that they only slow the training; where there is no device, that is no news."""
+        """Says once a row that they only slow the training; where there is no device, it says nothing."""
         if result.freed > 0 or not result.after.devices:
             self._useless.pop(reason, None)
             return

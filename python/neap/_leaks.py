@@ -47,7 +47,7 @@ class Leak:
         return f"step {self.ends}" + ("" if self.earliest == self.latest else f" ({self.earliest} to {self.latest}, 99 %)")
 
     def __str__(self) -> str:
-        percent = math.floor(self.confidence * 10000) / 100  # cut, not rounded: 99.999 % is no certainty
+        percent = math.floor(self.confidence * 10000) / 100  # cut, not rounded: 99.999 % is not a certainty
         return f"memory grows by {_units.size(int(self.bytes_per_step))} per step (confidence {percent:.2f} %, over {self.steps} steps)"
 
 

@@ -154,7 +154,7 @@ class Options:
         elif given is None or isinstance(given, kind):
             whole = kind() if given is None else given
         else:
-            raise TypeError(f"Training: {group}: a {type(given).__name__} is no {kind.__name__}")
+            raise TypeError(f"Training: {group}: a {type(given).__name__} is not a {kind.__name__}")
         old = {f.name: names.get(f.name, f.name) for f in dataclasses.fields(kind)}
         by_name = {field: left.pop(name) for field, name in old.items() if name in left}
         if by_name and isinstance(given, kind):

@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from typing import Any, Callable, Iterator, Sequence, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from . import _efficient, _sources, _units
 
@@ -240,7 +241,7 @@ class _Runs:
         return dry
 
 
-def checkpoint_within(model: Any, budget: Union[int, str], loss: Callable[[], Any]) -> CheckpointPlan:
+def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) -> CheckpointPlan:
     """Computes the activations of as few layers again as keep forward and backward within `budget` ("20GiB"), and says what
     that came to.
 

@@ -44,7 +44,7 @@ def _cached() -> int:
 def check_optimizer(optimizer: Any) -> None:
     """Raises TypeError or ValueError for what cannot be one of a Training."""
     if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
-        raise TypeError(f"optimizer: a {type(optimizer).__name__} is no torch.optim.Optimizer")
+        raise TypeError(f"optimizer: a {type(optimizer).__name__} is not a torch.optim.Optimizer")
     try:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
     except (TypeError, ValueError):  # it does not say
@@ -161,7 +161,7 @@ class Stepper:
         else:
             if not isinstance(piece, (tuple, list)) or len(piece) != 2:
                 what = f"{len(piece)} parts" if isinstance(piece, (tuple, list)) else f"type {type(piece).__name__}"
-                raise TypeError(f"a batch of {what} is no (input, target): say how its loss is computed with compute=")
+                raise TypeError(f"a batch of {what} is not an (input, target): say how its loss is computed with compute=")
             inputs, target = piece
             output = self._model(inputs)
             if self._torch.is_tensor(target) and self._torch.is_tensor(output):

@@ -78,7 +78,7 @@ def _limit(torch: Any) -> None:
         return
     fraction = float(text)
     if not 0 < fraction <= 1:
-        raise ValueError(f"{text!r} is no fraction above 0 and at most 1")
+        raise ValueError(f"{text!r} is not a fraction above 0 and at most 1")
     agent.fraction.begin(torch, fraction)
 
 

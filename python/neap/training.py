@@ -47,7 +47,7 @@ log = logging.getLogger("neap")
 
 def _check_model(torch: Any, model: Any) -> None:
     if not isinstance(model, torch.nn.Module) or not any(True for _ in model.parameters()):
-        raise TypeError(f"Training: model: a {type(model).__name__} is no torch.nn.Module with parameters")
+        raise TypeError(f"Training: model: a {type(model).__name__} is not a torch.nn.Module with parameters")
     kinds = {type(module).__name__ for module in model.modules()}
     if "FullyShardedDataParallel" in kinds or any(hasattr(p, "device_mesh") for p in model.parameters()):
         raise ValueError("Training: a model that is sharded over ranks exchanges inside its forward: not supported")

@@ -143,7 +143,7 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache,
 	if (status)
 		return status;
 	status = neap_capture_under_way(alloc, request->stream, &capturing, err);
-	/* Mapping new pages is no work on a stream and waits for nothing, so a capture allows it, unlike cuMemAlloc.
+	/* Mapping new pages is not work on a stream and waits for nothing, so a capture allows it, unlike cuMemAlloc.
 	 */
 	if (!status && capturing && alloc->plain)
 		status = neap_fail(
@@ -285,7 +285,7 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 		return NEAP_OK;
 	}
 	struct neap_request request = {.bytes = bytes, .stream = stream};
-	/* More than half of the address space is no size; keeping it below keeps every sum below in range. */
+	/* More than half of the address space is not a size; keeping it below keeps every sum below in range. */
 	request.rounded = bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 + 1 : round_up(bytes, BLOCK_ALIGNMENT);
 	if (neap_front_take(alloc, &request, ret_address))
 		return NEAP_OK;

@@ -273,7 +273,7 @@ void neap_stream_event_fini(struct neap_alloc *alloc, struct neap_stream *stream
 
 /* share.c: whether streams share one arena. */
 
-/* No block fits `bytes`: decides anew. */
+/* No block fits `bytes`: decides again. */
 void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes);
 /* Where streams share an arena: gathers the idle blocks of all in its idle cache. The context is current and no
  * capture under way. */

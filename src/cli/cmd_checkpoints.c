@@ -107,7 +107,7 @@ static int read_limits(const struct neap_arguments *arguments, struct neap_reten
 		code = neap_misuse(arguments, "--max-total-size: %s", err.message);
 	if (!code && ((max && rules->max_checkpoints == 0) || (size && rules->max_total_bytes == 0)))
 		code = neap_misuse(arguments,
-				   "--%s: 0 is no limit; --older-than-days 0 deletes all that no rule keeps",
+				   "--%s: 0 is not a limit; --older-than-days 0 deletes all that no rule keeps",
 				   max && rules->max_checkpoints == 0 ? "max" : "max-total-size");
 	if (code || (!max && !size))
 		return code;

@@ -89,7 +89,7 @@ static void print_all(enum shell shell, const struct settings *settings)
 	for (size_t i = 0; i < settings->count; i++)
 		print_setting(shell, settings->entries[i]);
 	print_comment(shell,
-		      "Memory-efficient attention is no setting of the environment: it needs the program to ask "
+		      "Memory-efficient attention is not a setting of the environment: it needs the program to ask "
 		      "for it in its code.");
 }
 

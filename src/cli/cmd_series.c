@@ -67,7 +67,8 @@ static void catch_signals(void)
 	struct sigaction action = {.sa_handler = on_signal};
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	action.sa_handler = SIG_IGN; /* a reader of our output that goes away is no reason to stop a night's work */
+	action.sa_handler =
+		SIG_IGN; /* a reader of our output that goes away is not a reason to stop a night's work */
 	sigaction(SIGPIPE, &action, NULL);
 	sigaction(SIGXFSZ, &action, NULL);
 }

@@ -12,7 +12,7 @@ void estimate_point_take_verdict(const struct neap_estimate_verdict *verdict, si
 				 struct neap_estimate_point *point);
 
 /* Reads the run of a job that is over, and judges it on each GPU of point->run's architecture. A program that failed
- * (a batch larger than its data) is no error: point->failed. Errors: NEAP_ENOMEM, NEAP_ECANCELED, those of the
+ * (a batch larger than its data) is not an error: point->failed. Errors: NEAP_ENOMEM, NEAP_ECANCELED, those of the
  * replay. */
 enum neap_status estimate_point_judge(const struct neap_estimate_plan *plan, const struct estimate_job *job,
 				      struct neap_estimate_point *point, struct neap_error *err);

@@ -160,7 +160,7 @@ static size_t room_for(long peak_kib)
 	return (size_t)(memory < 1 ? 1 : memory < most ? memory : most);
 }
 
-/* Draws what runs; nothing where stderr is no terminal. */
+/* Draws what runs; nothing where stderr is not a terminal. */
 static void draw(const struct estimate_job *jobs, size_t count, uint64_t began_ns)
 {
 	size_t over = 0, first = count;

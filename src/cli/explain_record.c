@@ -48,7 +48,7 @@ static enum neap_status look_into(const struct explain_record *from, bool card_w
 
 	if (!status && !found->trace->record)
 		status = neap_fail(err, NEAP_EPARSE,
-				   "%s is no recording of neap's: 'neap analyze' reads other traces", from->path);
+				   "%s is not a recording of neap's: 'neap analyze' reads other traces", from->path);
 	if (status)
 		return status;
 	found->ooms = neap_oom_count(found->trace->record);

@@ -39,7 +39,7 @@ static void tell_count(uint64_t number, char text[ROOM])
 		snprintf(text, ROOM, "%" PRIu64, number);
 }
 
-/* The value of a field in a run, "-" without one; NAN where it is no number. */
+/* The value of a field in a run, "-" without one; NAN where it is not a number. */
 static double tell(size_t at, const struct neap_result *result, char text[ROOM])
 {
 	const struct neap_result_field *field = &neap_result_fields[at];

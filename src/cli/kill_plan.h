@@ -19,7 +19,7 @@ enum kill_refusal {
 	KILL_SELF,       /* the command */
 	KILL_ANCESTOR,   /* the command descends from it */
 	KILL_OTHER_USER, /* not of this user */
-	KILL_UNSEEN,     /* the driver names this PID, but the process of that PID here is no user of the GPU */
+	KILL_UNSEEN,     /* the driver names this PID, but the process of that PID here is not a user of the GPU */
 };
 
 struct kill_choice {

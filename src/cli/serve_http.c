@@ -103,7 +103,8 @@ static enum neap_status parse_address(const char *text, struct addrinfo **ret_in
 	}
 	return good ? NEAP_OK
 		    : neap_fail(err, NEAP_EINVAL,
-				"'%.60s' is no address and port; such as 127.0.0.1:9401, 0.0.0.0:9401 or [::1]:9401",
+				"'%.60s' is not an address and port; such as 127.0.0.1:9401, 0.0.0.0:9401 or "
+				"[::1]:9401",
 				text);
 }
 

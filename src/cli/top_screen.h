@@ -12,7 +12,7 @@ void top_screen_end(void); /* idempotent */
 void top_screen_size(size_t *ret_width, size_t *ret_height);
 void top_screen_draw(const struct neap_top_grid *grid);
 
-/* The next key that was pressed, of top/view.h; false: there is none. A resize is no key: `ret_resized` says that
+/* The next key that was pressed, of top/view.h; false: there is none. A resize is not a key: `ret_resized` says that
  * there was one. */
 bool top_screen_key(uint32_t *ret_key, bool *ret_resized);
 

@@ -133,7 +133,7 @@ enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns
 	bool answered = listen_for(ends[0], limit_ns, &answer);
 	close(ends[0]);
 	if (!answered)
-		kill(child, SIGKILL); /* its own child, not yet waited for: the PID is no other's */
+		kill(child, SIGKILL); /* its own child, not yet waited for: no other process has the PID */
 	bool ended = wait_for_end(child);
 	if (!answered && !ended)
 		return neap_fail(

@@ -1,7 +1,7 @@
 /* report/explain.c: an out-of-memory message read by analyze/oom_text.h, for people.
  *
- * What is said follows from the message's figures alone. What they do not tell (which tensor, which line, how much a
- * smaller batch saves) is said to be unknown, with the command that measures it. */
+ * The text follows from the message's figures alone. It calls unknown what they do not show (which tensor, which
+ * line, how much a smaller batch saves), and names the command that measures it. */
 #include "report/explain.h"
 
 #include "base/units.h"
@@ -215,12 +215,12 @@ void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit
 		if (found->process_count > 0)
 			advise(visit, context,
 			       "Process %" PRIu64
-			       " holds %s: neap info says whose it is and what of it is only cached; neap "
+			       " holds %s: neap info says whose it is and how much is only cached; neap "
 			       "clear --pid gives cached memory back, neap kill --pid ends your own.",
 			       found->processes[0].pid, NEAP_SIZE(found->processes[0].bytes));
 		else
 			advise(visit, context,
-			       "neap info names who holds the device, and what of it is only cached; leftovers of "
+			       "neap info names who holds the device, and how much is only cached; leftovers of "
 			       "your own "
 			       "earlier runs: neap kill --mine --dry-run.");
 		if (found->cause == NEAP_TEXT_BOTH)

@@ -282,7 +282,7 @@ void *Allocator::getBaseAllocation(void *pointer, size_t *bytes)
 		TORCH_CHECK(delegates_, "invalid device pointer: ", pointer);
 		return native_->getBaseAllocation(pointer, bytes);
 	}
-	/* A block of mapped pages is no part of one allocation of the driver. */
+	/* A block of mapped pages is not a part of one allocation of the driver. */
 	TORCH_CHECK(!libneap.neap_device_info(device->device())->page_bytes,
 		    "neap's memory is mapped page by page: it has no base allocation that cudaIpcGetMemHandle could "
 		    "share. Use "

@@ -30,7 +30,7 @@ struct neap_input {
 };
 
 /* Opens PATH, "-" being standard input, and reads its first bytes; of a pipe, when they come. Errors: NEAP_ENOENT,
- * NEAP_EPERM, NEAP_EIO, NEAP_ENOMEM; NEAP_EPARSE when it is no zstd although it begins as one. */
+ * NEAP_EPERM, NEAP_EIO, NEAP_ENOMEM; NEAP_EPARSE when it is not zstd although it begins as one. */
 enum neap_status neap_input_open(struct neap_input *input, const char *path, struct neap_error *err);
 /* Makes at least `bytes` (at most NEAP_INPUT_WINDOW) unread bytes available, by moving the window; false when the
  * input ends or fails before. Pointers into the window are void afterwards. */

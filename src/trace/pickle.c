@@ -88,7 +88,7 @@ static enum neap_status refuse(struct machine *machine, unsigned char code)
 	const char *name = instruction_names[code];
 
 	if (!name)
-		return neap_pickle_fail(machine, "0x%02x is no instruction of a pickle", code);
+		return neap_pickle_fail(machine, "0x%02x is not an instruction of a pickle", code);
 	if (memchr("RbciobPQ\x81\x82\x83\x84\x92\x93", code, 14))
 		return neap_pickle_fail(machine,
 					"%s would execute code of the file's choosing: refused; a snapshot holds "

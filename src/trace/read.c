@@ -124,7 +124,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	if (input.at == input.end)
 		status = neap_fail(err, NEAP_EPARSE, "it is empty");
 	else if (other)
-		status = neap_fail(err, NEAP_EPARSE, "it is no trace but %s", other);
+		status = neap_fail(err, NEAP_EPARSE, "it is not a trace but %s", other);
 	if (status)
 		goto out;
 	enum neap_trace_source source = find_source(&input);

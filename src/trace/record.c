@@ -25,7 +25,7 @@
 
 static enum neap_status fail_at(struct neap_error *err, uint64_t position, const char *path, const char *what)
 {
-	neap_fail(err, NEAP_EPARSE, "%s is no recording: %s (at byte %llu)", path, what,
+	neap_fail(err, NEAP_EPARSE, "%s is not a recording: %s (at byte %llu)", path, what,
 		  (unsigned long long)position);
 	if (err)
 		err->position = position;

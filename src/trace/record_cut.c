@@ -96,7 +96,7 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 	if (lstat(path, &info))
 		return neap_fail_errno(err, errno, "looking at recording %s", path);
 	if (!S_ISREG(info.st_mode)) /* what a link leads to is not ours */
-		return neap_fail(err, NEAP_EINVAL, "recording %s is no regular file", path);
+		return neap_fail(err, NEAP_EINVAL, "recording %s is not a regular file", path);
 	enum neap_status status = neap_record_open(path, &fd, &header, err);
 	if (status)
 		return status;

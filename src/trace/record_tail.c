@@ -66,7 +66,7 @@ enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, dou
 		each_newest(fd, &header, look, &search);
 	close(fd);
 	if (!fine)
-		return neap_fail(err, NEAP_EPARSE, "%.150s is no recording", path);
+		return neap_fail(err, NEAP_EPARSE, "%.150s is not a recording", path);
 	if (!search.step)
 		return neap_fail(err, NEAP_ENOENT, "%.150s tells of no step", path);
 	*ret_step = search.step;

@@ -61,7 +61,8 @@ static enum neap_status size_of(struct machine *machine, const struct known *kno
 		return NEAP_OK;
 	const struct value *value = known->of[key];
 	if (value->type != VALUE_INT)
-		return neap_pickle_fail(machine, "'%s' of %s is no whole number", neap_trace_text(trace, key), whose);
+		return neap_pickle_fail(machine, "'%s' of %s is not a whole number", neap_trace_text(trace, key),
+					whose);
 	if (value->b || value->a > INT64_MAX)
 		return neap_pickle_fail(machine, "'%s' of %s is negative or too large", neap_trace_text(trace, key),
 					whose);
@@ -280,7 +281,7 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 		return neap_pickle_fail(machine, "a segment of device %" PRId64 "; 0 to 255 are possible",
 					(int64_t)device);
 	if (blocks->type != VALUE_BLOCKS && blocks->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'blocks' of a segment is no list of blocks");
+		return neap_pickle_fail(machine, "'blocks' of a segment is not a list of blocks");
 	segment.first_block = blocks->type == VALUE_BLOCKS ? (size_t)blocks->a : 0;
 	segment.block_count = blocks->type == VALUE_BLOCKS ? (size_t)blocks->b : 0;
 	segment.device = (uint8_t)device;
@@ -344,9 +345,9 @@ static enum neap_status take_top(struct machine *machine, struct value *dict, co
 	const struct value *traces = known->keys & BIT(DEVICE_TRACES) ? known->of[NAME_DEVICE_TRACES] : NULL;
 
 	if (segments && segments->type != VALUE_SEGMENTS && segments->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'segments' is no list of segments");
+		return neap_pickle_fail(machine, "'segments' is not a list of segments");
 	if (traces && traces->type != VALUE_TRACES && traces->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'device_traces' is no list of lists of events");
+		return neap_pickle_fail(machine, "'device_traces' is not a list of lists of events");
 	if (segments && traces)
 		date_by_keys(machine, known, IN_TOP);
 	machine->has_segments = segments != NULL;

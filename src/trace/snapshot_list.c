@@ -107,7 +107,8 @@ static enum neap_status add_item(struct machine *machine, struct value *list, co
 		return NEAP_OK;
 	case VALUE_TRACES:
 		if (!is_trace(item))
-			return neap_pickle_fail(machine, "'device_traces' holds something that is no list of events");
+			return neap_pickle_fail(machine,
+						"'device_traces' holds something that is not a list of events");
 		return add_trace(machine, item);
 	case VALUE_INTS:
 		neap_value_become(list, item->type == VALUE_INT ? VALUE_PAIR : VALUE_OTHER, list->a, item->a);

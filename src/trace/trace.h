@@ -220,7 +220,7 @@ struct neap_trace {
 	struct neap_trace_host host;
 	struct neap_trace_frame *frames; /* [0] is empty */
 	size_t frame_count;
-	struct neap_trace_call *calls; /* [0] is no call */
+	struct neap_trace_call *calls; /* [0] is not a call */
 	size_t call_count;
 	struct neap_trace_warning *warnings;
 	size_t warning_count; /* at most 32 different ones */

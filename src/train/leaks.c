@@ -53,7 +53,7 @@ static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
 		snprintf(last, sizeof last, "memory will end at %s of %llu", end, total);
 	else
 		snprintf(last, sizeof last, "memory will end at %s", end);
-	/* Cut, not rounded: 99.999 % is no certainty. */
+	/* Cut, not rounded: 99.999 % is not a certainty. */
 	double percent = floor(leak->confidence * 10000) / 100;
 	neap_log(train->options.log, NEAP_LOG_WARNING,
 		 "%s: memory grows by %s per step (confidence %.2f %%, over %zu steps up to step %llu): %s",

@@ -217,7 +217,7 @@ static void damage_disables(void **state)
 	neap_client_close(&client);
 	neap_alloc_destroy(alloc);
 	neap_detach();
-	attach(); /* anew */
+	attach(); /* again */
 	neap_detach();
 }
 

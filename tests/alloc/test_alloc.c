@@ -103,7 +103,7 @@ static void test_empty_waits(void **state)
 	uint64_t b = 0; /* its pages are under `a` */
 	struct neap_error err = {.message = "mine"};
 	assert_int_equal(neap_malloc(world->alloc, 200 * MIB, two, &b, &err), NEAP_OK);
-	assert_int_equal(err.status, NEAP_OK); /* the driver's refusal is no failure of the call */
+	assert_int_equal(err.status, NEAP_OK); /* the driver's refusal is not a failure of the call */
 	assert_string_equal(err.message, "mine");
 	touch(world, two, b, 200 * MIB, 1, 1000);
 	world_check(world);

@@ -170,7 +170,8 @@ static void test_limit(void **state)
 	card = card_for(&oom);
 	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
 	assert_true(card.shortfall_bytes > 0);
-	/* A free piece that is large enough is of another stream or pool: it is no reason to call nothing missing. */
+	/* A free piece that is large enough is of another stream or pool: it is not a reason to call nothing missing.
+	 */
 	oom.largest = 1000;
 	card = card_for(&oom);
 	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
@@ -222,7 +223,7 @@ static void test_pools(void **state)
 	recording_end(&recording);
 }
 
-/* What is not known of the free pieces is no figure. */
+/* What is not known of the free pieces is not a figure. */
 static void test_unknown_piece(void **state)
 {
 	struct recording recording = recording_begin();

@@ -59,7 +59,7 @@ const struct neap_retention_entry *entry(const struct neap_retention_plan *made,
 	for (size_t i = 0; i < made->count; i++)
 		if (!strcmp(made->entries[i].name, name))
 			return &made->entries[i];
-	fail_msg("%s is no checkpoint", name);
+	fail_msg("%s is not a checkpoint", name);
 	return NULL;
 }
 

@@ -95,7 +95,7 @@ static void test_group_is_held(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* Saved anew between plan and apply: all of it stays. */
+/* Saved again between plan and apply: all of it stays. */
 static void test_group_changed(void **state)
 {
 	const struct neap_retention_options rest = {.delete_rest = true, .trash_ns = DAY_NS};

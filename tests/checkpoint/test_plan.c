@@ -205,7 +205,7 @@ static void test_newest(void **state)
 	assert_int_equal(plan.keep_count, 2);
 	assert_int_equal(plan.drop_count, 1);
 	neap_retention_plan_fini(&plan);
-	/* the future is no age */
+	/* the future is not an age */
 	static const struct given ahead[] = {{"a", 0, 1, 1, NO_METRIC, 0}, {"b", 0, 2, 1, NO_METRIC, 0}};
 	plan = plan_of(ahead, 2, NEAP_METRIC_MODE_UNKNOWN);
 	plan.entries[0].modified_ns = NOW + 5 * DAY;

@@ -143,7 +143,7 @@ static pid_t start_holder(const char *name)
 	return child;
 }
 
-/* Between plan and apply one is opened by another process, one written anew, one pinned, one taken away. */
+/* Between plan and apply one is opened by another process, one written again, one pinned, one taken away. */
 static void apply_changed(struct neap_retention_plan *made, const struct neap_retention_options *options)
 {
 	struct neap_retention_result result;
@@ -386,7 +386,7 @@ static void test_folders(void **state)
 	assert_true(found.incomplete);
 	neap_retention_folders_fini(&found);
 	assert_int_equal(neap_retention_find_folders("nowhere", &rules, 0, &found, &err), NEAP_ENOENT);
-	/* a checkpoint is no folder of checkpoints */
+	/* a checkpoint is not a folder of checkpoints */
 	assert_int_equal(neap_retention_plan_make("runs/c/100", &rules, 0, &made, &err), NEAP_ESTATE);
 	put("runs/a/mp_rank_00_model_states.pt", "1", 9);
 	assert_int_equal(neap_retention_plan_make("runs/a", &rules, 0, &made, &err), NEAP_ESTATE);

@@ -123,7 +123,7 @@ teardown() {
 	[[ "$output" == *"  emptied every, steps           10            1  -90.0 %"* ]]
 	[ "$("$NEAP" compare every10 trace.txt --json | jq -c '.cache_emptied_every_steps, .period_steps')" = \
 		"$(printf '{"a":10,"b":null}\n{"a":null,"b":null}')" ]
-	# Once now and once then is no period.
+	# Once now and once then is not a period.
 	printf 'a 1 100 0\ne\ns\ne\ns\ns\ns\ne\ns\ns\ne\ns\n' >odd
 	[ "$("$NEAP" analyze odd --json | jq -c '.steps_trends | [.cache_emptied, .cache_emptied_every_steps]')" = "[4,null]" ]
 }

@@ -87,7 +87,7 @@ epochs() {
 	expect two_callbacks
 }
 
-@test "a damaged checkpoint of Lightning is no record, and costs nothing" {
+@test "a damaged checkpoint of Lightning is not a record, and costs nothing" {
 	epochs ck
 	python3 "$trainers" lightning "ck/epoch=8-step=80.ckpt" val_acc:max /r/ck/epoch=1-step=10.ckpt /r/ck/epoch=1-step=10.ckpt=0.9
 	size=$(stat -c %s ck/epoch=8-step=80.ckpt)
@@ -105,7 +105,7 @@ epochs() {
 	for step in 100 200 300 400 500 600 700; do python3 "$trainers" orbax run $step loss=0.$((step / 100)); done
 	old run
 	python3 "$trainers" orbax run 800 loss=0.9
-	mkdir run/900.orbax-checkpoint-tmp-5 run/2024 # one being written, and a folder that is no checkpoint
+	mkdir run/900.orbax-checkpoint-tmp-5 run/2024 # one being written, and a folder that is not a checkpoint
 	show 'neap checkpoints run --keep-best 1'
 	show 'ls run'
 	expect orbax

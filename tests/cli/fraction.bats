@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 world=fraction
 load targets.bash
 
-@test "fraction: what is no fraction is wrong usage" {
+@test "fraction: what is not a fraction is wrong usage" {
 	start 4 8
 	for wrong in 0 -0.5 1.01 nan inf half 0.5x ''; do
 		run --separate-stderr "$NEAP" fraction -- "$wrong"
@@ -130,7 +130,7 @@ load targets.bash
 	[ "$status" -eq 0 ]
 	[ -z "$stderr" ]
 	[ "$(grep -v '^#' <<<"$output")" = "export PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'" ]
-	[[ "$output" == *"# "*"IPC"*"RDMA"*"attention is no setting"* ]]
+	[[ "$output" == *"# "*"IPC"*"RDMA"*"attention is not a setting"* ]]
 	export PYTORCH_CUDA_ALLOC_CONF="a:it's,b:[1,\$(touch $dir/hacked)],c:\\x\"!" PYTORCH_ALLOC_CONF=max_split_size_mb:64
 	for shell in sh bash; do
 		run --separate-stderr "$shell" -c 'eval "$("$NEAP" enable)"; printf "%s\n" "$PYTORCH_CUDA_ALLOC_CONF" "$PYTORCH_ALLOC_CONF"'

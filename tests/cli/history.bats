@@ -112,7 +112,7 @@ PYTHON
 
 @test "a damaged file is reported, set aside, not overwritten" {
 	mkdir -p state/neap
-	printf 'this is no database at all, whatever its name says' >state/neap/history.db
+	printf 'this is not a database at all, whatever its name says' >state/neap/history.db
 	show 'neap history'
 	show 'cat state/neap/history.db.damaged-*'
 	python3 -c 'import sqlite3; sqlite3.connect("state/neap/history.db").execute("PRAGMA user_version = 99")'

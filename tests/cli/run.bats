@@ -586,7 +586,7 @@ END
 	expect oom "$device_seen"
 }
 
-@test "an OOM that the process survived is no failure" {
+@test "an OOM that the process survived is not a failure" {
 	show 'neap run --folder run -- hold --recover --looks 4 6G'
 	show 'result "{outcome, ooms, rungs, steps, last_loss, rung}"'
 	show 'neap run --quiet --folder run2 -- hold --recover --exit 4 6G; result .outcome run2'

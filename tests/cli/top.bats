@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # neap top on a real terminal (tmux) and as text. Screens are compared with tests/cli/top/*.txt; what differs from run to
 # run (the time, PIDs, run times, the host's memory) is masked by letters in the same columns.
-# NEAP_TOP_WRITE=20 writes the files anew: look at each of them then.
+# NEAP_TOP_WRITE=20 writes the files again: look at each of them then.
 
 bats_require_minimum_version 1.5.0
 

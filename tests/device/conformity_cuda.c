@@ -15,7 +15,7 @@
 
 #define X(type, name, value)                                                                                         \
 	_Static_assert((int)name == value, "the value of " #name " differs from cuda.h");                            \
-	_Static_assert(sizeof(type) == 4, #type " is no int in the ABI");
+	_Static_assert(sizeof(type) == 4, #type " is not an int in the ABI");
 #include "device/cuda_constants.h"
 #undef X
 

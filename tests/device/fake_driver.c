@@ -46,7 +46,7 @@ static CUresult get_count(int *ret)
 static CUresult get_device(CUdevice *device, int ordinal)
 {
 	COUNT;
-	*device = 40 + ordinal; /* a handle is no ordinal */
+	*device = 40 + ordinal; /* a handle is not an ordinal */
 	return CUDA_SUCCESS;
 }
 

@@ -352,13 +352,13 @@ static void copies_follow_the_values(void **state)
 		for (size_t k = 0; k < fixture->model->parameters[i].count; k++)
 			value_of(&fixture->model->parameters[i])[k] *= (real)1.5;
 	double after = run(fixture, batch);
-	model_begin(fixture->model, (struct model_modes){0}); /* without copies: they are made anew */
+	model_begin(fixture->model, (struct model_modes){0}); /* without copies: they are made again */
 	assert_true(run(fixture, batch) == after);
 	assert_true(after != before);
 	close_fixture(fixture);
 }
 
-/* To the nearest, to the even one of two, and what is no number stays none. */
+/* To the nearest, to the even one of two, and what is not a number stays none. */
 static void halves_are_rounded(void **state)
 {
 	static const struct {

@@ -314,14 +314,14 @@ full() {
 @test "a damaged history is set aside, whole, and a new one started" {
 	mkdir "$XDG_STATE_HOME/neap"
 	for n in 1 2; do
-		echo "this is no database $n" >"$XDG_STATE_HOME/neap/history.db"
+		echo "this is not a database $n" >"$XDG_STATE_HOME/neap/history.db"
 		run --separate-stderr "$NEAP" run --quiet -- true
 		echo "$stderr"
 		[ "$status" -eq 0 ]
 		[[ "$stderr" =~ ^"neap run: the history $XDG_STATE_HOME/neap/history.db was damaged: set aside as "([^,]+)", and a new one started"$ ]]
-		[ "$(cat "${BASH_REMATCH[1]}")" = "this is no database $n" ]
+		[ "$(cat "${BASH_REMATCH[1]}")" = "this is not a database $n" ]
 	done
-	[ "$(cat "$XDG_STATE_HOME"/neap/history.db.damaged-* | sort)" = $'this is no database 1\nthis is no database 2' ]
+	[ "$(cat "$XDG_STATE_HOME"/neap/history.db.damaged-* | sort)" = $'this is not a database 1\nthis is not a database 2' ]
 	"$NEAP" run --quiet -- true # and the new one is sound
 }
 

@@ -28,7 +28,7 @@ SMALL = ["--layers", "1", "--width", "32", "--heads", "2", "--log-every", "0", "
 
 def flood(place, pid):
     """As many peers as there are places, twice, that send part of a frame and stay; one that asks and asks and reads
-    nothing; one that sends without end what is no frame."""
+    nothing; one that sends without end what is not a frame."""
     peers = [place.connect(pid) for _ in range(126)]
     for i, peer in enumerate(peers):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has had to give way already

@@ -1,4 +1,4 @@
-"""Pretends to be an attached process and answers each question with something else that is no answer.
+"""Pretends to be an attached process and answers each question with something else that is not an answer.
 
     nonsense.py RUNTIME_FOLDER      says "ready" once it can be asked
 """

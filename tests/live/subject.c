@@ -3,7 +3,7 @@
  *   take MIB        allocates and keeps: "taken", or "failed: " and the error
  *   capture, end    takes 1 MiB on a stream of its own, begins and ends the capture of a graph there: "ok"
  *   fork            a child that waits for a signal: its PID
- *   exec 0|1        becomes this program anew, with NEAP_ATTACH=0 or 1: "ready", from the new image
+ *   exec 0|1        restarts this program, with NEAP_ATTACH=0 or 1: "ready", from the new image
  *   halt            from now on is stopped (SIGSTOP) in the middle of a clear that is forced: "ok"
  *   die             from now on ends in the middle of a clear that is forced: "ok"
  */

@@ -207,7 +207,7 @@ static void the_dead_are_removed(void **state)
 	neap_page_destroy(&owner, true);
 }
 
-/* One that ends and begins anew under its PID (a restart in place does), while others list and tidy up: what it has
+/* One that ends and restarts under its PID (a restart in place does), while others list and tidy up: what it has
  * just made is never taken for what it left. */
 static void begun_anew_while_others_tidy(void **state)
 {

@@ -436,7 +436,7 @@ class Attached(unittest.TestCase):
 HOLDS = """
 import os, sys
 if os.fork():
-    os._exit(0)  # so that it is no descendant of ours
+    os._exit(0)  # so that it is not a descendant of ours
 import neap
 with neap.Allocator() as allocator:
     allocator.malloc(64 << 20)

@@ -7,12 +7,11 @@ import warnings
 
 os.environ.setdefault("NEAP_SIM", f"mem=4GiB,world=recompute-{os.getpid()}")
 warnings.filterwarnings("ignore")
-import torch
-from torch import nn
-
 import neap
+import torch
 from neap import _recompute
 from neap._recompute import Layer
+from torch import nn
 
 MIB = 1 << 20
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -136,7 +136,7 @@ class Data(TrainingCase):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 training(Blocks(), data=wrong)
-        with self.assertRaisesRegex(TypeError, "a int is no tuple or dict"):
+        with self.assertRaisesRegex(TypeError, "a int is not a tuple or dict"):
             training(Blocks(), data=7)
         with self.assertRaisesRegex(ValueError, "no batch in epoch 2; what can be gone through once only"):
             training(Blocks(), data=((x, y) for _ in range(2)), epochs=2).train()
@@ -271,10 +271,10 @@ class Optimizers(TrainingCase):
         with self.assertRaisesRegex(ValueError, "LBFGS.step needs a closure"):
             training(Blocks(), optimizer=torch.optim.LBFGS(Blocks().parameters()))
         for wrong in (object(), nn.Linear(1, 1)):
-            with self.assertRaisesRegex(TypeError, "is no torch.optim.Optimizer"):
+            with self.assertRaisesRegex(TypeError, "is not a torch.optim.Optimizer"):
                 training(Blocks(), optimizer=wrong)
         model = Blocks()
-        with self.assertRaisesRegex(TypeError, "NoneType is no torch.optim.Optimizer"):
+        with self.assertRaisesRegex(TypeError, "NoneType is not a torch.optim.Optimizer"):
             neap.Training(model, None, nn.functional.mse_loss, data())
 
     def test_a_schedule(self):
@@ -438,7 +438,7 @@ class Groups(TrainingCase):
     def test_what_is_wrong(self):
         for error, text, options in (
             (TypeError, "memory_limit and memory are both given: put limit into the MemoryOptions", {"memory": neap.MemoryOptions(), "memory_limit": 0.5}),
-            (TypeError, "memory: a CleanupOptions is no MemoryOptions", {"memory": neap.CleanupOptions()}),
+            (TypeError, "memory: a CleanupOptions is not a MemoryOptions", {"memory": neap.CleanupOptions()}),
             (TypeError, "unknown option 'memry_limit'", {"memry_limit": 0.5}),
             (ValueError, "on_leak='no'", {"watch": neap.WatchOptions(on_leak="no")}),
             (ValueError, "cleanup_every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
@@ -455,7 +455,7 @@ class Arguments(TrainingCase):
             with self.assertRaises(ValueError, msg=str(wrong)):
                 training(Blocks(), **wrong)
         for model in (None, nn.Identity(), Blocks):
-            with self.assertRaisesRegex(TypeError, "is no torch.nn.Module with parameters"):
+            with self.assertRaisesRegex(TypeError, "is not a torch.nn.Module with parameters"):
                 neap.Training(model, torch.optim.SGD(Blocks().parameters()), nn.functional.mse_loss, data())
         with self.assertRaisesRegex(TypeError, "loss_fn or compute"):
             neap.Training(Blocks(), torch.optim.SGD(Blocks().parameters()), None, data())

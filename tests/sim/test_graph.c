@@ -250,7 +250,7 @@ static void an_update_keeps_the_shape(void **state)
 	assert_ok(t.cuda.cuGraphInstantiateWithParams(&executable, fast, &parameters));
 	assert_int_equal(parameters.result_out, CUDA_GRAPH_INSTANTIATE_SUCCESS);
 	assert_ok(t.cuda.cuGraphExecGetFlags(executable, &flags));
-	assert_int_equal(flags, 0); /* the upload is no lasting flag */
+	assert_int_equal(flags, 0); /* the upload is not a lasting flag */
 	assert_ok(t.cuda.cuGraphExecUpdate_v2(executable, slow, &outcome));
 	assert_int_equal(outcome.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
 	uint64_t before = t.sim->now_ns();

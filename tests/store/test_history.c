@@ -124,7 +124,7 @@ static void test_peak(void **state)
 	put(history, "r2", "a", NEAP_OUTCOME_OK, 300, 20);
 	put(history, "r3", "a", NEAP_OUTCOME_FAILED, 900, 30);
 	put(history, "r4", "b", NEAP_OUTCOME_FAILED, 900, 30);
-	put(history, "r5", "c", NEAP_OUTCOME_OK, 0, 30); /* unknown is no measurement */
+	put(history, "r5", "c", NEAP_OUTCOME_OK, 0, 30); /* unknown is not a measurement */
 	put(history, "r6", "d", NEAP_OUTCOME_OK, 64, 30);
 	assert_int_equal(neap_history_peak(history, "nightly", "a", "k1", &bytes, &err), NEAP_OK);
 	assert_int_equal(bytes, 300);
@@ -274,7 +274,8 @@ static void test_no_id(void **state)
 static void test_damaged(void **state)
 {
 	(void)state;
-	static const char nonsense[] = "this is no database, however often it is read, whatever its name may promise";
+	static const char nonsense[] =
+		"this is not a database, however often it is read, whatever its name may promise";
 	struct neap_history *history = NULL;
 	struct neap_error err = {0};
 	char note[512] = "", begin[512], command[256];
@@ -332,7 +333,8 @@ static int ask_number(const char *sql)
 static void test_damaged_together(void **state)
 {
 	(void)state;
-	static const char nonsense[] = "this is no database, however often it is read, whatever its name may promise";
+	static const char nonsense[] =
+		"this is not a database, however often it is read, whatever its name may promise";
 	enum { WRITERS = 4, ROUNDS = 3 };
 	char command[256];
 	for (int round = 0; round < ROUNDS; round++) {
@@ -365,7 +367,7 @@ static void test_damaged_again(void **state)
 	char text[64], command[300];
 	for (int i = 0; i < 3; i++) {
 		struct neap_history *history = NULL;
-		snprintf(text, sizeof text, "number %d is no database, whatever its name may promise", i);
+		snprintf(text, sizeof text, "number %d is not a database, whatever its name may promise", i);
 		assert_int_equal(neap_file_write(path, text, strlen(text), NULL), NEAP_OK);
 		assert_int_equal(neap_history_open(path, &history, NULL, NULL), NEAP_OK);
 		neap_history_close(history);

@@ -13,7 +13,7 @@
 # and "[exit status 3]" when it is not 0. What differs from one run to the next is replaced by names: expect.py says what.
 # What differs in one test alone, that test says, as Python's re.sub takes it: expect NAME 'PATTERN/REPLACEMENT'...
 #
-# tests/update_expected.sh writes the files anew. A file that no test expects is a failure, and so is a test that shows
+# tests/update_expected.sh writes the files again. A file that no test expects is a failure, and so is a test that shows
 # something and expects nothing.
 
 bats_require_minimum_version 1.5.0

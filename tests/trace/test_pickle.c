@@ -22,7 +22,7 @@ static const struct {
 	{BYTES(P "\x82\x01."), 2, "EXT1 would execute code"},
 	{BYTES(P "I1\n."), 2, "INT does not occur in snapshots"},
 	{BYTES(P "\x8f."), 2, "EMPTY_SET does not occur in snapshots"},
-	{BYTES(P "\xfe."), 2, "0xfe is no instruction of a pickle"},
+	{BYTES(P "\xfe."), 2, "0xfe is not an instruction of a pickle"},
 	/* What ends too early, or claims to be longer than it is. */
 	{BYTES("\x80"), 0, "the file ends inside PROTO"},
 	{BYTES("\x80\x04"), 2, "the file ends inside the pickle"},
@@ -96,16 +96,16 @@ static const struct {
 		 "\x8c\x01"
 		 "1"
 		 "u."),
-	 36, "'size' of an event is no whole number"},
+	 36, "'size' of an event is not a whole number"},
 	{BYTES(P "](N" EVENT "e."), 39, "in a list of something else"},
 	{BYTES(P "](" EVENT "Ne."), 39, "holds something else"},
 	{BYTES(P "](" EVENT "e](" EVENT "e0(" EVENT "e."), 112, "is built out of order"},
-	{BYTES(P "}(" TRACES "N" SEGMENTS "]u."), 31, "'device_traces' is no list of lists of events"},
-	{BYTES(P "}(" TRACES "](" EVENT "eu."), 56, "'device_traces' is no list of lists of events"},
-	{BYTES(P "}(" SEGMENTS "](" EVENT "eu."), 51, "'segments' is no list of segments"},
+	{BYTES(P "}(" TRACES "N" SEGMENTS "]u."), 31, "'device_traces' is not a list of lists of events"},
+	{BYTES(P "}(" TRACES "](" EVENT "eu."), 56, "'device_traces' is not a list of lists of events"},
+	{BYTES(P "}(" SEGMENTS "](" EVENT "eu."), 51, "'segments' is not a list of segments"},
 	{BYTES(P "}(" BLOCKS "]" ADDRESS "u."), 24, "a segment without 'total_size'"},
 	{BYTES(P "}(" BLOCKS "]" TOTAL "u."), 27, "a segment without 'address'"},
-	{BYTES(P "}(" BLOCKS "N" TOTAL ADDRESS "u."), 38, "'blocks' of a segment is no list of blocks"},
+	{BYTES(P "}(" BLOCKS "N" TOTAL ADDRESS "u."), 38, "'blocks' of a segment is not a list of blocks"},
 	{BYTES(P "}(" BLOCKS "]" TOTAL ADDRESS DEVICE "M\x00\x01u."), 49, "a segment of device 256"},
 };
 

@@ -111,7 +111,7 @@ static void test_edges(void **state)
 				   next = {0};
 
 	(void)state;
-	assert_int_equal(neap_ladder_next(&now, SPLIT, &next), NEAP_RUNG_STOP); /* the batch is no number */
+	assert_int_equal(neap_ladder_next(&now, SPLIT, &next), NEAP_RUNG_STOP); /* the batch is not a number */
 	assert_int_equal(next.split.micro_batch, 6);
 	now = (struct neap_train_settings){0};
 	assert_int_equal(neap_ladder_next(&now, SPLIT, &next), NEAP_RUNG_STOP);

@@ -29,7 +29,7 @@ struct kind {
 	double (*shape)(size_t step, size_t steps); /* MiB; NULL: none */
 };
 
-/* Drawn anew for each run. */
+/* Drawn again for each run. */
 static double phase, level, walk;
 static size_t change_at;
 
@@ -268,7 +268,7 @@ static void test_ties(void **state)
 	assert_true(fabs(leak.confidence - 0.6331) < 0.0001);
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 
-	/* One step up is no leak, and its halves are no twenty witnesses: z = 99/sqrt(700) would be 0.99991. */
+	/* One step up is not a leak, and its halves are no twenty witnesses: z = 99/sqrt(700) would be 0.99991. */
 	for (size_t i = 0; i < 20; i++)
 		low[i] = (i >= 10) * NEAP_MIB;
 	neap_leak_test(low, 20, 1, &leak);

@@ -201,7 +201,7 @@ static void test_degrades_then_stops(void **state)
 	world.cuda->cuMemFree(fourth);
 }
 
-/* The limit of the process counts, the cache is no use of it, and a driver that will not say is no reason. */
+/* The limit of the process counts, the cache is not a use of it, and a driver that will not say is not a reason. */
 static void test_limit_and_unknown(void **state)
 {
 	struct neap_train *train = begin(

@@ -1,4 +1,4 @@
-/* Beginning anew in place: the same process three times over, each telling what it sees in its exit status. */
+/* Restarting in place: the same process three times over, each telling what it sees in its exit status. */
 #include "neap/attach.h"
 #include "neap/train.h"
 #include "support/test.h"

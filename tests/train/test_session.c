@@ -42,7 +42,7 @@ static void test_clear_lines(void **state)
 	give(&world, kept);
 }
 
-/* What fails is said, and is no cleanup. */
+/* What fails is said, and is not a cleanup. */
 static void test_clear_fails(void **state)
 {
 	uint64_t freed = 77;
