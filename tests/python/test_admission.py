@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from test_estimate import MIB, NEAP, Estimate
+from test_estimate import LONG, MIB, NEAP, Estimate
 
 
 class Admission(Estimate):
@@ -87,7 +87,7 @@ class Admission(Estimate):
         self.assertEqual(done.stderr, "neap run: not estimated: the program ended without using the GPU through PyTorch\n")
         self.call("run", "--estimate=maybe", "--", "true", code=64)
 
-    @unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
+    @LONG
     def test_tasks_of_slurm_get_what_was_estimated(self) -> None:
         """With an sbatch that takes everything."""
         commands = self.folder / "bin"

@@ -52,6 +52,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": "", **more}
 
 
+LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
+
+
 class Estimate(unittest.TestCase):
     def setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
@@ -163,6 +166,7 @@ class Fits(Estimate):
         self.assertIn("expandable_segments:True", tight["fits_with"])
         self.assertNotIn("max_split_size_mb:128", tight["fits_with"])
 
+    @LONG
     def test_more_than_any_gpu_has_is_run_with_more(self) -> None:
         found = self.estimate("train.py", "4096", "1024", options=("--gpu", "rtx4060-8gb"))["gpus"][0]
         self.assertIs(found["fits"], True)
@@ -205,6 +209,7 @@ class Ranks(Estimate):
         text = self.call("estimate", "--gpu", "h100-80gb", "--ranks", "64", "--", sys.executable, "sharded.py").stdout
         self.assertIn("rank 0 of 64", text)
 
+    @LONG
     def test_those_that_share_a_gpu_are_added_up(self) -> None:
         found = self.ranks(0, 4096, "rtx4060-8gb", code=1)
         self.assertIs(found["gpus"][0]["fits"], False)
@@ -218,6 +223,7 @@ class Ranks(Estimate):
 
 
 class Help(Estimate):
+    @LONG
     def test_fewer_samples_are_predicted(self) -> None:
         """The predicted share of the samples fits, when it is run; with half as many again it does not."""
         full = self.estimate("train.py", "65536", "1024", options=("--max-memory", "2GiB"), code=1)["gpus"][0]
@@ -269,6 +275,7 @@ class Fit(Estimate):
         self.assertEqual(points[value]["reserved_peak"], fits["reserved_peak"])
         self.assertLess(points[100]["reserved_peak"], points[value]["reserved_peak"])
 
+    @LONG
     def test_the_page_has_the_curve(self) -> None:
         options = ("--max-memory", "2GiB", "--fit", "batch", "--param", "batch=8192", "--html", "page.html")
         self.call("estimate", *options, "--", sys.executable, "train.py", "{batch}", "1024")
