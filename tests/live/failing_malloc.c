@@ -5,12 +5,14 @@
  * Built to be initialised first (-z initfirst), so that what libraries allocate as they are loaded is counted too.
  * Under the address sanitizer the next malloc is the sanitizer's: it still sees every leak.
  *
- * The name service of the C library (getpwuid_r) gets all it asks for: glibc's own crashes where it does not (an
- * assertion in nss_database.c, up to 2.36 at least), whoever calls it.
+ * Two callers get all they ask for, because they end the program where they do not: the name service of the C library
+ * (getpwuid_r: an assertion in nss_database.c, up to 2.36 at least), and the address sanitizer, which asks for the
+ * stack of each thread as it starts (pthread_getattr_np).
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <pwd.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,6 +27,7 @@
 EXPORT void *malloc(size_t bytes);
 EXPORT void *calloc(size_t count, size_t bytes);
 EXPORT void *realloc(void *memory, size_t bytes);
+EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes);
 EXPORT int getpwuid_r(uid_t uid, struct passwd *entry, char *room, size_t size, struct passwd **ret_found);
 
 static void *(*next_malloc)(size_t);
@@ -35,7 +38,7 @@ static atomic_ulong asked;
 static unsigned long failing; /* 0: none */
 static bool for_good, main_only, active;
 static char count_path[512];
-static _Thread_local bool in_name_service;
+static _Thread_local bool exempt;
 
 /* dlsym may ask for memory before the next calloc is known. */
 static char early[4096] __attribute__((aligned(16)));
@@ -109,7 +112,7 @@ static bool refuse(void)
 {
 	unsigned long number;
 
-	if (!active || in_name_service || (main_only && gettid() != getpid()))
+	if (!active || exempt || (main_only && gettid() != getpid()))
 		return false;
 	number = atomic_fetch_add(&asked, 1) + 1;
 	if (!failing || number < failing || (number > failing && !for_good))
@@ -150,8 +153,19 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *room, size_t size, struct 
 	static int (*next)(uid_t, struct passwd *, char *, size_t, struct passwd **);
 
 	*(void **)&next = dlsym(RTLD_NEXT, "getpwuid_r");
-	in_name_service = true;
+	exempt = true;
 	int answer = next(uid, entry, room, size, ret_found);
-	in_name_service = false;
+	exempt = false;
+	return answer;
+}
+
+int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
+{
+	static int (*next)(pthread_t, pthread_attr_t *);
+
+	*(void **)&next = dlsym(RTLD_NEXT, "pthread_getattr_np");
+	exempt = true;
+	int answer = next(thread, attributes);
+	exempt = false;
 	return answer;
 }
