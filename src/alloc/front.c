@@ -258,14 +258,18 @@ void neap_front_freeze(struct neap_alloc *alloc)
 	neap_published_close(alloc);
 }
 
+uint64_t neap_front_limit(const struct neap_alloc *alloc)
+{
+	uint64_t device = neap_device_info(alloc->device)->total_bytes - neap_device_context_bytes(alloc->device);
+	return alloc->limit_bytes < device ? alloc->limit_bytes : device;
+}
+
 /* Whether lanes may work: not where a private pool's filter, an observer or a watcher must see each request in the
  * core. */
 static bool front_open(const struct neap_alloc *alloc)
 {
 	uint64_t reserved = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
-	uint64_t limit = neap_device_info(alloc->device)->total_bytes - neap_device_context_bytes(alloc->device);
-	if (alloc->limit_bytes < limit)
-		limit = alloc->limit_bytes;
+	uint64_t limit = neap_front_limit(alloc);
 	return !alloc->pools_open && (!alloc->observer || alloc->observer->concurrent) && !alloc->watcher.blocks &&
 	       reserved <= limit - limit / TIGHT;
 }

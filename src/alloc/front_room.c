@@ -1,7 +1,8 @@
 /* alloc/front_room.c: what lanes counted, and how far they may go on. See front.h. */
 #include "alloc/lane.h"
 
-/* The bins of a lane hold at most this part of the reserved bytes, and as many bytes more. */
+/* The bins of a lane hold at most this part of the reserved bytes, and as many bytes more; but no larger a part of all
+ * that the allocator may reserve. */
 #define ROOM_DIVISOR 8
 #define ROOM_LEAST   (64ull << 20)
 
@@ -135,7 +136,9 @@ static int64_t tag_room(const struct neap_alloc *alloc, size_t tag)
 
 uint64_t neap_front_room_bytes(const struct neap_alloc *alloc)
 {
-	return metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR + ROOM_LEAST;
+	uint64_t room = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR + ROOM_LEAST;
+	uint64_t most = neap_front_limit(alloc) / ROOM_DIVISOR;
+	return room < most ? room : most;
 }
 
 /* Equal shares for the lanes that were used lately: a lane without any comes to the core, and has one from then on.

@@ -82,6 +82,8 @@ static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 	return &lane->bins[DIRECT_BINS + (bytes * 0x9e3779b97f4a7c15ull >> 53) % HASHED_BINS];
 }
 
+/* front.c: all that the allocator may reserve: its limit, or the device's bytes less the context's. */
+uint64_t neap_front_limit(const struct neap_alloc *alloc);
 /* front_room.c: how many bytes the bins of one lane may hold. */
 uint64_t neap_front_room_bytes(const struct neap_alloc *alloc);
 /* front_room.c: gives every open lane new room to move in. */
