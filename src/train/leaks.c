@@ -75,7 +75,8 @@ static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, d
 }
 
 /* What was found makes a forecast. Memory ends when the highest tooth no longer fits on the floor that rises: the
- * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest.
+ * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest. The last free
+ * bytes may lie in pieces, each too small for what one more step leaks: so the earliest is a step's leak sooner.
  * `room_bytes`: above the newest low-water mark. */
 static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t room_bytes)
 {
@@ -88,9 +89,11 @@ static void forecast(struct neap_train *train, const struct neap_leak *leak, uin
 		highest = tooth > highest ? tooth : highest;
 	}
 	uint64_t least = room_bytes > highest ? room_bytes - highest : 0;
+	uint64_t in_pieces = (uint64_t)fmin(leak->high_bytes_per_step, 0x1p62);
+	uint64_t whole = least > in_pieces ? least - in_pieces : 0;
 	uint64_t most = room_bytes > lowest ? room_bytes - lowest : 0;
 	*forecast = (struct neap_forecast){.known = true,
-					   .low_step = end_after(train, least, leak->high_bytes_per_step),
+					   .low_step = end_after(train, whole, leak->high_bytes_per_step),
 					   .step = end_after(train, least, leak->bytes_per_step),
 					   .high_step = end_after(train, most, leak->low_bytes_per_step),
 					   .bytes_per_step = (uint64_t)leak->bytes_per_step};
