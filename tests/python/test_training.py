@@ -170,7 +170,7 @@ class Data(TrainingCase):
 
     def test_batches_that_need_compute(self):
         x, y = data(8)
-        for batches, text in (({"x": x, "y": y}, "type dict is no"), ((x, y, y), "3 parts is no"), ((x,), "1 parts is no")):
+        for batches, text in (({"x": x, "y": y}, "type dict is not an"), ((x, y, y), "3 parts is not an"), ((x,), "1 parts is not an")):
             with self.assertRaisesRegex(TypeError, text + r" \(input, target\): say how its loss is computed with compute="):
                 training(Blocks(), data=batches).train()
 
