@@ -1,8 +1,8 @@
 /* alloc/front_room.c: what lanes counted, and how far they may go on. See front.h. */
 #include "alloc/lane.h"
 
-/* The bins of a lane hold at most this part of the reserved bytes, and as many bytes more; but no larger a part of all
- * that the allocator may reserve. */
+/* The bins of a lane hold at most this part of the reserved bytes, and as many bytes more; but no larger a part of
+ * all that the allocator may reserve. */
 #define ROOM_DIVISOR 8
 #define ROOM_LEAST   (64ull << 20)
 

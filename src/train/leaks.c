@@ -75,8 +75,8 @@ static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, d
 }
 
 /* What was found makes a forecast. Memory ends when the highest tooth no longer fits on the floor that rises: the
- * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest. The last free
- * bytes may lie in pieces, each too small for what one more step leaks: so the earliest is a step's leak sooner.
+ * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest. The last
+ * free bytes may lie in pieces, each too small for what one more step leaks: so the earliest is a step's leak sooner.
  * `room_bytes`: above the newest low-water mark. */
 static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t room_bytes)
 {
