@@ -30,7 +30,7 @@ enum { ROW_MAX = 4096 };
  *   NORM                 out: (x - mean) / deviation * gain + bias, statistics   in: x, gain, bias
  *   NORM_BACKWARD        out: gradients of x, gain, bias; all +=      in: gradient of out, x, statistics, gain
  *   ATTENTION            out: out, kept, scratch                      in: qkv (rows of query, key, value)
- *   ATTENTION_BACKWARD   out: gradient of qkv, scratch                in: qkv, kept, gradient of out, out
+ *   ATTENTION_BACKWARD   out: gradient of qkv, scratch                in: qkv, kept, gradient of out
  *   EFFICIENT, EFFICIENT_BACKWARD                                     the same with less kept: attention.c
  *   GELU                 out = x * (the share of a Gaussian below x), in its usual tanh form
  *   GELU_BACKWARD        out: gradient of gelu's out, which becomes that of x

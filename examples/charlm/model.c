@@ -274,9 +274,8 @@ static void attention_backward(const struct model *model, size_t index, struct t
 
 	gradient = linear_backward(model, stream_gradient, layer->attended, parameter_of(model, index, PROJECT));
 	qkv_gradient = new_temporary(model, 3 * model->shape.width);
-	launch_attention(
-		model, KERNEL_ATTENTION_BACKWARD, KERNEL_EFFICIENT_BACKWARD,
-		(struct call){.out = {qkv_gradient}, .in = {layer->qkv, layer->kept, gradient, layer->attended}});
+	launch_attention(model, KERNEL_ATTENTION_BACKWARD, KERNEL_EFFICIENT_BACKWARD,
+			 (struct call){.out = {qkv_gradient}, .in = {layer->qkv, layer->kept, gradient}});
 	drop(model, &gradient);
 	drop(model, &layer->attended);
 	drop(model, &layer->kept);

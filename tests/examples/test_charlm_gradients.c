@@ -22,7 +22,7 @@ enum { TOKENS_MAX = 300, VOCABULARY = 21 };
 
 static const double TOLERANCE = sizeof(real) == sizeof(double) ? 1e-12 : 1e-4, HALF_TOLERANCE = 0.03;
 
-/* One whose attention fits a tile, and one of three tiles to a row, the last of them not full. */
+/* One whose attention fits a strip of queries, and one of five strips, the last of them not full. */
 static const struct world {
 	struct model_shape shape;
 	size_t batch;
