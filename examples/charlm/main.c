@@ -2,10 +2,12 @@
  *
  *   trainer.c     the training loop, as any program would write it: marks, steps, recovery, checkpoints
  *   model.c       the transformer: each part forward and backward, and when its memory is taken and given back
+ *   kernels.c     the mathematics, and the one way to launch it; matmul.c is its matrix product
  *   device.c      memory from libneap, and work queued on the device
- *   kernels.c     the mathematics of each kernel, and the one way to launch them; attention.c, matmul.c: the long
- * ones checkpoint.c  a run's state in a file leak.c        a leak on purpose options.c     the command line, as one
- * table data.c        the text and its samples
+ *   checkpoint.c  a run's state in a file
+ *   leak.c        a leak on purpose
+ *   options.c     the command line, as one table
+ *   data.c        the text and its samples
  */
 #include "data.h"
 #include "device.h"

@@ -13,30 +13,33 @@
 
 static const double DECAY = 0.1;
 
-/* The parameters in their order: TOKEN and POSITION, those of each layer, those after the last layer. A bias follows
- * what it is added to. */
-enum kind {
-	TOKEN,
-	POSITION,
-	NORM1_GAIN,
-	NORM1_BIAS,
-	QKV,
-	QKV_BIAS,
-	PROJECT,
-	PROJECT_BIAS,
-	NORM2_GAIN,
-	NORM2_BIAS,
-	EXPAND,
-	EXPAND_BIAS,
-	CONTRACT,
-	CONTRACT_BIAS,
-	FINAL_GAIN,
-	FINAL_BIAS,
-	HEAD,
-	HEAD_BIAS,
-	KINDS,
-	LAYER_KINDS = FINAL_GAIN - NORM1_GAIN
-};
+/* The parameters in their order: those before the layers, those of each layer, those after the last layer. A bias
+ * follows what it is added to. Rows 0: a vector. They begin at a constant, or as Gaussian numbers of a deviation;
+ * what is added to the residual stream starts smaller the more layers add to it.
+ *
+ *   X(kind, name, rows, columns, constant, deviation) */
+#define PARAMETERS(X)                                                                                                \
+	X(TOKEN, "token", vocabulary, width, 0, 0.1)                                                                 \
+	X(POSITION, "position", context, width, 0, 0.1)                                                              \
+	X(NORM1_GAIN, "norm1.gain", 0, width, 1, 0)                                                                  \
+	X(NORM1_BIAS, "norm1.bias", 0, width, 0, 0)                                                                  \
+	X(QKV, "qkv", width, 3 * width, 0, deviation)                                                                \
+	X(QKV_BIAS, "qkv.bias", 0, 3 * width, 0, 0)                                                                  \
+	X(PROJECT, "project", width, width, 0, added)                                                                \
+	X(PROJECT_BIAS, "project.bias", 0, width, 0, 0)                                                              \
+	X(NORM2_GAIN, "norm2.gain", 0, width, 1, 0)                                                                  \
+	X(NORM2_BIAS, "norm2.bias", 0, width, 0, 0)                                                                  \
+	X(EXPAND, "expand", width, 4 * width, 0, deviation)                                                          \
+	X(EXPAND_BIAS, "expand.bias", 0, 4 * width, 0, 0)                                                            \
+	X(CONTRACT, "contract", 4 * width, width, 0, added / 2)                                                      \
+	X(CONTRACT_BIAS, "contract.bias", 0, width, 0, 0)                                                            \
+	X(FINAL_GAIN, "final.gain", 0, width, 1, 0)                                                                  \
+	X(FINAL_BIAS, "final.bias", 0, width, 0, 0)                                                                  \
+	X(HEAD, "head", width, vocabulary, 0, deviation)                                                             \
+	X(HEAD_BIAS, "head.bias", 0, vocabulary, 0, 0)
+
+#define KIND(kind, ...) kind,
+enum kind { PARAMETERS(KIND) KINDS, LAYER_KINDS = FINAL_GAIN - NORM1_GAIN };
 
 /* `layer` is 0 for what comes before the layers. */
 static struct parameter *parameter_of(const struct model *model, size_t layer, enum kind kind)
@@ -46,10 +49,9 @@ static struct parameter *parameter_of(const struct model *model, size_t layer, e
 	return &model->parameters[layer * LAYER_KINDS + kind];
 }
 
-/* How a parameter begins: all the same number, or Gaussian with this deviation. */
 struct start {
 	const char *name;
-	size_t rows, columns; /* rows 0: a vector */
+	size_t rows, columns;
 	double constant, deviation;
 };
 
@@ -62,8 +64,8 @@ static void parameter_init(struct model *model, size_t index, const struct start
 	parameter->decays = start->rows > 0;
 	parameter->value = tensor_new(model->gpu, "parameters", parameter->count, false);
 	parameter->gradient = tensor_new(model->gpu, "gradients", parameter->count, false);
-	launch(model->gpu, KERNEL_FILL,
-	       (struct call){.out = {parameter->value},
+	launch(model->gpu, &FILL,
+	       (struct call){{parameter->value},
 			     .constant = start->constant,
 			     .deviation = start->deviation,
 			     .random = random_from(seed, index, 0)});
@@ -71,38 +73,15 @@ static void parameter_init(struct model *model, size_t index, const struct start
 
 static void parameters_init(struct model *model, uint64_t seed)
 {
-	size_t width = model->shape.width, vocabulary = model->shape.vocabulary;
-	/* What is added to the residual stream starts smaller the more layers add to it. */
+	size_t width = model->shape.width, context = model->shape.context, vocabulary = model->shape.vocabulary;
 	double deviation = 0.4 / sqrt((double)width), added = deviation / sqrt(2.0 * model->shape.layers);
-	const struct start starts[KINDS] = {
-		[TOKEN] = {"token", vocabulary, width, 0, 0.1},
-		[POSITION] = {"position", model->shape.context, width, 0, 0.1},
-		[NORM1_GAIN] = {"norm1.gain", 0, width, 1, 0},
-		[NORM1_BIAS] = {"norm1.bias", 0, width, 0, 0},
-		[QKV] = {"qkv", width, 3 * width, 0, deviation},
-		[QKV_BIAS] = {"qkv.bias", 0, 3 * width, 0, 0},
-		[PROJECT] = {"project", width, width, 0, added},
-		[PROJECT_BIAS] = {"project.bias", 0, width, 0, 0},
-		[NORM2_GAIN] = {"norm2.gain", 0, width, 1, 0},
-		[NORM2_BIAS] = {"norm2.bias", 0, width, 0, 0},
-		[EXPAND] = {"expand", width, 4 * width, 0, deviation},
-		[EXPAND_BIAS] = {"expand.bias", 0, 4 * width, 0, 0},
-		[CONTRACT] = {"contract", 4 * width, width, 0, added / 2},
-		[CONTRACT_BIAS] = {"contract.bias", 0, width, 0, 0},
-		[FINAL_GAIN] = {"final.gain", 0, width, 1, 0},
-		[FINAL_BIAS] = {"final.bias", 0, width, 0, 0},
-		[HEAD] = {"head", width, vocabulary, 0, deviation},
-		[HEAD_BIAS] = {"head.bias", 0, vocabulary, 0, 0},
-	};
-	size_t index = 0;
+#define START(kind, ...) {__VA_ARGS__},
+	const struct start starts[KINDS] = {PARAMETERS(START)};
 
-	for (size_t kind = TOKEN; kind < NORM1_GAIN; kind++)
-		parameter_init(model, index++, &starts[kind], seed);
-	for (size_t layer = 0; layer < model->shape.layers; layer++)
-		for (size_t kind = NORM1_GAIN; kind < FINAL_GAIN; kind++)
-			parameter_init(model, index++, &starts[kind], seed);
-	for (size_t kind = FINAL_GAIN; kind < KINDS; kind++)
-		parameter_init(model, index++, &starts[kind], seed);
+	for (size_t layer = 0, layers = model->shape.layers; layer < layers; layer++)
+		for (size_t kind = layer ? NORM1_GAIN : TOKEN; kind < (layer + 1 < layers ? FINAL_GAIN : KINDS);
+		     kind++)
+			parameter_init(model, layer * LAYER_KINDS + kind, &starts[kind], seed);
 }
 
 /* What forward keeps for backward. Statistics and logits are always whole. */
@@ -159,12 +138,12 @@ static void linear(const struct model *model, struct tensor out, struct tensor i
 {
 	const struct parameter *bias = weight + 1;
 
-	launch(model->gpu, KERNEL_MATMUL,
-	       (struct call){.out = {out},
-			     .in = {in, matrix(weight), bias->value},
-			     .rows = model->a->tokens,
-			     .inner = weight->count / bias->count,
-			     .columns = bias->count});
+	launch(model->gpu, &MATMUL,
+	       (struct call){{out},
+			     {in, matrix(weight), bias->value},
+			     model->a->tokens,
+			     bias->count,
+			     weight->count / bias->count});
 }
 
 /* Returns the gradient of `in`, a temporary. */
@@ -176,23 +155,12 @@ static struct tensor linear_backward(const struct model *model, struct tensor ou
 	struct tensor in_gradient = new_temporary(model, inner);
 	struct tensor transposed = tensor_new(model->gpu, "workspace", weight->count, weight->half.at);
 
-	launch(model->gpu, KERNEL_TRANSPOSE,
-	       (struct call){.out = {transposed}, .in = {matrix(weight)}, .rows = inner, .columns = columns});
-	launch(model->gpu, KERNEL_MATMUL,
-	       (struct call){.out = {in_gradient},
-			     .in = {out_gradient, transposed},
-			     .rows = tokens,
-			     .inner = columns,
-			     .columns = inner});
+	launch(model->gpu, &TRANSPOSE, (struct call){{transposed}, {matrix(weight)}, inner, columns});
+	launch(model->gpu, &MATMUL, (struct call){{in_gradient}, {out_gradient, transposed}, tokens, inner, columns});
 	drop(model, &transposed);
-	launch(model->gpu, KERNEL_MATMUL_TRANSPOSED,
-	       (struct call){.out = {weight->gradient},
-			     .in = {in, out_gradient},
-			     .rows = inner,
-			     .inner = tokens,
-			     .columns = columns});
-	launch(model->gpu, KERNEL_SUM_ROWS,
-	       (struct call){.out = {bias->gradient}, .in = {out_gradient}, .rows = tokens, .columns = columns});
+	launch(model->gpu, &MATMUL_TRANSPOSED,
+	       (struct call){{weight->gradient}, {in, out_gradient}, inner, columns, tokens});
+	launch(model->gpu, &SUM_ROWS, (struct call){{bias->gradient}, {out_gradient}, tokens, columns});
 	return in_gradient;
 }
 
@@ -205,11 +173,8 @@ static void normalize(const struct model *model, struct tensor *ret_out, struct 
 
 	*ret_out = new_activation(model, width);
 	*ret_statistics = tensor_new(model->gpu, "activations", 2 * tokens, false);
-	launch(model->gpu, KERNEL_NORM,
-	       (struct call){.out = {*ret_out, *ret_statistics},
-			     .in = {in, gain->value, gain[1].value},
-			     .rows = tokens,
-			     .columns = width});
+	launch(model->gpu, &NORM,
+	       (struct call){{*ret_out, *ret_statistics}, {in, gain->value, gain[1].value}, tokens, width});
 }
 
 /* Adds to the residual stream's gradient: it goes past the norm as well as through it. Drops the others. */
@@ -218,23 +183,23 @@ static void normalize_backward(const struct model *model, struct tensor stream_g
 {
 	size_t width = model->shape.width;
 
-	launch(model->gpu, KERNEL_NORM_BACKWARD,
-	       (struct call){.out = {stream_gradient, gain->gradient, gain[1].gradient},
-			     .in = {*out_gradient, in, *statistics, gain->value},
-			     .rows = model->a->tokens,
-			     .columns = width});
+	launch(model->gpu, &NORM_BACKWARD,
+	       (struct call){{stream_gradient, gain->gradient, gain[1].gradient},
+			     {*out_gradient, in, *statistics, gain->value},
+			     model->a->tokens,
+			     width});
 	drop(model, out_gradient);
 	drop(model, statistics);
 }
 
 /* A layer's attention: middle = in + project(attention(norm(in))) */
 
-/* Launches one of the two forms, with its scratch as the last output. */
-static void launch_attention(const struct model *model, enum kernel plain, enum kernel efficient, struct call call)
+/* With its scratch as the last output. */
+static void launch_attention(const struct model *model, const struct kernel *kernel, struct call call)
 {
 	const struct model_shape *shape = &model->shape;
-	bool less = model->modes.efficient_attention;
-	size_t count = attention_scratch(shape->context, shape->width / shape->heads, less);
+	bool efficient = model->modes.efficient_attention;
+	size_t count = attention_scratch(shape->context, shape->width / shape->heads, efficient);
 	struct tensor scratch = tensor_new(model->gpu, "workspace", count, false);
 
 	call.out[call.out[1].at ? 2 : 1] = scratch;
@@ -242,7 +207,8 @@ static void launch_attention(const struct model *model, enum kernel plain, enum 
 	call.columns = shape->width;
 	call.inner = shape->context;
 	call.heads = shape->heads;
-	launch(model->gpu, less ? efficient : plain, call);
+	call.efficient = efficient;
+	launch(model->gpu, kernel, call);
 	drop(model, &scratch);
 }
 
@@ -260,11 +226,10 @@ static void attention(const struct model *model, size_t index)
 			      ? tensor_new(model->gpu, "activations", queries, false)
 			      : tensor_new(model->gpu, "attention", queries * shape->context, model->modes.half);
 	layer->attended = new_activation(model, shape->width);
-	launch_attention(model, KERNEL_ATTENTION, KERNEL_EFFICIENT,
-			 (struct call){.out = {layer->attended, layer->kept}, .in = {layer->qkv}});
+	launch_attention(model, &ATTENTION, (struct call){{layer->attended, layer->kept}, {layer->qkv}});
 	layer->middle = new_activation(model, shape->width);
 	linear(model, layer->middle, layer->attended, parameter_of(model, index, PROJECT));
-	launch(model->gpu, KERNEL_ADD, (struct call){.out = {layer->middle}, .in = {in}});
+	launch(model->gpu, &ADD, (struct call){{layer->middle}, {in}});
 }
 
 static void attention_backward(const struct model *model, size_t index, struct tensor stream_gradient)
@@ -274,8 +239,8 @@ static void attention_backward(const struct model *model, size_t index, struct t
 
 	gradient = linear_backward(model, stream_gradient, layer->attended, parameter_of(model, index, PROJECT));
 	qkv_gradient = new_temporary(model, 3 * model->shape.width);
-	launch_attention(model, KERNEL_ATTENTION_BACKWARD, KERNEL_EFFICIENT_BACKWARD,
-			 (struct call){.out = {qkv_gradient}, .in = {layer->qkv, layer->kept, gradient}});
+	launch_attention(model, &ATTENTION_BACKWARD,
+			 (struct call){{qkv_gradient}, {layer->qkv, layer->kept, gradient}});
 	drop(model, &gradient);
 	drop(model, &layer->attended);
 	drop(model, &layer->kept);
@@ -298,7 +263,7 @@ static void expand(const struct model *model, size_t index)
 	layer->expanded = new_activation(model, 4 * model->shape.width);
 	linear(model, layer->expanded, layer->norm2, parameter_of(model, index, EXPAND));
 	layer->active = new_activation(model, 4 * model->shape.width);
-	launch(model->gpu, KERNEL_GELU, (struct call){.out = {layer->active}, .in = {layer->expanded}});
+	launch(model->gpu, &GELU, (struct call){{layer->active}, {layer->expanded}});
 }
 
 static void contract(const struct model *model, size_t index)
@@ -307,7 +272,7 @@ static void contract(const struct model *model, size_t index)
 
 	layer->out = new_activation(model, model->shape.width);
 	linear(model, layer->out, layer->active, parameter_of(model, index, CONTRACT));
-	launch(model->gpu, KERNEL_ADD, (struct call){.out = {layer->out}, .in = {layer->middle}});
+	launch(model->gpu, &ADD, (struct call){{layer->out}, {layer->middle}});
 }
 
 static void expand_contract_backward(const struct model *model, size_t index, struct tensor stream_gradient)
@@ -317,7 +282,7 @@ static void expand_contract_backward(const struct model *model, size_t index, st
 
 	gradient = linear_backward(model, stream_gradient, layer->active, parameter_of(model, index, CONTRACT));
 	drop(model, &layer->active);
-	launch(model->gpu, KERNEL_GELU_BACKWARD, (struct call){.out = {gradient}, .in = {layer->expanded}});
+	launch(model->gpu, &GELU_BACKWARD, (struct call){{gradient}, {layer->expanded}});
 	drop(model, &layer->expanded);
 	norm_gradient = linear_backward(model, gradient, layer->norm2, parameter_of(model, index, EXPAND));
 	drop(model, &gradient);
@@ -343,22 +308,22 @@ static void embed(const struct model *model)
 	const struct parameter *token = parameter_of(model, 0, TOKEN), *position = parameter_of(model, 0, POSITION);
 
 	model->a->embedded = new_activation(model, model->shape.width);
-	launch(model->gpu, KERNEL_EMBED,
-	       (struct call){.out = {model->a->embedded},
-			     .in = {token->value, position->value, model->a->ids},
-			     .rows = model->a->tokens,
-			     .columns = model->shape.width});
+	launch(model->gpu, &EMBED,
+	       (struct call){{model->a->embedded},
+			     {token->value, position->value, model->a->ids},
+			     model->a->tokens,
+			     model->shape.width});
 }
 
 static void embed_backward(const struct model *model, struct tensor stream_gradient)
 {
 	const struct parameter *token = parameter_of(model, 0, TOKEN), *position = parameter_of(model, 0, POSITION);
 
-	launch(model->gpu, KERNEL_EMBED_BACKWARD,
-	       (struct call){.out = {token->gradient, position->gradient},
-			     .in = {stream_gradient, model->a->ids},
-			     .rows = model->a->tokens,
-			     .columns = model->shape.width});
+	launch(model->gpu, &EMBED_BACKWARD,
+	       (struct call){{token->gradient, position->gradient},
+			     {stream_gradient, model->a->ids},
+			     model->a->tokens,
+			     model->shape.width});
 }
 
 /* Logits out, and in backward the loss and the gradient with which the residual stream's begins. */
@@ -379,17 +344,14 @@ static struct tensor predict_backward(const struct model *model, double scale)
 	struct activations *a = model->a;
 	struct tensor gradient, stream_gradient;
 
-	launch(model->gpu, KERNEL_CROSS_ENTROPY,
-	       (struct call){.out = {a->logits, model->loss},
-			     .in = {a->targets},
-			     .rows = a->tokens,
-			     .columns = model->shape.vocabulary,
-			     .scale = scale});
+	launch(model->gpu, &CROSS_ENTROPY,
+	       (struct call){
+		       {a->logits, model->loss}, {a->targets}, a->tokens, model->shape.vocabulary, .scale = scale});
 	gradient = linear_backward(model, a->logits, a->final, parameter_of(model, 0, HEAD));
 	drop(model, &a->logits);
 	drop(model, &a->final);
 	stream_gradient = tensor_new(model->gpu, "temporaries", a->tokens * model->shape.width, false);
-	launch(model->gpu, KERNEL_FILL, (struct call){.out = {stream_gradient}});
+	launch(model->gpu, &FILL, (struct call){{stream_gradient}});
 	normalize_backward(model, stream_gradient, &gradient, stream_into(model, model->shape.layers),
 			   &a->final_statistics, parameter_of(model, 0, FINAL_GAIN));
 	return stream_gradient;
@@ -466,8 +428,7 @@ static void convert_matrices(struct model *model)
 		else if (parameter->decays) {
 			if (!parameter->half.at)
 				parameter->half = tensor_new(model->gpu, "parameters", parameter->count, true);
-			launch(model->gpu, KERNEL_CONVERT,
-			       (struct call){.out = {parameter->half}, .in = {parameter->value}});
+			launch(model->gpu, &CONVERT, (struct call){{parameter->half}, {parameter->value}});
 		}
 	}
 }
@@ -477,8 +438,8 @@ void model_begin(struct model *model, struct model_modes modes)
 	model->modes = modes;
 	convert_matrices(model);
 	for (size_t i = 0; i < model->parameter_count; i++)
-		launch(model->gpu, KERNEL_FILL, (struct call){.out = {model->parameters[i].gradient}});
-	launch(model->gpu, KERNEL_FILL, (struct call){.out = {model->loss}});
+		launch(model->gpu, &FILL, (struct call){{model->parameters[i].gradient}});
+	launch(model->gpu, &FILL, (struct call){{model->loss}});
 }
 
 double model_loss(struct model *model)
@@ -496,7 +457,7 @@ enum neap_status model_prepare_updates(struct model *model, struct neap_error *e
 		struct tensor *moment = &parameter->moments[i % 2];
 
 		*moment = tensor_new(model->gpu, "optimizer", parameter->count, false);
-		launch(model->gpu, KERNEL_FILL, (struct call){.out = {*moment}});
+		launch(model->gpu, &FILL, (struct call){{*moment}});
 	}
 	return gpu_take_error(model->gpu, err);
 }
@@ -506,9 +467,9 @@ void model_update(struct model *model, uint64_t step, double rate)
 	for (size_t i = 0; i < model->parameter_count; i++) {
 		const struct parameter *p = &model->parameters[i];
 
-		launch(model->gpu, KERNEL_ADAMW,
-		       (struct call){.out = {p->value, p->moments[0], p->moments[1]},
-				     .in = {p->gradient},
+		launch(model->gpu, &ADAMW,
+		       (struct call){{p->value, p->moments[0], p->moments[1]},
+				     {p->gradient},
 				     .step = step,
 				     .rate = rate,
 				     .decay = p->decays ? DECAY : 0});
