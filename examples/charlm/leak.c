@@ -15,59 +15,48 @@ struct leaked {
 	size_t bytes;
 };
 
-static struct {
-	pthread_mutex_t lock;
-	struct neap_alloc *alloc;
-	struct leaked *list;
-	bool registered;
-} leak = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct leaked *list;
+static struct neap_alloc *alloc; /* of all in the list */
 
-static void pop(void)
+/* Empties the list. Returns how many bytes it gave back, if asked to. */
+static uint64_t empty(bool give_back)
 {
-	struct leaked *first = leak.list;
+	uint64_t bytes = 0;
 
-	leak.list = first->next;
-	free(first);
+	pthread_mutex_lock(&lock);
+	for (struct leaked *first; (first = list); free(first)) {
+		list = first->next;
+		if (give_back && neap_free(alloc, (uint64_t)(uintptr_t)first->memory) == NEAP_OK)
+			bytes += first->bytes;
+	}
+	pthread_mutex_unlock(&lock);
+	return bytes;
 }
 
 static uint64_t drop(void *context, bool force)
 {
-	uint64_t bytes = 0;
-
 	(void)context;
-	pthread_mutex_lock(&leak.lock);
-	while (force && leak.list) {
-		if (neap_free(leak.alloc, (uint64_t)(uintptr_t)leak.list->memory) == NEAP_OK)
-			bytes += leak.list->bytes;
-		pop();
-	}
-	pthread_mutex_unlock(&leak.lock);
-	return bytes;
+	return force ? empty(true) : 0;
 }
 
 void leak_some(struct gpu *gpu, size_t bytes)
 {
+	static bool registered;
 	void *memory = gpu_new(gpu, "activations", bytes);
 	struct leaked *leaked = memory ? malloc(sizeof *leaked) : NULL;
 
 	if (!leaked) /* not even remembered */
 		return;
 	*leaked = (struct leaked){.memory = memory, .bytes = bytes};
-	pthread_mutex_lock(&leak.lock);
-	leak.alloc = gpu_alloc(gpu);
-	leaked->next = leak.list;
-	leak.list = leaked;
-	bool registered = leak.registered;
-	leak.registered = true;
-	pthread_mutex_unlock(&leak.lock);
+	pthread_mutex_lock(&lock);
+	alloc = gpu_alloc(gpu);
+	leaked->next = list;
+	list = leaked;
+	pthread_mutex_unlock(&lock);
 	if (!registered)
 		neap_attach_on_clear(drop, NULL);
+	registered = true;
 }
 
-void leak_forget(void)
-{
-	pthread_mutex_lock(&leak.lock);
-	while (leak.list)
-		pop();
-	pthread_mutex_unlock(&leak.lock);
-}
+void leak_forget(void) { empty(false); }
