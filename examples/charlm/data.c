@@ -10,36 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_MAX = 1 << 30, LENGTH_FIRST = 1 << 16 };
+enum { LENGTH_MAX = 1 << 26 };
 
-/* Reads any file to its end, also one that does not know its size. */
 static enum neap_status read_all(struct data *data, const char *path, struct neap_error *err)
 {
-	enum neap_status status = NEAP_OK;
-	size_t room = 0;
 	FILE *file = fopen(path, "rb");
 
 	if (!file)
 		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
 			    strerror(errno));
-	while (!status && !feof(file)) {
-		if (data->length == room) {
-			room = room ? 2 * room : LENGTH_FIRST;
-			unsigned char *bigger = room <= LENGTH_MAX ? realloc(data->ids, room) : NULL;
-
-			if (!bigger) {
-				status = fail(err, NEAP_ENOMEM, "reading text %s: %s", path,
-					      room <= LENGTH_MAX ? "the host is out of memory" : "too large");
-				break;
-			}
-			data->ids = bigger;
-		}
-		data->length += fread(data->ids + data->length, 1, room - data->length, file);
-		if (ferror(file))
-			status = fail(err, NEAP_EIO, "reading text %s: %s", path, strerror(errno));
-	}
+	data->ids = malloc(LENGTH_MAX + 1); /* pages that are not written cost nothing */
+	if (data->ids)
+		data->length = fread(data->ids, 1, LENGTH_MAX + 1, file);
+	const char *wrong = !data->ids                  ? "the host is out of memory"
+			    : ferror(file)              ? strerror(errno)
+			    : data->length > LENGTH_MAX ? "it is larger than 64 MiB"
+							: NULL;
 	fclose(file);
-	return status;
+	return wrong ? fail(err, NEAP_EIO, "reading text %s: %s", path, wrong) : NEAP_OK;
 }
 
 /* Bytes become numbers 0, 1, ... in the order of their codes. */

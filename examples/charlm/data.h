@@ -15,7 +15,7 @@ struct data {
 	uint64_t fingerprint; /* of the text */
 };
 
-/* The text must be longer than `context`, and no longer than 1 GiB. */
+/* The text must be longer than `context`, and no longer than 64 MiB. */
 enum neap_status data_load(struct data *data, const char *path, size_t context, struct neap_error *err);
 void data_fini(struct data *data); /* zeroed is fine */
 
