@@ -143,30 +143,30 @@ static void launch_failed(struct gpu *gpu, const char *name, int result)
 	gpu->error.cause = result;
 }
 
-/* Queues the work with room for its arguments and `more` bytes after them. Returns NULL after a failure. */
-static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const void *more, size_t more_bytes)
+/* Queues the work with `room` bytes after its arguments. Returns NULL after a failure. */
+static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const void *more, size_t room)
 {
-	struct launch *launch;
-	struct neap_sim_kernel kernel = {.name = work->name,
-					 .duration_ns = LAUNCH_NS + (uint64_t)(work->operations / OPERATIONS_PER_NS),
-					 .ranges = work->ranges,
-					 .range_count = work->range_count,
-					 .function = run};
-
 	if (gpu_failed(gpu))
 		return NULL;
 	free_launches(gpu, false);
-	kernel.argument = launch = malloc(sizeof *launch + work->argument_bytes + more_bytes);
+
+	struct launch *launch = malloc(sizeof *launch + work->argument_bytes + room);
+	const struct neap_sim_kernel kernel = {.name = work->name,
+					       .duration_ns =
+						       LAUNCH_NS + (uint64_t)(work->operations / OPERATIONS_PER_NS),
+					       .ranges = work->ranges,
+					       .range_count = work->range_count,
+					       .function = run,
+					       .argument = launch};
+
 	if (!launch) {
 		fail(&gpu->error, NEAP_ENOMEM, "queuing \"%s\": the host is out of memory", work->name);
 		return NULL;
 	}
-	launch->next = NULL;
-	launch->function = work->function;
-	atomic_init(&launch->done, false);
+	*launch = (struct launch){.function = work->function};
 	memcpy(launch->arguments, work->arguments, work->argument_bytes);
 	if (more)
-		memcpy((char *)launch->arguments + work->argument_bytes, more, more_bytes);
+		memcpy((char *)launch->arguments + work->argument_bytes, more, room);
 	*gpu->end = launch;
 	gpu->end = &launch->next;
 
@@ -181,52 +181,45 @@ static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const 
 
 void gpu_launch(struct gpu *gpu, const struct gpu_work *work) { queue(gpu, work, NULL, 0); }
 
-/* A copy, followed by the host's bytes. These are not the caller's own, because a copy whose wait failed may still
- * run. */
+/* A copy, to the device or to the host; the host's bytes follow. These are not the caller's own, because a copy whose
+ * wait failed may still run. */
 struct copy {
 	void *device;
 	size_t bytes;
-	char host[];
+	bool to_device;
+	_Alignas(max_align_t) char host[];
 };
 
-static void write_device(void *arguments)
-{
-	const struct copy *copy = arguments;
-
-	memcpy(copy->device, copy->host, copy->bytes);
-}
-
-static void read_device(void *arguments)
+static void run_copy(void *arguments)
 {
 	struct copy *copy = arguments;
 
-	memcpy(copy->host, copy->device, copy->bytes);
+	memcpy(copy->to_device ? copy->device : copy->host, copy->to_device ? copy->host : copy->device, copy->bytes);
+}
+
+static struct launch *queue_copy(struct gpu *gpu, const struct copy *copy, const void *host)
+{
+	struct gpu_work work = {.name = copy->to_device ? "copy to device" : "copy to host",
+				.function = run_copy,
+				.arguments = copy,
+				.argument_bytes = sizeof *copy,
+				.ranges = {{(uintptr_t)copy->device, copy->bytes, copy->to_device}},
+				.range_count = 1};
+
+	return queue(gpu, &work, host, copy->bytes);
 }
 
 void gpu_write(struct gpu *gpu, void *memory, const void *host, size_t bytes)
 {
-	struct copy copy = {.device = memory, .bytes = bytes};
-	struct gpu_work work = {.name = "copy to device",
-				.function = write_device,
-				.arguments = &copy,
-				.argument_bytes = sizeof copy,
-				.ranges = {{(uintptr_t)memory, bytes, 1}},
-				.range_count = 1};
-
-	queue(gpu, &work, host, bytes);
+	queue_copy(gpu, &(struct copy){memory, bytes, true}, host);
 }
 
 void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes)
 {
-	struct copy copy = {.device = (void *)memory, .bytes = bytes};
-	struct gpu_work work = {.name = "copy to host",
-				.function = read_device,
-				.arguments = &copy,
-				.argument_bytes = sizeof copy,
-				.ranges = {{(uintptr_t)memory, bytes, 0}},
-				.range_count = 1};
-	struct launch *launch = queue(gpu, &work, NULL, bytes);
+	struct launch *launch = queue_copy(gpu, &(struct copy){(void *)memory, bytes, false}, NULL);
 
-	if (launch && neap_device_synchronize(gpu->device, NULL, &gpu->error) == NEAP_OK)
-		memcpy(host, (char *)launch->arguments + sizeof copy, bytes);
+	const struct copy *copy = launch ? (void *)launch->arguments : NULL;
+
+	if (copy && neap_device_synchronize(gpu->device, NULL, &gpu->error) == NEAP_OK)
+		memcpy(host, copy->host, bytes);
 }
