@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -22,6 +21,13 @@ struct header {
 	struct checkpoint_key key;
 };
 
+enum { PIECE = 1 << 16 }; /* bytes of a tensor on the host at a time */
+
+static size_t piece_bytes(struct tensor tensor, size_t from)
+{
+	return tensor.bytes - from < PIECE ? tensor.bytes - from : PIECE;
+}
+
 /* The tensors that make up the state, one after another: value and both moments of each parameter. */
 static struct tensor state_of(const struct model *model, size_t index)
 {
@@ -31,16 +37,6 @@ static struct tensor state_of(const struct model *model, size_t index)
 }
 
 static size_t state_count(const struct model *model) { return 3 * model->parameter_count; }
-
-static size_t largest_bytes(const struct model *model)
-{
-	size_t largest = 0;
-
-	for (size_t i = 0; i < model->parameter_count; i++)
-		if (model->parameters[i].value.bytes > largest)
-			largest = model->parameters[i].value.bytes;
-	return largest;
-}
 
 static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
 {
@@ -52,7 +48,7 @@ static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
 }
 
 /* It is written and compared as bytes: there must be no padding in it. */
-_Static_assert(sizeof(struct header) == 8 + 8 + 5 * 8 + 6 * 4, "the header has padding");
+_Static_assert(sizeof(struct header) == 13 * 8, "the header has padding");
 
 static struct header header_of(const struct checkpoints *all, uint64_t step)
 {
@@ -82,25 +78,28 @@ static enum neap_status commit(const struct checkpoints *all, struct neap_checkp
 	return status;
 }
 
-/* Writes header, tensors and sum; `room` holds the largest tensor. */
-static enum neap_status write_state(struct neap_checkpoint *checkpoint, const char *path, const struct header *header,
-				    struct model *model, void *room, struct neap_error *err)
+/* Writes header, tensors and sum. */
+static enum neap_status write_state(struct neap_checkpoint *checkpoint, const struct header *header,
+				    struct model *model, struct neap_error *err)
 {
 	uint64_t sum = sum_of(0, header, sizeof *header);
 	enum neap_status status = neap_checkpoint_write(checkpoint, header, sizeof *header, err);
-	struct neap_error error;
+	unsigned char piece[PIECE];
 
-	for (size_t i = 0; !status && i < state_count(model); i++) {
+	for (size_t i = 0; i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
-		gpu_read(model->gpu, room, tensor.at, tensor.bytes);
-		status = gpu_take_error(model->gpu, &error);
-		if (status)
-			return fail(err, status, "saving checkpoint %s: %s", path, error.message);
-		sum = sum_of(sum, room, tensor.bytes);
-		status = neap_checkpoint_write(checkpoint, room, tensor.bytes, err);
+		for (size_t from = 0; !status && from < tensor.bytes; from += PIECE) {
+			size_t bytes = piece_bytes(tensor, from);
+
+			gpu_read(model->gpu, piece, (char *)tensor.at + from, bytes);
+			sum = sum_of(sum, piece, bytes);
+			status = gpu_take_error(model->gpu, err);
+			if (!status)
+				status = neap_checkpoint_write(checkpoint, piece, bytes, err);
+		}
 	}
-	return status == NEAP_OK ? neap_checkpoint_write(checkpoint, &sum, sizeof sum, err) : status;
+	return status ? status : neap_checkpoint_write(checkpoint, &sum, sizeof sum, err);
 }
 
 enum neap_status checkpoint_save(const struct checkpoints *all, struct model *model, uint64_t step, double loss,
@@ -120,18 +119,12 @@ enum neap_status checkpoint_save(const struct checkpoints *all, struct model *mo
 	if (length < 0 || (size_t)length >= sizeof path)
 		return fail(err, NEAP_EINVAL, "saving checkpoint %s: the path is too long", all->path);
 
-	void *room = malloc(largest_bytes(model));
-
-	if (!room)
-		return fail(err, NEAP_ENOMEM, "saving checkpoint %s: the host is out of memory", path);
 	enum neap_status status = neap_checkpoint_begin(path, &checkpoint, err);
 	if (!status)
-		status = write_state(checkpoint, path, &header, model, room, err);
+		status = write_state(checkpoint, &header, model, err);
 	if (!status)
-		status = commit(all, checkpoint, err);
-	else
-		neap_checkpoint_abort(checkpoint);
-	free(room);
+		return commit(all, checkpoint, err);
+	neap_checkpoint_abort(checkpoint);
 	return status;
 }
 
@@ -161,11 +154,11 @@ static enum neap_status find_newest(const char *folder, char *path, size_t room,
 }
 
 /* Reads what write_state wrote. Returns what is wrong with it, or NULL. */
-static const char *read_state(FILE *file, const struct checkpoints *all, struct model *model, void *room,
-			      uint64_t *ret_step)
+static const char *read_state(FILE *file, const struct checkpoints *all, struct model *model, uint64_t *ret_step)
 {
 	struct header header, expected;
 	uint64_t sum, stored;
+	unsigned char piece[PIECE];
 
 	if (fread(&header, sizeof header, 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
 		return "this is not a checkpoint of charlm";
@@ -176,10 +169,14 @@ static const char *read_state(FILE *file, const struct checkpoints *all, struct 
 	for (size_t i = 0; i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
-		if (fread(room, 1, tensor.bytes, file) != tensor.bytes)
-			return "it ends too early";
-		sum = sum_of(sum, room, tensor.bytes);
-		gpu_write(model->gpu, tensor.at, room, tensor.bytes);
+		for (size_t from = 0; from < tensor.bytes; from += PIECE) {
+			size_t bytes = piece_bytes(tensor, from);
+
+			if (fread(piece, 1, bytes, file) != bytes)
+				return "it ends too early";
+			sum = sum_of(sum, piece, bytes);
+			gpu_write(model->gpu, (char *)tensor.at + from, piece, bytes);
+		}
 	}
 	if (fread(&stored, sizeof stored, 1, file) != 1 || stored != sum || fgetc(file) != EOF)
 		return "its check sum is wrong: the file is damaged";
@@ -192,33 +189,22 @@ static const char *read_state(FILE *file, const struct checkpoints *all, struct 
 enum neap_status checkpoint_load(const struct checkpoints *all, struct model *model, uint64_t *ret_step,
 				 struct neap_error *err)
 {
-	const char *path = all->path;
-	enum neap_status status = NEAP_OK;
 	char newest[4096];
+	const char *path = is_folder(all) ? newest : all->path;
+	enum neap_status status = is_folder(all) ? find_newest(all->path, newest, sizeof newest, err) : NEAP_OK;
 
-	if (is_folder(all)) {
-		status = find_newest(all->path, newest, sizeof newest, err);
-		path = newest;
-	}
 	if (status)
 		return status;
 
-	void *room = malloc(largest_bytes(model));
 	FILE *file = fopen(path, "rb");
 
-	if (!file) {
-		status = errno == ENOENT ? NEAP_ENOENT : NEAP_EIO;
-		fail(err, status, "opening checkpoint %s: %s", path, strerror(errno));
-	} else if (!room) {
-		status = fail(err, NEAP_ENOMEM, "reading checkpoint %s: the host is out of memory", path);
-	} else {
-		const char *wrong = read_state(file, all, model, room, ret_step);
+	if (!file)
+		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening checkpoint %s: %s", path,
+			    strerror(errno));
 
-		status = wrong ? fail(err, NEAP_EPARSE, "reading checkpoint %s: %s", path, wrong)
-			       : gpu_take_error(model->gpu, err);
-	}
-	if (file)
-		fclose(file);
-	free(room);
-	return status;
+	const char *wrong = read_state(file, all, model, ret_step);
+
+	fclose(file);
+	return wrong ? fail(err, NEAP_EPARSE, "reading checkpoint %s: %s", path, wrong)
+		     : gpu_take_error(model->gpu, err);
 }
