@@ -12,10 +12,9 @@
 
 /* What must be equal for a run to continue as if it had never stopped. */
 struct checkpoint_key {
-	uint64_t text, seed, batch, total_steps;
+	uint64_t text, seed, batch, total_steps, number_bytes;
 	double rate;
 	struct model_shape shape;
-	uint32_t number_bytes;
 };
 
 /* Where a run's checkpoints go: into the file `path`, which each replaces; or, if one of the keeps is not 0, into the

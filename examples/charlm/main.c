@@ -49,12 +49,12 @@ static enum neap_status train_trials(struct options options, struct gpu *gpu, co
 {
 	enum neap_status worst = NEAP_OK;
 
-	for (size_t i = 0; i < options.trials && (worst == NEAP_OK || worst == NEAP_EOOM); i++) {
+	for (size_t i = 0; i < options.rates.count && (worst == NEAP_OK || worst == NEAP_EOOM); i++) {
 		struct neap_trial trial;
 		struct neap_error failure = {0};
 		char name[32];
 
-		options.rate = options.trial_rates[i];
+		options.rate = options.rates.list[i];
 		snprintf(name, sizeof name, "rate=%g", options.rate);
 		neap_trial_begin(&trial, gpu_alloc(gpu), neap_log_stderr(), name);
 		enum neap_status status = trainer_run(&options, gpu, data, &stop, ret_end, &failure);
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 		options_help();
 		return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
-	if (data_load(&data, options.text, options.context, &err) != NEAP_OK)
+	if (data_load(&data, options.text, options.shape.context, &err) != NEAP_OK)
 		return refuse(EXIT_NO_INPUT, &err);
 	printf("%s: %zu characters, %u different, unigram entropy %.3f nats (a model that knows nothing: %.3f)\n",
 	       options.text, data.length, data.vocabulary, data.entropy_nats, log(data.vocabulary));
@@ -94,8 +94,8 @@ int main(int argc, char **argv)
 		goto out;
 	}
 	catch_signals();
-	switch (options.trials ? train_trials(options, gpu, &data, &end, &err)
-			       : trainer_run(&options, gpu, &data, &stop, &end, &err)) {
+	switch (options.rates.count ? train_trials(options, gpu, &data, &end, &err)
+				    : trainer_run(&options, gpu, &data, &stop, &end, &err)) {
 	case NEAP_OK:
 		break;
 	case NEAP_ECANCELED:

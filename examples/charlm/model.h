@@ -21,7 +21,7 @@
 #include "tensor.h"
 
 struct model_shape {
-	uint32_t layers, width, heads, context, vocabulary;
+	uint64_t layers, width, heads, context, vocabulary;
 };
 
 struct model_modes {

@@ -33,13 +33,10 @@ struct trainer {
 
 static struct model_shape shape_of(const struct trainer *trainer)
 {
-	const struct options *options = trainer->options;
+	struct model_shape shape = trainer->options->shape;
 
-	return (struct model_shape){.layers = (uint32_t)options->layers,
-				    .width = (uint32_t)options->width,
-				    .heads = (uint32_t)options->heads,
-				    .context = (uint32_t)options->context,
-				    .vocabulary = trainer->data->vocabulary};
+	shape.vocabulary = trainer->data->vocabulary;
+	return shape;
 }
 
 static struct checkpoints checkpoints_of(const struct trainer *trainer)
@@ -51,8 +48,8 @@ static struct checkpoints checkpoints_of(const struct trainer *trainer)
 				    .keep_best = options->keep_best,
 				    .key = {.text = trainer->data->fingerprint,
 					    .seed = options->seed,
-					    .batch = options->batch,
-					    .total_steps = options->steps,
+					    .batch = options->session.split.batch,
+					    .total_steps = options->session.total_steps,
 					    .rate = options->rate,
 					    .shape = shape_of(trainer),
 					    .number_bytes = sizeof(real)}};
@@ -63,14 +60,6 @@ static struct model_modes modes_of(const struct neap_train_settings *now)
 	return (struct model_modes){.efficient_attention = now->rungs & 1u << NEAP_RUNG_EFFICIENT_ATTENTION,
 				    .half = now->rungs & 1u << NEAP_RUNG_MIXED_PRECISION,
 				    .checkpointing = now->rungs & 1u << NEAP_RUNG_CHECKPOINTING};
-}
-
-/* The rungs that the session may take, or that are in force from the start. */
-static uint32_t rungs_of(const struct options *options, enum use use)
-{
-	return (options->efficient_attention == use ? 1u << NEAP_RUNG_EFFICIENT_ATTENTION : 0) |
-	       (options->mixed_precision == use ? 1u << NEAP_RUNG_MIXED_PRECISION : 0) |
-	       (options->checkpointing == use ? 1u << NEAP_RUNG_CHECKPOINTING : 0);
 }
 
 /* Asked to stop in the middle of a step, which may be long: nothing is updated yet, so that it was never begun. */
@@ -86,18 +75,18 @@ static enum neap_status abandon(struct trainer *trainer, struct neap_error *err)
 static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
-	double scale = 1 / ((double)options->batch * (double)options->context);
+	double scale = 1 / ((double)options->session.split.batch * (double)options->shape.context);
 	struct neap_train_settings now;
 
 	neap_train_settings(trainer->session, &now);
 	model_begin(trainer->model, modes_of(&now));
 	for (uint64_t i = 0; i < now.split.accumulate && !gpu_failed(trainer->gpu); i++) {
-		struct neap_part part = neap_split_part(&now.split, options->batch, i);
+		struct neap_part part = neap_split_part(&now.split, options->session.split.batch, i);
 
 		if (i > 0 && *trainer->stop)
 			return abandon(trainer, err);
-		data_samples(trainer->data, options->seed, trainer->step, part.first, part.samples, options->context,
-			     trainer->ids, trainer->targets);
+		data_samples(trainer->data, options->seed, trainer->step, part.first, part.samples,
+			     options->shape.context, trainer->ids, trainer->targets);
 		model_micro_batch(trainer->model, trainer->ids, trainer->targets, part.samples, scale);
 		if (!gpu_failed(trainer->gpu))
 			neap_train_tick(trainer->session);
@@ -116,8 +105,8 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 /* A warm-up, then a cosine from the highest rate to a tenth of it. */
 static double rate_at(const struct options *options, uint64_t step)
 {
-	uint64_t warmup_steps = options->steps / 20 + 1;
-	double done = (double)step / (double)options->steps, pi = acos(-1.0);
+	uint64_t warmup_steps = options->session.total_steps / 20 + 1;
+	double done = (double)step / (double)options->session.total_steps, pi = acos(-1.0);
 
 	if (step < warmup_steps)
 		return options->rate * (double)step / (double)warmup_steps;
@@ -171,19 +160,21 @@ static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 static enum neap_status after_step(struct trainer *trainer, double loss, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
-	uint64_t characters = options->batch * options->context, length = trainer->data->length;
+	uint64_t characters = options->session.split.batch * options->shape.context, length = trainer->data->length;
 	uint64_t epoch = trainer->step * characters / length;
 
 	if (trainer->losses && (fprintf(trainer->losses, "%.9g\n", loss) < 0 || fflush(trainer->losses)))
 		return fail(err, NEAP_EIO, "writing losses to %s: %s", options->losses, strerror(errno));
-	if (options->log_every && (trainer->step % options->log_every == 0 || trainer->step == options->steps)) {
-		printf("step %" PRIu64 " of %" PRIu64 ": loss %.4f\n", trainer->step, options->steps, loss);
+	if (options->log_every &&
+	    (trainer->step % options->log_every == 0 || trainer->step == options->session.total_steps)) {
+		printf("step %" PRIu64 " of %" PRIu64 ": loss %.4f\n", trainer->step, options->session.total_steps,
+		       loss);
 		fflush(stdout);
 	}
 	if (epoch > (trainer->step - 1) * characters / length)
 		neap_train_mark(trainer->session, NEAP_MARK_EPOCH_END, epoch);
 	if (options->checkpoint_every && trainer->step % options->checkpoint_every == 0 &&
-	    trainer->step < options->steps)
+	    trainer->step < options->session.total_steps)
 		return save(trainer, loss, err);
 	return NEAP_OK;
 }
@@ -208,7 +199,8 @@ static enum neap_status loop(struct trainer *trainer, enum neap_train_request *r
 	const char *reason = "";
 	double loss = NAN;
 
-	while (!status && trainer->step < trainer->options->steps && !*trainer->stop && request == NEAP_TRAIN_GO_ON) {
+	while (!status && trainer->step < trainer->options->session.total_steps && !*trainer->stop &&
+	       request == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
 		if (status == NEAP_ECANCELED) {
 			status = NEAP_OK;
@@ -220,7 +212,7 @@ static enum neap_status loop(struct trainer *trainer, enum neap_train_request *r
 	}
 	if (!status && trainer->options->checkpoint && trainer->step > before)
 		status = save(trainer, loss, err);
-	if (!status && trainer->step < trainer->options->steps) {
+	if (!status && trainer->step < trainer->options->session.total_steps) {
 		*ret_request = *trainer->stop ? NEAP_TRAIN_GO_ON : request;
 		status = stopped(trainer, *ret_request, reason, err);
 	}
@@ -231,26 +223,10 @@ static enum neap_status loop(struct trainer *trainer, enum neap_train_request *r
 static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
-	struct neap_train_options session = {.name = "charlm",
-					     .split = {.micro_batch = options->micro_batch, .batch = options->batch},
-					     .total_steps = options->steps,
-					     .rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
-					     .rungs_active = rungs_of(options, USE_ON),
-					     .layers = (uint32_t)options->layers,
-					     .clear_memory_on_start = options->clear_memory_on_start,
-					     .cleanup_points = options->cleanup_points,
-					     .cleanup_every_steps = options->cleanup_every_steps,
-					     .cleanup_every_epochs = options->cleanup_every_epochs,
-					     .cleanup_every_ticks = options->cleanup_every_ticks,
-					     .device = options->device,
-					     .host = options->host,
-					     .host_limit_bytes = options->host_limit_bytes,
-					     .on_leak = options->on_leak,
-					     .leak_margin_steps = options->leak_margin_steps,
-					     .log = neap_log_stderr()};
 	struct model_shape shape = shape_of(trainer);
-	size_t tokens = options->micro_batch * options->context;
-	enum neap_status status = neap_train_begin(gpu_alloc(trainer->gpu), &session, &trainer->session, err);
+	size_t tokens = options->session.split.micro_batch * options->shape.context;
+	enum neap_status status =
+		neap_train_begin(gpu_alloc(trainer->gpu), &options->session, &trainer->session, err);
 
 	if (status)
 		return status;
