@@ -148,6 +148,6 @@ const char *neap_category_name(enum neap_category category)
 
 const char *neap_category_how_name(enum neap_category_how how)
 {
-	static const char *const names[NEAP_HOWS] = {"tag", "frames", "lifetime", "nothing tells"};
+	static const char *const names[NEAP_HOWS] = {"tag", "frames", "lifetime", "no evidence"};
 	return names[how];
 }

@@ -92,24 +92,25 @@ static int read_arguments(const struct neap_arguments *arguments, struct neap_an
 
 	if (memory && (neap_size_parse(memory, &options->memory_bytes, &err) != NEAP_OK || !options->memory_bytes ||
 		       options->memory_bytes > 1ull << 50))
-		return neap_misuse(arguments, "--memory: a size from 1 B to 1024 TiB such as 24GiB, not '%s'",
-				   memory);
+		return neap_misuse(arguments,
+				   "--memory: expected a size from 1 B to 1024 TiB such as 24GiB, not '%s'", memory);
 	if (device && (neap_u64_parse(device, &number, &err) != NEAP_OK || number > 255))
-		return neap_misuse(arguments, "--device: a number from 0 to 255, not '%s'", device);
+		return neap_misuse(arguments, "--device: expected a number from 0 to 255, not '%s'", device);
 	if (device)
 		options->device = (size_t)number;
 	if (top && (neap_u64_parse(top, &number, &err) != NEAP_OK || number == 0 || number > 10000))
-		return neap_misuse(arguments, "--top: a number from 1 to 10000, not '%s'", top);
+		return neap_misuse(arguments, "--top: expected a number from 1 to 10000, not '%s'", top);
 	if (top)
 		*ret_top = (size_t)number;
 	if (read_instant(from, &options->from, &err) != NEAP_OK)
-		return neap_misuse(arguments,
-				   "--from: a time since the first event such as 250ms, event:N or step:N, not '%s'",
-				   from);
+		return neap_misuse(
+			arguments,
+			"--from: expected a time since the first event such as 250ms, event:N or step:N, not '%s'",
+			from);
 	if (read_instant(to, &options->to, &err) != NEAP_OK)
-		return neap_misuse(arguments,
-				   "--to: a time since the first event such as 250ms, event:N or step:N, not '%s'",
-				   to);
+		return neap_misuse(
+			arguments,
+			"--to: expected a time since the first event such as 250ms, event:N or step:N, not '%s'", to);
 	return NEAP_EXIT_OK;
 }
 
@@ -188,9 +189,9 @@ static int run(const struct neap_arguments *arguments)
 	if (piped && neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
 	if (write && !write_trace_known(write))
-		return neap_misuse(arguments,
-				   "--write: a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'",
-				   write);
+		return neap_misuse(
+			arguments,
+			"--write: expected a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'", write);
 	if (write && (neap_argument(arguments, "from") || neap_argument(arguments, "to")))
 		return neap_misuse(arguments, "--write writes the whole trace: not together with --from or --to");
 	enum neap_status status = NEAP_OK;

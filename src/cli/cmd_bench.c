@@ -263,9 +263,11 @@ static int read_arguments(const struct neap_arguments *arguments, struct task *t
 	if (strcmp(neap_operand(arguments, 0), "alloc") != 0)
 		return neap_misuse(arguments, "'%s' is nothing to measure: alloc", neap_operand(arguments, 0));
 	if (size && (neap_size_parse(size, &bytes, &err) != NEAP_OK || !bytes || bytes > 1 << 30))
-		return neap_misuse(arguments, "--size: a size from 1 B to 1 GiB such as 4KiB, not '%s'", size);
+		return neap_misuse(arguments, "--size: expected a size from 1 B to 1 GiB such as 4KiB, not '%s'",
+				   size);
 	if (threads && (neap_u64_parse(threads, &most, &err) != NEAP_OK || !most || most > THREADS_MAX))
-		return neap_misuse(arguments, "--threads: a number from 1 to %d, not '%s'", THREADS_MAX, threads);
+		return neap_misuse(arguments, "--threads: expected a number from 1 to %d, not '%s'", THREADS_MAX,
+				   threads);
 	task->bytes = (size_t)bytes;
 	task->threads = (unsigned)most;
 	task->json = neap_argument(arguments, "json");
@@ -274,7 +276,7 @@ static int read_arguments(const struct neap_arguments *arguments, struct task *t
 		while (i < CASES && strcmp(cases[i].name, name) != 0)
 			i++;
 		if (i == CASES)
-			return neap_misuse(arguments, "--case: '%s' is none: see the help", name);
+			return neap_misuse(arguments, "--case: there is no case '%s'", name);
 		cases[i].add(task);
 	}
 	for (size_t i = 0, chosen = task->count; !chosen && i < CASES; i++)

@@ -103,7 +103,7 @@ static int run(const struct neap_arguments *arguments)
 	while (name && shell < sizeof names / sizeof *names && strcmp(name, names[shell]) != 0)
 		shell++;
 	if (shell == sizeof names / sizeof *names)
-		return neap_misuse(arguments, "--shell: it is sh, fish or csh, not '%s'", name);
+		return neap_misuse(arguments, "--shell: expected sh, fish or csh, not '%s'", name);
 	int code = NEAP_EXIT_OK;
 	if (settings_make(&settings, &err) == NEAP_OK)
 		print_all((enum shell)shell, &settings);

@@ -194,7 +194,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (!neap_rest(arguments)[0])
 		return neap_misuse(arguments, "no command to run");
 	if (memory && (neap_size_parse(memory, &limit, &err) || limit < 64 * NEAP_MIB || limit > SIM_MEMORY_LIMIT))
-		return neap_misuse(arguments, "--max-memory: a size from 64 MiB to 16 TiB such as 20GiB, not '%s'",
+		return neap_misuse(arguments,
+				   "--max-memory: expected a size from 64 MiB to 16 TiB such as 20GiB, not '%s'",
 				   memory);
 	if (estimate_names_here(gpus) && estimate_find_here(&here, &err))
 		return neap_complain("estimate", &err);

@@ -294,7 +294,9 @@ static int run(const struct neap_arguments *arguments)
 	bool json = neap_argument(arguments, "json");
 
 	if (number && (neap_u64_parse(number, &from.number, NULL) != NEAP_OK || from.number == 0))
-		return neap_misuse(arguments, "--number: which of a recording's failures, from 1, not '%s'", number);
+		return neap_misuse(arguments,
+				   "--number: expected the number of a recording's failure, from 1, not '%s'",
+				   number);
 	/* `neap explain runs/plain-1` */
 	if (!log && !from.path && !pid && name && !find_topic(name) && run_folder_is(name))
 		return explain_folder(name, from.number, json);

@@ -416,15 +416,16 @@ static int read_numbers(const struct neap_arguments *arguments, struct task *tas
 		return neap_misuse(arguments, "--torch: %s", err.message);
 	if (memory && (neap_size_parse(memory, &task->options.memory_bytes, &err) != NEAP_OK ||
 		       !task->options.memory_bytes || task->options.memory_bytes > 1ull << 50))
-		return neap_misuse(arguments, "--memory: a size from 1 B to 1024 TiB such as 24GiB, not '%s'",
-				   memory);
+		return neap_misuse(arguments,
+				   "--memory: expected a size from 1 B to 1024 TiB such as 24GiB, not '%s'", memory);
 	if (fraction && neap_fraction_parse(fraction, &task->options.fraction, &err) != NEAP_OK)
-		return neap_misuse(arguments, "--fraction: a number above 0 and at most 1, not '%s'", fraction);
+		return neap_misuse(arguments, "--fraction: expected a number above 0 and at most 1, not '%s'",
+				   fraction);
 	if (delay && (neap_u64_parse(delay, &task->options.event_delay, &err) != NEAP_OK ||
 		      task->options.event_delay > UINT64_MAX / 2))
-		return neap_misuse(arguments, "--event-delay: a number of trace events, not '%s'", delay);
+		return neap_misuse(arguments, "--event-delay: expected a number of trace events, not '%s'", delay);
 	if (device && neap_u64_parse(device, &index, &err) != NEAP_OK)
-		return neap_misuse(arguments, "--device: a number from 0, not '%s'", device);
+		return neap_misuse(arguments, "--device: expected a number from 0, not '%s'", device);
 	task->options.device = (size_t)index;
 	return NEAP_EXIT_OK;
 }
@@ -438,11 +439,11 @@ static int read_words(const struct neap_arguments *arguments, struct task *task)
 	while (policy && index < POLICIES && strcmp(policy, policy_names[index]) != 0)
 		index++;
 	if (index == POLICIES)
-		return neap_misuse(arguments, "--policy: it is torch, torch-expandable or neap, not '%s'", policy);
+		return neap_misuse(arguments, "--policy: expected torch, torch-expandable or neap, not '%s'", policy);
 	task->options.policy = (enum neap_replay_policy)index;
 	task->options.settings = neap_argument(arguments, "settings");
 	if (on_oom && strcmp(on_oom, "stop") != 0 && strcmp(on_oom, "continue") != 0)
-		return neap_misuse(arguments, "--on-oom: it is stop or continue, not '%s'", on_oom);
+		return neap_misuse(arguments, "--on-oom: expected stop or continue, not '%s'", on_oom);
 	task->options.go_on = on_oom && on_oom[0] == 'c';
 	if (task->options.settings && task->options.policy == NEAP_REPLAY_NEAP)
 		return neap_misuse(arguments, "--settings are PyTorch's: they belong to --policy torch");

@@ -216,7 +216,8 @@ static int read_width(const struct neap_arguments *arguments, struct top *top)
 	if (text && !top->view.once)
 		return neap_misuse(arguments, "--width is for --once; a terminal has its own");
 	if (text && (neap_u64_parse(text, &width, NULL) != NEAP_OK || width < WIDTH_LEAST || width > WIDTH_MOST))
-		return neap_misuse(arguments, "--width: %d to %d columns, not '%s'", WIDTH_LEAST, WIDTH_MOST, text);
+		return neap_misuse(arguments, "--width: expected %d to %d columns, not '%s'", WIDTH_LEAST, WIDTH_MOST,
+				   text);
 	top->view.width = (size_t)width;
 	return NEAP_EXIT_OK;
 }

@@ -71,7 +71,7 @@ int explain_record_of(const struct neap_arguments *arguments, const char *pid, s
 	uint64_t number = 0;
 
 	if (neap_u64_parse(pid, &number, NULL) != NEAP_OK || number == 0 || number > INT32_MAX)
-		return neap_misuse(arguments, "--pid: a process number, not '%s'", pid);
+		return neap_misuse(arguments, "--pid: expected a process ID, not '%s'", pid);
 	enum neap_status status = neap_path_runtime(folder, sizeof folder, &err);
 	if (!status)
 		status = neap_page_read(folder, (pid_t)number, &ret_from->page, &err);

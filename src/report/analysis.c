@@ -199,7 +199,7 @@ static void put_categories(struct neap_buffer *out, const struct neap_analysis *
 	uint64_t total = analysis->profile.requested_peak.requested;
 	if (!total)
 		return;
-	neap_buffer_text(out, "\nWhat it was for, and what tells so\n");
+	neap_buffer_text(out, "\nWhat it was for, and how neap knows\n");
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
 		for (int how = 0; how < NEAP_HOWS; how++) {
 			uint64_t bytes = analysis->categories.bytes[category][how];

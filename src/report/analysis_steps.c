@@ -35,7 +35,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_analysis *analys
 	const struct neap_leak *leak = &analysis->trends.leak;
 
 	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
-		neap_buffer_format(out, "  leak: no statement: %zu steps after warm-up, 20 are needed\n",
+		neap_buffer_format(out, "  leak: too few steps to tell: %zu after warm-up, 20 are needed\n",
 				   leak->steps);
 	} else if (leak->verdict == NEAP_LEAK_CLEAN) {
 		neap_buffer_format(out, "  leak: none: %s per step over %zu steps, confidence of a trend %.4f\n",

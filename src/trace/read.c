@@ -21,7 +21,7 @@ static const char *what_else(const struct neap_input *input)
 		const char *what;
 	} others[] = {
 		{"PK\003\004", 4, "a zip archive, as torch.save writes; a snapshot is what _dump_snapshot writes"},
-		{"\x1f\x8b", 2, "compressed by gzip; decompress it on the way: neap analyze <(zcat FILE)"},
+		{"\x1f\x8b", 2, "compressed by gzip; decompress it as it is read: neap analyze <(zcat FILE)"},
 		{"(dp", 3, "a pickle of protocol 0; write it with protocol 2 to 5"},
 		{"}q", 2, "a pickle of protocol 1; write it with protocol 2 to 5"},
 		{"{", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
