@@ -12,13 +12,14 @@ declare -A tests=() groups=() # by their .bats files: names, and meson's suites,
 while IFS=$'\t' read -r name group file; do tests[$file]=$name groups[$file]=$group; done < <(meson introspect "${BUILD:-build}" --tests |
 	jq -r '.[] | .name as $name | .suite[0] as $group | .cmd[] | select(endswith(".bats")) |
 		[$name, $group, (split("/") | last | rtrimstr(".bats"))] | @tsv')
-names=()
+names=() suites=() # of meson, which takes no option between two names
 for suite; do
 	[ -n "${tests[$suite]-}" ] || { echo "no $suite.bats in tests/" >&2 && exit 64; }
-	names+=(--suite "${groups[$suite]}" "${tests[$suite]}")
+	suites+=(--suite "${groups[$suite]}")
+	names+=("${tests[$suite]}")
 done
 code=0
-NEAP_UPDATE_EXPECTED=1 meson test -C "${BUILD:-build}" --no-rebuild --print-errorlogs "${names[@]}" || code=$?
+NEAP_UPDATE_EXPECTED=1 meson test -C "${BUILD:-build}" --no-rebuild --print-errorlogs "${suites[@]}" "${names[@]}" || code=$?
 git --no-pager diff --stat -- 'tests/*/expected/*'
 git --no-pager diff -- 'tests/*/expected/*'
 git ls-files --others --exclude-standard -- 'tests/*/expected/*'
