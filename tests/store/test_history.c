@@ -286,7 +286,7 @@ static void test_damaged(void **state)
 	assert_int_equal(strncmp(note, begin, strlen(begin)), 0);
 	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
 	neap_history_close(history);
-	snprintf(command, sizeof command, "grep -q 'no database' %s/history.db.damaged-*", folder);
+	snprintf(command, sizeof command, "grep -q 'not a database' %s/history.db.damaged-*", folder);
 	assert_int_equal(system(command), 0); /* nothing lost */
 	history = open_history();
 	struct seen seen = {0};
