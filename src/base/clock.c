@@ -1,11 +1,14 @@
 /* base/clock.c: the system's clocks behind struct neap_clock. */
 #include "base/clock.h"
 
-#include <time.h>
-
 static uint64_t to_ns(const struct timespec *time)
 {
 	return (uint64_t)time->tv_sec * NEAP_NS_PER_S + (uint64_t)time->tv_nsec;
+}
+
+static struct timespec from_ns(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / NEAP_NS_PER_S), .tv_nsec = (long)(ns % NEAP_NS_PER_S)};
 }
 
 static uint64_t system_now(void *context)
@@ -19,7 +22,7 @@ static uint64_t system_now(void *context)
 
 static void system_sleep(void *context, uint64_t ns)
 {
-	struct timespec time = {.tv_sec = (time_t)(ns / NEAP_NS_PER_S), .tv_nsec = (long)(ns % NEAP_NS_PER_S)};
+	struct timespec time = from_ns(ns);
 
 	(void)context;
 	nanosleep(&time, NULL); /* a signal may end it early: callers look at the clock again */
@@ -32,6 +35,23 @@ const struct neap_clock *neap_clock_system(void)
 	return &clock;
 }
 
+uint64_t neap_deadline_left_ns(const struct neap_deadline *deadline)
+{
+	uint64_t now_ns = deadline->clock ? neap_clock_now(deadline->clock) : 0;
+
+	if (!deadline->clock)
+		return UINT64_MAX;
+	return now_ns < deadline->ns ? deadline->ns - now_ns : 0;
+}
+
+int neap_deadline_poll_ms(const struct neap_deadline *deadline)
+{
+	const uint64_t most_ns = 60 * NEAP_NS_PER_S;
+	uint64_t left_ns = neap_deadline_left_ns(deadline);
+
+	return (int)(((left_ns < most_ns ? left_ns : most_ns) + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS);
+}
+
 uint64_t neap_wall_ns(void)
 {
 	struct timespec time = {0};
@@ -39,3 +59,5 @@ uint64_t neap_wall_ns(void)
 	clock_gettime(CLOCK_REALTIME, &time);
 	return to_ns(&time);
 }
+
+struct timespec neap_wall_after(uint64_t ns) { return from_ns(neap_wall_ns() + ns); }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 /* A source of time. `now` never goes back. `sleep` returns after at least `ns`, or earlier on a signal. */
 struct neap_clock {
@@ -18,15 +19,26 @@ const struct neap_clock *neap_clock_system(void);
 static inline uint64_t neap_clock_now(const struct neap_clock *clock) { return clock->now(clock->context); }
 static inline void neap_clock_sleep(const struct neap_clock *clock, uint64_t ns) { clock->sleep(clock->context, ns); }
 
-/* An instant by which something must be done. Zeroed: there is none. */
+#define NEAP_NS_PER_MS 1000000ull
+#define NEAP_NS_PER_S  1000000000ull
+
+/* An instant by which something must be done. Zeroed: there is none. The caller of what waits makes it. */
 struct neap_deadline {
 	const struct neap_clock *clock; /* NULL: there is none */
 	uint64_t ns;
 };
 
+/* A time so long that it cannot be counted is UINT64_MAX. */
 static inline struct neap_deadline neap_deadline_in(const struct neap_clock *clock, uint64_t ns)
 {
-	return (struct neap_deadline){clock, neap_clock_now(clock) + ns};
+	uint64_t now_ns = neap_clock_now(clock);
+
+	return (struct neap_deadline){clock, ns < UINT64_MAX - now_ns ? now_ns + ns : UINT64_MAX};
+}
+
+static inline struct neap_deadline neap_deadline_in_ms(const struct neap_clock *clock, uint64_t ms)
+{
+	return neap_deadline_in(clock, ms < UINT64_MAX / NEAP_NS_PER_MS ? ms * NEAP_NS_PER_MS : UINT64_MAX);
 }
 
 static inline bool neap_deadline_over(const struct neap_deadline *deadline)
@@ -34,10 +46,16 @@ static inline bool neap_deadline_over(const struct neap_deadline *deadline)
 	return deadline->clock && neap_clock_now(deadline->clock) >= deadline->ns;
 }
 
+/* UINT64_MAX: there is none. */
+uint64_t neap_deadline_left_ns(const struct neap_deadline *deadline);
+
+/* A timeout for poll() by a caller that looks again: what is left in milliseconds, rounded up, at most a minute. */
+int neap_deadline_poll_ms(const struct neap_deadline *deadline);
+
 /* Nanoseconds since 1970 (CLOCK_REALTIME), for files and reports only. */
 uint64_t neap_wall_ns(void);
 
-#define NEAP_NS_PER_MS 1000000ull
-#define NEAP_NS_PER_S  1000000000ull
+/* That long from now, by CLOCK_REALTIME: for the timed waits of pthreads. */
+struct timespec neap_wall_after(uint64_t ns);
 
 #endif

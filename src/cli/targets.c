@@ -24,19 +24,12 @@ static bool is_stopped(pid_t pid)
 	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
 }
 
-/* What is left of the client's bound after something that began at `start_ns`. */
-static void charge(struct neap_client *client, uint64_t start_ns)
-{
-	uint64_t spent_ns = neap_clock_now(neap_clock_system()) - start_ns;
-	client->bound_ns = spent_ns < client->bound_ns ? client->bound_ns - spent_ns : 0;
-}
-
 enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
 			      bool *ret_stopped, struct neap_error *err)
 {
 	char name[64];
-	uint64_t start_ns = neap_clock_now(neap_clock_system());
-	enum neap_status status = neap_client_open(runtime_folder, pid, BOUND_NS, ret_client, err);
+	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), BOUND_NS);
+	enum neap_status status = neap_client_open(runtime_folder, pid, deadline, ret_client, err);
 	if (status && status != NEAP_ESTATE)
 		return status;
 	look_name(pid, name);
@@ -49,7 +42,6 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 				 (int)pid, name, (int)pid);
 	}
 	if (!status) {
-		charge(ret_client, start_ns);
 		if (ret_stopped)
 			*ret_stopped = stopped;
 		return status;
@@ -76,9 +68,7 @@ static bool is_ending(pid_t pid)
 enum neap_status targets_call(struct neap_client *client, enum neap_request request, const void *arguments,
 			      size_t length, struct neap_fields *ret_reply, struct neap_error *err)
 {
-	uint64_t start_ns = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_client_call(client, request, arguments, length, ret_reply, err);
-	charge(client, start_ns);
 	if (status == NEAP_ETIMEDOUT && is_stopped(client->pid))
 		return neap_fail(err, status,
 				 "process %d was stopped before it answered; what it has not begun by now it will "

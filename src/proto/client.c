@@ -20,12 +20,12 @@
 
 #define LOOK_MS 100 /* whether the process is stopped */
 
-static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid, uint64_t bound_ns,
-				   struct neap_error *err)
+static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid,
+				   const struct neap_deadline *deadline, struct neap_error *err)
 {
 	/* A Unix socket's connect waits, for room in the backlog, as long as its send timeout says. */
-	struct timeval bound = {.tv_sec = (time_t)(bound_ns / NEAP_NS_PER_S),
-				.tv_usec = (suseconds_t)(bound_ns % NEAP_NS_PER_S / 1000)};
+	uint64_t left_us = neap_deadline_left_ns(deadline) / 1000 + 1; /* 0 would mean without end */
+	struct timeval bound = {.tv_sec = (time_t)(left_us / 1000000), .tv_usec = (suseconds_t)(left_us % 1000000)};
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0)
 		return neap_fail_errno(err, errno, "setting the socket's bound");
 	int result;
@@ -41,10 +41,10 @@ static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pi
 	return neap_fail_errno(err, errno, "connecting to process %d", (int)pid);
 }
 
-enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_t bound_ns,
+enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, struct neap_deadline deadline,
 				  struct neap_client *ret_client, struct neap_error *err)
 {
-	struct neap_client client = {.fd = -1, .pid = pid, .bound_ns = bound_ns ? bound_ns : NEAP_CLIENT_BOUND_NS};
+	struct neap_client client = {.fd = -1, .pid = pid, .deadline = deadline};
 	struct neap_process process;
 	struct sockaddr_un address;
 	int folder_fd = -1;
@@ -60,7 +60,7 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_
 	if (client.fd < 0)
 		status = neap_fail_errno(err, errno, "making a socket");
 	if (!status)
-		status = connect_to(client.fd, &address, pid, client.bound_ns, err);
+		status = connect_to(client.fd, &address, pid, &client.deadline, err);
 	if (!status)
 		status = neap_socket_check_peer(client.fd, err);
 	if (folder_fd >= 0)
@@ -83,8 +83,7 @@ static enum neap_status refused(const struct neap_client *client, const struct n
 }
 
 static enum neap_status send_request(struct neap_client *client, enum neap_request request, const void *arguments,
-				     size_t length, uint64_t deadline_ns, struct neap_frame *ret_frame,
-				     struct neap_error *err)
+				     size_t length, struct neap_frame *ret_frame, struct neap_error *err)
 {
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION,
 				   .command = (uint16_t)request,
@@ -93,15 +92,14 @@ static enum neap_status send_request(struct neap_client *client, enum neap_reque
 	if (length > NEAP_FRAME_PAYLOAD_MAX)
 		return neap_fail(err, NEAP_EINVAL, "a request of %zu bytes", length);
 	*ret_frame = frame;
-	return neap_frame_send(client->fd, &frame, arguments, deadline_ns, err);
+	return neap_frame_send(client->fd, &frame, arguments, &client->deadline, err);
 }
 
 enum neap_status neap_client_post(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_error *err)
 {
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
 	struct neap_frame frame;
-	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
+	enum neap_status status = send_request(client, request, arguments, length, &frame, err);
 	if (status)
 		neap_error_prefix(err, "leaving %s with process %d", neap_request_name(request), (int)client->pid);
 	return status;
@@ -109,15 +107,14 @@ enum neap_status neap_client_post(struct neap_client *client, enum neap_request 
 
 /* Waits for the answer to begin. A process that is stopped meanwhile cannot answer. It looks twice, so that it
  * waits for one that is stopped for a moment only (by a debugger, say). */
-static enum neap_status wait_for_answer(const struct neap_client *client, uint64_t deadline_ns,
-					struct neap_error *err)
+static enum neap_status wait_for_answer(const struct neap_client *client, struct neap_error *err)
 {
 	struct pollfd peer = {.fd = client->fd, .events = POLLIN};
 	struct neap_process process;
 
 	for (unsigned stopped = 0; stopped < 2;) {
 		int count = poll(&peer, 1, LOOK_MS);
-		if (count > 0 || (count < 0 && errno != EINTR) || neap_clock_now(neap_clock_system()) >= deadline_ns)
+		if (count > 0 || (count < 0 && errno != EINTR) || neap_deadline_over(&client->deadline))
 			return NEAP_OK; /* receiving says which */
 		bool is_stopped = neap_process_read(client->pid, &process, NULL) == NEAP_OK &&
 				  (process.state == 'T' || process.state == 't');
@@ -129,14 +126,13 @@ static enum neap_status wait_for_answer(const struct neap_client *client, uint64
 enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_fields *ret_reply, struct neap_error *err)
 {
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
 	struct neap_frame frame = {0}, answer = {0};
 	struct neap_fields reply = {0};
-	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
+	enum neap_status status = send_request(client, request, arguments, length, &frame, err);
 	if (!status)
-		status = wait_for_answer(client, deadline_ns, err);
+		status = wait_for_answer(client, err);
 	if (!status)
-		status = neap_frame_receive(client->fd, &answer, &client->payload, deadline_ns, err);
+		status = neap_frame_receive(client->fd, &answer, &client->payload, &client->deadline, err);
 	if (!status)
 		status = neap_fields_open(client->payload.data, client->payload.length, &reply, err);
 	/* An error may be about the frame itself: then it repeats what could be read of it. */

@@ -2,30 +2,29 @@
  *
  *   RUNTIME/PID.sock    each side checks that the other is of the same user (SO_PEERCRED)
  *
- * One client, one thread. Nothing here waits longer than the bound it was given.
+ * One client, one thread. Nothing here waits beyond the deadline with which it was opened.
  */
 #ifndef NEAP_PROTO_CLIENT_H
 #define NEAP_PROTO_CLIENT_H
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "proto/commands.h"
 #include "proto/fields.h"
 
 #include <sys/types.h>
 
-#define NEAP_CLIENT_BOUND_NS 5000000000ull
-
 struct neap_client {
 	int fd;
 	pid_t pid;
-	uint64_t bound_ns; /* per connection and per call */
-	uint32_t request;  /* of the last call */
+	struct neap_deadline deadline; /* of connecting and all calls */
+	uint32_t request;              /* of the last call */
 	struct neap_buffer payload;
 };
 
-/* Connects. `bound_ns` 0: NEAP_CLIENT_BOUND_NS. Errors: NEAP_ENOENT (no such process), NEAP_EPERM (another user's),
+/* Connects. Errors: NEAP_ENOENT (no such process), NEAP_EPERM (another user's),
  * NEAP_ESTATE (not attached), NEAP_ETIMEDOUT, NEAP_EIO. On failure there is nothing to close. */
-enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_t bound_ns,
+enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, struct neap_deadline deadline,
 				  struct neap_client *ret_client, struct neap_error *err);
 
 /* Sends a request and waits for its reply. `arguments`: fields, may be NULL with length 0. *ret_reply lives until the

@@ -55,24 +55,21 @@ enum neap_status neap_frame_decode(const unsigned char header[NEAP_FRAME_HEADER_
 }
 
 /* Waits for `events`, or for the peer's end, which the next call then meets. */
-static enum neap_status wait_for(int fd, short events, uint64_t deadline_ns, struct neap_error *err)
+static enum neap_status wait_for(int fd, short events, const struct neap_deadline *deadline, struct neap_error *err)
 {
-	for (;;) {
-		uint64_t now = neap_clock_now(neap_clock_system());
-		if (now >= deadline_ns)
-			return neap_fail(err, NEAP_ETIMEDOUT, "the peer did not %s in time",
-					 events == POLLIN ? "answer" : "take what was sent");
-		uint64_t left_ms = (deadline_ns - now) / NEAP_NS_PER_MS + 1;
+	while (!neap_deadline_over(deadline)) {
 		struct pollfd one = {.fd = fd, .events = events};
-		int count = poll(&one, 1, left_ms > 60000 ? 60000 : (int)left_ms);
+		int count = poll(&one, 1, neap_deadline_poll_ms(deadline));
 		if (count > 0)
 			return NEAP_OK;
 		if (count < 0 && errno != EINTR)
 			return neap_fail_errno(err, errno, "waiting for the peer");
 	}
+	return neap_fail(err, NEAP_ETIMEDOUT, "the peer did not %s in time",
+			 events == POLLIN ? "answer" : "take what was sent");
 }
 
-static enum neap_status send_all(int fd, const void *bytes, size_t length, uint64_t deadline_ns,
+static enum neap_status send_all(int fd, const void *bytes, size_t length, const struct neap_deadline *deadline,
 				 struct neap_error *err)
 {
 	const unsigned char *next = bytes;
@@ -82,7 +79,7 @@ static enum neap_status send_all(int fd, const void *bytes, size_t length, uint6
 			next += sent;
 			length -= (size_t)sent;
 		} else if (errno == EAGAIN) {
-			enum neap_status status = wait_for(fd, POLLOUT, deadline_ns, err);
+			enum neap_status status = wait_for(fd, POLLOUT, deadline, err);
 			if (status)
 				return status;
 		} else if (errno != EINTR) {
@@ -92,7 +89,7 @@ static enum neap_status send_all(int fd, const void *bytes, size_t length, uint6
 	return NEAP_OK;
 }
 
-static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, uint64_t deadline_ns,
+static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, const struct neap_deadline *deadline,
 				    struct neap_error *err)
 {
 	unsigned char *next = ret_bytes;
@@ -104,7 +101,7 @@ static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, uint
 		} else if (got == 0) {
 			return neap_fail(err, NEAP_EIO, "the peer closed the connection");
 		} else if (errno == EAGAIN) {
-			enum neap_status status = wait_for(fd, POLLIN, deadline_ns, err);
+			enum neap_status status = wait_for(fd, POLLIN, deadline, err);
 			if (status)
 				return status;
 		} else if (errno != EINTR) {
@@ -114,21 +111,21 @@ static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, uint
 	return NEAP_OK;
 }
 
-enum neap_status neap_frame_send(int fd, const struct neap_frame *frame, const void *payload, uint64_t deadline_ns,
-				 struct neap_error *err)
+enum neap_status neap_frame_send(int fd, const struct neap_frame *frame, const void *payload,
+				 const struct neap_deadline *deadline, struct neap_error *err)
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	neap_frame_encode(frame, header);
-	enum neap_status status = send_all(fd, header, sizeof header, deadline_ns, err);
-	return status == NEAP_OK ? send_all(fd, payload, frame->length, deadline_ns, err) : status;
+	enum neap_status status = send_all(fd, header, sizeof header, deadline, err);
+	return status == NEAP_OK ? send_all(fd, payload, frame->length, deadline, err) : status;
 }
 
 enum neap_status neap_frame_receive(int fd, struct neap_frame *ret_frame, struct neap_buffer *payload,
-				    uint64_t deadline_ns, struct neap_error *err)
+				    const struct neap_deadline *deadline, struct neap_error *err)
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	struct neap_frame frame = {0};
-	enum neap_status status = receive_all(fd, header, sizeof header, deadline_ns, err);
+	enum neap_status status = receive_all(fd, header, sizeof header, deadline, err);
 	if (!status)
 		status = neap_frame_decode(header, &frame, err);
 	if (status)
@@ -137,7 +134,7 @@ enum neap_status neap_frame_receive(int fd, struct neap_frame *ret_frame, struct
 	unsigned char piece[4096];
 	for (size_t left = frame.length; left > 0 && !status;) {
 		size_t bytes = left < sizeof piece ? left : sizeof piece;
-		status = receive_all(fd, piece, bytes, deadline_ns, err);
+		status = receive_all(fd, piece, bytes, deadline, err);
 		if (!status)
 			neap_buffer_append(payload, piece, bytes);
 		left -= bytes;

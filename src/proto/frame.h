@@ -17,6 +17,7 @@
 #define NEAP_PROTO_FRAME_H
 
 #include "base/buffer.h"
+#include "base/clock.h"
 
 #define NEAP_FRAME_MAGIC        "NEAP"
 #define NEAP_FRAME_VERSION      1u
@@ -40,9 +41,9 @@ enum neap_status neap_frame_decode(const unsigned char header[NEAP_FRAME_HEADER_
 
 /* Sends or receives one whole frame on a stream socket, blocking or not, until the deadline. `payload` is replaced.
  * Errors: NEAP_ETIMEDOUT, NEAP_EPROTO, NEAP_EIO (also when the peer closed), NEAP_ENOMEM. Never raises SIGPIPE. */
-enum neap_status neap_frame_send(int fd, const struct neap_frame *frame, const void *payload, uint64_t deadline_ns,
-				 struct neap_error *err);
+enum neap_status neap_frame_send(int fd, const struct neap_frame *frame, const void *payload,
+				 const struct neap_deadline *deadline, struct neap_error *err);
 enum neap_status neap_frame_receive(int fd, struct neap_frame *ret_frame, struct neap_buffer *payload,
-				    uint64_t deadline_ns, struct neap_error *err);
+				    const struct neap_deadline *deadline, struct neap_error *err);
 
 #endif

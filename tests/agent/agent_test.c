@@ -71,7 +71,8 @@ enum neap_status ask_fraction(struct neap_client *client, double fraction, struc
 void open_client(struct neap_client *client)
 {
 	struct neap_error err = {0};
-	must(neap_client_open(folder, getpid(), 0, client, &err), &err);
+	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), 60 * NEAP_NS_PER_S);
+	must(neap_client_open(folder, getpid(), deadline, client, &err), &err);
 }
 
 bool has_number(const struct neap_fields *reply, size_t device_index, unsigned field, uint64_t *ret_value)

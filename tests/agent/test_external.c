@@ -33,7 +33,8 @@ static void *ask(void *argument)
 	neap_write_u64(&writer, NEAP_FIELD_FORCE, peer->force);
 	if (peer->fraction > 0)
 		neap_write_f64(&writer, NEAP_FIELD_FRACTION, peer->fraction);
-	peer->status = neap_client_open(runtime, getpid(), 30000000000ull, &peer->client, &peer->err);
+	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), 30 * NEAP_NS_PER_S);
+	peer->status = neap_client_open(runtime, getpid(), deadline, &peer->client, &peer->err);
 	if (peer->status == NEAP_OK)
 		peer->status =
 			neap_client_call(&peer->client, peer->request, data, writer.length, &peer->reply, &peer->err);

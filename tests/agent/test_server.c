@@ -104,7 +104,8 @@ static void stop(void)
 static void open_client(struct neap_client *client)
 {
 	struct neap_error err = {0};
-	if (neap_client_open(folder, getpid(), BOUND_NS, client, &err) != NEAP_OK)
+	if (neap_client_open(folder, getpid(), neap_deadline_in(neap_clock_system(), BOUND_NS), client, &err) !=
+	    NEAP_OK)
 		fail_msg("%s", err.message);
 }
 
@@ -138,8 +139,8 @@ static void expect_refusal(int fd, enum neap_status status, const char *words)
 	struct neap_fields fields;
 	struct neap_error err = {0};
 	char text[256] = "", byte;
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + BOUND_NS;
-	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
+	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), BOUND_NS);
+	if (neap_frame_receive(fd, &frame, &payload, &deadline, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 	assert_int_equal(frame.status, status);
 	assert_int_equal(neap_fields_open(payload.data, payload.length, &fields, NULL), NEAP_OK);
@@ -290,8 +291,9 @@ static void expect_answer(int fd, uint64_t value)
 	struct neap_buffer payload = {0};
 	struct neap_fields fields;
 	struct neap_error err = {0};
-	uint64_t got = 0, deadline_ns = neap_clock_now(neap_clock_system()) + BOUND_NS;
-	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
+	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), BOUND_NS);
+	uint64_t got = 0;
+	if (neap_frame_receive(fd, &frame, &payload, &deadline, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 	assert_int_equal(frame.status, NEAP_OK);
 	assert_int_equal(neap_fields_open(payload.data, payload.length, &fields, NULL), NEAP_OK);

@@ -14,7 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static uint64_t soon(uint64_t ms) { return neap_clock_now(neap_clock_system()) + ms * NEAP_NS_PER_MS; }
+/* Lives until the end of the statement's block. */
+#define soon(ms)                                                                                                     \
+	(&(struct neap_deadline){neap_clock_system(), neap_clock_now(neap_clock_system()) + (ms)*NEAP_NS_PER_MS})
 
 static size_t sample_payload(unsigned char *data, size_t room)
 {

@@ -259,17 +259,17 @@ static void clients_that_cannot_connect(void **state)
 	(void)state;
 	struct neap_client client;
 	struct neap_error err;
-	assert_int_equal(neap_client_open(folder, getpid(), 0, &client, &err), NEAP_ESTATE);
+	assert_int_equal(neap_client_open(folder, getpid(), (struct neap_deadline){0}, &client, &err), NEAP_ESTATE);
 	assert_non_null(strstr(err.message, "not attached"));
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
 		_exit(0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
-	assert_int_equal(neap_client_open(folder, child, 0, &client, &err), NEAP_ENOENT);
+	assert_int_equal(neap_client_open(folder, child, (struct neap_deadline){0}, &client, &err), NEAP_ENOENT);
 	struct stat first;
 	if (stat("/proc/1", &first) == 0 && first.st_uid != geteuid()) /* in a container it may be ours */
-		assert_int_equal(neap_client_open(folder, 1, 0, &client, &err), NEAP_EPERM);
+		assert_int_equal(neap_client_open(folder, 1, (struct neap_deadline){0}, &client, &err), NEAP_EPERM);
 }
 
 #define HOSTILE_SLOTS 40
