@@ -514,9 +514,7 @@ void neap_detach(void)
  * lock if need be. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 1;
+	struct timespec until = neap_wall_after(NEAP_NS_PER_S);
 	bool locked = pthread_mutex_timedlock(&agent.lock, &until) == 0;
 	bool ours = agent.attached && !agent.detaching && agent.identity.pid == getpid();
 	if (ours) {
@@ -536,13 +534,11 @@ __attribute__((destructor)) static void at_exit(void)
 
 static void before_fork(void)
 {
-	struct timespec until;
 	pthread_mutex_lock(&agent.lock);
 	if (agent.server.running)
 		neap_server_lock(&agent.server);
 	agent_external_lock();
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += FORK_BOUND_S;
+	struct timespec until = neap_wall_after(FORK_BOUND_S * NEAP_NS_PER_S);
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		agent.slots[i].at_rest = agent.slots[i].alloc && neap_alloc_fork_begin(agent.slots[i].alloc, &until);
 }

@@ -37,16 +37,6 @@ static struct {
 /* Under the agent's lock. */
 static struct neap_published *slots[NEAP_EXTERNAL_DEVICES];
 
-static struct timespec in_ms(uint32_t ms)
-{
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	uint64_t ns = (uint64_t)until.tv_nsec + ms * NEAP_NS_PER_MS;
-	until.tv_sec += (time_t)(ns / NEAP_NS_PER_S);
-	until.tv_nsec = (long)(ns % NEAP_NS_PER_S);
-	return until;
-}
-
 enum neap_status neap_external_open(const char *name, struct neap_error *err)
 {
 	if (!name || !name[0])
@@ -77,7 +67,7 @@ void agent_external_interrupt(void)
 enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_external_request *ret_request,
 				    struct neap_error *err)
 {
-	struct timespec until = in_ms(timeout_ms);
+	struct timespec until = neap_wall_after(timeout_ms * NEAP_NS_PER_MS);
 	enum neap_status status = NEAP_OK;
 	int waited = 0;
 	pthread_mutex_lock(&external.lock);
@@ -145,7 +135,7 @@ enum neap_status neap_external_answer(uint64_t id, enum neap_status status, cons
 /* Waits while `pending` phases last. Locked. */
 static void await(enum phase last_pending, uint32_t ms)
 {
-	struct timespec until = in_ms(ms);
+	struct timespec until = neap_wall_after(ms * NEAP_NS_PER_MS);
 	int waited = 0;
 	while (external.open && !external.interrupted && external.phase <= last_pending && waited == 0)
 		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);

@@ -427,11 +427,7 @@ bool neap_server_stop(struct neap_server *server, uint64_t bound_ns)
 	if (bound_ns == UINT64_MAX) {
 		pthread_join(server->thread, NULL);
 	} else {
-		struct timespec until;
-		clock_gettime(CLOCK_REALTIME, &until);
-		uint64_t ns = (uint64_t)until.tv_nsec + bound_ns;
-		until.tv_sec += (time_t)(ns / NEAP_NS_PER_S);
-		until.tv_nsec = (long)(ns % NEAP_NS_PER_S);
+		struct timespec until = neap_wall_after(bound_ns);
 		if (pthread_timedjoin_np(server->thread, NULL, &until) != 0)
 			return false;
 	}
