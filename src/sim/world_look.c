@@ -45,9 +45,8 @@ void sim_world_device(const struct sim_world *world, uint32_t device, struct sim
 	view_device(&world->shared->devices[device], device, ret_device);
 }
 
-static void view_slot(const struct slot *slot, struct sim_view_process *ret_process)
+static void view_slot(const struct slot *slot, uint64_t now, struct sim_view_process *ret_process)
 {
-	uint64_t now = neap_clock_now(neap_clock_system());
 	size_t i;
 
 	*ret_process = (struct sim_view_process){.pid = slot->pid,
@@ -86,6 +85,7 @@ static void view_share(const struct shared *shared, const struct share *share, c
 static void view_world(const struct shared *shared, struct sim_view *view)
 {
 	size_t place[SIM_SLOT_LIMIT] = {0}; /* of each slot in use, in `processes`, + 1 */
+	uint64_t now = neap_clock_now(neap_clock_system());
 	uint32_t device;
 	size_t i;
 
@@ -101,7 +101,7 @@ static void view_world(const struct shared *shared, struct sim_view *view)
 
 		if (slot->state == SIM_SLOT_FREE)
 			continue;
-		view_slot(slot, &view->processes[view->process_count]);
+		view_slot(slot, now, &view->processes[view->process_count]);
 		place[i] = ++view->process_count;
 		for (device = 0; device < shared->device_count && slot->state == SIM_SLOT_DRAINING; device++)
 			view->devices[device].draining_bytes +=
