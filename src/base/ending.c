@@ -5,7 +5,6 @@
 #include "base/pidfd.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -29,17 +28,14 @@ static int open_process(const struct neap_process *process)
 static void wait_ended(struct pollfd *fds, struct neap_ended *processes, size_t count, int signal_number,
 		       uint64_t wait_ms)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t end_ns = neap_clock_now(clock) + wait_ms * NEAP_NS_PER_MS;
+	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), wait_ms);
 	for (;;) {
 		size_t left = 0;
 		for (size_t i = 0; i < count; i++)
 			left += fds[i].fd >= 0;
-		uint64_t now_ns = neap_clock_now(clock);
-		if (!left || now_ns >= end_ns)
+		if (!left || neap_deadline_over(&end))
 			return;
-		uint64_t timeout_ms = (end_ns - now_ns + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS;
-		if (poll(fds, count, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX) < 0 && errno != EINTR)
+		if (poll(fds, count, neap_deadline_poll_ms(&end)) < 0 && errno != EINTR)
 			return;
 		for (size_t i = 0; i < count; i++) {
 			if (fds[i].fd < 0 || !(fds[i].revents & POLLIN))

@@ -124,7 +124,7 @@ static size_t count_alive(struct kill_work *work, size_t count, int number)
 static enum neap_status ask_to_end(struct kill_work *work, uint64_t since_ticks, struct neap_error *err)
 {
 	const struct neap_clock *clock = neap_clock_system();
-	uint64_t end_ns = neap_clock_now(clock) + work->grace_ms * NEAP_NS_PER_MS;
+	const struct neap_deadline end = neap_deadline_in_ms(clock, work->grace_ms);
 	uint64_t look_ns = 0;
 	size_t asked = 0, added = 0;
 	for (;;) {
@@ -144,7 +144,7 @@ static enum neap_status ask_to_end(struct kill_work *work, uint64_t since_ticks,
 			uint64_t pause_ns = NEWCOMERS_COST * (neap_clock_now(clock) - begun_ns);
 			look_ns = begun_ns + (pause_ns > NEWCOMERS_NS ? pause_ns : NEWCOMERS_NS);
 		}
-		if (status || (gone && !added) || neap_clock_now(clock) >= end_ns)
+		if (status || (gone && !added) || neap_deadline_over(&end))
 			return status;
 		neap_clock_sleep(clock, LOOK_NS);
 	}
@@ -166,10 +166,9 @@ static enum neap_status stop(struct kill_work *work, uint64_t since_ticks, struc
 
 static void wait_killed(struct kill_work *work)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t end_ns = neap_clock_now(clock) + KILL_WAIT_NS;
-	while (count_alive(work, work->plan.target_count, SIGKILL) && neap_clock_now(clock) < end_ns)
-		neap_clock_sleep(clock, LOOK_NS);
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), KILL_WAIT_NS);
+	while (count_alive(work, work->plan.target_count, SIGKILL) && !neap_deadline_over(&end))
+		neap_clock_sleep(end.clock, LOOK_NS);
 }
 
 enum neap_status kill_end(struct kill_work *work, struct neap_error *err)

@@ -107,15 +107,15 @@ static enum neap_status read_left(struct neap_drain *drain, const struct neap_dr
 enum neap_status neap_drain_wait(struct neap_drain *drain, const struct neap_drain_ended *ended,
 				 uint64_t *ret_left_bytes, struct neap_error *err)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t began_ns = neap_clock_now(clock), pause_ns = NEAP_NS_PER_MS, left = 0;
+	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), ended->limit_ms);
+	uint64_t pause_ns = NEAP_NS_PER_MS, left = 0;
 	for (;;) {
 		enum neap_status status = read_left(drain, ended, &left, err);
 		if (status)
 			return status;
-		if (!left || (neap_clock_now(clock) - began_ns) / NEAP_NS_PER_MS >= ended->limit_ms)
+		if (!left || neap_deadline_over(&end))
 			break;
-		neap_clock_sleep(clock, pause_ns);
+		neap_clock_sleep(end.clock, pause_ns);
 		pause_ns = pause_ns * 2 < LOOK_NS ? pause_ns * 2 : LOOK_NS;
 	}
 	*ret_left_bytes = left;

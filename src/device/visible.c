@@ -71,15 +71,14 @@ static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 /* Reads the answer within the time; false: there is none. */
 static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 {
-	uint64_t end_ns = neap_clock_now(neap_clock_system()) + limit_ns;
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), limit_ns);
 	size_t length = 0;
 
 	while (length < sizeof *ret_answer) {
-		uint64_t now_ns = neap_clock_now(neap_clock_system());
 		struct pollfd wait = {.fd = fd, .events = POLLIN};
-		if (now_ns >= end_ns)
+		if (neap_deadline_over(&end))
 			return false;
-		int ready = poll(&wait, 1, (int)((end_ns - now_ns) / 1000000) + 1);
+		int ready = poll(&wait, 1, neap_deadline_poll_ms(&end));
 		if (ready < 0 && errno != EINTR)
 			return false;
 		if (ready <= 0)
@@ -96,16 +95,15 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 /* False: the child hangs in the driver, where no signal reaches it. */
 static bool wait_for_end(pid_t child)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t end_ns = neap_clock_now(clock) + END_NS;
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), END_NS);
 
 	for (;;) {
 		pid_t ended = waitpid(child, NULL, WNOHANG);
 		if (ended == child || (ended < 0 && errno != EINTR))
 			return true;
-		if (neap_clock_now(clock) >= end_ns)
+		if (neap_deadline_over(&end))
 			return false;
-		neap_clock_sleep(clock, NEAP_NS_PER_MS);
+		neap_clock_sleep(end.clock, NEAP_NS_PER_MS);
 	}
 }
 

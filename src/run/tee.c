@@ -153,15 +153,15 @@ void neap_tee_flush(const struct neap_tee *tee_process)
 {
 	if (!tee_process->ring)
 		return;
-	uint64_t begun_ns = neap_clock_now(neap_clock_system());
-	while (tee_process->pid && neap_clock_now(neap_clock_system()) - begun_ns < FLUSH_NS) {
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), FLUSH_NS);
+	while (tee_process->pid && !neap_deadline_over(&end)) {
 		int waiting = 0;
 		/* The order matters: bytes that have left the pipe were read by a tee that is busy until it has
 		 * passed them on. */
 		if (tee_process->read_fd < 0 || (!ioctl(tee_process->read_fd, FIONREAD, &waiting) && !waiting &&
 						 !atomic_load(&tee_process->ring->busy)))
 			return;
-		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+		neap_clock_sleep(end.clock, LOOK_NS);
 	}
 }
 
@@ -203,8 +203,8 @@ void neap_tee_end(struct neap_tee *tee_process)
 		return;
 	close(tee_process->write_fd);
 	tee_process->write_fd = -1;
-	uint64_t begun_ns = neap_clock_now(neap_clock_system());
-	while (tee_process->pid && neap_clock_now(neap_clock_system()) - begun_ns < FLUSH_NS) {
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), FLUSH_NS);
+	while (tee_process->pid && !neap_deadline_over(&end)) {
 		int wait_status = 0;
 		pid_t pid = waitpid(tee_process->pid, &wait_status, WNOHANG);
 		if (pid < 0 && errno != EINTR)
@@ -212,7 +212,7 @@ void neap_tee_end(struct neap_tee *tee_process)
 		else if (pid > 0)
 			neap_tee_reaped(tee_process, pid, wait_status);
 		else
-			neap_clock_sleep(neap_clock_system(), LOOK_NS);
+			neap_clock_sleep(end.clock, LOOK_NS);
 	}
 	if (tee_process->read_fd >= 0)
 		close(tee_process->read_fd);

@@ -53,14 +53,14 @@ static void become(char *const *words, char **environment, int output_fd, int er
 /* Reads both pipes until they end. */
 static enum neap_status read_all(int fds[2], struct neap_buffer *buffers[2], const char *name, struct neap_error *err)
 {
-	uint64_t began_ns = neap_clock_now(neap_clock_system());
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), LIMIT_NS);
 	bool open[2] = {true, true};
 	char bytes[16384];
 	while (open[0] || open[1]) {
 		struct pollfd polled[2];
 		for (int i = 0; i < 2; i++)
 			polled[i] = (struct pollfd){.fd = open[i] ? fds[i] : -1, .events = POLLIN};
-		if (neap_clock_now(neap_clock_system()) - began_ns > LIMIT_NS)
+		if (neap_deadline_over(&end))
 			return neap_fail(err, NEAP_ETIMEDOUT, "%s did not answer within two minutes", name);
 		poll(polled, 2, 1000);
 		for (int i = 0; i < 2; i++) {

@@ -156,15 +156,14 @@ static enum neap_status open_checked(struct neap_history *history, const struct 
 static enum neap_status open_patiently(struct neap_history *history, const struct misfit **ret_misfit,
 				       struct neap_error *err)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
+	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), BUSY_MS);
 	for (;;) {
 		enum neap_status status = open_checked(history, ret_misfit, err);
-		if (status != NEAP_EBUSY || neap_clock_now(clock) >= give_up_ns)
+		if (status != NEAP_EBUSY || neap_deadline_over(&end))
 			return status;
 		sqlite3_close(history->database);
 		history->database = NULL;
-		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
+		neap_clock_sleep(end.clock, 5 * NEAP_NS_PER_MS);
 	}
 }
 
@@ -255,12 +254,11 @@ static int open_folder(const char *path)
  * process that holds it is stopped. */
 static void lock(int folder_fd, int operation)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
+	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), BUSY_MS);
 
 	while (folder_fd >= 0 && flock(folder_fd, operation | LOCK_NB) && (errno == EINTR || errno == EWOULDBLOCK) &&
-	       neap_clock_now(clock) < give_up_ns)
-		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
+	       !neap_deadline_over(&end))
+		neap_clock_sleep(end.clock, 5 * NEAP_NS_PER_MS);
 }
 
 /* Opens the file; sets one aside that does not fit, and starts a new one. */
