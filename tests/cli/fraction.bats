@@ -1,99 +1,66 @@
 #!/usr/bin/env bats
-# neap fraction on running processes, neap run --fraction, neap enable. Each test has its own world and its own folders.
+# neap fraction on running processes, neap run --fraction, neap enable.
 
-bats_require_minimum_version 1.5.0
-
-world=fraction
-load targets.bash
+sim=mem=256MiB,context=8MiB,reserved=2MiB
+load ../support/command.bash
 
 @test "fraction: what is not a fraction is wrong usage" {
 	start 4 8
-	for wrong in 0 -0.5 1.01 nan inf half 0.5x ''; do
-		run --separate-stderr "$NEAP" fraction -- "$wrong"
-		[ "$status" -eq 64 ]
-		[ "$stderr" = "neap fraction: a fraction is a number above 0 and at most 1, not '$wrong' (see 'neap help fraction')" ]
-		run --separate-stderr "$NEAP" run --fraction="$wrong" -- true
-		[ "$status" -eq 64 ]
+	for wrong in 0 -0.5 1.01 nan inf half 0.5x "''"; do
+		show "neap fraction -- $wrong"
+		show "neap run --fraction=$wrong -- true"
 	done
-	run "$NEAP" fraction
-	[ "$status" -eq 64 ]
-	run "$NEAP" fraction 0.5 --pid "$target" --all
-	[ "$status" -eq 64 ]
+	show 'neap fraction'
+	show "neap fraction 0.5 --pid $target --all"
+	show 'neap fraction 1 --json | jq -c ".processes[].devices[] | {limit_before}"' # none was set
+	expect usage
 }
 
 @test "fraction: before, after, the emptied cache, and what is beside it" {
 	start 4 8
-	run --separate-stderr "$NEAP" fraction 0.5
-	echo "$output$stderr"
-	[ "$status" -eq 0 ]
-	[ "${lines[0]%% (*}" = "Process $target" ]
-	[ "${lines[2]}" = "  limit            none before,    127 MiB after (0.5 of 254 MiB)" ]
-	[ "${lines[3]}" = "  reserved     12.0 MiB before,   12.0 MiB after (0 B)" ]
-	[[ "${lines[5]}" == "  the cache stays: "* ]]
-	[ "${lines[6]}" = "  it may reserve 115 MiB more" ]
-	[ "${lines[7]}" = "  beside it    8.00 MiB context, 0 B of the process's other memory: the limit is not for these" ]
-	run --separate-stderr "$NEAP" fraction 0.02 --pid "$target"
-	[ "$status" -eq 0 ]
-	[ "${lines[3]}" = "  reserved     12.0 MiB before,   4.00 MiB after (-8.00 MiB)" ]
-	[ "${lines[4]}" = "  free          234 MiB before,    242 MiB after (+8.00 MiB)" ]
-	[[ "${lines[5]}" == "  emptied the cache: gave back 8.00 MiB in "* ]]
-	run --separate-stderr "$NEAP" fraction 0.01
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"  live bytes are 4.00 MiB, above the limit: further growth will fail"* ]]
-	run --separate-stderr "$NEAP" fraction 1 --all --json
-	[ "$status" -eq 0 ]
-	[ -z "$stderr" ]
-	[ "$(json 'j["schema"], j["fraction"], [(p["pid"], p["error"], [(d["limit_before"] >> 20, d["limit"], d["reserved"] >> 20, d["emptied"], d["context"] >> 20, d["other"], d["error"]) for d in p["devices"]]) for p in j["processes"]]')" = "(1, 1.0, [($target, None, [(2, None, 4, False, 8, 0, None)])])" ]
+	show 'neap fraction 0.5'
+	show "neap fraction 0.02 --pid $target"
+	show 'neap fraction 0.01'
+	show 'neap fraction 1 --all --json'
+	expect before_after
 }
 
 @test "fraction: processes that are not attached, or gone" {
-	run --separate-stderr "$NEAP" fraction 0.5
-	[ "$status" -eq 69 ]
+	show 'neap fraction 0.5'
 	start --plain 4 8
-	run --separate-stderr "$NEAP" fraction 0.5 --pid "$target"
-	[ "$status" -eq 69 ]
-	[[ "$stderr" == "neap fraction: process $target ("*") is not attached: "* ]]
+	show "neap fraction 0.5 --pid $target"
 	true &
 	gone=$!
+	targets+=("$gone")
 	wait "$gone"
-	run --separate-stderr "$NEAP" fraction 0.5 --pid "$gone"
-	[ "$status" -eq 66 ]
-	[ "$stderr" = "neap fraction: there is no process $gone" ]
+	show "neap fraction 0.5 --pid $gone"
+	expect not_attached
 }
 
 @test "fraction: with a stopped process it is left, and in force when it goes on" {
 	start 4 8
 	kill -STOP "$target"
 	until grep -q '^State:.T' "/proc/$target/status"; do :; done
-	run --separate-stderr timeout 60 "$NEAP" fraction 0.02 --pid "$target"
-	echo "$output$stderr"
-	[ "$status" -eq 0 ]
-	[ "${lines[0]%% (*}" = "Process $target" ]
-	[[ "${lines[0]}" == *" is stopped" ]]
-	[ "${lines[1]}" = "  the limit (0.02 of each device) was left with it: it takes effect as soon as the process continues (kill -CONT $target)" ]
-	run --separate-stderr timeout 60 "$NEAP" clear --pid "$target"
-	[ "$status" -eq 75 ]
-	[[ "$stderr" == "neap clear: process $target ("*") is stopped and cannot answer; nothing was changed."* ]]
+	show "timeout 60 neap fraction 0.02 --pid $target"
+	show "timeout 60 neap clear --pid $target"
 	kill -CONT "$target"
-	run --separate-stderr "$NEAP" fraction 1 --json
-	[ "$(json '[(d["limit_before"] >> 20, d["reserved_before"] >> 20) for d in j["processes"][0]["devices"]]')" = "[(5, 4)]" ]
+	show 'neap fraction 1 --json | jq -c ".processes[0].devices[] | [.limit_before, .reserved_before]"'
+	expect stopped
 }
 
 @test "fraction: a running training runs into the limit, and its ladder takes a rung" {
-	for ((i = 0; i < 600; i++)); do echo "the $((i % 7)) cats of step $i sat on mat $((i * i % 11))."; done >"$dir/text"
-	mkfifo "$dir/losses"
-	"$NEAP" run --folder "$dir/run" -- "$CHARLM" --text "$dir/text" --layers 1 --width 32 --heads 2 --log-every 0 \
-		--steps 5000 --losses "$dir/losses" >"$dir/out" 2>"$dir/err" 3>&- &
+	for ((i = 0; i < 600; i++)); do echo "the $((i % 7)) cats of step $i sat on mat $((i * i % 11))."; done >text
+	mkfifo losses
+	neap run --folder run -- charlm --text text --layers 1 --width 32 --heads 2 --log-every 0 \
+		--steps 5000 --losses losses >out 2>err 3>&- &
 	supervisor=$!
-	exec 19<"$dir/losses"
+	exec 19<losses
 	read -r loss <&19
-	pids=("$dir"/neap/*.page)
+	pids=(runtime/neap/*.page)
 	pid=$(basename "${pids[0]}" .page)
-	run --separate-stderr "$NEAP" fraction 0.025 --pid "$pid" # 6.3 MiB; the whole batch needs about 8
-	echo "$output$stderr"
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"emptied the cache: gave back "* ]]
-	until grep -q 'micro-batch 64 -> 32' "$dir/err"; do
+	targets+=("$pid")
+	show "neap fraction 0.025 --pid $pid --json | jq -c '.processes[0].devices[] | [.limit_before, .limit, .emptied]'" # 6.3 MiB; the whole batch needs about 8
+	until grep -q 'micro-batch 64 -> 32' err; do
 		kill -0 "$pid"
 		read -r loss <&19
 	done
@@ -101,98 +68,68 @@ load targets.bash
 	kill -INT "$pid"
 	cat <&19 >/dev/null
 	wait "$supervisor" || [ $? -eq 130 ]
-	[ "$(jq .rungs "$dir/run/result.json")" -ge 1 ]
-	grep -q 'limit set on this process  *6.35 MiB' "$dir/err"
-	[[ "$(jq -r .oom_card "$dir/run/result.json")" == *"Cause: the limit. "* ]]
+	show 'result .oom_card | grep -e "limit set" -e Cause: -e Taken:'
+	[ "$(result .rungs)" -ge 1 ]
+	expect ladder
 }
 
 @test "run --fraction: the next run is limited; an invalid value in the environment is reported" {
-	run --separate-stderr "$NEAP" run --quiet --fraction 0.25 --folder "$dir/run" -- sh -c 'echo "$NEAP_FRACTION"'
-	[ "$output" = 0.25 ]
-	NEAP_FRACTION=0.01 run --separate-stderr "$NEAP" run --quiet --folder "$dir/run2" -- "$TARGET" 4 8 </dev/null
-	[ "$status" -eq 1 ]
-	[[ "$stderr" == *"target: CUDA out of memory. Tried to allocate 4.00 MiB. "*"limit 2.54 MiB"* ]]
-	NEAP_FRACTION=0.01 run --separate-stderr "$NEAP" run --quiet --fraction 1 --folder "$dir/run3" -- "$TARGET" 4 8 </dev/null
-	[ "$status" -eq 0 ]
-	export NEAP_FRACTION=lots
-	start 4 8
-	unset NEAP_FRACTION
-	run --separate-stderr "$NEAP" info
-	[[ "$output" == *"Process $target: NEAP_FRACTION is not followed: a fraction is a number above 0 and at most 1, not 'lots'"* ]]
-	run --separate-stderr "$NEAP" info --json
-	[[ "$(json 'j["processes"][0]["note"]')" == "NEAP_FRACTION is not followed: "* ]]
-	run --separate-stderr "$NEAP" clear
-	[ "$status" -eq 0 ]
+	show "neap run --quiet --fraction 0.25 --folder run -- sh -c 'echo \$NEAP_FRACTION'"
+	show 'NEAP_FRACTION=0.01 neap run --quiet --folder run2 -- target 4 8 </dev/null'
+	show 'NEAP_FRACTION=0.01 neap run --quiet --fraction 1 --folder run3 -- target 4 8 </dev/null'
+	NEAP_FRACTION=lots start 4 8
+	show 'neap info'
+	show 'neap info --json | jq -r ".processes[0].note"'
+	show 'neap clear'
+	expect run
 }
 
 @test "enable: eval takes it over, whatever was set" {
-	run --separate-stderr "$NEAP" enable
-	[ "$status" -eq 0 ]
-	[ -z "$stderr" ]
-	[ "$(grep -v '^#' <<<"$output")" = "export PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True'" ]
-	[[ "$output" == *"# "*"IPC"*"RDMA"*"attention is not a setting"* ]]
+	show 'neap enable'
 	export PYTORCH_CUDA_ALLOC_CONF="a:it's,b:[1,\$(touch $dir/hacked)],c:\\x\"!" PYTORCH_ALLOC_CONF=max_split_size_mb:64
 	for shell in sh bash; do
-		run --separate-stderr "$shell" -c 'eval "$("$NEAP" enable)"; printf "%s\n" "$PYTORCH_CUDA_ALLOC_CONF" "$PYTORCH_ALLOC_CONF"'
-		[ "$status" -eq 0 ]
-		[ -z "$stderr" ]
-		[ "${lines[0]}" = "expandable_segments:True,$PYTORCH_CUDA_ALLOC_CONF" ]
-		[ "${lines[1]}" = "expandable_segments:True,max_split_size_mb:64" ]
+		show "$shell -c 'eval \"\$(neap enable)\"; printf \"%s\n\" \"\$PYTORCH_CUDA_ALLOC_CONF\" \"\$PYTORCH_ALLOC_CONF\"'"
+		[ "$output" = "expandable_segments:True,$PYTORCH_CUDA_ALLOC_CONF
+expandable_segments:True,max_split_size_mb:64" ]
 	done
 	[ ! -e "$dir/hacked" ]
-	run "$NEAP" enable
-	[[ "$output" == *"# max_split_size_mb is set as well"* ]]
-	PYTORCH_CUDA_ALLOC_CONF='a\b'\''!' run "$NEAP" enable --shell fish
-	[[ "$output" == *"set -gx PYTORCH_CUDA_ALLOC_CONF 'expandable_segments:True,a\\\\b\\'!'"* ]]
-	PYTORCH_CUDA_ALLOC_CONF='a\b'\''!' run "$NEAP" enable --shell csh
-	[[ "$output" == *"setenv PYTORCH_CUDA_ALLOC_CONF 'expandable_segments:True,a\\b'\\''\\!';"* ]]
-	[ -z "$(grep -v ';$' <<<"$output")" ]
-	run "$NEAP" enable --shell zsh
-	[ "$status" -eq 64 ]
+	show 'neap enable'
+	export PYTORCH_CUDA_ALLOC_CONF='a\b'\''!'
+	show 'neap enable --shell fish'
+	show 'neap enable --shell csh'
+	show 'neap enable --shell zsh'
+	expect enable
 }
 
 @test "run --enable: the same in the child's environment alone" {
-	PYTORCH_CUDA_ALLOC_CONF=a:1 run --separate-stderr "$NEAP" run --quiet --enable --fraction 0.5 --folder "$dir/run" -- env
-	[ "$status" -eq 0 ]
-	[ "$(grep -c '^PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,a:1$' <<<"$output")" -eq 1 ]
-	[ "$(grep -c '^PYTORCH_CUDA_ALLOC_CONF=' <<<"$output")" -eq 1 ]
-	[ "$(grep -c '^PYTORCH_ALLOC_CONF=' <<<"$output")" -eq 0 ]
-	[ "$(grep -c '^NEAP_FRACTION=0.5$' <<<"$output")" -eq 1 ]
-	[ "$(grep -c '^NEAP_ATTACH=1$' <<<"$output")" -eq 1 ]
+	export PYTORCH_CUDA_ALLOC_CONF=a:1
+	show 'neap run --quiet --enable --fraction 0.5 --folder run -- env | grep -E "^(PYTORCH_|NEAP_(FRACTION|ATTACH)=)" | sort'
+	show 'echo $PYTORCH_CUDA_ALLOC_CONF'
+	expect run_enable
 }
 
 @test "run --allocator: passed on, and nothing but the two names" {
-	NEAP_ALLOCATOR=neap run --separate-stderr "$NEAP" run --quiet --allocator default --folder "$dir/run" -- env
-	[ "$(grep -c '^NEAP_ALLOCATOR=default$' <<<"$output")" -eq 1 ]
-	run --separate-stderr "$NEAP" run --quiet --allocator neap --folder "$dir/run2" -- env
-	[ "$(grep -c '^NEAP_ALLOCATOR=neap$' <<<"$output")" -eq 1 ]
-	run "$NEAP" run --allocator best -- true
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"--allocator: expected neap or default, not 'best'"* ]]
+	show 'NEAP_ALLOCATOR=neap neap run --quiet --allocator default --folder run -- env | grep ^NEAP_ALLOCATOR='
+	show 'neap run --quiet --allocator neap --folder run2 -- env | grep ^NEAP_ALLOCATOR='
+	show 'neap run --allocator best -- true'
+	expect allocator
 }
 
 @test "fraction and clear: a device has the number that info shows, not the process's own" {
-	export NEAP_SIM="mem=256MiB,gpus=2,order=reversed,context=8MiB,world=fraction-$$-$BATS_TEST_NUMBER"
+	export NEAP_SIM="mem=256MiB,gpus=2,order=reversed,context=8MiB,world=$world"
 	start 4 8
-	run --separate-stderr "$NEAP" fraction 0.5
-	[[ "${lines[1]}" == "GPU 1: Simulated GPU 256 MiB" ]]
-	run --separate-stderr "$NEAP" clear
-	[[ "$output" == *"GPU 1: Simulated GPU 256 MiB"* ]]
-	run --separate-stderr "$NEAP" clear --json
-	[ "$(json "[(d['ordinal'], d['index']) for d in j['processes'][0]['devices']]")" = "[(0, 1)]" ]
-	run --separate-stderr "$NEAP" fraction 1 --json
-	[ "$(json "[(d['ordinal'], d['index']) for d in j['processes'][0]['devices']]")" = "[(0, 1)]" ]
-	run "$NEAP" info --json
-	[ "$(json "[p['device'] for p in j['processes'] if p['attached']]")" = "[1]" ]
+	show 'neap fraction 0.5'
+	show 'neap clear'
+	show 'neap clear --json | jq -c ".processes[0].devices[] | {ordinal, index}"'
+	show 'neap fraction 1 --json | jq -c ".processes[0].devices[] | {ordinal, index}"'
+	show 'neap info --json | jq -c "[.processes[] | select(.attached) | .device]"'
+	expect device_number
 }
 
 @test "info: memory on a device that NVML does not list is reported, and in no account" {
 	start 4 8
-	export NEAP_SIM="mem=256MiB,world=fraction-$$-$BATS_TEST_NUMBER-other"
-	run "$NEAP" info
-	[[ "$output" == *"Process $target: has 12.0 MiB reserved on a device that NVML does not list, such as a MIG instance: it is in no account above"* ]]
-	run "$NEAP" info --json
-	[ "$(json "[(p['pid'], p['reserved']) for p in j['unlisted']]")" = "[($target, 12582912)]" ]
-	[ "$(json "j['processes']")" = "[]" ]
-	rm -f "/dev/shm/"*"fraction-$$-$BATS_TEST_NUMBER-other"
+	export NEAP_SIM="mem=256MiB,world=$world-other"
+	show 'neap info'
+	show 'neap info --json | jq "{unlisted, processes}"'
+	expect unlisted
 }

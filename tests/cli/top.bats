@@ -3,11 +3,12 @@
 # run (the time, PIDs, run times, the host's memory) is masked by letters in the same columns.
 # NEAP_TOP_WRITE=20 writes the files again: look at each of them then.
 
-bats_require_minimum_version 1.5.0
-
-world=top
-load targets.bash
+sim=mem=256MiB,context=8MiB,reserved=2MiB
+load ../support/command.bash
 screens="$BATS_TEST_DIRNAME/top"
+
+# json EXPRESSION: evaluates a Python expression over the JSON `j` in $output
+json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(sys.argv[2]))' "$output" "$1"; }
 
 # begin WIDTH HEIGHT ARGS...: neap top on a terminal of its own, in a shell that stays
 begin() {
