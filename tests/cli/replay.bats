@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
 # neap replay: traces that can be worked out by hand, through each policy.
-bats_require_minimum_version 1.5.0
 
-setup() {
-	dir="$(mktemp -d)"
-	cd "$dir"
+load ../support/command.bash
+
+measured='ns per event +\d+/ns per event N'
+
+prepare() {
 	# 12, 40, 30 MiB; on a device of 76 MiB the third needs what the first gave back
 	cat >small.txt <<-END
 		# one step
@@ -18,11 +19,6 @@ setup() {
 	END
 }
 
-teardown() {
-	cd /
-	rm -rf "$dir"
-}
-
 # keys of the JSON output, as "a b c"
 figures() {
 	python3 -c 'import json, sys
@@ -31,15 +27,14 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 }
 
 @test "for people" {
-	run "$NEAP" replay small.txt
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[[ "$output" == "small.txt under PyTorch's policy, on a device without bound"* ]]
-	[[ "$output" == *"reserved peak          84.0 MiB  +20.00 % over requested"* ]]
+	show 'neap replay small.txt'
+	show 'neap replay small.txt --memory 60MiB'
+	show 'neap replay small.txt --memory 76MiB'
+	expect people "$measured"
 }
 
 @test "JSON has every key, and the figures are those worked out by hand" {
-	run "$NEAP" replay small.txt --json
+	run neap replay small.txt --json
 	[ "$status" -eq 0 ]
 	[ "$(figures schema events events_applied retries ooms driver_calls synchronizations)" = "1 6 6 0 0 4 0" ]
 	[ "$(figures requested_peak allocated_peak reserved_peak)" = "$((70 << 20)) $((70 << 20)) $((84 << 20))" ]
@@ -49,28 +44,26 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 }
 
 @test "the smallest device: as much as is requested; expandable segments need whole pages of 20 MiB" {
-	run "$NEAP" replay small.txt --json --smallest
+	run neap replay small.txt --json --smallest
 	[ "$(figures smallest_memory)" = "$((70 << 20))" ]
-	run "$NEAP" replay small.txt --json --smallest --policy neap
+	run neap replay small.txt --json --smallest --policy neap
 	[ "$status" -eq 0 ]
 	[ "$(figures smallest_memory requested_peak)" = "$((70 << 20)) $((70 << 20))" ]
-	run "$NEAP" replay small.txt --json --smallest --policy torch-expandable
+	run neap replay small.txt --json --smallest --policy torch-expandable
 	[ "$(figures smallest_memory)" = "$((100 << 20))" ]
 }
 
 @test "a device that is full: one retry, then out of memory; stop or continue" {
-	run "$NEAP" replay small.txt --json --memory 76MiB
+	run neap replay small.txt --json --memory 76MiB
 	[ "$(figures retries ooms reserved_peak synchronizations)" = "1 0 $((72 << 20)) 1" ]
-	run "$NEAP" replay small.txt --json --memory 60MiB
+	run neap replay small.txt --json --memory 60MiB
 	[ "$status" -eq 0 ]
 	[ "$(figures retries ooms first_oom_event events_applied)" = "1 1 3 4" ]
-	run "$NEAP" replay small.txt --json --memory 60MiB --on-oom continue
+	run neap replay small.txt --json --memory 60MiB --on-oom continue
 	[ "$(figures retries ooms first_oom_event events_applied)" = "1 1 3 6" ]
-	run "$NEAP" replay small.txt --json --memory 120MiB --fraction 0.5
+	run neap replay small.txt --json --memory 120MiB --fraction 0.5
 	[ "$(figures ooms first_oom_event)" = "1 3" ]
-	run "$NEAP" replay small.txt --memory 60MiB
-	[[ "$output" == *"Out of memory at event 3: 30.0 MiB wanted, 40.0 MiB allocated, 40.0 MiB reserved."* ]]
-	run "$NEAP" replay small.txt --json --memory 60MiB --policy neap
+	run neap replay small.txt --json --memory 60MiB --policy neap
 	[ "$(figures ooms first_oom_event)" = "1 3" ]
 }
 
@@ -79,30 +72,28 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 part = json.load(sys.stdin)[sys.argv[1]]
 print(part["events"], part["growth_calls"], part["other_calls"], part["synchronizations"])' "$1" <<<"$output"; }
 	# the third request is refused, returns 12 MiB (which waits for the device), and takes the 30 that are the new peak
-	run "$NEAP" replay small.txt --json --memory 76MiB
+	run neap replay small.txt --json --memory 76MiB
 	[ "$(part first_quarter)" = "1 1 0 0" ]
 	[ "$(part after_first_quarter)" = "5 3 2 1" ]
 	# memory returned and taken again up to an old peak is not growth
 	printf 'a 1 %d 0\nf 1\ne\na 2 %d 0\n' $((40 << 20)) $((40 << 20)) >again.txt
-	run "$NEAP" replay again.txt --json
+	run neap replay again.txt --json
 	[ "$(part first_quarter)" = "1 1 0 0" ]
 	[ "$(part after_first_quarter)" = "3 0 2 1" ]
-	run "$NEAP" replay again.txt --json --policy neap
+	run neap replay again.txt --json --policy neap
 	[ "$(part first_quarter | cut -d' ' -f1,3)" = "1 0" ]
 	[ "$(part after_first_quarter | cut -d' ' -f1,2)" = "3 0" ]
 	[ "$(part after_first_quarter | cut -d' ' -f3)" -gt 40 ]
-	run "$NEAP" replay small.txt --memory 76MiB
-	[[ "$output" == *"driver calls                  6  4 to grow; after the first quarter 400.00 others per 1000 events"* ]]
 }
 
 @test "settings: rounding, expandable segments, max_split_size" {
-	run "$NEAP" replay small.txt --json --settings roundup_power2_divisions:1
+	run neap replay small.txt --json --settings roundup_power2_divisions:1
 	[ "$(figures allocated_peak)" = "$((70 << 20))" ]
-	run "$NEAP" replay small.txt --json --settings roundup_power2_divisions:2
+	run neap replay small.txt --json --settings roundup_power2_divisions:2
 	[ "$(figures allocated_peak)" = "$((80 << 20))" ] # 48 and 32; of 12 nothing is rounded
-	run "$NEAP" replay small.txt --json --settings expandable_segments:True
+	run neap replay small.txt --json --settings expandable_segments:True
 	[ "$(figures reserved_peak)" = "$((102 << 20))" ]
-	run "$NEAP" replay small.txt --json --settings max_split_size_mb:32
+	run neap replay small.txt --json --settings max_split_size_mb:32
 	[ "$(figures memory_stats | tr , '\n' | grep oversize_allocations.peak)" = " 'oversize_allocations.peak': 1" ]
 }
 
@@ -127,7 +118,7 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 		pickle.dump(dict(segments=segments, device_traces=[events], allocator_settings=settings, external_annotations=[],
 		                 host_segments=[], host_traces=[]), open("ties.pickle", "wb"))
 	END
-	run "$NEAP" replay ties.pickle --json
+	run neap replay ties.pickle --json
 	[ "$status" -eq 0 ]
 	echo "$output"
 	[ "$(figures torch)" = "{'from': '2.14', 'to': '2.15', 'free_blocks_by': 'age of the segment', 'told_by': 'keys'}" ]
@@ -135,48 +126,40 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 data = json.load(sys.stdin)
 assert data["recording"]["first_difference"] is None
 assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
-	run "$NEAP" replay ties.pickle
-	[[ "$output" == *"  PyTorch            2.14 to 2.15  by the snapshot's keys; of free blocks alike the first by age of the segment"* ]]
-	[[ "$output" == *"As recorded: all 4 blocks and 2 segment events are the recorded ones."* ]]
-	run "$NEAP" replay ties.pickle --torch 2.6
-	[[ "$output" == *"2.6  by --torch; of free blocks alike the first by address"* ]]
-	[[ "$output" == *"Not as recorded: from event 8 on; 2 of 4 blocks"* ]]
-	run "$NEAP" replay small.txt --torch 3.1
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"--torch: a release of PyTorch is written as 2.15, not '3.1'"* ]]
-	run "$NEAP" replay small.txt --torch 2.99
-	[[ "$output" == *"PyTorch 2.99 is not modelled: only 2.4 to 2.15 are"* ]]
-	run "$NEAP" replay small.txt --settings throw_on_cudamalloc_oom:True --memory 76MiB --on-oom continue --json
+	show 'neap replay ties.pickle'
+	show 'neap replay ties.pickle --torch 2.6'
+	show 'neap replay small.txt --torch 3.1'
+	show 'neap replay small.txt --torch 2.99'
+	show 'neap replay small.txt --settings of_2_99:7'
+	expect release "$measured"
+	run neap replay small.txt --settings throw_on_cudamalloc_oom:True --memory 76MiB --on-oom continue --json
 	[ "$(figures ooms oom_rejections retries)" = "0 1 0" ]
-	run "$NEAP" replay small.txt --settings of_2_99:7
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"there is no setting 'of_2_99'"* ]]
 }
 
 @test "a use on another stream ends --event-delay events after the free" {
 	printf 'a 1 %d 0\nr 1 1\nf 1\na 2 %d 0\na 3 %d 0\n' $((20 << 20)) $((20 << 20)) $((20 << 20)) >streams.txt
 	for policy in torch neap; do
-		run "$NEAP" replay streams.txt --json --policy $policy
+		run neap replay streams.txt --json --policy $policy
 		[ "$(figures reserved_peak)" = "$((40 << 20))" ]
-		run "$NEAP" replay streams.txt --json --policy $policy --event-delay 1
+		run neap replay streams.txt --json --policy $policy --event-delay 1
 		[ "$(figures reserved_peak)" = "$((40 << 20))" ]
-		run "$NEAP" replay streams.txt --json --policy $policy --event-delay 3
+		run neap replay streams.txt --json --policy $policy --event-delay 3
 		[ "$(figures reserved_peak)" = "$((60 << 20))" ]
 	done
 }
 
 @test "from a pipe; what is not known of is counted" {
-	run bash -c '"$NEAP" replay /dev/stdin --json <small.txt'
+	run bash -c 'neap replay /dev/stdin --json <small.txt'
 	[ "$(figures events reserved_peak)" = "6 $((84 << 20))" ]
 	printf 'a 1 512 0\nf 1\n' >short.txt
-	run "$NEAP" replay short.txt --json --memory 1MiB --on-oom continue
+	run neap replay short.txt --json --memory 1MiB --on-oom continue
 	[ "$(figures ooms events_applied events_ignored)" = "1 2 1" ]
 }
 
 @test "Ctrl-C ends it at once, with the signal's status and no half of an answer" {
 	awk 'BEGIN { for (i = 1; i <= 300000; i++) printf "a %d %d 0\n", i, 1000 + i % 7 * 100000
 		for (i = 1; i <= 300000; i++) printf "f %d\n", i }' >long.txt
-	"$NEAP" replay long.txt --json --smallest >out 2>err &
+	neap replay long.txt --json --smallest >out 2>err &
 	pid=$!
 	until [ "/proc/$pid/exe" -ef "$NEAP" ]; do kill -0 "$pid"; done # before, it is a shell that catches it as well
 	until grep -q '^SigCgt:.*[2367abef]$' "/proc/$pid/status"; do kill -0 "$pid"; done
@@ -190,24 +173,14 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 }
 
 @test "errors are reported with their place" {
-	run --separate-stderr "$NEAP" replay none.txt
-	[ "$status" -eq 66 ]
+	show 'neap replay none.txt'
 	echo "a 1 x 0" >bad.txt
-	run --separate-stderr "$NEAP" replay bad.txt
-	[ "$status" -eq 65 ]
-	[[ "$stderr" == *"bad.txt"* ]]
-	run --separate-stderr "$NEAP" replay small.txt --settings max_split_size_mb:3
-	[ "$status" -eq 64 ]
-	[[ "$stderr" == *"column 19"* ]]
+	show 'neap replay bad.txt'
+	show 'neap replay small.txt --settings max_split_size_mb:3'
 	for wrong in "--policy best" "--memory 0" "--memory much" "--fraction 2" "--on-oom panic" "--event-delay -1" \
-		"--device x" "--policy neap --settings max_split_size_mb:32"; do
-		# shellcheck disable=SC2086
-		run "$NEAP" replay small.txt $wrong
-		echo "$wrong: $output"
-		[ "$status" -eq 64 ]
+		"--device x" "--policy neap --settings max_split_size_mb:32" "--device 1"; do
+		show "neap replay small.txt $wrong"
 	done
-	run "$NEAP" replay small.txt --device 1
-	[ "$status" -eq 64 ]
-	run "$NEAP" replay
-	[ "$status" -eq 64 ]
+	show 'neap replay </dev/null'
+	expect errors
 }
