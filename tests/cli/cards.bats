@@ -1,20 +1,7 @@
 #!/usr/bin/env bats
 # The OOM card against what really happens: a failure is made, its card's first fix is applied, and it is run again.
-bats_require_minimum_version 1.5.0
 
-setup() {
-	dir="$(mktemp -d)"
-	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir" HOME="$dir"
-	world="cards-$$-$BATS_TEST_NUMBER"
-	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NEAP_FRACTION NO_COLOR LD_LIBRARY_PATH
-	cd "$dir"
-}
-
-teardown() {
-	[ -z "$other" ] || kill -9 "$other" || true
-	cd /
-	rm -rf "$dir" "/dev/shm/"*"$world"
-}
+load ../support/command.bash
 
 device() { # MEM
 	export NEAP_SIM="mem=$1,context=8MiB,reserved=2MiB,world=$world"
@@ -24,9 +11,9 @@ device() { # MEM
 train() {
 	local folder="$1"
 	shift
-	"$NEAP" run --quiet --folder "$folder" "${limits[@]}" -- "$CHARLM" --log-every 0 "$@" >/dev/null 2>&1 || true
-	"$NEAP" explain --record "$folder"/record.* --json >"$folder.json" --number 1 2>/dev/null ||
-		"$NEAP" explain --record "$folder"/record.* --json >"$folder.json"
+	neap run --quiet --folder "$folder" "${limits[@]}" -- charlm --log-every 0 "$@" >/dev/null 2>&1 || true
+	neap explain --record "$folder"/record.* --json >"$folder.json" --number 1 2>/dev/null ||
+		neap explain --record "$folder"/record.* --json >"$folder.json"
 }
 
 card() { # FILE FILTER
@@ -117,7 +104,7 @@ fraction_named() { # FILE
 		[[ "$(card a '.fixes[] | select(.kind == "higher limit") | .text')" == "a lower bound: limit raised by at least "* ]]
 		[ "$(card a '.fixes[] | select(.kind == "higher limit") | .sufficient_for_step')" = null ]
 		[ "$(card a .smallest_is_lower_bound)" = true ]
-		"$NEAP" explain --record a/record.* >text
+		neap explain --record a/record.* >text
 		grep -q "the smallest device that fits: a lower bound, " text
 		[ "$(fraction_named a)" != "$fraction" ]
 		fraction="$(fraction_named a)"
@@ -161,18 +148,12 @@ fraction_named() { # FILE
 
 @test "neighbours: without them it ends" {
 	device 96MiB
-	mkfifo out in
-	"$TARGET" 40 1 <in >out 3>&- &
-	other=$!
-	exec 20>in
-	read -r line <out
-	[ "$line" = ready ]
+	start 40 1
 	train a --steps 1 --batch 128
 	[ "$(card a .cause)" = neighbours ]
 	[ "$(card a '.fixes[0].kind')" = "end other processes" ]
-	kill -9 "$other"
-	wait "$other" || true
-	other=
+	kill -9 "$target"
+	wait "$target" || true
 	train b --steps 1 --batch 128
 	assert_held a b
 	[ "$(jq .ooms b.json)" = 0 ]
@@ -191,21 +172,21 @@ fraction_named() { # FILE
 
 # A text trace on a device of SIZE: what the card says of each setting is what a replay with it does.
 assert_replays() { # TRACE SIZE
-	"$NEAP" analyze "$1" --memory "$2" --json >"$1.json"
+	neap analyze "$1" --memory "$2" --json >"$1.json"
 	jq -c '.oom | [.cause, .missing, (.fixes | map(.text))]' "$1.json"
 	[ "$(card "$1" .predicted)" = true ]
 	local settings fits
 	while read -r settings fits; do
-		run --separate-stderr "$NEAP" replay "$1" --memory "$2" --settings "$settings" --json
+		run --separate-stderr neap replay "$1" --memory "$2" --settings "$settings" --json
 		[ "$(jq '.ooms == 0' <<<"$output")" = "$fits" ]
 	done < <(card "$1" '.settings[] | select(.settings) | "\(.settings) \(.fits)"')
-	run --separate-stderr "$NEAP" replay "$1" --memory "$2" --policy neap --json
+	run --separate-stderr neap replay "$1" --memory "$2" --policy neap --json
 	[ "$(jq '.ooms == 0' <<<"$output")" = "$(card "$1" '.settings[] | select(.name == "neap'"'"'s allocator") | .fits')" ]
 	# Nothing that is said to be enough stands behind what is not.
 	[ "$(card "$1" '[.fixes[] | select(.active_already | not) | .sufficient] | . == (sort | reverse)')" = true ]
-	run --separate-stderr "$NEAP" replay "$1" --memory "$(card "$1" .smallest_memory)" --json
+	run --separate-stderr neap replay "$1" --memory "$(card "$1" .smallest_memory)" --json
 	[ "$(jq .ooms <<<"$output")" = 0 ]
-	run --separate-stderr "$NEAP" replay "$1" --memory "$(($(card "$1" .smallest_memory) - 2097152))" --json
+	run --separate-stderr neap replay "$1" --memory "$(($(card "$1" .smallest_memory) - 2097152))" --json
 	[ "$(jq '.ooms > 0' <<<"$output")" = true ]
 }
 
@@ -238,29 +219,19 @@ assert_replays() { # TRACE SIZE
 
 @test "a device that is large enough: no card" {
 	printf 'a 1 10485760 0\n' >small
-	run --separate-stderr "$NEAP" analyze small --memory 100MiB --json
+	run --separate-stderr neap analyze small --memory 100MiB --json
 	[ "$(jq .oom <<<"$output")" = null ]
 }
 
 @test "live: who holds the memory of a process that runs, then the card of its failure" {
 	device 34MiB
-	mkfifo in out
-	NEAP_ATTACH=1 "$TARGET" 4 8 <in >out 3>&- &
-	other=$!
-	exec 20>in
-	read -r line <out
-	run "$NEAP" explain --pid "$other"
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"    now: 4.00 MiB allocated, 12.0 MiB reserved"* ]]
-	[[ "$output" == *"  Who holds the memory of CUDA device 0"*"4.00 MiB"* ]]
-	[ "$("$NEAP" explain --pid "$other" --json | jq -r '.running, .ooms, .oom')" = "$(printf 'true\n0\nnull')" ]
-	kill -0 "$other"
-	run "$NEAP" explain --pid $$
-	[ "$status" -eq 66 ]
-	[[ "$output" == *"process $$ is not attached"* ]]
-	run "$NEAP" explain --pid x
-	[ "$status" -eq 64 ]
+	NEAP_ATTACH=1 start 4 8
+	show "neap explain --pid $target"
+	show "neap explain --pid $target --json | jq -c '[.running, .ooms, .oom]'"
+	kill -0 "$target"
+	show "neap explain --pid $$"
+	show 'neap explain --pid x'
+	expect live
 }
 
 @test "a recording whose ring has lost its beginning: the card says so, and what was live before counts" {
@@ -270,6 +241,6 @@ assert_replays() { # TRACE SIZE
 	# What leaked before the ring's first event is in no event: it is replayed all the same, and it fails again.
 	[ "$(card a '.live_before_unknown > 1048576')" = true ]
 	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
-	run "$NEAP" explain --record a/record.*
-	[[ "$output" == *"The recording's ring has overwritten"* ]]
+	show 'neap explain --record a/record.* | grep -A 2 "The recording.s ring"'
+	expect ring
 }
