@@ -28,7 +28,7 @@ works() {
 	run --separate-stderr ./use
 	echo "$output$stderr"
 	[ "$status" -eq 0 ]
-	[[ "$output" == "5.00 MiB at 0x"* ]]
+	[ "$(sed 's/0x[0-9a-f]*$/ADDRESS/' <<<"$output")" = "5.00 MiB at ADDRESS" ]
 }
 
 @test "the page's program, compiled without an installation" {
@@ -54,7 +54,7 @@ works() {
 	eval "$command ${sanitize[*]} -Wall -Werror"
 	export LD_LIBRARY_PATH=$(pkg-config --variable=libdir neap)
 	works
-	[[ "$(ldd ./use)" == *"libneap.so.0 => $LD_LIBRARY_PATH/libneap.so.0"* ]]
+	[ "$(ldd ./use | awk '$1 == "libneap.so.0" { print $3 }')" = "$LD_LIBRARY_PATH/libneap.so.0" ]
 }
 
 @test "neap/neap.h includes every public header" {
