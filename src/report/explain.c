@@ -282,8 +282,10 @@ void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *f
 
 	if (found->gpu >= 0)
 		snprintf(gpu, sizeof gpu, ", GPU %d", found->gpu);
-	neap_buffer_format(out, "Line %" PRIu32 ": %s out of memory%s (worded as by %s)\n\n", found->line,
-			   found->backend, gpu, neap_oom_wording_name(found->wording));
+	if (found->line) /* 0: it was not read from a log */
+		neap_buffer_format(out, "Line %" PRIu32 ": ", found->line);
+	neap_buffer_format(out, "%s out of memory%s (worded as by %s)\n\n", found->backend, gpu,
+			   neap_oom_wording_name(found->wording));
 	put_figures(out, found);
 	neap_report_oom_text_verdict(&verdict, found);
 	bool bare = found->wording == NEAP_WORDING_BARE || found->wording == NEAP_WORDING_LIBRARY;
