@@ -424,12 +424,11 @@ static void bound_recordings(bool quiet)
 	struct neap_error err = {0};
 	char state[4096], size[NEAP_UNITS_ROOM];
 	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, &done, &err))
-		fprintf(stderr, "neap run: old recordings were not looked for: %s\n", NEAP_PRINTABLE(err.message));
+		fprintf(stderr, "neap run: old recordings were not deleted: %s\n", NEAP_PRINTABLE(err.message));
 	else if (done.runs && !quiet)
 		fprintf(stderr,
 			"neap run: deleted the recordings of the %zu oldest run%s, %s: all together had passed their "
-			"bound "
-			"(1 GiB, or " NEAP_PRUNE_VARIABLE "); results stay\n",
+			"bound (1 GiB, or " NEAP_PRUNE_VARIABLE "); results stay\n",
 			done.runs, done.runs == 1 ? "" : "s", neap_size_format(done.bytes, size));
 }
 

@@ -272,10 +272,10 @@ enum neap_status neap_prune_default(const char *state_folder, struct neap_prune_
 	if (text && !strcmp(text, "unlimited"))
 		return NEAP_OK;
 	enum neap_status status = text && *text ? neap_size_parse(text, &rules.max_bytes, err) : NEAP_OK;
-	if (status) {
-		neap_error_prefix(err, NEAP_PRUNE_VARIABLE "=%.60s (expected a size, or 'unlimited')", text);
-		return status;
-	}
+	if (status)
+		return neap_fail(err, NEAP_EPARSE,
+				 NEAP_PRUNE_VARIABLE ": expected a size such as 512MiB, or 'unlimited', not '%.60s'",
+				 text);
 	status = neap_prune_scan(state_folder, false, false, &prune, err);
 	if (!status) {
 		neap_prune_plan(&prune, &rules);
