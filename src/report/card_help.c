@@ -29,6 +29,16 @@ static bool leaks_on(const struct neap_oom_card *card, const struct neap_fix *fi
 	return card->growth_bytes > 0 && fix->kind != NEAP_FIX_LEAK && fix->saving_bytes >= card->shortfall_bytes;
 }
 
+static const char *leaked_after(const struct neap_oom_card *card, const struct neap_fix *fix, char text[static 96])
+{
+	uint64_t steps = (fix->saving_bytes - card->shortfall_bytes) / card->growth_bytes;
+	if (!steps)
+		return "enough for this request; the leak takes the rest within a step";
+	snprintf(text, 96, "enough for about %" PRIu64 " step%s, until the leak has taken it", steps,
+		 steps == 1 ? "" : "s");
+	return text;
+}
+
 static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
 		    size_t number)
 {
@@ -46,11 +56,8 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	if (fix->replayed)
 		snprintf(text, sizeof text, "%s", fix->how);
 	else if (leaks_on(card, fix))
-		snprintf(text, sizeof text,
-			 "predicted to save %s%s, enough for about %" PRIu64
-			 " steps, until the leak has taken it; %s",
-			 NEAP_SIZE(fix->saving_bytes), interval,
-			 (fix->saving_bytes - card->shortfall_bytes) / card->growth_bytes, fix->how);
+		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
+			 leaked_after(card, fix, (char[96]){0}), fix->how);
 	else if (fix->saving_bytes > 0)
 		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
 			 enough(fix, card->shortfall_bytes), fix->how);

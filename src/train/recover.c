@@ -32,10 +32,10 @@ static void log_oom(struct neap_train *train)
 		 neap_size_format(memory.peak_reserved_bytes, peak));
 	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 2);
 	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 2; i++)
-		neap_log(log, NEAP_LOG_ERROR, "%s:   %s: %s in %llu blocks, peak %s", train->name,
+		neap_log(log, NEAP_LOG_ERROR, "%s:   %s: %s in %llu block%s, peak %s", train->name,
 			 tags[i].tag && tags[i].tag[0] ? tags[i].tag : "untagged",
 			 neap_size_format(tags[i].live_bytes, live), (unsigned long long)tags[i].live_blocks,
-			 neap_size_format(tags[i].peak_bytes, peak));
+			 tags[i].live_blocks == 1 ? "" : "s", neap_size_format(tags[i].peak_bytes, peak));
 }
 
 static void emit_rung(struct neap_train *train, enum neap_rung rung, const struct neap_train_settings *next)
