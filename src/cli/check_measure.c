@@ -119,8 +119,9 @@ static enum neap_status take_result(const char *folder, struct check_figures *fi
 		figures->growth = CHECK_GROWTH_NONE;
 	}
 	if (ended_well && !result.attached)
-		status = neap_fail(err, NEAP_ESTATE,
-				   "no process of it used a GPU through PyTorch or neap, so its memory is not known");
+		status = neap_fail(
+			err, NEAP_ESTATE,
+			"no process of the command used a GPU through PyTorch or neap, so its memory is not known");
 	neap_result_fini(&result);
 	return status;
 }

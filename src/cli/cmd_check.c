@@ -68,7 +68,7 @@ static int parse_command_options(const struct neap_arguments *arguments)
 	struct sim_spec spec;
 	uint64_t value = 0;
 	if (gpu && (!*gpu || sim_spec_parse(gpu, &spec, NULL)))
-		return neap_misuse(arguments, "--gpu: '%s' is not a profile (see 'neap sim profiles')", gpu);
+		return neap_misuse(arguments, "--gpu: '%s' is not a profile: 'neap sim profiles' lists them", gpu);
 	if (limit && (neap_duration_parse(limit, &value, &err) || !value))
 		return neap_misuse(arguments, "--time-limit: expected a time such as 10m, not '%s'", limit);
 	if (steps && (neap_u64_parse(steps, &value, &err) || !value || value > INT64_MAX))

@@ -126,7 +126,8 @@ static enum neap_status put_all(struct neap_buffer *out, const struct found *fou
 		neap_buffer_text(out, "\n");
 		neap_report_oom_text(out, &found->message);
 	} else {
-		neap_buffer_text(out, "\n  No process of it was attached: of its memory nothing was recorded.\n");
+		neap_buffer_text(
+			out, "\n  None of its processes was attached, so nothing about its memory was recorded.\n");
 	}
 	return status == NEAP_OK ? neap_buffer_status(out, err) : status;
 }

@@ -137,8 +137,8 @@ static void print_unlisted(FILE *out, const struct look *look, const struct neap
 	char size[NEAP_UNITS_ROOM];
 	for (size_t cursor = 0; (published = info_next_unlisted(look, attached, &cursor));)
 		fprintf(out,
-			"Process %d: has %s reserved on a device that NVML does not list, such as a MIG instance: it "
-			"is in no account above\n",
+			"Process %d: has %s reserved on a device that NVML does not list, such as a MIG instance: "
+			"not counted above\n",
 			(int)attached->pid, neap_size_format(info_reserved(published), size));
 }
 

@@ -75,7 +75,7 @@ static enum neap_status add_word(struct neap_estimate_plan *plan, const char *wo
 	if (here && strcmp(text, NEAP_ESTIMATE_HERE) == 0)
 		return add_here(plan, here, err);
 	if (!text[0] || strchr(text, '=') || sim_spec_parse(text, &spec, NULL) != NEAP_OK)
-		return neap_fail(err, NEAP_EPARSE, "'%s' is not a profile (see 'neap sim profiles')", text);
+		return neap_fail(err, NEAP_EPARSE, "'%s' is not a profile: 'neap sim profiles' lists them", text);
 	const struct sim_profile *profile = find_profile(spec.gpu_name);
 	if (!profile)
 		return neap_fail(err, NEAP_EINTERNAL, "no profile is called '%s'", spec.gpu_name);
