@@ -2,25 +2,18 @@
 # neap series --slurm with a fake Slurm that answers as the test wants: every way in which a task may end, answers that make no sense,
 # refusals. Tasks are run by hand, as the array's script would. tests/slurm/slurm.py has a real Slurm.
 
-setup() {
-	dir="$(mktemp -d)"
-	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir" FAKE="$dir/fake"
-	export NEAP_SIM="mem=4GiB,world=fake-$$-$BATS_TEST_NUMBER"
-	mkdir -m 700 "$dir/runtime"
-	cd "$dir"
-	mkdir "$FAKE" bin
+sim=mem=4GiB
+load ../support/command.bash
+
+prepare() {
+	export FAKE="$dir/fake"
+	mkdir "$FAKE"
 	for name in sbatch squeue scontrol; do ln -s "$FAKE_SLURM" "bin/$name"; done
-	PATH="$dir/bin:$PATH"
 	unset ${!SLURM_@} ${!SBATCH_@}
 }
 
-teardown() {
-	cd /
-	rm -rf "$dir" "/dev/shm/"*"fake-$$-$BATS_TEST_NUMBER"*
-}
-
-result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
-slurm() { run "$NEAP" series s.yaml --slurm --folder s "$@"; }
+outcome() { result .outcome "s/runs/$1"; }
+slurm() { show "neap series s.yaml --slurm --folder s${*:+ $*}"; }
 records() { sed 's/^[^ ]* //' s/journal | jq -c "select(.type == \"$1\")"; }
 
 # series N: experiments e-i=1 to e-i=N, each with a command that leaves a line in `ran`.
@@ -49,7 +42,6 @@ begun() {
 @test "the report distinguishes every end of a task" {
 	series 11
 	slurm
-	[ "$status" -eq 0 ]
 	grep -qx -- --array=1-11 "$FAKE/words.101"
 	task 101 1
 	stopped="*** JOB 110 ON n1 CANCELLED AT 2026-11-21T07:58:54"
@@ -63,43 +55,29 @@ begun() {
 	echo "sh: 1: exec: neap: not found" > s/slurm/101-9.out
 	printf '%s\n' 101_7 101_8 101_11 99_N/A > "$FAKE/squeue" # 9 has ended, 10 was cancelled in the queue
 	slurm
-	[ "$status" -eq 75 ]
-	[ "$(result e-i=1-1 .outcome)" = ok ]
-	[ "$(result e-i=2-1 .outcome)" = timeout ]
-	[ "$(result e-i=2-1 .evidence)" = "Slurm ended it at the job's time limit (task 101_2 on n1)" ]
-	[ "$(result e-i=2-1 .run_id)" = r2 ]
-	[ "$(result e-i=3-1 .outcome)" = "host oom" ]
-	[[ "$output" == *"e-i=4: attempt 1: is lost: its task is gone and left no result"* ]]
-	[[ "$output" == *"e-i=5: attempt 1: its task was preempted, or its node failed"* ]]
-	[[ "$output" == *"e-i=6: attempt 1: its task was cancelled (scancel)"* ]]
-	[[ "$output" == *"e-i=8: running on n1, task 101_8"* ]]
-	[[ "$output" == *"e-i=9: attempt 1: is lost: its task ended before it had begun: sh: 1: exec: neap: not found"* ]]
-	[[ "$output" == *"e-i=10: attempt 1: its task was cancelled before it had begun"* ]]
-	[[ "$output" == *"8 experiments left: 2 running, 1 pending, 5 to be submitted again; continue with: neap series s.yaml --slurm --resume --folder s"* ]]
+	[ "$(outcome e-i=1-1)" = ok ]
+	[ "$(outcome e-i=2-1)" = timeout ]
+	show 'result "[.evidence, .run_id]" s/runs/e-i=2-1'
+	[ "$(outcome e-i=3-1)" = "host oom" ]
 	[ ! -e "$FAKE/words.102" ] # without --resume nothing is submitted
 	[ "$(records lost | jq -s length)" = 1 ]
 	[ "$(records unbegun | jq -s length)" = 1 ]
 	[ "$(records cancel | jq -s length)" = 2 ]
 	slurm --resume
-	[ "$status" -eq 75 ]
 	grep -qx -- --array=1-5 "$FAKE/words.102"
 	for i in 1 2 3 4 5; do task 102 $i; done
 	task 101 7 1
 	task 101 11
 	: > "$FAKE/squeue"
 	slurm --resume
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"e-i=7: attempt 1: Slurm requeued its task"* ]]
-	[[ "$output" == *"e-i=8: attempt 1: is lost"* ]]
 	task 103 1
 	slurm --resume
-	[ "$status" -eq 1 ] # two have not ended well
-	[ "${lines[-1]}" = s/report.html ]
 	[ "$(sort -n ran | xargs)" = "1 4 5 6 7 8 9 10 11" ]
-	[ "$(result e-i=9-1 .outcome)" = ok ] # its attempt was never begun before
-	[ "$(result e-i=10-1 .outcome)" = ok ]
-	[ "$(result e-i=8-2 .outcome)" = ok ]
-	[ "$("$NEAP" history --json | jq -r '.runs[].name' | sort -u | wc -l)" = 11 ]
+	[ "$(outcome e-i=9-1)" = ok ] # its attempt was never begun before
+	[ "$(outcome e-i=10-1)" = ok ]
+	[ "$(outcome e-i=8-2)" = ok ]
+	[ "$(neap history --json | jq -r '.runs[].name' | sort -u | wc -l)" = 11 ]
+	expect ends
 }
 
 @test "a task is not over while squeue fails" {
@@ -109,19 +87,15 @@ begun() {
 	before="$(cat s/journal)"
 	echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" > "$FAKE/squeue-fails"
 	slurm --resume
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"squeue failed: "*"Unable to contact slurm controller"* ]]
 	rm "$FAKE/squeue-fails"
 	printf '101_2\n101_\033[2Jx\n' > "$FAKE/squeue"
 	slurm --resume
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"squeue printed a line that cannot be read: '101_?[2Jx'"* ]]
 	[ "$(cat s/journal)" = "$before" ]
 	rm "$FAKE/squeue"
-	run env PATH=/nowhere "$NEAP" series s.yaml --slurm --folder s --resume
+	show 'env PATH=/nowhere $NEAP series s.yaml --slurm --folder s --resume'
 	[ "$status" -eq 69 ]
-	[[ "$output" == *"squeue is not on PATH: --slurm works on a machine with Slurm's commands (Debian: slurm-client)"* ]]
 	[ "$(cat s/journal)" = "$before" ]
+	expect squeue
 }
 
 @test "tasks claim the remaining experiments in any order, none twice" {
@@ -136,14 +110,13 @@ begun() {
 	[ "$(xargs < ran)" = "1 2" ]
 	task 101 3 1 # Slurm has requeued it
 	[ "$(xargs < ran)" = "1 2 3" ]
-	[ "$(result e-i=3-2 .outcome)" = ok ]
+	[ "$(outcome e-i=3-2)" = ok ]
 	task 101 3 2
 	[ "$(xargs < ran)" = "1 2 3" ]
 	slurm --resume
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"e-i=3: attempt 1: Slurm requeued its task"* ]]
 	[ "$(records start | jq -s -c 'map([.experiment, .attempt])')" = '[["e-i=1",1],["e-i=2",1],["e-i=3",1],["e-i=3",2]]' ]
 	[ "$(xargs < ran)" = "1 2 3" ]
+	expect claims
 }
 
 @test "a late task retries an experiment that has failed meanwhile" {
@@ -161,16 +134,15 @@ begun() {
 	[ "$status" -eq 3 ]
 	printf '101_2\n101_3\n' > "$FAKE/squeue"
 	slurm
-	[[ "$output" == *"e-i=1: failed, another attempt (1 of 1)"* ]]
 	task 101 2
 	task 101 2 # as if it were another one: e-i=3 is claimed next, and then what failed
 	task 101 3
 	[ "$(xargs < ran)" = "1 2 3 1" ]
 	: > "$FAKE/squeue"
 	slurm --resume
-	[ "$status" -eq 0 ]
 	[ ! -e "$FAKE/words.102" ]
-	[ "$(result e-i=1-2 .outcome)" = ok ]
+	[ "$(outcome e-i=1-2)" = ok ]
+	expect retry
 }
 
 @test "many tasks at once claim each experiment once" {
@@ -180,7 +152,7 @@ begun() {
 	wait
 	[ "$(sort -n ran | xargs)" = "1 2 3 4 5 6 7 8 9 10 11 12" ]
 	slurm --resume
-	[ "$status" -eq 0 ]
+	expect many
 }
 
 @test "a killed task loses its attempt and no other" {
@@ -196,7 +168,6 @@ begun() {
 	until [ -s s/runs/held-1/began ] && [ -s ran ]; do kill -0 "$killed"; sleep 0.02; done
 	printf '101_1\n101_2\n' > "$FAKE/squeue"
 	slurm --resume
-	[[ "$output" == *"held: running on n1, task 101_1"* ]]
 	[ ! -e "$FAKE/words.102" ]
 	: > "$FAKE/squeue" # its node does not answer, but its supervisor lives, as the lock says
 	slurm
@@ -206,14 +177,13 @@ begun() {
 	wait "$killed" || true
 	task 101 2
 	slurm --resume
-	[[ "$output" == *"held: attempt 1: is lost: its task is gone and left no result"* ]]
 	[ "$(records lost | jq -r .experiment)" = held ]
 	touch go
 	task 102 1
 	slurm --resume
-	[ "$status" -eq 0 ]
 	[ "$(xargs < ran)" = "held other held" ]
-	[ "$(result held-2 .outcome)" = ok ]
+	[ "$(outcome held-2)" = ok ]
+	expect killed
 }
 
 @test "an experiment lost three times is given up" {
@@ -223,24 +193,21 @@ begun() {
 		echo "srun: error: no such file" > s/slurm/10$i-1.out
 		slurm --resume
 	done
-	[ "$status" -eq 1 ]
-	[[ "$output" == *"e-i=1: given up after 3 lost attempts"* ]]
-	[[ "$output" == *"e-i=1 "*lost* ]]
 	[ ! -e "$FAKE/words.104" ]
 	task 103 1 # it comes after all
 	grep -q "nothing to do" s/slurm/103-1.out
 	[ ! -e ran ]
+	expect given_up
 }
 
 @test "a series that Slurm has is not run here beside it" {
 	series 2
 	echo "sbatch: error: the controller is gone" > "$FAKE/refuse-late" # whether it submitted is unknown
 	slurm
-	[ "$status" -eq 69 ]
-	run "$NEAP" series s.yaml --folder s --resume
+	show 'neap series s.yaml --folder s --resume'
 	[ "$status" -eq 75 ]
-	[[ "$output" == *"was submitted to Slurm, and has not ended there: continue with --slurm --resume"* ]]
 	[ ! -e ran ]
+	expect beside
 }
 
 @test "a task whose device was lost is submitted again, three times in all" {
@@ -257,56 +224,42 @@ begun() {
 	[ "$status" -eq 1 ]
 	run task 101 2
 	slurm
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"back: its device was lost: another attempt (1 of 2)"* ]]
-	[[ "$output" == *"2 to be submitted again"* ]]
 	[ ! -e "$FAKE/words.102" ]
 	slurm --resume
-	[ "$status" -eq 75 ]
 	grep -qx -- --array=1-2 "$FAKE/words.102"
 	task 102 1
 	run task 102 2
 	slurm --resume
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"gone: its device was lost: another attempt (2 of 2)"* ]]
 	run task 103 1
 	slurm --resume
-	[ "$status" -eq 1 ]
-	[ "$(result back-2 .outcome)" = ok ]
-	[ "$(result gone-3 .outcome)" = "device lost" ]
+	[ "$(outcome back-2)" = ok ]
+	[ "$(outcome gone-3)" = "device lost" ]
 	[ "$(records device_lost | jq -s -c 'map(.experiment) | sort')" = '["back","gone","gone"]' ]
 	[ "$(records end | jq -s -c 'map([.experiment, .outcome]) | sort')" = '[["back","ok"],["gone","device lost"]]' ]
 	[ ! -e "$FAKE/words.104" ]
+	expect device_lost
 }
 
 @test "a refusal is reported in sbatch's words, and the series can be submitted later" {
 	series 2
 	echo "sbatch: error: Batch job submission failed: Invalid qos specification" > "$FAKE/refuse"
 	slurm
-	[ "$status" -eq 69 ]
-	[ "$output" = "neap series: sbatch refused: Batch job submission failed: Invalid qos specification; nothing was submitted" ]
 	[ ! -s s/journal ]
 	mv "$FAKE/refuse" "$FAKE/refuse-late" # the controller is gone in between: whether it submitted is unknown
 	slurm
-	[ "$status" -eq 69 ]
-	[[ "$output" == *"sbatch refused: Batch job"* ]]
 	mv "$FAKE/refuse-late" "$FAKE/x"
 	printf 'Submitted, trust me\n' > "$FAKE/answer"
 	slurm --resume
-	[ "$status" -eq 76 ]
-	[[ "$output" == *"sbatch answered 'Submitted, trust me', expected the number of a job"* ]]
 	rm "$FAKE/answer"
 	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/2.sh # it was a job nevertheless
 	slurm --resume
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"e-i=1: ok"* ]]
 	grep -qx -- --array=1 "$FAKE/words.102"
 	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/3.sh
 	SLURM_ARRAY_JOB_ID=101 SLURM_ARRAY_TASK_ID=2 s/slurm/1.sh
 	slurm --resume
-	[ "$status" -eq 0 ]
 	[ "$(sort ran | xargs)" = "1 2" ]
-	[ "$(result e-i=2-1 .outcome)" = ok ]
+	[ "$(outcome e-i=2-1)" = ok ]
+	expect refused
 }
 
 @test "a changed file is not mistaken for the one that was submitted" {
@@ -314,47 +267,39 @@ begun() {
 	slurm
 	sed -i 's/>> ran/>> elsewhere/' s.yaml
 	slurm --resume
-	[ "$status" -eq 65 ]
-	[[ "$output" == *"the series file has changed since"* ]]
 	task 101 1 # tasks read the file as it was
 	[ "$(cat ran)" = 1 ]
+	expect changed
 }
 
 @test "a dry run needs no Slurm and writes nothing; a device in the file is refused" {
 	series 3
 	sed -i 's/^name: s/name: s\nparallel: 2\nslurm: {partition: gpu, gres: none, time: 90s}/' s.yaml
-	rm bin/*
+	rm bin/s*
 	slurm --dry-run
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"sbatch --parsable --open-mode=append --job-name=s --array=1-3%2 --output=$dir/s/slurm/%A-%a.out --partition=gpu --time=2 $dir/s/slurm/1.sh"* ]]
 	[ ! -e s ]
 	[ ! -e "$XDG_STATE_HOME/neap/series" ]
 	sed -i 's/needs: none/needs: none, device: 0/' s.yaml
 	slurm --dry-run
-	[ "$status" -eq 65 ]
-	[[ "$output" == "neap series: s.yaml:5: experiment 'e-i=1': 'device' cannot be chosen with --slurm"* ]]
-	run "$NEAP" series s.yaml --slurm-task 1
-	[ "$status" -eq 64 ]
-	run "$NEAP" series s.yaml --slurm-task 1 --folder s
-	[ "$status" -eq 64 ]
-	[[ "$output" == *"SLURM_ARRAY_TASK_ID are not set"* ]]
+	show 'neap series s.yaml --slurm-task 1'
+	show 'neap series s.yaml --slurm-task 1 --folder s'
 	[ ! -e s ]
+	expect dry_run "$(readlink -f "$NEAP")/NEAP"
 }
 
 @test "interrupted while it waits: the jobs continue, and it says how to resume" {
 	series 1
 	echo 101_1 > "$FAKE/squeue"
-	"$NEAP" series s.yaml --slurm --folder s --wait >out 2>err &
+	neap series s.yaml --slurm --folder s --wait >out 2>err &
 	series=$!
 	until grep -q "submitted 1 task" err; do kill -0 "$series"; sleep 0.02; done
 	kill -INT "$series"
 	status=0
 	wait "$series" || status=$?
 	[ "$status" -eq 130 ]
-	grep -q "interrupted: the jobs continue in Slurm" err
-	grep -q "^gather   neap series s.yaml --slurm --resume --folder s" out
+	show 'cat out err'
 	task 101 1
 	: > "$FAKE/squeue"
 	slurm --resume
-	[ "$status" -eq 0 ]
+	expect interrupted
 }
