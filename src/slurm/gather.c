@@ -131,13 +131,14 @@ static void say_of(struct neap_slurm *slurm, size_t at, const char *why)
 /* Reports a lost attempt, with the last line of a file. */
 static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const char *path)
 {
-	char last[160], text[400];
+	char last[160];
 	struct neap_buffer tail = {0};
 	read_tail(path, &tail);
 	neap_slurm_last_line(&tail, last, sizeof last);
 	neap_buffer_fini(&tail);
-	snprintf(text, sizeof text, "is lost: %s%s%s", why, *last ? ": " : "", last);
-	say_of(slurm, at, text);
+	neap_series_say(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 " is lost: %s%s%s", at + 1,
+			slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why,
+			*last ? ": " : "", last);
 }
 
 /* The state of a claimed attempt, from its folder and the queue. */
