@@ -83,10 +83,13 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 	if (result->advised_micro_batch)
 		snprintf(ret_cells->text[NEAP_COLUMN_FITS], room, "%" PRIu64, result->advised_micro_batch);
 	if (!never_ran(result)) {
-		snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
-			 result->drained ? neap_duration_format(result->drain_ns, size) : "not free");
-		if (!result->drained)
+		if (result->drained) {
+			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
+				 neap_duration_format(result->drain_ns, size));
+		} else if (result->drain_note[0]) { /* else nobody watched the memory come back */
+			strcpy(ret_cells->text[NEAP_COLUMN_DRAIN], "not free");
 			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
+		}
 		snprintf(ret_cells->text[NEAP_COLUMN_TIME], room, "%s",
 			 neap_duration_format(result->duration_ns, size));
 	}

@@ -304,9 +304,7 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 		put_fact(out, "waited", text, NEAP_TONE_PLAIN);
 	}
 	if (!result->drained)
-		put_fact(out, "drain",
-			 result->drain_note[0] ? result->drain_note : "the memory was not freed in time",
-			 NEAP_TONE_BAD);
+		put_fact(out, "drain", result->drain_note, NEAP_TONE_BAD);
 	if (result->steps > 0) {
 		if (isfinite(result->last_loss))
 			snprintf(text, sizeof text, "%" PRIu64 ", last loss %.4f", result->steps, result->last_loss);

@@ -190,13 +190,16 @@ static void table_stays_narrow(void **unused)
 			"eryveryveryveryveryverylongwordwithoutaspace",
 			NULL);
 	neap_result_set(&results[1].name, "\xc3\xa9tude n\xc2\xb0 1", NULL);
+	results[1].drained = false; /* nobody watched its memory come back */
 	results[2].drained = false;
+	neap_result_set(&results[2].drain_note, "2.00 GiB still held after 60 s", NULL);
 	results[2].outcome = NEAP_OUTCOME_HOST_OOM;
 	neap_report_table(&out, results, RUN_COUNT, usual(), false);
 	check_width(out.data, 120);
 	assert_non_null(strstr(out.data, "name ?[31m escaped  "));
 	assert_null(strchr(out.data, '\033'));
 	assert_non_null(strstr(out.data, "not free"));
+	assert_null(strstr(strstr(out.data, "not free") + 1, "not free"));
 	assert_non_null(strstr(out.data, " mixed_precision on,\n")); /* broken after a comma */
 	/* A word longer than the column goes on below: without the blanks it is whole. */
 	char packed[4096];
