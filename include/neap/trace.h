@@ -12,7 +12,9 @@
  *   ...      allocation ring: allocation_capacity events
  *
  * An event at ring index i (counted from the file's first) sits at slot i % capacity, and its `sequence` is the low
- * 32 bits of i + 1, stored last; a slot whose sequence does not fit was being written when the process died.
+ * 32 bits of i + 1, stored last; a slot whose sequence does not fit was being written when the process died, or, in
+ * the allocation ring, was set aside for a stream that has made no more events. Sources of events fill slots of their
+ * own, so the order of events is that of their times, and of their sequences where these are equal.
  */
 #ifndef NEAP_TRACE_H
 #define NEAP_TRACE_H
@@ -35,6 +37,9 @@ extern "C" {
 #define NEAP_RECORD_HEADER_BYTES 16384u
 #define NEAP_RECORD_BYTES        5259264u /* a whole recording of the default capacities */
 
+#define NEAP_RECORD_RUN_PART                                                                                         \
+	64 /* slots set aside are used before this part of the ring's newer ones, or not at all */
+
 struct neap_record_header {
 	char magic[8];
 	uint32_t version;
@@ -49,6 +54,14 @@ struct neap_record_header {
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM];
 };
 
+/* The slots of an observer's ring that one source of events fills. Zeroed at first, then the observer's. One thread
+ * at a time uses it. */
+struct neap_event_run {
+	uint64_t owner;     /* 0: no slots yet */
+	uint64_t next, end; /* indices in the ring */
+	uint64_t slot;      /* where `next` is */
+};
+
 /* Where events go. `event` may be called from any thread, inside the allocator's lock: it must be short, must not
  * block and must not call the allocator. It may set nothing in the event. */
 struct neap_observer {
@@ -59,6 +72,9 @@ struct neap_observer {
 	/* `event` may be called by several threads at once, in order for each address. Without it, events come one at
 	 * a time, and every request takes the allocator's slower way. */
 	bool concurrent;
+	/* Optional: takes `count` events of the allocation ring at once, for less than as many calls of `event`. All
+	 * of one address come from one source, or with a later time. */
+	void (*events)(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count);
 };
 
 struct neap_recorder;

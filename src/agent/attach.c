@@ -52,9 +52,6 @@ struct clear_callback {
 	void *context;
 };
 
-static void observe(void *context, const struct neap_event *event);
-static uint16_t observe_name(void *context, const char *text);
-
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a pin was taken back, or a detach ended */
@@ -75,8 +72,6 @@ static struct {
 	const struct neap_observer *target; /* the recorder's; atomic */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static const struct neap_observer observer = {.event = observe, .name = observe_name, .concurrent = true};
-
 const struct neap_observer *agent_target(void) { return __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE); }
 
 static void observe(void *context, const struct neap_event *event)
@@ -87,12 +82,23 @@ static void observe(void *context, const struct neap_event *event)
 		target->event(target->context, event);
 }
 
+static void observe_events(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count)
+{
+	const struct neap_observer *target = agent_target();
+	(void)context;
+	if (target)
+		target->events(target->context, run, events, count);
+}
+
 static uint16_t observe_name(void *context, const char *text)
 {
 	const struct neap_observer *target = agent_target();
 	(void)context;
 	return target ? target->name(target->context, text) : 0;
 }
+
+static const struct neap_observer observer = {
+	.event = observe, .name = observe_name, .concurrent = true, .events = observe_events};
 
 /* Allocators. */
 

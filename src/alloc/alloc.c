@@ -44,6 +44,7 @@ bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *unti
 	if (pthread_mutex_timedlock(&alloc->lock, until) != 0)
 		return false;
 	neap_front_freeze(alloc);
+	neap_front_part(alloc);
 	return true;
 }
 

@@ -7,7 +7,9 @@ void neap_event_send(struct neap_alloc *alloc, struct neap_event *event)
 {
 	if (!alloc->observer || !alloc->observer->event)
 		return;
-	event->time_ns = neap_clock_now(neap_clock_system());
+	uint64_t now = neap_clock_now(neap_clock_system());
+	alloc->event_ns = now > alloc->event_ns ? now : alloc->event_ns;
+	event->time_ns = alloc->event_ns;
 	event->sequence = 0;
 	event->device = (uint16_t)neap_device_info(alloc->device)->ordinal;
 	alloc->observer->event(alloc->observer->context, event);

@@ -74,36 +74,55 @@ static uint64_t allocated_now(const struct neap_alloc *alloc)
 	return (uint64_t)sum;
 }
 
-static struct neap_event make_event(const struct neap_alloc *alloc, const struct neap_lane *lane,
-				    const struct neap_block *block, enum neap_event_kind kind)
+/* Of one address, an event of the lane comes after those of the core before it, even within a nanosecond: the core's
+ * come later in the ring. */
+static uint64_t event_time(struct neap_lane *lane)
 {
-	struct neap_event event = neap_event_of_allocation(
-		kind, 0,
-		(struct neap_event_allocation){
-			.held = {allocated_now(alloc), metric_now(alloc, NEAP_METRIC_RESERVED_BYTES)},
-			.tag = block->tag ? alloc->tags[block->tag].number : 0,
-			.stream = lane->stream->number,
-			.address = block->address,
-			.requested_bytes = block->requested,
-			.bytes = block->bytes,
-		});
-	event.time_ns = neap_clock_now(neap_clock_system());
-	event.device = (uint16_t)neap_device_info(alloc->device)->ordinal;
-	return event;
+	const struct neap_alloc *alloc = lane->alloc;
+	struct neap_lane_time *time = &lane->time;
+	uint64_t tick = neap_clock_tick_ns();
+	if (time->left && tick == time->tick_ns) {
+		time->left--;
+		return time->ns;
+	}
+	uint64_t now = neap_clock_now(neap_clock_system());
+	bool fast = now - time->ns < PACE_NS * (uint64_t)(time->uses - time->left + 1);
+	time->ns = now > alloc->event_ns ? now : alloc->event_ns + 1;
+	time->tick_ns = tick;
+	time->uses = time->left = fast ? TIME_USES : 0;
+	return time->ns;
 }
 
-static void tell_take(const struct neap_alloc *alloc, const struct neap_lane *lane, const struct neap_block *block)
+/* Written field by field: a struct that is copied while it is still on its way to memory holds the processor up. */
+static void fill_event(struct neap_event *event, enum neap_event_kind kind, const struct neap_lane *lane,
+		       const struct neap_block *block)
 {
-	struct neap_event event = make_event(alloc, lane, block, NEAP_EVENT_ALLOC);
-	lane->observer->event(lane->observer->context, &event);
+	event->sequence = 0;
+	event->kind = (uint16_t)kind;
+	event->device = lane->device;
+	event->allocation.tag = block->tag ? lane->alloc->tags[block->tag].number : 0;
+	event->allocation.stream = lane->stream->number;
+	event->allocation.address = block->address;
+	event->allocation.requested_bytes = block->requested;
+	event->allocation.bytes = block->bytes;
 }
 
-static void tell_give(const struct neap_alloc *alloc, const struct neap_lane *lane, const struct neap_block *block)
+static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind)
 {
-	struct neap_event event = make_event(alloc, lane, block, NEAP_EVENT_FREE_REQUESTED);
-	lane->observer->event(lane->observer->context, &event);
-	event.kind = NEAP_EVENT_FREE_COMPLETED;
-	lane->observer->event(lane->observer->context, &event);
+	struct neap_event events[2];
+	size_t count = kind == NEAP_EVENT_FREE_REQUESTED ? 2 : 1;
+	uint64_t time_ns = event_time(lane), allocated = allocated_now(lane->alloc);
+	uint64_t reserved = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
+	for (size_t i = 0; i < count; i++) {
+		fill_event(&events[i], i ? NEAP_EVENT_FREE_COMPLETED : kind, lane, block);
+		events[i].time_ns = time_ns;
+		events[i].allocation.held.allocated_bytes = allocated;
+		events[i].allocation.held.reserved_bytes = reserved;
+	}
+	if (lane->observer->events)
+		lane->observer->events(lane->observer->context, &lane->run, events, count);
+	for (size_t i = 0; !lane->observer->events && i < count; i++)
+		lane->observer->event(lane->observer->context, &events[i]);
 }
 
 static bool may_rise(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes, int64_t requested)
@@ -178,7 +197,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell_take(alloc, lane, block);
+		tell(lane, block, NEAP_EVENT_ALLOC);
 	*ret_address = block->address;
 	return true;
 }
@@ -204,7 +223,7 @@ static struct neap_bin *bin_for(struct neap_lane *lane, const struct neap_block 
 	return bin;
 }
 
-static bool give_locked(struct neap_alloc *alloc, struct neap_lane *lane, uint64_t address, struct neap_block *block)
+static bool give_locked(struct neap_lane *lane, uint64_t address, struct neap_block *block)
 {
 	/* Found without a lock: it may have been freed meanwhile, and be another block by now. */
 	if (block->address != address || block->state != NEAP_BLOCK_LIVE || block->binned || block->lane != lane)
@@ -222,7 +241,7 @@ static bool give_locked(struct neap_alloc *alloc, struct neap_lane *lane, uint64
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell_give(alloc, lane, block);
+		tell(lane, block, NEAP_EVENT_FREE_REQUESTED);
 	bin_push(bin, block);
 	return true;
 }
@@ -234,7 +253,7 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 	if (!lane)
 		return false;
 	lane_lock(alloc, lane);
-	bool given = give_locked(alloc, lane, address, block);
+	bool given = give_locked(lane, address, block);
 	lane_unlock(lane);
 	return given;
 }
@@ -254,8 +273,15 @@ void neap_front_freeze(struct neap_alloc *alloc)
 			neap_lane_fold(alloc, lane);
 		}
 		alloc->front.binned_bytes += lane->binned_bytes;
+		alloc->event_ns = lane->time.ns > alloc->event_ns ? lane->time.ns : alloc->event_ns;
 	}
 	neap_published_close(alloc);
+}
+
+void neap_front_part(struct neap_alloc *alloc)
+{
+	for (uint32_t i = 0; i < alloc->front.count; i++)
+		alloc->front.lanes[i]->run = (struct neap_event_run){0};
 }
 
 uint64_t neap_front_limit(const struct neap_alloc *alloc)
@@ -291,6 +317,8 @@ void neap_front_thaw(struct neap_alloc *alloc)
 		lane->observer = alloc->observer;
 		lane->published = alloc->published == &alloc->own_published ? NULL : alloc->published->lanes[i];
 		lane->serial = alloc->serial;
+		lane->time.uses -= lane->time.left; /* the next event is made after the core's */
+		lane->time.left = 0;
 	}
 	if (open)
 		neap_front_room(alloc);
@@ -327,7 +355,9 @@ static struct neap_lane *lane_make(struct neap_alloc *alloc, struct neap_stream 
 	if (!lane)
 		return NULL;
 	lane->locked = 1; /* frozen, as the others */
+	lane->alloc = alloc;
 	lane->stream = stream;
+	lane->device = (uint16_t)neap_device_info(alloc->device)->ordinal;
 	front->lanes[front->count] = lane;
 	front->streams[front->count] = stream->handle;
 	__atomic_store_n(&front->count, front->count + 1, __ATOMIC_RELEASE);

@@ -192,6 +192,7 @@ struct neap_alloc {
 	uint64_t published_sequence; /* odd while a write is open */
 
 	const struct neap_observer *observer;
+	uint64_t event_ns; /* of the last event, those of lanes included: times never go back from one to the next */
 	struct neap_watcher watcher;             /* changed: NULL: none */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2]; /* untagged, the named ones, "other" */
 	size_t tag_count;                        /* named ones in use */

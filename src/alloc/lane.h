@@ -39,14 +39,25 @@ struct neap_tag_level {
 	int64_t blocks, bytes, bytes_high;
 };
 
+/* The time of a lane's events. Reading the clock takes as long as a hit: so while events come fast, less than PACE_NS
+ * apart, one reading serves TIME_USES of them, unless the kernel's tick, which is cheap to read, has moved. */
+#define PACE_NS   256
+#define TIME_USES 16
+struct neap_lane_time {
+	uint64_t ns, tick_ns; /* at the last reading */
+	uint32_t uses, left;  /* events that it may serve, besides its own; those that are left */
+};
+
 struct neap_lane {
 	uint32_t locked;
-	bool open;                             /* bins are in use */
-	bool moved;                            /* since the last freeze, in the core; while frozen: at all */
-	bool tagged;                           /* allocations are counted by tag, too */
-	unsigned recent;                       /* above 0: it is given room */
-	uint32_t polls_left;                   /* hits until pending frees must be asked for */
-	const struct neap_observer *observer;  /* gets events; NULL: none */
+	bool open;                            /* bins are in use */
+	bool moved;                           /* since the last freeze, in the core; while frozen: at all */
+	bool tagged;                          /* allocations are counted by tag, too */
+	unsigned recent;                      /* above 0: it is given room */
+	uint32_t polls_left;                  /* hits until pending frees must be asked for */
+	const struct neap_observer *observer; /* gets events; NULL: none */
+	struct neap_event_run run;            /* the observer's, as its slots for them */
+	struct neap_lane_time time;
 	struct neap_published_lane *published; /* of NEAP_PUBLISHED_PARTS; NULL: nobody reads */
 	uint64_t published_sequence[NEAP_PUBLISHED_PARTS];
 	struct neap_level level[NEAP_CLASS_COUNT]; /* of large and small, as are `takes` */
@@ -56,6 +67,8 @@ struct neap_lane {
 	uint64_t binned_bytes; /* in the bins, as of the last freeze */
 	uint64_t stamp;        /* as of struct neap_block: behind the work on every block in a bin */
 	uint64_t core_frees;
+	uint16_t device; /* ordinal */
+	struct neap_alloc *alloc;
 	struct neap_stream *stream;
 	struct neap_tag_level tags[TAGS];
 	struct neap_bin bins[DIRECT_BINS + HASHED_BINS];

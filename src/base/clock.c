@@ -52,6 +52,14 @@ int neap_deadline_poll_ms(const struct neap_deadline *deadline)
 	return (int)(((left_ns < most_ns ? left_ns : most_ns) + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS);
 }
 
+uint64_t neap_clock_tick_ns(void)
+{
+	struct timespec time = {0};
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+	return to_ns(&time);
+}
+
 uint64_t neap_wall_ns(void)
 {
 	struct timespec time = {0};

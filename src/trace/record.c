@@ -109,6 +109,7 @@ struct ring {
 	uint64_t capacity; /* events */
 	uint64_t written;  /* when reading began */
 	size_t counter;    /* where the counter is in the header */
+	bool runs;         /* slots are claimed before there are events for them */
 	struct neap_event *events;
 	uint64_t *indices; /* of each event kept; only while reading */
 	size_t count;
@@ -146,7 +147,9 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 	for (size_t i = 0; i < count; i++) {
 		uint32_t wanted = (uint32_t)(first + i + 1);
 		if (before[i].sequence != wanted || after[i].sequence != wanted) {
-			ring->torn++;
+			/* An older event's, of a slot whose run goes on or ended early. */
+			bool unwritten = (int32_t)(wanted - after[i].sequence) > 0;
+			ring->torn += !(ring->runs && unwritten);
 			continue;
 		}
 		ring->indices[ring->count] = first + i;
@@ -166,12 +169,33 @@ static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *pa
 		return status;
 	if (got != sizeof written || written < ring->written)
 		return fail_at(err, ring->counter, path, "its counter ran backwards");
-	for (size_t i = 0; i < ring->count; i++)
-		if (written - ring->indices[i] <= ring->capacity)
-			ring->events[kept++] = ring->events[i];
+	for (size_t i = 0; i < ring->count; i++) {
+		if (written - ring->indices[i] > ring->capacity)
+			continue;
+		ring->indices[kept] = ring->indices[i];
+		ring->events[kept++] = ring->events[i];
+	}
 	ring->torn += ring->count - kept;
 	ring->count = kept;
 	return NEAP_OK;
+}
+
+/* An event may be stored after later ones of its address, up to a part of the ring further on. So at the edge where
+ * events were overwritten, one may be missing between two that are there: drops all as old as any at the edge. */
+static void drop_edge(struct ring *ring)
+{
+	uint64_t edge = ring->written - ring->capacity + ring->capacity / NEAP_RECORD_RUN_PART, until_ns = 0;
+	size_t kept = 0;
+
+	if (!ring->runs || ring->written <= ring->capacity)
+		return;
+	for (size_t i = 0; i < ring->count && ring->indices[i] < edge; i++)
+		until_ns = ring->events[i].time_ns > until_ns ? ring->events[i].time_ns : until_ns;
+	for (size_t i = 0; i < ring->count; i++)
+		if (ring->events[i].time_ns > until_ns)
+			ring->events[kept++] = ring->events[i];
+	ring->lost += ring->count - kept;
+	ring->count = kept;
 }
 
 static enum neap_status read_ring(int fd, struct ring *ring, const char *path, struct neap_error *err)
@@ -199,6 +223,8 @@ static enum neap_status read_ring(int fd, struct ring *ring, const char *path, s
 		first += count;
 	}
 	status = drop_overtaken(fd, ring, path, err);
+	if (!status)
+		drop_edge(ring);
 	if (!status)
 		qsort(ring->events, ring->count, sizeof *ring->events, by_time);
 out:
@@ -277,6 +303,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	journal.counter = FIELD(journal_written);
 	allocations.offset = journal.offset + journal.capacity * sizeof(struct neap_event);
 	allocations.capacity = header.allocation_capacity;
+	allocations.runs = true;
 	allocations.written = header.allocation_written;
 	allocations.counter = FIELD(allocation_written);
 	status = read_ring(fd, &journal, path, err);

@@ -19,7 +19,7 @@ struct neap_record {
 	size_t journal_count;
 	struct neap_event *allocations; /* likewise: the newest that the ring still had */
 	size_t allocation_count;
-	uint64_t journal_lost, allocations_lost; /* overwritten by newer ones */
+	uint64_t journal_lost, allocations_lost; /* overwritten by newer ones, or among overwritten ones */
 	uint64_t torn;                           /* being written when the process died, or while we read */
 	uint32_t names_used;
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM]; /* terminated; unknown bytes replaced by '?' */

@@ -15,8 +15,11 @@
  *   the slot of i holds i + 1 in `sequence`   =>   its other words are event i's
  *
  * unless a writer was held up, between claiming and storing, for as long as the others took to fill the whole ring;
- * then the two may mix. Allocations are emitted under their allocator's lock, so that takes two devices and a stall
- * of 65536 events; the reader gives what is in the slot.
+ * then the two may mix: that takes a stall of 64000 events; the reader gives what is in the slot.
+ *
+ * To claim is the dearest part of it, so a source of many events (a stream) claims a run of indices at once and fills
+ * them as its events come. A run that a 64th of the ring's newer events have passed is given up. What it left
+ * unwritten still holds an older event, or nothing: the reader skips it.
  *
  * Names are few and are never taken back: looked up without a lock, added under one. */
 #include "base/error.h"
@@ -40,14 +43,20 @@
 #define ALLOCATION_CAPACITY 65536u
 /* 1 GiB a ring: more is a mistake in a unit, here and in a file that claims it. */
 #define CAPACITY_MAX  (1u << 24)
+#define RUN_MOST      16u /* events that a run holds */
 #define EVENT_WORDS   (sizeof(struct neap_event) / sizeof(uint64_t))
 #define SEQUENCE_WORD 1
+#define PAYLOAD_WORD  2
 
 _Static_assert(sizeof(struct neap_event) == 64, "an event is 64 bytes in the file");
 _Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
 		       NEAP_RECORD_BYTES,
 	       "the size that the header tells");
 _Static_assert(offsetof(struct neap_event, sequence) == 8, "the sequence begins word 1");
+_Static_assert(offsetof(struct neap_event, kind) == 12 && offsetof(struct neap_event, device) == 14 &&
+		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "kind and device follow it in word 1");
+_Static_assert(offsetof(struct neap_event, payload) == PAYLOAD_WORD * sizeof(uint64_t), "the payload is the rest");
 _Static_assert(sizeof(struct neap_record_header) <= NEAP_RECORD_HEADER_BYTES, "the header fits its room");
 
 struct neap_recorder {
@@ -58,27 +67,38 @@ struct neap_recorder {
 	uint64_t journal_capacity,
 		allocation_capacity; /* ours: what the file says is not trusted, not even our own */
 	size_t mapped_bytes;
+	uint64_t run_events;        /* indices claimed at once for a run */
+	uint64_t identity;          /* tells the runs of this recorder from those of one that was here before */
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
 
-static void store_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
+/* The word that holds `sequence`, `kind` and `device`. By shifts: put together in memory, it could be read back only
+ * when its parts have left the processor's store buffer. */
+static uint64_t sequence_word(uint32_t sequence, const struct neap_event *event)
 {
-	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
-	uint64_t *slot = ring + index % capacity * EVENT_WORDS;
-	struct neap_event copy = *event;
-	uint64_t words[EVENT_WORDS], invalid;
+	return sequence | (uint64_t)event->kind << 32 | (uint64_t)event->device << 48;
+}
 
-	copy.sequence = (uint32_t)(index + 1);
-	memcpy(words, &copy, sizeof words);
+static inline void store_event(uint64_t *slot, uint64_t index, const struct neap_event *event)
+{
+	uint32_t sequence = (uint32_t)(index + 1);
 	/* Invalid for every index a reader may look for in this slot. The payload's stores are releases so that none
 	 * of them is seen before it (a fence would do, but thread sanitizers cannot follow fences). */
-	copy.sequence ^= 1u << 31;
-	memcpy(&invalid, (const char *)&copy + SEQUENCE_WORD * sizeof invalid, sizeof invalid);
-	__atomic_store_n(&slot[SEQUENCE_WORD], invalid, __ATOMIC_RELAXED);
-	for (size_t i = 0; i < EVENT_WORDS; i++)
-		if (i != SEQUENCE_WORD)
-			__atomic_store_n(&slot[i], words[i], __ATOMIC_RELEASE);
-	__atomic_store_n(&slot[SEQUENCE_WORD], words[SEQUENCE_WORD], __ATOMIC_RELEASE);
+	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence ^ 1u << 31, event), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot[0], event->time_ns, __ATOMIC_RELEASE);
+#pragma GCC unroll 6
+	for (size_t i = 0; i < NEAP_EVENT_PAYLOAD_WORDS; i++) {
+		/* Atomic, so that it is read word by word, as it was written just now. */
+		uint64_t word = __atomic_load_n(&event->payload[i], __ATOMIC_RELAXED);
+		__atomic_store_n(&slot[PAYLOAD_WORD + i], word, __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence, event), __ATOMIC_RELEASE);
+}
+
+static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
+{
+	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
+	store_event(ring + index % capacity * EVENT_WORDS, index, event);
 }
 
 static void record_event(void *context, const struct neap_event *event)
@@ -86,10 +106,35 @@ static void record_event(void *context, const struct neap_event *event)
 	struct neap_recorder *recorder = context;
 
 	if (event->kind < NEAP_EVENT_FIRST_JOURNAL)
-		store_event(recorder->allocations, recorder->allocation_capacity,
-			    &recorder->header->allocation_written, event);
+		append_event(recorder->allocations, recorder->allocation_capacity,
+			     &recorder->header->allocation_written, event);
 	else
-		store_event(recorder->journal, recorder->journal_capacity, &recorder->header->journal_written, event);
+		append_event(recorder->journal, recorder->journal_capacity, &recorder->header->journal_written,
+			     event);
+}
+
+static void start_run(struct neap_recorder *recorder, struct neap_event_run *run)
+{
+	run->owner = recorder->identity;
+	run->next = __atomic_fetch_add(&recorder->header->allocation_written, recorder->run_events, __ATOMIC_RELAXED);
+	run->end = run->next + recorder->run_events;
+	run->slot = run->next % recorder->allocation_capacity;
+}
+
+static void record_events(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count)
+{
+	struct neap_recorder *recorder = context;
+	uint64_t capacity = recorder->allocation_capacity;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t written = __atomic_load_n(&recorder->header->allocation_written, __ATOMIC_RELAXED);
+		if (run->owner != recorder->identity || run->next == run->end ||
+		    written - run->next > capacity / NEAP_RECORD_RUN_PART)
+			start_run(recorder, run);
+		store_event(recorder->allocations + run->slot * EVENT_WORDS, run->next, &events[i]);
+		run->next++;
+		run->slot = run->slot + 1 == capacity ? 0 : run->slot + 1;
+	}
 }
 
 /* The number of `name` among the first `used`, or 0. */
@@ -277,8 +322,15 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 	}
 	recorder->journal = (uint64_t *)((char *)recorder->header + NEAP_RECORD_HEADER_BYTES);
 	recorder->allocations = recorder->journal + recorder->journal_capacity * EVENT_WORDS;
+	recorder->run_events = recorder->allocation_capacity / NEAP_RECORD_RUN_PART;
+	if (recorder->run_events > RUN_MOST)
+		recorder->run_events = RUN_MOST;
+	if (!recorder->run_events)
+		recorder->run_events = 1;
+	recorder->identity = clock_ns(CLOCK_MONOTONIC);
 	pthread_mutex_init(&recorder->names_lock, NULL);
 	recorder->observer.event = record_event;
+	recorder->observer.events = record_events;
 	recorder->observer.name = record_name;
 	recorder->observer.context = recorder;
 	recorder->observer.concurrent = true;

@@ -6,7 +6,9 @@
  */
 #include "harness.h"
 
+#include "base/map.h"
 #include "neap/trace.h"
+#include "trace/record.h"
 
 #include <pthread.h>
 
@@ -236,17 +238,57 @@ static void test_ledgers(void **state)
 	run_game(NULL);
 }
 
+/* What a block's next event must be. */
+static uint16_t after(uint16_t kind)
+{
+	return kind == NEAP_EVENT_ALLOC            ? NEAP_EVENT_FREE_REQUESTED
+	       : kind == NEAP_EVENT_FREE_REQUESTED ? NEAP_EVENT_FREE_COMPLETED
+						   : NEAP_EVENT_ALLOC;
+}
+
+/* Of each address: taken, given, taken, given, with the same bytes, and no event twice or missing. */
+static void check_events(const struct neap_record *record)
+{
+	struct neap_map last = {0}; /* address -> index + 1 of its last event */
+	size_t checked = 0;
+	for (size_t i = 0; i < record->allocation_count; i++) {
+		const struct neap_event *event = &record->allocations[i];
+		const struct neap_event_allocation *what = neap_event_as_allocation(event);
+		uint64_t before = 0;
+		assert_true(!i || event->time_ns >= event[-1].time_ns);
+		if (!what || event->kind == NEAP_EVENT_RECORD_STREAM)
+			continue;
+		if (neap_map_get(&last, what->address, &before)) {
+			const struct neap_event *previous = &record->allocations[before - 1];
+			assert_int_equal(event->kind, after(previous->kind));
+			assert_true(event->kind == NEAP_EVENT_ALLOC ||
+				    (what->bytes == previous->allocation.bytes &&
+				     what->requested_bytes == previous->allocation.requested_bytes));
+			checked++;
+		}
+		assert_true(neap_map_put(&last, what->address, i + 1));
+	}
+	assert_true(checked > 10000);
+	neap_map_fini(&last);
+}
+
 static void test_ledgers_recorded(void **state)
 {
 	char path[] = "/tmp/neap-front-XXXXXX";
 	struct neap_recorder *recorder = NULL;
+	struct neap_record record;
 	struct neap_error err = {0};
 	(void)state;
 	assert_true(close(mkstemp(path)) == 0);
-	if (neap_recorder_create(path, 64, 1024, &recorder, &err))
+	if (neap_recorder_create(path, 64, 65536, &recorder, &err))
 		fail_msg("%s", err.message);
 	run_game(neap_recorder_observer(recorder));
 	neap_recorder_destroy(recorder);
+	if (neap_record_read(path, &record, &err))
+		fail_msg("%s", err.message);
+	assert_int_equal(record.torn, 0);
+	check_events(&record);
+	neap_record_fini(&record);
 	unlink(path);
 }
 
