@@ -12,6 +12,7 @@
 #include "neap/external.h"
 #include "neap/leak.h"
 #include "neap/log.h"
+#include "neap/plugin.h"
 #include "neap/sim.h"
 #include "neap/stats.h"
 #include "neap/status.h"

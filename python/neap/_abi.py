@@ -37,6 +37,15 @@ class Status(enum.IntEnum):
     EINTERNAL = 18
 
 
+class BlockState(enum.IntEnum):
+    """enum neap_block_state"""
+
+    LIVE = 0
+    PENDING = 1
+    CACHED = 2
+    UNMAPPED = 3
+
+
 class Rung(enum.IntEnum):
     """enum neap_rung: a step down the ladder."""
 
@@ -171,6 +180,7 @@ ENUMS = {
     "NEAP_EXTERNAL_": ExternalKind,
     "NEAP_THRESHOLD_": ThresholdAct,
     "NEAP_LEAK_": LeakVerdict,
+    "NEAP_BLOCK_": BlockState,
 }
 
 SUMMARY_ROOM = 8192  # NEAP_SUMMARY_ROOM
@@ -224,6 +234,25 @@ class Stats(c.Structure):
         ("num_sync_all_streams", c.c_int64),
         ("num_device_alloc", c.c_int64),
         ("num_device_free", c.c_int64),
+    ]
+
+
+class BlockInfo(c.Structure):
+    """struct neap_block_info"""
+
+    _fields_ = [
+        ("segment_address", c.c_uint64),
+        ("segment_bytes", c.c_uint64),
+        ("address", c.c_uint64),
+        ("bytes", c.c_uint64),
+        ("requested_bytes", c.c_uint64),
+        ("tag", c.c_char_p),
+        ("stream", c.c_void_p),
+        ("state", c.c_int),
+        ("small_pool", c.c_bool),
+        ("serial", c.c_uint64),
+        ("pool_high", c.c_uint64),
+        ("pool_low", c.c_uint64),
     ]
 
 
@@ -764,6 +793,7 @@ STRUCTS = {
     "neap_error": Error,
     "neap_stat": Stat,
     "neap_stats": Stats,
+    "neap_block_info": BlockInfo,
     "neap_device_info": DeviceInfo,
     "neap_alloc_options": AllocOptions,
     "neap_split": Split,
@@ -799,6 +829,9 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_reset_peak_stats": (None, (_handle,)),
     "neap_reset_accumulated_stats": (None, (_handle,)),
     "neap_stats_summary": (c.c_int, (c.POINTER(Stats), c.c_char_p, c.c_bool, c.c_char_p)),
+    # PyTorch's plug-in; neap_plugin_start takes a pointer to a function
+    "neap_plugin_alloc": (c.c_void_p, (c.c_int,)),
+    "neap_plugin_blocks": (c.c_size_t, (c.c_int, c.POINTER(BlockInfo), c.c_size_t)),
     # the agent
     "neap_attach": (c.c_int, (_err,)),
     "neap_detach": (None, ()),

@@ -1,6 +1,7 @@
 """neap as PyTorch's allocator: compiles src/torch once against the installed PyTorch, and installs the result.
 
-    install(torch) --> the object in the cache, else: lock the cache, compile, publish --> load --> neap_torch_install
+    install() --> the object in the cache, else: lock the cache, compile, publish --> load --> neap_torch_install
+    install(plugin=True) --> _plugin.py, which compiles nothing
 
 The cache is XDG_CACHE_HOME/neap/allocator/KEY/neap_torch.so; the key is a hash of the sources, PyTorch's version and ABI, and
 the compiler's command. Only a C++ compiler is needed: PyTorch's wheel has its headers, and neap declares the CUDA functions
@@ -23,7 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from . import _library
+from . import _library, _plugin
 from ._abi import Status
 from ._library import NeapError
 
@@ -62,12 +63,16 @@ class AllocatorUnavailable(NeapError):
         super().__init__(Status.ESTATE, message)
 
 
-_object: ctypes.CDLL | None = None  # lives as long as the process
+_installed = False
+_WITHOUT = (
+    "Without a compiler: neap.install_allocator(plugin=True) or neap run --allocator plugin, which uses PyTorch's plug-in and "
+    "serves no CUDA graphs (docs/allocator.md)"
+)
 
 
 def installed() -> bool:
-    """Whether neap is PyTorch's allocator in this process."""
-    return _object is not None
+    """Whether neap is PyTorch's allocator in this process, compiled or through the plug-in."""
+    return _installed
 
 
 def _sources() -> pathlib.Path:
@@ -97,7 +102,7 @@ def _compiler() -> str:
             return found
     raise AllocatorUnavailable(
         "neap's allocator is compiled once against the installed PyTorch, and there is no C++ compiler (no CXX in the environment, "
-        "no c++, g++ or clang++ on PATH). Install one (Debian: apt install g++)"
+        f"no c++, g++ or clang++ on PATH). Install one (Debian: apt install g++). {_WITHOUT}"
     )
 
 
@@ -204,12 +209,12 @@ def compiled(torch: Any) -> pathlib.Path:
         os.close(lock)
     if failure:
         raise AllocatorUnavailable(
-            f"neap's allocator could not be compiled against PyTorch {torch.__version__} by {command[0]}:\n{failure}"
+            f"neap's allocator could not be compiled against PyTorch {torch.__version__} by {command[0]}:\n{failure}\n{_WITHOUT}"
         )
     return made
 
 
-def _load(torch: Any) -> ctypes.CDLL:
+def _load(torch: Any) -> None:
     path = compiled(torch)
     try:
         built = ctypes.CDLL(str(path))
@@ -222,13 +227,19 @@ def _load(torch: Any) -> ctypes.CDLL:
     library = _library.library()
     if install(library._handle, message, _MESSAGE_ROOM) != 0:
         raise AllocatorUnavailable(f"neap's allocator was not installed: {message.value.decode('utf-8', 'replace')}")
-    return built
 
 
-def install() -> None:
+def _plug_in(torch: Any) -> None:
+    try:
+        _plugin.install(torch)
+    except (AttributeError, OSError, RuntimeError) as error:
+        raise AllocatorUnavailable(f"neap's allocator through the plug-in of PyTorch {torch.__version__}: {error}") from None
+
+
+def install(plugin: bool = False) -> None:
     """Makes neap PyTorch's allocator in this process. Idempotent. Raises AllocatorUnavailable."""
-    global _object
-    if _object is not None:
+    global _installed
+    if _installed:
         return
     try:
         torch: Any = importlib.import_module("torch")
@@ -241,4 +252,5 @@ def install() -> None:
             "neap's allocator must be installed before CUDA is used: call neap.install_allocator() right after `import torch`, or "
             "start the program with `neap run --allocator neap`"
         )
-    _object = _load(torch)
+    (_plug_in if plugin else _load)(torch)
+    _installed = True

@@ -48,8 +48,9 @@ def torch_imported(torch: Any) -> None:
     if _estimate.is_asked():
         _part("recording for neap estimate", _estimate.watch, torch)
     _part("limits", _limits.watch, torch)
-    if os.environ.get("NEAP_ALLOCATOR") == "neap":
-        _part("--allocator neap, so PyTorch's own is in use", _allocator.install)
+    allocator = os.environ.get("NEAP_ALLOCATOR")
+    if allocator in ("neap", "plugin"):
+        _part(f"--allocator {allocator}, so PyTorch's own is in use", _allocator.install, allocator == "plugin")
     _part("optimizer steps", _hook_steps)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))

@@ -358,15 +358,19 @@ def _limit_when_used(fraction: float, device: int | None) -> bool:
     return True
 
 
-def install_allocator() -> None:
+def install_allocator(plugin: bool = False) -> None:
     """Makes neap PyTorch's allocator in this process: before CUDA is used, so right after `import torch`. Idempotent.
 
     It is compiled once for each PyTorch, which takes seconds and needs a C++ compiler; afterwards it comes from the cache
     (XDG_CACHE_HOME/neap/allocator). `neap run --allocator neap` does the same for an unchanged script. Imports
     torch. Raises NeapError, whose text says what is missing; PyTorch's own allocator then stays. docs/allocator.md says what
     works.
+
+    With `plugin` neap comes in through PyTorch's documented plug-in instead (`neap run --allocator plugin`). It compiles nothing,
+    but serves no CUDA graphs, no MemPool and no memory history, and memory that runs out is a RuntimeError, which
+    is_out_of_memory() recognises.
     """
-    _allocator.install()
+    _allocator.install(plugin)
 
 
 def enable_memory_efficient_settings() -> Settings:

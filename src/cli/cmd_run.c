@@ -52,7 +52,8 @@ static const struct neap_option known_options[] = {
 	{"on-oom", "RULES", "what to change after device memory ran out, before the command starts again"},
 	{"retries", "N", "at most N starts after the first; default 8"},
 	{"fraction", "F", "limit it to this share of each device: above 0, at most 1 (see 'neap fraction')"},
-	{"allocator", "NAME", "neap: neap's allocator in PyTorch programs; default: PyTorch's own"},
+	{"allocator", "NAME",
+	 "neap: neap's allocator in PyTorch programs; plugin: without a compiler; default: PyTorch's own"},
 	{"enable", NULL, "with memory-efficient settings in its environment (see 'neap enable')"},
 	{"clear-memory-on-start", NULL,
 	 "first end processes that this user's earlier runs left on the devices; name the others"},
@@ -139,17 +140,20 @@ struct additions {
 	char *entries[4 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
 
-/* Both values are passed on: "default" overrides a variable of the caller's. */
+/* Every value is passed on: "default" overrides a variable of the caller's. */
 static int parse_allocator(const struct neap_arguments *arguments, char **ret_entry)
 {
-	static char neap[] = "NEAP_ALLOCATOR=neap", own[] = "NEAP_ALLOCATOR=default";
+	static char entries[][32] = {"NEAP_ALLOCATOR=neap", "NEAP_ALLOCATOR=plugin", "NEAP_ALLOCATOR=default"};
 	const char *text = neap_argument(arguments, "allocator");
 	if (!text)
 		return 0;
-	if (strcmp(text, "neap") && strcmp(text, "default"))
-		return neap_misuse(arguments, "--allocator: expected neap or default, not '%s'", text);
-	*ret_entry = strcmp(text, "neap") ? own : neap;
-	return 0;
+	for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+		if (strcmp(text, strchr(entries[i], '=') + 1))
+			continue;
+		*ret_entry = entries[i];
+		return 0;
+	}
+	return neap_misuse(arguments, "--allocator: expected neap, plugin or default, not '%s'", text);
 }
 
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,

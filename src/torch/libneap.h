@@ -7,11 +7,11 @@
 
 #include "neap/alloc.h"
 #include "neap/device.h"
+#include "neap/plugin.h"
 
 #define NEAP_TORCH_FUNCTIONS(X)                                                                                      \
 	X(neap_alloc_create)                                                                                         \
 	X(neap_block_at)                                                                                             \
-	X(neap_device_context_bytes)                                                                                 \
 	X(neap_device_info)                                                                                          \
 	X(neap_device_memory)                                                                                        \
 	X(neap_device_open)                                                                                          \
@@ -22,6 +22,7 @@
 	X(neap_get_fraction)                                                                                         \
 	X(neap_get_stats)                                                                                            \
 	X(neap_malloc)                                                                                               \
+	X(neap_plugin_oom_text)                                                                                      \
 	X(neap_pool_end)                                                                                             \
 	X(neap_pool_release)                                                                                         \
 	X(neap_pool_restore)                                                                                         \

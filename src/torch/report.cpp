@@ -5,55 +5,10 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-#include <cstdio>
-
 namespace neap_torch
 {
 
 /* Out of memory. */
-
-static std::string size_text(uint64_t bytes)
-{
-	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
-	char text[32];
-	int unit = 0;
-	double value = static_cast<double>(bytes);
-	for (; value > 1024 && unit < 3; unit++)
-		value /= 1024;
-	snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
-	return text;
-}
-
-/* PyTorch's sentence by sentence, so that what reads PyTorch's errors reads this; then what PyTorch does not say. */
-static std::string oom_text(const Device &device, size_t bytes, uint64_t free, uint64_t total, uint64_t context,
-			    uint64_t largest, const neap_stats &stats, double fraction)
-{
-	auto held = [&](neap_metric metric) {
-		return static_cast<uint64_t>(stats.metric[metric][NEAP_CLASS_ALL].current);
-	};
-	uint64_t allocated = held(NEAP_METRIC_ALLOCATED_BYTES), reserved = held(NEAP_METRIC_RESERVED_BYTES);
-	uint64_t pools = 0;
-	for (const auto &[pool, stat] : device.pool_bytes())
-		pools += static_cast<uint64_t>(stat[0].current);
-	std::string text = "CUDA out of memory. Tried to allocate " + size_text(bytes) + ". GPU " +
-			   std::to_string(device.index()) + " has a total capacity of " + size_text(total) +
-			   " of which " + size_text(free) + " is free. ";
-	if (context)
-		text += "Including non-PyTorch memory, this process has " + size_text(reserved + context) +
-			" memory in use. ";
-	if (fraction > 0 && fraction < 1)
-		text += size_text(static_cast<uint64_t>(fraction * static_cast<double>(device.total_bytes()))) +
-			" allowed; ";
-	text += "Of the allocated memory " + size_text(allocated) + " is allocated by PyTorch";
-	if (pools)
-		text += ", with " + size_text(pools) + " reserved in private pools (e.g., CUDA Graphs)";
-	text += ", and " + size_text(reserved - allocated) + " is reserved by PyTorch but unallocated. ";
-	text += "The largest free block has " + size_text(largest) +
-		". The allocator is neap's: it gave back what it could before this error, so no setting of PyTorch's "
-		"allocator "
-		"would have helped.";
-	return text;
-}
 
 void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_status status, const neap_error &error)
 {
@@ -65,12 +20,9 @@ void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_sta
 			lends |= use.delegated && use.on_oom;
 	}
 	neap_stats stats = {};
-	uint64_t free = 0, total = 0, largest = 0;
+	uint64_t free = 0, total = 0;
 	libneap.neap_get_stats(device.alloc(), &stats);
 	libneap.neap_device_memory(device.device(), &free, &total, nullptr);
-	for (const neap_block_info &block : device.blocks())
-		if (block.state == NEAP_BLOCK_CACHED && block.bytes > largest)
-			largest = block.bytes;
 	double fraction = libneap.neap_get_fraction(device.alloc());
 	bool limited = fraction > 0 && fraction < 1;
 	auto limit = static_cast<size_t>(fraction * static_cast<double>(device.total_bytes()));
@@ -88,8 +40,9 @@ void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_sta
 	}
 	for (const cca::OutOfMemoryObserver &observer : observers)
 		observer(device.index(), bytes, limited ? limit : device.total_bytes(), static_cast<size_t>(free));
-	std::string text = oom_text(device, bytes, free, device.total_bytes(),
-				    libneap.neap_device_context_bytes(device.device()), largest, stats, fraction);
+	char said[NEAP_PLUGIN_OOM_ROOM];
+	libneap.neap_plugin_oom_text(device.alloc(), bytes, said, sizeof said);
+	std::string text = said;
 	if (lends)
 		text += " A pool that PyTorch's own allocator serves has use_on_oom: it lends nothing to neap's "
 			"memory.";

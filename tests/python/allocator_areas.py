@@ -1,6 +1,6 @@
 """A program for test_allocator.py: what a program can see of PyTorch's allocator, area by area, as one JSON object.
 
-    allocator_areas.py default | expandable | neap      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
+    allocator_areas.py default | expandable | neap | plugin [AREA...]      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 
 Each area is a function of its own; what it returns is compared between allocators. Addresses never appear.
 """
@@ -655,10 +655,10 @@ def others():
 def main():
     which = sys.argv[1]
     chosen = sys.argv[2:] or [name for name in areas if name != "shared"]  # which keeps what it shared
-    if which == "neap":
+    if which in ("neap", "plugin"):
         import neap
 
-        neap.install_allocator()
+        neap.install_allocator(plugin=which == "plugin")
     torch.zeros(1, device="cuda")
     results = {"backend": cuda.get_allocator_backend()}
     for name in chosen:
