@@ -7,8 +7,9 @@ which each completes, driver calls, host time.
 Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try tells
 whether the script ran out of memory. The smallest device is found by bisection between the peak of the requested bytes, below
 which nothing can complete, and a device on which every allocator has room. Calls are the simulator's count of those that
-allocate, map, free and synchronise; per step, on a device 5 % larger than the peak. Host time is the median step on the roomy
-device, of alternating rounds.
+allocate, map, free and synchronise: per step of the second half on a device 5 % larger than the requested peak (or the smallest
+one, if that is larger), and of the whole run on the roomy device. Host time is processor time of a step on the roomy device:
+the median of its second half, then of rounds in which the allocators alternate, so that other programs disturb it little.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import warnings
 
 warnings.filterwarnings("ignore")
 import torch
+import torch._dynamo  # an optimizer's first step imports it
+import torch.distributed.fsdp
 from neap import _library
 from torch import nn
 
@@ -31,6 +34,7 @@ ALLOCATORS = ("default", "expandable", "neap")
 CALLS = ("cuMemAlloc", "cuMemFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemAddressReserve",
          "cuCtxSynchronize", "cuStreamSynchronize")  # fmt: skip
 OUT_OF_MEMORY = 3
+ROOMY = 16384  # MiB; every allocator has room
 
 
 # The scripts. Each makes its state, and returns a function that does one step.
@@ -84,7 +88,8 @@ def _language_step(model, optimizer, batch, lengths):
 
 
 def gpt2_variable_length():
-    model = GPT().cuda()
+    with torch.device("cuda"):
+        model = GPT()
     lengths = random.Random(1).choices(range(64, 1024, 8), k=64)
     return _language_step(model, torch.optim.AdamW(model.parameters()), 8, lengths)
 
@@ -101,11 +106,10 @@ class Lora(nn.Module):
 
 
 def lora():
-    model = GPT(layers=8, width=768)
-    model.requires_grad_(False)
-    for block in model.blocks:
-        block.qkv, block.out = Lora(block.qkv), Lora(block.out)
-    model.cuda()
+    with torch.device("cuda"):
+        model = GPT(layers=8, width=768).requires_grad_(False)
+        for block in model.blocks:
+            block.qkv, block.out = Lora(block.qkv), Lora(block.out)
     lengths = random.Random(2).choices(range(96, 768, 8), k=64)
     return _language_step(model, torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), 8, lengths)
 
@@ -125,13 +129,14 @@ class Residual(nn.Module):
 
 
 def resnet():
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
-    width = 64
-    for out, count, stride in ((256, 3, 1), (512, 4, 2), (1024, 6, 2), (2048, 3, 2)):
-        for i in range(count):
-            layers.append(Residual(width, out, stride if i == 0 else 1))
-            width = out
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000)).cuda()
+    with torch.device("cuda"):
+        layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
+        width = 64
+        for out, count, stride in ((256, 3, 1), (512, 4, 2), (1024, 6, 2), (2048, 3, 2)):
+            for i in range(count):
+                layers.append(Residual(width, out, stride if i == 0 else 1))
+                width = out
+        model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     sizes = (160, 176, 192, 208, 224)
 
@@ -148,7 +153,8 @@ def resnet():
 
 def serving():
     """Requests come and go; each keeps keys and values that grow by a token in every step."""
-    model = GPT(layers=6, width=512).cuda().requires_grad_(False)
+    with torch.device("cuda"):
+        model = GPT().requires_grad_(False)
     draw = random.Random(3)
     live = []
 
@@ -174,11 +180,14 @@ def serving():
 def fsdp_4_ranks():
     from torch.distributed.fsdp import fully_shard
 
-    model = GPT(layers=8, width=512)
+    with torch.device("meta"):
+        model = GPT()
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
-    model.to_empty(device="cuda") if next(model.parameters()).is_meta else model.cuda()
+    model.to_empty(device="cuda")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.to_local())
     lengths = random.Random(4).choices(range(128, 768, 8), k=64)
     return _language_step(model, torch.optim.AdamW(model.parameters()), 4, lengths)
 
@@ -227,15 +236,15 @@ def _work(script, allocator, steps, rank, ranks, port):
     calls = []
     for number in range(steps):
         before = simulator.count()
-        began = time.perf_counter()
+        began = time.process_time()
         step(number)
         torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
         calls.append(simulator.count() - before)
     stats = torch.cuda.memory_stats()
     later = slice(steps // 2, None)
     return {"milliseconds": 1000 * statistics.median(times[later]), "calls": sum(calls[later]) / len(calls[later]),
-            "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
+            "all_calls": simulator.count(), "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"],
             "retries": stats["num_alloc_retries"]}  # fmt: skip
 
 
@@ -300,18 +309,19 @@ def smallest(script, allocator, low, high, within, steps, ranks):
 
 
 def measure(name, within, rounds):
+    """The peak of the requested bytes in MiB, and a row for each allocator."""
     script, steps, ranks = SCRIPTS[name]
-    roomy = 16384
     rows = {}
     times = {allocator: [] for allocator in ALLOCATORS}
     for _ in range(rounds):
         for allocator in ALLOCATORS:
-            rows[allocator] = attempt(script, allocator, roomy, steps, ranks)
+            rows[allocator] = attempt(script, allocator, ROOMY, steps, ranks)
             times[allocator].append(rows[allocator]["milliseconds"])
     requested = rows["default"]["requested"] // MIB
     for allocator in ALLOCATORS:
         row = rows[allocator]
         row["milliseconds"] = statistics.median(times[allocator])
+        row["ratio"] = statistics.median(own / other for own, other in zip(times[allocator], times["default"]))
         row["smallest"] = smallest(script, allocator, requested, int(row["reserved"] / MIB * 1.02) + 64, within, steps, ranks)
         tight = attempt(script, allocator, max(int(requested * 1.05), row["smallest"]), steps, ranks)
         row["tight"] = tight["calls"] if tight else float("nan")
@@ -321,19 +331,19 @@ def measure(name, within, rounds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", help="a script's name, or the beginning of it")
-    parser.add_argument("--within", type=float, default=0.5, help="how exact the smallest device is, in percent")
-    parser.add_argument("--rounds", type=int, default=3, help="of the time per step")
+    parser.add_argument("--within", type=float, default=0.1, help="how exact the smallest device is, in percent")
+    parser.add_argument("--rounds", type=int, default=5, help="of the time per step")
     options = parser.parse_args()
-    print("| script | requested peak | allocator | smallest device | driver calls a step, 1.05 × | host ms a step |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("| script | requested peak | allocator | smallest device | calls a step, 1.05 × | calls of the run, roomy | host ms a step |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for name in SCRIPTS:
         if options.only and not any(name.startswith(beginning) for beginning in options.only):
             continue
         requested, rows = measure(name, options.within, options.rounds)
         for allocator, row in rows.items():
             more = 100 * (row["smallest"] / requested - 1)
-            print(f"| {name} | {requested} MiB | {allocator} | {row['smallest']} MiB (+{more:.1f} %) "
-                  f"| {row['tight']:.1f} | {row['milliseconds']:.1f} |", flush=True)
+            print(f"| {name} | {requested} MiB | {allocator} | {row['smallest']} MiB (+{more:.1f} %) | {row['tight']:.1f} "
+                  f"| {row['all_calls']} | {row['milliseconds']:.1f} ({row['ratio']:.2f} ×) |", flush=True)
 
 
 if __name__ == "__main__":
