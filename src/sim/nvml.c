@@ -1,11 +1,13 @@
-/* libnvidia-ml.so.1: the devices seen from outside. It reads the world again for each query and never enters it, so
- * it needs no context and is not listed as a process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver
- * lists processes without their bytes; unified: a device that has no memory of its own (GB10), for which NVML answers
- * NOT_SUPPORTED. NEAP_SIM_LOST=FILE: while FILE exists, the devices are lost. */
+/* libnvidia-ml.so.1: the devices seen from outside. It reads the world again for each query, of the device that is
+ * asked for, and never enters it, so it needs no context and is not listed as a process.
+ * NEAP_SIM_NVML=no-process-bytes: as in a container whose driver lists processes without their bytes; unified: a
+ * device that has no memory of its own (GB10), for which NVML answers NOT_SUPPORTED. NEAP_SIM_LOST=FILE: while FILE
+ * exists, the devices are lost. */
 #include "sim/nvml_internal.h"
 
 #include "base/error.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,9 @@ static struct {
 	char lost[512];                                 /* "" none */
 	char message[320];                              /* why nvmlInit failed */
 	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses are used */
-} nvml;
+	pthread_mutex_t watch_mutex;
+	struct sim_watch watch;
+} nvml = {.watch_mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static nvmlReturn_t read_settings(struct neap_error *err)
 {
@@ -45,15 +49,19 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 }
 
 /* The caller frees it; NULL: *ret_result has the reason. */
-static struct sim_view *look(nvmlReturn_t *ret_result, struct neap_error *err)
+static struct sim_view *look(uint32_t devices, nvmlReturn_t *ret_result, struct neap_error *err)
 {
 	struct sim_view *view = malloc(sizeof *view);
+	enum neap_status status = NEAP_ENOMEM;
 
-	*ret_result = NVML_ERROR_UNKNOWN;
-	if (view && sim_world_look(&nvml.spec, view, err) == NEAP_OK) {
-		*ret_result = NVML_SUCCESS;
-		return view;
+	if (view) {
+		pthread_mutex_lock(&nvml.watch_mutex);
+		status = sim_watch_look(&nvml.watch, &nvml.spec, devices, view, err);
+		pthread_mutex_unlock(&nvml.watch_mutex);
 	}
+	*ret_result = status == NEAP_OK ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+	if (!status)
+		return view;
 	free(view);
 	return NULL;
 }
@@ -68,9 +76,11 @@ nvmlReturn_t nvmlInit_v2(void)
 		atomic_fetch_add(&nvml.users, 1);
 		return NVML_SUCCESS;
 	}
+	if (atomic_load(&nvml.pid) != getpid()) /* another thread of the parent may have held it during the fork */
+		pthread_mutex_init(&nvml.watch_mutex, NULL);
 	result = read_settings(&err);
 	if (result == NVML_SUCCESS)
-		view = look(&result, &err);
+		view = look(SIM_EVERY_DEVICE, &result, &err);
 	snprintf(nvml.message, sizeof nvml.message, "%s", err.message);
 	if (!view)
 		return result;
@@ -86,7 +96,11 @@ nvmlReturn_t nvmlShutdown(void)
 {
 	if (!ready())
 		return NVML_ERROR_UNINITIALIZED;
-	atomic_fetch_sub(&nvml.users, 1);
+	if (atomic_fetch_sub(&nvml.users, 1) == 1) {
+		pthread_mutex_lock(&nvml.watch_mutex);
+		sim_watch_fini(&nvml.watch);
+		pthread_mutex_unlock(&nvml.watch_mutex);
+	}
 	return NVML_SUCCESS;
 }
 
@@ -135,8 +149,9 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room)
 
 static bool is_lost(void) { return nvml.lost[0] && access(nvml.lost, F_OK) == 0; }
 
-/* The world as it is now, and the device's index in it; the caller frees the view. */
-static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+/* The world as it is now, and the device's index in it; `use`: with what is used of this device, and by which
+ * processes. The caller frees the view. */
+static nvmlReturn_t see_any(nvmlDevice_t device, bool use, struct sim_view **ret_view, uint32_t *ret_index)
 {
 	struct neap_error err;
 	struct sim_view *view;
@@ -149,7 +164,7 @@ static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uin
 		;
 	if (i == SIM_DEVICE_LIMIT)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	view = look(&result, &err);
+	view = look(use ? 1u << i : 0, &result, &err);
 	if (!view)
 		return result;
 	if (i >= view->device_count) {
@@ -163,7 +178,12 @@ static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uin
 
 nvmlReturn_t sim_nvml_see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
 {
-	return is_lost() ? NVML_ERROR_GPU_IS_LOST : see_any(device, ret_view, ret_index);
+	return is_lost() ? NVML_ERROR_GPU_IS_LOST : see_any(device, false, ret_view, ret_index);
+}
+
+nvmlReturn_t sim_nvml_see_use(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+{
+	return is_lost() ? NVML_ERROR_GPU_IS_LOST : see_any(device, true, ret_view, ret_index);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
@@ -174,7 +194,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 
 	if (!count)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	result = see_any(&nvml.devices[0], &view, &index);
+	result = see_any(&nvml.devices[0], false, &view, &index);
 	if (result != NVML_SUCCESS)
 		return result;
 	*count = view->device_count;
@@ -228,7 +248,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = memory ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = memory ? sim_nvml_see_use(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -251,7 +271,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 
 	if (!memory || memory->version != NVML_MEMORY_V2)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	result = sim_nvml_see(device, &view, &index);
+	result = sim_nvml_see_use(device, &view, &index);
 	if (result != NVML_SUCCESS)
 		return result;
 	if (nvml.unified) {
@@ -279,7 +299,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 	struct sim_view *view;
 	unsigned int room, found = 0;
 	uint32_t index;
-	nvmlReturn_t result = count ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = count ? sim_nvml_see_use(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 	size_t i;
 
 	if (result != NVML_SUCCESS)

@@ -17,7 +17,9 @@ NEAP_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t devic
 #define DRIVER_VERSION_TEXT "595.45.04"
 #define NVML_VERSION_TEXT   "13." DRIVER_VERSION_TEXT
 
-/* The world as it is now, and the device's index in it; the caller frees the view. */
+/* The world as it is now, and the device's index in it: what the devices are, and (_use) also what is used of this
+ * one, and by which processes. The caller frees the view. */
 nvmlReturn_t sim_nvml_see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index);
+nvmlReturn_t sim_nvml_see_use(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index);
 
 #endif

@@ -119,17 +119,31 @@ static void slot_drain(struct shared *shared, struct slot *slot)
 	__atomic_store_n(&slot->state, SIM_SLOT_DRAINING, __ATOMIC_RELEASE);
 }
 
-/* Notices dead processes and ended drains. Mutex held. */
-void sim_world_settle(struct sim_world *world)
+bool sim_world_slot_concerns(const struct shared *shared, const struct slot *slot, uint32_t devices)
+{
+	uint32_t used = 0;
+
+	if (devices == SIM_EVERY_DEVICE || shared->share_end > 0) /* a slot's uses do not include what it shares */
+		return true;
+	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
+		if (slot->use[i][SIM_CHARGE_MEMORY] || slot->use[i][SIM_CHARGE_CONTEXT])
+			used |= 1u << i;
+	return !used || (used & devices);
+}
+
+void sim_world_settle(struct sim_world *world) { sim_world_settle_devices(world, SIM_EVERY_DEVICE); }
+
+void sim_world_settle_devices(struct sim_world *world, uint32_t devices)
 {
 	struct shared *shared = world->shared;
 	uint64_t now = neap_clock_now(neap_clock_system());
 	int i;
 
-	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+	for (i = 0; devices && i < SIM_SLOT_LIMIT; i++) {
 		struct slot *slot = &shared->slots[i];
 
-		if (i == world->own_slot || slot->state == SIM_SLOT_FREE)
+		if (i == world->own_slot || slot->state == SIM_SLOT_FREE ||
+		    !sim_world_slot_concerns(shared, slot, devices))
 			continue;
 		if (slot->state == SIM_SLOT_ALIVE) {
 			if (!sim_world_life_held(world->fd, i))
@@ -234,10 +248,10 @@ void sim_world_close(struct sim_world *world)
 /* True if `path` still names the open file. */
 static bool still_there(const struct sim_world *world)
 {
-	struct stat opened, named;
+	struct stat named;
 
-	return fstat(world->fd, &opened) == 0 && lstat(world->path, &named) == 0 && opened.st_ino == named.st_ino &&
-	       opened.st_dev == named.st_dev;
+	return lstat(world->path, &named) == 0 && world->file.st_ino == named.st_ino &&
+	       world->file.st_dev == named.st_dev;
 }
 
 /* Opens the file and takes flock on it; on NEAP_OK the caller releases it. NEAP_ENOENT without `create`. */
@@ -263,7 +277,7 @@ enum neap_status sim_world_open(struct sim_world *world, bool create, struct nea
 			sim_world_close(world);
 			return NEAP_EIO;
 		}
-		if (still_there(world))
+		if (fstat(world->fd, &world->file) == 0 && still_there(world))
 			return NEAP_OK;
 		sim_world_close(world); /* removed between open and lock */
 	}
@@ -289,17 +303,12 @@ enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err)
 	return NEAP_OK;
 }
 
-bool sim_world_sized(int fd)
-{
-	struct stat info;
-
-	return fstat(fd, &info) == 0 && info.st_size == (off_t)sizeof(struct shared);
-}
+bool sim_world_sized(const struct sim_world *world) { return world->file.st_size == (off_t)sizeof(struct shared); }
 
 /* flock held: turns the file into the spec's world, or fails with the reason. */
 static enum neap_status prepare(struct sim_world *world, const struct sim_spec *spec, struct neap_error *err)
 {
-	bool sized = sim_world_sized(world->fd), empty = !sim_world_life_held(world->fd, -1);
+	bool sized = sim_world_sized(world), empty = !sim_world_life_held(world->fd, -1);
 	const char *differs = "layout";
 	enum neap_status status;
 

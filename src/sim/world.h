@@ -72,6 +72,23 @@ struct sim_view {
  * file that its creator has not filled yet counts as missing. */
 enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err);
 
+#define SIM_EVERY_DEVICE UINT32_MAX
+
+/* Looks again and again at one world: its file's mapping is kept in between. Zeroed: not mapped yet. One thread at a
+ * time. */
+struct sim_watch {
+	char path[128];
+	void *mapped;
+	dev_t device;
+	ino_t inode;
+};
+
+/* As sim_world_look, of `devices` (a bit for each) alone: what they are is filled in for all; what is used of them,
+ * and the processes that use them, for these. Deaths of processes that use only others are not noticed. */
+enum neap_status sim_watch_look(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
+				struct sim_view *ret_view, struct neap_error *err);
+void sim_watch_fini(struct sim_watch *watch);
+
 /* Whether the process itself exists, by /proc; false with ALIVE: a child of it holds the memory. */
 bool sim_view_present(const struct sim_view_process *process);
 

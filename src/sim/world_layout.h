@@ -6,6 +6,7 @@
 #include "sim/world.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #define WORLD_MAGIC  0x646c726f7770656eull /* "nepworld" */
 #define WORLD_LAYOUT 2u
@@ -56,6 +57,7 @@ struct sim_world {
 	int own_slot; /* -1: looking only */
 	struct shared *shared;
 	char path[128];
+	struct stat file; /* as it was when flock was taken */
 };
 
 /* The file. */
@@ -64,7 +66,7 @@ void sim_world_name(struct sim_world *world, const char *name);
 /* Opens the file and takes flock on it. NEAP_ENOENT without `create`. */
 enum neap_status sim_world_open(struct sim_world *world, bool create, struct neap_error *err);
 enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err);
-bool sim_world_sized(int fd);
+bool sim_world_sized(const struct sim_world *world);
 /* Also releases flock. */
 void sim_world_close(struct sim_world *world);
 /* flock held, mutex not: removes the file if no process is in it and nothing drains. */
@@ -80,6 +82,10 @@ const char *sim_world_contradiction(const struct shared *shared, const struct si
 enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err);
 /* Notices dead processes and ended drains. Mutex held. */
 void sim_world_settle(struct sim_world *world);
+/* The same, of the processes that concern these devices (a bit for each): none if it is 0. */
+void sim_world_settle_devices(struct sim_world *world, uint32_t devices);
+/* Whether the process uses one of these devices, or none at all. */
+bool sim_world_slot_concerns(const struct shared *shared, const struct slot *slot, uint32_t devices);
 uint64_t sim_world_used(const struct shared *shared, uint32_t device);
 /* Shares, for world_share.c; mutex held. Those of a slot that is released; whether a slot holds any. */
 void sim_world_shares_release(struct shared *shared, int slot);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,7 +83,7 @@ static void view_share(const struct shared *shared, const struct share *share, c
 }
 
 /* Mutex held, or `shared` private. */
-static void view_world(const struct shared *shared, struct sim_view *view)
+static void view_world(const struct shared *shared, uint32_t devices, struct sim_view *view)
 {
 	size_t place[SIM_SLOT_LIMIT] = {0}; /* of each slot in use, in `processes`, + 1 */
 	uint64_t now = neap_clock_now(neap_clock_system());
@@ -93,13 +94,15 @@ static void view_world(const struct shared *shared, struct sim_view *view)
 	view->device_count = shared->device_count;
 	for (device = 0; device < shared->device_count; device++) {
 		view_device(&shared->devices[device], device, &view->devices[device]);
+		if (!(devices & 1u << device))
+			continue;
 		view->devices[device].free_bytes = sim_world_room(shared, device);
 		view->devices[device].used_bytes = sim_world_used(shared, device);
 	}
-	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+	for (i = 0; devices && i < SIM_SLOT_LIMIT; i++) {
 		const struct slot *slot = &shared->slots[i];
 
-		if (slot->state == SIM_SLOT_FREE)
+		if (slot->state == SIM_SLOT_FREE || !sim_world_slot_concerns(shared, slot, devices))
 			continue;
 		view_slot(slot, now, &view->processes[view->process_count]);
 		place[i] = ++view->process_count;
@@ -107,7 +110,7 @@ static void view_world(const struct shared *shared, struct sim_view *view)
 			view->devices[device].draining_bytes +=
 				slot->use[device][SIM_CHARGE_MEMORY] + slot->use[device][SIM_CHARGE_CONTEXT];
 	}
-	for (i = 0; i < shared->share_end && i < SIM_SHARE_LIMIT; i++)
+	for (i = 0; devices && i < shared->share_end && i < SIM_SHARE_LIMIT; i++)
 		if (shared->shares[i].id)
 			view_share(shared, &shared->shares[i], place, view);
 }
@@ -121,7 +124,7 @@ static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_vie
 		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
 	status = sim_world_fill(shared, spec, err);
 	if (!status)
-		view_world(shared, view);
+		view_world(shared, SIM_EVERY_DEVICE, view);
 	free(shared);
 	return status;
 }
@@ -129,28 +132,55 @@ static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_vie
 /* Whether the file is not filled yet: just opened, or its creator died before filling it. flock held. */
 static bool is_unmade(const struct sim_world *world)
 {
-	struct stat info;
 	uint64_t magic = 0;
 
-	if (fstat(world->fd, &info) != 0 || (info.st_size != 0 && info.st_size != (off_t)sizeof(struct shared)))
-		return false;
-	return pread(world->fd, &magic, sizeof magic, offsetof(struct shared, magic)) >= 0 && magic == 0 &&
+	return (world->file.st_size == 0 || sim_world_sized(world)) &&
+	       pread(world->fd, &magic, sizeof magic, offsetof(struct shared, magic)) >= 0 && magic == 0 &&
 	       !sim_world_life_held(world->fd, -1);
 }
 
-/* flock held. */
-static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, struct sim_view *view,
-				     struct neap_error *err)
+static bool is_mapped(const struct sim_watch *watch, const struct sim_world *world)
 {
-	enum neap_status status;
+	return watch->mapped && watch->device == world->file.st_dev && watch->inode == world->file.st_ino;
+}
 
-	if (is_unmade(world))
-		return look_at_spec(spec, view, err);
-	if (!sim_world_sized(world->fd))
-		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
-	status = sim_world_map(world, err);
-	if (status)
-		return status;
+/* flock held. Maps the file, unless the watch has it mapped from an earlier look. A file that is mapped keeps its
+ * inode, also when it was removed. */
+static enum neap_status map_again(struct sim_world *world, struct sim_watch *watch, struct neap_error *err)
+{
+	if (!is_mapped(watch, world)) {
+		enum neap_status status = sim_world_map(world, err);
+		if (status)
+			return status;
+		sim_watch_fini(watch);
+		watch->mapped = world->shared;
+		watch->device = world->file.st_dev;
+		watch->inode = world->file.st_ino;
+		memcpy(watch->path, world->path, sizeof watch->path);
+	}
+	world->shared = watch->mapped;
+	return NEAP_OK;
+}
+
+void sim_watch_fini(struct sim_watch *watch)
+{
+	if (watch->mapped)
+		munmap(watch->mapped, sizeof(struct shared));
+	*watch = (struct sim_watch){0};
+}
+
+static bool has_slots(const struct shared *shared)
+{
+	for (size_t i = 0; i < SIM_SLOT_LIMIT; i++)
+		if (shared->slots[i].state != SIM_SLOT_FREE)
+			return true;
+	return false;
+}
+
+/* flock held, the file mapped. */
+static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, uint32_t devices,
+				     struct sim_view *view, struct neap_error *err)
+{
 	if (!sim_world_valid(world->shared))
 		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
 	if (sim_world_contradiction(world->shared, spec)) {
@@ -162,15 +192,44 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 	if (sim_world_lock(world) != NEAP_OK)
 		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
 				 world->path);
-	sim_world_settle(world);
-	view_world(world->shared, view);
+	sim_world_settle_devices(world, devices);
+	view_world(world->shared, devices, view);
+	bool in_use = has_slots(world->shared);
 	sim_world_unlock(world);
 	view->exists = true;
-	sim_world_remove_if_empty(world);
+	if (!in_use)
+		sim_world_remove_if_empty(world);
 	return NEAP_OK;
 }
 
+/* flock held. */
+static enum neap_status look_at_open(struct sim_world *world, struct sim_watch *watch, const struct sim_spec *spec,
+				     uint32_t devices, struct sim_view *view, struct neap_error *err)
+{
+	bool made = is_mapped(watch, world) && sim_world_sized(world) && sim_world_valid(watch->mapped);
+
+	if (!made && is_unmade(world))
+		return look_at_spec(spec, view, err);
+	if (!sim_world_sized(world))
+		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
+	enum neap_status status = map_again(world, watch, err);
+	if (!status)
+		status = look_at_file(world, spec, devices, view, err);
+	world->shared = NULL; /* the watch's */
+	return status;
+}
+
 enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
+{
+	struct sim_watch watch = {0};
+	enum neap_status status = sim_watch_look(&watch, spec, SIM_EVERY_DEVICE, ret_view, err);
+
+	sim_watch_fini(&watch);
+	return status;
+}
+
+enum neap_status sim_watch_look(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
+				struct sim_view *ret_view, struct neap_error *err)
 {
 	struct sim_world world = {.fd = -1, .own_slot = -1};
 	struct sim_view *view = calloc(1, sizeof *view);
@@ -179,10 +238,13 @@ enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *re
 	if (!view)
 		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
 	memcpy(view->world, spec->world, sizeof view->world);
-	sim_world_name(&world, spec->world);
+	if (watch->mapped)
+		memcpy(world.path, watch->path, sizeof world.path);
+	else
+		sim_world_name(&world, spec->world);
 	status = sim_world_open(&world, false, err);
 	if (!status)
-		status = look_at_file(&world, spec, view, err);
+		status = look_at_open(&world, watch, spec, devices, view, err);
 	else if (status == NEAP_ENOENT)
 		status = look_at_spec(spec, view, err);
 	if (!status)

@@ -398,9 +398,51 @@ static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 	sim_end();
 }
 
+static void a_watch_sees_each_device_as_it_is_now(void **state)
+{
+	struct sim_watch watch = {0};
+	struct sim_spec spec;
+	struct sim_view view;
+
+	(void)state;
+	sim_begin("watch", "mem=256MiB,context=4MiB,gpus=2");
+	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
+	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	struct sim_child child = sim_spawn("hold_memory");
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
+	assert_int_equal(view.devices[1].used_bytes, HELD + 4 * MIB);
+	assert_non_null(process_of(&view, child.pid));
+	assert_null(process_of(&view, getpid())); /* it uses the other */
+	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 0, &view, NULL), NEAP_OK);
+	assert_int_equal(view.devices[0].used_bytes, 4 * MIB);
+	assert_null(process_of(&view, child.pid));
+	sim_child_kill(&child);
+	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
+	assert_int_equal(view.devices[1].used_bytes, 0);
+	assert_null(process_of(&view, child.pid));
+	sim_end();
+
+	/* The file that is mapped is removed, and another has its name. */
+	assert_int_equal(sim_watch_look(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
+	assert_int_equal(view.devices[0].used_bytes, 0);
+	sim_name_world("elsewhere", "mem=64MiB");
+	assert_ok(t.cuda.cuInit(0)); /* this process leaves the world, as the last */
+	assert_int_equal(sim_watch_look(&watch, &spec, 0, &view, NULL), NEAP_OK);
+	assert_false(view.exists);
+	sim_begin("watch", "mem=256MiB,context=4MiB,gpus=2");
+	assert_int_equal(sim_watch_look(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
+	assert_true(view.exists);
+	assert_int_equal(view.devices[0].used_bytes, 4 * MIB);
+	sim_end();
+	sim_watch_fini(&watch);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_watch_sees_each_device_as_it_is_now),
 		cmocka_unit_test(processes_share_a_device),
 		cmocka_unit_test(death_gives_memory_back_after_the_delay),
 		cmocka_unit_test(an_end_without_freeing_drains_too),
