@@ -172,6 +172,12 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	return status;
 }
 
+/* Up to the last device: most processes have one, of the room for many. */
+static size_t used_bytes(const struct neap_attached *attached)
+{
+	return offsetof(struct neap_attached, devices) + attached->device_count * sizeof attached->devices[0];
+}
+
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err)
 {
@@ -184,10 +190,10 @@ enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct ne
 		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening the statistics page %s", path);
-	struct neap_attached *attached = calloc(1, sizeof *attached);
+	struct neap_attached *attached = malloc(sizeof *attached);
 	status = attached ? read_page(fd, pid, attached, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status)
-		*ret_attached = *attached;
+		memcpy(ret_attached, attached, used_bytes(attached));
 	else if (status != NEAP_ENOENT && status != NEAP_ENOMEM)
 		neap_error_prefix(err, "reading the statistics page %s", path);
 	free(attached);
@@ -266,51 +272,73 @@ static void remove_old_record(const char *runtime_folder, const char *name)
 	struct neap_process process;
 	pid_t pid = pid_of(name, ".record");
 	uint64_t now_s = neap_wall_ns() / NEAP_NS_PER_S;
-	if (pid == 0 || neap_process_read(pid, &process, NULL) == NEAP_OK ||
-	    neap_path_join(path, sizeof path, runtime_folder, name) != NEAP_OK || lstat(path, &info) != 0)
+	if (pid == 0 || neap_path_join(path, sizeof path, runtime_folder, name) != NEAP_OK ||
+	    lstat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
+	    (uint64_t)info.st_mtime + RECORD_KEEP_S >= now_s) /* most are young: then the process need not be read */
 		return;
-	if (S_ISREG(info.st_mode) && (uint64_t)info.st_mtime + RECORD_KEEP_S < now_s)
+	if (neap_process_read(pid, &process, NULL) != NEAP_OK)
 		unlink(path);
 }
 
-static int compare_attached(const void *a, const void *b)
+static int compare_pids(const void *a, const void *b)
 {
-	const struct neap_attached *one = a, *two = b;
-	return (one->pid > two->pid) - (one->pid < two->pid);
+	const pid_t *one = a, *two = b;
+	return (*one > *two) - (*one < *two);
 }
 
-enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
-				struct neap_error *err)
+/* The PIDs of the pages in the folder, sorted: pages are large, and do not move once they are read. */
+static enum neap_status list_pids(DIR *folder, const char *runtime_folder, pid_t **ret_pids, size_t *ret_count,
+				  struct neap_error *err)
 {
-	struct neap_attached *list = NULL;
+	pid_t *pids = NULL;
 	size_t count = 0;
-	enum neap_status status = NEAP_OK;
-	DIR *folder = opendir(runtime_folder);
-	if (!folder)
-		return neap_fail_errno(err, errno, "reading the runtime folder %s", runtime_folder);
 	struct dirent *entry;
 	for (int seen = 0; seen < RUNTIME_ENTRIES && (entry = readdir(folder)); seen++) {
 		remove_old_record(runtime_folder, entry->d_name);
 		pid_t pid = pid_of(entry->d_name, ".page");
 		if (pid == 0)
 			continue;
+		if (!neap_array_grow(&pids, count, sizeof *pids)) {
+			free(pids);
+			return neap_fail(err, NEAP_ENOMEM, "out of memory");
+		}
+		pids[count++] = pid;
+	}
+	if (count > 1)
+		qsort(pids, count, sizeof *pids, compare_pids);
+	*ret_pids = pids;
+	*ret_count = count;
+	return NEAP_OK;
+}
+
+enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
+				struct neap_error *err)
+{
+	struct neap_attached *list = NULL;
+	pid_t *pids = NULL;
+	size_t pid_count = 0, count = 0;
+	DIR *folder = opendir(runtime_folder);
+	if (!folder)
+		return neap_fail_errno(err, errno, "reading the runtime folder %s", runtime_folder);
+	enum neap_status status = list_pids(folder, runtime_folder, &pids, &pid_count, err);
+	for (size_t i = 0; !status && i < pid_count; i++) {
 		if (!neap_array_grow(&list, count, sizeof *list)) {
 			status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-			goto out;
+			break;
 		}
-		enum neap_status one = neap_page_read(runtime_folder, pid, &list[count], NULL);
+		enum neap_status one = neap_page_read(runtime_folder, pids[i], &list[count], NULL);
 		if (one == NEAP_OK)
 			count++;
 		else if (one == NEAP_ENOENT)
-			remove_leftovers(dirfd(folder), runtime_folder, pid);
+			remove_leftovers(dirfd(folder), runtime_folder, pids[i]);
 	}
-	if (count > 1)
-		qsort(list, count, sizeof *list, compare_attached);
-	*ret_attached = list;
-	*ret_count = count;
-	list = NULL;
-out:
+	if (!status) {
+		*ret_attached = list;
+		*ret_count = count;
+		list = NULL;
+	}
 	free(list);
+	free(pids);
 	closedir(folder);
 	return status;
 }
