@@ -22,33 +22,26 @@
 #define EXEC_SETTLED      5
 #define ENVIRONMENT_CHUNK 4096
 
-/* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. The length, or -1 with errno. */
+/* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. The length, or -1 with errno. A read that leaves
+ * room has had all: these files give what they have at once. */
 static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
 {
 	char path[64];
-	size_t length = 0;
 
 	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	while (length < room - 1) {
-		ssize_t n = read(fd, text + length, room - 1 - length);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			int cause = errno;
-			close(fd);
-			errno = cause;
-			return -1;
-		}
-		if (n == 0)
-			break;
-		length += (size_t)n;
-	}
+	ssize_t length;
+	do
+		length = read(fd, text, room - 1);
+	while (length < 0 && errno == EINTR);
+	int cause = errno;
 	close(fd);
-	text[length] = '\0';
-	return (ssize_t)length;
+	errno = cause;
+	if (length >= 0)
+		text[length] = '\0';
+	return length;
 }
 
 /* The fields of /proc/PID/stat from 3 (state) on, see proc(5). */
@@ -83,17 +76,12 @@ static bool parse_stat(const char *text, struct neap_process *process)
 
 /* Prefers the start of the command line: of "python" it says which script. The program loses its folder, or a deep
  * one would be all there is room for. Control characters become '?'. */
-static void read_command(pid_t pid, struct neap_process *process)
+static void take_command(const char *line, size_t length, struct neap_process *process)
 {
-	char text[4096];
-	ssize_t length = read_proc(pid, "cmdline", text, sizeof text);
-
-	while (length > 0 && text[length - 1] == '\0')
-		length--;
 	if (length > 0) {
-		const char *end = text + strcspn(text, " "), *slash = memrchr(text, '/', (size_t)(end - text));
-		const char *start = slash && slash + 1 < end ? slash + 1 : text;
-		size_t rest = (size_t)(text + length - start);
+		const char *end = line + strcspn(line, " "), *slash = memrchr(line, '/', (size_t)(end - line));
+		const char *start = slash && slash + 1 < end ? slash + 1 : line;
+		size_t rest = (size_t)(line + length - start);
 		size_t shown = rest < sizeof process->command ? rest : sizeof process->command - 1;
 
 		for (size_t i = 0; i < shown; i++)
@@ -103,7 +91,26 @@ static void read_command(pid_t pid, struct neap_process *process)
 	neap_printable(process->command, sizeof process->command, process->command);
 }
 
+/* Its command line without the NULs at its end, in `line`. */
+static size_t read_line(pid_t pid, char *line, size_t room)
+{
+	ssize_t length = read_proc(pid, "cmdline", line, room);
+
+	while (length > 0 && line[length - 1] == '\0')
+		length--;
+	return length > 0 ? (size_t)length : 0;
+}
+
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err)
+{
+	char line[4096];
+	size_t length;
+
+	return neap_process_read_line(pid, ret_process, line, sizeof line, &length, err);
+}
+
+enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t room,
+					size_t *ret_length, struct neap_error *err)
 {
 	struct neap_process process = {.pid = pid};
 	struct stat info;
@@ -120,7 +127,8 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
 	if (!parse_stat(text, &process))
 		return neap_fail(err, NEAP_EIO, "/proc/%d/stat is not as expected", (int)pid);
 	process.uid = info.st_uid;
-	read_command(pid, &process);
+	*ret_length = read_line(pid, ret_line, room);
+	take_command(ret_line, *ret_length, &process);
 	*ret_process = process;
 	return NEAP_OK;
 }

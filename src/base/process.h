@@ -23,6 +23,11 @@ struct neap_process {
 /* Errors: NEAP_ENOENT when there is no such process (any more). */
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
 
+/* As neap_process_read, and the first bytes of its command line, fewer than `room`: each argument ends with a NUL,
+ * but the last one without. *ret_length is 0 where there is none or it cannot be read. */
+enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t room,
+					size_t *ret_length, struct neap_error *err);
+
 /* True while a process with this PID and this start time exists and is not a zombie. */
 bool neap_process_alive(pid_t pid, uint64_t start_ticks);
 

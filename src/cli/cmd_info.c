@@ -66,7 +66,7 @@ static void print_csv(const struct look *look)
 		for (size_t p = 0; p < device->process_count; p++) {
 			const struct neap_ledger_process *account = &device->processes[p].account;
 			printf("%zu,%s,%d,", i, device->reading.uuid_text, (int)account->pid);
-			csv_print_text(device->processes[p].name);
+			csv_print_text(device->processes[p].who.name);
 			printf(",%d,", account->attached);
 			if (account->bytes != NEAP_BYTES_UNKNOWN)
 				printf("%" PRIu64, account->bytes);

@@ -40,7 +40,7 @@ static json_t *process_json(const struct look_process *process, size_t device, c
 	json_t *object = json_object();
 	neap_json_set(object, "pid", json_integer(account->pid));
 	neap_json_set(object, "device", neap_json_known(device));
-	neap_json_set(object, "name", process->name[0] ? neap_json_text(process->name) : json_null());
+	neap_json_set(object, "name", process->who.name[0] ? neap_json_text(process->who.name) : json_null());
 	neap_json_set(object, "user", process->who.user[0] ? neap_json_text(process->who.user) : json_null());
 	neap_json_set(object, "run_time_ns", neap_json_known(process->who.run_ns));
 	neap_json_set(object, "command",

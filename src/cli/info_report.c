@@ -96,9 +96,7 @@ static const char *user_of(const struct look_process *process)
 
 static const char *command_of(const struct look_process *process)
 {
-	if (process->who.command[0])
-		return process->who.command;
-	return process->name[0] ? process->name : "?";
+	return process->who.command[0] ? process->who.command : "?";
 }
 
 /* What is left of the line for the name, after `taken` columns. */

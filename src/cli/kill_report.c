@@ -103,7 +103,7 @@ void kill_print_preview(const struct kill_work *work)
 			int indent = plan->targets[i].depth < 8 ? (int)plan->targets[i].depth * 2 : 16;
 			struct who who;
 			char name[64];
-			who_read(process->pid, &who);
+			who_read(process->pid, NULL, &who);
 			const char *whole = who.command[0] ? who.command : process->command;
 			who_cut(whole, (size_t)(36 - indent), name, sizeof name);
 			printf("%8d  %*s%-*s  ", (int)process->pid, indent, "", 36 - indent, name);

@@ -27,6 +27,14 @@ const char *look_backend_name(enum neap_backend backend) { return backend == NEA
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
 
+static bool uses(const struct neap_attached *attached, const unsigned char uuid[16])
+{
+	for (size_t i = 0; i < attached->device_count; i++)
+		if (memcmp(attached->devices[i].device_uuid, uuid, 16) == 0)
+			return true;
+	return false;
+}
+
 /* The account of one device, from a reading made now and the pages as they were a moment ago. */
 static enum neap_status account(struct neap_monitor *monitor, size_t index, const struct neap_attached *attached,
 				size_t attached_count, struct look_device *ret_device, struct neap_error *err)
@@ -34,29 +42,29 @@ static enum neap_status account(struct neap_monitor *monitor, size_t index, cons
 	struct look_device device = {0};
 	struct neap_ledger_attached *publishers = NULL;
 	struct neap_ledger_process *accounts = NULL;
-	size_t publisher_count = 0;
+	size_t publisher_count = 0, users = 0;
 	enum neap_status status = neap_monitor_read(monitor, index, &device.reading, err);
 	if (status)
 		return status;
-	size_t room = device.reading.process_count + attached_count + 1;
-	publishers = calloc(room, sizeof *publishers);
+	for (size_t i = 0; i < attached_count; i++)
+		users += uses(&attached[i], device.reading.uuid);
+	size_t room = device.reading.process_count + users + 1;
+	publishers = calloc(users + 1, sizeof *publishers); /* large ones */
 	accounts = calloc(room, sizeof *accounts);
 	device.processes = calloc(room, sizeof *device.processes);
 	if (!publishers || !accounts || !device.processes) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 		goto out;
 	}
-	for (size_t i = 0; i < attached_count; i++) {
+	for (size_t i = 0; i < attached_count && publisher_count < users; i++) {
 		struct neap_ledger_attached *publisher = &publishers[publisher_count];
 		publisher->pid = attached[i].pid;
 		publisher_count += neap_attached_device(&attached[i], device.reading.uuid, &publisher->published);
 	}
 	neap_ledger_compute(&device.reading, publishers, publisher_count, &device.ledger, accounts,
 			    &device.process_count);
-	for (size_t i = 0; i < device.process_count; i++) {
+	for (size_t i = 0; i < device.process_count; i++)
 		device.processes[i].account = accounts[i];
-		look_name(accounts[i].pid, device.processes[i].name);
-	}
 	*ret_device = device;
 	device.processes = NULL;
 out:
@@ -139,11 +147,30 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 	return status;
 }
 
+/* What was read of the process on an earlier device. */
+static const struct who *who_before(const struct look *look, size_t device, pid_t pid)
+{
+	for (size_t d = 0; d < device; d++)
+		for (size_t p = 0; p < look->devices[d].process_count && !look->devices[d].left_out; p++)
+			if (look->devices[d].processes[p].account.pid == pid)
+				return &look->devices[d].processes[p].who;
+	return NULL;
+}
+
 void look_who(struct look *look)
 {
-	for (size_t d = 0; d < look->device_count; d++)
-		for (size_t p = 0; p < look->devices[d].process_count; p++)
-			who_read(look->devices[d].processes[p].account.pid, &look->devices[d].processes[p].who);
+	const struct who *last = NULL;
+	for (size_t d = 0; d < look->device_count; d++) {
+		for (size_t p = 0; p < look->devices[d].process_count && !look->devices[d].left_out; p++) {
+			struct look_process *process = &look->devices[d].processes[p];
+			const struct who *before = who_before(look, d, process->account.pid);
+			if (before)
+				process->who = *before;
+			else
+				who_read(process->account.pid, last, &process->who);
+			last = &process->who;
+		}
+	}
 }
 
 void look_fini(struct look *look)

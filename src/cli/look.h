@@ -9,7 +9,6 @@
 
 struct look_process {
 	struct neap_ledger_process account;
-	char name[64];     /* "" when it cannot be read (it is gone, or of another PID namespace) */
 	bool stray;        /* attached, but with no allocator on this device: a context that it does not use */
 	size_t stray_from; /* then: index of the device it does use */
 	struct who who;    /* look_who fills it */
@@ -37,7 +36,7 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 			   struct neap_error *err);
 void look_fini(struct look *look);
 
-/* Reads `who` of every process in it. */
+/* Reads `who` of every process on the devices that are not left out, once for each PID. */
 void look_who(struct look *look);
 
 const char *look_backend_name(enum neap_backend backend);

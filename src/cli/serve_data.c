@@ -138,7 +138,7 @@ static size_t add_processes(const struct look *look, size_t device, struct neap_
 		const struct look_process *process = &from->processes[p];
 		processes[p] = (struct neap_metrics_process){.device = device,
 							     .user = process->who.user,
-							     .name = process->name,
+							     .name = process->who.name,
 							     .run = run_of(look, process->account.pid),
 							     .run_ns = process->who.run_ns,
 							     .account = process->account};

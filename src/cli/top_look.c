@@ -120,7 +120,7 @@ static void add_launchers(struct work *work)
 			continue;
 		struct neap_top_process *row = row_of(work, parent);
 		struct who who;
-		who_read(parent, &who);
+		who_read(parent, NULL, &who);
 		if (!row)
 			return;
 		row->launcher = true;
@@ -162,9 +162,10 @@ static void fill(struct work *work, const struct look *look)
 		for (size_t p = 0; p < device->process_count; p++)
 			add_process(work, &device->processes[p], d);
 	}
+	struct who who = {0};
 	for (size_t i = 0; i < sample->process_count; i++) {
-		struct who who;
-		who_read(sample->processes[i].pid, &who);
+		struct who last = who;
+		who_read(sample->processes[i].pid, &last, &who);
 		describe(&sample->processes[i], &who);
 		work->parents[work->parent_count++] =
 			(struct parent){sample->processes[i].pid, who.parent, who.start_ticks};

@@ -5,7 +5,6 @@
 #include "base/printable.h"
 #include "base/process.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -36,42 +35,38 @@ static uint64_t run_time(uint64_t start_ticks)
 	return now_ns > start_ns ? now_ns - start_ns : 0;
 }
 
-/* The command line with spaces between its arguments; false where it is empty or cannot be read. */
-static bool read_command_line(pid_t pid, char *ret_text, size_t room)
+/* The command line with spaces between its arguments. `line` has room for one more byte. */
+static void take_command(char *line, size_t length, char *ret_text, size_t room)
 {
-	char path[32], bytes[2048];
-
-	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ssize_t length = read(fd, bytes, sizeof bytes - 1);
-	close(fd);
-	while (length > 0 && bytes[length - 1] == '\0')
-		length--;
-	if (length <= 0)
-		return false;
-	bytes[length] = '\0';
-	const char *slash = strrchr(bytes, '/'); /* of the first argument alone */
-	char *start = slash && slash[1] ? bytes + (slash + 1 - bytes) : bytes;
-	for (char *c = start; c < bytes + length; c++)
+	line[length] = '\0';
+	const char *slash = strrchr(line, '/'); /* of the first argument alone */
+	char *start = slash && slash[1] ? line + (slash + 1 - line) : line;
+	for (char *c = start; c < line + length; c++)
 		if (!*c)
 			*c = ' ';
 	who_cut(NEAP_PRINTABLE(start), room - 1, ret_text, room);
-	return true;
 }
 
-void who_read(pid_t pid, struct who *ret_who)
+void who_read(pid_t pid, const struct who *known, struct who *ret_who)
 {
 	struct who who = {.run_ns = WHO_UNKNOWN};
 	struct neap_process process;
+	char line[2048];
+	size_t length;
 
-	if (neap_process_read(pid, &process, NULL) == NEAP_OK) {
-		read_user(process.uid, who.user);
+	if (neap_process_read_line(pid, &process, line, sizeof line, &length, NULL) == NEAP_OK) {
+		who.uid = process.uid;
+		if (known && known->user[0] && known->uid == process.uid)
+			memcpy(who.user, known->user, sizeof who.user);
+		else
+			read_user(process.uid, who.user);
 		who.parent = process.parent;
 		who.start_ticks = process.start_ticks;
 		who.run_ns = run_time(process.start_ticks);
-		if (!read_command_line(pid, who.command, sizeof who.command))
+		neap_printable(who.name, sizeof who.name, process.command);
+		if (length > 0)
+			take_command(line, length, who.command, sizeof who.command);
+		else
 			neap_printable(who.command, sizeof who.command, process.command);
 	}
 	*ret_who = who;
