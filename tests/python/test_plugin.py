@@ -34,7 +34,8 @@ class Plugin(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.found, cls.own = seen("plugin"), seen("default")
+        cls.found = seen("plugin")
+        cls.own = seen("default")
 
     def test_it_is_the_plugin(self):
         self.assertEqual((self.found["backend"], self.own["backend"]), ("pluggable", "native"))
