@@ -1,23 +1,23 @@
 /* base/clock.c: the system's clocks behind struct neap_clock. */
 #include "base/clock.h"
 
-static uint64_t to_ns(const struct timespec *time)
-{
-	return (uint64_t)time->tv_sec * NEAP_NS_PER_S + (uint64_t)time->tv_nsec;
-}
-
 static struct timespec from_ns(uint64_t ns)
 {
 	return (struct timespec){.tv_sec = (time_t)(ns / NEAP_NS_PER_S), .tv_nsec = (long)(ns % NEAP_NS_PER_S)};
 }
 
-static uint64_t system_now(void *context)
+static uint64_t read_clock(clockid_t id)
 {
 	struct timespec time = {0};
 
+	clock_gettime(id, &time);
+	return (uint64_t)time.tv_sec * NEAP_NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t system_now(void *context)
+{
 	(void)context;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return to_ns(&time);
+	return read_clock(CLOCK_MONOTONIC);
 }
 
 static void system_sleep(void *context, uint64_t ns)
@@ -52,20 +52,8 @@ int neap_deadline_poll_ms(const struct neap_deadline *deadline)
 	return (int)(((left_ns < most_ns ? left_ns : most_ns) + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS);
 }
 
-uint64_t neap_clock_tick_ns(void)
-{
-	struct timespec time = {0};
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-	return to_ns(&time);
-}
-
-uint64_t neap_wall_ns(void)
-{
-	struct timespec time = {0};
-
-	clock_gettime(CLOCK_REALTIME, &time);
-	return to_ns(&time);
-}
+uint64_t neap_clock_tick_ns(void) { return read_clock(CLOCK_MONOTONIC_COARSE); }
+uint64_t neap_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
+uint64_t neap_boot_ns(void) { return read_clock(CLOCK_BOOTTIME); }
 
 struct timespec neap_wall_after(uint64_t ns) { return from_ns(neap_wall_ns() + ns); }

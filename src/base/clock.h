@@ -58,6 +58,9 @@ uint64_t neap_clock_tick_ns(void);
 /* Nanoseconds since 1970 (CLOCK_REALTIME), for files and reports only. */
 uint64_t neap_wall_ns(void);
 
+/* Nanoseconds since the machine started (CLOCK_BOOTTIME), as a process's start time is counted. */
+uint64_t neap_boot_ns(void);
+
 /* That long from now, by CLOCK_REALTIME: for the timed waits of pthreads. */
 struct timespec neap_wall_after(uint64_t ns);
 

@@ -1,12 +1,13 @@
 /* base/log.c: finished lines to the host's sink, and a ready sink for stderr. */
 #include "base/log.h"
 
+#include "base/clock.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const char *format, ...)
 {
@@ -49,19 +50,19 @@ static void stderr_line(void *context, enum neap_log_level level, const char *te
 {
 	static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 	const char *name = (unsigned int)level < 4 ? names[level] : "INFO";
-	struct timespec now = {0};
 	struct tm local = {0};
 	char stamp[32];
 
 	(void)context;
 	if (level < least_level())
 		return;
-	clock_gettime(CLOCK_REALTIME, &now);
-	localtime_r(&now.tv_sec, &local);
+	uint64_t now_ns = neap_wall_ns();
+	time_t now_s = (time_t)(now_ns / NEAP_NS_PER_S);
+	localtime_r(&now_s, &local);
 	if (strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &local) == 0)
 		stamp[0] = '\0';
 	/* One call, so that lines of several threads and processes do not mix. */
-	fprintf(stderr, "%s,%03d neap %s %s\n", stamp, (int)(now.tv_nsec / 1000000), name, text);
+	fprintf(stderr, "%s,%03d neap %s %s\n", stamp, (int)(now_ns / NEAP_NS_PER_MS % 1000), name, text);
 }
 
 const struct neap_log_sink *neap_log_stderr(void)

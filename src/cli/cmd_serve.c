@@ -45,7 +45,7 @@ static void block_signals(sigset_t *ret_set)
 static int serve(struct serve_data *data, struct serve_http *http, uint64_t every_ns, const sigset_t *signals)
 {
 	const uint64_t sweep_ns = every_ns < NEAP_NS_PER_S ? every_ns : NEAP_NS_PER_S;
-	uint64_t next_ns = neap_clock_now(neap_clock_system()) + every_ns;
+	struct neap_deadline next = neap_deadline_in(neap_clock_system(), every_ns);
 	bool was_up = true;
 	for (;;) {
 		struct timespec pause = {.tv_sec = (time_t)(sweep_ns / NEAP_NS_PER_S),
@@ -54,11 +54,10 @@ static int serve(struct serve_data *data, struct serve_http *http, uint64_t ever
 		if (number > 0)
 			return number;
 		serve_http_sweep(http);
-		uint64_t now_ns = neap_clock_now(neap_clock_system());
 		struct neap_error err = {0};
-		if (now_ns < next_ns)
+		if (!neap_deadline_over(&next))
 			continue;
-		next_ns = now_ns + every_ns;
+		next = neap_deadline_in(next.clock, every_ns);
 		bool up = serve_data_look(data, &err) == NEAP_OK;
 		if (up != was_up)
 			neap_log(neap_log_stderr(), NEAP_LOG_WARNING, "%s",

@@ -52,7 +52,8 @@ const struct neap_command neap_command_top = {
 struct top {
 	struct neap_monitor *monitor;
 	char folder[4096];
-	uint64_t every_ns, next_ns;
+	uint64_t every_ns;
+	struct neap_deadline next; /* look */
 	bool color;
 	struct neap_top_view view;
 	struct neap_top_history history;
@@ -119,10 +120,9 @@ static enum neap_status draw(struct top *top, struct neap_error *err)
 static void look_again(struct top *top)
 {
 	struct neap_error err = {0};
-	uint64_t now_ns = neap_clock_now(neap_clock_system());
-	if (now_ns < top->next_ns)
+	if (!neap_deadline_over(&top->next))
 		return;
-	top->next_ns = now_ns + top->every_ns;
+	top->next = neap_deadline_in(neap_clock_system(), top->every_ns);
 	if (top->view.paused)
 		return;
 	top->view.problem[0] = '\0';
@@ -146,7 +146,7 @@ static void read_verb(struct top *top)
 		neap_top_ask(&top->view, top->verb.text);
 	else
 		neap_top_tell(&top->view, top->verb.text[0] ? top->verb.text : "It printed nothing.");
-	top->next_ns = 0; /* what it did shows at once */
+	top->next.ns = 0; /* what it did shows at once */
 }
 
 /* False: the user leaves. */
@@ -175,10 +175,7 @@ static bool read_keys(struct top *top)
 static bool wait_for_event(struct top *top)
 {
 	struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = top->verb.fd, .events = POLLIN}};
-	uint64_t now_ns = neap_clock_now(neap_clock_system());
-	uint64_t rest_ns = top->next_ns > now_ns ? top->next_ns - now_ns : 0;
-	int rest_ms = rest_ns / NEAP_NS_PER_MS < INT32_MAX ? (int)(rest_ns / NEAP_NS_PER_MS) + 1 : INT32_MAX;
-	int ready = poll(fds, top->verb.pid ? 2 : 1, rest_ns ? rest_ms : 0);
+	int ready = poll(fds, top->verb.pid ? 2 : 1, neap_deadline_poll_ms(&top->next));
 	if (ready < 0)
 		return errno == EINTR;
 	return !(fds[0].revents & (POLLHUP | POLLERR | POLLNVAL));
@@ -193,7 +190,7 @@ static int watch(struct top *top)
 	if (status)
 		return neap_complain("top", &err);
 	catch_signals();
-	top->next_ns = neap_clock_now(neap_clock_system()) + top->every_ns;
+	top->next = neap_deadline_in(neap_clock_system(), top->every_ns);
 	while (!ended_by && !(status = draw(top, &err))) {
 		if (!wait_for_event(top) || !read_keys(top))
 			break;

@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOOK_NS        (10 * NEAP_NS_PER_MS)
@@ -60,10 +59,8 @@ enum neap_status kill_plan_now(const struct kill_choice *choices, size_t choice_
 /* Now, in the unit of a process's start time. */
 static uint64_t now_ticks(void)
 {
-	struct timespec now;
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	uint64_t per_second = (uint64_t)sysconf(_SC_CLK_TCK);
-	return (uint64_t)now.tv_sec * per_second + (uint64_t)now.tv_nsec * per_second / NEAP_NS_PER_S;
+	uint64_t per_second = (uint64_t)sysconf(_SC_CLK_TCK), now_ns = neap_boot_ns();
+	return now_ns / NEAP_NS_PER_S * per_second + now_ns % NEAP_NS_PER_S * per_second / NEAP_NS_PER_S;
 }
 
 static bool is_alive(const struct neap_ended *one)

@@ -27,8 +27,8 @@
 #define BACKLOG       128
 
 struct connection {
-	int fd; /* -1: none */
-	uint64_t since_ns;
+	int fd;                   /* -1: none */
+	struct neap_deadline end; /* of the request under way */
 };
 
 struct serve_http {
@@ -236,8 +236,8 @@ static int fd_of(struct MHD_Connection *connection)
 	return info ? info->connect_fd : -1;
 }
 
-/* Sets when the connection's request began; 0: the connection is closed. */
-static void note(struct serve_http *http, int fd, uint64_t since_ns)
+/* A request may begin on the connection, or it is closed. */
+static void note(struct serve_http *http, int fd, bool open)
 {
 	struct connection *free_place = NULL, *place = NULL;
 	pthread_mutex_lock(&http->lock);
@@ -249,7 +249,7 @@ static void note(struct serve_http *http, int fd, uint64_t since_ns)
 	}
 	place = place ? place : free_place;
 	if (place)
-		*place = (struct connection){since_ns ? fd : -1, since_ns};
+		*place = (struct connection){open ? fd : -1, neap_deadline_in(neap_clock_system(), REQUEST_NS)};
 	pthread_mutex_unlock(&http->lock);
 }
 
@@ -257,8 +257,7 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
 			       enum MHD_ConnectionNotificationCode code)
 {
 	(void)own;
-	bool opened = code == MHD_CONNECTION_NOTIFY_STARTED;
-	note(context, fd_of(connection), opened ? neap_clock_now(neap_clock_system()) : 0);
+	note(context, fd_of(connection), code == MHD_CONNECTION_NOTIFY_STARTED);
 }
 
 static void request_ended(void *context, struct MHD_Connection *connection, void **own,
@@ -266,15 +265,14 @@ static void request_ended(void *context, struct MHD_Connection *connection, void
 {
 	(void)own;
 	(void)code;
-	note(context, fd_of(connection), neap_clock_now(neap_clock_system()));
+	note(context, fd_of(connection), true);
 }
 
 void serve_http_sweep(struct serve_http *http)
 {
 	pthread_mutex_lock(&http->lock);
-	uint64_t now_ns = neap_clock_now(neap_clock_system()); /* after every time that is noted */
 	for (size_t i = 0; i < CONNECTIONS; i++)
-		if (http->connections[i].fd >= 0 && now_ns - http->connections[i].since_ns > REQUEST_NS)
+		if (http->connections[i].fd >= 0 && neap_deadline_over(&http->connections[i].end))
 			shutdown(http->connections[i].fd, SHUT_RDWR); /* the server sees its end, and closes it */
 	pthread_mutex_unlock(&http->lock);
 }

@@ -9,7 +9,6 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static void read_user(uid_t uid, char user[64])
@@ -25,12 +24,10 @@ static void read_user(uid_t uid, char user[64])
 
 static uint64_t run_time(uint64_t start_ticks)
 {
-	struct timespec now;
-	uint64_t hertz = (uint64_t)sysconf(_SC_CLK_TCK);
+	uint64_t hertz = (uint64_t)sysconf(_SC_CLK_TCK), now_ns = neap_boot_ns();
 
-	if (clock_gettime(CLOCK_BOOTTIME, &now) != 0 || hertz == 0)
+	if (hertz == 0)
 		return WHO_UNKNOWN;
-	uint64_t now_ns = (uint64_t)now.tv_sec * NEAP_NS_PER_S + (uint64_t)now.tv_nsec;
 	uint64_t start_ns = start_ticks / hertz * NEAP_NS_PER_S + start_ticks % hertz * NEAP_NS_PER_S / hertz;
 	return now_ns > start_ns ? now_ns - start_ns : 0;
 }

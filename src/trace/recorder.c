@@ -22,6 +22,7 @@
  * unwritten still holds an older event, or nothing: the reader skips it.
  *
  * Names are few and are never taken back: looked up without a lock, added under one. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "neap/trace.h"
@@ -36,7 +37,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define JOURNAL_CAPACITY    16384u
@@ -172,14 +172,6 @@ static uint16_t record_name(void *context, const char *text)
 	return found;
 }
 
-static uint64_t clock_ns(clockid_t id)
-{
-	struct timespec now;
-
-	clock_gettime(id, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void fill_header(struct neap_recorder *recorder)
 {
 	struct neap_record_header *header = recorder->header;
@@ -190,7 +182,7 @@ static void fill_header(struct neap_recorder *recorder)
 	header->pid = (uint64_t)getpid();
 	if (neap_process_read(getpid(), &self, NULL) == NEAP_OK)
 		header->start_ticks = self.start_ticks;
-	header->wall_at_zero_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+	header->wall_at_zero_ns = neap_wall_ns() - neap_clock_now(neap_clock_system());
 	header->journal_capacity = recorder->journal_capacity;
 	header->allocation_capacity = recorder->allocation_capacity;
 	header->names_used = 1;
