@@ -14,10 +14,8 @@ static void read_everything(const struct neap_fields *fields, int depth)
 	char text[16];
 	for (unsigned number = 0; number < 64; number++) {
 		uint64_t u64;
-		int64_t i64;
 		double f64;
 		neap_fields_u64(fields, number, &u64);
-		neap_fields_i64(fields, number, &i64);
 		neap_fields_f64(fields, number, &f64);
 		if (neap_fields_string(fields, number, text, sizeof text) && strlen(text) >= sizeof text)
 			__builtin_trap();

@@ -20,7 +20,6 @@ struct neap_monitor {
 	struct neap_nvml nvml;
 	enum neap_backend backend;
 	unsigned int device_count;
-	char driver_version[NVML_SYSTEM_VERSION_ROOM];
 	struct neap_fork_guard guard;
 	struct identity *identities; /* one for each device */
 };
@@ -36,11 +35,6 @@ static enum neap_status start(struct neap_monitor *monitor, struct neap_error *e
 	monitor->identities = calloc(monitor->device_count, sizeof *monitor->identities);
 	if (!monitor->identities)
 		return neap_fail(err, NEAP_ENOMEM, "opening NVML: out of host memory");
-	if (!monitor->nvml.nvmlSystemGetDriverVersion ||
-	    monitor->nvml.nvmlSystemGetDriverVersion(monitor->driver_version, sizeof monitor->driver_version) !=
-		    NVML_SUCCESS)
-		monitor->driver_version[0] = '\0';
-	monitor->driver_version[sizeof monitor->driver_version - 1] = '\0';
 	return NEAP_OK;
 }
 
@@ -110,8 +104,6 @@ void neap_monitor_close(struct neap_monitor *monitor)
 
 enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor) { return monitor->backend; }
 size_t neap_monitor_device_count(const struct neap_monitor *monitor) { return monitor->device_count; }
-const char *neap_monitor_driver_version(const struct neap_monitor *monitor) { return monitor->driver_version; }
-
 /* Of a device that has none of its own. */
 static enum neap_status read_host_memory(struct neap_reading *reading, struct neap_error *err)
 {

@@ -47,8 +47,6 @@ enum neap_status neap_monitor_wrap(const struct neap_nvml *nvml, struct neap_mon
 void neap_monitor_close(struct neap_monitor *monitor);
 enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor);
 size_t neap_monitor_device_count(const struct neap_monitor *monitor);
-/* "" if not available. */
-const char *neap_monitor_driver_version(const struct neap_monitor *monitor);
 enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				   struct neap_error *err);
 /* Only the memory, which is cheaper: the other fields are not set. */

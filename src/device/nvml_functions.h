@@ -1,4 +1,5 @@
-/* device/nvml_functions.h: the NVML functions neap uses, once. No include guard: include it with X defined.
+/* device/nvml_functions.h: the NVML functions that neap uses, or that others expect of the simulator, once. No
+ * include guard: include it with X defined.
  *
  *   X(need, type, name, newest, older, (parameters))
  *

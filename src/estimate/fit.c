@@ -5,15 +5,6 @@
 
 #define STRAIGHT 8u /* tries by the line, before the middle is taken */
 
-const struct neap_estimate_point *neap_estimate_fit_point(const struct neap_estimate_fit *fit, size_t run,
-							  uint64_t value)
-{
-	for (size_t i = 0; i < fit->count; i++)
-		if (fit->points[i].run == run && fit->points[i].value == value)
-			return &fit->points[i];
-	return NULL;
-}
-
 struct bounds {
 	const struct neap_estimate_point *low, *high; /* NULL: none */
 	const struct neap_estimate_point *below;      /* the next lower one under `low`, else NULL */

@@ -42,8 +42,4 @@ uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struc
 uint64_t neap_estimate_fit_value(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
 				 size_t gpu, bool *ret_open);
 
-/* The point of an architecture with this value; NULL: not run. */
-const struct neap_estimate_point *neap_estimate_fit_point(const struct neap_estimate_fit *fit, size_t run,
-							  uint64_t value);
-
 #endif

@@ -86,15 +86,6 @@ bool neap_fields_u64(const struct neap_fields *fields, unsigned number, uint64_t
 	return value != NULL;
 }
 
-bool neap_fields_i64(const struct neap_fields *fields, unsigned number, int64_t *ret_value)
-{
-	size_t length;
-	const unsigned char *value = find(fields, number, NEAP_TYPE_I64, 0, &length);
-	if (value)
-		*ret_value = (int64_t)get_number(value, 8);
-	return value != NULL;
-}
-
 bool neap_fields_f64(const struct neap_fields *fields, unsigned number, double *ret_value)
 {
 	size_t length;
@@ -155,11 +146,6 @@ static void add_number(struct neap_field_writer *writer, unsigned number, enum n
 void neap_write_u64(struct neap_field_writer *writer, unsigned number, uint64_t value)
 {
 	add_number(writer, number, NEAP_TYPE_U64, value);
-}
-
-void neap_write_i64(struct neap_field_writer *writer, unsigned number, int64_t value)
-{
-	add_number(writer, number, NEAP_TYPE_I64, (uint64_t)value);
 }
 
 void neap_write_f64(struct neap_field_writer *writer, unsigned number, double value)

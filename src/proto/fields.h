@@ -19,7 +19,6 @@
 
 enum neap_field_type {
 	NEAP_TYPE_U64 = 1,
-	NEAP_TYPE_I64 = 2,
 	NEAP_TYPE_F64 = 3,
 	NEAP_TYPE_STRING = 4,
 	NEAP_TYPE_BYTES = 5,
@@ -37,7 +36,6 @@ enum neap_status neap_fields_open(const void *data, size_t length, struct neap_f
 /* The nth field (from 0) of this number and type, to *ret; false when there is none. A value of another type counts
  * as absent. A string is copied, cut where it does not fit, always terminated, control bytes replaced by '?'. */
 bool neap_fields_u64(const struct neap_fields *fields, unsigned number, uint64_t *ret_value);
-bool neap_fields_i64(const struct neap_fields *fields, unsigned number, int64_t *ret_value);
 bool neap_fields_f64(const struct neap_fields *fields, unsigned number, double *ret_value);
 bool neap_fields_string(const struct neap_fields *fields, unsigned number, char *ret_text, size_t room);
 bool neap_fields_bytes(const struct neap_fields *fields, unsigned number, size_t n, const void **ret_bytes,
@@ -50,7 +48,6 @@ struct neap_field_writer {
 };
 
 void neap_write_u64(struct neap_field_writer *writer, unsigned number, uint64_t value);
-void neap_write_i64(struct neap_field_writer *writer, unsigned number, int64_t value);
 void neap_write_f64(struct neap_field_writer *writer, unsigned number, double value);
 void neap_write_string(struct neap_field_writer *writer, unsigned number, const char *text);
 void neap_write_bytes(struct neap_field_writer *writer, unsigned number, const void *bytes, size_t length);

@@ -453,19 +453,6 @@ enum sim_order sim_engine_synchronize(struct sim_engine *engine)
 
 /* Memory. */
 
-bool sim_engine_pending(struct sim_engine *engine, uint64_t space, uint64_t offset, uint64_t bytes,
-			const char **ret_name)
-{
-	struct sim_access access = {.space = space, .offset = offset, .bytes = bytes};
-
-	pthread_mutex_lock(&engine->lock);
-	const struct sim_history_entry *entry = sim_history_pending(&engine->history, &access, engine->completed);
-	if (entry && ret_name)
-		*ret_name = entry->name;
-	pthread_mutex_unlock(&engine->lock);
-	return entry != NULL;
-}
-
 void sim_engine_forget(struct sim_engine *engine, uint64_t space)
 {
 	pthread_mutex_lock(&engine->lock);

@@ -78,9 +78,6 @@ enum sim_order sim_event_synchronize(struct sim_engine *engine, uint32_t event);
 /* The virtual time between two events. BAD_HANDLE if one was never recorded, NOT_READY if one has not run. */
 enum sim_order sim_event_elapsed(struct sim_engine *engine, uint32_t start, uint32_t end, int64_t *ret_ns);
 
-/* True when work that has not completed touches any of these bytes. `ret_name`: that work's name. */
-bool sim_engine_pending(struct sim_engine *engine, uint64_t space, uint64_t offset, uint64_t bytes,
-			const char **ret_name);
 /* Forgets all accesses to physical memory that was freed. */
 void sim_engine_forget(struct sim_engine *engine, uint64_t space);
 

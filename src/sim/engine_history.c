@@ -122,19 +122,6 @@ void sim_history_add(struct sim_history *history, uint64_t number, const struct 
 	space->count = kept;
 }
 
-const struct sim_history_entry *sim_history_pending(struct sim_history *history, const struct sim_access *access,
-						    const uint64_t *completed)
-{
-	struct space *space = sim_table_find(&history->spaces, access->space);
-	uint64_t begin, end;
-
-	sim_access_interval(access, &begin, &end);
-	for (size_t i = 0; space && i < space->count; i++)
-		if (overlaps(&space->entries[i], begin, end) && !seen(&space->entries[i], completed))
-			return &space->entries[i];
-	return NULL;
-}
-
 void sim_history_forget(struct sim_history *history, uint64_t number)
 {
 	space_destroy(sim_table_take(&history->spaces, number));

@@ -46,9 +46,6 @@ bool sim_history_reserve(struct sim_history *history, uint64_t space, size_t add
 /* Room for `entry` must be reserved, and `clock`, that of its own work, must have seen it. */
 void sim_history_add(struct sim_history *history, uint64_t space, const struct sim_history_entry *entry,
 		     const uint64_t *clock);
-/* An entry of these bytes that `completed` has not seen; NULL: none. */
-const struct sim_history_entry *sim_history_pending(struct sim_history *history, const struct sim_access *access,
-						    const uint64_t *completed);
 void sim_history_forget(struct sim_history *history, uint64_t space);
 /* Drops every entry that the host has seen. Linear in the number of entries. */
 void sim_history_prune(struct sim_history *history, const uint64_t *host);

@@ -154,29 +154,6 @@ static void memory_is_named_by_space(void **state)
 	assert_int_equal(touch(engine, b, "fill", 1, 64, KIB, true), SIM_ORDER_OK);
 }
 
-static void pending_is_seen(void **state)
-{
-	struct sim_engine *engine = *state;
-	uint32_t a = new_stream(engine, true);
-	const char *name = NULL;
-
-	touch(engine, a, "fill", 1, KIB, KIB, true);
-	assert_false(sim_engine_pending(engine, 1, 0, KIB, &name));
-	assert_null(name);
-	assert_true(sim_engine_pending(engine, 1, 2 * KIB - 1, 1, &name));
-	assert_string_equal(name, "fill");
-	assert_false(sim_engine_pending(engine, 2, KIB, KIB, NULL));
-	/* Destroying the stream changes nothing about that. */
-	assert_int_equal(sim_stream_destroy(engine, a), SIM_ORDER_OK);
-	sim_engine_advance(engine, 99);
-	assert_true(sim_engine_pending(engine, 1, KIB, KIB, NULL));
-	sim_engine_advance(engine, 1);
-	assert_false(sim_engine_pending(engine, 1, KIB, KIB, NULL));
-	touch(engine, 0, "fill", 1, KIB, KIB, true);
-	sim_engine_forget(engine, 1);
-	assert_false(sim_engine_pending(engine, 1, KIB, KIB, NULL));
-}
-
 /* Functions append their letter here. */
 struct story {
 	struct sim_engine *engine;
@@ -395,7 +372,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(default_stream_orders_both_ways, setup, teardown),
 		cmocka_unit_test_setup_teardown(host_orders, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_is_named_by_space, setup, teardown),
-		cmocka_unit_test_setup_teardown(pending_is_seen, setup, teardown),
 		cmocka_unit_test_setup_teardown(held_clock_moves_by_steps, setup, teardown),
 		cmocka_unit_test_setup_teardown(time_alone_passes, setup, teardown),
 		cmocka_unit_test_setup_teardown(function_may_call_the_engine, setup, teardown),

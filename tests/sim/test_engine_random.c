@@ -192,17 +192,6 @@ static void replace_stream(struct oracle *oracle, int at)
 	assert_int_equal(sim_stream_create(oracle->engine, slot->non_blocking, &slot->stream), SIM_ORDER_OK);
 }
 
-static void check_pending(struct oracle *oracle)
-{
-	struct sim_access range = {pick(SPACES), pick(24), 1 + pick(6), true};
-	bool expected = false;
-
-	for (int i = 0; i < oracle->count; i++)
-		for (size_t k = 0; oracle->nodes[i].is_work && k < oracle->nodes[i].access_count; k++)
-			expected |= !oracle->nodes[i].ran && overlap(&oracle->nodes[i].accesses[k], &range);
-	assert_int_equal(sim_engine_pending(oracle->engine, range.space, range.offset, range.bytes, NULL), expected);
-}
-
 static void step(struct oracle *oracle, bool held)
 {
 	int at = (int)pick(STREAMS), event = (int)pick(EVENTS);
@@ -235,8 +224,6 @@ static void step(struct oracle *oracle, bool held)
 		oracle->slots[at].last = keep(oracle);
 	} else if (what < 97) {
 		sim_engine_step(oracle->engine, pick(30));
-	} else {
-		check_pending(oracle);
 	}
 }
 
