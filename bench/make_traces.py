@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_traces.py FOLDER [--kind KIND...] [--seeds N] [--first-seed N] [--events N] [--check NEAP]: made-up traces of training.
+"""make_traces.py FOLDER [--kind KIND...] [--seeds N] [--first-seed N] [--events N] [--same-steps] [--check NEAP]: made-up training.
 
 Writes FOLDER/KIND-SEED.txt in neap's text form (docs/traces.md), nine kinds of program, at least 100 000 events each:
 
@@ -12,6 +12,9 @@ Writes FOLDER/KIND-SEED.txt in neap's text form (docs/traces.md), nine kinds of 
     serving     requests that come and go, each with a cache that grows
     fsdp        a sharded transformer on four streams, with record_stream
     longlived   small blocks that live for very different times beside large ones
+
+With --same-steps each step draws the same lengths, shares and workspaces as the one before: all of accum, fsdp, lora, moe, rlhf
+and varlen from the third step on, and cnn's between two ends of an epoch. KIND-same-SEED.txt is the file.
 
 A seed gives the same trace everywhere. --check prints, with the command NEAP, by how much the smallest device that the model
 of PyTorch's default policy needs exceeds the requested peak, beside the waste that a trace must show to be worth measuring,
@@ -36,7 +39,9 @@ LEAST_WASTE = {"varlen": 12.0, "accum": 3.0, "lora": 16.0, "cnn": 3.4, "moe": 9.
 class Trace:
     """The lines of a trace, as a program would have caused them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, same_steps: bool) -> None:
+        self.seed = seed
+        self.same_steps = same_steps
         self.random = random.Random(seed)
         self.lines: list[str] = []
         self.events = 0
@@ -63,6 +68,8 @@ class Trace:
 
     def step(self) -> None:
         self.lines.append("s")
+        if self.same_steps:
+            self.random.seed(self.seed)
 
 
 class Transformer:
@@ -525,8 +532,8 @@ KINDS: dict[str, Callable[[Trace, int], None]] = {
     "longlived": longlived}
 
 
-def make(kind: str, seed: int, events: int) -> Trace:
-    trace = Trace(seed)
+def make(kind: str, seed: int, events: int, same_steps: bool) -> Trace:
+    trace = Trace(seed, same_steps)
     KINDS[kind](trace, events)
     return trace
 
@@ -559,14 +566,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="traces of each kind (1)")
     parser.add_argument("--first-seed", type=int, default=1, help="the seed of the first one (1)")
     parser.add_argument("--events", type=int, default=100000, help="at least as many allocations and frees (100000)")
+    parser.add_argument("--same-steps", action="store_true", help="steps that repeat; for kinds that mark steps")
     parser.add_argument("--check", metavar="NEAP", help="the command; prints what PyTorch's default policy wastes on each")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind in arguments.kind or KINDS:
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            path = arguments.folder / f"{kind}-{seed}.txt"
-            path.write_text("\n".join(make(kind, seed, arguments.events).lines) + "\n", encoding="ascii")
+            path = arguments.folder / (f"{kind}-same-{seed}.txt" if arguments.same_steps else f"{kind}-{seed}.txt")
+            trace = make(kind, seed, arguments.events, arguments.same_steps)
+            path.write_text("\n".join(trace.lines) + "\n", encoding="ascii")
             paths.append((kind, path))
     return check(arguments.check, paths) if arguments.check else 0
 
