@@ -110,6 +110,10 @@ NEAP_API enum neap_status neap_pool_use(struct neap_alloc *alloc, uint64_t pool_
 					struct neap_error *err);
 NEAP_API enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
 NEAP_API enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
+/* As neap_empty_cache, of this pool alone, once nothing owns it. Before that, and where there is no such pool,
+ * nothing is given back. */
+NEAP_API enum neap_status neap_pool_empty(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+					  uint64_t *ret_freed_bytes, struct neap_error *err);
 
 /* Statistics: see neap/stats.h. */
 NEAP_API void neap_get_stats(struct neap_alloc *alloc, struct neap_stats *ret_stats);

@@ -183,6 +183,11 @@ static struct neap_pool **pool_link(struct neap_alloc *alloc, uint64_t high, uin
 	return link;
 }
 
+struct neap_pool *neap_pool_find(struct neap_alloc *alloc, uint64_t high, uint64_t low)
+{
+	return *pool_link(alloc, high, low);
+}
+
 /* Opens the pool that `wanted` describes. */
 static enum neap_status pool_open(struct neap_alloc *alloc, const struct neap_pool *wanted, struct neap_error *err)
 {
@@ -234,7 +239,7 @@ enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uin
 {
 	enum neap_status status = NEAP_ESTATE;
 	neap_alloc_lock(alloc);
-	struct neap_pool *pool = *pool_link(alloc, pool_high, pool_low);
+	struct neap_pool *pool = neap_pool_find(alloc, pool_high, pool_low);
 	if (pool && pool->filter) {
 		pool->filter = NULL;
 		pool->context = NULL;
@@ -252,7 +257,7 @@ enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high,
 {
 	enum neap_status status = NEAP_ESTATE;
 	neap_alloc_lock(alloc);
-	struct neap_pool *pool = *pool_link(alloc, pool_high, pool_low);
+	struct neap_pool *pool = neap_pool_find(alloc, pool_high, pool_low);
 	if (pool && pool->owners) {
 		pool->owners--;
 		/* A graph may have run on its free blocks since they were freed. */

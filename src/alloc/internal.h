@@ -338,6 +338,8 @@ struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream 
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */
 void neap_arenas_trim(struct neap_alloc *alloc);
+/* NULL: there is none. */
+struct neap_pool *neap_pool_find(struct neap_alloc *alloc, uint64_t high, uint64_t low);
 void neap_arenas_fini(struct neap_alloc *alloc, bool talk);
 /* Whether a call failed because of a capture under way, anywhere in the process. */
 bool neap_capture_forbids(CUresult result);

@@ -41,10 +41,12 @@ enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_er
 	return NEAP_OK;
 }
 
-enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+/* Of `only`, or of everything. */
+static enum neap_status release(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
+				struct neap_error *err)
 {
 	bool capturing = alloc->captures_open > 0;
-	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES), spare = only ? alloc->spare_count : 0;
 	enum neap_status status = NEAP_OK;
 	neap_front_flush(alloc);
 	neap_published_close(alloc);
@@ -57,11 +59,12 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 	if (!status) /* so that a page shared by two streams is one block's */
 		neap_share_idle(alloc);
 	for (struct neap_segment *segment = alloc->segments, *next; !status && segment; segment = next) {
+		const struct neap_pool *pool = segment->arena->pool;
 		next = segment->next;
-		if (!segment->arena->pool || !segment->arena->pool->owners)
+		if ((!pool || !pool->owners) && (!only || pool == only))
 			status = neap_segment_release(alloc, segment, err);
 	}
-	enum neap_status released = neap_spare_release(alloc, 0, status ? NULL : err);
+	enum neap_status released = neap_spare_release(alloc, spare, status ? NULL : err);
 	if (!status)
 		status = released;
 	if (!status)
@@ -69,8 +72,14 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 	return status;
 }
 
-/* With the device's context current, and the story told. */
-static enum neap_status cache_empty(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+{
+	return release(alloc, NULL, ret_freed_bytes, err);
+}
+
+/* With the device's context current, and the story told. Of `only`, or of everything. */
+static enum neap_status cache_empty(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
+				    struct neap_error *err)
 {
 	struct neap_device_guard guard = {0};
 	uint64_t freed = 0, start = neap_clock_now(neap_clock_system());
@@ -78,7 +87,7 @@ static enum neap_status cache_empty(struct neap_alloc *alloc, uint64_t *ret_free
 	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
 	if (status)
 		return status;
-	status = neap_cache_release(alloc, &freed, err);
+	status = release(alloc, only, &freed, err);
 	if (!status) {
 		neap_segments_trim(alloc);
 		neap_arenas_trim(alloc);
@@ -95,7 +104,22 @@ enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_
 {
 	uint64_t freed = 0;
 	neap_alloc_lock(alloc);
-	enum neap_status status = cache_empty(alloc, &freed, err);
+	enum neap_status status = cache_empty(alloc, NULL, &freed, err);
+	neap_alloc_unlock(alloc);
+	if (!status && ret_freed_bytes)
+		*ret_freed_bytes = freed;
+	return status;
+}
+
+enum neap_status neap_pool_empty(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+				 uint64_t *ret_freed_bytes, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	uint64_t freed = 0;
+	neap_alloc_lock(alloc);
+	const struct neap_pool *pool = neap_pool_find(alloc, pool_high, pool_low);
+	if (pool && !pool->owners)
+		status = cache_empty(alloc, pool, &freed, err);
 	neap_alloc_unlock(alloc);
 	if (!status && ret_freed_bytes)
 		*ret_freed_bytes = freed;
@@ -112,7 +136,7 @@ enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emp
 	emptied.before = alloc->stats;
 	emptied.free_known = neap_device_memory(alloc->device, &emptied.free_before, &total, NULL) == NEAP_OK;
 	uint64_t start = neap_clock_now(neap_clock_system());
-	enum neap_status status = cache_empty(alloc, &emptied.freed_bytes, err);
+	enum neap_status status = cache_empty(alloc, NULL, &emptied.freed_bytes, err);
 	emptied.nanoseconds = neap_clock_now(neap_clock_system()) - start;
 	emptied.after = alloc->stats;
 	neap_published_close(alloc);
@@ -135,7 +159,7 @@ static enum neap_status limit_set(struct neap_alloc *alloc, double fraction, boo
 	if (alloc->limit_bytes >= metric_now(alloc, NEAP_METRIC_RESERVED_BYTES))
 		return NEAP_OK;
 	*ret_emptied = true;
-	return cache_empty(alloc, ret_freed_bytes, err);
+	return cache_empty(alloc, NULL, ret_freed_bytes, err);
 }
 
 static enum neap_status check_fraction(double fraction, struct neap_error *err)

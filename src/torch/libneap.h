@@ -23,6 +23,7 @@
 	X(neap_get_stats)                                                                                            \
 	X(neap_malloc)                                                                                               \
 	X(neap_plugin_oom_text)                                                                                      \
+	X(neap_pool_empty)                                                                                           \
 	X(neap_pool_end)                                                                                             \
 	X(neap_pool_release)                                                                                         \
 	X(neap_pool_restore)                                                                                         \

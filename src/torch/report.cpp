@@ -130,14 +130,13 @@ void Allocator::resetPeakStats(DeviceIndex index)
 
 void Allocator::emptyCache() { emptyCache({0, 0}); }
 
-/* A pool that is released has only cached memory left. libneap gives the cache back as a whole, so of one pool only
- * where it holds any. Under a capture nothing is given back. */
+/* Of one pool, or of everything. Under a capture nothing is given back. */
 void Allocator::emptyCache(Pool pool)
 {
 	bool all = !pool.first && !pool.second;
 	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++) {
 		Device *device = opened(i);
-		if (!device || (!all && !device->pool_reserved(pool)))
+		if (!device)
 			continue;
 		cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 		cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(i).stream(), &capture);
@@ -145,7 +144,9 @@ void Allocator::emptyCache(Pool pool)
 			continue;
 		History::Scope scope(history_, cca::RecordContext::ALL);
 		neap_error error = {};
-		neap_status status = libneap.neap_empty_cache(device->alloc(), nullptr, &error);
+		neap_status status =
+			all ? libneap.neap_empty_cache(device->alloc(), nullptr, &error)
+			    : libneap.neap_pool_empty(device->alloc(), pool.first, pool.second, nullptr, &error);
 		if (status != NEAP_ESTATE)
 			check(status, error);
 	}

@@ -112,9 +112,18 @@ static void test_use(void **state)
 	assert_int_equal(neap_pool_end(world->alloc, 5, 6), NEAP_OK);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
 	assert_int_equal(neap_pool_end(world->alloc, 1, 2), NEAP_OK);
+	/* Of the pool alone, and only once nothing owns it. */
+	give(world, take(world, 6 * MIB, other));
+	assert_int_equal(neap_pool_empty(world->alloc, 1, 2, &freed, NULL), NEAP_OK);
+	assert_int_equal(freed, 0);
 	assert_int_equal(neap_pool_release(world->alloc, 1, 2), NEAP_OK);
-	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	assert_int_equal(neap_pool_empty(world->alloc, 1, 2, &freed, NULL), NEAP_OK);
 	assert_int_equal(freed, 2 * MIB);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 6 * MIB);
+	assert_int_equal(neap_pool_empty(world->alloc, 1, 2, &freed, NULL), NEAP_OK); /* it is gone */
+	assert_int_equal(freed, 0);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	assert_int_equal(freed, 6 * MIB);
 	world_check(world);
 }
 

@@ -411,9 +411,13 @@ def pools():
     with cuda.use_mem_pool(pool):
         again = block(4)
     result["reused"] = cuda.memory_reserved() == reserved
+    cached = block(60)
+    del cached
+    reserved = cuda.memory_reserved()
+    held = sum(s["total_size"] for s in pool.snapshot())
     del again, pool
     gc.collect()
-    result["given back"] = cuda.memory_reserved() < reserved
+    result["given back, and nothing else"] = reserved - cuda.memory_reserved() == held
     return result
 
 
