@@ -69,8 +69,11 @@ NEAP_API enum neap_status neap_device_memory(struct neap_device *device, uint64_
 NEAP_API enum neap_status neap_device_synchronize(struct neap_device *device, void *stream, struct neap_error *err);
 
 /* Bytes this process's context took, as NVML reported them right after it was created and before any allocation;
- * 0 when NVML would not say. */
+ * 0 when NVML would not say, or where the context was there before the device was opened. */
 NEAP_API uint64_t neap_device_context_bytes(const struct neap_device *device);
+/* Asks NVML now, for a context that another library made: `allocated_bytes` is what the process is known to have
+ * allocated on the device, the rest is the context. Before an allocator is made on it. */
+NEAP_API void neap_device_measure_context(struct neap_device *device, uint64_t allocated_bytes);
 
 /* The device guard: makes the device's context current on this thread until neap_device_leave, which restores what
  * was current before. Nests. Cheap when it is current already. */

@@ -151,6 +151,16 @@ void neap_device_close(struct neap_device *device)
 const struct neap_device_info *neap_device_info(const struct neap_device *device) { return &device->info; }
 struct neap_driver *neap_device_driver(struct neap_device *device) { return device->driver; }
 uint64_t neap_device_context_bytes(const struct neap_device *device) { return device->context_bytes; }
+
+void neap_device_measure_context(struct neap_device *device, uint64_t allocated_bytes)
+{
+	uint64_t bytes = 0;
+	if (device->driver->nvml_running &&
+	    neap_nvml_process_bytes(&device->driver->nvml, device->info.uuid, getpid(), &bytes) &&
+	    bytes > allocated_bytes)
+		device->context_bytes = bytes - allocated_bytes;
+}
+
 CUcontext neap_device_context(const struct neap_device *device) { return device->context; }
 CUdevice neap_device_handle(const struct neap_device *device) { return device->handle; }
 

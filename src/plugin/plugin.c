@@ -42,8 +42,10 @@ static enum neap_status open_device(int number, struct neap_alloc **ret_alloc, s
 		status = neap_driver_open(NEAP_BACKEND_DEFAULT, &plugin.driver, err);
 	if (!status)
 		status = neap_device_open(plugin.driver, number, &device, err);
-	if (!status)
+	if (!status) {
+		neap_device_measure_context(device, 0); /* PyTorch made it, and allocates here for the first time */
 		status = neap_alloc_create(device, NULL, ret_alloc, err);
+	}
 	if (status)
 		neap_device_close(device);
 	return status;

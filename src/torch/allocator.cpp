@@ -61,7 +61,10 @@ Device &Allocator::open(DeviceIndex device)
 	neap_error error = {};
 	if (!driver_)
 		check(libneap.neap_driver_open(NEAP_BACKEND_DEFAULT, &driver_, &error), error);
-	auto made = std::make_unique<Device>(driver_, device, history_);
+	size_t foreign = 0;
+	if (delegates_)
+		foreign = static_cast<size_t>(native_->getDeviceStats(device).reserved_bytes[0].current);
+	auto made = std::make_unique<Device>(driver_, device, history_, foreign);
 	libneap.neap_set_oom_callback(made->alloc(), out_of_memory, this);
 	if (fractions_[device] > 0)
 		check(libneap.neap_set_fraction(made->alloc(), fractions_[device], &error), error);

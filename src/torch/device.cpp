@@ -8,10 +8,12 @@ namespace neap_torch
 
 void check(neap_status status, const neap_error &error) { TORCH_CHECK(status == NEAP_OK, "neap: ", error.message); }
 
-Device::Device(neap_driver *driver, c10::DeviceIndex index, History &history) : index_(index), history_(history)
+Device::Device(neap_driver *driver, c10::DeviceIndex index, History &history, size_t foreign)
+    : index_(index), history_(history)
 {
 	neap_error error = {};
 	check(libneap.neap_device_open(driver, index, &device_, &error), error);
+	libneap.neap_device_measure_context(device_, foreign);
 	check(libneap.neap_alloc_create(device_, nullptr, &alloc_, &error), error);
 	watch();
 }

@@ -35,7 +35,8 @@ struct PoolUse {
 class Device
 {
       public:
-	Device(neap_driver *driver, c10::DeviceIndex index, History &history);
+	/* `foreign`: the bytes that PyTorch's own allocator holds there already. */
+	Device(neap_driver *driver, c10::DeviceIndex index, History &history, size_t foreign);
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
 

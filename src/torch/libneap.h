@@ -13,6 +13,7 @@
 	X(neap_alloc_create)                                                                                         \
 	X(neap_block_at)                                                                                             \
 	X(neap_device_info)                                                                                          \
+	X(neap_device_measure_context)                                                                               \
 	X(neap_device_memory)                                                                                        \
 	X(neap_device_open)                                                                                          \
 	X(neap_driver_open)                                                                                          \

@@ -97,10 +97,10 @@ def ask(*words):
 kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
 gone = torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
 del gone
-ask("info")
+(ledger,) = [device["ledger"] for device in ask("info")["devices"] if device["ledger"]["allocated"]]
 cleared = ask("clear")
 ask("fraction", "0.25")
-print(json.dumps([torch.cuda.get_allocator_backend(), torch.cuda.memory_reserved() >> 20, cleared["processes"][0]["devices"][0],
+print(json.dumps([torch.cuda.get_allocator_backend(), torch.cuda.memory_reserved() >> 20, ledger, cleared["processes"][0]["devices"][0],
                   torch.cuda.get_per_process_memory_fraction() if hasattr(torch.cuda, "get_per_process_memory_fraction") else 0.25]))
 torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
 """
@@ -109,9 +109,10 @@ torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
         done, result = self.run_script(self.SCRIPT, "--allocator", "neap", check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
         self.assertEqual(len(lines), 1, done.stderr)
-        backend, reserved, cleared, limit = json.loads(lines[0])
+        backend, reserved, ledger, cleared, limit = json.loads(lines[0])
         self.assertEqual((backend, reserved, limit), ("neap", 64, 0.25))
         self.assertEqual(cleared["freed"], 32 * MIB)
+        self.assertEqual((ledger["contexts"], ledger["unexplained"]), (32 * MIB, 0))  # PyTorch's context, measured
         self.assertEqual(result["outcome"], "oom")
         self.assertIn("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.", done.stderr)
         self.assertIn("recorded: process", done.stderr)  # by libneap, with every allocation before it
