@@ -27,7 +27,7 @@ using Filter = std::function<bool(cudaStream_t)>;
 struct PoolUse {
 	int uses = 0;
 	bool open = false;      /* between begin and end */
-	bool delegated = false; /* PyTorch's own allocator serves it (see Allocator::delegate) */
+	bool delegated = false; /* PyTorch's own allocator serves it (see Devices::delegate) */
 	bool on_oom = false;    /* its free memory may serve a request that finds none elsewhere */
 	std::shared_ptr<Filter> filter;
 };

@@ -7,6 +7,7 @@
  *                                 \--> PyTorch's own allocator: pools with an allocator of their own or no_split */
 #include "allocator.cpp"
 #include "device.cpp"
+#include "devices.cpp"
 #include "history.cpp"
 #include "ipc.cpp"
 #include "pools.cpp"

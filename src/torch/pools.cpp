@@ -1,5 +1,5 @@
 /* torch/pools.cpp: private pools: CUDA graphs, MemPool, and the states of cudagraph trees. */
-#include "allocator.h"
+#include "pools.h"
 
 namespace neap_torch
 {
@@ -13,14 +13,14 @@ static bool call_filter(void *context, void *stream)
 	}
 }
 
-bool Allocator::is_delegated(Device &device, Pool pool)
+bool Pools::is_delegated(Device &device, Pool pool)
 {
 	std::lock_guard<std::mutex> guard(device.lock);
 	auto found = device.pools.find(pool);
 	return found != device.pools.end() && found->second.delegated;
 }
 
-void Allocator::beginAllocateToPool(DeviceIndex index, Pool pool, Filter filter)
+void Pools::beginAllocateToPool(DeviceIndex index, Pool pool, Filter filter)
 {
 	Device &device = open(index);
 	auto shared = std::make_shared<Filter>(std::move(filter));
@@ -43,7 +43,7 @@ void Allocator::beginAllocateToPool(DeviceIndex index, Pool pool, Filter filter)
 	device.delegated_open += delegated;
 }
 
-void Allocator::endAllocateToPool(DeviceIndex index, Pool pool)
+void Pools::endAllocateToPool(DeviceIndex index, Pool pool)
 {
 	Device &device = open(index);
 	bool delegated = is_delegated(device, pool);
@@ -60,7 +60,7 @@ void Allocator::endAllocateToPool(DeviceIndex index, Pool pool)
 	device.delegated_open -= delegated;
 }
 
-void Allocator::releasePool(DeviceIndex index, Pool pool)
+void Pools::releasePool(DeviceIndex index, Pool pool)
 {
 	Device &device = open(index);
 	bool delegated = is_delegated(device, pool);
@@ -78,7 +78,7 @@ void Allocator::releasePool(DeviceIndex index, Pool pool)
 		libneap.neap_pool_release(device.alloc(), pool.first, pool.second);
 }
 
-int Allocator::getPoolUseCount(DeviceIndex index, Pool pool)
+int Pools::getPoolUseCount(DeviceIndex index, Pool pool)
 {
 	Device *device = opened(index);
 	if (!device)
@@ -89,7 +89,7 @@ int Allocator::getPoolUseCount(DeviceIndex index, Pool pool)
 }
 
 /* libneap counts a pool's owners by its begins: one that matches no stream. */
-void Allocator::use_add(Device &device, Pool pool)
+void Pools::use_add(Device &device, Pool pool)
 {
 	std::lock_guard<std::mutex> guard(device.lock);
 	PoolUse &use = device.pools[pool];
@@ -112,7 +112,7 @@ void Allocator::use_add(Device &device, Pool pool)
 	use.uses++;
 }
 
-void Allocator::ensureExistsAndIncrefPool(DeviceIndex index, Pool pool) { use_add(open(index), pool); }
+void Pools::ensureExistsAndIncrefPool(DeviceIndex index, Pool pool) { use_add(open(index), pool); }
 
 template <typename A> static void native_pool(cca::CUDAAllocator &native, DeviceIndex index, Pool pool, A allocator)
 {
@@ -124,7 +124,7 @@ template <typename A> static void native_pool(cca::CUDAAllocator &native, Device
 #endif
 }
 
-void Allocator::createOrIncrefPool(DeviceIndex index, Pool pool, std::shared_ptr<cca::CUDAAllocator> allocator)
+void Pools::createOrIncrefPool(DeviceIndex index, Pool pool, std::shared_ptr<cca::CUDAAllocator> allocator)
 {
 	Device &device = open(index);
 	if (!allocator && !is_delegated(device, pool)) {
@@ -142,7 +142,7 @@ void Allocator::createOrIncrefPool(DeviceIndex index, Pool pool, std::shared_ptr
 	use.uses++;
 }
 
-void Allocator::createOrIncrefPool(DeviceIndex index, Pool pool, cca::CUDAAllocator *allocator)
+void Pools::createOrIncrefPool(DeviceIndex index, Pool pool, cca::CUDAAllocator *allocator)
 {
 	Device &device = open(index);
 	if (!allocator && !is_delegated(device, pool)) {
@@ -160,9 +160,9 @@ void Allocator::createOrIncrefPool(DeviceIndex index, Pool pool, cca::CUDAAlloca
 	use.uses++;
 }
 
-void Allocator::setUseOnOOM(DeviceIndex index, Pool pool) { setUseOnOOM(index, pool, true); }
+void Pools::setUseOnOOM(DeviceIndex index, Pool pool) { setUseOnOOM(index, pool, true); }
 
-void Allocator::setUseOnOOM(DeviceIndex index, Pool pool, bool on_oom)
+void Pools::setUseOnOOM(DeviceIndex index, Pool pool, bool on_oom)
 {
 	Device &device = open(index);
 	if (is_delegated(device, pool)) {
@@ -179,7 +179,7 @@ void Allocator::setUseOnOOM(DeviceIndex index, Pool pool, bool on_oom)
 }
 
 /* neap always splits. PyTorch asks for it right after it has made a pool: it goes over to PyTorch's own allocator. */
-void Allocator::setNoSplit(DeviceIndex index, Pool pool)
+void Pools::setNoSplit(DeviceIndex index, Pool pool)
 {
 #ifdef NEAP_HAS_setNoSplit
 	Device &device = open(index);
@@ -205,7 +205,7 @@ void Allocator::setNoSplit(DeviceIndex index, Pool pool)
 #endif
 }
 
-bool Allocator::checkPoolLiveAllocations(DeviceIndex index, Pool pool, const std::unordered_set<void *> &expected)
+bool Pools::checkPoolLiveAllocations(DeviceIndex index, Pool pool, const std::unordered_set<void *> &expected)
 {
 	Device &device = open(index);
 	if (is_delegated(device, pool))
@@ -242,7 +242,7 @@ static std::vector<neap_block_info> live_blocks(const Device &device, Pool pool)
 	return live;
 }
 
-std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex index, Pool pool)
+std::shared_ptr<cca::AllocatorState> Pools::getCheckpointState(DeviceIndex index, Pool pool)
 {
 	Device &device = open(index);
 	if (is_delegated(device, pool))
@@ -256,7 +256,7 @@ std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex i
 
 /* Frees what is live in the pool now and makes live what was then. PyTorch matches both with its tensors: a block
  * that lives before and after is in both lists. */
-cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex index, std::shared_ptr<cca::AllocatorState> state)
+cca::CheckpointDelta Pools::setCheckpointPoolState(DeviceIndex index, std::shared_ptr<cca::AllocatorState> state)
 {
 	auto *kept = dynamic_cast<PoolState *>(state.get());
 	if (!kept)

@@ -1,6 +1,6 @@
 /* torch/report.cpp: what is held: statistics, snapshots, the history; and the error of a request that found no
  * memory. */
-#include "allocator.h"
+#include "report.h"
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -10,7 +10,7 @@ namespace neap_torch
 
 /* Out of memory. */
 
-void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_status status, const neap_error &error)
+void Reports::fail(Device &device, size_t bytes, cudaStream_t stream, neap_status status, const neap_error &error)
 {
 	TORCH_CHECK(status == NEAP_EOOM, "neap: ", error.message);
 	bool lends = false;
@@ -50,14 +50,14 @@ void Allocator::fail(Device &device, size_t bytes, cudaStream_t stream, neap_sta
 	__builtin_unreachable();
 }
 
-void Allocator::attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer)
+void Reports::attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer)
 {
 	std::lock_guard<std::mutex> guard(lock_);
 	observers_.push_back(std::move(observer));
 }
 
 /* neap rejects nothing before it has tried, so these are never called. */
-void Allocator::attachOomRejectionObserver(cca::OutOfMemoryObserver) {}
+void Reports::attachOomRejectionObserver(cca::OutOfMemoryObserver) {}
 
 /* Statistics. */
 
@@ -80,7 +80,7 @@ template <typename Stats> static void add_pools(Stats &stats, const Device &devi
 #endif
 }
 
-cca::DeviceStats Allocator::getDeviceStats(DeviceIndex index)
+cca::DeviceStats Reports::getDeviceStats(DeviceIndex index)
 {
 	cca::DeviceStats stats = {};
 	if (delegates_)
@@ -108,7 +108,7 @@ cca::DeviceStats Allocator::getDeviceStats(DeviceIndex index)
 	return stats;
 }
 
-void Allocator::resetAccumulatedStats(DeviceIndex index)
+void Reports::resetAccumulatedStats(DeviceIndex index)
 {
 	if (Device *device = opened(index)) {
 		libneap.neap_reset_accumulated_stats(device->alloc());
@@ -118,7 +118,7 @@ void Allocator::resetAccumulatedStats(DeviceIndex index)
 		native_->resetAccumulatedStats(index);
 }
 
-void Allocator::resetPeakStats(DeviceIndex index)
+void Reports::resetPeakStats(DeviceIndex index)
 {
 	if (Device *device = opened(index)) {
 		libneap.neap_reset_peak_stats(device->alloc());
@@ -128,10 +128,10 @@ void Allocator::resetPeakStats(DeviceIndex index)
 		native_->resetPeakStats(index);
 }
 
-void Allocator::emptyCache() { emptyCache({0, 0}); }
+void Reports::emptyCache() { emptyCache({0, 0}); }
 
 /* Of one pool, or of everything. Under a capture nothing is given back. */
-void Allocator::emptyCache(Pool pool)
+void Reports::emptyCache(Pool pool)
 {
 	bool all = !pool.first && !pool.second;
 	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++) {
@@ -159,7 +159,7 @@ void Allocator::emptyCache(Pool pool)
 	}
 }
 
-void Allocator::cacheInfo(DeviceIndex index, size_t *largest)
+void Reports::cacheInfo(DeviceIndex index, size_t *largest)
 {
 	size_t free = 0, total = 0;
 	if (*largest == 0) {
@@ -190,7 +190,7 @@ static void segment_add(cca::SegmentInfo &segment, const neap_block_info &block,
 }
 
 /* Each stretch of mapped pages is a segment, as PyTorch shows its expandable ones. */
-void Allocator::add_segments(Device &device, Pool pool, cca::SnapshotInfo &snapshot)
+void Reports::add_segments(Device &device, Pool pool, cca::SnapshotInfo &snapshot)
 {
 	bool all = !pool.first && !pool.second;
 	bool grows = libneap.neap_device_info(device.device())->page_bytes > 0;
@@ -214,8 +214,8 @@ void Allocator::add_segments(Device &device, Pool pool, cca::SnapshotInfo &snaps
 	}
 }
 
-cca::SnapshotInfo Allocator::snapshot() { return snapshot({0, 0}, true); }
-cca::SnapshotInfo Allocator::snapshot(Pool pool) { return snapshot(pool, true); }
+cca::SnapshotInfo Reports::snapshot() { return snapshot({0, 0}, true); }
+cca::SnapshotInfo Reports::snapshot(Pool pool) { return snapshot(pool, true); }
 
 template <typename Native, typename Snapshot> static void native_snapshot(Native &native, Pool pool, Snapshot &result)
 {
@@ -229,7 +229,7 @@ template <typename Native, typename Snapshot> static void native_snapshot(Native
 #endif
 }
 
-cca::SnapshotInfo Allocator::snapshot(Pool pool, bool traces)
+cca::SnapshotInfo Reports::snapshot(Pool pool, bool traces)
 {
 	cca::SnapshotInfo result;
 	native_snapshot(*native_, pool, result); /* its settings, and the segments of what it serves */
@@ -258,7 +258,7 @@ cca::SnapshotInfo Allocator::snapshot(Pool pool, bool traces)
 }
 
 #ifdef NEAP_HAS_StreamSegmentSize
-std::vector<cca::StreamSegmentSize> Allocator::getExpandableSegmentSizes(DeviceIndex index)
+std::vector<cca::StreamSegmentSize> Reports::getExpandableSegmentSizes(DeviceIndex index)
 {
 	std::map<std::pair<void *, bool>, size_t> sizes;
 	Device *device = opened(index);
@@ -275,49 +275,49 @@ std::vector<cca::StreamSegmentSize> Allocator::getExpandableSegmentSizes(DeviceI
 
 /* History. */
 
-void Allocator::configure_history()
+void Reports::configure_history()
 {
 	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++)
 		if (Device *device = opened(i))
 			device->watch();
 }
 
-void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when)
+void Reports::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when)
 {
 	recordHistory(enabled, gather, entries, when, false, {});
 }
 
-void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
-			      bool clear)
+void Reports::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
+			    bool clear)
 {
 	recordHistory(enabled, gather, entries, when, clear, {});
 }
 
-void Allocator::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
-			      bool clear, const std::vector<std::string> &skipped)
+void Reports::recordHistory(bool enabled, cca::CreateContextFn gather, size_t entries, cca::RecordContext when,
+			    bool clear, const std::vector<std::string> &skipped)
 {
 	history_.configure(enabled, gather, entries, when, clear, skipped);
 	configure_history();
 }
 
-void Allocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker)
+void Reports::attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker)
 {
 	history_.track(std::move(tracker));
 	configure_history();
 }
 
-void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata)
+void Reports::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata)
 {
 	history_.annotation(metadata, c10::cuda::current_device());
 }
 
-void Allocator::popCompileContext()
+void Reports::popCompileContext()
 {
 	if (!History::compile_contexts().empty())
 		History::compile_contexts().pop_back();
 }
 
-void Allocator::annotateMemory(const void *pointer, const std::string &metadata)
+void Reports::annotateMemory(const void *pointer, const std::string &metadata)
 {
 #ifdef NEAP_HAS_ANNOTATE
 	neap_block_info block = {};

@@ -1,0 +1,61 @@
+/* torch/devices.h: the first part of PyTorch's allocator interface over libneap: the devices, each opened when
+ * PyTorch first allocates there, and PyTorch's own allocator beside them.
+ *
+ *   Devices  opens them           Pools    private pools
+ *   Reports  what is held         Allocator (allocator.h)  memory, settings, other processes
+ *
+ * Each is derived from the one before it and implements its part of the interface, in the file of its name. PyTorch's
+ * interface changes from version to version: parameters come, and functions. So each function is declared in every
+ * form that a supported version has, and none is marked `override`: where a form is the version's own it overrides,
+ * elsewhere it is an overload that nobody calls. A function that a newer PyTorch adds without a default fails to
+ * compile, and neap.install_allocator() says so.
+ *
+ * Two kinds of memory are not neap's and go to PyTorch's own allocator (`native_`): pools with an allocator of their
+ * own or with no_split, and everything while caching_allocator_enable(False) holds. */
+#ifndef NEAP_TORCH_DEVICES_H
+#define NEAP_TORCH_DEVICES_H
+
+#include "device.h"
+
+namespace neap_torch
+{
+
+using c10::DataPtr;
+using c10::DeviceIndex;
+
+class Devices : public cca::CUDAAllocator
+{
+      public:
+	/* `lend` is asked for memory before a request fails. */
+	Devices(cca::CUDAAllocator *native, neap_oom_callback lend) : native_(native), lend_(lend) {}
+
+	void init(int devices);
+	bool initialized();
+	double getMemoryFraction(DeviceIndex device);
+	void setMemoryFraction(double fraction, DeviceIndex device);
+
+      protected:
+	Device *opened(DeviceIndex device) const; /* nullptr: nothing was allocated there */
+	Device &open(DeviceIndex device);
+	/* The device whose live block starts there. */
+	Device *owner(void *pointer, neap_block_info *block) const;
+	/* PyTorch's own allocator, ready for memory that is not neap's. */
+	cca::CUDAAllocator &delegate();
+
+	static constexpr int kDevices = 64;
+	cca::CUDAAllocator *native_;
+	std::atomic<bool> delegates_{false};
+	std::atomic<int> count_{0};
+	mutable std::mutex lock_; /* the opening of devices, the fractions, the observers */
+	History history_;
+
+      private:
+	neap_oom_callback lend_;
+	neap_driver *driver_ = nullptr; /* opened with the first device, so that a process without CUDA has none */
+	std::atomic<Device *> devices_[kDevices] = {};
+	double fractions_[kDevices] = {}; /* asked for before the device was opened; 0: not */
+};
+
+} // namespace neap_torch
+
+#endif
