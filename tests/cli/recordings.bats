@@ -41,7 +41,7 @@ is_cut() {
 	neap run --quiet --run-id lost-1 -- hold --until never 1G 3>&- &
 	pid=$!
 	folder="$folders/lost-1"
-	until [ -e "$folder"/record.* ]; do kill -0 $pid; sleep 0.02; done
+	until_ready $pid 'neap sim inspect | grep -q "memory 1.00 GiB"'
 	holder="$(echo "$folder"/record.*)" holder="${holder##*.}"
 	neap history >/dev/null # the run goes on: not cut under it
 	[ "$(sizes "$folder")" -eq 5259264 ]
@@ -74,9 +74,9 @@ is_cut() {
 @test "a series cuts the recordings of an attempt that it lost" {
 	printf 'name: s\nexperiments:\n- {name: a, needs: none, command: [hold, --until, go, 1M]}\n' >s.yaml
 	neap series s.yaml --folder s --quiet >/dev/null 2>&1 3>&- &
-	until [ -e s/runs/a-1/record.* ]; do kill -0 $!; sleep 0.02; done
+	until_ready $! 'neap sim inspect | grep -q "memory 2.00 MiB"' # its recording is whole, not only there
 	kill -KILL "$(grep -o '^[0-9]*' s/runs/a-1/supervisor)"
-	until [ -e s/runs/a-2/record.* ]; do kill -0 $!; sleep 0.02; done
+	until_ready $! '[ -e s/runs/a-2/record.* ] && neap sim inspect | grep -q "memory 2.00 MiB"'
 	is_cut s/runs/a-1
 	[ "$(sizes s/runs/a-2)" -eq 5259264 ]
 	touch go
