@@ -453,10 +453,11 @@ static void log_summary(struct neap_train *train)
 			 neap_size_format(train->retaken_bytes, again));
 
 	neap_log(train->options.log, NEAP_LOG_INFO,
-		 "%s: %llu steps, %llu OOMs, %llu rungs (now micro-batch %llu x accumulation %llu), peak %s "
+		 "%s: %llu step%s, %llu OOM%s, %llu rung%s (now micro-batch %llu x accumulation %llu), peak %s "
 		 "allocated, %s reserved, %llu cleanup%s gave back %s%s in %s",
-		 train->name, (unsigned long long)summary->steps, (unsigned long long)summary->ooms,
-		 (unsigned long long)summary->rungs, (unsigned long long)summary->split.micro_batch,
+		 train->name, (unsigned long long)summary->steps, summary->steps == 1 ? "" : "s",
+		 (unsigned long long)summary->ooms, summary->ooms == 1 ? "" : "s", (unsigned long long)summary->rungs,
+		 summary->rungs == 1 ? "" : "s", (unsigned long long)summary->split.micro_batch,
 		 (unsigned long long)summary->split.accumulate,
 		 neap_size_format(summary->peak_allocated_bytes, allocated),
 		 neap_size_format(summary->peak_reserved_bytes, reserved), (unsigned long long)summary->cleanups,
