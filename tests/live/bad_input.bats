@@ -2,36 +2,18 @@
 # Wrong input as a person types it, and a world that is broken: each gives a clear message (what was attempted, on what,
 # what to do), a documented exit code, and loses nothing.
 #
-# NEAP and CHARLM are the programs, KILLER makes a journal's disk full (tests/series/killer.c).
+# KILLER makes a journal's disk full (tests/series/killer.c).
 
-bats_require_minimum_version 1.5.0
+sim=mem=96MiB,context=8MiB,reserved=2MiB
+load ../support/command.bash
 
-setup() {
-	dir=$BATS_TEST_TMPDIR
-	export NEAP_DEVICE=sim NEAP_SIM="mem=96MiB,context=8MiB,reserved=2MiB,world=bad-$$-$BATS_TEST_NUMBER"
-	export XDG_RUNTIME_DIR=$dir/runtime XDG_STATE_HOME=$dir/state HOME=$dir
-	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID
-	unset LD_LIBRARY_PATH # where a test runner puts the simulator: "no driver" must find none
-	mkdir -m 700 "$XDG_RUNTIME_DIR"
-	mkdir "$XDG_STATE_HOME"
-	cd "$dir"
-	started=
-}
-
-teardown() {
-	for pid in $started; do
-		kill -9 "$pid" 2>/dev/null || true
-	done
-	wait
-	cd /
-	rm -f "/dev/shm/"*"bad-$$-$BATS_TEST_NUMBER"*
-}
+prepare() { mkdir "$XDG_STATE_HOME"; }
 
 # says CODE MESSAGE NEAP-ARGUMENTS...: this exit code, exactly this on stderr, nothing on stdout.
 says() {
 	local code=$1 message=$2
 	shift 2
-	run --separate-stderr "-$code" "$NEAP" "$@"
+	run --separate-stderr "-$code" neap "$@"
 	printf 'neap %s:\n%s\n' "$*" "$stderr"
 	[ "$stderr" = "$message" ]
 	[ -z "$output" ]
@@ -84,12 +66,12 @@ each_once() { # FOLDER
 }
 
 @test "a size that does not parse: 64, and nothing is run" {
-	local expected="neap run: --needs: expected a size, 'device' or 'none'"
-	says 64 "$expected: expected a size such as 512MiB or 1.5GiB, not \"lots\" (see 'neap help run')" \
+	local text="neap run: --needs: expected a size, 'device' or 'none'"
+	says 64 "$text: expected a size such as 512MiB or 1.5GiB, not \"lots\" (see 'neap help run')" \
 		run --needs lots -- touch ran
-	says 64 "$expected: unknown unit \"QiB\" in \"12QiB\": expected a size such as 512MiB or 1.5GiB (see 'neap help run')" \
+	says 64 "$text: unknown unit \"QiB\" in \"12QiB\": expected a size such as 512MiB or 1.5GiB (see 'neap help run')" \
 		run --needs 12QiB -- touch ran
-	says 64 "$expected: expected a size such as 512MiB or 1.5GiB, not \"-5\" (see 'neap help run')" \
+	says 64 "$text: expected a size such as 512MiB or 1.5GiB, not \"-5\" (see 'neap help run')" \
 		run --needs -5 -- touch ran
 	[ ! -e ran ]
 	[ ! -e "$XDG_STATE_HOME/neap/runs" ]
@@ -126,6 +108,7 @@ each_once() { # FOLDER
 	[ "$(id -u)" = 0 ] || skip "only root can start one"
 	setpriv --reuid=65534 --clear-groups sleep 300 3>&- &
 	started=$!
+	targets+=("$started")
 	within is_sleep
 	for verb in clear reset; do
 		says 77 "neap $verb: process $started (sleep 300) belongs to user 65534: only that user can ask it" \
@@ -137,6 +120,7 @@ each_once() { # FOLDER
 @test "a process that is not attached: 69, and how to start it so that it is" {
 	sleep 300 3>&- &
 	started=$!
+	targets+=("$started")
 	within is_sleep
 	says 69 "neap clear: process $started (sleep 300) is not attached: its cache cannot be emptied, nor its memory limited, from outside; started with 'neap run -- COMMAND' it can" \
 		clear --pid "$started"
@@ -147,27 +131,19 @@ each_once() { # FOLDER
 @test "a process that answers nonsense: 76; one that hangs up: 74" {
 	python3 "$BATS_TEST_DIRNAME/nonsense.py" "$XDG_RUNTIME_DIR/neap" 3>&- >ready &
 	started=$!
+	targets+=("$started")
 	within grep -q ready ready
-	for _ in 1 2 3; do
-		run --separate-stderr "$NEAP" clear --pid "$started"
-		echo "$stderr"
-		[ "$status" -eq 76 ]
-		[[ "${stderr_lines[-1]}" == "neap clear: asking process $started for clear: "* ]]
-	done
-	for _ in 1 2; do
-		run --separate-stderr "$NEAP" clear --pid "$started"
-		echo "$stderr"
-		[ "$status" -eq 74 ]
-		[ "${stderr_lines[-1]}" = "neap clear: asking process $started for clear: the peer closed the connection" ]
-	done
+	for _ in 1 2 3 4 5; do show "neap clear --pid $started >/dev/null"; done
+	expect nonsense
 }
 
 @test "wrong frames on the socket of a run: answered or dropped, the run goes on with the same losses" {
 	local small=(--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --micro-batch 4 --steps 600)
-	"$CHARLM" "${small[@]}" --losses plain >/dev/null 2>&1
+	charlm "${small[@]}" --losses plain >/dev/null 2>&1
 	mkfifo pipe
-	"$NEAP" run --quiet --folder run -- "$CHARLM" "${small[@]}" --losses pipe >out 2>&1 3>&- &
+	neap run --quiet --folder run -- charlm "${small[@]}" --losses pipe >out 2>&1 3>&- &
 	started=$!
+	targets+=("$started")
 	is_attached() { ls "$XDG_RUNTIME_DIR"/neap/*.page >/dev/null 2>&1; } # the socket listens before it is there
 	within is_attached
 	socket=$(echo "$XDG_RUNTIME_DIR"/neap/*.sock)
@@ -184,13 +160,9 @@ each_once() { # FOLDER
 		run --quiet -- nosuch --option
 	three s.yaml
 	sed -i "s/name: b,/name: b, command: 'nosuch --option {e}',/" s.yaml
-	run --separate-stderr "$NEAP" series s.yaml --folder s
-	echo "$stderr"
-	[ "$status" -eq 1 ]
-	[[ "$stderr" == *"cannot run 'nosuch': No such file or directory"* ]]
-	[ "$(cat ran)" = $'a\nc' ]
-	[ "$(jq -r .outcome s/runs/[abc]-1/result.json)" = $'ok\nnot found\nok' ]
-	[[ "$output" == *"b "*"not found"* ]]
+	show 'neap series s.yaml --folder s'
+	show 'cat ran'
+	expect not_found
 }
 
 # --- the disk
@@ -214,9 +186,9 @@ full() {
 	# From nothing at all, past a journal but no run, one run but no second, all runs but no report, to room for all.
 	for kib in 4 12 200 260 264 268 272 276 280 284 288 292 300 1024; do
 		full $kib '
-			"$NEAP" series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
+			neap series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
 			grow
-			"$NEAP" series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >code2
+			neap series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >code2
 			cp -r $disk/s kept'
 		echo "$kib KiB: $(cat code) $(cat code2) $(cat err err2)"
 		[ "$(cat code2)" = 0 ]
@@ -232,10 +204,10 @@ full() {
 	[[ "$seen" == "74 74 74 "*" 0 " ]]
 	# However often it is tried on the full disk: no attempt was lost, so none is given up.
 	full 200 '
-		"$NEAP" series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
-		for n in 1 2 3 4; do "$NEAP" series s.yaml --folder $disk/s --quiet --resume >out 2>err; echo $? >>code; done
+		neap series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
+		for n in 1 2 3 4; do neap series s.yaml --folder $disk/s --quiet --resume >out 2>err; echo $? >>code; done
 		grow
-		"$NEAP" series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >>code
+		neap series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >>code
 		cp -r $disk/s kept'
 	cat code err err2
 	[ "$(cat code)" = $'74\n74\n74\n74\n74\n0' ]
@@ -246,29 +218,22 @@ full() {
 	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
 	three s.yaml
 	for write in 1 2 3 4 5 6 7 8; do
-		NEAP_KILLER=full:$write:$((write * 9)) LD_PRELOAD=$KILLER run --separate-stderr \
-			"$NEAP" series s.yaml --folder "s$write" --quiet
-		echo "$write: $status $stderr"
-		[ "$status" -eq 74 ]
-		[[ "$stderr" == *"neap series: writing the series journal s$write/journal: writing "*" bytes: No space left on device"* ]]
-		[[ "${stderr_lines[-1]}" == *"make room on the disk and continue with: neap series s.yaml --resume --folder s$write" ]]
-		run --separate-stderr "$NEAP" series s.yaml --folder "s$write" --quiet --resume
-		echo "$stderr"
-		[ "$status" -eq 0 ]
+		show "NEAP_KILLER=full:$write:$((write * 9)) LD_PRELOAD=\$KILLER neap series s.yaml --folder s$write --quiet"
+		show "neap series s.yaml --folder s$write --quiet --resume"
 		each_once "s$write"
 	done
+	expect full_journal 'writing \d+ bytes/writing N bytes'
 }
 
 @test "a full disk under a run: 74 before it is started, not when hours are lost" {
 	full 64 '
-		"$NEAP" run --quiet --folder $disk/run -- touch ran >out 2>&1; echo $? >code
+		neap run --quiet --folder $disk/run -- touch ran >out 2>&1; echo $? >code
 		ls $disk/run >left'
-	cat out
-	[ "$(cat code)" = 74 ]
-	[[ "$(cat out)" == "neap run: taking 288 KiB in $dir/disk/run for the run's result: No space left on device" ]]
+	show 'cat code out'
+	expect full_disk
 	[ ! -e ran ]
 	full 300 '
-		"$NEAP" run --quiet --folder $disk/run -- sh -c "cat /dev/zero >$disk/fill; exit 3" >out 2>&1; echo $? >code
+		neap run --quiet --folder $disk/run -- sh -c "cat /dev/zero >$disk/fill; exit 3" >out 2>&1; echo $? >code
 		cp $disk/run/result.json .'
 	cat out
 	[ "$(cat code)" = 3 ]
@@ -278,33 +243,33 @@ full() {
 @test "a file system without locks: one run in a folder all the same" {
 	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
 	export NEAP_KILLER=nolocks:0:0 LD_PRELOAD=$KILLER
-	"$NEAP" run --quiet --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' 3>&- &
+	neap run --quiet --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' 3>&- &
 	supervisor=$!
 	until [ -s pid ]; do kill -0 $supervisor; sleep 0.02; done
-	run "$NEAP" run --folder run -- touch ran
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"process $supervisor on $(hostname) has it (this file system has no locks)"* ]]
+	targets+=("$supervisor")
+	show 'neap run --folder run -- touch ran'
+	[ ! -e ran ]
 	kill -KILL $supervisor
 	wait $supervisor || true
 	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done
-	run "$NEAP" run --quiet --folder run -- touch ran # its owner is gone
+	run neap run --quiet --folder run -- touch ran # its owner is gone
 	[ "$status" -eq 0 ]
 	[ -e ran ]
 	[ ! -e run/owner ]
 	mkdir theirs # one of another machine may live
 	echo "1 1 pid:[1] 0-0 elsewhere" >theirs/owner
-	run "$NEAP" run --folder theirs -- touch ran2
-	[ "$status" -eq 75 ]
-	[[ "$output" == *"process 1 on elsewhere has it"*"remove the file owner in it"* ]]
+	show 'neap run --folder theirs -- touch ran2'
+	[ ! -e ran2 ]
+	expect no_locks "$(hostname)/HOST"
 	rm theirs/owner
-	"$NEAP" run --quiet --folder theirs -- touch ran2
+	neap run --quiet --folder theirs -- touch ran2
 	[ -e ran2 ]
 }
 
 @test "no room for a recording: said, and the training goes on all the same" {
 	local small="--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --steps 10"
-	"$CHARLM" $small --losses plain >/dev/null 2>&1
-	full 1024 '"$NEAP" run --folder $disk/run -- "$CHARLM" '"$small"' --losses losses >out 2>&1; echo $? >code'
+	charlm $small --losses plain >/dev/null 2>&1
+	full 1024 'neap run --folder $disk/run -- charlm '"$small"' --losses losses >out 2>&1; echo $? >code'
 	cat out
 	[ "$(cat code)" = 0 ]
 	cmp plain losses
@@ -315,19 +280,19 @@ full() {
 	mkdir "$XDG_STATE_HOME/neap"
 	for n in 1 2; do
 		echo "this is not a database $n" >"$XDG_STATE_HOME/neap/history.db"
-		run --separate-stderr "$NEAP" run --quiet -- true
+		run --separate-stderr neap run --quiet -- true
 		echo "$stderr"
 		[ "$status" -eq 0 ]
 		[[ "$stderr" =~ ^"neap run: the history $XDG_STATE_HOME/neap/history.db was damaged: set aside as "([^,]+)", and a new one started"$ ]]
 		[ "$(cat "${BASH_REMATCH[1]}")" = "this is not a database $n" ]
 	done
 	[ "$(cat "$XDG_STATE_HOME"/neap/history.db.damaged-* | sort)" = $'this is not a database 1\nthis is not a database 2' ]
-	"$NEAP" run --quiet -- true # and the new one is sound
+	neap run --quiet -- true # and the new one is sound
 }
 
 @test "a journal damaged in its middle: 65, with the byte; nothing is run, nothing changed" {
 	three s.yaml
-	"$NEAP" series s.yaml --folder s --quiet >/dev/null 2>&1
+	neap series s.yaml --folder s --quiet >/dev/null 2>&1
 	sed -i '3s/"end"/"enD"/' s/journal
 	cp s/journal before
 	says 65 "neap series: s/journal is damaged at byte $(head -2 before | wc -c): its record does not match its checksum, though good ones follow; restore the file or begin a new series with --folder DIR" \
@@ -341,17 +306,15 @@ full() {
 @test "no driver: 69, in one line that names NEAP_DEVICE=sim" {
 	ldconfig -p | grep -q libnvidia-ml.so.1 && skip "this machine has NVIDIA's driver"
 	export NEAP_DEVICE=cuda
-	local expected='no NVIDIA driver (libnvidia-ml.so.1: cannot open shared object file: No such file or directory); NEAP_DEVICE=sim uses neap'"'"'s simulator'
-	says 69 "neap info: $expected" info
-	says 69 "neap run: $expected" run --needs 1GiB -- touch ran
+	local text='no NVIDIA driver (libnvidia-ml.so.1: cannot open shared object file: No such file or directory); NEAP_DEVICE=sim uses neap'"'"'s simulator'
+	says 69 "neap info: $text" info
+	says 69 "neap run: $text" run --needs 1GiB -- touch ran
 	three s.yaml
 	sed -i 's/needs: none/needs: device/' s.yaml
-	run --separate-stderr "$NEAP" series s.yaml --folder s
-	echo "$stderr"
-	[ "$status" -eq 69 ]
-	[[ "$stderr" == *"$expected"*"3 experiments left; continue with: neap series s.yaml --resume --folder s" ]]
+	show 'neap series s.yaml --folder s'
+	expect no_driver
 	[ ! -e ran ]
-	NEAP_DEVICE=sim "$NEAP" series s.yaml --folder s --resume --quiet >/dev/null 2>&1
+	NEAP_DEVICE=sim neap series s.yaml --folder s --resume --quiet >/dev/null 2>&1
 	each_once s
 }
 
@@ -366,7 +329,7 @@ full() {
 }
 
 @test "the exit codes are documented" {
-	run "$NEAP" help
+	run neap help
 	[ "$status" -eq 0 ]
 	for code in '0 fine' '1 what was run failed' '64 usage' '65 malformed input' '66 no such file or process' \
 		'69 no driver or not attached' '74 input or output' '76 protocol' '77 permission' '126, 127, 128+N'; do

@@ -76,12 +76,12 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 		run $charlm --cleanup $points --checkpoint saved --checkpoint-every 50 --steps 150
 		[ "$status" -eq 0 ]
 		case $points in
-		start | end) expected=1 ;;
-		saved) expected=3 ;;
-		epoch) expected=0 ;; # 150 steps of 8 times 16 characters do not go through the text
-		step) expected=150 ;;
+		start | end) count=1 ;;
+		saved) count=3 ;;
+		epoch) count=0 ;; # 150 steps of 8 times 16 characters do not go through the text
+		step) count=150 ;;
 		esac
-		[ "$(grep -c "Cleanup gave back .* in " <<<"$output")" -eq $expected ]
+		[ "$(grep -c "Cleanup gave back .* in " <<<"$output")" -eq $count ]
 		rm saved
 	done
 	run $charlm --cleanup none --batch 256 --cleanup-every-epochs 1 --steps 20
