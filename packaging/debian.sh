@@ -3,15 +3,9 @@
 # that git knows; all of it where there is no git) into FOLDER. Needs what packaging/debian/control lists as Build-Depends,
 # debhelper and dpkg-dev.
 set -euo pipefail
-[ $# -eq 1 ] || {
-	echo "usage: packaging/debian.sh FOLDER" >&2
-	exit 64
-}
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
+. "$(dirname "$0")/common.bash"
+output_folder "$@"
 cd "$(dirname "$0")/.."
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 mkdir "$work/neap"
 if git ls-files >"$work/files" 2>/dev/null; then
 	tar -c --ignore-failed-read -T "$work/files" | tar -x -C "$work/neap"

@@ -24,27 +24,9 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# tried WHAT COMMAND...: runs it; its output is shown when it fails
-tried() {
-	local what=$1
-	shift
-	if ! "$@" >"$work/output" 2>&1; then
-		printf 'FAIL  %s: %s\n' "$what" "$*" >&2
-		tail -40 "$work/output" >&2
-		exit 1
-	fi
-	printf 'ok    %s\n' "$what"
-}
-# inside WORDS COMMAND...: the command succeeds in the clean Debian and prints the words
-inside() {
-	local words=$1
-	shift
-	chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root NEAP_DEVICE=sim NEAP_SIM=mem=1GiB "$@" >"$work/said" 2>&1 &&
-		grep -qF -- "$words" "$work/said" && return
-	echo "Status $?, and what it says should have in it '$words':"
-	cat "$work/said"
-	return 1
-}
+. packaging/common.bash
+# there COMMAND...: in the clean Debian
+there() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root NEAP_DEVICE=sim NEAP_SIM=mem=1GiB "$@"; }
 checked() { # lintian ends with 0 when it finds a warning
 	lintian --fail-on error,warning --allow-root "$@"
 }
@@ -55,22 +37,22 @@ tried "a clean Debian 12" debootstrap --variant=minbase bookworm "$root"
 mount -t proc proc "$root/proc"
 cp "$work"/packages/*.deb "$root/tmp"
 rm -f "$root"/tmp/*dbgsym*
-tried "the packages are installed, with what they need" inside "neap ($version)" sh -c \
+tried "the packages are installed, with what they need" says "neap ($version)" sh -c \
 	'DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /tmp/*.deb'
-tried "neap --version" inside "neap $version" neap --version
-tried "neap info, on the simulator" inside "Simulated GPU 1024 MiB" neap info
-tried "neap run" inside "exit status 0" neap run --name sleep -- sleep 0.1
-tried "neap history" inside "sleep" neap history
-tried "neap top --once" inside "Simulated GPU 1024 MiB" neap top --once
-tried "neap serve" inside "neap_" bash -c 'neap serve --listen 127.0.0.1:9401 >/tmp/serving & sleep 2
+tried "neap --version" says "neap $version" neap --version
+tried "neap info, on the simulator" says "Simulated GPU 1024 MiB" neap info
+tried "neap run" says "exit status 0" neap run --name sleep -- sleep 0.1
+tried "neap history" says "sleep" neap history
+tried "neap top --once" says "Simulated GPU 1024 MiB" neap top --once
+tried "neap serve" says "neap_" bash -c 'neap serve --listen 127.0.0.1:9401 >/tmp/serving & sleep 2
 	exec 3<>/dev/tcp/127.0.0.1/9401; printf "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n" >&3; cat <&3; kill %1'
-tried "the Python package" inside "$version" python3 -c 'import neap; print(neap.version())'
-tried "neap run starts a Python program attached" inside "ok, exit status 0" neap run -- python3 -c 'import neap; neap.version()'
-tried "the manual" inside "neap-run" sh -c 'zcat /usr/share/man/man1/neap-run.1.gz | head -1 | tr A-Z a-z'
-tried "the completions" inside "kill" bash -c '. /usr/share/bash-completion/completions/neap; COMP_WORDS=(neap ki) COMP_CWORD=1; _neap; echo $COMPREPLY'
-tried "a program against libneap-dev" inside "-lneap" sh -c \
+tried "the Python package" says "$version" python3 -c 'import neap; print(neap.version())'
+tried "neap run starts a Python program attached" says "ok, exit status 0" neap run -- python3 -c 'import neap; neap.version()'
+tried "the manual" says "neap-run" sh -c 'zcat /usr/share/man/man1/neap-run.1.gz | head -1 | tr A-Z a-z'
+tried "the completions" says "kill" bash -c '. /usr/share/bash-completion/completions/neap; COMP_WORDS=(neap ki) COMP_CWORD=1; _neap; echo $COMPREPLY'
+tried "a program against libneap-dev" says "-lneap" sh -c \
 	'DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends pkg-config gcc libc6-dev >/dev/null && cd /tmp &&
 	printf "#include <neap/neap.h>\nint main(void) { return !neap_version(); }\n" >use.c && gcc use.c $(pkg-config --cflags --libs neap) -o use &&
 	./use && pkg-config --libs neap'
-tried "the packages are removed" inside "Removing neap" sh -c 'apt-get purge -y neap libneap0 libneap-dev python3-neap'
-tried "nothing of them is left" inside "none" sh -c '! find /usr /etc /var/lib -xdev -name "*neap*" ! -path "/var/lib/apt/*" | grep . && echo none'
+tried "the packages are removed" says "Removing neap" sh -c 'apt-get purge -y neap libneap0 libneap-dev python3-neap'
+tried "nothing of them is left" says "none" sh -c '! find /usr /etc /var/lib -xdev -name "*neap*" ! -path "/var/lib/apt/*" | grep . && echo none'

@@ -8,26 +8,10 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/neap-wheel-XXXXXX")
 world=wheel-$$
 trap 'rm -rf "$work"; rm -f /dev/shm/neap-sim-*-"$world"' EXIT
 
-tried() {
-	local what=$1
-	shift
-	if ! "$@" >"$work/output" 2>&1; then
-		printf 'FAIL  %s: %s\n' "$what" "$*" >&2
-		tail -40 "$work/output" >&2
-		exit 1
-	fi
-	printf 'ok    %s\n' "$what"
-}
-# says WORDS COMMAND...: in an environment without anything of this checkout it succeeds and prints the words
-says() {
-	local words=$1
-	shift
-	(cd "$work" && env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world" "$@") \
-		>"$work/said" 2>&1 && grep -qF -- "$words" "$work/said" && return
-	echo "Status $?, and what it says should have in it '$words':"
-	cat "$work/said"
-	return 1
-}
+. packaging/common.bash
+# there COMMAND...: in an environment without anything of this checkout
+bare=(env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world")
+there() { (cd "$work" && "${bare[@]}" "$@"); }
 # Whatever the command and the libraries need is in the wheel, or is the C library's.
 needs_nothing() {
 	local found
@@ -57,7 +41,7 @@ tried "neap top --once" says "Simulated GPU 1024 MiB" neap top --once
 # Ends by Ctrl-C, with 0; the page is asked for meanwhile.
 serves() {
 	local address
-	(cd "$work" && exec env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world" \
+	(cd "$work" && exec "${bare[@]}" \
 		python -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); os.execvp(sys.argv[1], sys.argv[1:])' \
 		neap serve --listen 127.0.0.1:0) >"$work/serving" 2>&1 &
 	for _ in $(seq 100); do

