@@ -2,22 +2,6 @@
  * unmapped too early. */
 #include "harness.h"
 
-static int setup(void **state)
-{
-	struct world *world = calloc(1, sizeof *world);
-	world_open(world, "mem=256MiB,reserved=0,context=16MiB");
-	world_alloc(world, 0);
-	*state = world;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	world_close(*state);
-	free(*state);
-	return 0;
-}
-
 /* Pages move from one stream to another behind an event: neither the device nor the driver's memory is touched. */
 static void test_pages_move(void **state)
 {
@@ -116,7 +100,7 @@ static void test_turns(void **state)
 	world_check(world);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -2,22 +2,6 @@
  * streams and pools, pools without a capture, and pools put back into an earlier state. */
 #include "harness.h"
 
-static int setup(void **state)
-{
-	struct world *world = calloc(1, sizeof *world);
-	world_open(world, "mem=256MiB,reserved=0,context=16MiB");
-	world_alloc(world, 0);
-	*state = world;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	world_close(*state);
-	free(*state);
-	return 0;
-}
-
 static bool only(void *context, void *stream) { return stream == context; }
 
 static void test_block_at(void **state)
@@ -169,7 +153,7 @@ static void test_restore(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {TEST(test_block_at), TEST(test_watch), TEST(test_use), TEST(test_restore)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
