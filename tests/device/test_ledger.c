@@ -15,11 +15,24 @@ static struct neap_ledger_attached attach(pid_t pid, uint64_t context, int64_t r
 	return attached;
 }
 
-static void check_sum(const struct neap_ledger *ledger)
+struct account {
+	struct neap_ledger ledger;
+	struct neap_ledger_process processes[8]; /* more than any of these tests has */
+	size_t count;
+};
+
+/* The account of what was read; its parts add up. */
+static struct account account_of(const struct neap_reading *reading, const struct neap_ledger_attached *attached,
+				 size_t attached_count)
 {
+	struct account account = {0};
+	const struct neap_ledger *ledger = &account.ledger;
+
+	neap_ledger_compute(reading, attached, attached_count, &account.ledger, account.processes, &account.count);
 	assert_true(ledger->driver_reserved + ledger->contexts + ledger->allocated + ledger->cached +
 			    ledger->not_attached + (uint64_t)ledger->unexplained + ledger->free ==
 		    ledger->total);
+	return account;
 }
 
 static void ledger_splits_every_byte(void **unused)
@@ -35,19 +48,16 @@ static void ledger_splits_every_byte(void **unused)
 			      {.pid = 3, .bytes = NEAP_BYTES_UNKNOWN}},
 	};
 	struct neap_ledger_attached attached[] = {attach(1, 400, 1600, 1000), attach(9, 10, 20, 5)};
-	struct neap_ledger_process processes[5];
-	struct neap_ledger ledger;
-	size_t count = 0;
+	struct account account = account_of(&reading, attached, 2);
+	const struct neap_ledger_process *processes = account.processes;
 
 	(void)unused;
-	neap_ledger_compute(&reading, attached, 2, &ledger, processes, &count);
-	check_sum(&ledger);
-	assert_int_equal(ledger.contexts, 410);
-	assert_int_equal(ledger.allocated, 1005);
-	assert_int_equal(ledger.cached, 615);
-	assert_int_equal(ledger.not_attached, 700);
-	assert_int_equal(ledger.unexplained, 5000 - 410 - 1005 - 615 - 700);
-	assert_int_equal(count, 4);
+	assert_int_equal(account.ledger.contexts, 410);
+	assert_int_equal(account.ledger.allocated, 1005);
+	assert_int_equal(account.ledger.cached, 615);
+	assert_int_equal(account.ledger.not_attached, 700);
+	assert_int_equal(account.ledger.unexplained, 5000 - 410 - 1005 - 615 - 700);
+	assert_int_equal(account.count, 4);
 	assert_true(processes[0].attached && processes[0].other == 100 && processes[0].cached == 600);
 	assert_true(!processes[1].attached && processes[1].bytes == 700 && processes[1].other == 0);
 	assert_true(processes[2].bytes == NEAP_BYTES_UNKNOWN);
@@ -60,30 +70,22 @@ static void unexplained_may_be_negative(void **unused)
 {
 	struct neap_reading reading = {.total_bytes = 1000, .used_bytes = 100, .free_bytes = 900};
 	struct neap_ledger_attached attached[] = {attach(1, 50, 250, 250)};
-	struct neap_ledger_process processes[1];
-	struct neap_ledger ledger;
-	size_t count = 0;
+	struct account account = account_of(&reading, attached, 1);
 
 	(void)unused;
-	neap_ledger_compute(&reading, attached, 1, &ledger, processes, &count);
-	check_sum(&ledger);
-	assert_int_equal(ledger.unexplained, -200);
+	assert_int_equal(account.ledger.unexplained, -200);
 }
 
-/* The host's programs take from the same memory: they are no riddle. */
+/* The host's programs take from the same memory: it is not unexplained. */
 static void unified_memory_counts_the_host(void **unused)
 {
 	struct neap_reading reading = {.total_bytes = 1000, .used_bytes = 600, .free_bytes = 400, .unified = true};
 	struct neap_ledger_attached attached[] = {attach(1, 50, 250, 200)};
-	struct neap_ledger_process processes[1];
-	struct neap_ledger ledger;
-	size_t count = 0;
+	struct account account = account_of(&reading, attached, 1);
 
 	(void)unused;
-	neap_ledger_compute(&reading, attached, 1, &ledger, processes, &count);
-	check_sum(&ledger);
-	assert_int_equal(ledger.unexplained, 0);
-	assert_int_equal(ledger.not_attached, 300);
+	assert_int_equal(account.ledger.unexplained, 0);
+	assert_int_equal(account.ledger.not_attached, 300);
 }
 
 static void one_process_is_one_row(void **unused)
@@ -96,18 +98,15 @@ static void one_process_is_one_row(void **unused)
 	};
 	/* Two allocators in one process share its context; torn figures never give a negative cache. */
 	struct neap_ledger_attached attached[] = {attach(1, 50, 100, 80), attach(1, 50, 60, 70)};
-	struct neap_ledger_process processes[4];
-	struct neap_ledger ledger;
-	size_t count = 0;
+	struct account account = account_of(&reading, attached, 2);
+	const struct neap_ledger_process *processes = account.processes;
 
 	(void)unused;
-	neap_ledger_compute(&reading, attached, 2, &ledger, processes, &count);
-	check_sum(&ledger);
-	assert_int_equal(count, 1);
+	assert_int_equal(account.count, 1);
 	assert_int_equal(processes[0].bytes, 300);
-	assert_int_equal(ledger.contexts, 50);
-	assert_int_equal(ledger.allocated, 150);
-	assert_int_equal(ledger.cached, 20);
+	assert_int_equal(account.ledger.contexts, 50);
+	assert_int_equal(account.ledger.allocated, 150);
+	assert_int_equal(account.ledger.cached, 20);
 }
 
 static void monitor_reads_all_variants(void **unused)
@@ -170,7 +169,7 @@ static void monitor_without_a_driver_names_the_simulator(void **unused)
 	assert_null(monitor);
 }
 
-static void a_context_is_told_by_its_size(void **unused)
+static void a_context_is_recognised_by_its_size(void **unused)
 {
 	(void)unused;
 	assert_true(neap_ledger_context_sized(500, 500));
@@ -187,7 +186,7 @@ int main(void)
 		cmocka_unit_test(unexplained_may_be_negative),
 		cmocka_unit_test(one_process_is_one_row),
 		cmocka_unit_test(unified_memory_counts_the_host),
-		cmocka_unit_test(a_context_is_told_by_its_size),
+		cmocka_unit_test(a_context_is_recognised_by_its_size),
 		cmocka_unit_test(monitor_reads_all_variants),
 		cmocka_unit_test(monitor_without_a_driver_names_the_simulator),
 	};
