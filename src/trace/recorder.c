@@ -319,7 +319,7 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 		recorder->run_events = RUN_MOST;
 	if (!recorder->run_events)
 		recorder->run_events = 1;
-	recorder->identity = clock_ns(CLOCK_MONOTONIC);
+	recorder->identity = neap_clock_now(neap_clock_system());
 	pthread_mutex_init(&recorder->names_lock, NULL);
 	recorder->observer.event = record_event;
 	recorder->observer.events = record_events;
