@@ -13,6 +13,12 @@
 
 #define MAGIC 0x6e63626c61733031ull
 
+enum {
+	NOT_INITIALIZED = CUBLAS_NOT_INITIALIZED,
+	ALLOC_FAILED = CUBLAS_ALLOC_FAILED,
+	INVALID_VALUE = CUBLAS_INVALID_VALUE
+};
+
 struct handle {
 	uint64_t magic;
 	void *stream;
@@ -28,22 +34,9 @@ struct handle {
 	int *mantissa_bits;
 };
 
-static struct handle *handle_of(uintptr_t first)
-{
-	struct handle *handle = (struct handle *)first;
+#include "runtime/libraries/handle.h"
 
-	return handle && handle->magic == MAGIC ? handle : NULL;
-}
-
-intptr_t cublas_stream(uintptr_t first, void **ret_stream)
-{
-	const struct handle *handle = handle_of(first);
-
-	if (!handle)
-		return CUBLAS_NOT_INITIALIZED;
-	*ret_stream = handle->stream;
-	return 0;
-}
+intptr_t cublas_stream(uintptr_t first, void **ret_stream) { return handle_stream(first, ret_stream); }
 
 bool cublas_host(uintptr_t first) { return handle_of(first)->pointer_mode == 0; }
 
@@ -57,52 +50,16 @@ static uint64_t pool_bytes(int capability)
 
 int cublasCreate_v2(struct handle **ret_handle)
 {
-	const struct runtime_services *services = stand_in_services();
-	int capability = 0;
-	int multiprocessors = 0;
-	struct handle *handle;
+	int capability = 0, status = handle_create(ret_handle, &capability);
 
-	if (!ret_handle)
-		return CUBLAS_INVALID_VALUE;
-	*ret_handle = NULL;
-	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
-		return CUBLAS_NOT_INITIALIZED;
-	handle = calloc(1, sizeof *handle);
-	if (!handle)
-		return CUBLAS_ALLOC_FAILED;
-	handle->magic = MAGIC;
-	handle->emulation_special_values = 0xffff;
-	*ret_handle = handle;
+	if (status)
+		return status;
+	(*ret_handle)->emulation_special_values = 0xffff;
 	stand_in_workspace("cublasCreate_v2", 0, pool_bytes(capability));
 	return 0;
 }
 
-int cublasDestroy_v2(struct handle *handle)
-{
-	if (!handle_of((uintptr_t)handle))
-		return CUBLAS_NOT_INITIALIZED;
-	handle->magic = 0;
-	free(handle);
-	return 0;
-}
-
-int cublasSetStream_v2(struct handle *handle, void *stream)
-{
-	if (!handle_of((uintptr_t)handle))
-		return CUBLAS_NOT_INITIALIZED;
-	handle->stream = stream;
-	return 0;
-}
-
-int cublasGetStream_v2(struct handle *handle, void **ret_stream)
-{
-	if (!handle_of((uintptr_t)handle))
-		return CUBLAS_NOT_INITIALIZED;
-	if (!ret_stream)
-		return CUBLAS_INVALID_VALUE;
-	*ret_stream = handle->stream;
-	return 0;
-}
+int cublasDestroy_v2(struct handle *handle) { return handle_destroy(handle); }
 
 int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 {
@@ -111,38 +68,22 @@ int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 	return (uintptr_t)workspace % 256 == 0 || bytes == 0 ? 0 : CUBLAS_INVALID_VALUE;
 }
 
-/* Get returns the values that were set. */
-#define FIELD(set, get, type, field)                                                                                 \
-	int set(struct handle *handle, type value)                                                                   \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return CUBLAS_NOT_INITIALIZED;                                                               \
-		handle->field = value;                                                                               \
-		return 0;                                                                                            \
-	}                                                                                                            \
-	int get(struct handle *handle, type *ret_value)                                                              \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return CUBLAS_NOT_INITIALIZED;                                                               \
-		if (!ret_value)                                                                                      \
-			return CUBLAS_INVALID_VALUE;                                                                 \
-		*ret_value = handle->field;                                                                          \
-		return 0;                                                                                            \
-	}
-
-FIELD(cublasSetPointerMode_v2, cublasGetPointerMode_v2, int, pointer_mode)
-FIELD(cublasSetAtomicsMode, cublasGetAtomicsMode, int, atomics_mode)
-FIELD(cublasSetMathMode, cublasGetMathMode, int, math_mode)
-FIELD(cublasSetSmCountTarget, cublasGetSmCountTarget, int, sm_count_target)
-FIELD(cublasSetEmulationStrategy, cublasGetEmulationStrategy, int, emulation_strategy)
-FIELD(cublasSetEmulationSpecialValuesSupport, cublasGetEmulationSpecialValuesSupport, int, emulation_special_values)
-FIELD(cublasSetFixedPointEmulationMantissaControl, cublasGetFixedPointEmulationMantissaControl, int, mantissa_control)
-FIELD(cublasSetFixedPointEmulationMaxMantissaBitCount, cublasGetFixedPointEmulationMaxMantissaBitCount, int,
-      mantissa_max_bits)
-FIELD(cublasSetFixedPointEmulationMantissaBitOffset, cublasGetFixedPointEmulationMantissaBitOffset, int,
-      mantissa_bit_offset)
-FIELD(cublasSetFixedPointEmulationMantissaBitCountPointer, cublasGetFixedPointEmulationMantissaBitCountPointer, int *,
-      mantissa_bits)
+HANDLE_FIELD(cublasSetStream_v2, cublasGetStream_v2, void *, stream)
+HANDLE_FIELD(cublasSetPointerMode_v2, cublasGetPointerMode_v2, int, pointer_mode)
+HANDLE_FIELD(cublasSetAtomicsMode, cublasGetAtomicsMode, int, atomics_mode)
+HANDLE_FIELD(cublasSetMathMode, cublasGetMathMode, int, math_mode)
+HANDLE_FIELD(cublasSetSmCountTarget, cublasGetSmCountTarget, int, sm_count_target)
+HANDLE_FIELD(cublasSetEmulationStrategy, cublasGetEmulationStrategy, int, emulation_strategy)
+HANDLE_FIELD(cublasSetEmulationSpecialValuesSupport, cublasGetEmulationSpecialValuesSupport, int,
+	     emulation_special_values)
+HANDLE_FIELD(cublasSetFixedPointEmulationMantissaControl, cublasGetFixedPointEmulationMantissaControl, int,
+	     mantissa_control)
+HANDLE_FIELD(cublasSetFixedPointEmulationMaxMantissaBitCount, cublasGetFixedPointEmulationMaxMantissaBitCount, int,
+	     mantissa_max_bits)
+HANDLE_FIELD(cublasSetFixedPointEmulationMantissaBitOffset, cublasGetFixedPointEmulationMantissaBitOffset, int,
+	     mantissa_bit_offset)
+HANDLE_FIELD(cublasSetFixedPointEmulationMantissaBitCountPointer, cublasGetFixedPointEmulationMantissaBitCountPointer,
+	     int *, mantissa_bits)
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_callback)(const char *message);

@@ -38,75 +38,26 @@ struct handle {
 	int emulation;
 };
 
-static struct handle *handle_of(uintptr_t first)
-{
-	struct handle *handle = (struct handle *)first;
-
-	return handle && handle->magic == MAGIC ? handle : NULL;
-}
+#include "runtime/libraries/handle.h"
 
 intptr_t cusolver_stream(uintptr_t first, void **ret_stream);
-intptr_t cusolver_stream(uintptr_t first, void **ret_stream)
-{
-	const struct handle *handle = handle_of(first);
-
-	if (!handle)
-		return NOT_INITIALIZED;
-	*ret_stream = handle->stream;
-	return 0;
-}
+intptr_t cusolver_stream(uintptr_t first, void **ret_stream) { return handle_stream(first, ret_stream); }
 
 int cusolverDnCreate(struct handle **ret_handle)
 {
-	const struct runtime_services *services = stand_in_services();
-	int capability = 0;
-	int multiprocessors = 0;
+	int capability = 0, status = handle_create(ret_handle, &capability);
 
-	if (!ret_handle)
-		return INVALID_VALUE;
-	*ret_handle = NULL;
-	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
-		return NOT_INITIALIZED;
-	*ret_handle = calloc(1, sizeof **ret_handle);
-	if (!*ret_handle)
-		return ALLOC_FAILED;
-	(*ret_handle)->magic = MAGIC;
-	(*ret_handle)->deterministic = 1; /* deterministic results, the default */
-	return 0;
+	if (!status)
+		(*ret_handle)->deterministic = 1; /* deterministic results, the default */
+	return status;
 }
 
-int cusolverDnDestroy(struct handle *handle)
-{
-	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
-	handle->magic = 0;
-	free(handle);
-	return 0;
-}
+int cusolverDnDestroy(struct handle *handle) { return handle_destroy(handle); }
 
-/* Get returns the values that were set. */
-#define FIELD(set, get, type, field)                                                                                 \
-	int set(struct handle *handle, type value)                                                                   \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
-		handle->field = value;                                                                               \
-		return 0;                                                                                            \
-	}                                                                                                            \
-	int get(struct handle *handle, type *ret_value)                                                              \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
-		if (!ret_value)                                                                                      \
-			return INVALID_VALUE;                                                                        \
-		*ret_value = handle->field;                                                                          \
-		return 0;                                                                                            \
-	}
-
-FIELD(cusolverDnSetStream, cusolverDnGetStream, void *, stream)
-FIELD(cusolverDnSetDeterministicMode, cusolverDnGetDeterministicMode, int, deterministic)
-FIELD(cusolverDnSetMathMode, cusolverDnGetMathMode, int, math)
-FIELD(cusolverDnSetEmulationStrategy, cusolverDnGetEmulationStrategy, int, emulation)
+HANDLE_FIELD(cusolverDnSetStream, cusolverDnGetStream, void *, stream)
+HANDLE_FIELD(cusolverDnSetDeterministicMode, cusolverDnGetDeterministicMode, int, deterministic)
+HANDLE_FIELD(cusolverDnSetMathMode, cusolverDnGetMathMode, int, math)
+HANDLE_FIELD(cusolverDnSetEmulationStrategy, cusolverDnGetEmulationStrategy, int, emulation)
 
 int cusolverDnIRSParamsCreate(int **ret_iterations)
 {

@@ -26,71 +26,22 @@ struct handle {
 	int pointer_mode; /* 0: host */
 };
 
-static struct handle *handle_of(uintptr_t first)
-{
-	struct handle *handle = (struct handle *)first;
-
-	return handle && handle->magic == MAGIC ? handle : NULL;
-}
+#include "runtime/libraries/handle.h"
 
 intptr_t cusparse_stream(uintptr_t first, void **ret_stream);
-intptr_t cusparse_stream(uintptr_t first, void **ret_stream)
-{
-	const struct handle *handle = handle_of(first);
-
-	if (!handle)
-		return NOT_INITIALIZED;
-	*ret_stream = handle->stream;
-	return 0;
-}
+intptr_t cusparse_stream(uintptr_t first, void **ret_stream) { return handle_stream(first, ret_stream); }
 
 int cusparseCreate(struct handle **ret_handle)
 {
-	const struct runtime_services *services = stand_in_services();
 	int capability = 0;
-	int multiprocessors = 0;
 
-	if (!ret_handle)
-		return INVALID_VALUE;
-	*ret_handle = NULL;
-	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
-		return NOT_INITIALIZED;
-	*ret_handle = calloc(1, sizeof **ret_handle);
-	if (!*ret_handle)
-		return ALLOC_FAILED;
-	(*ret_handle)->magic = MAGIC;
-	return 0;
+	return handle_create(ret_handle, &capability);
 }
 
-int cusparseDestroy(struct handle *handle)
-{
-	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
-	handle->magic = 0;
-	free(handle);
-	return 0;
-}
+int cusparseDestroy(struct handle *handle) { return handle_destroy(handle); }
 
-/* Get returns the values that were set. */
-#define FIELD(set, get, type, field)                                                                                 \
-	int set(struct handle *handle, type value)                                                                   \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
-		handle->field = value;                                                                               \
-		return 0;                                                                                            \
-	}                                                                                                            \
-	int get(struct handle *handle, type *ret_value)                                                              \
-	{                                                                                                            \
-		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
-		if (!ret_value)                                                                                      \
-			return INVALID_VALUE;                                                                        \
-		*ret_value = handle->field;                                                                          \
-		return 0;                                                                                            \
-	}
-FIELD(cusparseSetStream, cusparseGetStream, void *, stream)
-FIELD(cusparseSetPointerMode, cusparseGetPointerMode, int, pointer_mode)
+HANDLE_FIELD(cusparseSetStream, cusparseGetStream, void *, stream)
+HANDLE_FIELD(cusparseSetPointerMode, cusparseGetPointerMode, int, pointer_mode)
 
 int cusparseGetVersion(const struct handle *handle, int *ret_version)
 {
