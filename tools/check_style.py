@@ -1,4 +1,5 @@
-"""Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, `sizeof x` and `if (status)`, functions of
+"""Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, comments that end by column 118,
+`sizeof x` and `if (status)`, functions of
 at most 70 lines, files of at most 600, functions of at most five inputs. Of Python it checks what ruff has no rule for (the rest:
 pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is allowed, and so is a call's result.
 
@@ -18,6 +19,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+COLUMNS = 118  # the formatter leaves comments alone: it would break tables and pictures
 FUNCTION_LINES = 70
 FILE_LINES = 600
 INPUTS = 5
@@ -51,6 +53,9 @@ def dialect(name, lines):
             yield f"{name}:{number}: write if (status) or if (!status)"
         for operand in re.findall(r"\bsizeof\((\*?\w+(?:->\w+|\.\w+|\[\w+\])+|\*\w+)\)", code):
             yield f"{name}:{number}: write sizeof {operand}"
+        columns = len(line.expandtabs(8))
+        if columns > COLUMNS and ("/*" in line or line.lstrip().startswith("*")):
+            yield f"{name}:{number}: a comment that ends in column {columns}; at most {COLUMNS}"
 
 
 def inputs(parameters):
