@@ -1,7 +1,6 @@
 /* Fuzz target for series files: any bytes at all must give a series or an error with its place, never a fault.
  *
- *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_spec.c src/series/spec*.c src/run/words.c ...
- * -lfyaml
+ *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_spec.c src/series/spec*.c ... -lfyaml
  *
  * The test run drives the same function over a generated corpus. */
 #include "series/series_check.h"

@@ -9,8 +9,8 @@
  *
  * Pointers. None may be NULL, except these:
  *   - `err`, always
- *   - the object of a function that ends it (_close, _destroy, _abort, _end of an object that neap allocated, and
- * _fini): the call then does nothing
+ *   - the object of a function that ends it (_close, _destroy, _abort, _fini, and _end of an object that neap
+ *     allocated): the call then does nothing
  *   - a stream: NULL is the default stream
  *   - what the function's or the field's comment says may be NULL
  * Where the caller owns the struct (struct neap_scope, neap_trial, neap_device_guard), the function that ends it

@@ -1,8 +1,7 @@
 /* agent/external.c: one request at a time, passed from the server's thread to the program and back.
  *
  *   idle --ask--> queued --next--> taken --begin--> begun --answer--> answered --ask returns--> idle
- *                    \______2 s_______/                \___20 s___ or closed, or interrupted: --> idle, its id is
- * void
+ *                    \______2 s_______/                \___20 s___ or closed, or interrupted: --> idle, its id void
  *
  * The lock guards the request and comes after the agent's, as a leaf: nothing is called under it. Slots of the page
  * are guarded by the agent's lock.

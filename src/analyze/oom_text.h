@@ -7,7 +7,7 @@
  *   2.1 -       GPU 0 has a total capacity of T of which F is free. [Process P has O memory in use.]... Including
  *               non-PyTorch memory, this process has M memory in use. [L allowed;] Of the allocated memory A is
  *               allocated by PyTorch, [with G allocated in private pools,] and C is reserved by PyTorch but
- * unallocated.
+ *               unallocated.
  *
  *   cudaMallocAsync   Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : A
  *               Requested : S Device limit : T Free (according to CUDA): F PyTorch limit (...) : L

@@ -4,7 +4,7 @@
  *   amplitude   median over steps of (highest - lowest requested bytes)
  *   teeth       per step: how often the level falls and rises again by half the amplitude
  *   period      in steps: the smallest lag from 2 to a third of the steps at which the steps' peaks repeat, where
- * they differ by 5 % of their median or more
+ *               they differ by 5 % of their median or more
  */
 #ifndef NEAP_ANALYZE_TRENDS_H
 #define NEAP_ANALYZE_TRENDS_H

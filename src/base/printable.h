@@ -7,8 +7,7 @@
  *   C1 controls, encoded as UTF-8      U+0080 to U+009F: U+009B begins an escape sequence as ESC [ does
  *   controls of the text's direction   U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069
  *   separators of lines, paragraphs    U+2028, U+2029
- *   what is not UTF-8                  a stray byte, an overlong form, a surrogate, beyond U+10FFFF; each byte by
- * itself
+ *   what is not UTF-8                  a stray byte, an overlong form, a surrogate, beyond U+10FFFF: each byte
  *
  * Everything that the command prints and did not write itself goes through here. What is data for a program (JSON) is
  * escaped by its own rules.

@@ -4,8 +4,7 @@
  *   1. the newest is flushed to the disk: only then may others go
  *   2. .neap-trash/until-.../ is made and flushed
  *   3. which files belong together is written into the batch and flushed (together.h)
- *   4. oldest first: NAME is looked at once more, then its parts are renamed into the trash, then what stands beside
- * it
+ *   4. oldest first: NAME is looked at once more, its parts are renamed into the trash, then what stands beside it
  *   5. the folders are flushed; what has been in the trash for its time is deleted
  *
  * Between a checkpoint's rename and its sidecars' a kill leaves those behind, without the checkpoint: the next apply

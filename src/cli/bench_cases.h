@@ -4,9 +4,10 @@
  *   batch        64 of one size are taken, then given back in the order of their taking
  *   replacement  of `live` blocks one at random is given back and another taken, of a random size from 512 B to 1 MiB
  *   shapes       the same, of 48 sizes, as training has them
- *   populated    a random size is taken and given back, beside `live` free blocks of such sizes kept apart by live
- * ones miss         a size is taken and given back that was not asked for lately: each pair has another one cross one
- * thread takes, another gives back, through a ring of 1024
+ *   populated    a random size is taken and given back, beside `live` free blocks of such sizes that live ones keep
+ *                apart
+ *   miss         a size that was not asked for lately is taken and given back: each pair has another one
+ *   cross        one thread takes, another gives back, through a ring of 1024
  *
  * Every thread has a stream of its own and its own blocks. A run lasts some 20 ms; the figures are those of 7 runs.
  * They are of processor time, which other programs disturb less than the time that elapsed; a thread that waits for

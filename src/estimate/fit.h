@@ -2,8 +2,8 @@
  * try next, and takes what became of it.
  *
  *      fits                       does not
- *   |----------|- - - -?- - - - -|---------->  value     until both ends were run, and are neighbours (of values
- * above low               high                    a thousand: until they differ by a thousandth)
+ *   |----------|- - - -?- - - - -|---------->  value     until both ends were run, and are neighbours (above 1000:
+ *             low               high                     differ by a thousandth)
  *
  * Memory is nearly linear in a batch, so the next value is where the line through two known points meets the GPU's
  * memory; after some tries it is the middle. It is taken for granted that a larger value needs more.

@@ -23,8 +23,8 @@ struct neap_comparison {
 /* One line and, indented, its figures:
  *
  *     mixed against plain: mixed precision
- *       peak allocated 12.1 MiB -> 7.24 MiB (-40 %), predicted 8.4 MiB ± 1.3 MiB; a step 28.2 ms -> 29.1 ms
- * (x 1.13, 1.02 to 1.21)
+ *       peak allocated 12.1 MiB -> 7.24 MiB (-40 %), predicted 8.4 MiB ± 1.3 MiB;
+ *       a step 28.2 ms -> 29.1 ms (x 1.13, 1.02 to 1.21)
  *
  * Names are only cleaned of bytes that are not text: a page escapes what it is given. */
 void neap_report_comparison_head(struct neap_buffer *out, const struct neap_comparison *comparison);

@@ -7,13 +7,17 @@
  *            calls - parent; sites of calls: each the number of a site; sites: n, texts as above (neap_site_text)
  *   device   first event, end event
  *            sizes: n, u64 requested, u64 rounded;  addresses: n, u64 (of a text trace one, 0)
- *            lives: n, how many from before; begins - the one before (of those not from before); ends: 0 not within
- * the trace, else end - begin + 1 (from before: end + 1); frees: 0 not freed, else end - freed + 1; sizes; addresses
- * (signed, - the one before); stacks; stacks of frees; streams; category * 4 + how pieces: n, begins + 1 (0: from
- * before), ends as for lives, u64 addresses, u64 sizes, stacks, streams, expandable reserved: 1 known, at the start,
- * n, events - the one before, signed changes failures: n, events, asked, free on the device, stacks emptied: n,
- * events;  steps: n, events marks: n, events, kinds, numbers, names (of texts) times: n (0: none), u64 the first's
- * microseconds, times - the one before (backwards counts as 0)
+ *            lives: n, how many from before; begins - the one before (of those not from before);
+ *                   ends: 0 not within the trace, else end - begin + 1 (from before: end + 1);
+ *                   frees: 0 not freed, else end - freed + 1; sizes; addresses (signed, - the one before);
+ *                   stacks; stacks of frees; streams; category * 4 + how
+ *            pieces: n, begins + 1 (0: from before), ends as for lives, u64 addresses, u64 sizes, stacks, streams,
+ *                   expandable
+ *            reserved: 1 known, at the start, n, events - the one before, signed changes
+ *            failures: n, events, asked, free on the device, stacks
+ *            emptied: n, events;  steps: n, events
+ *            marks: n, events, kinds, numbers, names (of texts)
+ *            times: n (0: none), u64 the first's microseconds, times - the one before (backwards counts as 0)
  */
 #ifndef NEAP_REPORT_TRACE_DATA_H
 #define NEAP_REPORT_TRACE_DATA_H

@@ -3,8 +3,7 @@
  * It shows every allocation between the analysis's first and last event: live memory over time, addresses over time,
  * the segments at an instant; and the figures of neap_report_analysis. Some 3 to 4 bytes per event.
  *
- *   header ── a device: figures, coarse curve (SVG), text ── the chart's frame ── scripts ── names, data ── a device
- * ...
+ *   header ── a device: figures, coarse curve (SVG), text ── the chart's frame ── scripts ── names, data ── ...
  *
  * A browser paints what stands before the scripts without them. Text from outside is either escaped
  * (neap_markup_text) or lies in base64; a content policy allows the page's own scripts and style by their hashes and

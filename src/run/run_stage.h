@@ -2,7 +2,7 @@
  *
  *   RUN/began   one line: the command is started now. Written before the start.
  *   RUN/ended   JSON: the command has ended, how, and what the supervisor knew then. Written before leftovers are
- * ended and memory has drained, which may take a minute.
+ *               ended and memory has drained, which may take a minute.
  *
  * Both are flushed to disk, and removed once result.json is there and the history has the run. For a folder whose
  * lock is free:

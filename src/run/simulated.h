@@ -1,7 +1,6 @@
 /* run/simulated.h: reports what neap's stand-ins for NVIDIA's libraries (src/runtime) did not model in a run.
  *
- *   RUN/simulated.PID   of each process that loaded them; empty while there is nothing to report. A line for each
- * function:
+ *   RUN/simulated.PID   of each process that loaded them; empty while there is nothing to report. For each function:
  *
  *                           GAP LIBRARY FUNCTION CALLS LOW HIGH
  *

@@ -2,8 +2,7 @@
  *
  *   named in the file, and not there when the series begins      refused, with what there is
  *   not there when an attempt begins                             retried for wait_limit, if one was ever seen
- *   lost while an attempt ran (NEAP_OUTCOME_NO_DEVICE)           waited for until it can be read again, wait_limit
- * long
+ *   lost while an attempt ran (NEAP_OUTCOME_NO_DEVICE)           waited for, at most wait_limit, until it can be read
  *
  * Each check opens the driver again: a driver that lost its device does not find it again.
  */

@@ -1,7 +1,6 @@
 /* store/history_check.c: remembers when the history's file was last read whole and found sound.
  *
  *   PATH.checked   one line "CHECKED INODE SIZE TIME": when (nanoseconds since 1970), and the file as neap left it
- * last
  *
  * `PRAGMA quick_check` reads the whole file: seconds, once it has years of runs in it. So it runs at most once a day,
  * unless the file has changed since neap left it (restored, copied over, or its last writer was killed), or a query

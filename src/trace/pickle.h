@@ -9,8 +9,7 @@
  *   stack:  ... LIST MARK  DICT MARK "action" "alloc" "addr" 140.. "frames" STACK(17)     SETITEMS
  *           ... LIST MARK  EVENTS(first 512, 1 of them)                                   next event, and so on
  *           ... LIST MARK  EVENTS(first 512, 1000 of them)                                APPENDS
- *           ... EVENTS(first 512, 1000 of them)                                           one value for the whole
- * list
+ *           ... EVENTS(first 512, 1000 of them)                                           one value for the list
  */
 #ifndef NEAP_TRACE_PICKLE_H
 #define NEAP_TRACE_PICKLE_H

@@ -1,8 +1,8 @@
 /* trace/trace.h: the one model of a trace, whatever file it came from. Read-only once loaded.
  *
  *   a PyTorch snapshot (pickle) ─┐                   ┌─ devices[]: events (by cursor), marks, what is odd
- *   neap's own recording        ─┼─ neap_trace_read ─┼─ segments[], blocks[]: the state at the end, if the file has
- * it text, plain or zstd         ─┘                   └─ stacks of frames, streams, settings, warnings
+ *   neap's own recording        ─┼─ neap_trace_read ─┼─ segments[], blocks[]: the state at its end, if it has one
+ *   text, plain or zstd         ─┘                   └─ stacks of frames, streams, settings, warnings
  *
  * Which kinds of event a trace holds depends on where it came from:
  *

@@ -1,10 +1,11 @@
 /* The leak watch: looks at the steps' low-water marks, says at which step memory will end, and does something about
  * it before.
  *
- *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row --> forecast: low .. step
- * .. high
- *                                                                             |
- *   step + margin >= low, and the run needs more steps than that  <-----------+  warn, clear by force, or restart
+ *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row
+ *                                                                                |
+ *                                                             forecast: memory ends at low .. step .. high
+ *                                                                                |
+ *   warn, clear by force, or restart  <--  step + margin >= low, and the run needs more steps than that
  *
  * Every look makes a new forecast, and the forecast goes when the finding does. One act for one forecast: what
  * clearing gave shows in later steps, from which the watch starts again. */
