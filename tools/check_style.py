@@ -1,7 +1,7 @@
-"""Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, comments that end by column 118,
-`sizeof x` and `if (status)`, functions of
-at most 70 lines, files of at most 600, functions of at most five inputs. Of Python it checks what ruff has no rule for (the rest:
-pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is allowed, and so is a call's result.
+"""Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, comments that end by column 118, `sizeof x`
+and `if (status)`, functions of at most 70 lines, files of at most 600, functions of at most five inputs. Of Python it checks what
+ruff has no rule for (the rest: pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is allowed, and
+so is a call's result.
 
     check_style.py [FILE...]      by default every .c, .h and .py that git knows
 

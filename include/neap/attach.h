@@ -4,8 +4,8 @@
  * others reach it, publishes its counters in shared memory, and records its events to a file. A process started by
  * `neap run` (NEAP_ATTACH=1) attaches by itself when it creates its first allocator; any other asks for it here.
  *
- * The host is sacred: the agent never ends, blocks, or prints into its process; on a fault of its own it disables
- * itself, and neap_attach_state says so. A fork waits, 2 s at most, for threads that are inside an allocator; after
+ * The agent never ends or blocks its process, and never prints; on a fault of its own it disables itself, and
+ * neap_attach_state reports it. A fork waits, 2 s at most, for threads that are inside an allocator; after
  * it the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and
  * destroy the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
  *
@@ -40,7 +40,7 @@ NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 NEAP_API void neap_attach_note(const char *text);
 
 /* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may
- * be given to an allocator, and stays valid for ever, though it records nothing once the process is detached; do not
+ * be given to an allocator, and stays valid forever, though it records nothing once the process is detached; do not
  * call it from an observer of your own while neap_detach runs. An allocator that has no observer gets this one by
  * itself. */
 NEAP_API const struct neap_observer *neap_attach_observer(void);

@@ -12,12 +12,13 @@
  *   delete   older than a time; beyond a number or a total size; or all the rest
  *
  * Rules apply to each folder by itself; folders below are not entered, but may be checkpoints themselves (sharded
- * ones, checkpoint-500/). What goes is renamed into FOLDER/.neap-trash, on the same file system, and can be restored
- * until its time is over: a crash at any instant leaves each checkpoint whole, in the folder or in the trash.
+ * ones, checkpoint-500/). A checkpoint that goes is renamed into FOLDER/.neap-trash, on the same file system, and can
+ * be restored until its time is over: a crash at any instant leaves each checkpoint whole, in the folder or in the
+ * trash.
  *
  * What belongs together by its names is one checkpoint: model_epoch_5.pt with optimizer_epoch_5.pt, the parts of
- * several ranks, shards with their index. A torn one takes no place among the newest and the best. Which is the best
- * its trainer's own record says first (Hugging Face's Trainer, Lightning, Orbax), then names and files beside them.
+ * several ranks, shards with their index. A torn one does not count among the newest and the best. Which is the best:
+ * the trainer's own record decides (Hugging Face's Trainer, Lightning, Orbax), else names and files beside them.
  *
  *   FOLDER/NAME                                 a checkpoint: one file, or one folder, or several
  *   FOLDER/NAME.json, .yaml, .yml               its metrics; also with NAME's last extension taken off; for a folder
@@ -46,7 +47,7 @@ extern "C" {
 struct neap_checkpoint;
 
 /* Begins a checkpoint that becomes PATH only by commit: it is written beside it, flushed, renamed over it, and the
- * folder flushed. Until then, and after any failure, the old file is what a reader sees. */
+ * folder flushed. Until then, and after any failure, a reader sees the old file. */
 NEAP_API enum neap_status neap_checkpoint_begin(const char *path, struct neap_checkpoint **ret_checkpoint,
 						struct neap_error *err);
 NEAP_API enum neap_status neap_checkpoint_write(struct neap_checkpoint *checkpoint, const void *bytes, size_t length,

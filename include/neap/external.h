@@ -49,7 +49,7 @@ struct neap_device_answer {
 	uint64_t ordinal; /* CUDA's, in this process */
 	uint64_t total, allocated, reserved, max_allocated, max_reserved; /* after it was done */
 	uint64_t allocated_before, reserved_before, free_before, free;
-	uint64_t reserved_now; /* when the answer was sent: the program goes on */
+	uint64_t reserved_now; /* when the answer was sent: the program continues */
 	uint64_t limit_before, limit;
 	uint64_t emptied; /* 1: the cache was emptied for a limit */
 	uint64_t freed, nanoseconds;

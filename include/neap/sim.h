@@ -43,7 +43,7 @@ struct neap_sim_calls {
 	int (*launch)(void *stream, const struct neap_sim_kernel *kernel);
 	uint64_t (*now_ns)(void);
 	void (*hold)(int held); /* 1: the clock moves by `step` only, and waiting for unfinished work fails with
-				   CUDA_ERROR_NOT_READY instead of blocking for ever */
+				   CUDA_ERROR_NOT_READY instead of blocking forever */
 	void (*step)(uint64_t ns);
 	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): lets `skip` more calls pass, then fails
 	 * `count` calls (0: all) with CUresult `code`. Several can be set; a NULL name removes all. */

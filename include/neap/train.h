@@ -139,9 +139,9 @@ struct neap_levels {
 };
 
 #define NEAP_LEFT_UNKNOWN UINT64_MAX
-/* A rung or a stop needs so many steps below its threshold in a row: one dip is none. */
+/* A rung or a stop needs so many steps in a row below its threshold: a single dip does not count. */
 #define NEAP_THRESHOLD_STEPS 2
-/* After a rung, so many steps are waited for its effect before anything else is done. */
+/* After a rung, the session waits so many steps for its effect before it does anything else. */
 #define NEAP_THRESHOLD_SETTLE 8
 
 /* The state of one kind of memory between steps. Zeroed: nothing seen yet. */
@@ -209,15 +209,15 @@ struct neap_train;
 /* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points, rungs, levels or on_leak make no sense, NEAP_ENOMEM.
  * The allocator outlives the session.
  *
- * With clear_memory_on_start: processes of earlier runs that still hold memory of our device are looked for, through
- * NVML. Those of this user that neap started, and whose run is over or whose supervisor is gone, are ended (SIGTERM,
- * 2 s, SIGKILL, at most 30 s) and their memory is waited for (at most 10 s); others of this user are named in the
- * log, other users' are counted. Never touched: our own run, and any run whose supervisor lives. Then the cache is
- * emptied. It takes time only where something has to be ended; what fails is logged. */
+ * With clear_memory_on_start the session looks, through NVML, for processes of earlier runs that still hold memory of
+ * our device. It ends those of this user that neap started, if their run is over or their supervisor is gone
+ * (SIGTERM, 2 s, SIGKILL, at most 30 s), and waits for their memory (at most 10 s). The log names the others of this
+ * user, and counts those of other users. Our own run, and any run whose supervisor lives, are never touched. Then the
+ * session empties the cache. This takes time only where a process has to end; failures are logged. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
-/* The same search for leftovers alone, for a process whose memory is not an allocator's of neap (PyTorch's): on the
+/* The same search for leftovers alone, for a process whose memory comes from another allocator (PyTorch's): on the
  * device of this UUID, as the driver of NEAP_DEVICE shows it. `log` may be NULL. NEAP_EINVAL without a UUID; else the
  * errors of reading the devices, then nothing was done. */
 NEAP_API enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct neap_log_sink *log,
@@ -252,7 +252,7 @@ enum neap_train_request {
  * session. */
 NEAP_API enum neap_train_request neap_train_request(const struct neap_train *train, const char **ret_reason);
 
-/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` reports
+/* The exit status of a program that stopped early and can be continued (EX_TEMPFAIL). `neap run` reports
  * "stopped early" for a program that was asked to stop, whether it ends with this or with 0. */
 #define NEAP_EXIT_STOPPED 75
 

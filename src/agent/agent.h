@@ -11,7 +11,7 @@
 
 #define AGENT_ALLOCATORS 64 /* known to the agent; the page shows the first NEAP_PAGE_DEVICES */
 
-/* What an agent says of itself. */
+/* What an agent reports about itself. */
 struct agent_identity {
 	int64_t pid;
 	uint64_t start_ticks;

@@ -77,7 +77,7 @@ struct neap_server {
 enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
 				   const struct neap_server_options *options, struct neap_error *err);
 
-/* Asks the thread to end, and waits up to `bound_ns` (UINT64_MAX: for ever) for the request that it may be executing.
+/* Asks the thread to end, and waits up to `bound_ns` (UINT64_MAX: forever) for the request that it may be executing.
  * True: it ended and everything is closed and freed. False: it is still there, also because the host closed what
  * would wake it. Idempotent. Not from the thread itself. */
 bool neap_server_stop(struct neap_server *server, uint64_t bound_ns);

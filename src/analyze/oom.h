@@ -94,7 +94,7 @@ struct neap_oom_replays {
 	uint64_t step_micro_batch; /* of the recorded step that was repeated */
 	uint64_t lost_events;      /* overwritten in the recording's ring */
 	uint64_t before_bytes;     /* live all along, with no other detail: replayed as one block */
-	uint64_t began_bytes;      /* of a snapshot: live before its first event; other settings place them afresh */
+	uint64_t began_bytes;      /* of a snapshot: live before its first event; other settings place them again */
 };
 
 struct neap_oom_card {

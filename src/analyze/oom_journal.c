@@ -187,7 +187,7 @@ static void fill_inputs(struct neap_oom_card *card, const struct neap_record *re
 	inputs->demand = find_demand(card);
 	card->unknown_bytes = inputs->demand.unknown;
 	neap_demand_add(&inputs->demand, card->tag, card->block_bytes);
-	/* Of a first request that nobody named nothing can be said. */
+	/* A first request without a tag tells nothing. */
 	inputs->training = inputs->demand.unknown < neap_demand_total(&inputs->demand) || card->allocated_bytes > 0;
 }
 

@@ -3,7 +3,7 @@
  * From marks that say so (the session's, `s` of a text trace); else from ranges that repeat under one name, numbers
  * apart ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
  * speaks of steps or iterations before one that does not. Steps that ended before the first event (of a recording
- * that has lost its oldest allocations: the first allocation that it kept) are none of the trace's.
+ * that has lost its oldest allocations: the first allocation that it kept) do not count.
  */
 #ifndef NEAP_ANALYZE_STEPS_H
 #define NEAP_ANALYZE_STEPS_H

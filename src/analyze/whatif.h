@@ -1,7 +1,7 @@
 /* analyze/whatif.h: the same trace under other settings of the allocator, by replaying it: what would it have
  * reserved, and on the device it ran out of, would it have ended? Pure.
  *
- * Every figure is of this very trace: another length, batch or order of it may do otherwise.
+ * Every figure holds for this trace alone: a longer one, another batch or another order may give others.
  */
 #ifndef NEAP_ANALYZE_WHATIF_H
 #define NEAP_ANALYZE_WHATIF_H

@@ -2,7 +2,7 @@
  *
  * Each is opened as a pidfd, its start time compared, and signalled through the pidfd: never a reused PID. SIGTERM to
  * all, in the order given, then SIGCONT (a stopped one must run to end), a time of grace, SIGKILL to those that still
- * live. Whose processes they are is the caller's matter. Any thread.
+ * live. The caller decides whose processes it ends. Any thread.
  */
 #ifndef NEAP_BASE_ENDING_H
 #define NEAP_BASE_ENDING_H

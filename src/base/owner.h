@@ -2,9 +2,9 @@
  *
  *   FOLDER/owner   one line "PID TICKS NAMESPACE BOOT HOST"
  *
- * Taken by a link, which one process alone can make; given to another, or left, by the owner alone. If the
- * owner's process is gone, another may take the folder. Whether a process on another machine, or in another PID
- * namespace, is gone cannot be seen: its file counts until a person removes it.
+ * A process takes the folder by making a link, which only one can. Only the owner hands the folder on, or leaves it.
+ * If the owner's process is gone, another may take the folder. neap cannot see whether a process on another machine,
+ * or in another PID namespace, is gone: its file counts until a person removes it.
  *
  *   invariant: only the living owner changes the file; a dead owner's file is first moved aside
  *

@@ -11,7 +11,7 @@
 
 #define ESTIMATE_ROOM 4096
 
-/* Borrowed while the runs go on. */
+/* Borrowed until the runs are over. */
 struct estimate_command {
 	char *const *words; /* NULL-terminated; {NAME} not replaced yet */
 	char **parameters;  /* "NAME=VALUE", NULL-terminated */

@@ -108,7 +108,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 				   leak->steps_until_full);
 }
 
-/* What the process says of itself at this moment. `room_bytes`: of its only device; 0: not known. */
+/* What the process reports about itself now. `room_bytes`: of its only device; 0: not known. */
 static void put_live(struct neap_buffer *out, const struct neap_attached *page, uint64_t room_bytes)
 {
 	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];

@@ -1,4 +1,4 @@
-/* cli/explain_record.h: what `neap explain` says of one recording, of a run that is over or of one that goes on. */
+/* cli/explain_record.h: what `neap explain` says about a recording, of a run that is over or that continues. */
 #ifndef NEAP_CLI_EXPLAIN_RECORD_H
 #define NEAP_CLI_EXPLAIN_RECORD_H
 
@@ -11,7 +11,7 @@
 struct explain_record {
 	const char *path; /* NULL: none was asked for */
 	uint64_t number;  /* which failure, from 1; 0: the last */
-	bool live;        /* of a running process: `page` is what it says of itself now */
+	bool live;        /* of a running process: `page` is what it reports now */
 	struct neap_attached page;
 };
 

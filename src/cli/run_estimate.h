@@ -5,7 +5,7 @@
 #include "cli/command.h"
 
 /* Estimates the command for the devices it will see and reports on stderr: with --quiet only what is wrong. A command
- * that cannot be estimated, or may fit, is run. Returns 0 to go on; NEAP_EXIT_UNAVAILABLE: it does not fit, and
+ * that cannot be estimated, or may fit, is run. Returns 0 to continue; NEAP_EXIT_UNAVAILABLE: it does not fit, and
  * --estimate=refuse was given; NEAP_EXIT_USAGE. */
 int run_estimate_first(const struct neap_arguments *arguments);
 

@@ -173,7 +173,7 @@ static struct serve_reply refuse(unsigned code, const char *why)
 	return (struct serve_reply){code, "text/plain; charset=utf-8", text, text ? strlen(text) : 0};
 }
 
-/* Nothing from elsewhere is loaded, nothing is kept, nobody frames it. */
+/* The page loads nothing from elsewhere, is not cached, and cannot be framed. */
 static const char *const headers[][2] = {
 	{"Content-Security-Policy",
 	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANCESTORS 32 /* further up nobody looks for a relation */
+#define ANCESTORS 32 /* relations further up are not looked for */
 
 /* What is being made, and the parents that were read for it: each process is read once. */
 struct work {

@@ -24,7 +24,7 @@ enum neap_status top_verb_start(struct top_verb *verb, const struct neap_top_vie
 /* Reads what there is. True when it has ended: then `ret_code` has its exit code. */
 bool top_verb_read(struct top_verb *verb, int *ret_code);
 
-/* Lets it go on alone. */
+/* Lets it continue alone. */
 void top_verb_leave(struct top_verb *verb);
 
 #endif

@@ -69,7 +69,7 @@ enum neap_field {
 	NEAP_FIELD_FREED = 28,            /* u64, bytes given back */
 	NEAP_FIELD_NANOSECONDS = 29,      /* u64, what it cost */
 	NEAP_FIELD_STATUS = 30,           /* u64: enum neap_status of this device's part; with NEAP_FIELD_ERROR */
-	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program goes on */
+	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program continues */
 	NEAP_FIELD_LIMIT_BEFORE = 32,     /* u64, bytes that may be reserved; absent: no limit */
 	NEAP_FIELD_LIMIT = 33,            /* u64, bytes; likewise */
 	NEAP_FIELD_EMPTIED = 34,          /* u64: 1 when the cache had to be emptied for it */

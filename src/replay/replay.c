@@ -74,7 +74,7 @@ static enum neap_status forget(struct replay *replay, uint64_t address, void **r
 	return NEAP_OK;
 }
 
-/* An allocation of the trace, or (kind OOM) one that failed when it was recorded: the program went on without it. */
+/* An allocation of the trace, or (kind OOM) one that failed when it was recorded: the program continued then. */
 static enum neap_status replay_alloc(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace_event *event = &replay->event;

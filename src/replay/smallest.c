@@ -123,7 +123,7 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 	for (size_t i = 0; i < count; i++) {
 		if (started[i])
 			pthread_join(attempts[i].thread, NULL);
-		else if (i > 0) /* no thread was to be had: it may be asked for later */
+		else if (i > 0) /* no thread could be started: a later try may succeed */
 			continue;
 		if (attempts[i].status == NEAP_OK)
 			note_result(search, pages[i] * NEAP_REPLAY_PAGE_BYTES, &attempts[i].result);
@@ -134,7 +134,7 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 }
 
 /* Whether it fits at pages[0]; the other sizes are likely to be asked for next, and are replayed where a processor is
- * to be had. */
+ * free. */
 static enum neap_status try(struct search *search, const uint64_t *pages, size_t count, bool *ret_fits,
 			    struct neap_error *err)
 {

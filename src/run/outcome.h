@@ -15,7 +15,7 @@ struct neap_evidence {
 	int killed_by;            /* the process of the `neap kill` that ended it; 0 none */
 	bool timed_out;           /* its time limit passed and we sent signals */
 	uint64_t ooms;            /* in the recordings of this attempt */
-	bool recovered;           /* after the last of them the training went on: a step was finished */
+	bool recovered;           /* after the last of them the training continued: a step was finished */
 	char oom_text[256];       /* the last one in words; "" when unknown */
 	char unread_text[256];    /* why a recording could not be read; "" all could */
 	char stderr_line[256];    /* an out-of-memory line at the end of its stderr; "" none */

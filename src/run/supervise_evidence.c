@@ -194,7 +194,7 @@ enum neap_status neap_facts_read(const char *path, struct neap_record *ret_recor
 	return status;
 }
 
-/* Whether the training went on after its last OOM and finished a step on that device. */
+/* Whether the training continued after its last OOM and finished a step on that device. */
 static bool went_on(const struct neap_record *record)
 {
 	uint16_t device = 0;

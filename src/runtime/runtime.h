@@ -70,7 +70,7 @@ void gate_recorded(CUevent event, CUstream stream);
 void gate_waited(CUstream stream, CUevent event);
 void gate_forget_event(CUevent event);
 void gate_forget_stream(CUstream stream);
-/* Opens the gates that must be open before the host goes on: of a stream (the null stream: all), an event, a range.
+/* Opens the gates that must be open before the host continues: of a stream (the null stream: all), an event, a range.
  */
 void gate_open_stream(CUstream stream);
 void gate_open_event(CUevent event);

@@ -9,7 +9,7 @@
  *                                                              file was edited
  *   an attempt is running              the same                waited for              waited for
  *   an attempt is running              another one, or gone    refused                 refused
- *   has not ended                      there                   goes on                 left out
+ *   has not ended                      there                   continues               left out
  *   -                                  new                     run                     left out
  *   has ended, or never began          gone                    reported                reported
  */

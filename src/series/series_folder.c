@@ -3,7 +3,7 @@
  *   the newest folder of this file    without --resume            with --resume
  *   ------------------------------    ------------------------    --------------------
  *   none, or an empty journal         begin in it                 begin in it
- *   unfinished                        refused, naming --resume    go on
+ *   unfinished                        refused, naming --resume    continue
  *   finished                          begin in the next number    show its report again
  */
 #include "series/series_folder.h"

@@ -123,9 +123,9 @@ void neap_series_progress_show(struct neap_series *series);
 void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
 		       char text[NEAP_UNITS_ROOM], char words[64]);
 
-/* With options->estimate, estimates what each experiment needs of which nothing else tells, and
- * journals it. An estimate that fails is reported; the experiment is as it would be without. Errors: NEAP_ECANCELED;
- * those of neap_series_append. */
+/* With options->estimate, estimates each experiment whose need is not known otherwise, and journals it. An estimate
+ * that fails is reported; the experiment is as it would be without. Errors: NEAP_ECANCELED; those of
+ * neap_series_append. */
 enum neap_status neap_series_estimate(struct neap_series *series, struct neap_error *err);
 
 /* series_device.c */

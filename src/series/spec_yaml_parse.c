@@ -55,7 +55,7 @@ static enum neap_status syntax_error(struct fy_diag *diag, struct neap_error *er
 	return neap_fail_at(err, line, column, "not YAML: %.180s", first->msg ? first->msg : "syntax error");
 }
 
-/* libfyaml 0.7.12 loops for ever in a directive with a broken character: refuse both. */
+/* libfyaml 0.7.12 loops forever in a directive with a broken character: refuse both. */
 static enum neap_status check_text(const char *text, size_t length, struct neap_error *err)
 {
 	uint32_t line = 1, column = 1, c;

@@ -49,7 +49,7 @@ struct neap_slurm_summary {
  * finished.
  *
  * Errors: of neap_series_run, and NEAP_ENOTSUP without Slurm's commands, NEAP_ESTATE with sbatch's own error when it
- * refuses; NEAP_ECANCELED when interrupted while waiting (the jobs go on). */
+ * refuses; NEAP_ECANCELED when interrupted while waiting (the jobs continue). */
 enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
 				struct neap_slurm_summary *ret_summary, struct neap_error *err);
 void neap_slurm_summary_fini(struct neap_slurm_summary *summary);

@@ -103,7 +103,7 @@ enum neap_top_effect neap_top_press(struct neap_top_view *view, const struct nea
  * nothing more about one that has. */
 void neap_top_settle(struct neap_top_view *view, const struct neap_top_history *history);
 
-/* The answer to PREVIEW: asks whether to go on, with `text` above the question. */
+/* The answer to PREVIEW: asks whether to continue, with `text` above the question. */
 void neap_top_ask(struct neap_top_view *view, const char *text);
 /* What a verb said, or why it cannot be done. */
 void neap_top_tell(struct neap_top_view *view, const char *text);
@@ -115,7 +115,7 @@ struct neap_top_row {
 	const struct neap_top_process *process; /* of the newest sample */
 	unsigned depth;                         /* 0: a root; else below the row that has one less */
 	bool last;                              /* the last of its parent's */
-	uint64_t open;                          /* bit D: a line of depth D goes on below this row */
+	uint64_t open;                          /* bit D: a line of depth D continues below this row */
 	bool growth_known;
 	int64_t growth; /* bytes a minute */
 };

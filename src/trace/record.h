@@ -39,10 +39,10 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
 				  struct neap_error *err);
 
 /* Replaces the recording of a process that has ended by one that takes what was written: its rings are as long as
- * they were used. Every reader takes it like a whole one, and one that reads it at this moment goes on with the old
- * file. Its mode and times stay. NEAP_OK also where there is nothing to gain. Errors: NEAP_EBUSY while the process
- * lives, NEAP_EINVAL for what is not a regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads
- * as before. */
+ * they were used. Every reader takes it like a whole one; a reader that has it open continues with the old file. Its
+ * mode and times stay. NEAP_OK also where there is nothing to gain. Errors: NEAP_EBUSY while the process lives,
+ * NEAP_EINVAL for what is not a regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as
+ * before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
 
 /* What an event SPLIT or RUNG tells of the settings in force from it on; NULL: it is another event. */

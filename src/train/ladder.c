@@ -1,7 +1,7 @@
 /* The degradation ladder: what to try next when memory was not enough. Deciding only; a pure function.
  *
  * From the rung that costs least to the one that costs most. A split costs nothing but launches. Efficient attention
- * computes scores again. Mixed precision changes numerics, hence only if asked for. Checkpointing computes every
+ * computes scores again. Mixed precision changes numerics: only if asked for. Checkpointing computes every
  * layer again: a third more time. */
 #include "neap/train.h"
 

@@ -24,7 +24,7 @@ struct neap_train {
 	struct neap_train_settings now; /* in force */
 	uint64_t steps, ticks, ticks_in_step, epochs;
 	struct neap_train_summary summary;
-	uint64_t began_ns, first_step; /* when the session began; the step after which it went on */
+	uint64_t began_ns, first_step; /* when the session began; the step after which it continued */
 	/* Cleanups in a row, for one reason, that gave nothing back. */
 	unsigned fruitless[NEAP_CLEANUP_LEAK + 1];
 	/* Likewise: whose memory the next step, or the next cleanup's part of one, took again. */
