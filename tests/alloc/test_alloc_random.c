@@ -29,6 +29,40 @@ static bool roomy; /* enough for all, so that streams come to share what they ca
 
 static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
 
+/* How many pages hold bytes of live blocks. Blocks do not overlap, but may share pages. */
+static uint64_t live_pages(const struct game *game, uint64_t page)
+{
+	uint64_t seen[MOST * (24 + 2)];
+	size_t count = 0;
+	for (size_t i = 0; i < game->count; i++) {
+		const struct shadow *block = &game->blocks[i];
+		for (uint64_t at = block->address / page; at * page < block->address + block->bytes; at++) {
+			size_t same = 0;
+			while (same < count && seen[same] != at)
+				same++;
+			seen[same] = at;
+			count += same == count;
+		}
+	}
+	return count;
+}
+
+/* Out of memory must mean that the pages without a live byte, whichever stream cached them, are too few. */
+static void check_refusal(const struct game *game, uint64_t bytes)
+{
+	const struct neap_device_info *info = neap_device_info(game->world.device);
+	uint64_t page = info->page_bytes, limit = info->total_bytes - neap_device_context_bytes(game->world.device);
+	double fraction = neap_get_fraction(game->world.alloc);
+	if (!page) /* segments leave only as a whole */
+		return;
+	if (fraction < 1 && (uint64_t)(fraction * (double)info->total_bytes) < limit)
+		limit = (uint64_t)(fraction * (double)info->total_bytes);
+	uint64_t live = live_pages(game, page);
+	if (live + (bytes + page - 1) / page <= limit / page)
+		fail_msg("%llu bytes were refused while only %llu of %llu pages held live bytes",
+			 (unsigned long long)bytes, (unsigned long long)live, (unsigned long long)(limit / page));
+}
+
 static void play_take(struct game *game)
 {
 	struct neap_error err = {0};
@@ -40,6 +74,7 @@ static void play_take(struct game *game)
 		neap_malloc(game->world.alloc, block.bytes, game->streams[block.stream], &block.address, &err);
 	if (status == NEAP_EOOM) {
 		game->ooms++;
+		check_refusal(game, block.bytes);
 		return;
 	}
 	if (status)
