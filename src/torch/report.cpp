@@ -233,8 +233,9 @@ cca::SnapshotInfo Reports::snapshot(Pool pool, bool traces)
 {
 	cca::SnapshotInfo result;
 	native_snapshot(*native_, pool, result); /* its settings, and the segments of what it serves */
-	result.device_traces.clear();
 	size_t devices = static_cast<size_t>(count_.load());
+	/* Before this snapshot's own entry, as PyTorch does. */
+	result.device_traces = traces ? history_.entries(devices) : std::vector<std::vector<Entry>>(devices);
 	for (size_t i = 0; i < devices && i < kDevices; i++) {
 		Device *device = opened(static_cast<DeviceIndex>(i));
 		if (!device)
@@ -248,7 +249,6 @@ cca::SnapshotInfo Reports::snapshot(Pool pool, bool traces)
 	}
 	std::sort(result.segments.begin(), result.segments.end(),
 		  [](const cca::SegmentInfo &a, const cca::SegmentInfo &b) { return a.address < b.address; });
-	result.device_traces = traces ? history_.entries(devices) : std::vector<std::vector<Entry>>(devices);
 #ifdef NEAP_HAS_AnnotationEntry
 	result.external_annotations.clear();
 	if (traces)
