@@ -38,6 +38,7 @@ _FEATURES = (
     ("NEAP_HAS_ShareableHandle", "c10/cuda/CUDACachingAllocator.h", r"struct ShareableHandle\b"),
     ("NEAP_HAS_createOrIncrefPool", "c10/cuda/CUDACachingAllocator.h", r"virtual void createOrIncrefPool\("),
     ("NEAP_POOL_ALLOCATOR_SHARED", "c10/cuda/CUDACachingAllocator.h", r"virtual void createOrIncrefPool\([^)]*shared_ptr"),
+    ("NEAP_HAS_markCaptureBegin", "c10/cuda/CUDACachingAllocator.h", r"virtual void markCaptureBegin\("),
     ("NEAP_HAS_setUseOnOOM", "c10/cuda/CUDACachingAllocator.h", r"virtual void setUseOnOOM\("),
     ("NEAP_USE_ON_OOM_BOOL", "c10/cuda/CUDACachingAllocator.h", r"virtual void setUseOnOOM\([^)]*bool"),
     ("NEAP_HAS_setNoSplit", "c10/cuda/CUDACachingAllocator.h", r"virtual void setNoSplit\("),

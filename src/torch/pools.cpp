@@ -60,6 +60,31 @@ void Pools::endAllocateToPool(DeviceIndex index, Pool pool)
 	device.delegated_open -= delegated;
 }
 
+/* libneap asks the driver whether a stream is captured; PyTorch's own allocator has to be told. */
+void Pools::markCaptureBegin(DeviceIndex index)
+{
+#ifdef NEAP_HAS_markCaptureBegin
+	if (delegates_) {
+		captures_marked_++;
+		native_->markCaptureBegin(index);
+	}
+#else
+	(void)index;
+#endif
+}
+
+void Pools::markCaptureEnd(DeviceIndex index)
+{
+#ifdef NEAP_HAS_markCaptureBegin
+	if (captures_marked_ > 0) {
+		captures_marked_--;
+		native_->markCaptureEnd(index);
+	}
+#else
+	(void)index;
+#endif
+}
+
 void Pools::releasePool(DeviceIndex index, Pool pool)
 {
 	Device &device = open(index);

@@ -14,6 +14,8 @@ class Pools : public Devices
 
 	void beginAllocateToPool(DeviceIndex device, Pool pool, Filter filter);
 	void endAllocateToPool(DeviceIndex device, Pool pool);
+	void markCaptureBegin(DeviceIndex device);
+	void markCaptureEnd(DeviceIndex device);
 	void releasePool(DeviceIndex device, Pool pool);
 	int getPoolUseCount(DeviceIndex device, Pool pool);
 	void ensureExistsAndIncrefPool(DeviceIndex device, Pool pool);
@@ -29,6 +31,8 @@ class Pools : public Devices
       private:
 	bool is_delegated(Device &device, Pool pool);
 	void use_add(Device &device, Pool pool);
+
+	std::atomic<int> captures_marked_{0}; /* begun, of those that PyTorch's own allocator knows of */
 };
 
 } // namespace neap_torch
