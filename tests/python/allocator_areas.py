@@ -5,6 +5,7 @@
 Each area is a function of its own; what it returns is compared between allocators. Addresses never appear.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -235,8 +236,9 @@ def history_extras():
     kept = block(2)
     memory._set_memory_metadata("")
     entry = [e for e in memory._snapshot()["device_traces"][0] if e["action"] == "alloc"][-1]
-    result["metadata"] = [entry.get("user_metadata"), memory._get_memory_metadata(), torch._C._cuda_memoryMetadataSupported()]
-    memory._annotate_memory(kept, "noted") if hasattr(memory, "_annotate_memory") else None
+    result["metadata"] = [entry.get("user_metadata"), memory._get_memory_metadata(), memory._memory_metadata_supported()]
+    if hasattr(memory, "_annotate_tensor"):
+        memory._annotate_tensor(kept, "noted")
     result["annotated"] = [(e["action"], e["size"], e.get("user_metadata")) for e in memory._snapshot()["device_traces"][0]][-1:]
     result["skip of nothing known"] = raised(lambda: memory._record_memory_history(skip_actions=["nothing"])).split(".")[0][:60]
     memory._record_memory_history(enabled=None)
@@ -458,6 +460,55 @@ def pool_not_split():
     del pool
     gc.collect()
     return {"blocks": blocks, "live": [live, freed]}
+
+
+@area
+def pool_with_allocator():
+    """A MemPool whose memory comes from the program's own functions."""
+    if not hasattr(torch.cuda, "MemPool") or torch.__version__ < (2, 12):
+        return {}
+    driver = ctypes.CDLL("libcuda.so.1")
+    calls = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+    def allocate(size, device, stream):
+        address = ctypes.c_uint64()
+        calls.append(("alloc", size, driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))))
+        return address.value
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+    def free(pointer, size, device, stream):
+        calls.append(("free", size, driver.cuMemFree_v2(ctypes.c_uint64(pointer))))
+
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in (allocate, free)]
+    pool = cuda.MemPool(torch._C._cuda_customAllocator(*addresses))
+    with cuda.use_mem_pool(pool):
+        kept = block(3)
+    outside = block(3)
+    found = [(s["total_size"], len(s["blocks"])) for s in pool.snapshot()]
+    del kept, outside, pool
+    gc.collect()
+    cuda.empty_cache()
+    return {"calls": calls, "found": found}
+
+
+@area
+def private():
+    """Functions of torch.cuda.memory whose names begin with an underscore, and that no other area calls."""
+    result = {"current": type(memory._get_current_allocator()).__name__}
+    if hasattr(memory, "_host_allocator"):
+        result["host"] = memory._host_allocator() is not None
+    settings = "garbage_collection_threshold:0.5"
+    result["settings"] = [raised(memory._set_allocator_settings, settings), raised(memory._set_allocator_settings, "nothing:1") != ""]
+    if not hasattr(memory, "_allocation_traceback"):
+        return result
+    memory._record_memory_history()
+    kept = allocate_here()
+    frames = memory._allocation_traceback(kept.data_ptr())
+    result["frames"] = "allocate_here" in [frame["name"] for frame in frames]
+    result["unknown"] = memory._allocation_traceback(4096)
+    memory._record_memory_history(enabled=None)
+    return result
 
 
 @area
