@@ -11,6 +11,8 @@ import json
 import os
 import pathlib
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -240,6 +242,55 @@ class NeapsAllocator(unittest.TestCase):
                 f"{operations} operations, checked by reading back, in {seconds:.2f} s; at most {mib(highest.max_allocated)} "
                 f"allocated, {mib(highest.max_reserved)} reserved",
             )
+
+
+class UnderPyTorch(unittest.TestCase):
+    """neap as PyTorch's allocator: the same training, and everything a program can see, beside PyTorch's own."""
+
+    SETTINGS = {"default": "", "expandable": "expandable_segments:True", "neap": "", "plugin": ""}
+    HERE = pathlib.Path(__file__).resolve().parent
+
+    def setUp(self):
+        if os.environ.get("CXX") or any(map(shutil.which, ("c++", "g++", "clang++"))):
+            return
+        self.skipTest("no C++ compiler, by which neap's allocator is compiled against PyTorch (Debian: apt install g++)")
+
+    def program(self, name, which, *words):
+        environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": self.SETTINGS[which], "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        command = [sys.executable, "-W", "ignore", str(self.HERE / name), which, *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def test_the_same_training_under_each(self):
+        chosen = ("default", "neap") if SIMULATED else tuple(self.SETTINGS)
+        found = {which: self.program("gpu_allocators.py", which, "4" if SIMULATED else "60") for which in chosen}
+        own = found["default"]
+        for which, one in found.items():
+            told(
+                f"{len(one['losses'])} steps of changing length, {which} ({one['backend']})",
+                f"peak {mib(one['requested'])} requested, {mib(one['allocated'])} allocated, {mib(one['reserved'])} reserved; "
+                f"{one['calls']} driver calls for {one['allocations']} allocations; {one['ms']:.2f} ms a step (median of the last "
+                f"half); last loss {one['losses'][-1]:.6f}",
+            )
+        for which, one in found.items():
+            with self.subTest(allocator=which):
+                if not SIMULATED:  # there nothing is computed
+                    self.assertEqual(one["losses"], own["losses"])
+                self.assertEqual((one["requested"], one["allocations"]), (own["requested"], own["allocations"]))
+
+    @unittest.skipIf(SIMULATED, "tests/python/test_allocator.py does it on the simulator")
+    def test_what_a_program_can_see(self):
+        alone = torch.cuda.device_count() < 2
+        program = (self.HERE / "allocator_areas.py").read_text()
+        areas = [a for a in re.findall(r"@area\ndef (\w+)", program) if a != "shared" and not (alone and a == "devices")]
+        own = self.program("allocator_areas.py", "default", *areas)
+        neaps = self.program("allocator_areas.py", "neap", *areas)
+        differ = [a for a in areas if own[a] != neaps[a]]
+        told("what a program can see, under PyTorch's allocator and neap's", f"{len(areas)} areas, {', '.join(differ) or 'none'} differ")
+        for area in areas:
+            with self.subTest(area=area):
+                self.assertEqual(neaps[area], own[area])
 
 
 TAKES = """
