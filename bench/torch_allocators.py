@@ -6,10 +6,12 @@ which each completes, driver calls, host time.
 
 Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try tells
 whether the script ran out of memory. The smallest device is found by bisection between the peak of the requested bytes, below
-which nothing can complete, and a device on which every allocator has room. Calls are the simulator's count of those that
-allocate, map, free and synchronise: per step of the second half on a device 5 % larger than the requested peak (or the smallest
-one, if that is larger), and of the whole run on the roomy device. Host time is processor time of a step on the roomy device:
-the median of its second half, then of rounds in which the allocators alternate, so that other programs disturb it little.
+which nothing can complete, and a device on which every allocator has room; four larger devices are tried, too.
+
+Calls are the simulator's count of those that allocate, map, free and synchronise: per step of the second half on a device 5 %
+larger than the requested peak (or the smallest one, if that is larger), and of the whole run on the roomy device. Host time is
+processor time of a step on the roomy device: the median of its second half, then of rounds in which the allocators alternate,
+so that other programs disturb it little.
 """
 
 import argparse
@@ -261,9 +263,7 @@ def attempt(script, allocator, mebibytes, steps, ranks):
         if pid == 0:
             status = 1
             try:
-                if ranks > 1 or not _shown[0]:
-                    null = os.open(os.devnull, os.O_WRONLY)
-                    os.dup2(null, 2)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
                 os.write(writing, json.dumps(_work(script, allocator, steps, rank, ranks, port)).encode())
                 status = 0
             except torch.OutOfMemoryError:
@@ -294,17 +294,22 @@ def attempt(script, allocator, mebibytes, steps, ranks):
 
 
 _attempts = [0]
-_shown = [False]
 
 
 def smallest(script, allocator, low, high, within, steps, ranks):
-    """The smallest device in MiB on which it completes: `high` does, `low` may not."""
-    while high - low > max(2, low * within / 100):
+    """The smallest device in MiB on which it completes, as it does on four larger ones: `high` is large enough, `low` may not be.
+    (Near the end it can complete on one device and not on the next larger one, where blocks lie elsewhere.)"""
+    top = high
+    grain = max(2, int(low * within / 100))
+    while high - low > grain:
         middle = (low + high) // 2
         if attempt(script, allocator, middle, steps, ranks) is None:
             low = middle
         else:
             high = middle
+    for more in (1, 2, 4, 8):
+        if high + more * grain < top and attempt(script, allocator, high + more * grain, steps, ranks) is None:
+            return smallest(script, allocator, high + more * grain, top, within, steps, ranks)
     return high
 
 
