@@ -1,8 +1,8 @@
 """Activation checkpointing of chosen modules, so that forward and backward fit into a budget.
 
     dry run        each layer: bytes that it keeps for backward, milliseconds of its forward, the peak of its backward
-    choose (pure)  layers by bytes saved per millisecond, until the predicted peak is within the budget; then those that are
-                   not needed are dropped, the slowest first
+    choose (pure)  the layers whose forward takes the fewest milliseconds among those that bring the predicted peak within
+                   the budget: a knapsack, solved by dynamic programming
     check          a run with the choice; if its peak is still above the budget, one more layer, and again
 
 The prediction: what a chosen layer keeps is gone until its own backward, when it comes back. So
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _efficient, _sources, _units
+
+_GRAINS = 1 << 12  # all savings together, in choose()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +74,32 @@ def predicted_peak(layers: Sequence[Layer], forward: int, chosen: set[int]) -> i
 
 
 def choose(layers: Sequence[Layer], forward: int, budget: int) -> set[int]:
-    """The layers to compute again; as many as help where the budget cannot be met."""
-    chosen: set[int] = set()
-    worth = sorted(range(len(layers)), key=lambda i: layers[i].saving / max(layers[i].milliseconds, 1e-6), reverse=True)
-    for i in worth:
-        if predicted_peak(layers, forward, chosen) <= budget:
-            break
-        if layers[i].saving > 0:
-            chosen.add(i)
-    for i in sorted(chosen, key=lambda i: layers[i].milliseconds, reverse=True):
-        if predicted_peak(layers, forward, chosen - {i}) <= budget:
-            chosen.discard(i)
-    return chosen
+    """The layers to compute again: the cheapest ones that predicted_peak brings within the budget; every one that saves
+    something where the budget cannot be met.
+
+    Layer by layer, `ways` holds the bytes saved so far, with the least milliseconds for them; one that saves less and costs more
+    than another is dropped, so is one that saved too little before a layer's backward. Savings count in grains, rounded down."""
+    grain = sum(layer.saving for layer in layers if layer.saving > 0) // _GRAINS + 1
+    ways: list[tuple[int, float, int]] = [(0, 0.0, 0)]  # grains saved, milliseconds, the chosen ones as bits
+    for i, layer in enumerate(layers):
+        ways = [way for way in ways if layer.peak - way[0] * grain <= budget]
+        if layer.saving > 0:
+            also = [(saved + layer.saving // grain, cost + layer.milliseconds, bits | 1 << i) for saved, cost, bits in ways]
+            ways = _not_dominated([*ways, *also])
+    ways = [way for way in ways if forward - way[0] * grain <= budget]
+    if not ways:
+        return {i for i, layer in enumerate(layers) if layer.saving > 0}
+    bits = min(ways, key=lambda way: way[1])[2]
+    return {i for i in range(len(layers)) if bits >> i & 1}
+
+
+def _not_dominated(ways: list[tuple[int, float, int]]) -> list[tuple[int, float, int]]:
+    """Those that cost less than every other that saves as much."""
+    kept: list[tuple[int, float, int]] = []
+    for way in sorted(ways, key=lambda way: (-way[0], way[1])):
+        if not kept or way[1] < kept[-1][1]:
+            kept.append(way)
+    return kept
 
 
 class _Dry:

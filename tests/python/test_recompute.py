@@ -1,6 +1,9 @@
 """neap.checkpoint_within: which layers are computed again under a budget; equal values, predicted and measured peaks."""
 
+import dataclasses
+import itertools
 import os
+import random
 import sys
 import unittest
 import warnings
@@ -49,6 +52,34 @@ class Choice(unittest.TestCase):
     def test_the_cheapest_bytes_first_and_none_too_many(self):
         self.assertEqual(_recompute.choose(self.LAYERS, 300, 250), {1})  # d is cheaper still, but not needed beside b
         self.assertEqual(_recompute.choose(self.LAYERS, 300, 200), {0})  # b would come back while a is kept
+
+    def test_it_is_the_cheapest_of_all_choices(self):
+        draw = random.Random(8)
+        met = 0
+        for _ in range(300):
+            layers = [Layer(str(i), draw.randrange(0, 200), draw.uniform(0.1, 9), 0) for i in range(draw.randrange(1, 8))]
+            kept = 0
+            for i, layer in enumerate(layers):
+                kept += layer.saving
+                layers[i] = dataclasses.replace(layer, peak=kept + draw.randrange(0, 100))
+            forward = kept + draw.randrange(0, 100)
+            budget = draw.randrange(forward // 3, forward + 1)
+            chosen = _recompute.choose(layers, forward, budget)
+            costs = [sum(layers[i].milliseconds for i in some)
+                     for n in range(len(layers) + 1) for some in itertools.combinations(range(len(layers)), n)
+                     if _recompute.predicted_peak(layers, forward, set(some)) <= budget]  # fmt: skip
+            if costs:
+                met += 1
+                self.assertLessEqual(_recompute.predicted_peak(layers, forward, chosen), budget)
+                self.assertAlmostEqual(sum(layers[i].milliseconds for i in chosen), min(costs))
+        self.assertGreater(met, 100)
+
+    def test_many_layers_of_large_size(self):
+        layers = [Layer(str(i), 300 * MIB + 7 * i, 1.0 + i % 3, (i + 1) * 300 * MIB + 9000) for i in range(96)]
+        forward = 96 * 300 * MIB + 9000
+        chosen = _recompute.choose(layers, forward, forward // 2)
+        self.assertLessEqual(_recompute.predicted_peak(layers, forward, chosen), forward // 2)
+        self.assertEqual(len([i for i in chosen if i % 3 == 0]), 32 - (95 - max(chosen)) // 3)  # all cheap ones that can help
 
     def test_a_layer_comes_back_for_its_own_backward(self):
         self.assertEqual(_recompute.predicted_peak(self.LAYERS, 300, set()), 300)
