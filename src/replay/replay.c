@@ -334,8 +334,6 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 		status = make_policy(replay, err);
 	if (!status && replay->same)
 		status = replay_shape_pools(replay, err);
-	if (!status && replay->same)
-		replay_begin_releases(replay);
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
 	replay->result.events = trace->devices[options->device].event_count;
 	replay->result.first_oom_event = UINT64_MAX;

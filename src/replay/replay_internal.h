@@ -42,10 +42,10 @@ struct replay {
 	bool recorded; /* the trace says what its allocator did */
 	bool same;     /* under the policy and the settings of the recording */
 	struct replay_run run;
-	bool frees_have_stacks; /* of their own */
-	unsigned refuse;        /* how often the driver refuses the next request */
-	struct neap_map live;   /* address or id -> block */
-	uint64_t *deferred;     /* tokens of frees that completed inside the next request */
+	int frees_have_stacks; /* of their own: 1, -1; 0: not known yet */
+	unsigned refuse;       /* how often the driver refuses the next request */
+	struct neap_map live;  /* address or id -> block */
+	uint64_t *deferred;    /* tokens of frees that completed inside the next request */
 	size_t deferred_count, deferred_room;
 	uint32_t *pool_of;              /* number of the pool of each of the trace's streams */
 	uint32_t pool_count;            /* private ones; they are numbered from 1 */
@@ -119,7 +119,6 @@ bool replay_in_capture(struct replay *replay);
  * which older snapshots do not say. */
 bool replay_found_anyway(struct replay *replay);
 
-void replay_begin_releases(struct replay *replay);
 /* replay_release.c. The first of a run of releases that were recorded: why were they made? */
 enum neap_status replay_release(struct replay *replay, struct neap_error *err);
 

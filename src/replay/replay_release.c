@@ -218,7 +218,7 @@ static bool frees_have_stacks(const struct replay *replay)
 
 /* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none is
  * recorded for frees those of their segments' allocations. */
-static enum cause stacks_tell(const struct replay *replay, const struct neap_trace_event *request)
+static enum cause stacks_tell(struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
@@ -230,7 +230,9 @@ static enum cause stacks_tell(const struct replay *replay, const struct neap_tra
 			return EMPTIED;
 		left -= is_release(&event);
 	} while (left && neap_trace_next(&cursor, &event));
-	return replay->frees_have_stacks ? INSIDE : UNTOLD;
+	if (replay->frees_have_stacks == 0) /* most traces never ask */
+		replay->frees_have_stacks = frees_have_stacks(replay) ? 1 : -1;
+	return replay->frees_have_stacks > 0 ? INSIDE : UNTOLD;
 }
 
 #define COLLECTED_MAX 512
@@ -303,8 +305,6 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 	}
 	return found == INSIDE ? NEAP_OK : weigh(replay, &next, &request, err);
 }
-
-void replay_begin_releases(struct replay *replay) { replay->frees_have_stacks = frees_have_stacks(replay); }
 
 enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {

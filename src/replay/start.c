@@ -43,7 +43,8 @@ struct undo {
 	struct pool kinds[2];
 	struct range *ranges;
 	size_t range_count;
-	uint64_t reach; /* no reservation is larger */
+	bool has_ranges; /* segments grow or shrink in the trace */
+	uint64_t reach;  /* no reservation is larger */
 	uint64_t end, odd;
 };
 
@@ -400,13 +401,23 @@ static void find_ranges(struct undo *undo)
 		if (segment->expandable)
 			range_cover(undo, segment->address, segment->size, segment->stream, segment->large);
 	}
-	for (int pass = 0; pass < 2; pass++) {
+	for (size_t pass = 0; pass < 2; pass++) {
 		struct neap_trace_cursor cursor = neap_trace_events(trace, undo->device, 0);
 		struct neap_trace_event event;
-		while (!undo->arena.starved && neap_trace_next(&cursor, &event))
+		while (undo->has_ranges && !undo->arena.starved && neap_trace_next(&cursor, &event))
 			if (event.kind == (pass ? NEAP_TRACE_SEGMENT_UNMAP : NEAP_TRACE_SEGMENT_MAP))
 				range_find(undo, &event);
 	}
+}
+
+static bool has_ranges(const struct undo *undo)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(undo->trace, undo->device, 0);
+	struct neap_trace_event event;
+	bool found = false;
+	while (!found && neap_trace_next(&cursor, &event))
+		found = event.kind == NEAP_TRACE_SEGMENT_MAP || event.kind == NEAP_TRACE_SEGMENT_UNMAP;
+	return found;
 }
 
 /* How far apart two addresses of one reservation can be: its size, where the device's is known. Where it is not, no
@@ -560,6 +571,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 			    .kinds = {{.small = false}, {.small = true}}};
 	const struct neap_trace_device *from = &trace->devices[device];
 	enum neap_status status = NEAP_OK;
+	undo.has_ranges = has_ranges(&undo);
 	find_reach(&undo);
 	find_ranges(&undo);
 	make_ranges(&undo);
