@@ -173,7 +173,8 @@ static enum neap_status replay_others(struct neap_analysis *analysis, const stru
 		return status;
 	if (reserved - requested <= reserved * NEAP_WASTE_MIN)
 		return NEAP_OK;
-	return neap_whatifs_find(analysis->trace, &replay, (struct neap_deadline){0}, &analysis->whatifs, err);
+	return neap_whatifs_find(analysis->trace, &replay, &analysis->replay, (struct neap_deadline){0},
+				 &analysis->whatifs, err);
 }
 
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,

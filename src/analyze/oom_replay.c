@@ -20,7 +20,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 	if ((nothing && card->cause != NEAP_OOM_LIMIT) || replays->memory_bytes > MEMORY_MAX) /* a hostile file */
 		return NEAP_OK;
 	enum neap_status status =
-		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline, &replays->whatifs, err);
+		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, NULL, options->deadline, &replays->whatifs, err);
 	if (status)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);

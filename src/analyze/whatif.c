@@ -2,6 +2,9 @@
  * nothing else, one that rounds sizes up or keeps large blocks whole, another allocator. */
 #include "analyze/whatif.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +61,14 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 		patience->over = true;
 		return false;
 	}
-	return !asked->progress || asked->progress(asked->context, done, total);
+	if (!asked->progress)
+		return true;
+	if (patience->lock)
+		pthread_mutex_lock(patience->lock);
+	bool continues = asked->progress(asked->context, done, total);
+	if (patience->lock)
+		pthread_mutex_unlock(patience->lock);
+	return continues;
 }
 
 struct neap_replay_options neap_patience_options(struct neap_patience *patience)
@@ -77,10 +87,20 @@ bool neap_patience_ended(const struct neap_patience *patience, enum neap_status 
 struct tries {
 	const struct neap_trace *trace;
 	struct neap_patience patience;
+	const struct neap_replay_result *known; /* of the first row, or NULL */
 	struct neap_torch_settings own;
 	bool own_set;    /* the trace came with settings: something to add to, and to leave out */
 	uint64_t plenty; /* for a device without bound: neap's allocator prepares tables for the whole of it */
+	struct neap_whatif items[ROWS];
+	/* Of the workers. */
+	atomic_size_t next; /* row */
+	atomic_bool failed;
+	pthread_mutex_t lock; /* of what follows, and while progress is reported */
+	enum neap_status status;
+	struct neap_error err;
 };
+
+static bool records_neap(const struct tries *tries) { return tries->trace->source == NEAP_TRACE_RECORDING; }
 
 /* Beside the trace's own settings, or without them: only said where there are some. */
 static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)
@@ -88,7 +108,7 @@ static void name_row(const struct tries *tries, size_t row, struct neap_whatif *
 	const char *how = "";
 
 	if (table[row].settings && *table[row].settings && !item->active) {
-		if (tries->trace->source == NEAP_TRACE_RECORDING)
+		if (records_neap(tries))
 			how = "PyTorch: ";
 		else if (tries->own_set)
 			how = table[row].alone ? "only " : "with ";
@@ -96,74 +116,145 @@ static void name_row(const struct tries *tries, size_t row, struct neap_whatif *
 	snprintf(item->name, sizeof item->name, "%s%s", how, table[row].name);
 }
 
-static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif *item, struct neap_error *err)
+/* What is replayed first: the others are named and judged by its settings. */
+static void take_own(struct tries *tries, const struct neap_replay_result *result)
 {
-	bool neap = tries->trace->source == NEAP_TRACE_RECORDING; /* its own is neap's allocator */
-	struct neap_replay_options replay = neap_patience_options(&tries->patience);
-	struct neap_replay_result result;
+	struct neap_torch_settings defaults;
+	neap_torch_settings_default(&defaults);
+	defaults.fraction = result->settings.fraction;
+	tries->own = result->settings;
+	tries->own_set = !records_neap(tries) && memcmp(&tries->own, &defaults, sizeof defaults) != 0;
+	tries->plenty = 4 * reserved_peak(result) + (1ull << 30);
+}
 
+static void take_result(const struct tries *tries, size_t row, const struct neap_replay_result *result,
+			struct neap_whatif *item)
+{
+	bool neap = records_neap(tries);
+	item->tried = true;
+	item->active = row > 0 && (item->policy == NEAP_REPLAY_NEAP
+					   ? neap
+					   : !neap && memcmp(&tries->own, &result->settings, sizeof tries->own) == 0);
 	name_row(tries, row, item);
-	item->settings = table[row].settings;
-	item->alone = table[row].alone;
-	item->own = row == 0;
-	item->policy = row == 0 && neap ? NEAP_REPLAY_NEAP : table[row].policy;
+	item->first_oom_event = result->first_oom_event;
+	item->fits = result->first_oom_event == UINT64_MAX;
+	item->reserved_peak = reserved_peak(result);
+	item->driver_calls = neap_policy_driver_calls(&result->usage.calls);
+	item->retries = (uint64_t)result->usage.stats.num_alloc_retries;
+}
+
+static enum neap_status replay_row(struct tries *tries, const struct neap_whatif *item,
+				   struct neap_replay_result *ret_result, struct neap_error *err)
+{
+	struct neap_replay_options replay = neap_patience_options(&tries->patience);
+
+	if (item->own && tries->known) {
+		*ret_result = *tries->known;
+		return NEAP_OK;
+	}
 	replay.policy = item->policy;
 	replay.settings = item->settings;
 	replay.alone = item->alone;
 	replay.go_on = replay.memory_bytes == 0; /* without a bound only what failed when recorded fails */
 	if (item->policy == NEAP_REPLAY_NEAP && !replay.memory_bytes)
 		replay.memory_bytes = tries->plenty;
-	enum neap_status status =
-		tries->patience.over ? NEAP_ECANCELED : neap_replay(tries->trace, &replay, &result, err);
+	return tries->patience.over ? NEAP_ECANCELED : neap_replay(tries->trace, &replay, ret_result, err);
+}
+
+static enum neap_status try(struct tries *tries, size_t row, struct neap_error *err)
+{
+	struct neap_whatif *item = &tries->items[row];
+	struct neap_replay_result result;
+
+	name_row(tries, row, item);
+	item->settings = table[row].settings;
+	item->alone = table[row].alone;
+	item->own = row == 0;
+	item->policy = row == 0 && records_neap(tries) ? NEAP_REPLAY_NEAP : table[row].policy;
+	enum neap_status status = replay_row(tries, item, &result, err);
 	if (status)
 		return neap_patience_ended(&tries->patience, status) ? NEAP_OK : status;
-	if (row == 0) {
-		struct neap_torch_settings defaults;
-		neap_torch_settings_default(&defaults);
-		defaults.fraction = result.settings.fraction;
-		tries->own = result.settings;
-		tries->own_set = !neap && memcmp(&tries->own, &defaults, sizeof defaults) != 0;
-		tries->plenty = 4 * reserved_peak(&result) + (1ull << 30);
-	}
-	item->tried = true;
-	item->active = row > 0 && (item->policy == NEAP_REPLAY_NEAP
-					   ? neap
-					   : !neap && memcmp(&tries->own, &result.settings, sizeof tries->own) == 0);
-	name_row(tries, row, item);
-	item->first_oom_event = result.first_oom_event;
-	item->fits = result.first_oom_event == UINT64_MAX;
-	item->reserved_peak = reserved_peak(&result);
-	item->driver_calls = neap_policy_driver_calls(&result.usage.calls);
-	item->retries = (uint64_t)result.usage.stats.num_alloc_retries;
+	if (row == 0)
+		take_own(tries, &result);
+	take_result(tries, row, &result, item);
 	return NEAP_OK;
 }
 
 /* Only settings can be left out. A recording is of no PyTorch: there its defaults are news. */
 static bool is_news(const struct tries *tries, size_t row)
 {
-	return tries->trace->source == NEAP_TRACE_RECORDING ? !*table[row].settings : tries->own_set;
+	return records_neap(tries) ? !*table[row].settings : tries->own_set;
+}
+
+static bool is_row(const struct tries *tries, size_t row) { return !table[row].alone || is_news(tries, row); }
+
+/* A worker: the next row that none has begun, until there is none or one has failed. */
+static void *try_rows(void *context)
+{
+	struct tries *tries = context;
+	for (size_t row; (row = atomic_fetch_add(&tries->next, 1)) < ROWS && !atomic_load(&tries->failed);) {
+		struct neap_error err = {0};
+		enum neap_status status = is_row(tries, row) ? try(tries, row, &err) : NEAP_OK;
+		if (!status)
+			continue;
+		pthread_mutex_lock(&tries->lock);
+		if (!atomic_exchange(&tries->failed, true)) {
+			tries->status = status;
+			tries->err = err;
+		}
+		pthread_mutex_unlock(&tries->lock);
+	}
+	return NULL;
+}
+
+/* All but the first row, by a worker for each processor. With a deadline one after another: what it leaves no time
+ * for are the last rows. */
+static enum neap_status try_others(struct tries *tries, struct neap_error *err)
+{
+	pthread_t workers[ROWS];
+	size_t count = 0;
+	cpu_set_t processors;
+	size_t most = tries->patience.deadline.clock || sched_getaffinity(0, sizeof processors, &processors) != 0
+			      ? 1
+			      : (size_t)CPU_COUNT(&processors);
+
+	atomic_store(&tries->next, 1);
+	while (count + 1 < most && count + 1 < ROWS &&
+	       pthread_create(&workers[count], NULL, try_rows, tries) == 0) /* else this thread does more of it */
+		count++;
+	try_rows(tries);
+	while (count > 0)
+		pthread_join(workers[--count], NULL);
+	if (tries->status && err)
+		*err = tries->err;
+	return tries->status;
 }
 
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
-				   struct neap_deadline deadline, struct neap_whatifs *ret_whatifs,
-				   struct neap_error *err)
+				   const struct neap_replay_result *own, struct neap_deadline deadline,
+				   struct neap_whatifs *ret_whatifs, struct neap_error *err)
 {
 	struct neap_whatifs whatifs = {.memory_bytes = options->memory_bytes};
-	struct tries tries = {.trace = trace, .patience = {.deadline = deadline, .asked = options}};
+	struct tries tries = {.trace = trace,
+			      .patience = {.deadline = deadline, .asked = options},
+			      .known = own,
+			      .lock = PTHREAD_MUTEX_INITIALIZER};
 	uint64_t orders[NEAP_WHATIFS];
 
 	_Static_assert(ROWS <= NEAP_WHATIFS, "room for each");
-	for (size_t row = 0; row < ROWS; row++) {
-		struct neap_whatif item = {0};
-		if (table[row].alone && !is_news(&tries, row))
+	tries.patience.lock = &tries.lock;
+	enum neap_status status = try(&tries, 0, err);
+	if (!status)
+		status = try_others(&tries, err);
+	for (size_t row = 0; !status && row < ROWS; row++) {
+		const struct neap_whatif *item = &tries.items[row];
+		if ((row > 0 && !is_row(&tries, row)) || (item->active && item->alone))
 			continue;
-		enum neap_status status = try(&tries, row, &item, err);
-		if (status)
-			return status;
-		if (item.active && item.alone)
-			continue;
-		insert(&whatifs, orders, &item, order(&item, options->memory_bytes > 0, row));
+		insert(&whatifs, orders, item, order(item, options->memory_bytes > 0, row));
 	}
+	pthread_mutex_destroy(&tries.lock);
+	if (status)
+		return status;
 	whatifs.own_set = tries.own_set;
 	*ret_whatifs = whatifs;
 	return NEAP_OK;

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "replay/replay.h"
 
+#include <pthread.h>
+
 struct neap_whatif {
 	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_...";
 			  where the trace has settings of its own, "with max_..." beside them, or "only max_..." */
@@ -37,6 +39,7 @@ struct neap_patience {
 	struct neap_deadline deadline;
 	const struct neap_replay_options *asked; /* whose progress is reported as well */
 	bool over;                               /* set when a replay was stopped for it */
+	pthread_mutex_t *lock;                   /* held while progress is reported, or NULL */
 };
 
 /* The options of a replay that `patience` (whose `asked` is set) may stop. */
@@ -44,10 +47,12 @@ struct neap_replay_options neap_patience_options(struct neap_patience *patience)
 /* Whether a replay that failed so was only stopped by it. */
 bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
 
-/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. What the deadline
- * leaves no time for is listed, not tried. Errors: as neap_replay. */
+/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. `own`: the replay under the
+ * trace's own settings, with the same options and go_on; NULL: it is made here. Without a deadline the others are
+ * replayed by as many threads as there are processors, and progress is reported by one of them at a time. What the
+ * deadline leaves no time for is listed, not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
-				   struct neap_deadline deadline, struct neap_whatifs *ret_whatifs,
-				   struct neap_error *err);
+				   const struct neap_replay_result *own, struct neap_deadline deadline,
+				   struct neap_whatifs *ret_whatifs, struct neap_error *err);
 
 #endif

@@ -159,7 +159,8 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	verdict.headroom_bytes = (int64_t)least - (int64_t)verdict.needed_bytes - (int64_t)workspace;
 	if (!in_least && least >= NEAP_REPLAY_PAGE_BYTES) {
 		options.memory_bytes = least;
-		status = neap_whatifs_find(run->trace, &options, (struct neap_deadline){0}, &verdict.settings, err);
+		status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0}, &verdict.settings,
+					   err);
 	}
 	if (!in_least)
 		predict(run, &verdict);
