@@ -154,7 +154,7 @@ static void clear_one(struct neap_alloc *alloc, void *context, struct neap_devic
 {
 	struct neap_emptied emptied;
 	struct neap_error err;
-	if (neap_empty_cache_told(alloc, &emptied, &err) != NEAP_OK) {
+	if (neap_empty_cache_measured(alloc, &emptied, &err) != NEAP_OK) {
 		show_one(alloc, context, device);
 		fill_failure(device, &err);
 		return;
@@ -194,13 +194,13 @@ static enum neap_status answer_reset_peak(const struct neap_fields *arguments, s
 	return status;
 }
 
-/* Limits one allocator. A cache that could not be emptied is a failure of this device's part, told with it: the limit
- * is in force all the same. */
+/* Limits one allocator. A cache that could not be emptied is this device's failure, in its part of the answer: the
+ * limit is in force all the same. */
 static void limit_one(struct neap_alloc *alloc, void *context, struct neap_device_answer *device)
 {
 	struct neap_limited limited = {0};
 	struct neap_error err;
-	enum neap_status status = neap_set_fraction_told(alloc, *(const double *)context, &limited, &err);
+	enum neap_status status = neap_set_fraction_measured(alloc, *(const double *)context, &limited, &err);
 	fill_device(device, alloc, &limited.cache.after);
 	fill_emptied(device, alloc, &limited.cache);
 	device->limit_before = limited.limit_before;
@@ -242,7 +242,7 @@ enum neap_status agent_execute(void *context, unsigned command, const struct nea
 	struct neap_error fault;
 	(void)context;
 	agent_check();
-	/* A disabled agent still says who it is and what is wrong, and touches nothing. */
+	/* A disabled agent still names its process and its failure, and touches nothing. */
 	if (command != NEAP_REQUEST_HELLO && agent_identify(&identity, &fault) != NEAP_OK)
 		return neap_fail(err, NEAP_ESTATE, "the agent disabled itself: %s", fault.message);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)

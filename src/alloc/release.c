@@ -77,7 +77,7 @@ enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_free
 	return release(alloc, NULL, ret_freed_bytes, err);
 }
 
-/* With the device's context current, and the story told. Of `only`, or of everything. */
+/* With the device's context current; emits the event of an emptied cache. Of `only`, or of everything. */
 static enum neap_status cache_empty(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
 				    struct neap_error *err)
 {
@@ -126,8 +126,8 @@ enum neap_status neap_pool_empty(struct neap_alloc *alloc, uint64_t pool_high, u
 	return status;
 }
 
-enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emptied *ret_emptied,
-				       struct neap_error *err)
+enum neap_status neap_empty_cache_measured(struct neap_alloc *alloc, struct neap_emptied *ret_emptied,
+					   struct neap_error *err)
 {
 	struct neap_emptied emptied = {0};
 	uint64_t total;
@@ -182,8 +182,8 @@ enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, st
 	return status;
 }
 
-enum neap_status neap_set_fraction_told(struct neap_alloc *alloc, double fraction, struct neap_limited *ret_limited,
-					struct neap_error *err)
+enum neap_status neap_set_fraction_measured(struct neap_alloc *alloc, double fraction,
+					    struct neap_limited *ret_limited, struct neap_error *err)
 {
 	struct neap_limited limited = {0};
 	struct neap_emptied *cache = &limited.cache;
