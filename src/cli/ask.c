@@ -21,7 +21,7 @@ static json_t *device_json(struct ask *ask, const struct device_reply *device)
 		ask->verb->add(ask, device, object);
 	if (ask->shown != NEAP_SHOWN_HELD)
 		neap_json_set(object, "error",
-			      device->told.status ? neap_json_text(device->told.message) : json_null());
+			      device->answer.status ? neap_json_text(device->answer.message) : json_null());
 	return object;
 }
 
@@ -39,8 +39,9 @@ enum neap_status ask_show_devices(struct ask *ask, pid_t pid, const struct neap_
 			neap_json_add(devices, device_json(ask, &device));
 		else
 			ask->verb->print(ask, &device);
-		if (device.told.status != NEAP_OK)
-			worst = neap_fail(err, targets_device_status(device.told.status), "%s", device.told.message);
+		if (device.answer.status != NEAP_OK)
+			worst = neap_fail(err, targets_device_status(device.answer.status), "%s",
+					  device.answer.message);
 	}
 	neap_json_set(process, "devices", devices);
 	if (status == NEAP_EPROTO)

@@ -23,17 +23,18 @@ static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP
 static void log_device(struct ask *ask, pid_t pid, struct device_reply *device)
 {
 	const struct neap_log_sink *log = log_of(ask);
-	const struct neap_device_answer *told = &device->told;
+	const struct neap_device_answer *answer = &device->answer;
 	size_t index;
 	static struct neap_reading reading;
 	(void)pid;
 	neap_log(log, NEAP_LOG_INFO,
 		 "CUDA memory stats%s: allocated=%.2fGB, max_allocated=%.2fGB, reserved=%.2fGB, max_reserved=%.2fGB",
-		 options_of(ask)->stats_only ? "" : " after cleanup", customary_gb(told->allocated),
-		 customary_gb(told->max_allocated), customary_gb(told->reserved), customary_gb(told->max_reserved));
+		 options_of(ask)->stats_only ? "" : " after cleanup", customary_gb(answer->allocated),
+		 customary_gb(answer->max_allocated), customary_gb(answer->reserved),
+		 customary_gb(answer->max_reserved));
 	neap_log(log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
 	struct neap_error err = ask->no_monitor;
-	if (!ask->monitor || neap_monitor_find(ask->monitor, told->uuid, &index, &err) != NEAP_OK ||
+	if (!ask->monitor || neap_monitor_find(ask->monitor, answer->uuid, &index, &err) != NEAP_OK ||
 	    neap_monitor_read(ask->monitor, index, &reading, &err) != NEAP_OK) {
 		neap_log(log, NEAP_LOG_WARNING, "The driver does not say: %s", err.message);
 		return;
@@ -56,47 +57,47 @@ static void print_change(const char *name, uint64_t before, uint64_t after)
 
 /* Two figures of what is free stand here, the program's right after the cleanup and the driver's of now: where they
  * differ, why. Smaller differences are how the two count. */
-static void print_since(const struct neap_device_answer *told, uint64_t free_now)
+static void print_since(const struct neap_device_answer *answer, uint64_t free_now)
 {
 	char size[NEAP_UNITS_ROOM];
-	bool known = told->free != NEAP_BYTES_UNKNOWN && free_now != NEAP_BYTES_UNKNOWN;
+	bool known = answer->free != NEAP_BYTES_UNKNOWN && free_now != NEAP_BYTES_UNKNOWN;
 
-	if (told->reserved_now > told->reserved)
+	if (answer->reserved_now > answer->reserved)
 		printf("  the program continues and allocated %s again since then\n",
-		       neap_size_format(told->reserved_now - told->reserved, size));
-	else if (known && told->free > free_now && told->free - free_now >= NEAP_MIB)
+		       neap_size_format(answer->reserved_now - answer->reserved, size));
+	else if (known && answer->free > free_now && answer->free - free_now >= NEAP_MIB)
 		printf("  %s have been taken since, by this program or another\n",
-		       neap_size_format(told->free - free_now, size));
-	else if (known && free_now > told->free && free_now - told->free >= NEAP_MIB)
-		printf("  %s more have become free since\n", neap_size_format(free_now - told->free, size));
+		       neap_size_format(answer->free - free_now, size));
+	else if (known && free_now > answer->free && free_now - answer->free >= NEAP_MIB)
+		printf("  %s more have become free since\n", neap_size_format(free_now - answer->free, size));
 }
 
 static void print_device(struct ask *ask, const struct device_reply *device)
 {
-	const struct neap_device_answer *told = &device->told;
+	const struct neap_device_answer *answer = &device->answer;
 	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
 	device_reply_print_title(device);
 	if (options_of(ask)->stats_only) {
-		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(told->allocated, size),
-		       neap_size_format(told->max_allocated, time));
-		printf("  %-10s %10s, %s at most\n", "reserved", neap_size_format(told->reserved, size),
-		       neap_size_format(told->max_reserved, time));
-		printf("  %-10s %10s\n", "cached", neap_size_format(told->reserved - told->allocated, size));
+		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(answer->allocated, size),
+		       neap_size_format(answer->max_allocated, time));
+		printf("  %-10s %10s, %s at most\n", "reserved", neap_size_format(answer->reserved, size),
+		       neap_size_format(answer->max_reserved, time));
+		printf("  %-10s %10s\n", "cached", neap_size_format(answer->reserved - answer->allocated, size));
 		return;
 	}
-	if (told->status != NEAP_OK) {
-		printf("  not emptied: %s\n", NEAP_PRINTABLE(told->message));
+	if (answer->status != NEAP_OK) {
+		printf("  not emptied: %s\n", NEAP_PRINTABLE(answer->message));
 		return;
 	}
-	print_change("allocated", told->allocated_before, told->allocated);
-	print_change("reserved", told->reserved_before, told->reserved);
-	print_change("free", told->free_before, told->free);
-	if (told->freed == 0)
-		printf("  nothing to give back; looking took %s\n", neap_duration_format(told->nanoseconds, time));
+	print_change("allocated", answer->allocated_before, answer->allocated);
+	print_change("reserved", answer->reserved_before, answer->reserved);
+	print_change("free", answer->free_before, answer->free);
+	if (answer->freed == 0)
+		printf("  nothing to give back; looking took %s\n", neap_duration_format(answer->nanoseconds, time));
 	else
-		printf("  gave back %s in %s\n", neap_size_format(told->freed, size),
-		       neap_duration_format(told->nanoseconds, time));
-	print_since(told, device->free_now);
+		printf("  gave back %s in %s\n", neap_size_format(answer->freed, size),
+		       neap_duration_format(answer->nanoseconds, time));
+	print_since(answer, device->free_now);
 }
 
 static void add_free_now(struct ask *ask, const struct device_reply *device, json_t *object)

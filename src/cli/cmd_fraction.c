@@ -49,7 +49,7 @@ static void look_beside(struct ask *ask, pid_t pid, struct device_reply *device)
 	limiting->beside = (struct beside){0};
 	for (size_t i = 0; limiting->looked && i < limiting->look.device_count; i++) {
 		const struct look_device *one = &limiting->look.devices[i];
-		if (memcmp(one->reading.uuid, device->told.uuid, sizeof device->told.uuid) != 0)
+		if (memcmp(one->reading.uuid, device->answer.uuid, sizeof device->answer.uuid) != 0)
 			continue;
 		for (size_t p = 0; p < one->process_count; p++) {
 			const struct neap_ledger_process *account = &one->processes[p].account;
@@ -85,7 +85,7 @@ static void print_device(struct ask *ask, const struct device_reply *reply)
 {
 	const struct limiting *limiting = ask->context;
 	const struct beside *beside = &limiting->beside;
-	const struct neap_device_answer *device = &reply->told;
+	const struct neap_device_answer *device = &reply->answer;
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
 	device_reply_print_title(reply);
 	printf("  %-10s %10s before, %10s after (%g of %s)\n", "limit", limit_text(device->limit_before, from),
@@ -120,7 +120,7 @@ static void print_device(struct ask *ask, const struct device_reply *reply)
 static void add_beside(struct ask *ask, const struct device_reply *device, json_t *object)
 {
 	const struct beside *beside = &((struct limiting *)ask->context)->beside;
-	uint64_t reserved = device->told.reserved, limit = device->told.limit;
+	uint64_t reserved = device->answer.reserved, limit = device->answer.limit;
 	neap_json_set(object, "above_limit", neap_json_number(reserved > limit ? reserved - limit : 0));
 	neap_json_set(object, "context", beside->known ? neap_json_number(beside->context) : json_null());
 	neap_json_set(object, "other", beside->known ? json_integer(beside->other) : json_null());

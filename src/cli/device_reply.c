@@ -12,10 +12,11 @@ enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, un
 				   struct neap_monitor *monitor, struct device_reply *ret_device)
 {
 	struct device_reply device = {.free_now = NEAP_BYTES_UNKNOWN};
-	enum neap_status status = neap_device_answer_read(reply, n, needed, &device.told);
+	enum neap_status status = neap_device_answer_read(reply, n, needed, &device.answer);
 	if (status)
 		return status;
-	device.index_known = monitor && neap_monitor_find(monitor, device.told.uuid, &device.index, NULL) == NEAP_OK;
+	device.index_known =
+		monitor && neap_monitor_find(monitor, device.answer.uuid, &device.index, NULL) == NEAP_OK;
 	*ret_device = device;
 	return NEAP_OK;
 }
@@ -23,19 +24,19 @@ enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, un
 void device_reply_print_title(const struct device_reply *device)
 {
 	if (device->index_known)
-		printf("GPU %zu: %s\n", device->index, NEAP_PRINTABLE(device->told.name));
+		printf("GPU %zu: %s\n", device->index, NEAP_PRINTABLE(device->answer.name));
 	else
-		printf("CUDA device %" PRIu64 ": %s\n", device->told.ordinal, NEAP_PRINTABLE(device->told.name));
+		printf("CUDA device %" PRIu64 ": %s\n", device->answer.ordinal, NEAP_PRINTABLE(device->answer.name));
 }
 
 json_t *device_reply_json(const struct device_reply *device, unsigned shown)
 {
 	json_t *object = json_object();
 	neap_json_set(object, "index", device->index_known ? neap_json_number(device->index) : json_null());
-	neap_json_set(object, "name", neap_json_text(device->told.name));
+	neap_json_set(object, "name", neap_json_text(device->answer.name));
 	for (size_t i = 0; i < neap_device_figure_count; i++) {
 		const struct neap_device_figure *figure = &neap_device_figures[i];
-		uint64_t value = neap_device_figure(&device->told, figure);
+		uint64_t value = neap_device_figure(&device->answer, figure);
 		if (!(figure->shown & shown))
 			continue;
 		neap_json_set(object, figure->name,

@@ -9,7 +9,7 @@
 struct json_t;
 
 struct device_reply {
-	struct neap_device_answer told;
+	struct neap_device_answer answer;
 	bool index_known;
 	size_t index;      /* NVML's, found by UUID: the number that `neap info` shows */
 	uint64_t free_now; /* NVML's, after the answer was read; NEAP_BYTES_UNKNOWN: not asked, or it did not say */
