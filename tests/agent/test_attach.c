@@ -57,7 +57,7 @@ static void attached_process_is_seen(void **state)
 	neap_detach();
 }
 
-/* NEAP_FRACTION is for allocators that nobody limited; one that makes no sense is told, and harms nothing. */
+/* NEAP_FRACTION is for allocators without a limit of their own; a malformed one is reported, and harms nothing. */
 static void fraction_by_environment(void **state)
 {
 	(void)state;

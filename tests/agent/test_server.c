@@ -213,8 +213,8 @@ static void broken_frames_are_refused(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Peers that stop in the middle fill every place; the bound frees them, and those who waited are served. It may
- * strike whoever is slow, us too. */
+/* Peers that stop in the middle fill every place; the bound frees them, and the waiting peers are served. It may
+ * strike any slow peer, this test too. */
 static void stalled_peers_are_dropped(void **state)
 {
 	(void)state;
@@ -312,7 +312,7 @@ static void many_at_once(void **state)
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	char byte;
 	neap_frame_encode(&frame, header);
-	start(10000); /* those who wait give way after 2 s */
+	start(10000); /* waiting peers give way after 2 s */
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&silent[i]);
 		assert_int_equal(send(silent[i].fd, header, i % sizeof header, MSG_NOSIGNAL), i % sizeof header);

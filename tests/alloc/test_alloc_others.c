@@ -1,12 +1,12 @@
-/* Two processes on one device: what the other holds is told apart when memory runs out, and when it is given back the
- * same request succeeds. */
+/* Two processes on one device: what the other holds is a figure of its own when memory runs out, and when it is given
+ * back the same request succeeds. */
 #include "harness.h"
 
 #include <sys/wait.h>
 
 #define SPEC "mem=256MiB,reserved=4MiB,context=16MiB"
 
-/* The other process: holds 100 MiB until it is told to empty its cache, then until its pipe is closed. */
+/* The other process: holds 100 MiB until it is asked to empty its cache, then until its pipe is closed. */
 static void neighbour(int from_parent, int to_parent)
 {
 	struct world world;

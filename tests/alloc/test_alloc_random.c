@@ -13,7 +13,7 @@
 struct shadow {
 	uint64_t address, bytes;
 	int stream;
-	uint32_t used_on; /* bits of streams that were told */
+	uint32_t used_on; /* bits of streams that were recorded */
 };
 
 struct game {

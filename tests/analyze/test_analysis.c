@@ -1,4 +1,4 @@
-/* What is said of a trace, on traces small enough to be reckoned by hand. */
+/* The analysis of traces that are small enough to work out by hand. */
 
 #include "analysis_test.h"
 

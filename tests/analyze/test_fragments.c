@@ -167,7 +167,7 @@ static void what_emptying_the_cache_returns(void **state)
 	neap_trace_free(trace);
 }
 
-/* Two plain segments and an expandable one, of which the end has only one plain one: before, all were there. */
+/* Two plain segments and an expandable one; at the end only one plain segment is left. */
 static void the_state_at_an_instant(void **state)
 {
 	(void)state;

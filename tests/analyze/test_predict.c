@@ -169,7 +169,7 @@ static void test_demand_at_peak(void **state)
 	assert_int_equal(found.model, 77);
 	recording_end(&recording);
 
-	/* What another device's session said last is not this one's. */
+	/* The last settings of another device's session are not this one's. */
 	recording = recorded_run(false);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
 						      .tag_bytes = {.tag = recording_name(&recording, "activations"),

@@ -342,7 +342,7 @@ static void test_two_devices(void **state)
 	recording_end(&recording);
 }
 
-/* No session said that it began: steps of the same numbers are still those of two devices. */
+/* No event of a session's start: steps of the same numbers are still those of two devices. */
 static void test_devices_unannounced(void **state)
 {
 	struct recording recording = recording_begin();

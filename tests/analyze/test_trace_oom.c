@@ -145,7 +145,7 @@ static void capacity_replayed(void **state)
 	assert_int_equal(card.replays.lost_events, 0);
 	assert_true(card.replays.whatifs.items[0].own && !card.replays.whatifs.items[0].fits);
 	assert_int_equal(card.replays.whatifs.items[0].first_oom_event, 30);
-	/* PyTorch's own, which is not a setting of this allocator: told, and no fix. */
+	/* PyTorch's own, which is not a setting of this allocator: reported, but not as a fix. */
 	assert_false(row(&card, "PyTorch with its defaults")->fits);
 	assert_true(row(&card, "neap's allocator")->active);
 	for (size_t i = 0; i < card.fix_count; i++)
@@ -186,7 +186,7 @@ static void no_patience(void **state)
 	neap_trace_free(trace);
 }
 
-/* 20 MiB that stay, told before the ring's first event; then 64 pairs that overwrite it. */
+/* 20 MiB that stay, allocated before the ring's first event; then 64 pairs that overwrite it. */
 static void a_beginning_that_is_lost(void **state)
 {
 	(void)state;
@@ -216,7 +216,7 @@ static void a_beginning_that_is_lost(void **state)
 	neap_trace_free(trace);
 }
 
-/* A failure that is older than every allocation that is kept: told by the journal alone. Nor are the steps that ended
+/* A failure that is older than every kept allocation: only the journal has it. Nor are the steps that ended
  * before those allocations any of the trace's. */
 static void a_failure_that_is_overwritten(void **state)
 {
@@ -297,7 +297,8 @@ static void a_device_that_cannot_be(void **state)
 	neap_trace_free(trace);
 }
 
-/* Another allocator's failure is told without its allocations: there is nothing to replay, and that is said. */
+/* Another allocator's failure has no allocations in the recording: there is nothing to replay, and the card says so.
+ */
 static void nothing_recorded(void **state)
 {
 	(void)state;

@@ -122,7 +122,7 @@ def check_hole(page, hole):
 
 
 def check_segments(page, places):
-    """At the landmark: the segment that it fills is told as held by it, the one with the most free bytes stands first."""
+    """At the landmark: the segment that it fills names it as the holder, the one with the most free bytes stands first."""
     landmark = next(known for known in places if known["what"] == "landmark")
     page.evaluate("""(() => { const order = document.querySelector('#order'); order.value = 'size';
         order.dispatchEvent(new Event('change')); document.querySelector('#segments').scrollIntoView({block: 'center'}); })()""")

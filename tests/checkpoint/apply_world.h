@@ -1,5 +1,5 @@
-/* tests/checkpoint/apply_world.h: a folder of eight checkpoints, five of which are to go, and what must be true of it
- * after each attempt to apply the rules. */
+/* tests/checkpoint/apply_world.h: a folder of eight checkpoints, five of them to be deleted, and the conditions that
+ * hold after each attempt to apply the rules. */
 #ifndef NEAP_TESTS_APPLY_WORLD_H
 #define NEAP_TESTS_APPLY_WORLD_H
 

@@ -1,5 +1,5 @@
-/* Makes system calls of file systems fail, or kills the process before one. Linked into a test it is told by the
- * struct; preloaded into a program by the environment:
+/* Makes system calls of file systems fail, or kills the process before one. Linked into a test it takes its orders
+ * from the struct; preloaded into a program by the environment:
  *
  *   FAILING_CALLS_KILL=N    SIGKILL before the Nth call (from 1) that writes: open for writing, write, fsync, rename
  *   FAILING_CALLS_COUNT=F   F gets the number of those calls, then the numbers of those that are not write(2)

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void save_it_anew(void) { put_in(folder, checkpoints[0].name, "saved anew", 0); }
+static void save_it_again(void) { put_in(folder, checkpoints[0].name, "saved again", 0); }
 
 /* NFS cannot rename and refuse a name that is taken in one step: what is saved under the name of one that comes back,
  * at that very instant, stays; and else it comes back, a file as well as a folder. */
@@ -36,14 +36,14 @@ static void test_restore_over_nfs(void **state)
 	assert_int_equal(neap_retention_apply(&made, &options, &result, &err), NEAP_OK);
 	neap_retention_plan_fini(&made);
 	assert_int_equal(result.moved_count, 5);
-	failing_calls.meanwhile = save_it_anew;
+	failing_calls.meanwhile = save_it_again;
 	assert_int_equal(neap_retention_restore(folder, checkpoints[0].name, &result, &err), NEAP_EEXIST);
 	assert_null(failing_calls.meanwhile);
 	snprintf(path, sizeof path, "%s/%s", folder, checkpoints[0].name);
 	int fd = open(path, O_RDONLY);
-	assert_int_equal(read(fd, text, sizeof text), strlen("saved anew"));
+	assert_int_equal(read(fd, text, sizeof text), strlen("saved again"));
 	close(fd);
-	assert_string_equal(text, "saved anew");
+	assert_string_equal(text, "saved again");
 	assert_int_equal(unlink(path), 0);
 	enum neap_status status = neap_retention_restore(folder, "*", &result, &err);
 	failing_calls.plain_renames = false;
@@ -132,7 +132,7 @@ static void test_newest_first(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* In a child, with the calls armed: the exit status, 0 where apply said that all is well, 1 where not. */
+/* In a child, with the calls armed: the exit status: 0 where apply reported success, 1 where not. */
 static int apply_armed(const struct neap_retention_options *options, struct failing_calls armed)
 {
 	struct neap_retention_plan made = plan();
@@ -148,11 +148,11 @@ static int apply_armed(const struct neap_retention_options *options, struct fail
 		failing_calls = armed;
 		failing_calls.armed = true;
 		failing_calls.proc = proc;
-		enum neap_status said = neap_retention_apply(&made, options, &result, &err);
+		enum neap_status applied = neap_retention_apply(&made, options, &result, &err);
 		failing_calls.armed = false;
-		if (said != NEAP_OK && (said != err.status || !strstr(err.message, folder)))
+		if (applied != NEAP_OK && (applied != err.status || !strstr(err.message, folder)))
 			_exit(3);
-		_exit(said == NEAP_OK ? 0 : 1);
+		_exit(applied == NEAP_OK ? 0 : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	neap_retention_plan_fini(&made);
@@ -200,7 +200,7 @@ static void try_all(bool with_trash)
 {
 	static const int errors[] = {EIO, EACCES, ENOSPC, ENOENT};
 	struct neap_retention_options options = rules;
-	unsigned long failures = 0, kills = 0, said = 0;
+	unsigned long failures = 0, kills = 0, reported = 0;
 
 	options.trash_ns = with_trash ? DAY_NS : 0;
 	unsigned long calls = count_calls(&options);
@@ -215,16 +215,16 @@ static void try_all(bool with_trash)
 		start_empty();
 		int code = apply_armed(&options, (struct failing_calls){.fail_at = call, .error = errors[call % 4]});
 		assert_true(code == 0 || code == 1);
-		said += code == 1;
+		reported += code == 1;
 		failures++;
 		check("failed call", call, with_trash, false);
 		finish(&options);
 		check("after the failed call", call, with_trash, true);
 	}
-	printf("%s: %lu calls of an apply; %lu failed in turn (%lu of them told as failures), killed at %lu "
+	printf("%s: %lu calls of an apply; %lu failed in turn (%lu of them reported as failures), killed at %lu "
 	       "instants\n",
-	       with_trash ? "into the trash" : "for good", calls, failures, said, kills);
-	assert_true(said > calls / 3);
+	       with_trash ? "into the trash" : "for good", calls, failures, reported, kills);
+	assert_true(reported > calls / 3);
 }
 
 static void test_into_trash(void **state)
@@ -295,7 +295,7 @@ static enum neap_status save(const char *path, const char *content, struct neap_
 	return status;
 }
 
-/* A save: the old file or the new one, whole, at any instant; a failure is told, and leaves the old one, until the
+/* A save: the old file or the new one, whole, at any instant; a failure is reported and leaves the old one, until the
  * last call (the folder's flush), after which the new one is there already. */
 static void test_save_calls(void **state)
 {
@@ -317,13 +317,13 @@ static void test_save_calls(void **state)
 				(struct failing_calls){.armed = true, .error = call % 2 ? ENOSPC : EIO, .proc = proc};
 			failing_calls.fail_at = killing ? 0 : call;
 			failing_calls.kill_at = killing ? call - calls : 0;
-			enum neap_status said = save(path, "the new one", &err);
+			enum neap_status saved = save(path, "the new one", &err);
 			failing_calls.armed = false;
 			if (call)
-				_exit(said == NEAP_OK                                                 ? 0
+				_exit(saved == NEAP_OK                                                ? 0
 				      : strstr(err.message, "epoch=8") || strstr(err.message, folder) ? 1
 												      : 2);
-			assert_int_equal(said, NEAP_OK);
+			assert_int_equal(saved, NEAP_OK);
 			calls = failing_calls.asked;
 			continue;
 		}

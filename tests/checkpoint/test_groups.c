@@ -54,7 +54,7 @@ static void test_groups(void **state)
 	assert_int_equal(made.trash_count, result.moved_count);
 	neap_retention_plan_fini(&made);
 	/* by the name of any part; not when the name of another one is taken */
-	put("rng_epoch_3.bin", "saved anew", 0);
+	put("rng_epoch_3.bin", "saved again", 0);
 	assert_int_equal(neap_retention_restore(folder, "optimizer_epoch_3.pt", &result, &err), NEAP_EEXIST);
 	assert_int_equal(access("optimizer_epoch_3.pt", F_OK), -1);
 	assert_int_equal(unlink("rng_epoch_3.bin"), 0);
@@ -107,7 +107,7 @@ static void test_group_changed(void **state)
 	put("optimizer_epoch_1.pt", "optimizer", 9);
 	put("model_epoch_2.pt", "model", 8);
 	struct neap_retention_plan made = plan(&rest);
-	put("optimizer_epoch_1.pt", "optimizer, saved anew", 0);
+	put("optimizer_epoch_1.pt", "optimizer, saved again", 0);
 	assert_int_equal(neap_retention_apply(&made, &rest, &result, &err), NEAP_OK);
 	assert_int_equal(entry(&made, "model_epoch_1.pt")->done, NEAP_RETENTION_CHANGED);
 	neap_retention_plan_fini(&made);
@@ -122,7 +122,7 @@ static void test_torn(void **state)
 	char text[128];
 
 	(void)state;
-	put("step=1-loss=0.2.pt", "PK\5\6", 9); /* of a format that is not told */
+	put("step=1-loss=0.2.pt", "PK\5\6", 9); /* of a format that is not recognised */
 	put("step=2-loss=0.5.pt", "two", 8);
 	put("step=3-loss=0.6.pt", "three", 7);
 	put("step=4-loss=0.1.pt", "PK\3\4 cut off", 0);

@@ -30,7 +30,7 @@ static void test_metrics(void **state)
 	put("epoch=5.ckpt", "5", 1);
 	put("epoch=5.ckpt.yaml", "val_loss: 0.5 # still\n", 1);
 	put("epoch=6.ckpt", "6", 6);
-	put("epoch=6.json", "{\"val_loss\": 0.1", 6); /* torn: it cannot be told that it is not the best */
+	put("epoch=6.json", "{\"val_loss\": 0.1", 6); /* torn: it may be the best */
 	struct neap_retention_plan made = plan(&options);
 	assert_string_equal(made.metric, "val_loss");
 	assert_int_equal(made.mode, NEAP_METRIC_MIN);
@@ -453,8 +453,8 @@ static void test_save(void **state)
 	assert_int_equal(access("step=7.pt", F_OK) | access("step=2-loss=0.2.pt", F_OK), 0);
 }
 
-/* Several processes save into one folder and tidy it at once: no save fails, who comes too late to tidy says so, and
- * the newest is there. */
+/* Several processes save into one folder and tidy it at once: no save fails, a process that tidies too late reports
+ * it, and the newest is there. */
 static void test_together(void **state)
 {
 	enum { PROCESSES = 3, SAVES = 20 };

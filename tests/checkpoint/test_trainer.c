@@ -247,13 +247,13 @@ static size_t archive(unsigned char *bytes, const char *pickle, size_t length, u
 {
 	static const char name[] = "archive/data.pkl";
 	unsigned char local[30] = "PK\3\4", central[46] = "PK\1\2", end[22] = "PK\5\6";
-	uint32_t told = (uint32_t)length + lie, at = 0, list;
+	uint32_t claimed = (uint32_t)length + lie, at = 0, list;
 
-	memcpy(local + 18, &told, 4);
-	memcpy(local + 22, &told, 4);
+	memcpy(local + 18, &claimed, 4);
+	memcpy(local + 22, &claimed, 4);
 	local[26] = sizeof name - 1;
-	memcpy(central + 20, &told, 4);
-	memcpy(central + 24, &told, 4);
+	memcpy(central + 20, &claimed, 4);
+	memcpy(central + 24, &claimed, 4);
 	central[28] = sizeof name - 1;
 	memcpy(bytes, local, sizeof local);
 	memcpy(bytes + sizeof local, name, sizeof name - 1);

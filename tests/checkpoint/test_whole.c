@@ -93,14 +93,14 @@ static void test_zip(void **state)
 		assert_null(checkpoint_torn(fd, "x.pt", false));
 		for (size_t cut = 0; cut < length; cut++) {
 			put("x.pt", bytes, cut);
-			/* below four bytes nothing tells that it is one */
+			/* fewer than four bytes do not show that it is one */
 			if (!checkpoint_torn(fd, "x.pt", false) != (cut > 0 && cut < 4))
 				fail_msg("cut after %zu bytes", cut);
 		}
 		put("x.pt", "PK\3\4 and so on, but no zip at all", 33);
 		assert_non_null(checkpoint_torn(fd, "x.pt", false));
 	}
-	put("x.pt", "\x80\2pickle", 8); /* an older torch.save: not told */
+	put("x.pt", "\x80\2pickle", 8); /* an older torch.save: not recognised */
 	assert_null(checkpoint_torn(fd, "x.pt", false));
 	put("x.pt", "", 0);
 	assert_string_equal(checkpoint_torn(fd, "x.pt", false), "it is empty");

@@ -182,7 +182,7 @@ assert_replays() { # TRACE SIZE
 	done < <(card "$1" '.settings[] | select(.settings) | "\(.settings) \(.fits)"')
 	run --separate-stderr neap replay "$1" --memory "$2" --policy neap --json
 	[ "$(jq '.ooms == 0' <<<"$output")" = "$(card "$1" '.settings[] | select(.name == "neap'"'"'s allocator") | .fits')" ]
-	# Nothing that is said to be enough stands behind what is not.
+	# Fixes that are enough come before fixes that are not.
 	[ "$(card "$1" '[.fixes[] | select(.active_already | not) | .sufficient] | . == (sort | reverse)')" = true ]
 	run --separate-stderr neap replay "$1" --memory "$(card "$1" .smallest_memory)" --json
 	[ "$(jq .ooms <<<"$output")" = 0 ]

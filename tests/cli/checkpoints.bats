@@ -146,7 +146,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	for i in 1 2 3; do
 		put run/a/step_$i.pt $((30 - i))
 		put run/b/version_0/checkpoints/epoch=$i.ckpt $((30 - i))
-		put run/c/step_$i-val_loss=nan.pt $((30 - i)) # the best cannot be told
+		put run/c/step_$i-val_loss=nan.pt $((30 - i)) # the best is not known
 	done
 	show 'neap checkpoints run'
 	show 'neap checkpoints run --recursive --keep-best 1 --metric val_loss --dry-run'

@@ -36,7 +36,7 @@ epochs() {
 @test "which end is better, as the training arguments say" {
 	for greater in false none nofile; do
 		rm -rf run
-		# a Trainer that was told nothing takes the low end for what ends with "loss", the high one for the rest
+		# a Trainer without a mode takes the low end for what ends with "loss", the high one for the rest
 		metric=distance
 		[ "$greater" = none ] && metric=my_loss
 		python3 "$trainers" transformers run "$metric" "$greater" checkpoint-30 10=0.5 20=0.4 30=0.1 40=0.6 50=0.7

@@ -30,7 +30,7 @@ figures() {
 	neap series s.yaml --folder s --quiet >out 2>err
 	show 'cat out'
 	show 'result .savings s/runs/plain-1; result .savings s/runs/all-1'
-	# What the user set is told from what a run had to take.
+	# "set:" marks what the user set; a run may have had to take it.
 	show 'result .rung s/runs/mixed-1; result .rung s/runs/plain-1'
 	show 'grep -o "<dt>[a-z]* against [^<]*" s/report.html'
 	expect series 'a step [\d.]+ \w+ -> [\d.]+ \w+ \([^)]*\)/a step TIME -> TIME'

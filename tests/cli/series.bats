@@ -408,7 +408,7 @@ most_together() {
 	[ "$(grep -n -e "begin fits" log | cut -d: -f1)" -lt "$(grep -n -e "end first" log | cut -d: -f1)" ]
 }
 
-@test "memory that is not given back: who has the device's file open is named" {
+@test "memory that is not given back: the process that has the device's file open is named" {
 	mkdir files
 	export NEAP_SIM_FILES="$dir/files"
 	cat > s.yaml <<-EOF

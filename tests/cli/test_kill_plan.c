@@ -40,7 +40,7 @@ static void expect_target(const struct kill_plan *plan, size_t index, pid_t pid,
 	assert_true(index < plan->target_count);
 	assert_int_equal(plan->targets[index].process.pid, pid);
 	assert_int_equal(plan->targets[index].depth, depth);
-	assert_int_equal(plan->targets[index].process.start_ticks, pid); /* who it is goes along */
+	assert_int_equal(plan->targets[index].process.start_ticks, pid); /* its identity goes along */
 }
 
 static void a_tree_parents_first(void **unused)

@@ -1,4 +1,4 @@
-/* tests/device/layouts.h: sizes and offsets, as whoever includes this sees them. Included once beside CUDA's own
+/* tests/device/layouts.h: sizes and offsets, as the including file sees them. Included once beside CUDA's own
  * cuda.h and once beside device/cuda_api.h, which cannot stand in one file; the test compares the two tables. */
 #ifndef TESTS_DEVICE_LAYOUTS_H
 #define TESTS_DEVICE_LAYOUTS_H

@@ -1,4 +1,5 @@
-/* The driver and its devices over a table made here: what is read, who is current, and every call failing in turn. */
+/* The driver and its devices over a table made here: what is read, which context is current, and every call failing
+ * in turn. */
 #include "fake_driver.h"
 
 #include "support/test.h"
@@ -39,7 +40,7 @@ static void device_says_what_it_is(void **unused)
 	/* NVML lists this device second: found by its UUID. */
 	assert_int_equal(neap_device_context_bytes(device), 500);
 
-	/* The context was there already: what it cost can no longer be told. */
+	/* The context was there already: its cost cannot be measured any more. */
 	assert_int_equal(neap_device_open(driver, 0, &again, &err), NEAP_OK);
 	assert_int_equal(neap_device_context_bytes(again), 0);
 	assert_int_equal(fake.retained, 2);

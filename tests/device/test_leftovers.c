@@ -19,7 +19,7 @@ static void test_decide(void **state)
 		/* Our own run, whatever its lock says. */
 		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NONE},
 		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NONE},
-		/* Ourselves, who started us, whom we started. */
+		/* This process, its parent, its child. */
 		{{.seen = true, .related = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER},
 		 "b",
 		 NEAP_LEFTOVER_NONE},
@@ -28,7 +28,7 @@ static void test_decide(void **state)
 		{{.seen = true, .uid = 7}, "b", NEAP_LEFTOVER_NAMED},
 		{{.seen = true, .uid = 7, .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NAMED},
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NAMED},
-		/* Another user's, whatever it says of itself; root's is not an exception. */
+		/* Another user's, even with our run's ID; root's is not an exception. */
 		{{.seen = true, .uid = 8, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
 		{{.seen = true, .uid = 0, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
 		/* Of a namespace that we do not see. */

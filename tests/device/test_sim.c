@@ -68,7 +68,7 @@ static void device_and_monitor_agree(void **unused)
 	neap_driver_close(driver);
 }
 
-static void injected_failures_are_told(void **unused)
+static void injected_failures_are_reported(void **unused)
 {
 	struct neap_driver *driver = NULL;
 	struct neap_device *device = NULL;
@@ -178,7 +178,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_and_monitor_agree),
-		cmocka_unit_test(injected_failures_are_told),
+		cmocka_unit_test(injected_failures_are_reported),
 		cmocka_unit_test(orders_differ),
 		cmocka_unit_test(guard_across_devices),
 	};

@@ -114,7 +114,7 @@ static void no_time(void **state)
 	assert_int_equal(neap_visible_first(NEAP_BACKEND_SIM, 0, first, &err), NEAP_ETIMEDOUT);
 	assert_string_equal(first, "untouched");
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-	setenv("NEAP_SIM", "gtx9000", 1); /* what is wrong is said as by neap_driver_open */
+	setenv("NEAP_SIM", "gtx9000", 1); /* the error is that of neap_driver_open */
 	assert_int_equal(neap_visible_first(NEAP_BACKEND_SIM, LIMIT_NS, first, &err), NEAP_EDRIVER);
 	assert_non_null(strstr(err.message, "gtx9000"));
 }

@@ -42,7 +42,7 @@ same() {
 		END { exit bad || NR != lines }' || fail "$1 and $2 are not $3 equal losses"
 }
 
-# peak: the allocated peak that the last run told, in MiB.
+# peak: the allocated peak of the last run, in MiB.
 peak() { sed -n 's/.*peak \([0-9.]*\) MiB allocated.*/\1/p' err; }
 
 # 1. It learns: below the text's unigram entropy, which it prints.

@@ -1,4 +1,4 @@
-/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be told to
+/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be made to
  * run out of memory. */
 #ifndef CHARLM_HOST_H
 #define CHARLM_HOST_H

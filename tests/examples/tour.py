@@ -122,8 +122,8 @@ try:
         line = missing(shown, printed)
         if failed or line is not None:
             problems += 1
-            said = f"exit status {status}" if failed else f"this line does not come: {line}"
-            print(f"FAILED: {command}\n  {said}\n  printed:\n    " + "\n    ".join(printed[:60]))
+            problem = f"exit status {status}" if failed else f"this line does not come: {line}"
+            print(f"FAILED: {command}\n  {problem}\n  printed:\n    " + "\n    ".join(printed[:60]))
         else:
             print(f"ok: {command}")
 finally:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Upward advice, checked by doing it: a run at the micro-batch that is said to be the largest comes through, one above
-# runs out of memory; and the headroom that was said is the one that is measured then.
+# Upward advice, checked by following it: a run with the largest advised micro-batch completes, one sample more runs out
+# of memory; and the predicted headroom is the measured one.
 #
 # NEAP and CHARLM are the programs; jq reads the JSON.
 

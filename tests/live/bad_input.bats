@@ -266,7 +266,7 @@ full() {
 	[ -e ran2 ]
 }
 
-@test "no room for a recording: said, and the training goes on all the same" {
+@test "no room for a recording: a warning, and the training goes on all the same" {
 	local small="--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --steps 10"
 	charlm $small --losses plain >/dev/null 2>&1
 	full 1024 'neap run --folder $disk/run -- charlm '"$small"' --losses losses >out 2>&1; echo $? >code'

@@ -1,4 +1,4 @@
-/* Preloaded into a program: fails host allocations. The Nth (from 1) of the process that is told by FAILING_MALLOC,
+/* Preloaded into a program: fails host allocations. The Nth (from 1) of the process that FAILING_MALLOC names,
  * from the loading of its libraries on, and with FAILING_MALLOC_FOR_GOOD all after it. FAILING_MALLOC_COUNT names a
  * file that gets the number of allocations that were asked for, written at the end.
  *

@@ -123,13 +123,13 @@ def check(result, code, once):
         wrong.append("success, but not the last checkpoint")
     if result.left:
         wrong.append(f"left behind: {sorted(result.left)}")
-    done = collections.Counter(call for call, said in result.calls if said == "CUDA_SUCCESS")
-    failed = {call for call, said in result.calls if said != "CUDA_SUCCESS"}
+    done = collections.Counter(call for call, returned in result.calls if returned == "CUDA_SUCCESS")
+    failed = {call for call, returned in result.calls if returned != "CUDA_SUCCESS"}
     if once:
         for take, give in PAIRS.items():
             if done[take] != done[give] and give not in failed:
                 wrong.append(f"{take} {done[take]} times, {give} {done[give]}")
-    if any(said in ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_VALUE") for _, said in result.calls):
+    if any(returned in ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_VALUE") for _, returned in result.calls):
         wrong.append("the simulator found an illegal or unordered use of memory")
     return wrong
 

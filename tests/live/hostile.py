@@ -3,7 +3,7 @@ training is not disturbed.
 
     hostile.py NEAP CHARLM SUBJECT
 
-SUBJECT is subject.c: an attached process that does what it is told. Each test has a world and folders of its own.
+SUBJECT is subject.c: an attached process that does what its stdin asks. Each test has a world and folders of its own.
 """
 import concurrent.futures
 import contextlib
@@ -52,8 +52,8 @@ def verbs_while_stopped(place, pid):
     (process,) = [p for p in place.json("info")["processes"] if p["pid"] == pid]
     assert process["attached"] and process["allocated"] > 0, process
     for verb in ("clear", "reset"):
-        said = place.neap(verb, "--pid", str(pid), expect=75)
-        assert f"process {pid} (" in said and "is stopped and cannot answer; nothing was changed" in said, said
+        printed = place.neap(verb, "--pid", str(pid), expect=75)
+        assert f"process {pid} (" in printed and "is stopped and cannot answer; nothing was changed" in printed, printed
     assert place.json("fraction", "1", "--pid", str(pid))["processes"][0]["left_with_stopped"] is True
     assert "export" in place.neap("enable")
     assert place.json("kill", "--pid", str(pid), "--dry-run")["processes"][0]["pid"] == pid
@@ -100,13 +100,13 @@ def test_a_limit_left_with_a_stopped_process_holds_when_it_goes_on():
         subject = place.subject()
         assert tell(subject, "take 4") == "taken"
         stop(subject.pid)
-        said = place.neap("fraction", "0.5", "--pid", str(subject.pid))
-        said = place.neap("fraction", "0.02", "--pid", str(subject.pid))
-        assert f"Process {subject.pid} (" in said and "takes effect as soon as the process continues" in said, said
+        printed = place.neap("fraction", "0.5", "--pid", str(subject.pid))
+        printed = place.neap("fraction", "0.02", "--pid", str(subject.pid))
+        assert f"Process {subject.pid} (" in printed and "takes effect as soon as the process continues" in printed, printed
         go_on(subject.pid)
         place.neap("clear", "--stats-only", "--pid", str(subject.pid))  # answered after what was left before it
-        said = tell(subject, "take 8")
-        assert said.startswith("failed: CUDA out of memory") and "limit 5.08 MiB" in said, said
+        printed = tell(subject, "take 8")
+        assert printed.startswith("failed: CUDA out of memory") and "limit 5.08 MiB" in printed, printed
         assert place.json("fraction", "1", "--pid", str(subject.pid))["processes"][0]["left_with_stopped"] is False
         assert tell(subject, "take 8") == "taken"
 
@@ -144,8 +144,8 @@ def test_a_target_that_ends_in_the_middle_of_a_request():
     with Place(NEAP, SUBJECT) as place:
         subject = place.subject()
         assert tell(subject, "die") == "ok"
-        said = place.neap("clear", "--force", "--pid", str(subject.pid), expect=66)
-        assert f"process {subject.pid} ended before it answered" in said, said
+        printed = place.neap("clear", "--force", "--pid", str(subject.pid), expect=66)
+        assert f"process {subject.pid} ended before it answered" in printed, printed
 
 
 def test_a_target_that_is_stopped_in_the_middle_of_a_request():
@@ -153,8 +153,8 @@ def test_a_target_that_is_stopped_in_the_middle_of_a_request():
         subject = place.subject()
         assert tell(subject, "halt") == "ok"
         began = time.monotonic()
-        said = place.neap("clear", "--force", "--pid", str(subject.pid), expect=75)
-        assert f"process {subject.pid} was stopped before it answered" in said and "kill -CONT" in said, said
+        printed = place.neap("clear", "--force", "--pid", str(subject.pid), expect=75)
+        assert f"process {subject.pid} was stopped before it answered" in printed and "kill -CONT" in printed, printed
         assert time.monotonic() - began < 20  # noticed, not waited for to the bound of 30 s
         go_on(subject.pid)
         place.neap("clear", "--pid", str(subject.pid))
@@ -167,8 +167,8 @@ def test_a_target_in_the_middle_of_a_capture():
         pid = str(subject.pid)
         assert "not emptied" in place.neap("clear", "--pid", pid, expect=75)
         place.neap("reset", "--pid", pid, expect=75)
-        said = place.neap("fraction", "0.01", "--pid", pid, expect=75)
-        assert "the limit is in force, but the cache was not emptied" in said, said
+        printed = place.neap("fraction", "0.01", "--pid", pid, expect=75)
+        assert "the limit is in force, but the cache was not emptied" in printed, printed
         place.neap("fraction", "1", "--pid", pid)
         assert place.json("info")["processes"][0]["allocated"] == 5 << 20
         assert tell(subject, "end") == "ok"

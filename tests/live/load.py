@@ -47,8 +47,8 @@ def processes(place):
         for done in [pool.submit(verbs[i % len(verbs)]) for i in range(MANY)]:
             done.result()
     all_of_them("fraction", "0.0001")
-    said = tell(subjects[-1], "take 8")
-    assert said.startswith("failed: CUDA out of memory"), said
+    printed = tell(subjects[-1], "take 8")
+    assert printed.startswith("failed: CUDA out of memory"), printed
     all_of_them("fraction", "1")
     assert tell(subjects[-1], "take 8") == "taken"
     for subject in subjects:

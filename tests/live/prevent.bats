@@ -19,7 +19,7 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 	run neap run --quiet --no-history --folder run -- $leaking
 	[ "$status" -eq 1 ]
 	[ "$(fact run "d['outcome'], d['restarts']")" = "('oom', 0)" ]
-	# Where memory was said to end, it ended: after the last step that was done.
+	# Memory ended where it was predicted to end: after the last step that was done.
 	run fact run "d['memory_ends_low_step'] <= d['steps'] <= d['memory_ends_high_step'] < 150"
 	[ "$output" = True ]
 }

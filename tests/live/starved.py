@@ -89,7 +89,7 @@ def sweep(name, words, ends=(0,), check=shape):
 
 
 def run_out(instants):
-    """A run whose command runs out of device memory is told as that, whatever its supervisor had no memory for."""
+    """A run whose command runs out of device memory is reported as that, whatever its supervisor had no memory for."""
     global problems
 
     def attempt(instant):
@@ -104,11 +104,11 @@ def run_out(instants):
 
     _, _, total, _ = attempt(0)
     step = max(1, total // instants)
-    told = 0
+    reported = 0
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         # the first ones fail in what starts the command, too
         for instant, done, _, result in pool.map(attempt, range(60, total + 1, step)):
-            told += result is not None
+            reported += result is not None
             if "memory exhausted" in done.stderr:  # env's own
                 continue
             if "Sanitizer" in done.stderr or done.returncode < 0 or (result and result["outcome"] != "oom") or (
@@ -116,7 +116,7 @@ def run_out(instants):
                 problems += 1
                 print(f"FAILED: a run that ran out, allocation {instant}: {result and (result['outcome'], result['evidence'])} "
                       f"(status {done.returncode})\n{done.stderr[-1500:]}")
-    print(f"a run that ran out: {total} allocations, every {step}. made to fail: {told} have a result, which says so", flush=True)
+    print(f"a run that ran out: {total} allocations, every {step}. made to fail: {reported} have a result, which says so", flush=True)
 
 
 def resume(instants):

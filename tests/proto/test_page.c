@@ -232,7 +232,7 @@ static void begun_anew_while_others_tidy(void **state)
 	}
 	close(go[0]);
 	for (int round = 0; round < ROUNDS; round++) {
-		int held = -1; /* not held: whoever tidies lost the CPU meanwhile */
+		int held = -1; /* not held: the tidying process lost the CPU meanwhile */
 		for (int tries = 0; held < 0 && tries < 300; tries++)
 			held = neap_page_making_begin(folder);
 		assert_true(held >= 0);

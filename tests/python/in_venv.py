@@ -32,7 +32,7 @@ try:  # no other process changes the environment while the test runs
     os.set_inheritable(use, True)
 except BlockingIOError:
     skip("is being made")
-except OSError:  # nor can who may not write there
+except OSError:  # nor can a user without the right to write there
     pass
 if not os.path.exists(os.path.join(folder, f"complete-{stage}")):
     skip(f"has no {'test tools' if stage == 'tools' else 'PyTorch'}: {maker} makes it")

@@ -347,15 +347,15 @@ class Leaks(TrainingCase):
         return [record.getMessage() for record in self.logged.records[1:]]
 
     def test_the_end_is_forecast_and_what_grows_named(self):
-        told = self.leaking(50)
+        warned = self.leaking(50)
         leak = self.result.leak
         self.assertEqual((leak.device, leak.bytes_per_step), (0, 8 * MIB))
         self.assertTrue(45 < leak.earliest <= leak.ends <= 90, repr(leak))
-        self.assertRegex(told[0], r"^Step \d\d: memory grows by 8\.00 MiB per step \(confidence 99\.99 %, over \d\d steps\): enough memory is left for all 50 steps$")
-        self.assertTrue(any("8388608] on cuda:0: " in line and "held by global kept_in_a_global[" in line for line in told), told)
+        self.assertRegex(warned[0], r"^Step \d\d: memory grows by 8\.00 MiB per step \(confidence 99\.99 %, over \d\d steps\): enough memory is left for all 50 steps$")
+        self.assertTrue(any("8388608] on cuda:0: " in line and "held by global kept_in_a_global[" in line for line in warned), warned)
         kept_in_a_global.clear()
-        told = self.leaking(70, ladder=False, epochs=2, on_leak="stop")
-        self.assertRegex(told[0], r": memory will end at step \d\d( \(\d\d to \d\d, 99 %\))? of 140$")
+        warned = self.leaking(70, ladder=False, epochs=2, on_leak="stop")
+        self.assertRegex(warned[0], r": memory will end at step \d\d( \(\d\d to \d\d, 99 %\))? of 140$")
 
     def test_it_stops_in_time_with_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -376,9 +376,9 @@ class Leaks(TrainingCase):
         self.assertGreater(self.result.steps, 30)
 
     def test_it_clears_by_force_in_time(self):
-        told = self.leaking(120, on_leak="clear", cycle=True)
+        warned = self.leaking(120, on_leak="clear", cycle=True)
         self.assertEqual((self.result.steps, self.result.ooms, self.result.stopped), (120, 0, ""))
-        self.assertTrue(any(line.startswith("Cleared by force: ") and re.search("room for [2-9][0-9] more", line) for line in told), told)
+        self.assertTrue(any(line.startswith("Cleared by force: ") and re.search("room for [2-9][0-9] more", line) for line in warned), warned)
         gc.collect()
 
     def test_the_last_word_names_the_leak(self):
@@ -401,8 +401,8 @@ class Leaks(TrainingCase):
         self.assertIn("Out of memory outside a step. What may help: mend the leak first: memory grows by 8.00 MiB", self.logged.output[-1])
 
     def test_none_is_found_where_none_is(self):
-        told = self.leaking(60, on_step=None)
-        self.assertEqual((told, self.result.leak), ([], None))
+        warned = self.leaking(60, on_step=None)
+        self.assertEqual((warned, self.result.leak), ([], None))
         self.leaking(40, leak_watch_every_steps=0)
         self.assertIsNone(self.result.leak)
 

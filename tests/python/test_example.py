@@ -99,7 +99,7 @@ class Example(unittest.TestCase):
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *here]
         return self.run_neap(*torchrun, str(script), *words, options=options)
 
-    def test_a_rank_that_runs_out_ends_all_and_each_is_told(self):
+    def test_a_rank_that_runs_out_ends_all_and_each_reports_it(self):
         done = self.torchrun(
             "import neap\n"
             "neap.attach()\n"  # what the first use of CUDA does

@@ -36,7 +36,7 @@ BOUND = 200  # of one process
 figures = []
 
 
-def told(name, text):
+def add_row(name, text):
     figures.append((name, text))
     print(f"{name}: {text}", file=sys.stderr, flush=True)
 
@@ -77,7 +77,7 @@ class Inside(unittest.TestCase):
         result = neap.clear_gpu_memory()
         self.assertGreaterEqual(result.freed, 192 * MIB)
         self.assertEqual(result.after.allocated, torch.cuda.memory_allocated())
-        told("`clear_gpu_memory()`", f"gave back {mib(result.freed)} in {result.seconds * 1000:.1f} ms")
+        add_row("`clear_gpu_memory()`", f"gave back {mib(result.freed)} in {result.seconds * 1000:.1f} ms")
         neap.reset_peak_memory_stats()
         self.assertEqual(torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated())
         del kept
@@ -94,7 +94,7 @@ class Inside(unittest.TestCase):
         result = neap.clear_gpu_memory(force=True)
         self.assertGreaterEqual(result.released, 256 * MIB)
         self.assertIn("activations of", str(result.lingering[0]))
-        told("`clear_gpu_memory(force=True)`", str(result.lingering[0]))
+        add_row("`clear_gpu_memory(force=True)`", str(result.lingering[0]))
         del saved
 
     def test_a_fraction_limits(self):
@@ -104,7 +104,7 @@ class Inside(unittest.TestCase):
                 bytes_on_device(done.limit + 64 * MIB)
         finally:
             neap.set_memory_fraction(1)
-        told("`set_memory_fraction(0.1)`", f"limit {mib(done.limit)}; a request 64 MiB above it fails")
+        add_row("`set_memory_fraction(0.1)`", f"limit {mib(done.limit)}; a request 64 MiB above it fails")
 
     def test_saving_takes_no_device_memory(self):
         width = 4096
@@ -120,7 +120,7 @@ class Inside(unittest.TestCase):
         rise = peak() - before
         self.assertEqual(loaded["model"]["0.weight"].device.type, "cpu")
         self.assertEqual(rise, 0)
-        told("`save_checkpoint()`", f"{mib(saved.bytes)} written; device memory rose by {mib(rise)}")
+        add_row("`save_checkpoint()`", f"{mib(saved.bytes)} written; device memory rose by {mib(rise)}")
 
     def test_offloading_gives_everything_back(self):
         width = 8192
@@ -131,7 +131,7 @@ class Inside(unittest.TestCase):
         with neap.offloaded(model):
             self.assertEqual(model.weight.device.type, "cpu")
             inside = torch.cuda.memory_allocated()
-            told("`offloaded(model)`", f"{mib(before)} before, {mib(inside)} inside")
+            add_row("`offloaded(model)`", f"{mib(before)} before, {mib(inside)} inside")
             self.assertLess(inside, before // 8)
         self.assertEqual((model.weight.device.type, model.weight.grad.device.type), (DEVICE, DEVICE))
         self.assertTrue(torch.equal(model.weight.detach().cpu(), weight))
@@ -155,7 +155,7 @@ class Inside(unittest.TestCase):
             return peak(), result, result.seconds / result.steps
 
         plain, first, seconds = measure()
-        told("a step of 64 x 256 tokens, 6 layers of 384, fp32", f"peak {mib(plain)}, {seconds * 1000:.0f} ms a step")
+        add_row("a step of 64 x 256 tokens, 6 layers of 384, fp32", f"peak {mib(plain)}, {seconds * 1000:.0f} ms a step")
         for name, options in (
             ("mixed precision", {"mixed_precision": True}),
             ("gradient checkpointing", {"gradient_checkpointing": True}),
@@ -165,7 +165,7 @@ class Inside(unittest.TestCase):
             self.assertLess(abs(result.losses[0] - first.losses[0]), 0.05)
             self.assertLess(found, plain)
             share = 100 * (plain - found) / plain
-            told(f"the same with {name}", f"peak {mib(found)} (-{share:.0f} %), {seconds * 1000:.0f} ms a step")
+            add_row(f"the same with {name}", f"peak {mib(found)} (-{share:.0f} %), {seconds * 1000:.0f} ms a step")
 
     def test_running_out_is_come_through(self):
         training = self.training(512)
@@ -177,7 +177,7 @@ class Inside(unittest.TestCase):
             neap.set_memory_fraction(1)
         self.assertGreater(result.ooms, 0)
         self.assertEqual((result.steps, result.split.effective), (1, 512))
-        told("out of memory inside `Training`", f"{result.ooms} times, then {result.split}; the effective batch stayed")
+        add_row("out of memory inside `Training`", f"{result.ooms} times, then {result.split}; the effective batch stayed")
 
 
 class NeapsAllocator(unittest.TestCase):
@@ -237,7 +237,7 @@ class NeapsAllocator(unittest.TestCase):
             allocator.set_fraction(0.01)
             with self.assertRaises(neap.OutOfMemory):
                 allocator.malloc((highest.total or 1 << 40) // 50)
-            told(
+            add_row(
                 "neap's allocator on the driver",
                 f"{operations} operations, checked by reading back, in {seconds:.2f} s; at most {mib(highest.max_allocated)} "
                 f"allocated, {mib(highest.max_reserved)} reserved",
@@ -374,20 +374,20 @@ class Live(unittest.TestCase):
             time.sleep(0.1)
         parts = ("driver_reserved", "contexts", "allocated", "cached", "not_attached", "unexplained", "free")
         self.assertEqual(sum(ledger[part] for part in parts), ledger["total"])
-        told("`neap info`, as PyTorch says in the process itself", f"allocated {mib(allocated)}, reserved {mib(reserved)}")
-        told("`neap info`, its ledger", ", ".join(f"{part} {mib(ledger[part])}" for part in (*parts, "total")))
+        add_row("`neap info`, as PyTorch says in the process itself", f"allocated {mib(allocated)}, reserved {mib(reserved)}")
+        add_row("`neap info`, its ledger", ", ".join(f"{part} {mib(ledger[part])}" for part in (*parts, "total")))
 
         (device,) = self.ask("clear", "--pid", pid, "--json")["processes"][0]["devices"]
         self.assertGreaterEqual(device["freed"], 512 * MIB)
         self.assertEqual(device["allocated"], allocated)
-        told("`neap clear` on a live process", f"gave back {mib(device['freed'])}")
+        add_row("`neap clear` on a live process", f"gave back {mib(device['freed'])}")
         self.ask("clear", "--pid", pid, "--force", "--json")
         self.ask("reset", "--pid", pid, "--json")
         (device,) = self.ask("clear", "--pid", pid, "--stats-only", "--json")["processes"][0]["devices"]
         self.assertEqual(device["max_allocated"], allocated)
         (device,) = self.ask("fraction", "0.2", "--pid", pid, "--json")["processes"][0]["devices"]
         self.assertAlmostEqual(device["limit"] / device["total"], 0.2, places=3)
-        told("`neap fraction 0.2` on a live process", f"limit {mib(device['limit'])}")
+        add_row("`neap fraction 0.2` on a live process", f"limit {mib(device['limit'])}")
 
         self.command("kill", "--pid", pid, "--yes")
         process.wait(BOUND)
@@ -395,7 +395,7 @@ class Live(unittest.TestCase):
         self.assertEqual(result["outcome"], "killed")
         self.assertEqual(result["peak_reserved_bytes"], reserved)
         drain = f"its memory was free again after {result['drain_ns'] / 1e6:.0f} ms" if result["drained"] else result["drain_note"]
-        told("`neap kill` on a live process", drain)
+        add_row("`neap kill` on a live process", drain)
 
     def test_not_while_a_graph_is_captured(self):
         process, pid = self.start(
@@ -414,7 +414,7 @@ class Live(unittest.TestCase):
         self.assertIn("replayed [0.0, 0.0, 0.0, 0.0]" if SIMULATED else "replayed [2.0, 2.0, 2.0, 2.0]", log)
         self.assertEqual(done.returncode, 75, done.stderr)
         self.assertIn("a CUDA graph is being captured", done.stderr)
-        told("`neap clear` during the capture of a CUDA graph", "refused (exit status 75); the graph replays")
+        add_row("`neap clear` during the capture of a CUDA graph", "refused (exit status 75); the graph replays")
 
     def fraction_of(self, count):
         return count / torch.cuda.get_device_properties(0).total_memory
@@ -428,7 +428,7 @@ class Live(unittest.TestCase):
         self.assertEqual((result["outcome"], result["ooms"]), ("oom", 1))
         self.assertIn("Out of device memory: 900 MiB", result["oom_card"])  # the observer's arguments are as we take them
         self.assertRegex(result["oom_card"], r"allocated: live here +512 MiB")
-        told("the OOM card of a PyTorch script", result["oom_card"].split("\n", 1)[0])
+        add_row("the OOM card of a PyTorch script", result["oom_card"].split("\n", 1)[0])
 
     def test_the_ladder_of_an_unchanged_script(self):
         batch = 128
@@ -442,7 +442,7 @@ class Live(unittest.TestCase):
         self.assertGreater(result["retries"], 0)
         names = dict(word.split("=") for word in result["parameters"].split())
         self.assertEqual(int(names["batch"]) * int(names["accumulate"]), batch)
-        told("`neap run --on-oom` on `examples/train_torch.py`", f"{result['retries']} restarts, then {result['parameters']}")
+        add_row("`neap run --on-oom` on `examples/train_torch.py`", f"{result['retries']} restarts, then {result['parameters']}")
 
     def test_torchruns_ranks(self):
         script = self.folder / "ranks.py"
@@ -458,7 +458,7 @@ class Live(unittest.TestCase):
         ranks = self.result()["ranks"]
         self.assertEqual([(r["role"], r["rank"], r["peak_allocated_bytes"]) for r in ranks], [("rank", 0, 1 << 28), ("rank", 1, 1 << 29)])
         self.assertEqual(len({r["device"] for r in ranks}), 1)
-        told("`neap run -- torchrun`, two ranks on one device", ", ".join(f"rank {r['rank']}: {mib(r['peak_allocated_bytes'])}" for r in ranks))
+        add_row("`neap run -- torchrun`, two ranks on one device", ", ".join(f"rank {r['rank']}: {mib(r['peak_allocated_bytes'])}" for r in ranks))
 
 
 def cells(*texts):

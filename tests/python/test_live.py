@@ -226,9 +226,9 @@ class Live(Case):
     def test_info_and_limits_from_before_the_first_allocation_to_a_kill(self):
         process = self.start(phase="initialized")
         self.wait_for("at.0", process)
-        said = self.command("fraction", "0.5").stdout
-        self.assertRegex(said, r"(?m)^GPU 0: Simulated GPU.*\n  limit +none before, +1016 MiB after \(0\.5 of 1\.98 GiB\)$")
-        self.assertNotIn("nothing was limited", said)
+        printed = self.command("fraction", "0.5").stdout
+        self.assertRegex(printed, r"(?m)^GPU 0: Simulated GPU.*\n  limit +none before, +1016 MiB after \(0\.5 of 1\.98 GiB\)$")
+        self.assertNotIn("nothing was limited", printed)
         (self.folder / "go.0").touch()
         self.begin(process, 1, "idle")
         self.info_is_what_pytorch_says_and_what_the_driver_says()
@@ -236,8 +236,8 @@ class Live(Case):
         self.begin(process, 2, "over")
         self.assertEqual(self.go_on(process, 2)["ooms"], 1)  # it is limited
         self.begin(process, 3, "limited")
-        said = self.command("fraction", "0.5").stdout
-        self.assertIn("  the program itself had set the limit of 508 MiB on CUDA device 0; this raises it\n", said)
+        printed = self.command("fraction", "0.5").stdout
+        self.assertIn("  the program itself had set the limit of 508 MiB on CUDA device 0; this raises it\n", printed)
         self.go_on(process, 3)
         self.kill(process, 4, "backward")
 
@@ -245,12 +245,12 @@ class Live(Case):
         pid = int(self.recording().name.split(".")[1])
         end = time.monotonic() + BOUND
         while True:  # the page is written four times a second
-            said = self.ask("info")
-            device, = said["devices"]
-            row, = said["processes"]
+            printed = self.ask("info")
+            device, = printed["devices"]
+            row, = printed["processes"]
             if row["contexts"] and row["cached"] >= 128 * MIB:
                 break
-            self.assertLess(time.monotonic(), end, said)
+            self.assertLess(time.monotonic(), end, printed)
             time.sleep(0.05)
         figures = self.device("clear", "--stats-only")
         self.assertEqual((row["pid"], row["attached"]), (pid, True))
@@ -272,8 +272,8 @@ class Live(Case):
         code += "print(json.dumps([_limits.limit_of(torch, 1), torch.cuda.mem_get_info(1)[1], torch._C._cuda_hasPrimaryContext(0)]))\n"
         process = self.start(code, NEAP_SIM=f"mem=1GiB,gpus=2,world={self.world}")
         self.wait_for("at.0", process)
-        said = self.command("fraction", "0.5").stdout
-        self.assertIn("  PyTorch uses no device yet: each is limited to 0.5 of its memory when it comes into use\n", said)
+        printed = self.command("fraction", "0.5").stdout
+        self.assertIn("  PyTorch uses no device yet: each is limited to 0.5 of its memory when it comes into use\n", printed)
         limit, total, has_context = self.go_on(process, 0)
         self.assertEqual((limit, has_context), (total // 2, False))
 

@@ -147,7 +147,7 @@ class Without(unittest.TestCase):
         neap.print_cuda_memory_info(file=out)
         self.assertIn("torch is not imported", out.getvalue())
 
-    def test_without_a_driver_no_uuid_is_told(self):
+    def test_without_a_driver_no_uuid_is_known(self):
         code = "from neap import _sources; print(_sources._driver_uuid(0))"
         printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         self.assertEqual(printed, "None\n")

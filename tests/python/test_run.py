@@ -322,7 +322,7 @@ print(shares(), torch.cuda.current_device())
 
 
 class Hooks(Case):
-    """In a program of its own. What fails of neap's is swallowed, and told."""
+    """In a program of its own. neap's own failures are swallowed and reported."""
 
     def program(self, code, *arguments, **more):
         done = self.execute(sys.executable, "-c", code, *arguments, **more)

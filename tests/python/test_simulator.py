@@ -153,11 +153,11 @@ class Simulator(unittest.TestCase):
         done = self.run_neap(PYTHON, "-c", code)
         self.assertEqual(done.stdout, "neap\n")
         self.assertRegex(done.stderr, r"neap WARNING simulated: nothing is computed \(Simulated GPU 1024 MiB\)\n")
-        told = "nothing was computed; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: cuBLAS cublasXt (1 call); 3 results of library calls read as zeros"
-        self.assertEqual(self.result()["simulated"], told)
-        self.assertIn(f"  simulated {told}\n", done.stderr)
+        summary = "nothing was computed; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: cuBLAS cublasXt (1 call); 3 results of library calls read as zeros"
+        self.assertEqual(self.result()["simulated"], summary)
+        self.assertIn(f"  simulated {summary}\n", done.stderr)
         shown = self.command(NEAP, "history", self.result()["run_id"]).stdout
-        self.assertIn(f"\nSimulated\n  {told}\n", shown)
+        self.assertIn(f"\nSimulated\n  {summary}\n", shown)
         self.assertEqual(self.run_neap(PYTHON, "-c", SAYS, options=["--quiet"]).stderr, "")
 
     def test_without_torch_nothing_is_said(self):

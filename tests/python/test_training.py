@@ -483,7 +483,7 @@ class Arguments(TrainingCase):
                 training(model, clear_memory_on_start=False, **options).train()
             self.assertTrue(any("Cleaning up" in line for line in logged.output))  # after the failure, too
 
-    def test_callbacks_are_told(self):
+    def test_callbacks_are_called(self):
         steps = []
         epochs = []
         def starts(epoch):

@@ -143,13 +143,13 @@ static void count_ended(void *context, const struct neap_ended *orphan)
 static void test_many(void **state)
 {
 	(void)state;
-	size_t told = 0, count = 0;
+	size_t reported = 0, count = 0;
 	pid_t shell = start(run_id, "for i in $(seq 150); do sleep 1000 & done; echo; exit 0");
 	assert_int_equal(ended_by(shell), 0);
 	assert_int_equal(
-		neap_orphans_end_all(&(struct neap_orphans_of){run_id, 0, {0}}, count_ended, &told, &count, NULL),
+		neap_orphans_end_all(&(struct neap_orphans_of){run_id, 0, {0}}, count_ended, &reported, &count, NULL),
 		NEAP_OK);
-	assert_int_equal(told, 150);
+	assert_int_equal(reported, 150);
 	assert_int_equal(count, 150);
 	while (waitpid(-1, NULL, 0) > 0)
 		;

@@ -26,7 +26,7 @@ static void handles_are_distinct_and_keep_their_stream(void **state)
 	assert_int_equal(cudnnSetStream(NULL, NULL), BAD_PARAM);
 }
 
-static void a_launch_that_fails_is_told(void **state)
+static void a_launch_that_fails_is_reported(void **state)
 {
 	void *handle = cudnn_begin();
 
@@ -339,7 +339,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_libcudart_or_device_no_handle_is_made),
 		cmocka_unit_test(handles_are_distinct_and_keep_their_stream),
-		cmocka_unit_test(a_launch_that_fails_is_told),
+		cmocka_unit_test(a_launch_that_fails_is_reported),
 		cmocka_unit_test(what_is_not_simulated_is_refused),
 		cmocka_unit_test(version_is_the_newest_or_what_is_asked_for),
 		cmocka_unit_test(errors_have_names_and_a_text_once),

@@ -101,9 +101,9 @@ def records(folder):
 
 def check(number):
     """One end for each, and a run for it; every other attempt was lost."""
-    told = records(f"s{number}")
+    entries = records(f"s{number}")
     for i in range(EXPERIMENTS):
-        own = [r["type"] for r in told if r.get("experiment") == f"e-i={i}"]
+        own = [r["type"] for r in entries if r.get("experiment") == f"e-i={i}"]
         ended = own.count("end")
         lost = own.count("lost")
         unbegun = own.count("unbegun")
@@ -111,14 +111,14 @@ def check(number):
         if os.path.exists(f"ran/{number}-{i}"):
             with open(f"ran/{number}-{i}") as ran:
                 runs = ran.read().count("x")
-        outcomes = [r["outcome"] for r in told if r.get("experiment") == f"e-i={i}" and r["type"] == "end"]
+        outcomes = [r["outcome"] for r in entries if r.get("experiment") == f"e-i={i}" and r["type"] == "end"]
         if (ended + own.count("give_up") != 1 or own.count("start") != ended + lost or not ended <= runs <= ended + lost
                 or own.count("give_up") != (lost + unbegun == 3) or set(outcomes) - {"ok"}):
             sys.exit(f"killed.py: series {number}, experiment {i}: ran {runs} times, journal {own} {outcomes}")
     if os.path.exists("ran/twice"):
         with open("ran/twice") as twice:
             sys.exit(f"killed.py: ran twice at once: {twice.read()}")
-    return sum(r["type"] in ("lost", "unbegun") for r in told), sum(r["type"] == "submit" for r in told)
+    return sum(r["type"] in ("lost", "unbegun") for r in entries), sum(r["type"] == "submit" for r in entries)
 
 
 def main(neap, killer):

@@ -49,9 +49,9 @@ def neap(*words, **options):
     return subprocess.run([NEAP, "series", *words], capture_output=True, text=True, timeout=300, **options)
 
 
-def check(condition, *told):
+def check(condition, *shown):
     if not condition:
-        raise AssertionError("\n".join(str(one) for one in told))
+        raise AssertionError("\n".join(str(one) for one in shown))
 
 
 def expect(done, status):
@@ -273,8 +273,8 @@ def test_requeued(slurm):
 
     def begins_again():
         """Slurm would wait two minutes; and it drops a start within the second of the end before, to try once more."""
-        told = slurm.ask("scontrol", "show", "job", task)
-        restarts = "".join(re.findall(r"JobState=PENDING.*Restarts=(\d+)", told, re.S))
+        shown = slurm.ask("scontrol", "show", "job", task)
+        restarts = "".join(re.findall(r"JobState=PENDING.*Restarts=(\d+)", shown, re.S))
         if restarts and restarts not in hastened and not hastened.add(restarts):
             slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now+3seconds")
         return len(read("q-begun")) > 2

@@ -1,4 +1,5 @@
-/* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as told.
+/* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as its
+ * options say.
  *
  *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] [--unseen] SIZE
  *

@@ -20,8 +20,8 @@ def write(source, form, target):
 
 def lines(path, *words):
     """What the tool prints of it: the lines that begin with one of the words."""
-    said = subprocess.run([tool, path], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    return [line for line in said if line.split(" ", 1)[0] in (words or ("event", "mark"))]
+    printed = subprocess.run([tool, path], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [line for line in printed if line.split(" ", 1)[0] in (words or ("event", "mark"))]
 
 
 def bare(events):

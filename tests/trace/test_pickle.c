@@ -143,7 +143,7 @@ static void test_nested(void **state)
 	assert_int_equal(err.position, 2 + 2 * 64 + 1);
 }
 
-/* 2^60 items for whoever follows the references. */
+/* 2^60 items for a reader that follows the references. */
 static void test_laughs(void **state)
 {
 	struct neap_buffer buffer = {0};

@@ -383,7 +383,7 @@ static void test_hostile_headers(void **state)
 	static const struct {
 		size_t offset, length;
 		uint64_t value;
-		size_t position; /* where the error is said to be; SIZE_MAX: the field itself */
+		size_t position; /* where the error's message puts it; SIZE_MAX: the field itself */
 	} cases[] = {
 		{FIELD(magic), 0, SIZE_MAX},
 		{FIELD(version), 0, SIZE_MAX},

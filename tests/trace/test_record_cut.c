@@ -88,7 +88,7 @@ static void test_cut(void **state)
 	assert_int_equal(neap_file_read(path, 1u << 20, &second, NULL), NEAP_OK);
 	assert_int_equal(first.length, second.length);
 	assert_memory_equal(first.data, second.data, first.length);
-	/* Cut by somebody else it is damaged, and said to be. */
+	/* Cut by another program it is damaged, and reported as damaged. */
 	for (size_t length = first.length - 1; length >= 16384; length -= 64) {
 		struct neap_record record;
 		put_file(first.data, length);

@@ -96,7 +96,7 @@ static void test_zstd(void **state)
 	neap_trace_free(trace);
 }
 
-/* What there is of it ends within a line: that the file is cut short is said, not that the line is odd. */
+/* What there is of it ends within a line: the message names the cut file, not the odd line. */
 static void test_zstd_cut_in_a_line(void **state)
 {
 	static const char half[] = "a 1 100 0\na 2";

@@ -1,4 +1,4 @@
-/* trace/trace_test.h: one file in a folder of its own, written, read as a trace, and what is said of it. */
+/* trace/trace_test.h: one file in a folder of its own, written, read as a trace, and the messages about it. */
 #ifndef NEAP_TESTS_TRACE_TEST_H
 #define NEAP_TESTS_TRACE_TEST_H
 

@@ -1,4 +1,4 @@
-/* The report of a cleanup: of the right device, in nvidia-smi's figures, and what is said where NVML cannot be asked.
+/* The report of a cleanup: of the right device, in nvidia-smi's figures, and the message where NVML cannot be asked.
  */
 #include "session_test.h"
 

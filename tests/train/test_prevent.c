@@ -38,7 +38,7 @@ static uint64_t micro_batch(const struct neap_train *train)
 	return settings.split.micro_batch;
 }
 
-/* That no rung is left is said when that is so, and once. */
+/* A ladder at its end is reported once, when it gets there. */
 static void test_no_rung_left(void **state)
 {
 	(void)state;

@@ -42,7 +42,7 @@ static void test_clear_lines(void **state)
 	give(&world, kept);
 }
 
-/* What fails is said, and is not a cleanup. */
+/* A failure is reported, and is not counted as a cleanup. */
 static void test_clear_fails(void **state)
 {
 	uint64_t freed = 77;
@@ -265,7 +265,7 @@ static void test_recover(void **state)
 	assert_int_equal(lines_with("by tag, now and at its peak"), 2);
 }
 
-/* A step of 5 samples in 3 + 2: the events say so, for whoever reads what a micro-batch took. */
+/* A step of 5 samples in 3 + 2: the events say so, for readers of what a micro-batch took. */
 static void test_unequal_parts(void **state)
 {
 	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 5}});
@@ -328,7 +328,7 @@ static void test_ladder_ends(void **state)
 	neap_train_end(train, NULL);
 }
 
-/* All the rungs, each told; those in force from the start are not taken again. */
+/* All the rungs, each reported; those in force from the start are not taken again. */
 static void test_every_rung(void **state)
 {
 	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 2},
@@ -363,7 +363,7 @@ static void test_every_rung(void **state)
 }
 
 /* Every tag that holds memory is in the log of an out-of-memory, however many there are. */
-static void test_all_tags_are_told(void **state)
+static void test_all_tags_are_reported(void **state)
 {
 	static char names[NEAP_TAGS_MAX + 3][16];
 
@@ -547,7 +547,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_clear_lines),     TEST(test_clear_fails), TEST(test_schedule),
 		TEST(test_marks_and_steps), TEST(test_recover),     TEST(test_unequal_parts),
-		TEST(test_ladder_ends),     TEST(test_every_rung),  TEST(test_all_tags_are_told),
+		TEST(test_ladder_ends),     TEST(test_every_rung),  TEST(test_all_tags_are_reported),
 		TEST(test_refused_options), TEST(test_leak_watch),  TEST(test_scope),
 		TEST(test_recorded),
 	};

@@ -51,7 +51,7 @@ static void test_degrades(void **state)
 	/* Degrading comes before stopping as long as there is a rung. */
 	CHECK(&levels, "wd........d........s", 2, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50,
 	      50, 50, 50);
-	/* No rung is left: that is told, and the run goes on. */
+	/* No rung is left: a warning, and the run goes on. */
 	CHECK(&levels, "w...", 0, 150, 150, 150, 150);
 	const struct neap_levels only = {.degrade_bytes = 200};
 	CHECK(&only, "w...", 0, 150, 150, 150, 150);

@@ -161,7 +161,7 @@ static void test_nested(void **state)
 	give(&world, b);
 }
 
-/* Survivors are known without the driver; a cache that stays is said. */
+/* Survivors are known without the driver; a cache that stays is reported. */
 static void test_driver_fails(void **state)
 {
 	struct neap_trial trial;
