@@ -1,4 +1,4 @@
-"""neap's own failures inside someone's program: swallowed there, and shown to those who look at the process.
+"""neap's own failures inside someone's program: swallowed there, and shown by what looks at the process.
 
     a hook fails -> note("optimizer steps", error) -> `neap info` (while attached), the end of `neap run`, neap.describe()
 

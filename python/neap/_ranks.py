@@ -112,7 +112,7 @@ class Ranks:
             self._left = True
             raise RankFailed(f"another rank is gone, or did not answer within {self._seconds()}: {_line(error)}") from error
         words = self._vector[: self.size].tolist()
-        failed = [rank for rank, said in enumerate(words) if said == FAILED]
+        failed = [rank for rank, word in enumerate(words) if word == FAILED]
         if failed:
             self._left = True
             raise RankFailed(f"another rank failed ({', '.join(f'rank {rank}' for rank in failed)}): this one stops as well")
@@ -161,7 +161,7 @@ class Ranks:
 
     def _abort(self) -> None:
         """A collective failed half-way: the process group is unusable, and no rank may keep waiting in it. Nothing
-        may be said first: the end of a group waits for what is under way in it."""
+        may be sent first: the end of a group waits for what is under way in it."""
         self._left = True
         self._group = None
         try:

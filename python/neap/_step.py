@@ -121,15 +121,15 @@ class Stepper:
             word = OUT
             reason = _one_line(error)
             cached = _cached()
-        said, counts = self._ranks.agree(word, count, gradients=True)
-        if said == FINE:
+        agreed, counts = self._ranks.agree(word, count, gradients=True)
+        if agreed == FINE:
             out = self._complete()
-            said, reason = (FINE, "") if out is None else (OUT, out)
-        if said == FINE:
+            agreed, reason = (FINE, "") if out is None else (OUT, out)
+        if agreed == FINE:
             self._ranks.exchange(count / max(sum(counts), 1))
             out = self._update()
-            said, reason = (FINE, "") if out is None else (OUT, out)
-        return Outcome(said, loss, reason, cached)
+            agreed, reason = (FINE, "") if out is None else (OUT, out)
+        return Outcome(agreed, loss, reason, cached)
 
     def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
         """Of the whole step, part by part: each sample weighs the same. Its mean loss, and its samples."""

@@ -39,7 +39,7 @@ class CheckpointCleanup:
 
     folder: str
     checkpoints: tuple[Checkpoint, ...]  # newest first
-    metric: str  # by which the best were told; "" where there is none, and the newest stood for them
+    metric: str  # by which the best were chosen; "" without one: the newest took their place
     dry_run: bool
     moved: int  # checkpoints, into FOLDER/.neap-trash
     moved_bytes: int

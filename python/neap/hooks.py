@@ -179,7 +179,7 @@ def _leave(folder: str, name: str, text: str) -> None:
 
 def _tell_uncaught(error: BaseException) -> None:
     """An error ends the program. `neap run` shows its line, also where it does not read stderr (a terminal). Where no observer
-    told of an out-of-memory error (one made by a test, or by a library), its text is the evidence."""
+    recorded an out-of-memory error (one made by a test, or by a library), its text is the evidence."""
     folder = os.environ.get("NEAP_RUN_DIR")
     if not folder or os.environ.get("NEAP_ATTACH") != "1":
         return

@@ -93,9 +93,9 @@ class MemoryManager:
 
     Where reserved memory passes `memory_threshold_mb` (2**20 bytes) at the end of a step or epoch it warns, and again after it
     was below. Every `memory_cleanup_frequency` steps (a number), or epochs ("2 epochs"), it looks: above the threshold it
-    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that there are: a shape of which
-    there were more at each of five looks, or a list that kept more tensors of whatever shapes at each, is warned of with what
-    holds it (`growing`). Use it from one thread.
+    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that exist: it warns of a shape
+    that had more tensors at each of five looks, and of a list that kept more tensors of any shapes at each, with what holds it
+    (`growing`). Use it from one thread.
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class _Process:
             pass
 
     def wait(self, pipe: Any, seconds: float | None) -> bool:
-        """Until it has said something or ended; False when the time is over."""
+        """Until it has printed something or ended; False when the time is over."""
         # The sentinel is readable once it has ended, and all that inherited the sentinel's other end.
         ended: Any = self._process.sentinel if self._pidfd is None else self._pidfd
         return bool(multiprocessing.connection.wait([ended] + ([pipe] if pipe else []), seconds))

@@ -336,8 +336,8 @@ static enum neap_status make_page(struct neap_error *err)
 	return neap_page_create(agent.folder, &identity, &agent.page, err);
 }
 
-/* The socket listens before the page is there to be found: who sees the one can connect to the other, and waits there
- * for the thread. */
+/* The socket listens before the page is there to be found: a peer that sees the page can connect to the socket, and
+ * waits there for the thread. */
 static enum neap_status show_and_serve(struct neap_error *err)
 {
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};

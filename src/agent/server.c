@@ -223,7 +223,7 @@ static uint64_t replaceable_ns(const struct neap_server *server, const struct ne
 	return client->active_ns + server->options.bound_ns / REPLACE_SHARE;
 }
 
-/* Makes a place when all are taken. One whose bytes have come, or can go, is not idle: it was us who kept it waiting.
+/* Makes a place when all are taken. One whose bytes have come, or can go, is not idle: this process kept it waiting.
  */
 static struct neap_server_client *make_place(struct neap_server *server)
 {

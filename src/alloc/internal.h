@@ -11,8 +11,8 @@
  *   [ page | page | page | page | page | page |                    | page |                        ]   handles
  *
  * One lock per allocator, rank 2 in ARCHITECTURE.md: a mutex, and the lanes of front.h frozen. Inside it only the
- * observer, a pool's filter and the driver are called. Every field below is guarded by it, unless said otherwise.
- * Functions of this header are called with it held.
+ * observer, a pool's filter and the driver are called. It guards every field below, unless a field's comment names
+ * another lock. Functions of this header are called with it held.
  */
 #ifndef NEAP_ALLOC_INTERNAL_H
 #define NEAP_ALLOC_INTERNAL_H
@@ -306,7 +306,7 @@ struct neap_place {
  * `any`, must first wait for. Reserves addresses where there are none. */
 enum neap_status neap_place_find(struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes, bool any,
 				 struct neap_place *ret_place, struct neap_error *err);
-/* Maps spare pages, of which there must be enough, so that the place is one CACHED block. */
+/* Maps spare pages, so that the place is one CACHED block. There must be enough of them. */
 enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_place place,
 				 uint64_t bytes, struct neap_error *err);
 /* A new segment where the device has no virtual memory. */
@@ -351,7 +351,7 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 					struct neap_error *err);
 
-/* A freed block's last step: CACHED, counted and told. */
+/* A freed block's last step: CACHED, counted, its event emitted. */
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);
 
 /* alloc.c: a block that becomes live or active (1), or is so no more (-1), in the statistics. */

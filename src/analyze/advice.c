@@ -36,7 +36,7 @@ static void give_none(struct neap_advice *advice, const char *format, ...)
 	va_end(arguments);
 }
 
-/* The room, as the session last said, or said first where that was less. */
+/* The room that the session reported: its last figure, or its first where that was less. */
 static bool find_room(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
 		      uint64_t *ret_page_bytes)
 {

@@ -187,7 +187,7 @@ static void fill_inputs(struct neap_oom_card *card, const struct neap_record *re
 	inputs->demand = find_demand(card);
 	card->unknown_bytes = inputs->demand.unknown;
 	neap_demand_add(&inputs->demand, card->tag, card->block_bytes);
-	/* A first request without a tag tells nothing. */
+	/* Nothing is known of a first request without a name. */
 	inputs->training = inputs->demand.unknown < neap_demand_total(&inputs->demand) || card->allocated_bytes > 0;
 }
 

@@ -19,7 +19,7 @@ enum neap_fluctuation_cause {
 	NEAP_FLUCTUATION_OTHER,
 };
 
-/* What the process said it is: the last NEAP_EVENT_PROCESS. Without any: a plain one, all else unknown. */
+/* The kind of process, by the last NEAP_EVENT_PROCESS. Without any: a plain one, all else unknown. */
 struct neap_run_process {
 	enum neap_process_role role;
 	uint64_t rank, local_rank, ranks, parent; /* UINT64_MAX: unknown */
@@ -34,7 +34,7 @@ struct neap_run_facts {
 	uint64_t cleanup_freed_bytes, cleanup_ns;
 	uint64_t cleanup_retaken_bytes; /* given back, and reserved again by the next cleanup: not among the freed */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
-	struct neap_split first_split, last_split;          /* zero when no session said so */
+	struct neap_split first_split, last_split;          /* zero without a session */
 	uint32_t first_rungs, last_rungs;                   /* in force then: bits 1u << enum neap_rung */
 	uint32_t layers;                                    /* of the model; 0: unknown */
 	double last_loss;                                   /* NAN when there was none */

@@ -159,7 +159,7 @@ enum neap_status neap_step_room(const struct neap_record *record, size_t oom, st
 	struct neap_last_settings settings;
 
 	if (!settings_at(record, oom, &settings))
-		return neap_fail(err, NEAP_ENOENT, "no session said what the micro-batch was");
+		return neap_fail(err, NEAP_ENOENT, "no session reported its micro-batch");
 	uint64_t micro_batch = settings.split.micro_batch;
 	size_t from = oom;
 	enum neap_status status = NEAP_OK;

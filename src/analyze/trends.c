@@ -116,14 +116,14 @@ static void find_emptied(const struct neap_timeline *timeline, const struct neap
 			 struct neap_trends *trends)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(timeline->trace, timeline->device, 0);
-	struct emptyings said = {0}, seen = {0};
+	struct emptyings recorded = {0}, seen = {0};
 	struct neap_trace_event event;
 	uint64_t began = 0;
 	bool releasing = false;
 
 	for (uint64_t at = 0; neap_trace_next(&cursor, &event); at++) {
 		if (event.kind == NEAP_TRACE_EMPTY_CACHE)
-			add_emptying(&said, steps, at);
+			add_emptying(&recorded, steps, at);
 		if (event.kind == NEAP_TRACE_SEGMENT_FREE || event.kind == NEAP_TRACE_SEGMENT_UNMAP) {
 			began = releasing ? began : at;
 			releasing = true;
@@ -136,7 +136,7 @@ static void find_emptied(const struct neap_timeline *timeline, const struct neap
 	}
 	if (releasing)
 		add_emptying(&seen, steps, began);
-	const struct emptyings *found = said.count ? &said : &seen;
+	const struct emptyings *found = recorded.count ? &recorded : &seen;
 	trends->emptied = found->count;
 	trends->emptied_period = period_of(found);
 }

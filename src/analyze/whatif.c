@@ -102,7 +102,7 @@ struct tries {
 
 static bool records_neap(const struct tries *tries) { return tries->trace->source == NEAP_TRACE_RECORDING; }
 
-/* Beside the trace's own settings, or without them: only said where there are some. */
+/* Beside the trace's own settings, or without them: only reported where there are some. */
 static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)
 {
 	const char *how = "";

@@ -15,7 +15,7 @@
 /* A file being written that becomes visible only by commit. Zeroed struct: nothing open. */
 struct neap_file {
 	int fd;      /* the temporary; -1 when closed */
-	pid_t owner; /* who began it: in a child that was forked meanwhile it is not the child's to remove */
+	pid_t owner; /* the process that began it: a child that was forked meanwhile does not remove it */
 	char path[4096];
 	char temporary[4096];
 };

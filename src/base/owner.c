@@ -111,7 +111,7 @@ static bool link_once(const char *beside, const char *path)
 	return !link(beside, path) || (!stat(beside, &info) && info.st_nlink == 2);
 }
 
-/* Moves a dead one's file out of the way, if it still is there: who moves it decides. */
+/* Moves a dead one's file out of the way, if it still is there: the process that moves it decides. */
 static void bury(const char *path, const struct owner *dead, const struct owner *self)
 {
 	char aside[4300];

@@ -144,7 +144,7 @@ static enum neap_status run(const struct check_command *command, const char *fol
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	if (!status)
 		status = take_result(folder, figures, err);
-	if (status == NEAP_ENOENT) { /* `neap run` did not come to an end, and has said why */
+	if (status == NEAP_ENOENT) { /* `neap run` failed, and has printed why */
 		figures->exit_status = code ? code : 1;
 		status = NEAP_OK;
 	}

@@ -273,7 +273,7 @@ static int explain(const struct estimate *estimate, size_t run, enum neap_status
 {
 	const struct neap_result *result = &estimate->runs[run].result;
 	const char *folder = estimate->jobs[run].folder;
-	if (!result->name) /* `neap run` did not come to its end, and has said why */
+	if (!result->name) /* `neap run` failed, and has printed why */
 		return neap_complain("estimate", err);
 	if (result->outcome == NEAP_OUTCOME_NOT_FOUND) {
 		fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->evidence));

@@ -129,7 +129,7 @@ static enum neap_status make_plan(struct kill_work *work, const struct request *
 			choices[count].pid = pids[count];
 	else if (!status)
 		count = choose_listed(&work->look, device, request->mine, choices);
-	/* after the list: who ends in between is gone here, and who comes is not meant */
+	/* after the list: a process that ends in between is gone here, and a new one is not meant */
 	if (!status)
 		status = kill_plan_now(choices, count, &work->plan, err);
 	free(choices);
@@ -208,7 +208,8 @@ static enum neap_status watch_memory(struct kill_work *work, struct neap_monitor
 	}
 }
 
-/* A supervisor that sees its command end can then say who ended it, whatever the command makes of SIGTERM. */
+/* A supervisor that sees its command end can then report that neap ended it, whatever the command makes of SIGTERM.
+ */
 static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
 {
 	uint64_t until_wall_ns = neap_wall_ns() + grace_ns + SETTLE_NS;

@@ -105,7 +105,7 @@ static bool is_there(const char *name, const char *directory)
 	return false;
 }
 
-/* False, and said, where an experiment could not begin. One with a PATH of its own is not looked for. */
+/* False, with a message, where an experiment could not begin. One with a PATH of its own is not looked for. */
 static bool check_command(const struct neap_experiment *experiment)
 {
 	const char *name = experiment->command.items[0];

@@ -70,7 +70,7 @@ static void announce(const struct serve_http *http)
 {
 	printf("Serving on http://%s/ (page), /metrics, /api; Ctrl-C ends it\n", serve_http_address(http));
 	if (!serve_http_is_local(http))
-		fputs("neap serve: who can reach this address can read the users and command lines of GPU "
+		fputs("neap serve: everyone who can reach this address can read the users and command lines of GPU "
 		      "processes\n",
 		      stderr);
 	fflush(stdout);

@@ -89,9 +89,9 @@ int neap_complain(const char *command, const struct neap_error *err)
 		snprintf(place, sizeof place, "line %u, column %u", err->line, err->column);
 	else if (err->position != 0)
 		snprintf(place, sizeof place, "at byte %llu", (unsigned long long)err->position);
-	bool said = !*place || strstr(err->message, place);
+	bool named = !*place || strstr(err->message, place);
 	fprintf(stderr, "neap%s%s: %s%s%s%s\n", command ? " " : "", command ? command : "",
-		NEAP_PRINTABLE(err->message), said ? "" : " (", said ? "" : place, said ? "" : ")");
+		NEAP_PRINTABLE(err->message), named ? "" : " (", named ? "" : place, named ? "" : ")");
 	return neap_exit_of(err->status);
 }
 

@@ -11,7 +11,7 @@ struct estimate_fit_options {
 	const struct estimate_command *command;
 	const char *folder;
 	bool keep; /* the folders of the runs */
-	/* Those with the given value, and what they told; by run and by GPU of the plan. */
+	/* Those with the given value, and their findings; by run and by GPU of the plan. */
 	const struct neap_estimate_run *runs;
 	const struct neap_estimate_verdict *verdicts;
 	uint64_t value;

@@ -31,7 +31,7 @@ struct found {
 	size_t ooms;
 };
 
-/* What a session's process may reserve in all, as it last said; 0: it did not. */
+/* What a session's process may reserve in all, by its last report; 0: unknown. */
 static uint64_t room_of(const struct neap_record *record)
 {
 	for (size_t i = record->journal_count; i > 0; i--)

@@ -8,12 +8,12 @@
 
 int json_print(const char *command, json_t *root, size_t flags)
 {
-	static uint64_t told; /* of the failures: those of an earlier document */
+	static uint64_t reported; /* failures of earlier documents */
 	char *text = neap_json_dump(root, flags);
 	json_decref(root);
 	uint64_t failures = neap_json_failures();
-	if (!text || failures != told) {
-		told = failures;
+	if (!text || failures != reported) {
+		reported = failures;
 		free(text);
 		fprintf(stderr, "neap %s: out of memory\n", command);
 		return NEAP_EXIT_OS;

@@ -9,7 +9,7 @@
 #include "neap/status.h"
 
 #define NEAP_REQUESTS(X)                                                                                             \
-	X(1, HELLO, hello, "who it is: PID, start time, program, versions")                                          \
+	X(1, HELLO, hello, "the process: PID, start time, program, versions")                                        \
 	X(2, INFO, info, "what it holds on each device, where it records, what is wrong with it if anything is")     \
 	X(3, CLEAR, clear, "return cached memory to the driver; with force, also call what the program registered")  \
 	X(4, RESET_PEAK, reset_peak, "reset the peak statistics")                                                    \

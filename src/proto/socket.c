@@ -33,7 +33,7 @@ enum neap_status neap_socket_check_peer(int fd, struct neap_error *err)
 	struct ucred peer;
 	socklen_t length = sizeof peer;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-		return neap_fail_errno(err, errno, "asking who is on the other end of the socket");
+		return neap_fail_errno(err, errno, "asking which process is on the other end of the socket");
 	if (peer.uid != geteuid())
 		return neap_fail(err, NEAP_EPERM, "on the other end of the socket is a process of user %u",
 				 (unsigned)peer.uid);

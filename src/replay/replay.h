@@ -96,7 +96,7 @@ struct neap_replay_result {
 void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_settings *ret_settings);
 
 /* Errors: those of neap_torch_settings_parse; NEAP_EINVAL for a device that is not there; NEAP_ENOMEM; NEAP_ECANCELED
- * when `progress` said so. Running out of device memory is a result. */
+ * when `progress` asked it to stop. Running out of device memory is a result. */
 enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,
 			     struct neap_replay_result *ret_result, struct neap_error *err);
 

@@ -202,7 +202,7 @@ void free_block(struct torch *torch, struct block *block);
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err);
 /* Best fit, which stays in its set. NULL: none. */
 struct block *look_for_free(const struct torch *torch, const struct request *request);
-/* What can be said of a request without looking at the pool's blocks. NULL pool: starved. */
+/* The verdict on a request without looking at the pool's blocks. NULL pool: starved. */
 struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
 static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
 

@@ -8,7 +8,7 @@
 
 struct neap_compared {
 	char name[160];
-	struct neap_train_settings settings; /* in force at its end; zero: no session said so */
+	struct neap_train_settings settings; /* in force at its end; zero: no session */
 	uint64_t peak_bytes;                 /* allocated, highest */
 	uint64_t step_ns;                    /* time of a step, of the fastest tenth; 0 unknown */
 	uint64_t step_median_ns;             /* likewise, half of them: how far the figure may be off; 0: unknown */

@@ -11,7 +11,7 @@ struct extension_kernel {
 	char name[EXTENSION_KERNEL];     /* "ns::scale", of _ZN2ns5scaleEPfi */
 };
 
-/* Whether `address` lies in a library (or program) of which the kernels are counted; then its short name. */
+/* Whether `address` lies in a library (or program) whose kernels are counted; then its short name. */
 int extension_library(const void *address, char ret_library[EXTENSION_LIBRARY]);
 
 /* The readable part of a C++ symbol, without its arguments. */

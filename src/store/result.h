@@ -131,7 +131,7 @@ enum {
 	NEAP_RESULT_FIELDS
 };
 
-/* The table, for those who treat all fields alike. */
+/* The table, for code that treats all fields alike. */
 struct neap_result_field {
 	const char *key, *label;
 	enum neap_result_kind kind;

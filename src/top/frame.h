@@ -7,7 +7,7 @@
  *   GPU 0, the last 5 min, 36.0 MiB at most                                              the curve, of GPU 0
  *   ...
  *       PID USER     GPU     TIME ...   COMMAND                                          the processes
- *   the selected process in one line, or what is to be known
+ *   the selected process in one line, or a message
  *   the keys, a question, or what is typed
  *
  * Everything gives way in this order when rows are short: the curve, the bars' own lines, the legend, devices beyond

@@ -50,7 +50,7 @@ enum neap_top_mode {
 	NEAP_TOP_ENTER_FRACTION,
 	NEAP_TOP_CONFIRM, /* `text` has what is known of it before */
 	NEAP_TOP_WAIT,    /* a verb runs */
-	NEAP_TOP_SHOW,    /* `text` has what it said */
+	NEAP_TOP_SHOW,    /* `text` has its output */
 	NEAP_TOP_HELP,
 };
 
@@ -105,7 +105,7 @@ void neap_top_settle(struct neap_top_view *view, const struct neap_top_history *
 
 /* The answer to PREVIEW: asks whether to continue, with `text` above the question. */
 void neap_top_ask(struct neap_top_view *view, const char *text);
-/* What a verb said, or why it cannot be done. */
+/* The output of a verb, or why it cannot be done. */
 void neap_top_tell(struct neap_top_view *view, const char *text);
 
 /* -- rows of the list, in the order and with the filter of a view -------------------------------------------------

@@ -143,7 +143,7 @@ void Device::allow_peer(c10::DeviceIndex peer)
 			return;
 		peers_.push_back(peer);
 	}
-	/* Neighbouring mapped blocks are whole pages together; a peer may be told of a page twice. */
+	/* Neighbouring mapped blocks are whole pages together; a peer may be given a page twice. */
 	uint64_t begin = 0, end = 0;
 	for (const neap_block_info &block : blocks()) {
 		bool mapped = block.state != NEAP_BLOCK_UNMAPPED;

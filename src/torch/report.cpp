@@ -40,9 +40,9 @@ void Reports::fail(Device &device, size_t bytes, cudaStream_t stream, neap_statu
 	}
 	for (const cca::OutOfMemoryObserver &observer : observers)
 		observer(device.index(), bytes, limited ? limit : device.total_bytes(), static_cast<size_t>(free));
-	char said[NEAP_PLUGIN_OOM_ROOM];
-	libneap.neap_plugin_oom_text(device.alloc(), bytes, said, sizeof said);
-	std::string text = said;
+	char message[NEAP_PLUGIN_OOM_ROOM];
+	libneap.neap_plugin_oom_text(device.alloc(), bytes, message, sizeof message);
+	std::string text = message;
 	if (lends)
 		text += " A pool that PyTorch's own allocator serves has use_on_oom: it lends nothing to neap's "
 			"memory.";

@@ -1,5 +1,5 @@
 /* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the instructions), machine.c (stack and
- * memo), snapshot.c and snapshot_list.c (the shapes) and snapshot_end.c (what can only be said at the end).
+ * memo), snapshot.c and snapshot_list.c (the shapes) and snapshot_end.c (what is known only at the end).
  *
  * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
  * would import or call something are refused by name. No tree of objects is built: a container is recognised when its

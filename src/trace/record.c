@@ -352,10 +352,10 @@ const struct neap_event_settings *neap_record_settings(const struct neap_event *
 struct neap_split neap_record_split(const struct neap_event *event, uint64_t ranks)
 {
 	const struct neap_event_settings *settings = neap_record_settings(event);
-	const struct neap_event_split *told = neap_event_as_split(event);
+	const struct neap_event_split *recorded = neap_event_as_split(event);
 	struct neap_split split = {.micro_batch = settings->micro_batch,
 				   .accumulate = settings->accumulate,
-				   .ranks = told && told->ranks ? told->ranks : ranks};
+				   .ranks = recorded && recorded->ranks ? recorded->ranks : ranks};
 	uint64_t smaller = settings->smaller_parts, batch = neap_split_batch(&split);
 
 	if (batch != UINT64_MAX && smaller < split.accumulate && split.micro_batch > (smaller > 0))

@@ -1,4 +1,4 @@
-/* trace/snapshot.c: what the dicts of a PyTorch snapshot are, told from their keys:
+/* trace/snapshot.c: what the dicts of a PyTorch snapshot are, by their keys:
  *
  *   action                event        filename or line+name   frame        stage+name   annotation
  *   blocks                segment      real_size               history      segments, device_traces: the snapshot

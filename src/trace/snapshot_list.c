@@ -1,4 +1,4 @@
-/* trace/snapshot_list.c: what the lists and tuples of a PyTorch snapshot are, told from their items: a stack of
+/* trace/snapshot_list.c: what the lists and tuples of a PyTorch snapshot are, by their items: a stack of
  * frames, runs of events, blocks or segments, the traces of all devices. */
 #include "trace/pickle.h"
 

@@ -42,7 +42,7 @@ static void describe_end(const struct neap_forecast *forecast, char text[NEAP_RE
 			 (unsigned long long)forecast->low_step, (unsigned long long)forecast->high_step);
 }
 
-static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
+static void report_leak(struct neap_train *train, const struct neap_leak *leak)
 {
 	unsigned long long total = train->options.total_steps;
 	char size[NEAP_UNITS_ROOM], end[NEAP_REASON_ROOM], last[NEAP_REASON_ROOM + 60];
@@ -124,9 +124,9 @@ static void look(struct neap_train *train)
 	bool found = leak.verdict == NEAP_LEAK_FOUND;
 	if (found && train->leak_suspected) {
 		forecast(train, &leak, room_bytes);
-		if (!train->leak_told)
-			tell_leak(train, &leak);
-		train->leak_told = true;
+		if (!train->leak_reported)
+			report_leak(train, &leak);
+		train->leak_reported = true;
 	} else {
 		train->forecast.known = false;
 	}
@@ -142,7 +142,7 @@ void neap_session_forget_leak(struct neap_train *train)
 
 static void clear_by_force(struct neap_train *train, const char *end)
 {
-	char said[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
+	char claimed[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
 	struct neap_memory before, after;
 	uint64_t lowest, highest;
 
@@ -157,7 +157,7 @@ static void clear_by_force(struct neap_train *train, const char *end)
 	uint64_t per_step = train->forecast.bytes_per_step ? train->forecast.bytes_per_step : 1;
 	neap_log(train->options.log, NEAP_LOG_WARNING,
 		 "%s: the program says that it released %s; %s less are allocated: room for %llu more steps%s",
-		 train->name, neap_size_format(released, said), neap_size_format(gave, size),
+		 train->name, neap_size_format(released, claimed), neap_size_format(gave, size),
 		 (unsigned long long)(gave / per_step),
 		 gave ? "" : " (what drops memory is registered with neap_attach_on_clear)");
 	neap_session_forget_leak(train);

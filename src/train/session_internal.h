@@ -39,9 +39,9 @@ struct neap_train {
 		bool there;
 	} last_mark;
 	uint64_t retaken_bytes; /* of what cleanups gave back, before the next */
-	bool failed;            /* the ladder is at its end, or the loop said so */
+	bool failed;            /* the ladder is at its end, or the loop gave up */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
-	bool warned_no_rung[NEAP_LEVEL_KINDS]; /* that memory is short and the ladder at its end: said once */
+	bool warned_no_rung[NEAP_LEVEL_KINDS]; /* warned once that memory is short and the ladder at its end */
 	enum neap_train_request request;
 	char reason[NEAP_REASON_ROOM]; /* of the request */
 	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and
@@ -49,7 +49,7 @@ struct neap_train {
 	uint64_t low_marks[LOW_MARKS], teeth[LOW_MARKS];
 	uint64_t low_count;  /* ever put into the rings */
 	bool leak_suspected; /* found at the last look */
-	bool leak_told;
+	bool leak_reported;
 	bool leak_acted; /* on this forecast: once */
 	struct neap_forecast forecast;
 };

@@ -22,17 +22,17 @@ static void mix(uint64_t id[2], uint64_t value)
 }
 
 /* Driving child and parent: the words of all ranks are there. */
-static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
+static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *entries)
 {
 	const struct nccl_birth *birth = &comm->birth;
 	const struct ncclComm *parent = birth->parent;
-	int64_t key = (int64_t)said[parent->rank].words[1];
+	int64_t key = (int64_t)entries[parent->rank].words[1];
 	int i;
 
 	if (birth->grow) {
 		for (i = 0; i < parent->ranks; i++)
-			if (said[i].words[0] | said[i].words[1])
-				memcpy(comm->id, said[i].words, sizeof comm->id);
+			if (entries[i].words[0] | entries[i].words[1])
+				memcpy(comm->id, entries[i].words, sizeof comm->id);
 		comm->ranks = birth->ranks;
 		comm->rank = parent->rank;
 		return comm->id[0] | comm->id[1]
@@ -41,11 +41,11 @@ static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 					   "ncclCommGrow: no rank passed an id of ncclCommGetUniqueId");
 	}
 	for (i = 0; i < parent->ranks; i++) {
-		if ((int)said[i].words[0] != birth->color)
+		if ((int)entries[i].words[0] != birth->color)
 			continue;
 		comm->ranks++;
-		comm->rank +=
-			(int64_t)said[i].words[1] < key || ((int64_t)said[i].words[1] == key && i < parent->rank);
+		comm->rank += (int64_t)entries[i].words[1] < key ||
+			      ((int64_t)entries[i].words[1] == key && i < parent->rank);
 	}
 	memcpy(comm->id, parent->id, sizeof comm->id);
 	mix(comm->id, birth->exchange);
@@ -57,16 +57,16 @@ static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 static ncclResult_t poll_exchange(struct ncclComm *comm)
 {
 	struct ncclComm *parent = comm->birth.parent;
-	struct nccl_entry *said = calloc((size_t)parent->ranks, sizeof *said);
+	struct nccl_entry *entries = calloc((size_t)parent->ranks, sizeof *entries);
 	ncclResult_t result = ncclSuccess;
 	int i;
 
-	if (!said)
+	if (!entries)
 		return nccl_fail(ncclSystemError, "host out of memory");
 	for (i = 0; i < parent->ranks && result == ncclSuccess; i++) {
 		enum nccl_peer state = nccl_segment_peer(parent->segment, i);
 
-		if (nccl_segment_find(parent->segment, i, NCCL_EXCHANGE, comm->birth.exchange, &said[i]))
+		if (nccl_segment_find(parent->segment, i, NCCL_EXCHANGE, comm->birth.exchange, &entries[i]))
 			continue;
 		if (state == NCCL_PEER_HERE)
 			result = nccl_now_ns() < comm->deadline_ns
@@ -78,12 +78,12 @@ static ncclResult_t poll_exchange(struct ncclComm *comm)
 			result = nccl_fail(ncclRemoteError, "rank %d ended before it split the communicator", i);
 	}
 	if (result == ncclSuccess)
-		result = settle(comm, said);
+		result = settle(comm, entries);
 	if (result != ncclInProgress) {
 		exchanged(parent, comm->birth.exchange);
 		atomic_fetch_sub(&parent->unborn, 1);
 	}
-	free(said);
+	free(entries);
 	return result;
 }
 
