@@ -328,26 +328,15 @@ static struct head head_of(const struct call *c, real *scratch)
 static void take(const struct head *head, enum part part, struct tensor rows, size_t columns, size_t apart)
 {
 	for (size_t column = 0; column < apart; column += columns, part++)
-		for (size_t i = 0; i < head->context; i++) {
-			real *out = head->part[part] + i * head->width;
-			const real *row = tensor_open(rows, i * apart + column, head->width, out);
-
-			if (!rows.half)
-				memcpy(out, row, head->width * sizeof *out);
-		}
+		for (size_t i = 0; i < head->context; i++)
+			tensor_load(rows, i * apart + column, head->width, head->part[part] + i * head->width);
 }
 
 static void put(const struct head *head, enum part part, struct tensor rows, size_t columns, size_t apart)
 {
 	for (size_t column = 0; column < apart; column += columns, part++)
-		for (size_t i = 0; i < head->context; i++) {
-			real *in = head->part[part] + i * head->width;
-			real *row = tensor_place(rows, i * apart + column, in);
-
-			if (!rows.half)
-				memcpy(row, in, head->width * sizeof *in);
-			tensor_close(rows, i * apart + column, head->width, in);
-		}
+		for (size_t i = 0; i < head->context; i++)
+			tensor_store(rows, i * apart + column, head->width, head->part[part] + i * head->width);
 }
 
 static void flip(const struct head *head, enum part out, enum part in)

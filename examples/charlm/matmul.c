@@ -87,20 +87,16 @@ static __attribute__((noinline)) void multiply_block(const struct block *m)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Points a's block at (row, from): in place, or unpacked along what is contiguous in it. */
+/* Copies a's block at (row, from), along what is contiguous in it. */
 static void open_a(const struct product *m, size_t row, size_t from, struct block *block, real *room)
 {
 	bool by_columns = m->a.row == 1 && m->a.column != 1;
 	size_t lines = by_columns ? block->inner : block->rows, length = by_columns ? block->rows : block->inner;
 	size_t apart = by_columns ? m->a.column : m->a.row, start = row * m->a.row + from * m->a.column;
 
-	block->a = tensor_place(m->a.in, start, room);
-	block->a_row = m->a.row;
-	block->a_column = m->a.column;
-	if (!m->a.in.half)
-		return;
 	for (size_t i = 0; i < lines; i++)
-		tensor_open(m->a.in, start + i * apart, length, room + i * length);
+		tensor_load(m->a.in, start + i * apart, length, room + i * length);
+	block->a = room;
 	block->a_row = by_columns ? 1 : length;
 	block->a_column = by_columns ? length : 1;
 }

@@ -15,26 +15,20 @@
  * words, separated by commas. */
 enum kind { TEXT, COUNT, SIZE, RATE, RATES, USE, LEAK, POINTS, FLAG };
 
-enum { USE_OFF, USE_ALLOW, USE_ON, WORDS_MAX = 8 };
+enum { USE_OFF, USE_ALLOW, USE_ON, WORDS_MAX = 6 };
 
 static const struct {
-	const char *expected; /* what the refusal of a wrong value says */
-	const char *words[WORDS_MAX];
+	const char *expected;         /* what the refusal of a wrong value says */
+	const char *words[WORDS_MAX]; /* in the order of their enum: USE_, neap_on_leak, neap_cleanup_reason */
 } kinds[] = {
 	[TEXT] = {"the name of a file"},
 	[SIZE] = {"a size such as 128KiB, at most 1TiB"},
 	[RATE] = {"a number above 0 and up to 1"},
 	[RATES] = {"up to 16 numbers above 0 and up to 1, and commas"},
-	[USE] = {"on, allow or off", {[USE_OFF] = "off", [USE_ALLOW] = "allow", [USE_ON] = "on"}},
-	[LEAK] = {"warn, clear or restart",
-		  {[NEAP_ON_LEAK_WARN] = "warn", [NEAP_ON_LEAK_CLEAR] = "clear", [NEAP_ON_LEAK_RESTART] = "restart"}},
+	[USE] = {"on, allow or off", {"off", "allow", "on"}},
+	[LEAK] = {"warn, clear or restart", {"warn", "clear", "restart"}},
 	[POINTS] = {"start, end, failure, saved, epoch, step, with commas, or none",
-		    {[NEAP_CLEANUP_START] = "start",
-		     [NEAP_CLEANUP_END] = "end",
-		     [NEAP_CLEANUP_FAILURE] = "failure",
-		     [NEAP_CLEANUP_SAVED] = "saved",
-		     [NEAP_CLEANUP_EPOCH] = "epoch",
-		     [NEAP_CLEANUP_EVERY_STEP] = "step"}},
+		    {"start", "end", "failure", "saved", "epoch", "step"}},
 };
 
 struct option {

@@ -80,11 +80,25 @@ static inline real *tensor_open(struct tensor tensor, size_t from, size_t count,
 	return tensor_place(tensor, from, room);
 }
 
+/* Copies numbers out of a tensor, or into it. */
+static inline void tensor_load(struct tensor tensor, size_t from, size_t count, real *out)
+{
+	if (tensor_open(tensor, from, count, out) != out)
+		memcpy(out, (real *)tensor.at + from, count * sizeof *out);
+}
+
 /* Stores what was computed at that place. */
 static inline void tensor_close(struct tensor tensor, size_t from, size_t count, const real *computed)
 {
 	for (size_t i = 0; tensor.half && i < count; i++)
 		((uint16_t *)tensor.at)[from + i] = to_half(computed[i]);
+}
+
+static inline void tensor_store(struct tensor tensor, size_t from, size_t count, const real *in)
+{
+	if (!tensor.half)
+		memcpy((real *)tensor.at + from, in, count * sizeof *in);
+	tensor_close(tensor, from, count, in);
 }
 
 #endif
