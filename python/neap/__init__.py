@@ -20,6 +20,7 @@ from ._recompute import CheckpointPlan, checkpoint_within
 from ._results import Milestone, RungTaken, TrainingResult
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from ._step import TrainingOutOfMemory
+from ._strategies import EfficientForward, Strategy, efficient_forward
 from .agent import attach, describe, detach
 from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, find_checkpoint_folders, restore_checkpoints
 from .hunt import Lingering, lingering
@@ -80,6 +81,7 @@ __all__ = [
     "CheckpointPlan",
     "ClearResult",
     "DeviceMemory",
+    "EfficientForward",
     "ExperimentResult",
     "ExperimentSeriesRunner",
     "FractionResult",
@@ -99,6 +101,7 @@ __all__ = [
     "Settings",
     "Split",
     "Status",
+    "Strategy",
     "Training",
     "TrainingOutOfMemory",
     "TrainingResult",
@@ -111,6 +114,7 @@ __all__ = [
     "clear_gpu_memory",
     "describe",
     "detach",
+    "efficient_forward",
     "enable_memory_efficient_settings",
     "find_checkpoint_folders",
     "get_cuda_memory_info",

@@ -83,18 +83,30 @@ def checkpoint_layers(model: Any, torch: Any) -> int:
     return count
 
 
-def attention_is_efficient(torch: Any) -> bool:
-    """Whether scaled_dot_product_attention may choose its memory-efficient kernels."""
+def _computes_attention_itself(model: Any) -> bool:
+    """Whether it is a model of transformers whose attention keeps its scores, and can be told to use PyTorch's."""
+    kind = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    supported = getattr(model, "_supports_sdpa", False) and callable(getattr(model, "set_attn_implementation", None))
+    return kind == "eager" and bool(supported)
+
+
+def attention_is_efficient(torch: Any, model: Any) -> bool:
+    """Whether scaled_dot_product_attention may choose its memory-efficient kernels, and the model is not known to avoid it."""
     backend = torch.backends.cuda
-    return bool(backend.flash_sdp_enabled() and backend.mem_efficient_sdp_enabled())
+    chosen = backend.flash_sdp_enabled() and backend.mem_efficient_sdp_enabled()
+    return bool(chosen) and not _computes_attention_itself(unwrapped(model, torch))
 
 
-def efficient_attention(torch: Any) -> bool:
-    """Lets scaled_dot_product_attention choose its memory-efficient kernels; whether that changed anything."""
+def efficient_attention(torch: Any, model: Any) -> bool:
+    """Lets scaled_dot_product_attention choose its memory-efficient kernels, and the model use it; whether that changed anything."""
     backend = torch.backends.cuda
     changed = False
     for kind in ("flash", "mem_efficient"):
         if not getattr(backend, f"{kind}_sdp_enabled")():
             getattr(backend, f"enable_{kind}_sdp")(True)
             changed = True
+    inner = unwrapped(model, torch)
+    if _computes_attention_itself(inner):
+        inner.set_attn_implementation("sdpa")
+        changed = True
     return changed

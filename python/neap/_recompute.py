@@ -56,7 +56,7 @@ class CheckpointPlan:
         return sum(layer.milliseconds for layer in self.chosen)
 
     def __str__(self) -> str:
-        sizes = [_units.gb(n) for n in (self.before, self.budget, self.predicted, self.measured)]
+        sizes = [_units.size(n) for n in (self.before, self.budget, self.predicted, self.measured)]
         return (
             f"{len(self.chosen)} of {self.layers} layers are computed again ({self.milliseconds:.1f} ms a step); {self.what}: "
             f"{sizes[0]} before, budget {sizes[1]}, {sizes[2]} predicted, {sizes[3]} measured"
@@ -172,7 +172,7 @@ class _Dry:
         return sum({at: size for kept in self.kept.values() for at, size in kept.items()}.values())
 
 
-class _Runs:
+class Runs:
     """Runs forward and backward without a trace: gradients, buffers and random numbers stay as they were."""
 
     def __init__(self, model: Any, loss: Callable[[], Any], torch: Any) -> None:
@@ -277,7 +277,7 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     inner = _efficient.unwrapped(model, torch)
     names = {id(module): name for name, module in inner.named_modules()}
     layers = {names[id(layer)]: layer for layer in _efficient.unchecked(inner, torch)}
-    runs = _Runs(inner, loss, torch)
+    runs = Runs(inner, loss, torch)
     runs.peak(layers)  # the first run is slower, and allocates what then stays
     before = runs.peak(layers)
     dry = runs.dry(layers)
@@ -290,7 +290,7 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     return CheckpointPlan(what, limit, before, predicted_peak(found, peaks[""], chosen), measured, picked, len(found))
 
 
-def _check(runs: _Runs, layers: dict[str, Any], found: Sequence[Layer], chosen: set[int], limit: int) -> int:
+def _check(runs: Runs, layers: dict[str, Any], found: Sequence[Layer], chosen: set[int], limit: int) -> int:
     """Switches the chosen ones on and measures; adds layers while the peak is above the limit."""
     for i in chosen:
         _efficient.recompute(layers[found[i].name])

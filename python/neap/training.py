@@ -248,7 +248,7 @@ class Training:
     def _next_rung(self) -> tuple[Rung, Split]:
         """The rung that libneap chooses among those this loop can take."""
         offered = {Rung.SPLIT}
-        if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch):
+        if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch, self.model):
             offered.add(Rung.EFFICIENT_ATTENTION)
         if self._options.ladder.allow_mixed_precision:
             offered.add(Rung.MIXED_PRECISION)
@@ -293,7 +293,7 @@ class Training:
         else:
             self._active.add(rung)
         if rung == Rung.EFFICIENT_ATTENTION:
-            _efficient.efficient_attention(self._torch)
+            _efficient.efficient_attention(self._torch, self.model)
         elif rung == Rung.MIXED_PRECISION:
             self.mixed_precision = True
             self._stepper.precision(True)
