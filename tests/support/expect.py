@@ -13,7 +13,7 @@ What differs between two runs is replaced; nothing else is. In this order:
   a count of nanoseconds in JSON         NS, unless it is 0
   the user, the control group            USER, "contained by GROUP"
   the version                            VERSION
-  the widths of a series' table          two spaces between its columns
+  the widths of a series' table          two spaces between its columns, each row in one line
 
 In a column the text keeps its width, unless it is the last on its line. A RULE is PATTERN/REPLACEMENT, for re.sub: what one test alone must replace.
 With NEAP_UPDATE_EXPECTED=1 the expected file is written instead.
@@ -64,9 +64,24 @@ def user(text: str) -> str:
     return re.sub(rf'"{name}"|\b{name}(?=/\w+\(PID)', lambda match: match[0].replace(name, "USER"), text)
 
 
+def rows_of(match: re.Match[str]) -> str:
+    """A series' table with its wrapped rungs in one line, and two spaces between its columns."""
+    header, *lines = match[0].split("\n")
+    start = header.find("RUNG")
+    end = header.find("LEAK")
+    rows = [header]
+    rungs = ""
+    for line in reversed(lines if start < end else []):
+        rungs = f"{line[start:end].strip()} {rungs}".strip()
+        if line[:start].strip():
+            rows.insert(1, f"{line[:start]}  {rungs}  {line[end:]}")
+            rungs = ""
+    return "\n".join(re.sub(r" {2,}", "  ", line) for line in (rows if start < end else [header, *lines]))
+
+
 def table(text: str) -> str:
-    """Leaves two spaces between the columns of a series' table: its widest time and drain set their widths."""
-    return re.sub(r"^NAME  .*OUTCOME.*(?:\n.+)*", lambda match: re.sub(r" {2,}", "  ", match[0]), text, flags=re.MULTILINE)
+    """Frees a series' table of the widths of its times, which set those of its columns and break its rungs."""
+    return re.sub(r"^NAME  .*OUTCOME.*(?:\n.+)*", rows_of, text, flags=re.MULTILINE)
 
 
 def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]) -> str:
