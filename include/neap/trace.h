@@ -72,9 +72,10 @@ struct neap_observer {
 	/* `event` may be called by several threads at once, in order for each address. Without it, events come one at
 	 * a time, and every request takes the allocator's slower way. */
 	bool concurrent;
-	/* Optional: takes `count` events of the allocation ring at once, for less than as many calls of `event`. All
-	 * of one address come from one source, or with a later time. */
-	void (*events)(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count);
+	/* Optional, for less than `event` costs: an event of the allocation ring, and, unless `then` is 0, a second
+	 * one that differs in its kind alone. All of one address come from one source, or with a later time. */
+	void (*events)(void *context, struct neap_event_run *run, const struct neap_event *event,
+		       enum neap_event_kind then);
 };
 
 struct neap_recorder;

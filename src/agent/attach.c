@@ -82,12 +82,13 @@ static void observe(void *context, const struct neap_event *event)
 		target->event(target->context, event);
 }
 
-static void observe_events(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count)
+static void observe_events(void *context, struct neap_event_run *run, const struct neap_event *event,
+			   enum neap_event_kind then)
 {
 	const struct neap_observer *target = agent_target();
 	(void)context;
 	if (target)
-		target->events(target->context, run, events, count);
+		target->events(target->context, run, event, then);
 }
 
 static uint16_t observe_name(void *context, const char *text)

@@ -94,35 +94,30 @@ static uint64_t event_time(struct neap_lane *lane)
 }
 
 /* Written field by field: a struct that is copied while it is still on its way to memory holds the processor up. */
-static void fill_event(struct neap_event *event, enum neap_event_kind kind, const struct neap_lane *lane,
-		       const struct neap_block *block)
+static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind,
+		 enum neap_event_kind then)
 {
-	event->sequence = 0;
-	event->kind = (uint16_t)kind;
-	event->device = lane->device;
-	event->allocation.tag = block->tag ? lane->alloc->tags[block->tag].number : 0;
-	event->allocation.stream = lane->stream->number;
-	event->allocation.address = block->address;
-	event->allocation.requested_bytes = block->requested;
-	event->allocation.bytes = block->bytes;
-}
-
-static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind)
-{
-	struct neap_event events[2];
-	size_t count = kind == NEAP_EVENT_FREE_REQUESTED ? 2 : 1;
-	uint64_t time_ns = event_time(lane), allocated = allocated_now(lane->alloc);
-	uint64_t reserved = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
-	for (size_t i = 0; i < count; i++) {
-		fill_event(&events[i], i ? NEAP_EVENT_FREE_COMPLETED : kind, lane, block);
-		events[i].time_ns = time_ns;
-		events[i].allocation.held.allocated_bytes = allocated;
-		events[i].allocation.held.reserved_bytes = reserved;
+	const struct neap_observer *observer = lane->observer;
+	struct neap_event event;
+	event.time_ns = event_time(lane);
+	event.sequence = 0;
+	event.kind = (uint16_t)kind;
+	event.device = lane->device;
+	event.allocation.held.allocated_bytes = allocated_now(lane->alloc);
+	event.allocation.held.reserved_bytes = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
+	event.allocation.tag = block->tag ? lane->alloc->tags[block->tag].number : 0;
+	event.allocation.stream = lane->stream->number;
+	event.allocation.address = block->address;
+	event.allocation.requested_bytes = block->requested;
+	event.allocation.bytes = block->bytes;
+	if (observer->events) {
+		observer->events(observer->context, &lane->run, &event, then);
+		return;
 	}
-	if (lane->observer->events)
-		lane->observer->events(lane->observer->context, &lane->run, events, count);
-	for (size_t i = 0; !lane->observer->events && i < count; i++)
-		lane->observer->event(lane->observer->context, &events[i]);
+	observer->event(observer->context, &event);
+	event.kind = (uint16_t)then;
+	if (then)
+		observer->event(observer->context, &event);
 }
 
 static bool may_rise(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes, int64_t requested)
@@ -197,7 +192,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_ALLOC);
+		tell(lane, block, NEAP_EVENT_ALLOC, 0);
 	*ret_address = block->address;
 	return true;
 }
@@ -241,7 +236,7 @@ static bool give_locked(struct neap_lane *lane, uint64_t address, struct neap_bl
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_FREE_REQUESTED);
+		tell(lane, block, NEAP_EVENT_FREE_REQUESTED, NEAP_EVENT_FREE_COMPLETED);
 	bin_push(bin, block);
 	return true;
 }

@@ -68,23 +68,25 @@ struct neap_recorder {
 		allocation_capacity; /* ours: what the file says is not trusted, not even our own */
 	size_t mapped_bytes;
 	uint64_t run_events;        /* indices claimed at once for a run */
+	uint64_t run_window;        /* a run is given up when so many newer ones were claimed */
 	uint64_t identity;          /* tells the runs of this recorder from those of one that was here before */
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
 
 /* The word that holds `sequence`, `kind` and `device`. By shifts: put together in memory, it could be read back only
  * when its parts have left the processor's store buffer. */
-static uint64_t sequence_word(uint32_t sequence, const struct neap_event *event)
+static uint64_t sequence_word(uint32_t sequence, uint16_t kind, uint16_t device)
 {
-	return sequence | (uint64_t)event->kind << 32 | (uint64_t)event->device << 48;
+	return sequence | (uint64_t)kind << 32 | (uint64_t)device << 48;
 }
 
-static inline void store_event(uint64_t *slot, uint64_t index, const struct neap_event *event)
+static inline void store_event(uint64_t *slot, uint64_t index, const struct neap_event *event, uint16_t kind)
 {
 	uint32_t sequence = (uint32_t)(index + 1);
 	/* Invalid for every index a reader may look for in this slot. The payload's stores are releases so that none
 	 * of them is seen before it (a fence would do, but thread sanitizers cannot follow fences). */
-	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence ^ 1u << 31, event), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence ^ 1u << 31, kind, event->device),
+			 __ATOMIC_RELAXED);
 	__atomic_store_n(&slot[0], event->time_ns, __ATOMIC_RELEASE);
 #pragma GCC unroll 6
 	for (size_t i = 0; i < NEAP_EVENT_PAYLOAD_WORDS; i++) {
@@ -92,13 +94,13 @@ static inline void store_event(uint64_t *slot, uint64_t index, const struct neap
 		uint64_t word = __atomic_load_n(&event->payload[i], __ATOMIC_RELAXED);
 		__atomic_store_n(&slot[PAYLOAD_WORD + i], word, __ATOMIC_RELEASE);
 	}
-	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence, event), __ATOMIC_RELEASE);
+	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence, kind, event->device), __ATOMIC_RELEASE);
 }
 
 static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
 {
 	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
-	store_event(ring + index % capacity * EVENT_WORDS, index, event);
+	store_event(ring + index % capacity * EVENT_WORDS, index, event, event->kind);
 }
 
 static void record_event(void *context, const struct neap_event *event)
@@ -121,20 +123,27 @@ static void start_run(struct neap_recorder *recorder, struct neap_event_run *run
 	run->slot = run->next % recorder->allocation_capacity;
 }
 
-static void record_events(void *context, struct neap_event_run *run, const struct neap_event *events, size_t count)
+static inline void append_to_run(struct neap_recorder *recorder, struct neap_event_run *run,
+				 const struct neap_event *event, uint16_t kind)
+{
+	uint64_t capacity = recorder->allocation_capacity;
+	uint64_t written = __atomic_load_n(&recorder->header->allocation_written, __ATOMIC_RELAXED);
+
+	if (run->owner != recorder->identity || run->next == run->end || written - run->next > recorder->run_window)
+		start_run(recorder, run);
+	store_event(recorder->allocations + run->slot * EVENT_WORDS, run->next, event, kind);
+	run->next++;
+	run->slot = run->slot + 1 == capacity ? 0 : run->slot + 1;
+}
+
+static void record_events(void *context, struct neap_event_run *run, const struct neap_event *event,
+			  enum neap_event_kind then)
 {
 	struct neap_recorder *recorder = context;
-	uint64_t capacity = recorder->allocation_capacity;
 
-	for (size_t i = 0; i < count; i++) {
-		uint64_t written = __atomic_load_n(&recorder->header->allocation_written, __ATOMIC_RELAXED);
-		if (run->owner != recorder->identity || run->next == run->end ||
-		    written - run->next > capacity / NEAP_RECORD_RUN_PART)
-			start_run(recorder, run);
-		store_event(recorder->allocations + run->slot * EVENT_WORDS, run->next, &events[i]);
-		run->next++;
-		run->slot = run->slot + 1 == capacity ? 0 : run->slot + 1;
-	}
+	append_to_run(recorder, run, event, event->kind);
+	if (then)
+		append_to_run(recorder, run, event, (uint16_t)then);
 }
 
 /* The number of `name` among the first `used`, or 0. */
@@ -314,9 +323,8 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 	}
 	recorder->journal = (uint64_t *)((char *)recorder->header + NEAP_RECORD_HEADER_BYTES);
 	recorder->allocations = recorder->journal + recorder->journal_capacity * EVENT_WORDS;
-	recorder->run_events = recorder->allocation_capacity / NEAP_RECORD_RUN_PART;
-	if (recorder->run_events > RUN_MOST)
-		recorder->run_events = RUN_MOST;
+	recorder->run_window = recorder->allocation_capacity / NEAP_RECORD_RUN_PART;
+	recorder->run_events = recorder->run_window < RUN_MOST ? recorder->run_window : RUN_MOST;
 	if (!recorder->run_events)
 		recorder->run_events = 1;
 	recorder->identity = neap_clock_now(neap_clock_system());
