@@ -1,34 +1,12 @@
 #include "alloc/lane.h"
 #include "base/clock.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
-#define SPINS       100
 #define POLL_EVERY  16   /* hits, while freed blocks wait for other streams */
 #define SEEN_LATELY 1024 /* frees by the core: a size that comes again within so many gets a bin */
 #define RECENT      8    /* freezes for which a lane that has moved is given room */
 #define TIGHT       8    /* bins are shut while less than this part of the device or the limit is left */
-
-/* `core`: the allocator, if its mutex is not held. A lane is held for long only by the core, which is then waited
- * for, or by a thread that is not running. */
-static void lane_lock(struct neap_alloc *core, struct neap_lane *lane)
-{
-	unsigned spins = 0;
-	while (__atomic_exchange_n(&lane->locked, 1, __ATOMIC_ACQUIRE)) {
-		while (__atomic_load_n(&lane->locked, __ATOMIC_RELAXED)) {
-			if (++spins % SPINS)
-				continue;
-			if (core) {
-				pthread_mutex_lock(&core->lock);
-				pthread_mutex_unlock(&core->lock);
-			}
-			sched_yield();
-		}
-	}
-}
-
-static void lane_unlock(struct neap_lane *lane) { __atomic_store_n(&lane->locked, 0, __ATOMIC_RELEASE); }
 
 static struct neap_lane *lane_of(const struct neap_front *front, void *stream)
 {
@@ -202,9 +180,9 @@ bool neap_front_take(struct neap_alloc *alloc, const struct neap_request *reques
 	struct neap_lane *lane = lane_of(&alloc->front, request->stream);
 	if (!lane)
 		return false;
-	lane_lock(alloc, lane);
+	struct neap_seat *seat = neap_lane_lock(alloc, lane);
 	bool taken = take_locked(alloc, lane, request, ret_address);
-	lane_unlock(lane);
+	lane_unlock(lane, seat);
 	return taken;
 }
 
@@ -247,9 +225,9 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 	struct neap_lane *lane = block ? __atomic_load_n(&block->lane, __ATOMIC_RELAXED) : NULL;
 	if (!lane)
 		return false;
-	lane_lock(alloc, lane);
+	struct neap_seat *seat = neap_lane_lock(alloc, lane);
 	bool given = give_locked(lane, address, block);
-	lane_unlock(lane);
+	lane_unlock(lane, seat);
 	return given;
 }
 
@@ -258,8 +236,7 @@ void neap_front_freeze(struct neap_alloc *alloc)
 	alloc->front.binned_bytes = 0;
 	/* All of them before any is added up: a lane that still runs reads the allocator's counters for its events.
 	 */
-	for (uint32_t i = 0; i < alloc->front.count; i++)
-		lane_lock(NULL, alloc->front.lanes[i]);
+	neap_lanes_lock(alloc);
 	for (uint32_t i = 0; i < alloc->front.count; i++) {
 		struct neap_lane *lane = alloc->front.lanes[i];
 		if (lane_moved(lane)) {
@@ -319,7 +296,7 @@ void neap_front_thaw(struct neap_alloc *alloc)
 		neap_front_room(alloc);
 	neap_published_close(alloc);
 	for (uint32_t i = 0; i < alloc->front.count; i++)
-		lane_unlock(alloc->front.lanes[i]);
+		lane_unlock(alloc->front.lanes[i], NULL);
 }
 
 /* In the core: one block more or less is free but joined with nothing. */
@@ -349,6 +326,7 @@ static struct neap_lane *lane_make(struct neap_alloc *alloc, struct neap_stream 
 	struct neap_lane *lane = front->count < FRONT_LANES ? calloc(1, sizeof *lane) : NULL;
 	if (!lane)
 		return NULL;
+	front->owned = front->count ? front->owned : neap_lanes_may_be_owned();
 	lane->locked = 1; /* frozen, as the others */
 	lane->alloc = alloc;
 	lane->stream = stream;

@@ -41,6 +41,7 @@ struct neap_front {
 	struct neap_lane *lanes[FRONT_LANES]; /* set once, for the allocator's life */
 	void *streams[FRONT_LANES];           /* their streams, read without a lock */
 	uint32_t count;                       /* stored last */
+	bool owned;                           /* lanes may have owners: see lane.h */
 	uint64_t binned_bytes;                /* in all bins, while frozen */
 };
 

@@ -1,7 +1,18 @@
 /* alloc/lane.h: one stream's bins and counters, for front*.c.
  *
- * Everything in it is guarded by `locked`, which the holder of the allocator's lock holds too. No driver call and
+ * Everything in it is guarded by its lock, which the holder of the allocator's lock holds too. No driver call and
  * nothing that waits happens under it, but for the observer.
+ *
+ * The lock costs an atomic exchange, as much as a quarter of a hit. So a thread that has taken it many times in a row
+ * becomes the lane's owner, which locks by plain stores:
+ *
+ *   owner:  owner == my seat?  busy = 1  owner == my seat still?  work  busy = 0     other:  locked = 1  owner = NULL
+ *                                        no: busy = 0, lock as others do                     BARRIER  wait for busy
+ * == 0
+ *
+ * The barrier (lane_lock.c) makes every processor that runs a thread of this process execute one: either the owner's
+ * second look came after it and sees another owner, or its `busy` came before it and is waited for. A thread keeps
+ * its seat, so that one which was held up between its looks does not change the `busy` of a later owner.
  */
 #ifndef NEAP_ALLOC_LANE_H
 #define NEAP_ALLOC_LANE_H
@@ -11,6 +22,7 @@
 
 #define DIRECT_BINS (SMALL_LIMIT_BYTES / BLOCK_ALIGNMENT + 1) /* a bin for each size up to 1 MiB */
 #define HASHED_BINS 2048 /* larger sizes share these, one size in each at a time */
+#define LANE_SEATS  8    /* threads that take turns in owning a lane; further ones lock it */
 #define TAGS        (NEAP_TAGS_MAX + 2)
 
 struct neap_bin {
@@ -48,8 +60,17 @@ struct neap_lane_time {
 	uint32_t uses, left;  /* events that it may serve, besides its own; those that are left */
 };
 
+/* A thread that may own the lane. */
+struct neap_seat {
+	const void *thread; /* NULL: free */
+	uint32_t busy;      /* it is at work in the lane; written by this thread alone */
+};
+
 struct neap_lane {
-	uint32_t locked;
+	uint32_t locked;                      /* by others than the owner */
+	struct neap_seat *owner;              /* NULL: none. Changed by the holder of `locked` */
+	const void *last;                     /* the thread that locked it last */
+	uint32_t streak;                      /* how often in a row it did */
 	bool open;                            /* bins are in use */
 	bool moved;                           /* since the last freeze, in the core; while frozen: at all */
 	bool tagged;                          /* allocations are counted by tag, too */
@@ -67,6 +88,7 @@ struct neap_lane {
 	uint64_t binned_bytes; /* in the bins, as of the last freeze */
 	uint64_t stamp;        /* as of struct neap_block: behind the work on every block in a bin */
 	uint64_t core_frees;
+	struct neap_seat seats[LANE_SEATS];
 	uint16_t device; /* ordinal */
 	struct neap_alloc *alloc;
 	struct neap_stream *stream;
@@ -94,6 +116,17 @@ static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 		return &lane->bins[bytes / BLOCK_ALIGNMENT];
 	return &lane->bins[DIRECT_BINS + (bytes * 0x9e3779b97f4a7c15ull >> 53) % HASHED_BINS];
 }
+
+/* lane_lock.c: the lock. `core`: the allocator, if its mutex is not held. Returns the seat of the owner, if that is
+ * who holds it now. */
+struct neap_seat *neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane);
+void neap_lanes_lock(struct neap_alloc *alloc); /* all of them, with the mutex held */
+static inline void lane_unlock(struct neap_lane *lane, struct neap_seat *seat)
+{
+	__atomic_store_n(seat ? &seat->busy : &lane->locked, 0, __ATOMIC_RELEASE);
+}
+/* Whether lanes may have owners: the kernel has the barrier. */
+bool neap_lanes_may_be_owned(void);
 
 /* front.c: all that the allocator may reserve: its limit, or the device's bytes less the context's. */
 uint64_t neap_front_limit(const struct neap_alloc *alloc);

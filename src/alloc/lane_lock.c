@@ -1,0 +1,123 @@
+/* alloc/lane_lock.c: a lane's lock, and its owner. See lane.h. */
+#include "alloc/lane.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPINS  100
+#define STREAK 256 /* as many exchanges cost what taking the lane from its owner does */
+
+/* Its address tells threads apart. One that has ended may pass its address on, with its seats. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) char self;
+
+bool neap_lanes_may_be_owned(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0;
+}
+
+/* Every processor that runs a thread of this process passes a full barrier. */
+static void barrier(void)
+{
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0)
+		return;
+	/* It was there once: a filter of system calls came later. No store waits so long to be seen. */
+	struct timespec time = {.tv_nsec = 10000000};
+	nanosleep(&time, NULL);
+}
+
+static void wait_for_owner(const struct neap_lane *lane)
+{
+	for (size_t i = 0; i < LANE_SEATS; i++)
+		while (__atomic_load_n(&lane->seats[i].busy, __ATOMIC_ACQUIRE))
+			sched_yield();
+}
+
+/* A lane is held for long only by the core, which is then waited for, or by a thread that is not running. */
+static void lock(struct neap_alloc *core, struct neap_lane *lane)
+{
+	unsigned spins = 0;
+	while (__atomic_exchange_n(&lane->locked, 1, __ATOMIC_ACQUIRE)) {
+		while (__atomic_load_n(&lane->locked, __ATOMIC_RELAXED)) {
+			if (++spins % SPINS)
+				continue;
+			if (core) {
+				pthread_mutex_lock(&core->lock);
+				pthread_mutex_unlock(&core->lock);
+			}
+			sched_yield();
+		}
+	}
+}
+
+/* Locked. Whether the lane had another owner, which may still be at work. */
+static bool disown(struct neap_lane *lane)
+{
+	if (lane->last != &self)
+		lane->streak = 0;
+	lane->last = &self;
+	if (!lane->owner || lane->owner->thread == &self)
+		return false;
+	__atomic_store_n(&lane->owner, NULL, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* Locked. Makes this thread the owner, if it has a seat or gets one. */
+static void own(struct neap_lane *lane)
+{
+	for (size_t i = 0; i < LANE_SEATS; i++) {
+		struct neap_seat *seat = &lane->seats[i];
+		if (seat->thread && seat->thread != &self)
+			continue;
+		if (!seat->thread)
+			seat->thread = &self;
+		__atomic_store_n(&lane->owner, seat, __ATOMIC_RELEASE);
+		return;
+	}
+}
+
+static struct neap_seat *lock_as_owner(struct neap_lane *lane)
+{
+	struct neap_seat *seat = __atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE);
+	if (!seat || seat->thread != &self)
+		return NULL;
+	/* Acquires what a thread of this address did before. */
+	(void)__atomic_load_n(&seat->busy, __ATOMIC_ACQUIRE);
+	__atomic_store_n(&seat->busy, 1, __ATOMIC_RELAXED);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE) == seat)
+		return seat;
+	__atomic_store_n(&seat->busy, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+struct neap_seat *neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane)
+{
+	struct neap_seat *seat = lock_as_owner(lane);
+	if (seat)
+		return seat;
+	lock(core, lane);
+	if (disown(lane)) {
+		barrier();
+		wait_for_owner(lane);
+	}
+	if (++lane->streak >= STREAK && lane->alloc->front.owned)
+		own(lane);
+	return NULL;
+}
+
+void neap_lanes_lock(struct neap_alloc *alloc)
+{
+	bool disowned = false;
+	for (uint32_t i = 0; i < alloc->front.count; i++) {
+		lock(NULL, alloc->front.lanes[i]);
+		disowned = disown(alloc->front.lanes[i]) || disowned;
+	}
+	if (!disowned)
+		return;
+	barrier();
+	for (uint32_t i = 0; i < alloc->front.count; i++)
+		wait_for_owner(alloc->front.lanes[i]);
+}
