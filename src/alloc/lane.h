@@ -6,9 +6,12 @@
  * The lock costs an atomic exchange, as much as a quarter of a hit. So a thread that has taken it many times in a row
  * becomes the lane's owner, which locks by plain stores:
  *
- *   owner:  owner == my seat?  busy = 1  owner == my seat still?  work  busy = 0     other:  locked = 1  owner = NULL
- *                                        no: busy = 0, lock as others do                     BARRIER  wait for busy
- * == 0
+ *   owner                            other
+ *     owner == my seat?                locked = 1
+ *     busy = 1                         owner = NULL
+ *     owner == my seat still?          BARRIER
+ *     work (no: lock as others do)     wait until busy == 0
+ *     busy = 0                         work
  *
  * The barrier (lane_lock.c) makes every processor that runs a thread of this process execute one: either the owner's
  * second look came after it and sees another owner, or its `busy` came before it and is waited for. A thread keeps
