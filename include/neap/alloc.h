@@ -34,6 +34,7 @@ struct neap_alloc_options {
 	double fraction;                      /* of the device's total that may be reserved; 0: no limit */
 	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
 	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
+	bool shareable;                       /* pages that other processes can open, where the driver has them */
 };
 
 /* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. `options` may be NULL: the

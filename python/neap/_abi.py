@@ -279,6 +279,7 @@ class AllocOptions(c.Structure):
         ("fraction", c.c_double),
         ("observer", c.c_void_p),
         ("published", c.c_void_p),
+        ("shareable", c.c_bool),
     ]
 
 

@@ -69,6 +69,7 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 	alloc->cuda = neap_driver_cuda(neap_device_driver(device));
 	alloc->plain = !info->page_bytes;
 	alloc->page_bytes = alloc->plain ? PLAIN_PAGE_BYTES : info->page_bytes;
+	alloc->shareable = options->shareable;
 	alloc->fraction = options->fraction > 0 ? options->fraction : 1;
 	alloc->limit_bytes =
 		alloc->fraction < 1 ? (uint64_t)(alloc->fraction * (double)info->total_bytes) : UINT64_MAX;

@@ -150,6 +150,7 @@ struct neap_alloc {
 	const struct neap_cuda *cuda;
 	uint64_t page_bytes;
 	bool plain;
+	bool shareable; /* pages are made so that they can be exported; false once the driver has refused that */
 
 	pthread_mutex_t lock;
 	struct neap_stream *streams;

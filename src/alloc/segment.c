@@ -73,12 +73,19 @@ static enum neap_status page_create(struct neap_alloc *alloc, struct neap_error 
 		alloc->spare = grown;
 		alloc->spare_room = room;
 	}
-	const CUmemAllocationProp properties = {
+	CUmemAllocationProp properties = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
+		.requestedHandleTypes =
+			alloc->shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
 	};
 	neap_published_close(alloc);
 	CUresult result = alloc->cuda->cuMemCreate(&handle, alloc->page_bytes, &properties, 0);
+	if (alloc->shareable && (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)) {
+		alloc->shareable = false;
+		properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+		result = alloc->cuda->cuMemCreate(&handle, alloc->page_bytes, &properties, 0);
+	}
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemCreate of a page");
 	alloc->spare[alloc->spare_count++] = handle;

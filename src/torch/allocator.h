@@ -45,7 +45,16 @@ class Allocator : public Reports
 	static bool lend(void *context, neap_alloc *alloc, size_t bytes, unsigned attempt) noexcept;
 	void report(void *pointer, int64_t bytes, Device &device) const;
 
+	/* ipc.cpp */
+	void start_serving();
+	void serve(int listener) const noexcept;
+	void serve_one(int peer) const;
+
 	std::atomic<bool> enabled_{true};
+	std::once_flag serving_;
+	uint64_t token_[2] = {}; /* set once, before the first handle */
+	std::mutex importing_;
+	std::map<std::string, std::weak_ptr<void>> imported_; /* by handle */
 };
 
 } // namespace neap_torch

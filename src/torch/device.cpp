@@ -14,7 +14,9 @@ Device::Device(neap_driver *driver, c10::DeviceIndex index, History &history, si
 	neap_error error = {};
 	check(libneap.neap_device_open(driver, index, &device_, &error), error);
 	libneap.neap_device_measure_context(device_, foreign);
-	check(libneap.neap_alloc_create(device_, nullptr, &alloc_, &error), error);
+	neap_alloc_options options = {};
+	options.shareable = true;
+	check(libneap.neap_alloc_create(device_, &options, &alloc_, &error), error);
 	watch();
 }
 
@@ -89,11 +91,6 @@ void Device::changed(const neap_alloc_change &change)
 		history_.add(index_,
 			     {action, change.address, pages ? change.bytes : change.requested, change.stream, pool});
 }
-
-/* cuMemSetAccess, with its struct: type 1 is a device, flags 3 read and write. */
-struct Access {
-	int type, device, flags;
-};
 
 void Device::open_to_peers(uint64_t address, uint64_t bytes)
 {

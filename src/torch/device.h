@@ -23,6 +23,11 @@ namespace neap_torch
 using StatArray = decltype(cca::DeviceStats::allocation);
 using Filter = std::function<bool(cudaStream_t)>;
 
+/* CUmemAccessDesc: type 1 is a device, flags 3 read and write. */
+struct Access {
+	int type, device, flags;
+};
+
 /* A private pool, as PyTorch counts it: a use for each create, begin and capture, less the releases. */
 struct PoolUse {
 	int uses = 0;

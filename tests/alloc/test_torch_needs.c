@@ -151,9 +151,29 @@ static void test_restore(void **state)
 	world_check(world);
 }
 
+/* A driver that exports nothing (a container may forbid it) gives pages all the same. */
+static void test_shareable(void **state)
+{
+	struct world *world = *state;
+	const struct neap_alloc_options options = {.shareable = true};
+	struct neap_alloc *alloc;
+	uint64_t address = 0;
+	assert_int_equal(neap_alloc_create(world->device, &options, &alloc, NULL), NEAP_OK);
+	uint64_t calls = world->sim->calls("cuMemCreate");
+	world->sim->fault("cuMemCreate", 0, 1, CUDA_ERROR_NOT_PERMITTED);
+	assert_int_equal(neap_malloc(alloc, 2 * MIB, NULL, &address, NULL), NEAP_OK);
+	assert_int_equal(world->sim->calls("cuMemCreate"), calls + 2);
+	/* From then on it does not ask again. */
+	world->sim->fault("cuMemCreate", 0, 1, CUDA_ERROR_NOT_PERMITTED);
+	assert_int_equal(neap_malloc(alloc, 2 * MIB, NULL, &address, NULL), NEAP_EDRIVER);
+	world->sim->fault(NULL, 0, 0, 0);
+	neap_alloc_destroy(alloc);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-	const struct CMUnitTest tests[] = {TEST(test_block_at), TEST(test_watch), TEST(test_use), TEST(test_restore)};
+	const struct CMUnitTest tests[] = {TEST(test_block_at), TEST(test_watch), TEST(test_use), TEST(test_restore),
+					   TEST(test_shareable)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -676,7 +676,7 @@ def training():
 
 @area
 def shared():
-    """Tensors for other processes. What this returns is not compared: neap refuses, and says what to do."""
+    """Tensors for other processes. What this returns is not compared: before PyTorch 2.5 neap refuses, and says what to do."""
     from torch.multiprocessing.reductions import reduce_tensor
 
     kept = block(4)

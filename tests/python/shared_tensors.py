@@ -1,0 +1,70 @@
+"""A program for test_allocator.py: tensors go to another process and come back changed. Prints what both saw as JSON.
+
+    shared_tensors.py default | expandable | neap      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
+
+Nothing is computed on the simulator, but copies move bytes.
+"""
+
+import gc
+import json
+import sys
+
+import torch
+import torch.multiprocessing
+
+if sys.argv[1] == "neap":
+    import neap
+
+    neap.install_allocator()  # in both processes: the child imports this file, too
+
+SIZES = (1000, 3_000_000, 300_000_000)  # within a page, of some pages, of more than one message
+BOUND = 120
+
+
+def answer(tensors, answers):
+    """The child: takes tensors, says what is in them, and writes into each."""
+    for _ in SIZES:
+        tensor = tensors.get(timeout=BOUND)
+        seen = tensor.cpu()
+        tensor[:4].copy_(torch.tensor([4, 3, 2, 1], dtype=torch.uint8))
+        torch.cuda.synchronize()
+        answers.put([len(seen), seen[:4].tolist(), seen[-4:].tolist()])
+        del tensor
+        gc.collect()
+    view = tensors.get(timeout=BOUND)
+    answers.put([view.cpu().tolist(), view.storage_offset(), torch.cuda.memory_allocated()])
+    tensors.get(timeout=BOUND)
+
+
+def main():
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    child = context.Process(target=answer, args=(tensors, answers))
+    child.start()
+    found = {"backend": torch.cuda.get_allocator_backend(), "sizes": []}
+    before = torch.zeros(100, dtype=torch.uint8, device="cuda")  # so that what follows begins inside a page
+    for size in SIZES:
+        pattern = torch.arange(size, dtype=torch.int64).to(torch.uint8)
+        sent = torch.empty(size, dtype=torch.uint8, device="cuda")
+        sent.copy_(pattern)
+        tensors.put(sent)
+        seen = answers.get(timeout=BOUND)
+        found["sizes"].append([seen, sent[:6].cpu().tolist()])
+        del sent
+    whole = torch.empty(64, dtype=torch.uint8, device="cuda")
+    whole.copy_(torch.arange(64, dtype=torch.uint8))
+    tensors.put(whole[10:14])
+    found["view"] = answers.get(timeout=BOUND)
+    tensors.put(None)
+    child.join(BOUND)
+    found["child"] = child.exitcode
+    del whole, before
+    gc.collect()
+    torch.cuda.ipc_collect()
+    torch.cuda.empty_cache()
+    found["left"] = torch.cuda.memory_allocated()
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
