@@ -105,7 +105,7 @@ TABLE = {
         not_run={
             "build/bench/bench_checkpoints": _MEASURES,
             "NEAP_LONG=1 tests/browser/first_paint.py": "./test --long runs it",
-            "bench/cost.sh": _MEASURES,
+            "bench/": _MEASURES,
         },
     ),
     "docs/traces.md": Document(
