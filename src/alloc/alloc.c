@@ -199,6 +199,21 @@ static void hand_out(struct neap_alloc *alloc, struct neap_stream *stream, struc
 	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
 }
 
+/* For a request that its own class has no block for: an end of a page in the other class. Small requests get one as
+ * soon as memory is short, large ones as the last resort. A private pool keeps its classes apart. */
+static struct neap_block *borrow(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_cache **cache,
+				 uint64_t bytes, bool last)
+{
+	bool small = (*cache)->arena->small;
+	if ((*cache)->arena->pool || (!last && (!small || !neap_fit_short(alloc))))
+		return NULL;
+	struct neap_cache *other = neap_cache_find(alloc, stream, NULL, !small);
+	struct neap_block *block = other ? neap_fit_page_end(alloc, other, bytes) : NULL;
+	if (block)
+		*cache = other;
+	return block;
+}
+
 /* A block of the cache or of what others may give, LIVE and in the index. */
 static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *stream, const struct neap_request *request,
 			     struct neap_block **ret_block, struct neap_error *err)
@@ -216,18 +231,25 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 	}
 	if (!cache)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
+	if (!block)
+		block = borrow(alloc, stream, &cache, request->rounded, false);
 	if (!block) {
 		enum neap_status status = miss(alloc, cache, request, err);
-		if (status)
+		block = status == NEAP_EOOM ? borrow(alloc, stream, &cache, request->rounded, true) : NULL;
+		if (status && !block)
 			return status;
-		block = neap_fit_find(cache, request->rounded);
+		block = block ? block : neap_fit_find(cache, request->rounded);
 	}
 	if (!neap_blocks_ensure(alloc, 1) || !neap_index_put(&alloc->live, block->address, block))
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
-	if (alloc->serial % FIT_SAMPLE == 0)
+	bool own_class = cache->arena->small == small;
+	if (own_class && alloc->serial % FIT_SAMPLE == 0)
 		neap_fit_count(cache, request->rounded);
 	neap_block_take(alloc, block, request->rounded, cache);
-	neap_front_adopt(alloc, stream, block);
+	if (own_class)
+		neap_front_adopt(alloc, stream, block);
+	else /* lanes count by the size, the core by the arena */
+		__atomic_store_n(&block->lane, NULL, __ATOMIC_RELAXED);
 	*ret_block = block;
 	return NEAP_OK;
 }

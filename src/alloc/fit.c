@@ -7,11 +7,16 @@
  *
  *   thin = the best fit exceeds the request, by an eighth of it or less
  *   lowest fit begins at a share of thin ones above 20 percent, and ends at 5
+ *
+ * Requests of the small class have pages of their own. Once little memory is left, a request that would need another
+ * page is served between blocks of the large class, from an end of a page that no other arena can have.
  */
 #include "alloc/internal.h"
+#include "alloc/lane.h"
 
 #define FITS_COUNTED 256
 #define THIN_DIVISOR 8
+#define LAST_DIVISOR 64 /* little memory is left: less than this part of what may be reserved */
 
 static struct neap_block *best(const struct neap_cache *cache, uint64_t bytes)
 {
@@ -33,6 +38,20 @@ static struct neap_block *lowest(const struct neap_cache *cache, uint64_t bytes)
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes)
 {
 	return cache->arena->lowest_fit ? lowest(cache, bytes) : best(cache, bytes);
+}
+
+bool neap_fit_short(const struct neap_alloc *alloc)
+{
+	uint64_t limit = neap_front_limit(alloc);
+	return !alloc->plain && alloc->held_pages * alloc->page_bytes >= limit - limit / LAST_DIVISOR;
+}
+
+struct neap_block *neap_fit_page_end(const struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes)
+{
+	struct neap_block *block = best(cache, bytes);
+	bool whole = block &&
+		     round_up(block->address, alloc->page_bytes) < round_down(block_end(block), alloc->page_bytes);
+	return whole ? NULL : block;
 }
 
 void neap_fit_count(const struct neap_cache *cache, uint64_t bytes)

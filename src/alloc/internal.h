@@ -287,6 +287,10 @@ void neap_share_idle(struct neap_alloc *alloc);
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes);
 /* One does, and the request is a sample of all. */
 void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
+/* Whether so little memory is left that small requests do without further pages. */
+bool neap_fit_short(const struct neap_alloc *alloc);
+/* The smallest block that fits, of those that the stream may have at once; NULL: none, or it holds a whole page. */
+struct neap_block *neap_fit_page_end(const struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes);
 
 /* obtain.c */
 

@@ -1,5 +1,5 @@
 /* Which of two holes serves a request: the smaller one, until many requests leave thin remainders; then the lower
- * one. */
+ * one. On a full device, also one of the other class. */
 #include "harness.h"
 
 /* Lets `count` requests of `bytes` come and go; where the last one was. */
@@ -49,8 +49,43 @@ static void test_fit(void **state)
 	world_close(&world);
 }
 
+/* On a full device an end of a page serves requests of either class, and is the other class's again afterwards. */
+static void test_page_ends(void **state)
+{
+	struct world world;
+	struct neap_error err = {0};
+	uint64_t small[8], address = 0;
+	(void)state;
+	world_open(&world, "mem=64MiB,reserved=0,context=8MiB");
+	world_alloc(&world, 0);
+	for (int i = 0; i < 8; i++)
+		small[i] = take(&world, MIB / 2, NULL); /* two pages */
+	uint64_t large = take(&world, 51 * MIB + MIB / 4, NULL);
+	assert_int_equal(metric(&world, NEAP_METRIC_RESERVED_BYTES), 56 * MIB); /* all there is */
+	uint64_t between = take(&world, MIB / 2, NULL);
+	assert_int_equal(between, large + 51 * MIB + MIB / 4);
+	assert_int_equal(neap_malloc(world.alloc, MIB / 2, NULL, &address, &err), NEAP_EOOM);
+	for (int i = 2; i < 6; i++) /* from the middle of one page to the middle of the next */
+		give(&world, small[i]);
+	uint64_t wide = take(&world, 2 * MIB - MIB / 4, NULL);
+	assert_int_equal(wide, small[2]);
+	world_check(&world);
+	give(&world, wide);
+	give(&world, between);
+	for (int i = 2; i < 6; i++)
+		assert_int_equal(take(&world, MIB / 2, NULL), small[i]);
+	world_check(&world);
+	for (int i = 0; i < 8; i++)
+		give(&world, small[i]);
+	give(&world, large);
+	uint64_t all = take(&world, 56 * MIB, NULL);
+	give(&world, all);
+	world_check(&world);
+	world_close(&world);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fit)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fit), cmocka_unit_test(test_page_ends)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
