@@ -35,6 +35,9 @@ struct neap_alloc_options {
 	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
 	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
 	bool shareable;                       /* pages that other processes can open, where the driver has them */
+	/* Learn a step that repeats (each ends with neap_emit_step), lay its blocks out once, and serve the next ones
+	 * from that layout as long as they are equal. Every request then takes the allocator's lock. */
+	bool plan;
 };
 
 /* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. `options` may be NULL: the

@@ -12,6 +12,7 @@
  */
 #include "alloc/forking.h"
 #include "alloc/internal.h"
+#include "alloc/plan.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -61,11 +62,14 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g",
 				 options->fraction);
 	struct neap_alloc *alloc = calloc(1, sizeof *alloc);
-	if (!alloc || pthread_mutex_init(&alloc->lock, NULL)) {
+	struct neap_plan *plan = alloc && options->plan ? neap_plan_create(SMALL_LIMIT_BYTES + 1) : NULL;
+	if (!alloc || (options->plan && !plan) || pthread_mutex_init(&alloc->lock, NULL)) {
+		neap_plan_destroy(plan);
 		free(alloc);
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for an allocator");
 	}
 	alloc->device = device;
+	alloc->plan = plan;
 	alloc->cuda = neap_driver_cuda(neap_device_driver(device));
 	alloc->plain = !info->page_bytes;
 	alloc->page_bytes = alloc->plain ? PLAIN_PAGE_BYTES : info->page_bytes;
@@ -110,6 +114,7 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 	neap_blocks_fini(alloc);
 	neap_index_fini(&alloc->live);
 	neap_front_fini(alloc);
+	neap_plan_destroy(alloc->plan);
 	pthread_mutex_destroy(&alloc->lock);
 	free(alloc);
 }
@@ -122,6 +127,8 @@ static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cach
 {
 	uint64_t freed = 0;
 	enum neap_status status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
+	if (status == NEAP_EOOM && neap_planned_stop(alloc))
+		status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
 	if (status != NEAP_EOOM || capturing ||
 	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) <= metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES))
 		return status;
@@ -263,11 +270,18 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 	enum neap_status status = NEAP_OK;
 	if (!stream)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream");
+	if (!block && alloc->region) {
+		if (alloc->waiting_uses)
+			pending_ask(alloc, request->stream);
+		block = neap_planned_take(alloc, stream, request);
+	}
 	if (!block)
 		status = find(alloc, stream, request, &block, err);
 	if (status)
 		return status;
 	hand_out(alloc, stream, block, request);
+	if (alloc->plan)
+		neap_plan_note(alloc->plan, request->rounded, stream, block->address);
 	*ret_address = block->address;
 	return NEAP_OK;
 }
@@ -348,6 +362,8 @@ static enum neap_status free_by_core(struct neap_alloc *alloc, uint64_t address)
 	struct neap_block *block = live_block(alloc, address);
 	if (block) {
 		leave_stream(alloc, block);
+		if (alloc->plan)
+			neap_plan_note_free(alloc->plan, address);
 		neap_count_live(alloc, block, -1);
 		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
 		if (neap_front_push(alloc, block)) {
@@ -459,6 +475,8 @@ void neap_emit(struct neap_alloc *alloc, struct neap_event event)
 	if (held && !held->allocated_bytes && !held->reserved_bytes)
 		event.held = neap_event_held_now(alloc);
 	neap_event_send(alloc, &event);
+	if (event.kind == NEAP_EVENT_STEP)
+		neap_planned_step(alloc);
 	neap_alloc_unlock(alloc);
 }
 

@@ -32,12 +32,9 @@ struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)
 	return stream;
 }
 
-static struct neap_arena *arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
-				     bool small)
+struct neap_arena *neap_arena_make(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small)
 {
-	for (struct neap_arena *arena = alloc->arenas; arena; arena = arena->next)
-		if (arena->stream == stream && arena->pool == pool && arena->small == small)
-			return arena;
 	struct neap_arena *arena = calloc(1, sizeof *arena);
 	if (!arena)
 		return NULL;
@@ -50,20 +47,38 @@ static struct neap_arena *arena_find(struct neap_alloc *alloc, struct neap_strea
 	return arena;
 }
 
-struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
-				   bool small)
+static struct neap_arena *arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				     bool small)
 {
-	struct neap_stream *home = alloc->home && !pool ? alloc->home : stream;
+	for (struct neap_arena *arena = alloc->arenas; arena; arena = arena->next)
+		if (arena->stream == stream && arena->pool == pool && arena->small == small && !arena->planned)
+			return arena;
+	return neap_arena_make(alloc, stream, pool, small);
+}
+
+struct neap_cache *neap_cache_of(struct neap_stream *stream, struct neap_arena *arena)
+{
 	for (struct neap_cache *cache = stream->caches; cache; cache = cache->next_of_stream)
-		if (cache->arena->stream == home && cache->arena->pool == pool && cache->arena->small == small)
+		if (cache->arena == arena)
 			return cache;
-	struct neap_arena *arena = arena_find(alloc, home, pool, small);
-	struct neap_cache *cache = arena ? calloc(1, sizeof *cache) : NULL;
+	struct neap_cache *cache = calloc(1, sizeof *cache);
 	if (!cache)
 		return NULL;
 	*cache = (struct neap_cache){arena->caches, stream->caches, arena, stream, NULL};
 	arena->caches = stream->caches = cache;
 	return cache;
+}
+
+struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small)
+{
+	struct neap_stream *home = alloc->home && !pool ? alloc->home : stream;
+	for (struct neap_cache *cache = stream->caches; cache; cache = cache->next_of_stream)
+		if (cache->arena->stream == home && cache->arena->pool == pool && cache->arena->small == small &&
+		    !cache->arena->planned)
+			return cache;
+	struct neap_arena *arena = arena_find(alloc, home, pool, small);
+	return arena ? neap_cache_of(stream, arena) : NULL;
 }
 
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream)

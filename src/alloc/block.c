@@ -354,3 +354,34 @@ struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block 
 	block->cache = cache;
 	return neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }
+
+struct neap_block *neap_block_carve(struct neap_alloc *alloc, struct neap_block *first, uint64_t address,
+				    uint64_t bytes, struct neap_cache *cache)
+{
+	uint64_t end = address + bytes;
+	struct neap_block *block = first, *head = NULL, *tail = NULL;
+	neap_block_unindex(alloc, block);
+	if (block->address < address) {
+		head = block;
+		block = neap_block_cut(alloc, head, address - head->address);
+	}
+	while (block_end(block) < end) {
+		struct neap_block *gone = block->next;
+		neap_block_unindex(alloc, gone);
+		if (block_end(gone) > end)
+			tail = neap_block_cut(alloc, gone, end - gone->address);
+		join_next(alloc, block);
+	}
+	if (block_end(block) > end)
+		tail = neap_block_cut(alloc, block, bytes);
+	block->state = NEAP_BLOCK_LIVE;
+	block->cache = cache;
+	__atomic_store_n(&block->lane, NULL, __ATOMIC_RELAXED);
+	if (head)
+		neap_block_settle(alloc, head, NEAP_BLOCK_CACHED);
+	if (tail)
+		neap_block_settle(alloc, tail, NEAP_BLOCK_CACHED);
+	neap_block_recount(alloc, block->previous);
+	neap_block_recount(alloc, block->next);
+	return block;
+}

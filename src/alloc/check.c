@@ -176,8 +176,10 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 				"a stream waits for a block that is not pending");
 		}
 	}
+	bool region = !alloc->region;
 	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
 		const struct neap_block *last = NULL;
+		region |= arena == alloc->region && arena->planned;
 		REQUIRE(tree_check(&arena->idle, arena->idle.tree, &last, &cached),
 			"the tree of idle blocks is out of order");
 		for (const struct neap_block *block = arena->unmapped; block; block = block->right) {
@@ -186,6 +188,7 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 			unmapped++;
 		}
 	}
+	REQUIRE(region, "the plan's region is no arena of a plan");
 	REQUIRE(unmapped == sums->unmapped_blocks, "the lists hold %llu unmapped blocks, there are %llu",
 		(unsigned long long)unmapped, (unsigned long long)sums->unmapped_blocks);
 	REQUIRE(cached == sums->cached_blocks, "the trees hold %llu blocks, %llu are cached",

@@ -1,4 +1,5 @@
 #include "alloc/lane.h"
+#include "alloc/plan.h"
 #include "base/clock.h"
 
 #include <stdlib.h>
@@ -268,7 +269,8 @@ static bool front_open(const struct neap_alloc *alloc)
 {
 	uint64_t reserved = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
 	uint64_t limit = neap_front_limit(alloc);
-	return !alloc->pools_open && (!alloc->observer || alloc->observer->concurrent) && !alloc->watcher.blocks &&
+	return !alloc->pools_open && !(alloc->plan && neap_plan_watches(alloc->plan)) &&
+	       (!alloc->observer || alloc->observer->concurrent) && !alloc->watcher.blocks &&
 	       reserved <= limit - limit / TIGHT;
 }
 

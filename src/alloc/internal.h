@@ -104,6 +104,7 @@ struct neap_arena {
 	struct neap_pool *pool;     /* NULL: the common one */
 	struct neap_stream *stream; /* whose requests it serves while streams do not share */
 	bool small;
+	bool planned;                /* a plan's region: only planned.c serves requests from it */
 	struct neap_block *unmapped; /* UNMAPPED blocks */
 	size_t segment_count;
 	struct neap_cache *caches; /* of streams */
@@ -183,6 +184,11 @@ struct neap_alloc {
 	uint64_t moved_pages;     /* from one place to another, ever */
 	uint64_t demand_bytes;    /* the most that was active or requested at a time when no block fitted */
 
+	/* planned.c */
+	struct neap_plan *plan;               /* NULL: none is wanted */
+	struct neap_arena *region;            /* of the plan in force; NULL: none is */
+	uint64_t region_address, region_last; /* where it begins; the last planned block */
+
 	struct neap_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
 	double fraction;
@@ -251,6 +257,10 @@ struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block 
 				    struct neap_cache *cache);
 /* A neighbour of `block`, which may be NULL, became active or is so no more. */
 void neap_block_recount(struct neap_alloc *alloc, struct neap_block *block);
+/* Makes [address, address + bytes) one LIVE block of `cache`: `first` and those after it, all CACHED, hold it. Two
+ * blocks are ensured. */
+struct neap_block *neap_block_carve(struct neap_alloc *alloc, struct neap_block *first, uint64_t address,
+				    uint64_t bytes, struct neap_cache *cache);
 /* Takes a CACHED or UNMAPPED block out of its index. */
 void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block);
 void neap_blocks_fini(struct neap_alloc *alloc);
@@ -291,6 +301,16 @@ void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
 bool neap_fit_short(const struct neap_alloc *alloc);
 /* The smallest block that fits, of those that the stream may have at once; NULL: none, or it holds a whole page. */
 struct neap_block *neap_fit_page_end(const struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes);
+
+/* planned.c: what a plan (plan.h) decides is done here. */
+
+/* A step of the program ends: a plan may start, which waits for the device, or stop. Enters the context. */
+void neap_planned_step(struct neap_alloc *alloc);
+/* The block that the plan has for the request, LIVE and in the index; NULL: the rest of the core serves it. */
+struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_stream *stream,
+				     const struct neap_request *request);
+/* Gives up the plan in force: its region is memory like any other. Whether there was one. */
+bool neap_planned_stop(struct neap_alloc *alloc);
 
 /* obtain.c */
 
@@ -339,6 +359,10 @@ void neap_segments_fini(struct neap_alloc *alloc, bool talk);
 struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle);
 struct neap_cache *neap_cache_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
 				   bool small);
+struct neap_arena *neap_arena_make(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small);
+/* The stream's cache in the arena. */
+struct neap_cache *neap_cache_of(struct neap_stream *stream, struct neap_arena *arena);
 /* The open pool whose filter takes the stream; NULL: none. */
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */

@@ -48,7 +48,7 @@ static enum neap_status gather(struct neap_alloc *alloc, const struct demand *de
 {
 	enum neap_status status = NEAP_OK;
 	for (struct neap_arena *arena = alloc->arenas; !status && arena; arena = arena->next) {
-		if (arena->pool)
+		if (arena->pool || arena == alloc->region)
 			continue;
 		status = gather_from(alloc, &arena->idle, demand, err);
 		for (struct neap_cache *cache = arena->caches; !status && cache; cache = cache->next_of_arena)

@@ -84,6 +84,8 @@ static enum neap_status cache_empty(struct neap_alloc *alloc, const struct neap_
 	struct neap_device_guard guard = {0};
 	uint64_t freed = 0, start = neap_clock_now(neap_clock_system());
 	neap_published_close(alloc);
+	if (!only)
+		neap_planned_stop(alloc);
 	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
 	if (status)
 		return status;

@@ -1,7 +1,6 @@
 /* alloc/restore.c: a block of a private pool made live again where it was.
  *
- * What is cached there may lie in several caches, side by side: streams freed it, or its work is done. The wanted
- * bytes are cut out of them and become one block of the wanted stream's. */
+ * What is cached there may lie in several caches, side by side: streams freed it, or its work is done. */
 #include "alloc/internal.h"
 #include "base/error.h"
 
@@ -26,42 +25,6 @@ static struct neap_block *cached_find(const struct neap_alloc *alloc, const stru
 	return NULL;
 }
 
-/* Makes the wanted bytes, from `block` on, one block of `cache`. Two blocks are ensured. */
-static struct neap_block *cut_out(struct neap_alloc *alloc, struct neap_block *block,
-				  const struct neap_block_info *wanted, struct neap_cache *cache)
-{
-	uint64_t end = wanted->address + wanted->bytes;
-	struct neap_block *head = NULL, *tail = NULL;
-	neap_block_unindex(alloc, block);
-	if (block->address < wanted->address) {
-		head = block;
-		block = neap_block_cut(alloc, head, wanted->address - head->address);
-	}
-	while (block_end(block) < end) {
-		struct neap_block *gone = block->next;
-		neap_block_unindex(alloc, gone);
-		if (block_end(gone) > end)
-			tail = neap_block_cut(alloc, gone, end - gone->address);
-		block->bytes += gone->bytes;
-		block->next = gone->next;
-		if (block->next)
-			block->next->previous = block;
-		neap_block_drop(alloc, gone);
-	}
-	if (block_end(block) > end)
-		tail = neap_block_cut(alloc, block, wanted->bytes);
-	block->state = NEAP_BLOCK_LIVE;
-	block->cache = cache;
-	__atomic_store_n(&block->lane, NULL, __ATOMIC_RELAXED);
-	if (head)
-		neap_block_settle(alloc, head, NEAP_BLOCK_CACHED);
-	if (tail)
-		neap_block_settle(alloc, tail, NEAP_BLOCK_CACHED);
-	neap_block_recount(alloc, block->previous);
-	neap_block_recount(alloc, block->next);
-	return block;
-}
-
 /* Locked; the sizes were checked. */
 static enum neap_status restore(struct neap_alloc *alloc, const struct neap_block_info *wanted,
 				struct neap_error *err)
@@ -77,7 +40,7 @@ static enum neap_status restore(struct neap_alloc *alloc, const struct neap_bloc
 	if (!cache || cache->arena != block->segment->arena || !neap_blocks_ensure(alloc, 2))
 		return neap_fail(err, NEAP_ENOMEM,
 				 "no host memory for a block, or the pool's stream has other addresses");
-	block = cut_out(alloc, block, wanted, cache);
+	block = neap_block_carve(alloc, block, wanted->address, wanted->bytes, cache);
 	if (!neap_index_put(&alloc->live, block->address, block)) {
 		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");

@@ -1,0 +1,290 @@
+/* Steps that repeat, served from a plan: the same figures as without one, no race between streams, and no harm when a
+ * step differs, memory is short or the host has none. */
+#include "alloc/internal.h"
+#include "harness.h"
+
+/* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
+static long host_countdown = -1;
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *pointer, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *pointer, size_t bytes);
+
+static int host_fails(void) { return host_countdown >= 0 && host_countdown-- == 0; }
+void *__wrap_malloc(size_t bytes) { return host_fails() ? NULL : __real_malloc(bytes); }
+void *__wrap_calloc(size_t count, size_t bytes) { return host_fails() ? NULL : __real_calloc(count, bytes); }
+void *__wrap_realloc(void *pointer, size_t bytes) { return host_fails() ? NULL : __real_realloc(pointer, bytes); }
+
+static void open_planned(struct world *world, const char *spec, bool plan)
+{
+	struct neap_error err = {0};
+	world_open(world, spec);
+	struct neap_alloc_options options = {.observer = &world->observer, .plan = plan};
+	if (neap_alloc_create(world->device, &options, &world->alloc, &err))
+		fail_msg("%s", err.message);
+}
+
+static void end_step(struct world *world)
+{
+	neap_emit_step(world->alloc, (struct neap_event_step){0});
+	world_check(world);
+}
+
+/* Blocks of 20, 30 and 10 MiB of which two live at once, and a small one. Their addresses. */
+static void run_step(struct world *world, uint64_t at[4])
+{
+	at[0] = take(world, 20 * MIB, NULL);
+	at[1] = take(world, 30 * MIB, NULL);
+	give(world, at[0]);
+	at[2] = take(world, 10 * MIB, NULL);
+	at[3] = take(world, 5000, NULL);
+	world_check(world);
+	give(world, at[1]);
+	give(world, at[2]);
+	give(world, at[3]);
+}
+
+static bool in_region(const struct world *world, uint64_t address)
+{
+	struct neap_block *block = neap_index_find(&world->alloc->live, address);
+	return block && block->segment->arena == world->alloc->region;
+}
+
+static void test_same_figures(void **state)
+{
+	struct world planned, plain;
+	uint64_t at[4], again[4];
+	(void)state;
+	/* Not at the same time: a world belongs to the process. */
+	struct neap_stats stats[2];
+	for (int plan = 0; plan < 2; plan++) {
+		struct world *world = plan ? &planned : &plain;
+		open_planned(world, "mem=256MiB,reserved=0,context=16MiB", plan);
+		uint64_t weights = take(world, 40 * MIB, NULL);
+		for (int i = 0; i < 6; i++) {
+			run_step(world, i == 4 ? at : again);
+			end_step(world);
+			assert_int_equal(world->alloc->region != NULL, plan && i > 1);
+		}
+		assert_memory_equal(at, again, sizeof at);
+		neap_get_stats(world->alloc, &stats[plan]);
+		give(world, weights);
+		world_close(world);
+	}
+	const enum neap_metric same[] = {NEAP_METRIC_ALLOCATION, NEAP_METRIC_ALLOCATED_BYTES, NEAP_METRIC_ACTIVE,
+					 NEAP_METRIC_ACTIVE_BYTES, NEAP_METRIC_REQUESTED_BYTES};
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+		assert_memory_equal(&stats[0].metric[same[i]], &stats[1].metric[same[i]],
+				    sizeof stats[0].metric[same[i]]);
+	/* Two blocks of 20 and 30 MiB and the weights: no more is reserved than their pages, and one for the small
+	 * one. */
+	assert_int_equal(stats[1].metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current, 92 * MIB);
+}
+
+static void test_surprise(void **state)
+{
+	struct world world;
+	uint64_t at[4];
+	(void)state;
+	open_planned(&world, "mem=256MiB,reserved=0,context=16MiB", true);
+	for (int i = 0; i < 2; i++) {
+		run_step(&world, at);
+		end_step(&world);
+	}
+	uint64_t first = take(&world, 20 * MIB, NULL), odd = take(&world, 31 * MIB, NULL);
+	assert_true(in_region(&world, first));
+	assert_false(in_region(&world, odd));
+	uint64_t next = take(&world, 30 * MIB, NULL);
+	assert_false(in_region(&world, next));
+	end_step(&world);
+	/* The block that should be free by now is not: its place is taken, the rest goes on. */
+	uint64_t late = take(&world, 20 * MIB, NULL), second = take(&world, 30 * MIB, NULL);
+	assert_false(in_region(&world, late));
+	assert_true(in_region(&world, second));
+	give(&world, first);
+	give(&world, odd);
+	give(&world, next);
+	give(&world, late);
+	give(&world, second);
+	world_check(&world);
+	/* After four steps that differ the plan ends. */
+	end_step(&world);
+	assert_non_null(world.alloc->region);
+	for (int i = 0; i < 3; i++)
+		end_step(&world);
+	assert_null(world.alloc->region);
+	world_close(&world);
+}
+
+static void test_short_memory(void **state)
+{
+	struct world world;
+	uint64_t at[4], freed = 0;
+	(void)state;
+	open_planned(&world, "mem=128MiB,reserved=0,context=16MiB", true);
+	for (int i = 0; i < 2; i++) {
+		run_step(&world, at);
+		end_step(&world);
+	}
+	assert_non_null(world.alloc->region);
+	/* More than is left beside the region. */
+	uint64_t large = take(&world, 100 * MIB, NULL);
+	assert_null(world.alloc->region);
+	world_check(&world);
+	give(&world, large);
+	/* It waits for a step, learns two and starts again. */
+	for (int i = 0; i < 3; i++) {
+		assert_null(world.alloc->region);
+		run_step(&world, at);
+		end_step(&world);
+	}
+	assert_non_null(world.alloc->region);
+	assert_int_equal(neap_empty_cache(world.alloc, &freed, NULL), NEAP_OK);
+	assert_null(world.alloc->region);
+	assert_int_equal(metric(&world, NEAP_METRIC_RESERVED_BYTES), 0);
+	world_check(&world);
+	world_close(&world);
+}
+
+/* A step is a list of operations; some steps differ in one of them. */
+#define OPS    80
+#define BLOCKS 40
+struct op {
+	enum { TAKE, GIVE, USE } kind;
+	size_t block, bytes;
+	int stream;
+};
+
+struct game {
+	struct world world;
+	void *streams[3];
+	uint64_t random, served, asked;
+	struct op ops[OPS];
+	size_t count;
+	uint64_t at[BLOCKS], kept[BLOCKS]; /* kept: blocks that outlive their step */
+	size_t bytes[BLOCKS];
+	void *owner[BLOCKS]; /* stream */
+	CUevent written;
+};
+
+static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
+
+static void make_step(struct game *game)
+{
+	bool live[BLOCKS] = {false};
+	size_t next = 0;
+	for (game->count = 0; game->count < OPS; game->count++) {
+		size_t block = pick(game, next + 1), kind = pick(game, 5);
+		struct op *op = &game->ops[game->count];
+		*op = (struct op){.kind = TAKE, .block = next, .stream = (int)pick(game, 3)};
+		if (block < next && live[block] && kind < 3) {
+			op->kind = kind ? GIVE : USE;
+			op->block = block;
+			live[block] = kind == 0;
+		} else if (next < BLOCKS) {
+			op->bytes = 512 + pick(game, pick(game, 4) ? 12 * MIB : MIB);
+			live[next++] = true;
+		} else {
+			break;
+		}
+	}
+}
+
+static void play(struct game *game, const struct op *op)
+{
+	struct neap_alloc *alloc = game->world.alloc;
+	uint64_t *at = &game->at[op->block], duration = 1000 * pick(game, 1000);
+	void *stream = game->streams[op->stream];
+	if (pick(game, 40) == 0)
+		host_countdown = (long)pick(game, 4);
+	if (op->kind == TAKE) {
+		struct neap_error err;
+		enum neap_status status = neap_malloc(alloc, op->bytes, stream, at, &err);
+		host_countdown = -1;
+		assert_true(status == NEAP_OK || status == NEAP_EOOM || status == NEAP_ENOMEM);
+		*at = status ? 0 : *at;
+		game->bytes[op->block] = op->bytes;
+		game->owner[op->block] = stream;
+		game->asked++;
+		if (*at) {
+			game->served += alloc->region && in_region(&game->world, *at);
+			touch(&game->world, stream, *at, op->bytes, 1, duration);
+		}
+	} else if (*at && op->kind == GIVE) {
+		assert_int_equal(neap_free(alloc, *at), NEAP_OK);
+		*at = 0;
+	} else if (*at && neap_record_stream(alloc, *at, stream) == NEAP_OK) {
+		/* The program's own order: what reads waits for what wrote. */
+		assert_int_equal(game->world.cuda->cuEventRecord(game->written, game->owner[op->block]), 0);
+		assert_int_equal(game->world.cuda->cuStreamWaitEvent(stream, game->written, 0), 0);
+		touch(&game->world, stream, *at, game->bytes[op->block], 0, duration);
+	}
+	host_countdown = -1;
+	world_check(&game->world);
+}
+
+/* What outlived the step before the last is freed. */
+static void finish(struct game *game)
+{
+	for (size_t i = 0; i < BLOCKS; i++) {
+		if (game->kept[i])
+			assert_int_equal(neap_free(game->world.alloc, game->kept[i]), NEAP_OK);
+		game->kept[i] = game->at[i];
+		game->at[i] = 0;
+	}
+	if (pick(game, 10) == 0)
+		host_countdown = (long)pick(game, 20);
+	neap_emit_step(game->world.alloc, (struct neap_event_step){0});
+	host_countdown = -1;
+	world_check(&game->world);
+}
+
+static void test_random(void **state)
+{
+	struct game *game = calloc(1, sizeof *game);
+	uint64_t served = 0;
+	(void)state;
+	assert_non_null(game);
+	game->random = test_seed();
+	for (int round = 0; round < 6; round++) {
+		open_planned(&game->world,
+			     round % 2 ? "mem=300MiB,reserved=0,context=8MiB" : "mem=1GiB,reserved=0,context=8MiB",
+			     true);
+		for (int i = 0; i < 3; i++)
+			game->streams[i] = i ? stream_new(&game->world) : NULL;
+		assert_int_equal(game->world.cuda->cuEventCreate(&game->written, CU_EVENT_DISABLE_TIMING), 0);
+		make_step(game);
+		for (int step = 0; step < 24; step++) {
+			size_t odd = pick(game, 4) ? OPS : pick(game, game->count);
+			for (size_t i = 0; i < game->count; i++) {
+				struct op op = game->ops[i];
+				if (i == odd && op.kind == TAKE)
+					op.bytes += 4096;
+				play(game, &op);
+			}
+			finish(game);
+		}
+		finish(game);
+		finish(game);
+		assert_int_equal(game->world.cuda->cuCtxSynchronize(), 0);
+		world_close(&game->world);
+		served += game->served;
+		game->served = 0;
+	}
+	/* Not every seed repeats a step undisturbed in each round; over all of them plans must have served. */
+	assert_true(served > 100);
+	free(game);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_same_figures),
+		cmocka_unit_test(test_surprise),
+		cmocka_unit_test(test_short_memory),
+		cmocka_unit_test(test_random),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
