@@ -22,7 +22,7 @@ static enum neap_status make(size_t policy, struct neap_policy **ret_policy, str
 {
 	struct neap_torch_options options = {0};
 	if (policy == 2)
-		return neap_policy_create(0, 0, 0, ret_policy, err);
+		return neap_policy_create(&(struct neap_policy_options){0}, ret_policy, err);
 	neap_torch_settings_default(&options.settings);
 	options.settings.expandable_segments = policy == 1;
 	return neap_torch_create(&options, ret_policy, err);

@@ -24,6 +24,11 @@ static void *stream_of(uint64_t number) { return (void *)(uintptr_t)(number * 16
 
 static void own_at(struct neap_policy *policy, uint64_t event) { ((struct own *)policy)->paper.now = event; }
 
+static void own_step(struct neap_policy *policy)
+{
+	neap_emit_step(((struct own *)policy)->alloc, (struct neap_event_step){0});
+}
+
 static enum neap_status own_alloc(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
 				  void **ret_block, struct neap_error *err)
 {
@@ -116,15 +121,16 @@ static void own_destroy(struct neap_policy *policy)
 	free(own);
 }
 
-enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint64_t event_delay,
-				    struct neap_policy **ret_policy, struct neap_error *err)
+enum neap_status neap_policy_create(const struct neap_policy_options *options, struct neap_policy **ret_policy,
+				    struct neap_error *err)
 {
 	struct own *own = calloc(1, sizeof *own);
-	struct neap_alloc_options options = {.fraction = fraction};
+	struct neap_alloc_options own_options = {.fraction = options->fraction, .plan = options->plan};
 	if (!own)
 		return neap_fail(err, NEAP_ENOMEM,
 				 "a replay through neap's allocator: this machine is out of memory");
 	own->policy = (struct neap_policy){.at = own_at,
+					   .step = own_step,
 					   .alloc = own_alloc,
 					   .free = own_free,
 					   .free_held = own_free_held,
@@ -135,11 +141,11 @@ enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint
 					   .totals = own_totals,
 					   .check = own_check,
 					   .destroy = own_destroy};
-	enum neap_status status =
-		neap_paper_open(&own->paper, memory_bytes ? memory_bytes : UNBOUNDED, PAGE_BYTES, err);
+	enum neap_status status = neap_paper_open(
+		&own->paper, options->memory_bytes ? options->memory_bytes : UNBOUNDED, PAGE_BYTES, err);
 	if (!status) {
-		own->paper.event_delay = event_delay;
-		status = neap_alloc_create(own->paper.device, &options, &own->alloc, err);
+		own->paper.event_delay = options->event_delay;
+		status = neap_alloc_create(own->paper.device, &own_options, &own->alloc, err);
 	}
 	if (status) {
 		own_destroy(&own->policy);

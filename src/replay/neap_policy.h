@@ -4,10 +4,16 @@
 
 #include "replay/policy.h"
 
-/* `memory_bytes`: what the device may hand out, 0: 2 TiB; `fraction`: of it, 0: all; `event_delay`: as in
- * neap_replay_options. At most one per thread. All private pools count as one. Errors: NEAP_ENOMEM, NEAP_EBUSY,
- * NEAP_EINVAL for a fraction above 1. */
-enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint64_t event_delay,
-				    struct neap_policy **ret_policy, struct neap_error *err);
+struct neap_policy_options {
+	uint64_t memory_bytes; /* what the device may hand out; 0: 2 TiB */
+	double fraction;       /* of it; 0: all */
+	uint64_t event_delay;  /* as in neap_replay_options */
+	bool plan;             /* as in neap_alloc_options */
+};
+
+/* At most one per thread. All private pools count as one. Errors: NEAP_ENOMEM, NEAP_EBUSY, NEAP_EINVAL for a fraction
+ * above 1. */
+enum neap_status neap_policy_create(const struct neap_policy_options *options, struct neap_policy **ret_policy,
+				    struct neap_error *err);
 
 #endif

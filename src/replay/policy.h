@@ -48,6 +48,8 @@ uint64_t neap_policy_taking_calls(const struct neap_policy_calls *calls);
 struct neap_policy {
 	/* The trace's event number from now on. */
 	void (*at)(struct neap_policy *policy, uint64_t event);
+	/* A step of the program ends. NULL: the policy does not care. */
+	void (*step)(struct neap_policy *policy);
 	/* `stream`: any number, 0 is the default stream. `pool`: 0, or the number of a graph's private pool. Errors:
 	 * NEAP_EOOM: the policy is out of device memory, which is an outcome and counted; NEAP_ENOMEM and others: the
 	 * replay itself failed. `bytes` is not 0. */

@@ -232,6 +232,19 @@ static void note_work(struct replay *replay, struct neap_policy_totals *totals)
 	*totals = now;
 }
 
+/* The steps that end before the event that comes now. */
+static void replay_steps(struct replay *replay, size_t *mark)
+{
+	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];
+	for (; *mark < device->mark_count; (*mark)++) {
+		const struct neap_trace_mark *next = &replay->trace->marks[device->first_mark + *mark];
+		if (next->event > replay->result.events_applied)
+			return;
+		if (next->kind == NEAP_TRACE_STEP && replay->policy->step)
+			replay->policy->step(replay->policy);
+	}
+}
+
 static enum neap_status replay_events(struct replay *replay, struct neap_error *err)
 {
 	struct neap_policy_totals totals;
@@ -239,11 +252,13 @@ static enum neap_status replay_events(struct replay *replay, struct neap_error *
 	const struct neap_replay_options *options = replay->options;
 	struct neap_replay_result *result = &replay->result;
 	enum neap_status status = NEAP_OK;
+	size_t mark = 0;
 	while (!status && neap_trace_next(&replay->cursor, &replay->event)) {
 		if (options->progress && result->events_applied % PROGRESS_EVENTS == 0 &&
 		    !options->progress(options->context, result->events_applied, result->events))
 			return neap_fail(err, NEAP_ECANCELED, "the replay was stopped");
 		replay->policy->at(replay->policy, result->events_applied);
+		replay_steps(replay, &mark);
 		status = replay_event(replay, err);
 		if (!is_growth(&replay->event))
 			replay->run.flushed = false;
@@ -299,7 +314,8 @@ static enum neap_status make_policy(struct replay *replay, struct neap_error *er
 {
 	const struct neap_replay_options *options = replay->options;
 	if (options->policy == NEAP_REPLAY_NEAP)
-		return neap_policy_create(options->memory_bytes, options->fraction, options->event_delay,
+		return neap_policy_create(&(struct neap_policy_options){options->memory_bytes, options->fraction,
+									options->event_delay, options->plan},
 					  &replay->policy, err);
 	struct neap_torch_options torch = {.settings = replay->result.settings,
 					   .rules = replay->rules,

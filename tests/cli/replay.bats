@@ -86,6 +86,22 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 	[ "$(part after_first_quarter | cut -d' ' -f3)" -gt 40 ]
 }
 
+@test "a plan of steps that repeat" {
+	# 12 and 40 MiB live at once, then 30: after two equal steps a region of 52 MiB is made, once
+	for step in 1 2 3 4 5; do
+		printf 'a %d1 %d 0\na %d2 %d 0\nf %d1\nf %d2\na %d3 %d 0\nf %d3\ns\n' $step $((12 << 20)) $step $((40 << 20)) \
+			$step $step $step $((30 << 20)) $step
+	done >steps.txt
+	run neap replay steps.txt --json --policy neap
+	[ "$(figures synchronizations reserved_peak ooms)" = "0 $((82 << 20)) 0" ] # blocks wait for their own sizes
+	run neap replay steps.txt --json --policy neap --plan
+	[ "$(figures synchronizations reserved_peak ooms)" = "1 $((52 << 20)) 0" ]
+	# without equal steps there is no plan
+	sed 's/^a 22 .*/a 22 100 0/; s/^a 42 .*/a 42 100 0/' steps.txt >differ.txt
+	run neap replay differ.txt --json --policy neap --plan
+	[ "$(figures synchronizations ooms)" = "0 0" ]
+}
+
 @test "settings: rounding, expandable segments, max_split_size" {
 	run neap replay small.txt --json --settings roundup_power2_divisions:1
 	[ "$(figures allocated_peak)" = "$((70 << 20))" ]
@@ -178,7 +194,7 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 	show 'neap replay bad.txt'
 	show 'neap replay small.txt --settings max_split_size_mb:3'
 	for wrong in "--policy best" "--memory 0" "--memory much" "--fraction 2" "--on-oom panic" "--event-delay -1" \
-		"--device x" "--policy neap --settings max_split_size_mb:32" "--device 1"; do
+		"--device x" "--plan" "--policy neap --settings max_split_size_mb:32" "--device 1"; do
 		show "neap replay small.txt $wrong"
 	done
 	show 'neap replay </dev/null'
