@@ -22,6 +22,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 POLICIES = ("neap", "torch", "torch-expandable")
+PLAN = "neap-plan"  # neap, with a plan of the steps that the trace marks
 PAGE = 2 << 20
 
 
@@ -40,7 +41,8 @@ class Row:
 
 
 def replay(command: str, path: pathlib.Path, policy: str, *options: str) -> dict:
-    output = subprocess.run([command, "replay", str(path), "--policy", policy, "--json", *options], check=True,
+    allocator = ["neap", "--plan"] if policy == PLAN else [policy]
+    output = subprocess.run([command, "replay", str(path), "--policy", *allocator, "--json", *options], check=True,
                             stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output)
 
@@ -85,7 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How tightly and how calmly allocators serve traces.")
     parser.add_argument("command")
     parser.add_argument("traces", nargs="+", type=pathlib.Path)
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="only this policy; may be given several times")
+    parser.add_argument("--policy", action="append", choices=(*POLICIES, PLAN), help="only this policy; may be given several times")
     parser.add_argument("--no-smallest", action="store_true", help="leave out the search for the smallest device")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
