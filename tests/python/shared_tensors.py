@@ -38,7 +38,8 @@ def answer(tensors, answers):
 
 def main():
     context = torch.multiprocessing.get_context("spawn")
-    tensors, answers = context.Queue(), context.Queue()
+    tensors = context.Queue()
+    answers = context.Queue()
     child = context.Process(target=answer, args=(tensors, answers))
     child.start()
     found = {"backend": torch.cuda.get_allocator_backend(), "sizes": []}
