@@ -88,10 +88,31 @@ static struct layout plan(const struct neap_top_history *history, const struct n
 	return layout;
 }
 
+/* What the host, or its control group, has left, in at most `room` columns; "" where that is too few. */
+static void describe_host(const struct neap_top_sample *sample, size_t room, char *text, size_t text_room)
+{
+	static const struct {
+		bool by_group;
+		const char *before, *after;
+	} forms[] = {{true, "host", " left (cgroup limit)"},
+		     {true, "cgroup", " left"},
+		     {true, "cgroup", ""},
+		     {false, "host", " left"},
+		     {false, "host", ""}};
+	char size[NEAP_UNITS_ROOM];
+
+	neap_size_format(sample->host_available_bytes, size);
+	for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+		if (forms[i].by_group == sample->host_by_group &&
+		    (size_t)snprintf(text, text_room, "%s: %s%s", forms[i].before, size, forms[i].after) <= room)
+			return;
+	text[0] = '\0';
+}
+
 static void draw_header(struct neap_top_grid *grid, const struct neap_top_sample *sample,
 			const struct neap_top_view *view)
 {
-	char left[128], middle[192] = "", host[96] = "", size[NEAP_UNITS_ROOM];
+	char left[128], middle[192] = "", host[96];
 	size_t using = 0;
 	snprintf(left, sizeof left, "neap top  %s%s%s%s", view->clock, view->every[0] ? ", every " : "", view->every,
 		 view->paused ? ", paused" : "");
@@ -101,15 +122,13 @@ static void draw_header(struct neap_top_grid *grid, const struct neap_top_sample
 		snprintf(middle, sizeof middle, "   %zu GPU%s%s, %zu process%s%s%s", sample->device_count,
 			 sample->device_count == 1 ? "" : "s", sample->simulated ? " (simulated)" : "", using,
 			 using == 1 ? "" : "es", view->filter[0] ? ", only with " : "", view->filter);
-	if (sample && sample->host_known)
-		snprintf(host, sizeof host, "host: %s left%s", neap_size_format(sample->host_available_bytes, size),
-			 sample->host_by_group ? " (cgroup limit)" : "");
 	struct neap_top_place place = {.style = NEAP_TOP_TITLE};
 	place.column = neap_top_put(grid, place, left);
 	place.style = NEAP_TOP_PLAIN;
 	place.column = neap_top_put(grid, place, middle);
-	if (place.column + 2 + strlen(host) <= grid->width) {
-		place.style = sample && sample->host_by_group ? NEAP_TOP_WARN : NEAP_TOP_PLAIN;
+	if (sample && sample->host_known && place.column + 2 < grid->width) {
+		describe_host(sample, grid->width - place.column - 2, host, sizeof host);
+		place.style = sample->host_by_group ? NEAP_TOP_WARN : NEAP_TOP_PLAIN;
 		neap_top_put_right(grid, place, host);
 	}
 }

@@ -196,6 +196,9 @@ static void test_unified_memory_and_host(void **state)
 	assert_true(shows(" 37 % busy"));
 	assert_true(shows("host: 3.00 GiB left (cgroup limit)"));
 	assert_true(shows("2 attached processes have 1.00 GiB reserved on devices that NVML does not list"));
+	view.width = 80; /* a limit is shown in fewer words before it is left out */
+	assert_false(shows("(cgroup limit)"));
+	assert_true(shows("cgroup: 3.00 GiB left"));
 }
 
 /* Names from outside: what a terminal would obey, wide characters, bytes that are no UTF-8. */
