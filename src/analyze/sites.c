@@ -28,6 +28,9 @@ static bool is_any(const char *text, const char *const *words)
 
 static bool of_torch(const char *file) { return strstr(file, "/torch/") || begins(file, "torch/"); }
 
+/* neap's own modules in Python, which stand between a program and PyTorch in a run of neap estimate. */
+static bool of_neap(const char *file) { return strstr(file, "/neap/_") || begins(file, "neap/_"); }
+
 /* Python's own modules: lib/python3.12/contextlib.py, but not what is installed beside them. */
 static bool of_python(const char *file)
 {
@@ -50,7 +53,7 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 	if (trace->source == NEAP_TRACE_RECORDING)
 		return RANK_PROGRAM;
 	if (ends(file, ".py") || begins(file, "<"))
-		return of_torch(file) || of_python(file) ? RANK_LIBRARY : RANK_PROGRAM;
+		return of_torch(file) || of_python(file) || of_neap(file) ? RANK_LIBRARY : RANK_PROGRAM;
 	if (!name[0] || strcmp(name, "??") == 0 || strcmp(name, "_start") == 0)
 		return RANK_PLUMBING;
 	for (size_t i = 0; plumbing[i]; i++)
