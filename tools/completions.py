@@ -204,6 +204,7 @@ function __neap_command # what is typed after --; false: there is no --
     set -l at (contains -i -- -- $words); or return
     set -e words[1..$at]
     string join ' ' -- (string escape -- $words) (commandline -ct)
+    return 0 # a single word is not joined, which string reports
 end
 complete -c neap -n "__neap_command >/dev/null" -x -a '(complete -C (__neap_command))'
 complete -c neap -n __fish_use_subcommand -f"""

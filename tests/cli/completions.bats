@@ -49,4 +49,5 @@ complete_fish() { fish -c 'source $argv[1]; complete -C "$argv[2]"' "$completion
 	[ "$(complete_fish 'neap kill --d')" = "--device --drain-limit --dry-run " ]
 	[ "$(complete_fish 'neap checkpoints --mode ')" = "max min " ]
 	[[ " $(complete_fish 'neap run --name x -- cat /etc/host') " == *" /etc/hosts "* ]]
+	[[ " $(complete_fish 'neap run -- mkdi') " == *" mkdir "* ]]
 }
