@@ -64,24 +64,36 @@ fraction_named() { # FILE
 	card "$1" '.fixes[] | select(.kind == "higher limit") | .text' | sed 's/.*(fraction \([0-9.]*\)).*/\1/'
 }
 
-@test "the limit: one raise is enough where whole steps are recorded, whatever the batch" {
+# In a folder and a world of its own: raised once, as the card says, these arguments run at each of the fractions.
+one_raise() { # NUMBER ARGUMENT...
+	local world="$world-$1" fraction
+	mkdir "$1"
+	cd "$1"
+	shift
 	device 96MiB
-	local arguments
-	for arguments in "--steps 3" "--steps 2 --batch 96" "--steps 1 --layers 1 --batch 128" "--steps 2 --batch 60 --width 96"; do
-		for fraction in 0.12 0.15 0.2; do
-			rm -rf a b
-			limits=(--fraction "$fraction")
-			# shellcheck disable=SC2086 # a list of arguments
-			train a $arguments
-			echo "$arguments at $fraction: $(card a '.fixes[0].text')"
-			[ "$(card a '.fixes[0] | .kind, .sufficient_for_step')" = "$(printf 'higher limit\ntrue')" ]
-			[ "$(card a .smallest_is_lower_bound)" = false ]
-			limits=(--fraction "$(fraction_named a)")
-			# shellcheck disable=SC2086
-			train b $arguments
-			[ "$(jq .ooms b.json)" = 0 ]
-		done
+	for fraction in 0.12 0.15 0.2; do
+		rm -rf a b
+		limits=(--fraction "$fraction")
+		train a "$@"
+		echo "$* at $fraction: $(card a '.fixes[0].text')"
+		[ "$(card a '.smallest_is_lower_bound, (.fixes[0] | .kind, .sufficient_for_step)')" = "$(printf 'false\nhigher limit\ntrue')" ]
+		limits=(--fraction "$(fraction_named a)")
+		train b "$@"
+		[ "$(jq .ooms b.json)" = 0 ]
 	done
+}
+
+@test "the limit: one raise is enough where whole steps are recorded, whatever the batch" {
+	local one raises=()
+	one_raise 1 --steps 3 &
+	raises+=($!)
+	one_raise 2 --steps 2 --batch 96 &
+	raises+=($!)
+	one_raise 3 --steps 1 --layers 1 --batch 128 &
+	raises+=($!)
+	one_raise 4 --steps 2 --batch 60 --width 96 &
+	raises+=($!)
+	for one in "${raises[@]}"; do wait "$one"; done
 }
 
 @test "the limit: what it names is no more than a hundredth or two above what is needed" {
@@ -237,10 +249,10 @@ assert_replays() { # TRACE SIZE
 @test "a recording whose ring has lost its beginning: the card says so, and what was live before counts" {
 	device 24MiB
 	train a --steps 1500 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 16KiB
-	[ "$(card a '.lost_events > 0')" = true ]
+	[ "$(card a '.lost_events > 10000 and .lost_events < 40000')" = true ]
 	# What leaked before the ring's first event is in no event: it is replayed all the same, and it fails again.
 	[ "$(card a '.live_before_unknown > 1048576')" = true ]
 	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
-	show 'neap explain --record a/record.* | grep -A 2 "The recording.s ring"'
-	expect ring
+	show 'neap explain --record a/record.* | tr -s " \n" " " | grep -o "The recording.s ring.* seems\."'
+	expect ring '\d+ older events/N older events' '[\d.]+ MiB of it/SIZE of it'
 }
