@@ -273,9 +273,9 @@ most_together() {
 		- {name: memory, command: "hold 8G"}
 		- {name: once, command: "false", retry_failed: 0}
 	EOF
-	show 'neap series s.yaml --folder s'
+	show 'neap series s.yaml --folder s --sort file'
 	show 'ls s/runs; for run in s/runs/*; do jq -r .outcome $run/result.json; done'
-	show 'neap series s.yaml --folder s --resume --quiet' # what is journaled can be read
+	show 'neap series s.yaml --folder s --resume --quiet --sort file' # what is journaled can be read
 	expect retry_failed "$device_seen" '^(memory  oom) .*/\1' '(memory: oom in TIME).*: recorded/\1: recorded'
 }
 
