@@ -411,6 +411,8 @@ uint64_t neap_largest_free(struct neap_alloc *alloc);
 /* Synchronises, completes pending frees and returns every cached page that may be. Context current.
  * NEAP_ESTATE: a capture is under way, nothing was done. */
 enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err);
+/* The same, but the pages stay the allocator's, as spare ones. */
+enum neap_status neap_cache_unmap(struct neap_alloc *alloc, struct neap_error *err);
 /* Synchronises the context and completes pending frees, unless nothing was freed since the last time. */
 enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_error *err);
 

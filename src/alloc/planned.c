@@ -7,9 +7,9 @@
  * Where the bytes are not all cached (a free is late, or another stream still uses them), or ordering would need the
  * host to wait, the rest of the core serves the request, and the plan goes on with the next one.
  *
- * The region is taken from what is cached, after the whole cache was given back: one synchronisation for each plan.
- * Its memory serves nothing else until the plan stops, which it does before a request may fail and before the cache
- * is emptied. Then its pages can be moved and given back like those of any cached block.
+ * The region gets its pages from all that is cached, which takes one synchronisation; the rest goes back to the
+ * driver. Its memory serves nothing else until the plan stops, which it does before a request may fail and before the
+ * cache is emptied. Then its pages can be moved and given back like those of any cached block.
  */
 #include "alloc/internal.h"
 #include "alloc/plan.h"
@@ -17,14 +17,13 @@
 /* Context current. */
 static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 {
-	uint64_t freed = 0;
 	struct neap_stream *home = alloc->streams;
 	struct neap_arena *arena = home ? neap_arena_make(alloc, home, NULL, false) : NULL;
 	if (!arena)
 		return NEAP_ENOMEM;
 	arena->planned = true;
 	struct neap_cache *cache = neap_cache_of(home, arena);
-	enum neap_status status = cache ? neap_cache_release(alloc, &freed, NULL) : NEAP_ENOMEM;
+	enum neap_status status = cache ? neap_cache_unmap(alloc, NULL) : NEAP_ENOMEM;
 	if (!status)
 		status = neap_cache_obtain(alloc, cache, bytes, false, NULL);
 	const struct neap_block *block = status ? NULL : neap_cache_best(cache, bytes);
@@ -32,6 +31,7 @@ static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 		alloc->region = arena;
 		alloc->region_address = alloc->region_last = block->address;
 	}
+	neap_spare_release(alloc, 0, NULL);
 	neap_segments_trim(alloc);
 	neap_arenas_trim(alloc);
 	return block ? NEAP_OK : status;

@@ -41,12 +41,10 @@ enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_er
 	return NEAP_OK;
 }
 
-/* Of `only`, or of everything. */
-static enum neap_status release(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
-				struct neap_error *err)
+/* Makes every cached page spare that may be. Of `only`, or of everything. */
+static enum neap_status unmap(struct neap_alloc *alloc, const struct neap_pool *only, struct neap_error *err)
 {
 	bool capturing = alloc->captures_open > 0;
-	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES), spare = only ? alloc->spare_count : 0;
 	enum neap_status status = NEAP_OK;
 	neap_front_flush(alloc);
 	neap_published_close(alloc);
@@ -64,6 +62,20 @@ static enum neap_status release(struct neap_alloc *alloc, const struct neap_pool
 		if ((!pool || !pool->owners) && (!only || pool == only))
 			status = neap_segment_release(alloc, segment, err);
 	}
+	return status;
+}
+
+enum neap_status neap_cache_unmap(struct neap_alloc *alloc, struct neap_error *err)
+{
+	return unmap(alloc, NULL, err);
+}
+
+/* Of `only`, or of everything. */
+static enum neap_status release(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
+				struct neap_error *err)
+{
+	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES), spare = only ? alloc->spare_count : 0;
+	enum neap_status status = unmap(alloc, only, err);
 	enum neap_status released = neap_spare_release(alloc, spare, status ? NULL : err);
 	if (!status)
 		status = released;
