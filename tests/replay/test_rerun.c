@@ -30,7 +30,8 @@ static uint64_t pages_needed(struct neap_rerun rerun)
 
 static void test_pages_and_classes(void **state)
 {
-	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one a page of its own */
+	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one a page of its own; or, where there is none, the
+	 * end of the large one's second page */
 	const struct neap_rerun_op base[] = {{0, 0, 3 * NEAP_MIB}, {1, 0, 1024}};
 	struct neap_rerun rerun = {
 		.base = base, .base_count = 2, .room_bytes = 100 * NEAP_MIB, .page_bytes = 2 * NEAP_MIB};
@@ -41,13 +42,13 @@ static void test_pages_and_classes(void **state)
 	assert_int_equal(result.peak_reserved_bytes, 6 * NEAP_MIB);
 	assert_int_equal(result.peak_allocated_bytes, 3 * NEAP_MIB + 1024);
 	assert_int_equal(result.flushes, 0);
-	assert_int_equal(pages_needed(rerun), 3);
+	assert_int_equal(pages_needed(rerun), 2);
 	/* without virtual memory the device serves the same in plain segments */
 	rerun.page_bytes = 0;
 	result = play(rerun);
 	assert_true(result.fits);
 	assert_int_equal(result.peak_reserved_bytes, 6 * NEAP_MIB);
-	assert_int_equal(pages_needed(rerun), 3);
+	assert_int_equal(pages_needed(rerun), 2);
 }
 
 static void test_out_of_memory_is_a_result(void **state)
