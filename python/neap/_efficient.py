@@ -52,6 +52,15 @@ def recompute(layer: Any) -> None:
     layer.forward = _Recomputed(layer)
 
 
+def keep(layer: Any) -> None:
+    """Undoes recompute()."""
+    recomputed = layer.__dict__.get("forward")
+    if isinstance(recomputed, _Recomputed):
+        del layer.__dict__["forward"]
+        if recomputed.plain is not None:
+            layer.forward = recomputed.plain
+
+
 def can_checkpoint(model: Any, torch: Any) -> bool:
     """Whether checkpoint_layers would find something to do."""
     if isinstance(model, torch.nn.DataParallel):  # its replicas would call the layers of the first

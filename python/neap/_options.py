@@ -74,6 +74,7 @@ class WatchOptions:
     leaks_every_steps: int = 200  # 0: no watch
     on_leak: str = "warn"
     milestone_every_steps: int = 0  # 0: never
+    measure_strategies: bool = False  # runs the first micro-batch without and with efficient attention and mixed precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,7 @@ class OldNames(TypedDict, total=False):
     leak_watch_every_steps: int
     on_leak: str
     milestone_every_steps: int
+    measure_strategies: bool
     on_step: Callable[[int, float], Any] | None
     on_epoch: Callable[[int], Any] | None
     on_epoch_start: Callable[[int], Any] | None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import _efficient, _sources, _units
+from . import _efficient, _sources, _units, memory
 
 _GRAINS = 1 << 12  # all savings together, in choose()
 
@@ -39,8 +39,8 @@ class CheckpointPlan:
 
     what: str  # "allocated on cuda:0"; on the CPU "kept for backward"
     budget: int
-    before: int  # the peak without checkpointing
-    predicted: int
+    before: int | None  # the peak without checkpointing; None: it does not fit on the device, and every layer is chosen
+    predicted: int | None
     measured: int
     chosen: tuple[Layer, ...]
     layers: int  # that it could choose from
@@ -56,10 +56,12 @@ class CheckpointPlan:
         return sum(layer.milliseconds for layer in self.chosen)
 
     def __str__(self) -> str:
-        sizes = [_units.size(n) for n in (self.before, self.budget, self.predicted, self.measured)]
+        before = "did not fit before" if self.before is None else f"{_units.size(self.before)} before"
+        predicted = "" if self.predicted is None else f", {_units.size(self.predicted)} predicted"
+        cost = "" if self.before is None else f" ({self.milliseconds:.1f} ms a step)"
         return (
-            f"{len(self.chosen)} of {self.layers} layers are computed again ({self.milliseconds:.1f} ms a step); {self.what}: "
-            f"{sizes[0]} before, budget {sizes[1]}, {sizes[2]} predicted, {sizes[3]} measured"
+            f"{len(self.chosen)} of {self.layers} layers are computed again{cost}; {self.what}: "
+            f"{before}, budget {_units.size(self.budget)}{predicted}, {_units.size(self.measured)} measured"
         )
 
 
@@ -268,7 +270,8 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     random numbers stay as they were. The layers are the children of the model's outermost lists (ModuleList, Sequential) that
     have parameters; what they save per millisecond is measured. The optimizer's state is in the figures once it exists: call
     this after the first update, or leave room for it. On the CPU the figures are bytes kept for backward. Where the budget
-    cannot be met, every layer that helps is chosen, and `plan.fits` is False.
+    cannot be met, every layer that helps is chosen, and `plan.fits` is False. Where the model does not fit on the device without,
+    every layer is chosen, and `plan.before` is None.
     """
     torch = _sources.torch_module()
     if torch is None:
@@ -278,16 +281,36 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     names = {id(module): name for name, module in inner.named_modules()}
     layers = {names[id(layer)]: layer for layer in _efficient.unchecked(inner, torch)}
     runs = Runs(inner, loss, torch)
-    runs.peak(layers)  # the first run is slower, and allocates what then stays
-    before = runs.peak(layers)
+    what = f"allocated on {runs.device}" if runs.on_cuda else "kept for backward"
+    before = peak_or_none(runs, layers)
+    if before is None:
+        return _all(runs, layers, what, limit)
     dry = runs.dry(layers)
     peaks = runs.peaks(layers, dry)
     found = [Layer(name, dry.saving(name), dry.milliseconds[name], peaks[name]) for name in layers]
     chosen = choose(found, peaks[""], limit)
     measured = _check(runs, layers, found, chosen, limit) if chosen else before
-    what = f"allocated on {runs.device}" if runs.on_cuda else "kept for backward"
     picked = tuple(layer for i, layer in enumerate(found) if i in chosen)
     return CheckpointPlan(what, limit, before, predicted_peak(found, peaks[""], chosen), measured, picked, len(found))
+
+
+def peak_or_none(runs: Runs, layers: dict[str, Any]) -> int | None:
+    """The peak of a run; None where memory runs out."""
+    try:
+        runs.peak(layers)  # the first run is slower, and allocates what then stays
+        return runs.peak(layers)
+    except Exception as error:
+        if not memory.is_out_of_memory(error):
+            raise
+    return None
+
+
+def _all(runs: Runs, layers: dict[str, Any], what: str, limit: int) -> CheckpointPlan:
+    """Every layer computed again, where the model does not fit otherwise: what single ones save cannot be measured then."""
+    for layer in layers.values():
+        _efficient.recompute(layer)
+    measured = runs.peak(layers)
+    return CheckpointPlan(what, limit, None, None, measured, tuple(Layer(name, 0, 0.0, 0) for name in layers), len(layers))
 
 
 def _check(runs: Runs, layers: dict[str, Any], found: Sequence[Layer], chosen: set[int], limit: int) -> int:

@@ -8,6 +8,7 @@ from . import _units, memory
 from ._growth import Growing
 from ._ladder import Split
 from ._leaks import Leak
+from ._strategies import Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,7 @@ class TrainingResult:
     leak: Leak | None = None  # what the leak watch found last
     recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
     checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
+    strategies: tuple[Strategy, ...] = ()  # what was measured of them: see WatchOptions, and gradient_checkpointing="20GiB"
 
     def __repr__(self) -> str:
         loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""

@@ -149,6 +149,12 @@ class Stepper:
                 self._tick()
         return total, sum(counts)
 
+    def first_loss(self, batch: Any, micro_batch: int) -> Callable[[], Any]:
+        """Computes the loss of the first part of a batch, without mixed precision; changes nothing."""
+        count = _batches.length(batch)
+        piece = _batches.cut(batch, 0, parts(count, micro_batch)[0], count, self._placed)
+        return lambda: self._loss(piece)
+
     def _placed(self, value: Any) -> Any:
         torch = self._torch
         if torch.is_tensor(value):

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from . import _efficient, _recompute, _sources, _step, _units, memory
+from . import _efficient, _recompute, _sources, _step, _units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +60,8 @@ def _figures(runs: _recompute.Runs) -> tuple[int, int]:
 
 def _figures_or_none(runs: _recompute.Runs) -> tuple[int, int] | None:
     """Likewise; None where it does not fit."""
-    try:
-        runs.peak({})  # the first run allocates what then stays
-        return _figures(runs)
-    except Exception as error:
-        if not memory.is_out_of_memory(error):
-            raise
-    return None
+    peak = _recompute.peak_or_none(runs, {})
+    return None if peak is None else (peak, runs.dry({}).total())
 
 
 def _strategy(name: str, before: tuple[int, int] | None, now: tuple[int, int]) -> Strategy:
@@ -123,4 +118,44 @@ def forward_loss(forward: EfficientForward, loss: Callable[[], Any]) -> Callable
     return under
 
 
-__all__ = ["EfficientForward", "Strategy", "efficient_forward"]
+class Strategies:
+    """Those of a Training. Attention is efficient from the first step on; layers that are checkpointed under a budget are all of
+    them in the first step, and chosen before the second, when the optimizer's state is there."""
+
+    def __init__(self, torch: Any, model: Any, efficient_attention: bool, checkpointing: bool | int | str, measure: bool) -> None:
+        self._torch = torch
+        self._model = model
+        self._attention = efficient_attention
+        self._measure = measure
+        self._budget = None if isinstance(checkpointing, bool) else _units.parse_size(checkpointing)
+        self._layers = _efficient.unchecked(model, torch) if self._budget is not None else []
+        for layer in self._layers:
+            _efficient.recompute(layer)
+        if efficient_attention and not measure:
+            _efficient.efficient_attention(torch, model)
+        self.found: tuple[Strategy, ...] = ()
+
+    def due(self, step: int) -> bool:
+        """Whether before_step has something to do before the step with this number, from 1."""
+        return (step == 1 and self._measure) or (step == 2 and bool(self._layers))
+
+    def before_step(self, loss: Callable[[], Any], mixed_precision: bool | str, held: int) -> None:
+        """`loss` of a micro-batch, without autocast. `held`: bytes that a step holds beside it, gradients of other parts."""
+        if self._measure:
+            self._measure = False
+            forward = efficient_forward(self._model, loss, mixed_precision, self._attention)
+            self.found = forward.strategies
+            return
+        device = next(self._model.parameters()).device
+        dtype = _step.precision(self._torch, device, mixed_precision)
+        layers, self._layers = self._layers, []
+        for layer in layers:
+            _efficient.keep(layer)
+        under = forward_loss(EfficientForward(self._torch, device.type, dtype, ()), loss)
+        assert self._budget is not None
+        plan = _recompute.checkpoint_within(self._model, max(self._budget - held, 0), under)
+        name = f"gradient checkpointing ({len(plan.chosen)} of {plan.layers} layers)"
+        self.found = (*self.found, Strategy(name, plan.before, plan.predicted, plan.measured))
+
+
+__all__ = ["EfficientForward", "Strategies", "Strategy", "efficient_forward"]

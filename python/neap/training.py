@@ -17,7 +17,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _units, memory
+from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _strategies, _units, memory
 from ._abi import Rung, ThresholdAct
 from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
@@ -110,7 +110,10 @@ class Training:
     DistributedDataParallel the module is trained, and gradients are averaged here; without it, ranks begin with the weights
     of rank 0. A model that exchanges inside its forward (SyncBatchNorm) waits there for a rank that ran out, until the
     process group's own limit ends it. `mixed_precision`: bfloat16 (float16 with a scaled loss on a GPU that lacks it), or
-    "bf16", "fp16". `gradient_checkpointing`: activations of each child of a Sequential or ModuleList are computed again.
+    "bf16", "fp16". `efficient_attention`: scaled_dot_product_attention may choose its memory-efficient kernels, and a model of
+    transformers with eager attention uses it. `gradient_checkpointing`: True: activations of each child of a Sequential or
+    ModuleList are computed again; a size ("20GiB"): of the cheapest ones that keep forward and backward within it, chosen before
+    the second step (checkpoint_within; all of them in the first). The result's `strategies` have what was predicted and measured.
 
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into a callback.
 
@@ -136,7 +139,8 @@ class Training:
         batch_size: int = 32,
         accumulate: int = 1,
         mixed_precision: bool | str = False,
-        gradient_checkpointing: bool = False,
+        efficient_attention: bool = False,
+        gradient_checkpointing: bool | int | str = False,
         shuffle: bool = True,
         seed: int = 0,
         compute: Callable[[Any, Any], Any] | None = None,
@@ -185,7 +189,9 @@ class Training:
         self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
         self._taken: set[Rung] = set()
         self._begin()
-        if gradient_checkpointing:
+        measure = options.watch.measure_strategies
+        self._strategies = _strategies.Strategies(torch, self.model, efficient_attention, gradient_checkpointing, measure)
+        if gradient_checkpointing is True:
             self._active.add(Rung.CHECKPOINTING)
             if not _efficient.checkpoint_layers(model, torch):
                 log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
@@ -214,6 +220,8 @@ class Training:
     def _one_step(self, make: Callable[[], list[Any]] | None) -> bool:
         """Makes it, on whatever rungs it takes; False where this or another rank has no more data."""
         self.split = self._batches.fitted(make, self.split, Rung.SPLIT in self._taken)
+        if make is not None and self._strategies.due(self._step + 1):
+            self._measure_strategies(make)
         while True:
             done = self._stepper.attempt(make, self.split.micro_batch)
             if done.word != OUT:
@@ -237,6 +245,17 @@ class Training:
         if self._options.callbacks.on_step is not None:
             self._options.callbacks.on_step(self._step, done.loss)
         return True
+
+    def _measure_strategies(self, make: Callable[[], list[Any]]) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self._begin_peaks()
+        loss = self._stepper.first_loss(make()[0], self.split.micro_batch)
+        gradients = sum(p.numel() * p.element_size() for p in self.model.parameters() if p.requires_grad)
+        before = len(self._strategies.found)
+        self._strategies.before_step(loss, self.mixed_precision, gradients if self.split.accumulate > 1 else 0)
+        for found in self._strategies.found[before:]:
+            log.info("%s", found)
+        memory.reset_peak_memory_stats()
 
     def _ticked(self) -> None:
         self._ticks += 1
@@ -539,4 +558,5 @@ class Training:
             self._leaks.found,
             recommended,
             self._saver.kept,
+            self._strategies.found,
         )

@@ -1,5 +1,6 @@
 """neap.efficient_forward, and the strategies of Training: what each saves, predicted and measured; equal losses."""
 
+import gc
 import os
 import sys
 import unittest
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 MIB = 1 << 20
+torch.set_num_threads(1)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -140,6 +142,62 @@ class Forward(unittest.TestCase):
         self.assertIsNone(forward.strategies[0].before)
         self.assertIn("did not fit before", str(forward))
         self.assertLess(forward.strategies[0].measured, limit)
+
+
+class Trained(unittest.TestCase):
+    """The same by Training."""
+
+    DATA = (torch.randn(32, 256, 128), torch.randn(32, 256, 128))
+
+    def train(self, **options):
+        gc.collect()  # an earlier training would be in the figures
+        model, _ = make(layers=6)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        options = {"batch_size": 8, "clear_memory_on_start": False, **options}
+        return neap.Training(model, optimizer, nn.functional.mse_loss, self.DATA, **options).train()
+
+    def test_checkpointing_within_a_budget(self):
+        plain = self.train()
+        self.assertEqual(plain.strategies, ())
+        every = self.train(gradient_checkpointing="1MiB").strategies[0]
+        budget = (every.before + every.measured) // 2
+        result = self.train(gradient_checkpointing=budget)
+        (found,) = result.strategies
+        self.assertRegex(found.name, r"gradient checkpointing \([1-5] of 6 layers\)")
+        self.assertLessEqual(found.measured, budget)
+        self.assertLessEqual(abs(found.predicted - found.measured), 0.15 * found.before, found)
+        self.assertEqual(result.losses, plain.losses)
+        if DEVICE == "cuda":
+            self.assertLess(result.peak, plain.peak)
+            self.assertLessEqual(result.peak, max(found.measured, every.measured) + MIB)  # the program's own steps
+
+    def test_a_budget_for_accumulated_gradients(self):
+        every = self.train(gradient_checkpointing="1MiB").strategies[0]
+        budget = self.train(gradient_checkpointing=(every.before + every.measured) // 2).strategies[0].measured
+        found = self.train(gradient_checkpointing=budget, accumulate=2).strategies[0]
+        model, _ = make(layers=6)
+        gradients = sum(p.nbytes for p in model.parameters())  # of the first half, during the second
+        self.assertLessEqual(found.measured + gradients, budget)
+
+    def test_measured_precision_and_attention(self):
+        with Attention(efficient=False):
+            result = self.train(mixed_precision=True, efficient_attention=True, measure_strategies=True)
+        names = [found.name for found in result.strategies]
+        self.assertEqual(names, ["memory-efficient attention", "mixed precision (bfloat16)"])
+        for found in result.strategies:
+            self.assertLess(found.measured, found.before, found)
+        if DEVICE == "cuda":
+            self.assertLess(result.peak, result.strategies[0].before)
+
+    def test_attention_without_measuring(self):
+        with Attention(efficient=False):
+            result = self.train(efficient_attention=True)
+            self.assertTrue(torch.backends.cuda.mem_efficient_sdp_enabled())
+        self.assertEqual(result.strategies, ())
+
+    def test_a_size_that_is_none(self):
+        with self.assertRaises(ValueError):
+            self.train(gradient_checkpointing="much")
 
 
 if __name__ == "__main__":
