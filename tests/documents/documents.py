@@ -152,11 +152,16 @@ class Shell:
         sys.exit(f"FAILED: the shell ended in: {command}")
 
     def end(self):
-        self.run("kill $(jobs -p) 2>/dev/null; wait")  # a supervisor ends its command
-        try:
-            os.killpg(self.bash.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """Ends the shell and what it has started, in the background as well: a supervisor that is asked to ends its command."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.bash.pid, number)
+                for _ in range(100):
+                    self.bash.poll()
+                    os.killpg(self.bash.pid, 0)
+                    time.sleep(0.1)
+            except ProcessLookupError:
+                break
         self.bash.wait()
 
 
@@ -197,6 +202,7 @@ def run(shell, command, shown, pid):
     return (None if line is None else f"this line does not come: {line}"), printed
 
 
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # a test that takes too long
 shell = Shell()
 try:
     for name in ("examples", "bench"):
