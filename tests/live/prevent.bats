@@ -6,6 +6,7 @@ sim=mem=64MiB
 load ../support/command.bash
 
 host='host memory: .*/host memory: SIZE'
+seen='max_allocated=[\d.]+GB(.*)max_reserved=.*/max_allocated=SIZE\1max_reserved=SIZE' # by the supervisor's last look
 
 prepare() {
 	export NEAP_LOG_LEVEL=info
@@ -27,7 +28,7 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 @test "... finishes because it restarts itself in time, with the weights and losses of an undisturbed run" {
 	$charlm --checkpoint plain --losses plain.losses >/dev/null 2>&1
 	show "neap run --folder run -- $leaking --on-leak restart --checkpoint saved --losses losses | grep -v characters"
-	expect restart "$host"
+	expect restart "$host" "$seen"
 	cmp plain saved
 	cmp plain.losses losses
 	# Both parts are in the one recording.
@@ -59,7 +60,7 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 	$charlm --checkpoint plain >/dev/null 2>&1
 	show "neap run --folder run -- $leaking --device-warn 20MiB --device-stop 8MiB --checkpoint saved | grep -v characters"
 	show "neap history --json | jq -r .runs[].outcome"
-	expect stopped "$host"
+	expect stopped "$host" "$seen"
 	[ "$(fact run "d['outcome'], d['ooms']")" = "('stopped early', 0)" ]
 	$charlm --checkpoint saved --resume >/dev/null 2>&1
 	cmp plain saved
