@@ -30,8 +30,8 @@ static uint64_t pages_needed(struct neap_rerun rerun)
 
 static void test_pages_and_classes(void **state)
 {
-	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one a page of its own; or, where there is none, the
-	 * end of the large one's second page */
+	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one a page of its own; or, where there is none,
+	 * the end of the large one's second page */
 	const struct neap_rerun_op base[] = {{0, 0, 3 * NEAP_MIB}, {1, 0, 1024}};
 	struct neap_rerun rerun = {
 		.base = base, .base_count = 2, .room_bytes = 100 * NEAP_MIB, .page_bytes = 2 * NEAP_MIB};
