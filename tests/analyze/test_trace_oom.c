@@ -191,7 +191,7 @@ static void a_beginning_that_is_lost(void **state)
 {
 	(void)state;
 	struct maker maker;
-	begin(&maker, 64);
+	begin(&maker, 65);
 	take(&maker, 0, 20 * MIB, "parameters");
 	take(&maker, 20 * MIB, 6 * MIB, "activations"); /* freed within the ring: known by its free */
 	for (uint64_t i = 0; i < 64; i++) {
