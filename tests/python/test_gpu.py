@@ -267,7 +267,7 @@ class UnderPyTorch(unittest.TestCase):
         found = {which: self.program("gpu_allocators.py", which, "4" if SIMULATED else "60") for which in chosen}
         own = found["default"]
         for which, one in found.items():
-            told(
+            add_row(
                 f"{len(one['losses'])} steps of changing length, {which} ({one['backend']})",
                 f"peak {mib(one['requested'])} requested, {mib(one['allocated'])} allocated, {mib(one['reserved'])} reserved; "
                 f"{one['calls']} driver calls for {one['allocations']} allocations; {one['ms']:.2f} ms a step (median of the last "
@@ -287,7 +287,7 @@ class UnderPyTorch(unittest.TestCase):
         own = self.program("allocator_areas.py", "default", *areas)
         neaps = self.program("allocator_areas.py", "neap", *areas)
         differ = [a for a in areas if own[a] != neaps[a]]
-        told("what a program can see, under PyTorch's allocator and neap's", f"{len(areas)} areas, {', '.join(differ) or 'none'} differ")
+        add_row("what a program can see, under PyTorch's allocator and neap's", f"{len(areas)} areas, {', '.join(differ) or 'none'} differ")
         for area in areas:
             with self.subTest(area=area):
                 self.assertEqual(neaps[area], own[area])
