@@ -83,10 +83,10 @@ def samples(text):
 
 def test_answers(server, holder, neap, environment):
     until(lambda: "} 104857600" in server.get("/metrics"), "what the process took is in the metrics")
-    found = samples(server.get("/metrics"))
     device = json.loads(server.get("/api"))["devices"][0]
     labels = f'{{gpu="0",UUID="{device["uuid"]}"}}'
-    check(found["neap_fb_allocated_bytes" + labels] == 100 << 20, "allocated")
+    until(lambda: samples(server.get("/metrics"))["neap_fb_allocated_bytes" + labels] == 100 << 20, "allocated")
+    found = samples(server.get("/metrics"))
     check(found["neap_fb_total_bytes" + labels] == 256 << 20, "total")
     parts = ["reserved", "context", "allocated", "cached", "not_attached", "unexplained", "free"]
     check(sum(found[f"neap_fb_{part}_bytes" + labels] for part in parts) == 256 << 20, "the parts sum to the total")
