@@ -244,6 +244,7 @@ class NeapsAllocator(unittest.TestCase):
             )
 
 
+@unittest.skipIf(SIMULATED and not os.environ.get("NEAP_LONG"), "on a simulated GPU only with NEAP_LONG=1")
 class UnderPyTorch(unittest.TestCase):
     """neap as PyTorch's allocator: the same training, and everything a program can see, beside PyTorch's own."""
 
