@@ -72,7 +72,7 @@ TABLE = {
             "NEAP_DEVICE=sim NEAP_SIM=mem=1GiB PYTHONPATH=build/python neap run -- python examples/with_transformers.py": _INTEGRATIONS,
         },
         torch=("NEAP_DEVICE=sim NEAP_SIM=mem=2GiB neap run -- python train.py",),
-        output=("  outside", "4.00 MiB float32", "plan = neap.", "<LoadedCheckpoint"),
+        output=("  outside", "4.00 MiB float32", "plan = neap.", "forward = neap.", "memory-efficient attention: 2.15", "<LoadedCheckpoint"),
     ),
     "docs/runs.md": Document(
         not_run={
