@@ -7,8 +7,9 @@
  *   descriptors, a batch at a time   --socket-->    imports each page, maps them side by side, closes the descriptors
  *
  * PyTorch keeps the sender's block alive while a receiver has it, so its pages stay. A page may hold other blocks,
- * too: the receiver maps whole pages, as it would map a whole cudaMalloc segment. The token in the name is what
- * permits; the socket's name is abstract, so that no file is left behind. */
+ * too: the receiver maps whole pages, as it would map a whole cudaMalloc segment. The socket's name is abstract, so
+ * that no file is left behind. Everybody can read it in /proc/net/unix, token and all: so each side talks only to
+ * processes of its own user, or of root. */
 #include "allocator.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -155,6 +156,15 @@ static void set_timeout(int fd)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 }
 
+/* Whether the other end belongs to this process's user, or to root: the kernel says so, not the peer. */
+static bool is_trusted(int fd)
+{
+	ucred peer = {};
+	socklen_t length = sizeof peer;
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) && length == sizeof peer &&
+	       (peer.uid == geteuid() || peer.uid == 0);
+}
+
 /* -1: the driver refuses. */
 static int export_page(uint64_t address)
 {
@@ -206,6 +216,8 @@ void Allocator::serve(int listener) const noexcept
 			usleep(10000); /* out of descriptors, say */
 			continue;
 		}
+		if (!is_trusted(peer.fd))
+			continue;
 		try {
 			set_timeout(peer.fd);
 			serve_one(peer.fd);
@@ -295,6 +307,8 @@ static std::shared_ptr<Imported> import_block(const Name &name)
 	Descriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	TORCH_CHECK(peer.fd >= 0 && !connect(peer.fd, reinterpret_cast<sockaddr *>(&address), length),
 		    "neap: process ", name.pid, ", which shared this tensor, cannot be reached: ", strerror(errno));
+	TORCH_CHECK(is_trusted(peer.fd), "neap: process ", name.pid,
+		    ", which shared this tensor, has ended, and another user's answers under its name");
 	set_timeout(peer.fd);
 	TORCH_CHECK(send(peer.fd, &name, sizeof name, MSG_NOSIGNAL) == sizeof name, "neap: process ", name.pid,
 		    " does not answer");
