@@ -16,6 +16,7 @@
 #include <c10/cuda/CUDAException.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <dlfcn.h>
 #include <sys/random.h>
@@ -127,6 +128,17 @@ static bool send_descriptors(int to, const std::vector<int> &fds)
 	return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
+/* Calls again what a signal interrupted: with a timeout set, the kernel does not, even with SA_RESTART. Not for longer
+ * than one timeout, however often signals come. */
+template <typename F> static auto uninterrupted(F call)
+{
+	auto until = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
+	auto result = call();
+	while (result < 0 && errno == EINTR && std::chrono::steady_clock::now() < until)
+		result = call();
+	return result;
+}
+
 /* Empty: the other side has ended, or does not answer. */
 static std::vector<int> receive_descriptors(int from)
 {
@@ -139,7 +151,7 @@ static std::vector<int> receive_descriptors(int from)
 	message.msg_control = control;
 	message.msg_controllen = sizeof control;
 	std::vector<int> fds;
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1)
+	if (uninterrupted([&]() { return recvmsg(from, &message, MSG_CMSG_CLOEXEC); }) != 1)
 		return fds;
 	cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
@@ -305,11 +317,12 @@ static std::shared_ptr<Imported> import_block(const Name &name)
 	sockaddr_un address;
 	socklen_t length = socket_address(name, address);
 	Descriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	TORCH_CHECK(peer.fd >= 0 && !connect(peer.fd, reinterpret_cast<sockaddr *>(&address), length),
-		    "neap: process ", name.pid, ", which shared this tensor, cannot be reached: ", strerror(errno));
+	set_timeout(peer.fd); /* of connect, too, which waits while many others do */
+	auto reach = [&]() { return connect(peer.fd, reinterpret_cast<sockaddr *>(&address), length); };
+	TORCH_CHECK(peer.fd >= 0 && !uninterrupted(reach), "neap: process ", name.pid,
+		    ", which shared this tensor, cannot be reached: ", strerror(errno));
 	TORCH_CHECK(is_trusted(peer.fd), "neap: process ", name.pid,
 		    ", which shared this tensor, has ended, and another user's answers under its name");
-	set_timeout(peer.fd);
 	TORCH_CHECK(send(peer.fd, &name, sizeof name, MSG_NOSIGNAL) == sizeof name, "neap: process ", name.pid,
 		    " does not answer");
 	auto made = std::make_shared<Imported>();
