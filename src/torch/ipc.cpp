@@ -17,6 +17,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <dlfcn.h>
 #include <sys/random.h>
@@ -238,6 +239,20 @@ void Allocator::serve(int listener) const noexcept
 	}
 }
 
+/* Signals are for the program's threads: one that is started meanwhile gets none. */
+struct AllBlocked {
+	AllBlocked()
+	{
+		sigset_t all;
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+	}
+	~AllBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+	AllBlocked(const AllBlocked &) = delete;
+	AllBlocked &operator=(const AllBlocked &) = delete;
+	sigset_t before;
+};
+
 void Allocator::start_serving()
 {
 	Name name = {};
@@ -250,6 +265,7 @@ void Allocator::start_serving()
 	TORCH_CHECK(listener.fd >= 0 && !bind(listener.fd, reinterpret_cast<sockaddr *>(&address), length) &&
 			    !listen(listener.fd, 128),
 		    "neap: no socket by which other processes could ask for memory: ", strerror(errno));
+	AllBlocked blocked;
 	std::thread([this, fd = listener.fd]() { serve(fd); }).detach();
 	listener.fd = -1;
 }
