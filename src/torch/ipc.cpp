@@ -307,8 +307,12 @@ struct Imported {
 	~Imported()
 	{
 		if (mapped) {
-			c10::DeviceGuard on(c10::Device(c10::DeviceType::CUDA, device));
-			(void)cudaDeviceSynchronize();
+			try {
+				c10::DeviceGuard on(c10::Device(c10::DeviceType::CUDA, device));
+				(void)cudaDeviceSynchronize();
+			} catch (...) {
+				/* The device has failed: nothing runs on the memory. Out of here it would end us. */
+			}
 			driver().cuMemUnmap(address, mapped * page_bytes);
 		}
 		if (address)
