@@ -203,6 +203,8 @@ void Allocator::serve_one(int peer) const
 	if (!device)
 		return;
 	uint64_t page_bytes = libneap.neap_device_info(device->device())->page_bytes;
+	if (!page_bytes) /* the peer may name a block of any device */
+		return;
 	uint64_t pages = page_count(block, page_bytes);
 	for (uint64_t next = 0; next < pages;) {
 		std::vector<int> fds;
