@@ -382,6 +382,8 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 		return found;
 	std::shared_ptr<Imported> made = import_block(name);
 	std::shared_ptr<void> result(made, reinterpret_cast<void *>(made->address));
+	for (auto at = imported_.begin(); at != imported_.end();) /* each sender leaves some behind */
+		at = at->second.expired() ? imported_.erase(at) : std::next(at);
 	imported_[handle] = result;
 	return result;
 }
