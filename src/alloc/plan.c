@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #define LAYOUT_WORK  20000000 /* comparisons: some 20 ms */
+#define PLANNED_MAX  10000    /* blocks: the first try compares each with all, some 100 ms, and is never cut short */
 #define REQUESTS_MAX 100000   /* of a step; longer ones are not learned */
 #define LEARN_STEPS  8        /* one after another, in which no step repeats, after which it waits */
 #define LOST_STEPS   4        /* one after another, after which a plan is given up */
@@ -112,8 +113,8 @@ static bool planned(const struct request *request, uint64_t least_bytes)
 	return request->to && request->bytes >= least_bytes;
 }
 
-/* Where the blocks that end within the step go. The bytes of the region; 0: there is nothing to plan, or no host
- * memory. */
+/* Where the blocks that end within the step go. The bytes of the region; 0: there is nothing to plan, or too much, or
+ * no host memory. */
 static uint64_t lay_out(struct requests *requests, uint64_t least_bytes)
 {
 	struct neap_layout_block *blocks = calloc(requests->count, sizeof *blocks);
@@ -124,7 +125,7 @@ static uint64_t lay_out(struct requests *requests, uint64_t least_bytes)
 		if (planned(request, least_bytes))
 			blocks[count++] = (struct neap_layout_block){request->bytes, request->from, request->to, 0};
 	}
-	if (!blocks || neap_layout_make(blocks, count, LAYOUT_WORK, &layout, NULL)) {
+	if (!blocks || count > PLANNED_MAX || neap_layout_make(blocks, count, LAYOUT_WORK, &layout, NULL)) {
 		free(blocks);
 		return 0;
 	}
