@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #define SPINS  100
-#define STREAK 256 /* as many exchanges cost what taking the lane from its owner does */
+#define YIELDS 1000 /* then it sleeps: a thread of real-time priority never yields to the one that it waits for */
+#define STREAK 256  /* as many exchanges cost what taking the lane from its owner does */
 
 /* Its address tells threads apart. One that has ended may pass its address on, with its seats. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) char self;
@@ -28,17 +29,27 @@ static void barrier(void)
 	nanosleep(&time, NULL);
 }
 
+static void let_others_run(unsigned *yields)
+{
+	const struct timespec time = {.tv_nsec = 100000};
+	if (++*yields < YIELDS)
+		sched_yield();
+	else
+		nanosleep(&time, NULL);
+}
+
 static void wait_for_owner(const struct neap_lane *lane)
 {
+	unsigned yields = 0;
 	for (size_t i = 0; i < LANE_SEATS; i++)
 		while (__atomic_load_n(&lane->seats[i].busy, __ATOMIC_ACQUIRE))
-			sched_yield();
+			let_others_run(&yields);
 }
 
 /* A lane is held for long only by the core, which is then waited for, or by a thread that is not running. */
 static void lock(struct neap_alloc *core, struct neap_lane *lane)
 {
-	unsigned spins = 0;
+	unsigned spins = 0, yields = 0;
 	while (__atomic_exchange_n(&lane->locked, 1, __ATOMIC_ACQUIRE)) {
 		while (__atomic_load_n(&lane->locked, __ATOMIC_RELAXED)) {
 			if (++spins % SPINS)
@@ -47,7 +58,7 @@ static void lock(struct neap_alloc *core, struct neap_lane *lane)
 				pthread_mutex_lock(&core->lock);
 				pthread_mutex_unlock(&core->lock);
 			}
-			sched_yield();
+			let_others_run(&yields);
 		}
 	}
 }
