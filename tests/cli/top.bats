@@ -20,6 +20,7 @@ begin() {
 	shift 2
 	tmux -S "$socket" send-keys "clear; stty -a >$dir/before; '$NEAP' top $* ; echo left with \$?; stty -a >$dir/after" Enter
 	shows '^neap top  '
+	tops+=("$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")")
 }
 
 end() {
@@ -29,6 +30,10 @@ end() {
 eval "end_targets() $(declare -f teardown | tail -n +2)"
 teardown() {
 	end # also when the test failed before it
+	local pid
+	for pid in ${tops[@]+"${tops[@]}"}; do # a sanitizer may hang at the exit of one that has lost its terminal
+		[ ! "/proc/$pid/exe" -ef "$NEAP" ] || kill -KILL "$pid" || true
+	done
 	end_targets
 }
 
