@@ -7,7 +7,7 @@
  *
  *   tiles      a full rectangle of 1 MiB and as many events as blocks, cut into blocks at random: some layout meets
  *              the bound, with no room to spare
- *   sparse     the same, of which every tenth block is missing
+ *   sparse     the same without every tenth block
  *   training   layers whose blocks end in reverse order, each with temporary blocks, forward and back
  *
  * of five seeds each, the median and the worst. With traces: of each step, the blocks that are allocated in it, or of

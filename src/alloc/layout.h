@@ -33,8 +33,8 @@ struct neap_layout {
 
 #define NEAP_LAYOUT_BLOCKS_MAX (1u << 20)
 
-/* Sets the offset of each block. It ends when a layout meets the bound, or after `work` comparisons; the first try is
- * completed whatever it takes, at most count * count / 2. Offsets are sums of sizes, so if all sizes are multiples of
+/* Sets the offset of each block. It ends when a layout meets the bound, or after `work` comparisons; the first try
+ * always runs to its end, at most count * count / 2. Offsets are sums of sizes, so if all sizes are multiples of
  * an alignment, offsets are too. Errors: NEAP_EINVAL for a block of no bytes or no life, for more than
  * NEAP_LAYOUT_BLOCKS_MAX blocks, and for sizes whose sum is 2^63 or more; NEAP_ENOMEM. No offset has changed then. */
 enum neap_status neap_layout_make(struct neap_layout_block *blocks, size_t count, uint64_t work,

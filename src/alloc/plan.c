@@ -137,7 +137,7 @@ static uint64_t lay_out(struct requests *requests, uint64_t least_bytes)
 	return layout.total_bytes;
 }
 
-/* `now` becomes `before`, and a step begins of which nothing is known. */
+/* `now` becomes `before`, and a new, empty step begins. */
 static void turn(struct neap_plan *plan)
 {
 	struct requests was = plan->before;

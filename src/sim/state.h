@@ -242,8 +242,8 @@ void sim_flight_cancel(uint64_t id);
 void sim_flights_drop(void);
 /* Lock held. The work in flight that touches these addresses, or NULL. */
 const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
-/* Lock held. False if work in flight touches these addresses: it then records a detected error: "WHAT of ... while
- * ...". */
+/* Lock held. False if work in flight touches these addresses; the detected error "WHAT of ... while ..." is then
+ * recorded. */
 bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
 
 CUresult sim_result_of(enum sim_order order);

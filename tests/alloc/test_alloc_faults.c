@@ -5,22 +5,9 @@
  * Usage: test_alloc_faults [SPEC]
  */
 #include "harness.h"
+#include "support/host_fails.h"
 
 static const char *spec = "mem=64MiB,reserved=0,context=8MiB";
-
-/* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
-static long host_countdown = -1;
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *pointer, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *pointer, size_t bytes);
-
-static int host_fails(void) { return host_countdown >= 0 && host_countdown-- == 0; }
-void *__wrap_malloc(size_t bytes) { return host_fails() ? NULL : __real_malloc(bytes); }
-void *__wrap_calloc(size_t count, size_t bytes) { return host_fails() ? NULL : __real_calloc(count, bytes); }
-void *__wrap_realloc(void *pointer, size_t bytes) { return host_fails() ? NULL : __real_realloc(pointer, bytes); }
 
 struct scene {
 	struct world world;

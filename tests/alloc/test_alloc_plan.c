@@ -2,20 +2,7 @@
  * step differs, memory is short or the host has none. */
 #include "alloc/internal.h"
 #include "harness.h"
-
-/* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
-static long host_countdown = -1;
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *pointer, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *pointer, size_t bytes);
-
-static int host_fails(void) { return host_countdown >= 0 && host_countdown-- == 0; }
-void *__wrap_malloc(size_t bytes) { return host_fails() ? NULL : __real_malloc(bytes); }
-void *__wrap_calloc(size_t count, size_t bytes) { return host_fails() ? NULL : __real_calloc(count, bytes); }
-void *__wrap_realloc(void *pointer, size_t bytes) { return host_fails() ? NULL : __real_realloc(pointer, bytes); }
+#include "support/host_fails.h"
 
 static void open_planned(struct world *world, const char *spec, bool plan)
 {
@@ -32,7 +19,7 @@ static void end_step(struct world *world)
 	world_check(world);
 }
 
-/* Blocks of 20, 30 and 10 MiB of which two live at once, and a small one. Their addresses. */
+/* Blocks of 20, 30 and 10 MiB, at most two live at once, and a small one. Their addresses. */
 static void run_step(struct world *world, uint64_t at[4])
 {
 	at[0] = take(world, 20 * MIB, NULL);

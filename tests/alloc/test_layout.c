@@ -1,25 +1,14 @@
 /* Layouts of blocks known in advance: no overlap, by an independent look at every pair; never below the bound; the
  * optimum where all orders can be tried; inputs that are wrong or huge; each failure of the host's memory. */
 #include "alloc/layout.h"
+#include "support/host_fails.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define BLOCKS 400
-
-/* --wrap=calloc: counts down to one failure while armed. */
-static long host_countdown = -1;
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-	return host_countdown >= 0 && host_countdown-- == 0 ? NULL : __real_calloc(count, bytes);
-}
 
 static uint64_t seed = 1;
 static uint64_t draw(uint64_t below)

@@ -11,8 +11,8 @@
 
 static const char one, other;
 
-/* A step of three blocks, of which the first two meet; `keep` outlives it. Whether each was expected goes to
- * ret_expected, its offset to ret_offsets. */
+/* A step of four blocks: two that live at the same time, one that outlives the step, and a small one. ret_expected:
+ * whether the plan expected each; ret_offsets: where it goes. */
 static enum neap_plan_advice step(struct neap_plan *plan, uint64_t middle, bool ret_expected[4],
 				  uint64_t ret_offsets[4], uint64_t *ret_bytes)
 {

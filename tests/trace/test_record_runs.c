@@ -41,7 +41,7 @@ static void test_runs(void **state)
 	}
 	assert_kept(0, 500);
 	neap_recorder_destroy(recorder);
-	/* A run of a recorder that is gone is nobody's. */
+	/* A new recorder does not continue a run of one that was destroyed. */
 	recorder = open_recorder(1, 4096);
 	for (uint64_t n = 0; n < runs[0].next + 2; n++)
 		emit(recorder, numbered(NEAP_EVENT_ALLOC, n));

@@ -2,26 +2,13 @@
  * time an error that says so, nothing leaked (a sanitizer looks), no half-written file. */
 #include "trace/trace.h"
 
+#include "support/host_fails.h"
 #include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
-static long countdown = -1;
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *pointer, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *pointer, size_t bytes);
-
-static int fails(void) { return countdown >= 0 && countdown-- == 0; }
-void *__wrap_malloc(size_t bytes) { return fails() ? NULL : __real_malloc(bytes); }
-void *__wrap_calloc(size_t count, size_t bytes) { return fails() ? NULL : __real_calloc(count, bytes); }
-void *__wrap_realloc(void *pointer, size_t bytes) { return fails() ? NULL : __real_realloc(pointer, bytes); }
 
 static char folder[64], text[96], snapshot[96], other[96];
 
@@ -67,10 +54,10 @@ static long sweep(enum neap_status (*operation)(const struct neap_trace *trace, 
 {
 	for (long n = 0;; n++) {
 		struct neap_error err = {0};
-		countdown = n;
+		host_countdown = n;
 		enum neap_status status = operation(trace, &err);
-		long left = countdown;
-		countdown = -1;
+		long left = host_countdown;
+		host_countdown = -1;
 		if (left >= 0) {
 			assert_int_equal(status, NEAP_OK);
 			unlink(other);
