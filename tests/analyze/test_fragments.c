@@ -57,7 +57,36 @@ static void settings_that_are_better_left_out(void **state)
 	neap_trace_free(trace);
 }
 
-/* A device of 100 MiB, full: 60 live and 40 free in two pieces that live blocks keep apart; 30 are asked for. */
+/* A segment of 20 MiB with one live block of 9 MiB, or with two, and the rest free. */
+static void add_segment(struct maker *maker, uint64_t address, bool two, uint32_t where)
+{
+	struct neap_trace_segment segment = {.address = address,
+					     .size = 20 * MIB,
+					     .large = true,
+					     .first_block = (size_t)maker->build.trace->block_count,
+					     .block_count = two ? 3 : 2};
+	struct neap_trace_block live = {.address = address,
+					.size = 9 * MIB,
+					.requested = 9 * MIB,
+					.stack = where,
+					.state = NEAP_TRACE_BLOCK_LIVE};
+	struct neap_trace_block rest = {.address = address + (two ? 18 : 9) * MIB,
+					.size = (two ? 2 : 11) * MIB,
+					.state = NEAP_TRACE_BLOCK_FREE};
+	event(maker, NEAP_TRACE_SEGMENT_ALLOC, address, 20 * MIB, where);
+	event(maker, NEAP_TRACE_ALLOC, address, 9 * MIB, where);
+	if (two)
+		event(maker, NEAP_TRACE_ALLOC, address + 9 * MIB, 9 * MIB, where);
+	neap_build_segment(&maker->build, &segment);
+	neap_build_block(&maker->build, &live);
+	live.address += 9 * MIB;
+	if (two)
+		neap_build_block(&maker->build, &live);
+	neap_build_block(&maker->build, &rest);
+}
+
+/* A device of 101 MiB, 100 of them reserved: 72 live, and 28 free in pieces that live blocks keep apart; 24 are asked
+ * for. */
 static void a_failure_by_fragmentation(void **state)
 {
 	(void)state;
@@ -65,31 +94,8 @@ static void a_failure_by_fragmentation(void **state)
 	struct neap_analysis analysis = {0};
 	begin(&maker);
 	uint32_t where = stack(&maker, "/home/me/job/model.py", "forward", 20);
-	for (uint64_t i = 0; i < 5; i++) {
-		event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000 + i * 20 * MIB, 20 * MIB, where);
-		event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB, 9 * MIB, where);
-		if (i < 3)
-			event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB + 9 * MIB, 9 * MIB, where);
-		struct neap_trace_segment segment = {.address = 0x40000000 + i * 20 * MIB,
-						     .size = 20 * MIB,
-						     .large = true,
-						     .first_block = (size_t)maker.build.trace->block_count,
-						     .block_count = i < 3 ? 3 : 2};
-		struct neap_trace_block live = {.address = segment.address,
-						.size = 9 * MIB,
-						.requested = 9 * MIB,
-						.stack = where,
-						.state = NEAP_TRACE_BLOCK_LIVE};
-		struct neap_trace_block rest = {.address = segment.address + (i < 3 ? 18 : 9) * MIB,
-						.size = (i < 3 ? 2 : 11) * MIB,
-						.state = NEAP_TRACE_BLOCK_FREE};
-		neap_build_segment(&maker.build, &segment);
-		neap_build_block(&maker.build, &live);
-		live.address += 9 * MIB;
-		if (i < 3)
-			neap_build_block(&maker.build, &live);
-		neap_build_block(&maker.build, &rest);
-	}
+	for (uint64_t i = 0; i < 5; i++)
+		add_segment(&maker, 0x40000000 + i * 20 * MIB, i < 3, where);
 	event(&maker, NEAP_TRACE_OOM, MIB, 24 * MIB, where); /* address: 1 MiB free on the device */
 	maker.build.trace->devices[0].segment_count = 5;
 	struct neap_trace *trace = finish(&maker);
