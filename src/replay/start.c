@@ -8,43 +8,24 @@
  *
  * Free neighbours are always joined, so that the blocks found are the allocator's own. The pieces are kept in one
  * set by address, with the model's own blocks and segments. What does not fit is counted and passed over.
- *
- * A snapshot lists what is mapped of an expandable segment, range by range. Ranges of one stream and kind are taken
- * to lie in one reservation of addresses, that begins with the lowest of them.
  */
 #include "replay/start.h"
-#include "base/array.h"
 #include "base/error.h"
+#include "replay/start_ranges.h"
 #include "replay/torch_internal.h"
 
 #include <stdlib.h>
 
-#define CHUNK_EVENTS  64
-#define RANGES_MAX    1024          /* a pair for every stream: no process has as many */
-#define SMALL_REACH   (64ull << 20) /* small segments that give ten pages back lie near other small ones */
-#define LARGEST_REACH (1ull << 40)  /* the addresses of a device of 900 GiB */
-
-/* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
-struct range {
-	uint64_t low, high;
-	uint16_t stream; /* index in the trace's streams */
-	bool large;
-	struct segment *segment;
-};
+#define CHUNK_EVENTS 64
 
 struct undo {
 	const struct neap_trace *trace;
 	size_t device;
 	const struct neap_torch_settings *settings;
-	uint64_t device_bytes;
 	const struct neap_start_facts *facts;
 	struct torch arena; /* only its blocks and segments are used */
 	struct set pieces;  /* every block, by address */
 	struct pool kinds[2];
-	struct range *ranges;
-	size_t range_count;
-	bool has_ranges; /* segments grow or shrink in the trace */
-	uint64_t reach;  /* no reservation is larger */
 	uint64_t end, odd;
 };
 
@@ -320,141 +301,15 @@ static void undo_events(struct undo *undo)
 	}
 }
 
-static uint64_t page_of(const struct undo *undo, bool large)
-{
-	return large ? undo->settings->large_segment_bytes : SMALL_SEGMENT;
-}
-
-/* The bytes of addresses of one reservation. */
-static uint64_t reservation(const struct undo *undo, uint64_t device_bytes, bool large)
-{
-	uint64_t page = page_of(undo, large);
-	return (neap_torch_reserve(undo->settings, device_bytes) + page - 1) / page * page;
-}
-
-/* Whether one reservation can hold both the range and this. */
-static bool in_reach(const struct undo *undo, const struct range *range, uint64_t address, uint64_t size)
-{
-	uint64_t low = address < range->low ? address : range->low;
-	uint64_t high = address + size > range->high ? address + size : range->high;
-	return high - low <= (undo->device_bytes ? reservation(undo, undo->device_bytes, range->large) : undo->reach);
-}
-
-/* Extends the range of this stream and kind that is within reach, or begins one. */
-static void range_cover(struct undo *undo, uint64_t address, uint64_t size, uint16_t stream, bool large)
-{
-	if (!size || size > LARGEST_REQUEST || address > (1ull << 62))
-		return;
-	for (struct range *range = undo->ranges; range < undo->ranges + undo->range_count; range++) {
-		if (range->stream != stream || range->large != large || !in_reach(undo, range, address, size))
-			continue;
-		range->low = address < range->low ? address : range->low;
-		range->high = address + size > range->high ? address + size : range->high;
-		return;
-	}
-	if (undo->range_count == RANGES_MAX) {
-		undo->odd++;
-		return;
-	}
-	if (!neap_array_grow(&undo->ranges, undo->range_count, sizeof *undo->ranges)) {
-		undo->arena.starved = true;
-		return;
-	}
-	undo->ranges[undo->range_count++] =
-		(struct range){.low = address, .high = address + size, .stream = stream, .large = large};
-}
-
-static uint64_t distance(const struct range *range, uint64_t address)
-{
-	return address < range->low ? range->low - address : address >= range->high ? address - range->high : 0;
-}
-
-/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20 or what large_segment_size_mb says. What is
- * given back of small ones may be as much: then it lies near what is known of them. */
-static void range_find(struct undo *undo, const struct neap_trace_event *event)
-{
-	const struct neap_trace_stream *streams = undo->trace->streams;
-	bool large = event->size % page_of(undo, true) == 0;
-	const struct range *best = NULL;
-	for (const struct range *range = undo->ranges; range < undo->ranges + undo->range_count; range++) {
-		uint64_t away = distance(range, event->address);
-		bool near = in_reach(undo, range, event->address, event->size) &&
-			    (range->large || !large || away < SMALL_REACH);
-		if (streams[range->stream].handle == streams[event->stream].handle && near &&
-		    (range->large ? large : !large || event->kind == NEAP_TRACE_SEGMENT_UNMAP) &&
-		    (!best || away < distance(best, event->address)))
-			best = range;
-	}
-	range_cover(undo, event->address, event->size, best ? best->stream : event->stream,
-		    best ? best->large : large);
-}
-
-/* What grew says of which kind it is; what was given back may lie in a range that only growth tells of: it comes
- * last. */
-static void find_ranges(struct undo *undo)
-{
-	const struct neap_trace *trace = undo->trace;
-	const struct neap_trace_device *device = &trace->devices[undo->device];
-	undo->range_count = 0;
-	for (size_t i = 0; i < device->segment_count; i++) {
-		const struct neap_trace_segment *segment = &trace->segments[device->first_segment + i];
-		if (segment->expandable)
-			range_cover(undo, segment->address, segment->size, segment->stream, segment->large);
-	}
-	for (size_t pass = 0; pass < 2; pass++) {
-		struct neap_trace_cursor cursor = neap_trace_events(trace, undo->device, 0);
-		struct neap_trace_event event;
-		while (undo->has_ranges && !undo->arena.starved && neap_trace_next(&cursor, &event))
-			if (event.kind == (pass ? NEAP_TRACE_SEGMENT_UNMAP : NEAP_TRACE_SEGMENT_MAP))
-				range_find(undo, &event);
-	}
-}
-
-static bool has_ranges(const struct undo *undo)
-{
-	struct neap_trace_cursor cursor = neap_trace_events(undo->trace, undo->device, 0);
-	struct neap_trace_event event;
-	bool found = false;
-	while (!found && neap_trace_next(&cursor, &event))
-		found = event.kind == NEAP_TRACE_SEGMENT_MAP || event.kind == NEAP_TRACE_SEGMENT_UNMAP;
-	return found;
-}
-
-/* How far apart two addresses of one reservation can be: its size, where the device's is known. Where it is not, no
- * reservation is larger than the distance between two of them. */
-static void find_reach(struct undo *undo)
-{
-	undo->reach = LARGEST_REACH;
-	if (undo->device_bytes)
-		return;
-	find_ranges(undo);
-	uint64_t reach = undo->reach;
-	for (size_t i = 0; i < undo->range_count; i++)
-		for (size_t j = 0; j < undo->range_count; j++)
-			if (undo->ranges[j].low > undo->ranges[i].low &&
-			    undo->ranges[j].low - undo->ranges[i].low < reach)
-				reach = undo->ranges[j].low - undo->ranges[i].low;
-	undo->reach = reach;
-}
-
 /* One segment per range: its whole addresses, nothing mapped yet. */
-static void make_ranges(struct undo *undo)
+static void make_ranges(struct undo *undo, const struct neap_start_ranges *ranges)
 {
-	uint64_t device = undo->device_bytes ? undo->device_bytes : UNBOUNDED;
-	for (size_t i = 0; i < undo->range_count && !undo->arena.starved; i++) {
-		struct range *range = &undo->ranges[i];
-		uint64_t page = page_of(undo, range->large), size = range->high - range->low;
-		uint64_t room = reservation(undo, device, range->large);
-		/* Another range or segment that is known to begin before that is the limit. */
-		for (size_t j = 0; j < undo->range_count; j++)
-			if (undo->ranges[j].low >= range->high && undo->ranges[j].low - range->low < room)
-				room = undo->ranges[j].low - range->low;
-		room = room / page * page;
-		if (room > size)
-			size = room;
-		size = (size + page - 1) / page * page;
-		range->segment = segment_add(undo, range->low, size, range->stream, range->large, true);
-		if (range->segment && range->high > undo->end)
+	undo->odd += ranges->odd;
+	for (size_t i = 0; i < ranges->count && !undo->arena.starved; i++) {
+		const struct neap_start_range *range = &ranges->items[i];
+		struct segment *segment =
+			segment_add(undo, range->low, range->size, range->stream, range->large, true);
+		if (segment && range->high > undo->end)
 			undo->end = range->high;
 	}
 }
@@ -553,7 +408,6 @@ static void fini(struct undo *undo)
 	while (undo->arena.first_segment)
 		segment_drop(&undo->arena, undo->arena.first_segment);
 	blocks_fini(&undo->arena);
-	free(undo->ranges);
 }
 
 enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
@@ -565,16 +419,16 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 	struct undo undo = {.trace = trace,
 			    .device = device,
 			    .settings = settings,
-			    .device_bytes = device_bytes,
 			    .facts = facts,
 			    .pieces = {.by_address = true},
 			    .kinds = {{.small = false}, {.small = true}}};
 	const struct neap_trace_device *from = &trace->devices[device];
-	enum neap_status status = NEAP_OK;
-	undo.has_ranges = has_ranges(&undo);
-	find_reach(&undo);
-	find_ranges(&undo);
-	make_ranges(&undo);
+	struct neap_start_ranges ranges = {0};
+	enum neap_status status = neap_start_ranges_find(trace, device, settings, device_bytes, &ranges, err);
+	if (status)
+		return status;
+	make_ranges(&undo, &ranges);
+	free(ranges.items);
 	for (size_t i = 0; i < from->segment_count && !undo.arena.starved; i++)
 		load_segment(&undo, &trace->segments[from->first_segment + i]);
 	undo_events(&undo);
