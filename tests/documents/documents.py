@@ -2,7 +2,8 @@
 
     documents.py DOCUMENT BUILD
 
-The commands run in one shell, in the order of the page, in an empty folder with examples/ and build/ in it. Figures differ from
+The commands run in one shell, in the order of the page, in an empty folder with examples/ and build/ in it. They find neap
+and charlm by the page's own line that sets PATH, wherever it stands; a page without one has neap installed. Figures differ from
 machine to machine, so a shown line is compared by its words: each number, unit, time, PID and identifier stands for any other.
 The lines of one command must come in their order; "..." stands for lines that are left out.
 
@@ -127,8 +128,9 @@ class Shell:
     def __init__(self):
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("NEAP", "CUDA"))}
         environment.update(HOME=home, XDG_STATE_HOME=f"{home}/.state", XDG_RUNTIME_DIR=home, NO_COLOR="1", LC_ALL="C.UTF-8")
-        path = [f"{build}/src", f"{build}/examples/charlm", *([str(venv / "bin")] if with_torch else []), environment["PATH"]]
-        environment["PATH"] = ":".join(path)
+        own_path = re.search(r"export PATH=[^`\n]*", document.read_text(encoding="utf-8"))
+        installed = [] if own_path else [f"{build}/src"]
+        environment["PATH"] = ":".join([*installed, *([str(venv / "bin")] if with_torch else []), environment["PATH"]])
         self.bash = subprocess.Popen(
             ["bash", "--norc"],
             stdin=subprocess.PIPE,
@@ -139,6 +141,8 @@ class Shell:
             env=environment,
             start_new_session=True,
         )
+        if own_path:
+            self.run(own_path[0])
 
     def run(self, command):
         self.bash.stdin.write(f'{command}\necho "{self.MARK} $?"\n')

@@ -25,6 +25,7 @@ _SERVES = "serves until it is interrupted: tests/cli/serve.py runs it, and asks 
 _INTEGRATIONS = "tests/python/test_integrations.py runs it"
 
 _TRAINING = """\
+export PATH=$PWD/build/examples/charlm:$PATH
 export NEAP_DEVICE=sim NEAP_SIM=mem=96MiB,context=8MiB,reserved=2MiB
 neap run -- charlm --steps 100000 --log-every 0 >training 2>&1 &
 until neap info --oneline 2>training | grep -q charlm; do sleep 0.1; done"""
