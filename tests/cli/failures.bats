@@ -6,6 +6,7 @@ sim=mem=4GiB
 load ../support/command.bash
 
 samples='^samples +\d+/samples N' # how often the supervisor looked
+sampled='^(?:peak on device +.*\n)?headroom +.*/headroom         SEEN' # whether it looked while the command held its context
 
 prepare() {
 	export NEAP_ATTACH=0
@@ -155,7 +156,7 @@ tee_of() {
 	rm -r attached
 	show 'neap history hold --log'
 	show 'neap history hold python3 --log'
-	expect attached "$samples"
+	expect attached "$samples" "$sampled"
 }
 
 @test "... of a run that was not attached" {
