@@ -7,7 +7,7 @@
  *   torch_blocks.c   blocks, their neighbours, the ordered sets of free ones
  *   torch_age.c      the age of blocks that a recording begins with, learned from what it chose
  *   torch_segments.c the driver: plain segments, expandable ones, what is given back and when
- *   torch_state.c    restoring, visiting, checking
+ *   torch_state.c    restoring, checking
  *
  * Invariants (neap_torch_check):
  *

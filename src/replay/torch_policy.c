@@ -430,8 +430,6 @@ static void torch_totals(struct neap_policy *policy, struct neap_policy_totals *
 	ret_totals->peak_bytes = (uint64_t)usage->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
 }
 
-uint64_t neap_torch_address(const void *block) { return ((const struct block *)block)->address; }
-
 static void torch_destroy(struct neap_policy *policy)
 {
 	struct torch *torch = torch_of(policy);

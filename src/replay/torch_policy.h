@@ -51,9 +51,6 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 /* Whether a segment's addresses, mapped or not, include this one. */
 bool neap_torch_covers(const struct neap_policy *policy, uint64_t address);
 
-/* The address of a block that is live or whose free is pending. */
-uint64_t neap_torch_address(const void *block);
-
 /* The bytes of the cached block that would serve a request; 0: none would. */
 uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
 
@@ -129,15 +126,5 @@ enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torc
 void neap_torch_learn(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool, uint64_t address);
 /* Of two free segments alike that a recording freed one right after the other, the first is the older. */
 void neap_torch_learn_freed(struct neap_policy *policy, uint64_t first_address, uint64_t second_address);
-
-/* Visits the blocks of every segment in the order the segments were made. */
-struct neap_torch_look {
-	uint64_t segment_address, address, size, requested, stream;
-	uint32_t pool;
-	enum neap_torch_state state;
-	bool large, expandable;
-};
-void neap_torch_each(struct neap_policy *policy, void (*visit)(void *context, const struct neap_torch_look *),
-		     void *context);
 
 #endif

@@ -1,4 +1,4 @@
-/* replay/torch_state.c: the model's state from outside: put back what a recording begins with, visit, check. */
+/* replay/torch_state.c: the model's state from outside: put back what a recording begins with, check. */
 #include "base/error.h"
 #include "replay/torch_internal.h"
 
@@ -139,25 +139,6 @@ static enum neap_torch_state state_of(const struct block *block)
 	if (block->allocated)
 		return NEAP_TORCH_LIVE;
 	return block->events ? NEAP_TORCH_PENDING : NEAP_TORCH_FREE;
-}
-
-void neap_torch_each(struct neap_policy *policy, void (*visit)(void *context, const struct neap_torch_look *),
-		     void *context)
-{
-	for (struct segment *segment = torch_of(policy)->first_segment; segment; segment = segment->next) {
-		for (struct block *block = segment->first; block; block = block->next) {
-			struct neap_torch_look look = {.segment_address = segment->address,
-						       .address = block->address,
-						       .size = block->size,
-						       .requested = block->requested,
-						       .stream = block->stream,
-						       .pool = block->pool->number,
-						       .state = state_of(block),
-						       .large = !block->pool->small,
-						       .expandable = segment->expandable};
-			visit(context, &look);
-		}
-	}
 }
 
 bool neap_torch_covers(const struct neap_policy *policy, uint64_t address)

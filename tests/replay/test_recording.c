@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "replay/replay.h"
-#include "replay/torch_policy.h"
+#include "replay/torch_internal.h"
 #include "support/test.h"
 #include "trace/build.h"
 #include "workload.h"
@@ -26,7 +26,6 @@ struct recording {
 	uint64_t *streams; /* of the segments */
 	size_t segment_count, block_count;
 	struct neap_policy_usage usage;
-	struct neap_torch_look last;
 };
 
 static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
@@ -45,36 +44,37 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 		.address = address, .size = size, .stream = (uint16_t)stream, .kind = kinds[action]};
 }
 
-/* PyTorch lists each mapped stretch of an expandable segment as a segment. */
-static void note_block(void *context, const struct neap_torch_look *look)
+static enum neap_trace_state state_of(const struct block *block)
 {
-	struct recording *recording = context;
-	struct neap_torch_look *last = &recording->last;
-	struct neap_trace_segment *segment = &recording->segments[recording->segment_count];
-	bool fresh =
-		!last->size || last->segment_address != look->segment_address || last->state == NEAP_TORCH_UNMAPPED;
-	*last = *look;
-	if (look->state == NEAP_TORCH_UNMAPPED)
-		return;
-	if (fresh) {
-		*segment = (struct neap_trace_segment){.address = look->address,
-						       .first_block = recording->block_count,
-						       .stream = (uint16_t)look->stream,
-						       .large = look->large,
-						       .expandable = look->expandable};
-		recording->segment_count++;
-	} else {
-		segment--;
+	if (block->allocated)
+		return NEAP_TRACE_BLOCK_LIVE;
+	return block->events ? NEAP_TRACE_BLOCK_PENDING : NEAP_TRACE_BLOCK_FREE;
+}
+
+/* PyTorch lists each mapped stretch of an expandable segment as a segment. */
+static void note_segment(struct recording *recording, const struct segment *from)
+{
+	struct neap_trace_segment *segment = NULL;
+	for (const struct block *block = from->first; block; block = block->next) {
+		if (!block->mapped) {
+			segment = NULL;
+			continue;
+		}
+		if (!segment) {
+			segment = &recording->segments[recording->segment_count++];
+			*segment = (struct neap_trace_segment){.address = block->address,
+							       .first_block = recording->block_count,
+							       .stream = (uint16_t)block->stream,
+							       .large = !block->pool->small,
+							       .expandable = from->expandable};
+		}
+		segment->size += block->size;
+		segment->block_count++;
+		recording->blocks[recording->block_count++] = (struct neap_trace_block){.address = block->address,
+											.size = block->size,
+											.requested = block->requested,
+											.state = state_of(block)};
 	}
-	segment->size += look->size;
-	segment->block_count++;
-	recording->blocks[recording->block_count++] =
-		(struct neap_trace_block){.address = look->address,
-					  .size = look->size,
-					  .requested = look->requested,
-					  .state = look->state == NEAP_TORCH_LIVE      ? NEAP_TRACE_BLOCK_LIVE
-						   : look->state == NEAP_TORCH_PENDING ? NEAP_TRACE_BLOCK_PENDING
-										       : NEAP_TRACE_BLOCK_FREE};
 }
 
 static void record(struct recording *recording, enum workload_kind kind, uint64_t seed, const char *text,
@@ -106,7 +106,8 @@ static void record(struct recording *recording, enum workload_kind kind, uint64_
 	}
 	recording->segments = calloc(8192, sizeof *recording->segments);
 	recording->blocks = calloc(8192, sizeof *recording->blocks);
-	neap_torch_each(policy, note_block, recording);
+	for (const struct segment *segment = torch_of(policy)->first_segment; segment; segment = segment->next)
+		note_segment(recording, segment);
 	policy->usage(policy, &recording->usage);
 	policy->destroy(policy);
 	free(blocks);

@@ -1,6 +1,8 @@
 /* See the header. */
 #include "torch_world.h"
 
+#include "replay/torch_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +91,7 @@ void expect_log(struct world *world, const char *wanted)
 	world->log[0] = '\0';
 }
 
-uint64_t at(const void *block) { return neap_torch_address(block) - BASE; }
+uint64_t at(const void *block) { return ((const struct block *)block)->address - BASE; }
 
 struct neap_policy_usage usage(struct world *world)
 {
