@@ -50,11 +50,12 @@ NEAP_API void neap_alloc_destroy(struct neap_alloc *alloc);
 NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
 
 /* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on,
- * and the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what
- * the device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a
- * driver call would be needed that a graph capture under way forbids: cuMemAlloc, where the device has no virtual
- * memory. With it, a request may map new pages during a capture, but gives no cached memory back. NEAP_EDRIVER
- * otherwise. A request that succeeds after the cache was given back is a success: *err is untouched. */
+ * other processes of the run were asked for theirs (neap/attach.h), and the OOM callback, if any, gave up; the
+ * message (at least as informative as PyTorch's) says what was asked, what the device and the limit had, what was
+ * allocated, cached, pending, and the largest free block. NEAP_ESTATE: a driver call would be needed that a graph
+ * capture under way forbids: cuMemAlloc, where the device has no virtual memory. With it, a request may map new pages
+ * during a capture, but gives no cached memory back. NEAP_EDRIVER otherwise. A request that succeeds after the cache
+ * was given back is a success: *err is untouched. */
 NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
 				      struct neap_error *err);
 
@@ -77,10 +78,19 @@ NEAP_API enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *r
 NEAP_API enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err);
 NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
 
-/* Called when a request finds no memory, after the cache was emptied, before failing, without the lock; true: try
- * once more. Called again with the same request at most `attempt` = 0..7. */
+/* Called when a request finds no memory, after the cache was emptied and other processes were asked, before failing,
+ * without the lock; true: try once more. Called again with the same request at most `attempt` = 0..7. */
 typedef bool (*neap_oom_callback)(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt);
 NEAP_API void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context);
+
+/* What other processes gave back because the last request that found no memory asked for it: neap/attach.h says which
+ * processes are asked, and when. All zero: none was asked for that request, or there was no such request. */
+struct neap_asked {
+	uint64_t processes;   /* that were asked */
+	uint64_t answered;    /* of these, in time, also with nothing */
+	uint64_t freed_bytes; /* by their answers */
+};
+NEAP_API void neap_last_asked(struct neap_alloc *alloc, struct neap_asked *ret_asked);
 
 /* Names what is being allocated on this thread from now on: the tag goes into every event and into per-tag counters,
  * from which an OOM is explained and the largest micro-batch is predicted. Some tags have a meaning to these:
@@ -218,6 +228,11 @@ NEAP_API enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap
 struct neap_alloc_hook {
 	void (*created)(struct neap_alloc *alloc);
 	void (*destroying)(struct neap_alloc *alloc);
+	/* NULL: none. The device has no memory for a request, the allocator's own cache was given back, and memory of
+	 * other processes could serve it. Called without any lock, in the thread of the request, before the OOM
+	 * callback, and not for requests that an OOM callback makes. It may ask other processes for memory, and must
+	 * not call the allocator. If a process answered, the request is tried again. */
+	void (*lacking)(struct neap_alloc *alloc, struct neap_asked *ret_asked);
 };
 NEAP_API void neap_set_alloc_hook(const struct neap_alloc_hook *hook);
 

@@ -4,7 +4,8 @@
  *                hit ......... best fit in the arena of (class, pool, stream), no driver call
  *                miss ........ pages from the driver, or from other cached blocks (obtain.c); else give the whole
  *                              cache back and ask again
- *                callback .... outside the lock, at most eight times, each followed by all of the above
+ *                others ...... outside the lock, other processes are asked for what they cache; then all of the above
+ *                callback .... outside the lock, at most eight times, each followed by all of the above but `others`
  *                report ...... events, message, NEAP_EOOM
  *
  * Nothing is changed before everything that can fail has been done: block storage is ensured and the address is in
@@ -22,6 +23,9 @@
 
 /* The one global besides the agent's instance: whom to tell of allocators. */
 static const struct neap_alloc_hook *alloc_hook;
+
+/* This thread is in an OOM callback, whose own requests ask no other process. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool in_oom_callback;
 
 void neap_set_alloc_hook(const struct neap_alloc_hook *hook)
 {
@@ -140,7 +144,7 @@ static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cach
 }
 
 /* No block fits. Then one does, or the status says why. */
-static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache, const struct neap_request *request,
+static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_request *request,
 			     struct neap_error *err)
 {
 	struct neap_device_guard guard = {0};
@@ -152,6 +156,7 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache,
 	if (status)
 		return status;
 	status = neap_capture_under_way(alloc, request->stream, &capturing, err);
+	request->capturing = request->capturing || capturing;
 	/* Mapping new pages is not work on a stream and waits for nothing, so a capture allows it, unlike cuMemAlloc.
 	 */
 	if (!status && capturing && alloc->plain)
@@ -222,7 +227,7 @@ static struct neap_block *borrow(struct neap_alloc *alloc, struct neap_stream *s
 }
 
 /* A block of the cache or of what others may give, LIVE and in the index. */
-static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *stream, const struct neap_request *request,
+static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_request *request,
 			     struct neap_block **ret_block, struct neap_error *err)
 {
 	struct neap_pool *pool = neap_pool_match(alloc, request->stream);
@@ -262,7 +267,7 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 }
 
 /* One round of looking everywhere. */
-static enum neap_status serve(struct neap_alloc *alloc, const struct neap_request *request, uint64_t *ret_address,
+static enum neap_status serve(struct neap_alloc *alloc, struct neap_request *request, uint64_t *ret_address,
 			      struct neap_error *err)
 {
 	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
@@ -286,6 +291,31 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 	return NEAP_OK;
 }
 
+/* Whether memory of other processes could serve a request that found none, and may be asked for. */
+static bool others_could_help(const struct neap_alloc *alloc, const struct neap_request *request)
+{
+	uint64_t device = neap_device_info(alloc->device)->total_bytes;
+	uint64_t most = alloc->limit_bytes < device ? alloc->limit_bytes : device;
+	uint64_t active = metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES);
+	return active <= most && request->rounded <= most - active && !request->capturing && !alloc->captures_open &&
+	       !in_oom_callback;
+}
+
+/* This device has no more. Locked; the lock is given up while other processes are asked. */
+static enum neap_status ask_others(struct neap_alloc *alloc, struct neap_request *request, uint64_t *ret_address,
+				   struct neap_error *err)
+{
+	const struct neap_alloc_hook *hook = __atomic_load_n(&alloc_hook, __ATOMIC_ACQUIRE);
+	struct neap_asked asked = {0};
+	if (hook && hook->lacking && others_could_help(alloc, request)) {
+		neap_alloc_unlock(alloc);
+		hook->lacking(alloc, &asked);
+		neap_alloc_lock(alloc);
+	}
+	alloc->asked = asked;
+	return asked.answered ? serve(alloc, request, ret_address, err) : NEAP_EOOM;
+}
+
 /* The way of a request that its stream's lane could not serve. */
 static enum neap_status malloc_by_core(struct neap_alloc *alloc, struct neap_request *request, uint64_t *ret_address,
 				       struct neap_error *err)
@@ -295,13 +325,18 @@ static enum neap_status malloc_by_core(struct neap_alloc *alloc, struct neap_req
 	/* Drop the first attempt's error if a retry succeeds. */
 	struct neap_error failure;
 	enum neap_status status = serve(alloc, request, ret_address, &failure);
+	if (status == NEAP_EOOM)
+		status = ask_others(alloc, request, ret_address, &failure);
 	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
 		neap_oom_callback callback = alloc->oom_callback;
 		void *context = alloc->oom_context;
 		if (!callback)
 			break;
+		bool nested = in_oom_callback;
 		neap_alloc_unlock(alloc);
+		in_oom_callback = true;
 		bool again = callback(context, alloc, request->bytes, attempt);
+		in_oom_callback = nested;
 		neap_alloc_lock(alloc);
 		if (!again)
 			break;
@@ -413,6 +448,13 @@ void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback,
 	neap_alloc_lock(alloc);
 	alloc->oom_callback = callback;
 	alloc->oom_context = context;
+	neap_alloc_unlock(alloc);
+}
+
+void neap_last_asked(struct neap_alloc *alloc, struct neap_asked *ret_asked)
+{
+	neap_alloc_lock(alloc);
+	*ret_asked = alloc->asked;
 	neap_alloc_unlock(alloc);
 }
 

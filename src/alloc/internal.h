@@ -206,12 +206,14 @@ struct neap_alloc {
 
 	neap_oom_callback oom_callback;
 	void *oom_context;
+	struct neap_asked asked; /* for the last request that found no memory */
 };
 
 struct neap_request {
 	uint64_t bytes, rounded;
 	void *stream;
 	uint8_t tag;
+	bool capturing; /* it was tried while its stream was being captured into a graph */
 };
 
 static inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -276,6 +278,9 @@ enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_bl
 				  struct neap_stream *stream, bool *ret_waited, struct neap_error *err);
 /* Waits here for that work, and for no more of the device than it must. Any block may be joined with others. */
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err);
+/* Learns how far the stream has come, without waiting: its blocks are idle up to the stamp `done`, and those up to
+ * `recorded` will be. */
+void neap_stream_look(struct neap_alloc *alloc, struct neap_stream *stream);
 /* The last live block of the stream is being freed: records its event while the handle is valid. Enters the context.
  */
 void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream);

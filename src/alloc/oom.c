@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/units.h"
 
+#include <stdio.h>
+
 struct oom {
 	uint64_t total, free, context, others, reserved, allocated, pending, cached, largest;
 	bool free_known;
@@ -63,21 +65,24 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 static void oom_say(struct neap_alloc *alloc, const struct neap_request *request, const struct oom *oom,
 		    struct neap_error *err)
 {
-	char asked[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
+	char wanted[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
 	char allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], pending[NEAP_UNITS_ROOM];
-	char others[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM];
+	char others[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], given[NEAP_UNITS_ROOM], asked[64] = "";
 	const char *tag = alloc->tags[request->tag].text;
+	if (alloc->asked.processes)
+		snprintf(asked, sizeof asked, " (asked: gave back %s)",
+			 neap_size_format(alloc->asked.freed_bytes, given));
 	neap_fail(err, NEAP_EOOM,
 		  "CUDA out of memory. Tried to allocate %s%s%.20s. GPU %d: %s total, %s free, limit %s. "
-		  "Here: %s allocated, %s cached (largest free block %s), %s pending, %s context; others %s.",
-		  neap_size_format(request->bytes, asked), *tag ? " for " : "", tag,
+		  "Here: %s allocated, %s cached (largest free block %s), %s pending, %s context; others %s%s.",
+		  neap_size_format(request->bytes, wanted), *tag ? " for " : "", tag,
 		  neap_device_info(alloc->device)->ordinal, neap_size_format(oom->total, total),
 		  oom->free_known ? neap_size_format(oom->free, free_text) : "unknown",
 		  alloc->limit_bytes == UINT64_MAX ? "none" : neap_size_format(alloc->limit_bytes, limit),
 		  neap_size_format(oom->allocated, allocated), neap_size_format(oom->cached, cached),
 		  neap_size_format(oom->largest, largest), neap_size_format(oom->pending, pending),
 		  neap_size_format(oom->context, context),
-		  oom->free_known ? neap_size_format(oom->others, others) : "unknown");
+		  oom->free_known ? neap_size_format(oom->others, others) : "unknown", asked);
 }
 
 enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request, struct neap_error *err)

@@ -55,6 +55,23 @@ bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
 	return true;
 }
 
+static void ask(struct neap_alloc *alloc, struct neap_stream *stream)
+{
+	neap_published_close(alloc);
+	if (stream->event_made && alloc->cuda->cuEventQuery(stream->event) == CUDA_SUCCESS)
+		stream->done = stream->recorded;
+}
+
+void neap_stream_look(struct neap_alloc *alloc, struct neap_stream *stream)
+{
+	ask(alloc, stream);
+	/* A record that is under way is waited for: a later one would stand behind what was queued since. The default
+	 * stream's handle is always valid. */
+	if (stream->done == stream->recorded && (stream->live_blocks > 0 || !stream->handle) &&
+	    record(alloc, stream, NULL) == NEAP_OK)
+		ask(alloc, stream);
+}
+
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err)
 {
 	struct neap_stream *stream = block_stream(block);

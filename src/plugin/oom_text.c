@@ -59,7 +59,9 @@ void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text
 	struct text text = {.to = ret_text, .room = room};
 	struct sums sums = {0};
 	struct neap_stats stats;
+	struct neap_asked asked;
 	neap_get_stats(alloc, &stats);
+	neap_last_asked(alloc, &asked);
 	neap_each_block(alloc, add_block, &sums);
 	uint64_t reserved = held(&stats, NEAP_METRIC_RESERVED_BYTES);
 	uint64_t allocated = held(&stats, NEAP_METRIC_ALLOCATED_BYTES);
@@ -80,6 +82,12 @@ void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text
 		add_size(&text, ", with ", sums.pools, " reserved in private pools (e.g., CUDA Graphs)");
 	add_size(&text, ", and ", reserved - allocated, " is reserved by PyTorch but unallocated. ");
 	add_size(&text, "The largest free block has ", sums.largest, ". ");
+	if (asked.processes) {
+		add(&text, "neap asked %llu other process%s for memory that %s only cached, of which ",
+		    (unsigned long long)asked.processes, asked.processes == 1 ? "" : "es",
+		    asked.processes == 1 ? "it" : "they");
+		add_size(&text, "", asked.freed_bytes, " came back. ");
+	}
 	add(&text,
 	    "The allocator is neap's: it gave back what it could before this error, so no setting of PyTorch's "
 	    "allocator would have helped.");

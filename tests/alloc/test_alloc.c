@@ -408,7 +408,7 @@ static void on_destroying(struct neap_alloc *alloc)
 static void test_hook(void **state)
 {
 	struct world *world = *state;
-	static const struct neap_alloc_hook hook = {on_created, on_destroying};
+	static const struct neap_alloc_hook hook = {.created = on_created, .destroying = on_destroying};
 	struct neap_alloc *alloc = NULL;
 	struct neap_alloc_options bad = {.fraction = -1};
 	neap_set_alloc_hook(&hook);
