@@ -9,6 +9,14 @@
  * it the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and
  * destroy the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
  *
+ * Memory between processes: before an allocation of an attached process fails for lack of device memory, neap asks
+ * the other attached processes of the same run (NEAP_RUN_ID) or series (NEAP_SERIES) that use this device for what
+ * they only cache, for 200 ms in all, then tries again, and only then calls the program's OOM callback. Each gives
+ * back what it can at once: it waits for no allocator's lock and for no work of the device. No process of another
+ * user is ever asked. Nothing is asked during a graph capture, from inside an OOM callback, or where a limit or the
+ * device's size is what refuses. NEAP_PEERS=user, set for both processes, extends this to every process of the user;
+ * NEAP_PEERS=off ends it for the process that has it.
+ *
  * NEAP_FRACTION=F limits every allocator created without a fraction (or with 1) to that share of its device, as
  * neap_set_fraction does, attached or not.
  */

@@ -8,6 +8,8 @@
  *     2 s to begin it                           neap_external_begin      where the work may be done; too late: ESTATE
  *     20 s more to finish   <--- answered ---   neap_external_answer
  *
+ * (a release, for another process that is out of memory, has 150 ms in all)
+ *
  * A request that does not begin in time is withdrawn and never executed; its peer gets the answer that the program is
  * busy. So the agent's thread runs no code of the program, and waits for it no longer than that.
  *
@@ -33,6 +35,7 @@ enum neap_external_kind {
 	NEAP_EXTERNAL_CLEAR = 2,      /* give cached memory back; with `force`, release what pins memory, too */
 	NEAP_EXTERNAL_RESET_PEAK = 3, /* reset the peaks; answer their old values */
 	NEAP_EXTERNAL_FRACTION = 4,   /* limit what may be reserved to `fraction` of each device */
+	NEAP_EXTERNAL_RELEASE = 5,    /* give cached memory back and do no more: another process is out of memory */
 };
 
 struct neap_external_request {

@@ -141,6 +141,7 @@ class ExternalKind(enum.IntEnum):
     CLEAR = 2
     RESET_PEAK = 3
     FRACTION = 4
+    RELEASE = 5
 
 
 class MetricMode(enum.IntEnum):

@@ -283,6 +283,8 @@ class Agent:
             lines += [str(item) for item in result.lingering]
             if request.force and not lines:
                 lines.append("no tensor lingers on a device")
+        elif request.kind == _abi.ExternalKind.RELEASE and source is not None:
+            torch.cuda.empty_cache()  # another process is out of memory, and waits: no garbage collection
         elif request.kind == _abi.ExternalKind.RESET_PEAK and source is not None:
             source.reset_peaks()
         elif request.kind == _abi.ExternalKind.FRACTION and not _allocator.installed():

@@ -23,7 +23,6 @@
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/process.h"
-#include "base/units.h"
 #include "neap/train.h"
 #include "proto/page.h"
 
@@ -62,7 +61,6 @@ static struct {
 	struct neap_error fault; /* status NEAP_OK: none */
 	struct neap_error note;  /* a setting that was passed over; disables nothing */
 	struct agent_identity identity;
-	char folder[4096];
 	struct neap_page_owner page;
 	struct neap_recorder *recorder;
 	struct neap_server server;
@@ -154,24 +152,11 @@ static bool forbidden_by_environment(void)
 	return value && strcmp(value, "0") == 0;
 }
 
-/* NEAP_FRACTION limits allocators that the program did not limit. An invalid value is ignored and reported. */
-static void limit_by_environment(struct neap_alloc *alloc)
-{
-	const char *value = getenv("NEAP_FRACTION");
-	struct neap_error *note = &agent.note;
-	double fraction;
-	*note = (struct neap_error){0};
-	if (value && value[0] && neap_fraction_parse(value, &fraction, note) != NEAP_OK)
-		neap_error_prefix(note, "NEAP_FRACTION is not followed");
-	else if (value && value[0] && neap_get_fraction(alloc) >= 1)
-		neap_set_fraction(alloc, fraction, NULL); /* nothing is reserved yet: nothing to fail at */
-	neap_page_note(&agent.page, note->message);
-}
-
 static void alloc_created(struct neap_alloc *alloc)
 {
 	pthread_mutex_lock(&agent.lock);
-	limit_by_environment(alloc);
+	agent_heed_environment(alloc, &agent.note);
+	neap_page_note(&agent.page, agent.note.message);
 	struct slot *slot = find_slot(NULL);
 	if (slot) {
 		*slot = (struct slot){.alloc = alloc};
@@ -245,6 +230,17 @@ enum neap_status agent_identify(struct agent_identity *ret_identity, struct neap
 	return ret_fault->status;
 }
 
+bool agent_identify_until(struct agent_identity *ret_identity, const struct timespec *until)
+{
+	if (pthread_mutex_timedlock(&agent.lock, until) != 0)
+		return false;
+	bool attached = agent.attached && !agent.detaching && agent.fault.status == NEAP_OK;
+	if (attached)
+		*ret_identity = agent.identity;
+	pthread_mutex_unlock(&agent.lock);
+	return attached;
+}
+
 /* Faults. */
 
 static void disable(const struct neap_error *fault)
@@ -285,22 +281,25 @@ static enum neap_status learn_identity(struct neap_error *err)
 	struct agent_identity *identity = &agent.identity;
 	struct neap_process self;
 	const char *run_folder = getenv("NEAP_RUN_DIR"), *run_id = getenv("NEAP_RUN_ID");
+	const char *series = getenv("NEAP_SERIES");
 	char name[64];
 	enum neap_status status = neap_process_read(getpid(), &self, err);
 	if (!status)
-		status = neap_path_runtime(agent.folder, sizeof agent.folder, err);
+		status = neap_path_runtime(identity->folder, sizeof identity->folder, err);
 	if (status)
 		return status;
 	identity->pid = self.pid;
 	identity->start_ticks = self.start_ticks;
 	snprintf(identity->name, sizeof identity->name, "%s", self.command);
 	snprintf(identity->run_id, sizeof identity->run_id, "%s", run_id ? run_id : "");
+	snprintf(identity->series, sizeof identity->series, "%s", series ? series : "");
+	identity->peers = agent_peers_setting();
 	bool in_run = run_folder && run_folder[0];
 	snprintf(name, sizeof name, in_run ? "record.%d" : "%d.record", (int)self.pid);
-	if (neap_path_join(identity->record_path, sizeof identity->record_path, in_run ? run_folder : agent.folder,
-			   name) != NEAP_OK)
+	if (neap_path_join(identity->record_path, sizeof identity->record_path,
+			   in_run ? run_folder : agent.identity.folder, name) != NEAP_OK)
 		return neap_fail(err, NEAP_EINVAL, "the path of the recording is too long: %.150s",
-				 in_run ? run_folder : agent.folder);
+				 in_run ? run_folder : agent.identity.folder);
 	return NEAP_OK;
 }
 
@@ -333,8 +332,9 @@ static enum neap_status make_page(struct neap_error *err)
 					      .start_ticks = agent.identity.start_ticks,
 					      .name = agent.identity.name,
 					      .run_id = agent.identity.run_id,
+					      .series = agent.identity.series,
 					      .record_path = agent.identity.record_path};
-	return neap_page_create(agent.folder, &identity, &agent.page, err);
+	return neap_page_create(agent.identity.folder, &identity, &agent.page, err);
 }
 
 /* The socket listens before the page is there to be found: a peer that sees the page can connect to the socket, and
@@ -343,7 +343,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 {
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
 	int fd = -1;
-	enum neap_status status = agent_open_socket(agent.folder, (pid_t)agent.identity.pid, &fd, err);
+	enum neap_status status = agent_open_socket(agent.identity.folder, (pid_t)agent.identity.pid, &fd, err);
 	if (status)
 		return status;
 	status = make_page(err);
@@ -352,7 +352,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 	else
 		status = neap_server_start(&agent.server, fd, &options, err);
 	if (status)
-		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
+		agent_remove_socket(agent.identity.folder, (pid_t)agent.identity.pid);
 	return status;
 }
 
@@ -377,7 +377,7 @@ static enum neap_status attach_locked(struct neap_error *err)
 	if (!status)
 		status = open_recorder(err);
 	if (!status) {
-		int held = neap_page_making_begin(agent.folder);
+		int held = neap_page_making_begin(agent.identity.folder);
 		status = show_and_serve(err);
 		neap_page_making_end(held);
 	}
@@ -492,7 +492,7 @@ void neap_detach(void)
 	bool ours = agent.attached && !agent.detaching && !pthread_equal(agent.server.thread, pthread_self());
 	if (ours) {
 		agent.detaching = true;
-		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
+		agent_remove_socket(agent.identity.folder, (pid_t)agent.identity.pid);
 		pthread_mutex_unlock(&agent.lock); /* the thread may need it to finish its request */
 		agent_external_interrupt();
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
@@ -526,7 +526,7 @@ __attribute__((destructor)) static void at_exit(void)
 	bool ours = agent.attached && !agent.detaching && agent.identity.pid == getpid();
 	if (ours) {
 		agent.detaching = true;
-		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
+		agent_remove_socket(agent.identity.folder, (pid_t)agent.identity.pid);
 		agent_emit_pages(agent_target(), agent.page.page);
 		neap_page_destroy(&agent.page, false);
 	}
@@ -546,6 +546,7 @@ static void before_fork(void)
 		neap_server_lock(&agent.server);
 	agent_external_lock();
 	struct timespec until = neap_wall_after(FORK_BOUND_S * NEAP_NS_PER_S);
+	agent_peers_lock(&until);
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		agent.slots[i].at_rest = agent.slots[i].alloc && neap_alloc_fork_begin(agent.slots[i].alloc, &until);
 }
@@ -562,6 +563,7 @@ static void release_allocators(void)
 static void after_fork_in_parent(void)
 {
 	release_allocators();
+	agent_peers_unlock();
 	agent_external_unlock();
 	if (agent.server.running)
 		neap_server_unlock(&agent.server);
@@ -571,6 +573,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	release_allocators();
+	agent_peers_abandon();
 	agent_external_abandon();
 	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 	if (agent.server.running)
@@ -589,7 +592,8 @@ static void after_fork_in_child(void)
 /* When the library is loaded: costs a pointer; attaches nothing. */
 __attribute__((constructor)) static void at_load(void)
 {
-	static const struct neap_alloc_hook hook = {.created = alloc_created, .destroying = alloc_destroying};
+	static const struct neap_alloc_hook hook = {
+		.created = alloc_created, .destroying = alloc_destroying, .lacking = agent_ask_peers};
 	if (!forbidden_by_environment())
 		neap_set_alloc_hook(&hook);
 }

@@ -18,8 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BEGIN_BOUND_MS  2000u
-#define FINISH_BOUND_MS 20000u
+const struct agent_external_bounds agent_external_bounds = {.begin_ms = 2000, .finish_ms = 20000};
 
 enum phase { IDLE, QUEUED, TAKEN, BEGUN, ANSWERED };
 
@@ -140,7 +139,8 @@ static void await(enum phase last_pending, uint32_t ms)
 		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);
 }
 
-enum neap_status agent_external_ask(enum neap_external_kind kind, bool force, double fraction,
+enum neap_status agent_external_ask(const struct neap_external_request *request,
+				    const struct agent_external_bounds *bounds,
 				    const struct agent_external_answer **ret_answer, struct neap_error *err)
 {
 	static uint64_t last_id;
@@ -151,23 +151,23 @@ enum neap_status agent_external_ask(enum neap_external_kind kind, bool force, do
 		return NEAP_ENOENT;
 	}
 	external.interrupted = false;
-	external.request = (struct neap_external_request){
-		.id = ++last_id, .kind = (uint32_t)kind, .force = force, .fraction = fraction};
+	external.request = *request;
+	external.request.id = ++last_id;
 	external.phase = QUEUED;
 	pthread_cond_broadcast(&external.changed);
-	await(TAKEN, BEGIN_BOUND_MS);
+	await(TAKEN, bounds->begin_ms);
 	if (external.phase == BEGUN)
-		await(BEGUN, FINISH_BOUND_MS);
+		await(BEGUN, bounds->finish_ms);
 	if (external.phase == ANSWERED)
 		*ret_answer = &external.answer;
 	else if (external.phase == BEGUN)
 		status = neap_fail(err, NEAP_EBUSY, "%s has begun and did not finish within %u s", external.name,
-				   FINISH_BOUND_MS / 1000);
+				   bounds->finish_ms / 1000);
 	else
 		status = neap_fail(
 			err, NEAP_EBUSY,
 			"%s is busy: the program did not come to it within %u s; nothing was done, try again",
-			external.name, BEGIN_BOUND_MS / 1000);
+			external.name, bounds->begin_ms / 1000);
 	external.phase = IDLE;
 	pthread_mutex_unlock(&external.lock);
 	return status;
@@ -241,6 +241,30 @@ enum neap_status neap_external_publish(const struct neap_published *counters, st
 		return neap_fail(err, NEAP_ESTATE, "this process is not attached: it has no statistics page");
 	return publication.done ? NEAP_OK
 				: neap_fail(err, NEAP_ENOSPC, "the statistics page has no room for another device");
+}
+
+struct question {
+	const unsigned char *uuid;
+	bool caches;
+};
+
+static void look_for_cached(struct neap_page_owner *page, void *context)
+{
+	struct question *question = context;
+	(void)page;
+	for (size_t i = 0; i < NEAP_EXTERNAL_DEVICES && slots[i]; i++) {
+		const struct neap_stat(*metric)[NEAP_CLASS_COUNT] = slots[i]->stats.metric;
+		if (memcmp(slots[i]->device_uuid, question->uuid, sizeof slots[i]->device_uuid) == 0)
+			question->caches =
+				question->caches || metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current >
+							    metric[NEAP_METRIC_ACTIVE_BYTES][NEAP_CLASS_ALL].current;
+	}
+}
+
+bool agent_external_caches(const unsigned char uuid[16])
+{
+	struct question question = {.uuid = uuid};
+	return agent_with_page(look_for_cached, &question) && question.caches;
 }
 
 /* Events. */

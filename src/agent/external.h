@@ -6,6 +6,7 @@
 #include "proto/page.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct agent_external_answer {
 	enum neap_status status;
@@ -14,11 +15,21 @@ struct agent_external_answer {
 	char text[NEAP_EXTERNAL_TEXT];
 };
 
-/* Passes a request on and waits for its answer; from the server's thread. NEAP_ENOENT: there is no external
- * allocator, nothing was asked. NEAP_EBUSY: the program did not come to it in time, or not to its end. NEAP_OK:
- * *ret_answer is what was answered, valid until the next call; its status may be a refusal. */
-enum neap_status agent_external_ask(enum neap_external_kind kind, bool force, double fraction,
+/* How long the program has to begin a request, and then to finish it. */
+struct agent_external_bounds {
+	uint32_t begin_ms, finish_ms;
+};
+extern const struct agent_external_bounds agent_external_bounds;
+
+/* Passes a request on (its id is not read) and waits for its answer; from the server's thread. NEAP_ENOENT: there is
+ * no external allocator, nothing was asked. NEAP_EBUSY: the program did not come to it in time, or not to its end.
+ * NEAP_OK: *ret_answer is what was answered, valid until the next call; its status may be a refusal. */
+enum neap_status agent_external_ask(const struct neap_external_request *request,
+				    const struct agent_external_bounds *bounds,
 				    const struct agent_external_answer **ret_answer, struct neap_error *err);
+
+/* Whether the external allocator caches memory on the device of this UUID, as far as it has published. */
+bool agent_external_caches(const unsigned char uuid[16]);
 
 /* Around a fork, and in its child instead of the second. */
 void agent_external_lock(void);

@@ -95,7 +95,8 @@ static enum neap_status ask_external(enum neap_external_kind kind, bool force, d
 				     struct neap_field_writer *reply, struct neap_error *err)
 {
 	const struct agent_external_answer *given = NULL;
-	enum neap_status status = agent_external_ask(kind, force, fraction, &given, err);
+	struct neap_external_request request = {.kind = (uint32_t)kind, .force = force, .fraction = fraction};
+	enum neap_status status = agent_external_ask(&request, &agent_external_bounds, &given, err);
 	if (status == NEAP_ENOENT)
 		return NEAP_OK;
 	if (status)
@@ -224,6 +225,12 @@ static enum neap_status answer_fraction(const struct neap_fields *arguments, str
 	neap_write_f64(reply, NEAP_FIELD_FRACTION, fraction);
 	each_allocator(reply, limit_one, &fraction);
 	return NEAP_OK;
+}
+
+static enum neap_status answer_release(const struct neap_fields *arguments, struct neap_field_writer *reply,
+				       struct neap_error *err)
+{
+	return agent_answer_release(arguments, reply, err);
 }
 
 static const struct request {

@@ -13,7 +13,8 @@
 	X(2, INFO, info, "what it holds on each device, where it records, what is wrong with it if anything is")     \
 	X(3, CLEAR, clear, "return cached memory to the driver; with force, also call what the program registered")  \
 	X(4, RESET_PEAK, reset_peak, "reset the peak statistics")                                                    \
-	X(5, FRACTION, fraction, "limit what the allocators may reserve; empties the cache where it is above that")
+	X(5, FRACTION, fraction, "limit what the allocators may reserve; empties the cache where it is above that")  \
+	X(6, RELEASE, release, "for a process of the same run that is out of memory: give back what is only cached")
 
 enum neap_request {
 #define X(number, NAME, name, help) NEAP_REQUEST_##NAME = number,
@@ -53,6 +54,9 @@ enum neap_field {
 	NEAP_FIELD_FRACTION = 10, /* f64: above 0, at most 1 */
 	/* any request: 1: execute it even if the peer has closed its connection */
 	NEAP_FIELD_UNATTENDED = 11, /* u64 */
+	/* release: request, with NEAP_FIELD_UUID and _RUN_ID; it answers _FREED */
+	NEAP_FIELD_SERIES = 12,       /* string */
+	NEAP_FIELD_MILLISECONDS = 13, /* u64: how long the peer can wait for the answer */
 	/* info, clear, reset_peak, fraction: one group per allocator (proto/device_answer.h) */
 	NEAP_FIELD_DEVICE = 16,           /* bytes: a group of the fields below */
 	NEAP_FIELD_UUID = 17,             /* bytes: 16 */

@@ -132,8 +132,8 @@ static enum neap_status check_head(const struct neap_page *head, pid_t pid, stru
 	return NEAP_OK;
 }
 
-/* Reads an open page into *ret, which is the caller's scratch even on failure. */
-static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, struct neap_error *err)
+/* All before the devices. */
+static enum neap_status read_head(int fd, pid_t pid, struct neap_page *ret_head, struct neap_error *err)
 {
 	struct stat info;
 	if (fstat(fd, &info) != 0)
@@ -142,11 +142,17 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 		return neap_fail(err, NEAP_EPERM, "it belongs to user %u", (unsigned)info.st_uid);
 	if (!S_ISREG(info.st_mode))
 		return neap_fail(err, NEAP_EPARSE, "it is not a file");
+	if (!pread_all(fd, ret_head, offsetof(struct neap_page, devices), 0))
+		return neap_fail(err, NEAP_EPARSE, "the page is cut short");
+	return check_head(ret_head, pid, err);
+}
+
+/* Reads an open page into *ret, which is the caller's scratch even on failure. */
+static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, struct neap_error *err)
+{
 	struct neap_page head;
 	size_t head_bytes = offsetof(struct neap_page, devices);
-	if (!pread_all(fd, &head, head_bytes, 0))
-		return neap_fail(err, NEAP_EPARSE, "the page is cut short");
-	enum neap_status status = check_head(&head, pid, err);
+	enum neap_status status = read_head(fd, pid, &head, err);
 	if (status)
 		return status;
 	/* A lock that can be had is held by no living agent. */
@@ -178,11 +184,10 @@ static size_t used_bytes(const struct neap_attached *attached)
 	return offsetof(struct neap_attached, devices) + attached->device_count * sizeof attached->devices[0];
 }
 
-enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
-				struct neap_error *err)
+static enum neap_status open_page(const char *runtime_folder, pid_t pid, char path[4096], int *ret_fd,
+				  struct neap_error *err)
 {
-	char path[4096];
-	enum neap_status status = path_of(path, sizeof path, runtime_folder, pid, ".page", err);
+	enum neap_status status = path_of(path, 4096, runtime_folder, pid, ".page", err);
 	if (status)
 		return status;
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -190,6 +195,45 @@ enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct ne
 		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening the statistics page %s", path);
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+enum neap_status neap_page_read_place(const char *runtime_folder, pid_t pid, struct neap_page_place *ret_place,
+				      struct neap_error *err)
+{
+	struct neap_page_place place = {0};
+	char path[4096];
+	int fd = -1;
+	enum neap_status status = open_page(runtime_folder, pid, path, &fd, err);
+	if (status)
+		return status;
+	struct neap_page *head = malloc(sizeof *head); /* large, for the stack of a thread that is not ours */
+	status = head ? read_head(fd, pid, head, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
+	for (; !status && place.device_count < head->device_count; place.device_count++) {
+		size_t at = offsetof(struct neap_page, devices) + place.device_count * sizeof head->devices[0] +
+			    offsetof(struct neap_published, device_uuid);
+		if (!pread_all(fd, place.uuids[place.device_count], sizeof place.uuids[0], at))
+			status = neap_fail(err, NEAP_EPARSE, "the page is cut short");
+	}
+	if (!status) {
+		copy_text(place.run_id, sizeof place.run_id, head->run_id, sizeof head->run_id);
+		copy_text(place.series, sizeof place.series, head->series, sizeof head->series);
+		*ret_place = place;
+	}
+	free(head);
+	close(fd);
+	return status;
+}
+
+enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
+				struct neap_error *err)
+{
+	char path[4096];
+	int fd = -1;
+	enum neap_status status = open_page(runtime_folder, pid, path, &fd, err);
+	if (status)
+		return status;
 	struct neap_attached *attached = malloc(sizeof *attached);
 	status = attached ? read_page(fd, pid, attached, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status)
@@ -210,6 +254,22 @@ static pid_t pid_of(const char *name, const char *suffix)
 	errno = 0;
 	long pid = strtol(name, &end, 10);
 	return errno == 0 && pid <= INT32_MAX && strcmp(end, suffix) == 0 ? (pid_t)pid : 0;
+}
+
+enum neap_status neap_page_each(const char *runtime_folder, bool (*visit)(void *context, pid_t pid), void *context,
+				struct neap_error *err)
+{
+	struct dirent *entry;
+	bool more = true;
+	DIR *folder = opendir(runtime_folder);
+	if (!folder)
+		return neap_fail_errno(err, errno, "reading the runtime folder %s", runtime_folder);
+	for (int seen = 0; more && seen < RUNTIME_ENTRIES && (entry = readdir(folder)); seen++) {
+		pid_t pid = pid_of(entry->d_name, ".page");
+		more = pid == 0 || visit(context, pid);
+	}
+	closedir(folder);
+	return NEAP_OK;
 }
 
 int neap_page_making_begin(const char *runtime_folder)
@@ -408,6 +468,7 @@ static void fill_page(struct neap_page *page, const struct neap_page_identity *i
 	page->start_ticks = identity->start_ticks;
 	snprintf(page->name, sizeof page->name, "%s", identity->name);
 	snprintf(page->run_id, sizeof page->run_id, "%s", identity->run_id);
+	snprintf(page->series, sizeof page->series, "%s", identity->series);
 	snprintf(page->record_path, sizeof page->record_path, "%s", identity->record_path);
 }
 

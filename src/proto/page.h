@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #define NEAP_PAGE_MAGIC   "NEAPPAGE"
-#define NEAP_PAGE_VERSION 2u
+#define NEAP_PAGE_VERSION 3u
 #define NEAP_PAGE_DEVICES 16
 
 struct neap_page {
@@ -24,6 +24,7 @@ struct neap_page {
 	uint64_t pid, start_ticks;
 	char name[64];         /* the program's name */
 	char run_id[64];       /* NEAP_RUN_ID, or "" */
+	char series[64];       /* NEAP_SERIES, or "" */
 	char record_path[512]; /* the recording; "" when there is none */
 	char note[200];        /* what its user should know of its settings; "" when all is well */
 	uint64_t device_count; /* slots below that were ever in use; a slot whose UUID is zero is not. Stored last */
@@ -45,6 +46,23 @@ struct neap_attached {
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
+/* What decides whether a process is to be asked for memory. */
+struct neap_page_place {
+	char run_id[64], series[64];
+	size_t device_count;
+	unsigned char uuids[NEAP_PAGE_DEVICES][16]; /* zero: no device */
+};
+
+/* Reads that from RUNTIME/PID.page, at once: without a look at the process, or at its figures. Errors: as
+ * neap_page_read, without NEAP_EBUSY. */
+enum neap_status neap_page_read_place(const char *runtime_folder, pid_t pid, struct neap_page_place *ret_place,
+				      struct neap_error *err);
+
+/* Calls `visit` with the PID of each page in the folder, in no order, until it returns false. Errors: NEAP_EIO and
+ * the like for the folder. */
+enum neap_status neap_page_each(const char *runtime_folder, bool (*visit)(void *context, pid_t pid), void *context,
+				struct neap_error *err);
+
 /* All attached processes that are alive, by PID. Deletes the files that dead processes left: page and socket at once
  * (or at the next listing, if a process is attaching at this moment), a recording in the runtime folder after a day.
  * Skips pages that cannot be read. Caller frees *ret_attached. */
@@ -61,7 +79,7 @@ bool neap_attached_device(const struct neap_attached *attached, const unsigned c
 struct neap_page_identity {
 	pid_t pid;
 	uint64_t start_ticks;
-	const char *name, *run_id, *record_path; /* cut where they do not fit */
+	const char *name, *run_id, *series, *record_path; /* cut where they do not fit */
 };
 
 /* A page that this process owns: mapped, its file locked. Zeroed: none. */

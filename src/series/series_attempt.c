@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,6 +157,19 @@ static void leave_name(const char *path)
 	neap_file_write(path, text, strlen(text), NULL);
 }
 
+/* So that processes of one series know each other (src/agent/peers.c), by whatever path they came to its folder. */
+static void name_series(const struct neap_attempt *attempt)
+{
+	char path[sizeof attempt->folder + 8], name[64];
+	struct stat folder;
+	snprintf(path, sizeof path, "%s/../..", attempt->folder);
+	if (stat(path, &folder) != 0)
+		return;
+	snprintf(name, sizeof name, "%llx-%llx", (unsigned long long)folder.st_dev,
+		 (unsigned long long)folder.st_ino);
+	setenv("NEAP_SERIES", name, 1);
+}
+
 /* Turns this process into the supervisor: its descriptors, its signals, its environment. Returns only if the program
  * cannot be started. */
 static void exec_supervisor(const struct neap_attempt *attempt, const char *program,
@@ -180,6 +194,7 @@ static void exec_supervisor(const struct neap_attempt *attempt, const char *prog
 		setenv(pair, equals + 1, 1);
 		*equals = '=';
 	}
+	name_series(attempt);
 	execv(program, argv);
 	dprintf(STDERR_FILENO, "cannot start the supervisor %s: %s\n", program, strerror(errno));
 }

@@ -21,7 +21,7 @@ class Place:
         self.runtime = self.root + "/runtime/neap"
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=self.root + "/runtime", XDG_STATE_HOME=self.root + "/state",
                                 HOME=self.root, NEAP_SIM=f"mem=256MiB,context=8MiB,reserved=2MiB,world={os.path.basename(self.root)}")
-        for variable in ("NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "NEAP_FRACTION"):
+        for variable in ("NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "NEAP_SERIES", "NEAP_PEERS", "NEAP_FRACTION"):
             self.environment.pop(variable, None)
         self.processes = []
 
@@ -57,8 +57,8 @@ class Place:
         self.processes.append(process)
         return process
 
-    def subject(self, attach="1"):
-        subject = self.start(self.program, env=dict(self.environment, NEAP_ATTACH=attach))
+    def subject(self, attach="1", **environment):
+        subject = self.start(self.program, env=dict(self.environment, NEAP_ATTACH=attach, **environment))
         assert subject.stdout.readline() == "ready\n"
         return subject
 

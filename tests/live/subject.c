@@ -1,6 +1,8 @@
-/* An attached process that does what hostile.py tells it: one command a line on stdin, one line in answer.
+/* An attached process that does what hostile.py and peers.py tell it: one command a line on stdin, one line in
+ * answer.
  *
  *   take MIB        allocates and keeps: "taken", or "failed: " and the error
+ *   cache MIB       allocates and frees: "taken", or the same failure
  *   capture, end    takes 1 MiB on a stream of its own, begins and ends the capture of a graph there: "ok"
  *   fork            a child that waits for a signal: its PID
  *   exec 0|1        restarts this program, with NEAP_ATTACH=0 or 1: "ready", from the new image
@@ -28,14 +30,17 @@ static void must(enum neap_status status, const struct neap_error *err)
 	exit(1);
 }
 
-static void take(const char *mib)
+static void take(const char *mib, int keep)
 {
 	struct neap_error err = {0};
 	uint64_t address;
-	if (neap_malloc(alloc, strtoull(mib, NULL, 10) << 20, NULL, &address, &err) == NEAP_OK)
-		puts("taken");
-	else
+	if (neap_malloc(alloc, strtoull(mib, NULL, 10) << 20, NULL, &address, &err) != NEAP_OK) {
 		printf("failed: %s\n", err.message);
+		return;
+	}
+	if (!keep)
+		neap_free(alloc, address);
+	puts("taken");
 }
 
 static void capture(int begin)
@@ -100,7 +105,9 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = '\0';
 		if (strncmp(line, "take ", 5) == 0) {
-			take(line + 5);
+			take(line + 5, 1);
+		} else if (strncmp(line, "cache ", 6) == 0) {
+			take(line + 6, 0);
 		} else if (strcmp(line, "capture") == 0 || strcmp(line, "end") == 0) {
 			capture(line[0] == 'c');
 		} else if (strcmp(line, "fork") == 0) {
