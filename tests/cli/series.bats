@@ -24,6 +24,20 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	expect table
 }
 
+@test "the runs of a series know it by one name, each series by its own" {
+	cat > s.yaml <<-'EOF'
+		name: s
+		defaults: {env: {NEAP_SERIES: "another"}}
+		experiments:
+		- {name: a, command: [sh, -c, 'echo "$NEAP_SERIES"'], needs: none}
+		- {name: b, command: [sh, -c, 'echo "$NEAP_SERIES"'], needs: none}
+	EOF
+	for folder in s t; do neap series s.yaml --folder $folder --quiet; done
+	grep -hE '^[0-9a-f]+-[0-9a-f]+$' s/runs/a-1/stdout.log > names
+	diff names s/runs/b-1/stdout.log
+	run ! diff names t/runs/a-1/stdout.log
+}
+
 @test "each run's memory is drained before the next starts" {
 	cat > s.yaml <<-EOF
 		name: s
