@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make_traces.py FOLDER [--kind KIND...] [--seeds N] [--first-seed N] [--events N] [--same-steps] [--check NEAP]: made-up training.
+"""make_traces.py FOLDER [--kind KIND...] [--seeds N] [--first-seed N] [--events N] [--same-steps] [--no-marks] [--check NEAP]:
+made-up training.
 
 Writes FOLDER/KIND-SEED.txt in neap's text form (docs/traces.md), nine kinds of program, at least 100 000 events each:
 
@@ -14,7 +15,8 @@ Writes FOLDER/KIND-SEED.txt in neap's text form (docs/traces.md), nine kinds of 
     longlived   small blocks that live for very different times beside large ones
 
 With --same-steps each step draws the same lengths, shares and workspaces as the one before: all of accum, fsdp, lora, moe, rlhf
-and varlen from the third step on, and cnn's between two ends of an epoch. KIND-same-SEED.txt is the file.
+and varlen from the third step on, and cnn's between two ends of an epoch. KIND-same-SEED.txt is the file. --no-marks leaves
+out the marks of the steps: KIND-unmarked-SEED.txt, KIND-same-unmarked-SEED.txt.
 
 A seed gives the same trace everywhere. --check prints, with the command NEAP, by how much the smallest device that the model
 of PyTorch's default policy needs exceeds the requested peak, beside the waste that a trace must show to be worth measuring,
@@ -567,15 +569,18 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=1, help="the seed of the first one (1)")
     parser.add_argument("--events", type=int, default=100000, help="at least as many allocations and frees (100000)")
     parser.add_argument("--same-steps", action="store_true", help="steps that repeat; for kinds that mark steps")
+    parser.add_argument("--no-marks", action="store_true", help="leave out the marks of steps")
     parser.add_argument("--check", metavar="NEAP", help="the command; prints what PyTorch's default policy wastes on each")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind in arguments.kind or KINDS:
         for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            path = arguments.folder / (f"{kind}-same-{seed}.txt" if arguments.same_steps else f"{kind}-{seed}.txt")
+            parts = [kind] + ["same"] * arguments.same_steps + ["unmarked"] * arguments.no_marks + [str(seed)]
+            path = arguments.folder / ("-".join(parts) + ".txt")
             trace = make(kind, seed, arguments.events, arguments.same_steps)
-            path.write_text("\n".join(trace.lines) + "\n", encoding="ascii")
+            lines = [line for line in trace.lines if line != "s" or not arguments.no_marks]
+            path.write_text("\n".join(lines) + "\n", encoding="ascii")
             paths.append((kind, path))
     return check(arguments.check, paths) if arguments.check else 0
 

@@ -35,8 +35,10 @@ struct neap_alloc_options {
 	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
 	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
 	bool shareable;                       /* pages that other processes can open, where the driver has them */
-	/* Learn a step that repeats (each ends with neap_emit_step), lay its blocks out once, and serve the next ones
-	 * from that layout as long as they are equal. Every request then takes the allocator's lock. */
+	/* Once memory is so short that pages have to move: learn a step that repeats, lay its blocks out once, and
+	 * serve the next ones from that layout as long as they are equal. Steps end with neap_emit_step. For a
+	 * program that never calls it they are found by the sizes and the order of its requests. While a plan learns
+	 * or serves, every request takes the allocator's lock. */
 	bool plan;
 };
 

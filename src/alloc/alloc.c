@@ -245,6 +245,11 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
 	if (!block)
 		block = borrow(alloc, stream, &cache, request->rounded, false);
+	if (!block && !pool) {
+		*ret_block = neap_planned_lend(alloc, stream, request);
+		if (*ret_block)
+			return NEAP_OK;
+	}
 	if (!block) {
 		enum neap_status status = miss(alloc, cache, request, err);
 		block = status == NEAP_EOOM ? borrow(alloc, stream, &cache, request->rounded, true) : NULL;
@@ -275,8 +280,8 @@ static enum neap_status serve(struct neap_alloc *alloc, struct neap_request *req
 	enum neap_status status = NEAP_OK;
 	if (!stream)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream");
-	if (!block && alloc->region) {
-		if (alloc->waiting_uses)
+	if (!block && alloc->plan && neap_plan_watches(alloc->plan)) {
+		if (alloc->region && alloc->waiting_uses)
 			pending_ask(alloc, request->stream);
 		block = neap_planned_take(alloc, stream, request);
 	}
@@ -286,7 +291,7 @@ static enum neap_status serve(struct neap_alloc *alloc, struct neap_request *req
 		return status;
 	hand_out(alloc, stream, block, request);
 	if (alloc->plan)
-		neap_plan_note(alloc->plan, request->rounded, stream, block->address);
+		neap_planned_note(alloc, stream, request);
 	*ret_address = block->address;
 	return NEAP_OK;
 }
@@ -398,7 +403,7 @@ static enum neap_status free_by_core(struct neap_alloc *alloc, uint64_t address)
 	if (block) {
 		leave_stream(alloc, block);
 		if (alloc->plan)
-			neap_plan_note_free(alloc->plan, address);
+			neap_plan_note_free(alloc->plan, block->bytes, block->serial);
 		neap_count_live(alloc, block, -1);
 		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
 		if (neap_front_push(alloc, block)) {

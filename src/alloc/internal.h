@@ -188,6 +188,7 @@ struct neap_alloc {
 	struct neap_plan *plan;               /* NULL: none is wanted */
 	struct neap_arena *region;            /* of the plan in force; NULL: none is */
 	uint64_t region_address, region_last; /* where it begins; the last planned block */
+	uint64_t plan_strain;                 /* moved pages and emptied caches that the plan knows of */
 
 	struct neap_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
@@ -309,11 +310,18 @@ struct neap_block *neap_fit_page_end(const struct neap_alloc *alloc, const struc
 
 /* planned.c: what a plan (plan.h) decides is done here. */
 
-/* A step of the program ends: a plan may start, which waits for the device, or stop. Enters the context. */
+/* A step of the program ends: a plan may start, which may wait for streams, or stop. Enters the context. */
 void neap_planned_step(struct neap_alloc *alloc);
-/* The block that the plan has for the request, LIVE and in the index; NULL: the rest of the core serves it. */
+/* While a plan watches: the block that it has for the request, LIVE and in the index; NULL: the rest of the core
+ * serves it. A plan may start or stop before, as with a step. */
 struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_stream *stream,
 				     const struct neap_request *request);
+/* The program is out of step, and nothing else that is cached fits: a block of the region, as above; NULL: none. */
+struct neap_block *neap_planned_lend(struct neap_alloc *alloc, struct neap_stream *stream,
+				     const struct neap_request *request);
+/* There is a plan, and the request was served. */
+void neap_planned_note(struct neap_alloc *alloc, const struct neap_stream *stream,
+		       const struct neap_request *request);
 /* Gives up the plan in force: its region is memory like any other. Whether there was one. */
 bool neap_planned_stop(struct neap_alloc *alloc);
 

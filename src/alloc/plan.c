@@ -1,44 +1,65 @@
 #include "alloc/plan.h"
 #include "alloc/layout.h"
+#include "alloc/track.h"
 #include "base/array.h"
-#include "base/map.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LAYOUT_WORK  20000000 /* comparisons: some 20 ms */
-#define PLANNED_MAX  10000    /* blocks: the first try compares each with all, some 100 ms, and is never cut short */
-#define REQUESTS_MAX 100000   /* of a step; longer ones are not learned */
-#define LEARN_STEPS  8        /* one after another, in which no step repeats, after which it waits */
-#define LOST_STEPS   4        /* one after another, after which a plan is given up */
-#define WAIT_MAX     1024     /* steps */
+#define PLANNED_MAX  20000    /* blocks: the first try is never cut short */
+#define LEARN_STEPS  8        /* marked ones, one after another, in which no step repeats, after which it rests */
+#define LOST_STEPS   8   /* one after another with less than half of their bytes as expected: a plan is given up */
+#define REST_MAX     64  /* times as many requests as it has watched */
+#define SPAN         256 /* requests whose levels are kept as two numbers */
+#define RECENT_SPANS 8   /* a step goes through all levels of these */
+#define LEVELS       8   /* but for this part of them */
+#define DRIFTS       64  /* and comes back, but for this part of them */
 #define UNPLANNED    UINT64_MAX
 
-struct request {
+/* Of a request that was watched. */
+struct item {
 	uint64_t bytes;
-	const void *stream;
-	uint64_t from, to; /* ticks of the step; to 0: it outlives the step */
-	uint64_t offset;   /* UNPLANNED: the core serves it */
+	int64_t level;   /* bytes live before it, less those when the log began */
+	uint32_t to;     /* the request before which it was freed; 0: not yet */
+	uint32_t strain; /* pages moved for it and before it, since the log began */
 };
 
-struct requests {
-	struct request *items;
-	size_t count;
+struct levels {
+	int64_t low, high;
 };
 
-enum state { LEARNING, READY, SERVING, WAITING };
+struct log {
+	uint64_t *tokens; /* see period.h */
+	struct item *items;
+	struct levels *spans;
+	uint32_t count;
+	uint64_t first_serial;
+	int64_t level;
+	uint64_t strain;
+	uint32_t marks, last_mark; /* the marks so far; the request that followed the last one */
+	struct neap_period period;
+};
+
+enum state { RESTING, LEARNING, READY, SERVING };
 
 struct neap_plan {
 	enum state state;
 	uint64_t least_bytes;
-	struct requests now;    /* LEARNING: this step's */
-	struct requests before; /* LEARNING: the last step's. READY, SERVING: the planned ones */
-	struct neap_map live;   /* LEARNING: address -> index in `now` */
-	uint64_t ticks;         /* LEARNING: requests and frees of this step */
-	unsigned learned;       /* LEARNING: steps so far */
-	size_t next;            /* SERVING: the request expected next */
-	bool lost;              /* SERVING: this step has differed */
+	bool marked;    /* the program marks its steps: no others are looked for */
+	struct log log; /* LEARNING */
+	/* READY, SERVING */
+	struct neap_track track;
+	uint64_t *offsets;              /* by place in the track */
+	uint64_t bytes;                 /* of the region */
+	uint64_t step_bytes, hit_bytes; /* asked for in a step; of this step, as expected */
+	uint32_t seen;                  /* requests of this step */
 	unsigned lost_steps;
-	unsigned wait, next_wait; /* steps */
+	/* RESTING */
+	uint64_t rest_until;   /* the number of a request */
+	uint64_t watched_from; /* the request since which watching gained nothing */
+	uint64_t last_serial;
+	unsigned rest; /* times as many requests as were watched in vain */
 };
 
 struct neap_plan *neap_plan_create(uint64_t least_bytes)
@@ -47,156 +68,298 @@ struct neap_plan *neap_plan_create(uint64_t least_bytes)
 	if (!plan)
 		return NULL;
 	plan->least_bytes = least_bytes;
-	plan->next_wait = 1;
+	plan->rest = 1;
 	return plan;
+}
+
+static void log_fini(struct log *log)
+{
+	free(log->tokens);
+	free(log->items);
+	free(log->spans);
+	neap_period_fini(&log->period);
+	*log = (struct log){0};
 }
 
 void neap_plan_destroy(struct neap_plan *plan)
 {
 	if (!plan)
 		return;
-	free(plan->now.items);
-	free(plan->before.items);
-	neap_map_fini(&plan->live);
+	log_fini(&plan->log);
+	neap_track_fini(&plan->track);
+	free(plan->offsets);
 	free(plan);
 }
 
-bool neap_plan_watches(const struct neap_plan *plan) { return plan->state != WAITING; }
+bool neap_plan_watches(const struct neap_plan *plan) { return plan->state != RESTING; }
 
-bool neap_plan_expects(struct neap_plan *plan, uint64_t bytes, const void *stream, uint64_t *ret_offset)
+static void forget(struct neap_plan *plan)
 {
-	if (plan->state != SERVING || plan->lost)
-		return false;
-	const struct request *expected = &plan->before.items[plan->next];
-	plan->lost = plan->next == plan->before.count || expected->bytes != bytes || expected->stream != stream;
-	if (plan->lost)
-		return false;
-	plan->next++;
-	*ret_offset = expected->offset;
-	return expected->offset != UNPLANNED;
-}
-
-void neap_plan_note(struct neap_plan *plan, uint64_t bytes, const void *stream, uint64_t address)
-{
-	struct requests *now = &plan->now;
-	if (plan->state != LEARNING)
-		return;
-	if (now->count == REQUESTS_MAX || !neap_array_grow(&now->items, now->count, sizeof *now->items) ||
-	    !neap_map_put(&plan->live, address, now->count)) {
-		neap_plan_stop(plan);
-		return;
-	}
-	now->items[now->count++] = (struct request){bytes, stream, ++plan->ticks, 0, UNPLANNED};
-}
-
-void neap_plan_note_free(struct neap_plan *plan, uint64_t address)
-{
-	uint64_t index = 0;
-	if (plan->state == LEARNING && neap_map_remove(&plan->live, address, &index))
-		plan->now.items[index].to = ++plan->ticks;
-}
-
-static bool equal(const struct requests *one, const struct requests *other)
-{
-	if (!one->count || one->count != other->count)
-		return false;
-	for (size_t i = 0; i < one->count; i++) {
-		const struct request *a = &one->items[i], *b = &other->items[i];
-		if (a->bytes != b->bytes || a->stream != b->stream || a->from != b->from || a->to != b->to)
-			return false;
-	}
-	return true;
-}
-
-static bool planned(const struct request *request, uint64_t least_bytes)
-{
-	return request->to && request->bytes >= least_bytes;
-}
-
-/* Where the blocks that end within the step go. The bytes of the region; 0: there is nothing to plan, or too much, or
- * no host memory. */
-static uint64_t lay_out(struct requests *requests, uint64_t least_bytes)
-{
-	struct neap_layout_block *blocks = calloc(requests->count, sizeof *blocks);
-	struct neap_layout layout = {0};
-	size_t count = 0;
-	for (size_t i = 0; blocks && i < requests->count; i++) {
-		const struct request *request = &requests->items[i];
-		if (planned(request, least_bytes))
-			blocks[count++] = (struct neap_layout_block){request->bytes, request->from, request->to, 0};
-	}
-	if (!blocks || count > PLANNED_MAX || neap_layout_make(blocks, count, LAYOUT_WORK, &layout, NULL)) {
-		free(blocks);
-		return 0;
-	}
-	count = 0;
-	for (size_t i = 0; i < requests->count; i++)
-		requests->items[i].offset =
-			planned(&requests->items[i], least_bytes) ? blocks[count++].offset : UNPLANNED;
-	free(blocks);
-	return layout.total_bytes;
-}
-
-/* `now` becomes `before`, and a new, empty step begins. */
-static void turn(struct neap_plan *plan)
-{
-	struct requests was = plan->before;
-	plan->before = plan->now;
-	plan->now = was;
-	plan->now.count = 0;
-	neap_map_fini(&plan->live);
-	plan->live = (struct neap_map){0};
-	plan->ticks = 0;
-}
-
-static enum neap_plan_advice learn(struct neap_plan *plan, uint64_t *ret_bytes)
-{
-	bool repeats = equal(&plan->now, &plan->before);
-	turn(plan);
-	uint64_t bytes = repeats ? lay_out(&plan->before, plan->least_bytes) : 0;
-	if (bytes) {
-		plan->state = READY;
-		*ret_bytes = bytes;
-		return NEAP_PLAN_START;
-	}
-	if (++plan->learned == LEARN_STEPS)
-		neap_plan_stop(plan);
-	return NEAP_PLAN_GO_ON;
-}
-
-enum neap_plan_advice neap_plan_step(struct neap_plan *plan, uint64_t *ret_bytes)
-{
-	if (plan->state == LEARNING)
-		return learn(plan, ret_bytes);
-	if (plan->state == WAITING) {
-		if (--plan->wait == 0)
-			plan->state = LEARNING;
-		return NEAP_PLAN_GO_ON;
-	}
-	bool whole = !plan->lost && plan->next == plan->before.count;
-	plan->lost_steps = whole ? 0 : plan->lost_steps + 1;
-	plan->next = 0;
-	plan->lost = false;
-	if (plan->lost_steps < LOST_STEPS)
-		return NEAP_PLAN_GO_ON;
-	neap_plan_stop(plan);
-	return NEAP_PLAN_STOP;
-}
-
-void neap_plan_start(struct neap_plan *plan)
-{
-	plan->state = SERVING;
-	plan->next = 0;
-	plan->lost = false;
-	plan->lost_steps = 0;
+	log_fini(&plan->log);
+	neap_track_fini(&plan->track);
+	free(plan->offsets);
+	plan->offsets = NULL;
+	plan->state = RESTING;
 }
 
 void neap_plan_stop(struct neap_plan *plan)
 {
-	plan->before.count = plan->now.count = 0;
-	turn(plan);
-	plan->learned = 0;
-	plan->state = WAITING;
-	plan->wait = plan->next_wait;
-	plan->next_wait = plan->next_wait < WAIT_MAX ? 2 * plan->next_wait : WAIT_MAX;
+	plan->rest_until = plan->last_serial + plan->rest * (plan->last_serial - plan->watched_from + 1);
+	plan->rest = plan->rest < REST_MAX ? 2 * plan->rest : REST_MAX;
+	forget(plan);
 }
+
+void neap_plan_strain(struct neap_plan *plan, uint64_t pages, uint64_t serial)
+{
+	if (plan->state == RESTING && serial >= plan->rest_until) {
+		plan->state = LEARNING;
+		plan->watched_from = plan->last_serial = serial;
+	}
+	plan->log.strain += plan->state == LEARNING ? pages : 0;
+}
+
+static uint64_t token_of(const struct neap_plan_request *request)
+{
+	return neap_token(request->bytes, request->stream);
+}
+
+/* A step's worth of requests has gone by: whether the plan still fits the program. */
+static void count_step(struct neap_plan *plan)
+{
+	bool good = plan->hit_bytes >= plan->step_bytes / 2;
+	plan->lost_steps = good ? 0 : plan->lost_steps + 1;
+	plan->seen = 0;
+	plan->hit_bytes = 0;
+	if (good && plan->state == SERVING) {
+		plan->watched_from = plan->last_serial;
+		plan->rest = 1;
+	}
+}
+
+bool neap_plan_expects(struct neap_plan *plan, const struct neap_plan_request *request, uint64_t *ret_offset)
+{
+	uint32_t place = 0;
+	if (plan->state != READY && plan->state != SERVING)
+		return false;
+	bool expected = neap_track_follow(&plan->track, token_of(request), &place);
+	plan->hit_bytes += expected ? request->bytes : 0;
+	if (++plan->seen == plan->track.count && !plan->marked)
+		count_step(plan);
+	if (!expected || plan->state != SERVING || plan->offsets[place] == UNPLANNED)
+		return false;
+	*ret_offset = plan->offsets[place];
+	return true;
+}
+
+bool neap_plan_lost(const struct neap_plan *plan) { return plan->state == SERVING && plan->track.lost; }
+
+static bool log_room(struct log *log)
+{
+	uint32_t count = log->count, span = count / SPAN;
+	if (!neap_array_grow(&log->tokens, count, sizeof *log->tokens) ||
+	    !neap_array_grow(&log->items, count, sizeof *log->items))
+		return false;
+	return count % SPAN || neap_array_grow(&log->spans, span, sizeof *log->spans);
+}
+
+static void log_add(struct log *log, const struct neap_plan_request *request)
+{
+	struct levels *span = &log->spans[log->count / SPAN];
+	if (log->count % SPAN == 0)
+		*span = (struct levels){log->level, log->level};
+	log->tokens[log->count] = token_of(request);
+	log->items[log->count] = (struct item){request->bytes, log->level, 0, (uint32_t)log->strain};
+	span->low = log->level < span->low ? log->level : span->low;
+	log->level += (int64_t)request->bytes;
+	span->high = log->level > span->high ? log->level : span->high;
+	log->count++;
+}
+
+void neap_plan_note_free(struct neap_plan *plan, uint64_t bytes, uint64_t serial)
+{
+	struct log *log = &plan->log;
+	if (plan->state != LEARNING)
+		return;
+	log->level -= (int64_t)bytes;
+	if (serial - log->first_serial < log->count)
+		log->items[serial - log->first_serial].to = log->count;
+}
+
+/* Of [first, end): where it is lowest, and how far it goes. */
+static uint32_t lowest_request(const struct log *log, uint32_t first, uint32_t end, struct levels *ret_levels)
+{
+	uint32_t lowest = first;
+	struct levels levels = {log->items[first].level, log->items[first].level};
+	for (uint32_t i = first; i < end; i++) {
+		const struct item *item = &log->items[i];
+		int64_t after = item->level + (int64_t)item->bytes;
+		lowest = item->level < levels.low ? i : lowest;
+		levels.low = item->level < levels.low ? item->level : levels.low;
+		levels.high = after > levels.high ? after : levels.high;
+	}
+	*ret_levels = levels;
+	return lowest;
+}
+
+/* Whether the last `length` requests are a step, and not a loop in it: see plan.h. */
+static bool is_step(const struct log *log, uint32_t length, const struct levels *levels)
+{
+	uint32_t last = (log->count - 1) / SPAN, spans = 2 * length / SPAN + 1;
+	spans = spans > RECENT_SPANS ? spans : RECENT_SPANS;
+	struct levels all = *levels;
+	for (uint32_t i = spans <= last ? last - spans + 1 : 0; i <= last; i++) {
+		all.low = log->spans[i].low < all.low ? log->spans[i].low : all.low;
+		all.high = log->spans[i].high > all.high ? log->spans[i].high : all.high;
+	}
+	const struct item *now = &log->items[log->count - 1], *then = now - length;
+	int64_t range = levels->high - levels->low, drift = now->level - then->level;
+	return range >= (all.high - all.low) / LEVELS * (LEVELS - 1) && drift <= range / DRIFTS &&
+	       drift >= -range / DRIFTS;
+}
+
+/* How many requests after itself request `first + place` is freed: in its own step or in the one from `other` on, if
+ * that is later. 0: it outlives the step. */
+static uint32_t life(const struct log *log, uint32_t first, uint32_t other, uint32_t place)
+{
+	uint32_t own = log->items[first + place].to, to = own ? own - first : 0;
+	uint32_t others = other + place < log->count ? log->items[other + place].to : 0;
+	others = others ? others - other : 0;
+	return to && others > to ? others : to;
+}
+
+/* Where the blocks go that end within the step [first, first + length). The bytes of the region; 0: there is nothing
+ * to plan, or too much, or no host memory. */
+static uint64_t lay_out(struct neap_plan *plan, uint32_t first, uint32_t length, uint32_t other)
+{
+	const struct log *log = &plan->log;
+	struct neap_layout_block *blocks = calloc(length, sizeof *blocks);
+	struct neap_layout layout = {0};
+	uint32_t count = 0;
+	plan->offsets = calloc(length, sizeof *plan->offsets);
+	for (uint32_t i = 0; blocks && plan->offsets && i < length; i++) {
+		uint64_t bytes = log->items[first + i].bytes;
+		uint32_t to = life(log, first, other, i);
+		bool planned = bytes >= plan->least_bytes && to && to <= length;
+		plan->offsets[i] = planned ? count : UNPLANNED;
+		if (planned)
+			blocks[count++] = (struct neap_layout_block){bytes, i, to, 0};
+	}
+	if (!blocks || !plan->offsets || count > PLANNED_MAX ||
+	    neap_layout_make(blocks, count, LAYOUT_WORK, &layout, NULL))
+		layout.total_bytes = 0;
+	for (uint32_t i = 0; layout.total_bytes && i < length; i++)
+		if (plan->offsets[i] != UNPLANNED)
+			plan->offsets[i] = blocks[plan->offsets[i]].offset;
+	free(blocks);
+	return layout.total_bytes;
+}
+
+/* The step [first, first + length) of the log repeats: READY, or RESTING. */
+static void make(struct neap_plan *plan, uint32_t first, uint32_t length, uint32_t other)
+{
+	struct log *log = &plan->log;
+	uint32_t ahead = log->count - first - length;
+	uint64_t *tokens = calloc(length, sizeof *tokens);
+	plan->bytes = tokens ? lay_out(plan, first, length, other) : 0;
+	plan->step_bytes = 0;
+	for (uint32_t i = 0; tokens && i < length; i++) {
+		tokens[i] = log->tokens[first + i];
+		plan->step_bytes += log->items[first + i].bytes;
+	}
+	if (!plan->bytes) {
+		free(tokens);
+		neap_plan_stop(plan);
+	} else if (!neap_track_init(&plan->track, tokens, length, !plan->marked)) {
+		neap_plan_stop(plan);
+	} else {
+		log_fini(log);
+		neap_track_set(&plan->track, ahead % length);
+		plan->seen = plan->lost_steps = 0;
+		plan->hit_bytes = 0;
+		plan->state = READY;
+	}
+}
+
+/* The last `length` requests are a step that comes again: plans it, from request `first` on, if that would gain. */
+static void found(struct neap_plan *plan, uint32_t first, uint32_t length, uint32_t other)
+{
+	const struct log *log = &plan->log;
+	if ((uint32_t)log->strain != log->items[log->count - length - 1].strain)
+		make(plan, first, length, other);
+	else
+		forget(plan);
+}
+
+static void look_for_step(struct neap_plan *plan)
+{
+	struct log *log = &plan->log;
+	struct levels levels;
+	uint32_t length = neap_period_found(&log->period);
+	if (!length)
+		return;
+	lowest_request(log, log->count - length, log->count, &levels);
+	if (!is_step(log, length, &levels))
+		return;
+	uint32_t first = lowest_request(log, log->count - 2 * length, log->count - length, &levels);
+	found(plan, first, length, first + length);
+}
+
+void neap_plan_note(struct neap_plan *plan, const struct neap_plan_request *request)
+{
+	struct log *log = &plan->log;
+	plan->last_serial = request->serial;
+	if (plan->state != LEARNING)
+		return;
+	if (log->count && request->serial != log->first_serial + log->count)
+		log_fini(log);
+	log->first_serial = log->count ? log->first_serial : request->serial;
+	if (log->count == NEAP_PLAN_REQUESTS_MAX || !log_room(log)) {
+		neap_plan_stop(plan);
+		return;
+	}
+	log_add(log, request);
+	if (plan->marked)
+		return;
+	if (neap_period_add(&log->period, log->tokens, log->count))
+		look_for_step(plan);
+	else
+		neap_plan_stop(plan);
+}
+
+/* Whether the last `length` requests are those before them. */
+static bool repeats(const struct log *log, uint32_t length)
+{
+	const uint64_t *now = log->tokens + log->count - length;
+	return length && log->count >= 2 * length && memcmp(now, now - length, length * sizeof *now) == 0;
+}
+
+void neap_plan_step(struct neap_plan *plan)
+{
+	struct log *log = &plan->log;
+	plan->marked = true;
+	if (plan->state == LEARNING) {
+		uint32_t first = log->last_mark, length = log->count - first;
+		log->last_mark = log->count;
+		if (repeats(log, length))
+			found(plan, first, length, first - length);
+		else if (++log->marks == LEARN_STEPS)
+			neap_plan_stop(plan);
+	} else if (plan->state != RESTING) {
+		count_step(plan);
+		neap_track_set(&plan->track, 0);
+	}
+}
+
+enum neap_plan_advice neap_plan_advise(const struct neap_plan *plan, uint64_t *ret_bytes)
+{
+	if (plan->state != READY && plan->state != SERVING)
+		return NEAP_PLAN_GO_ON;
+	if (plan->lost_steps == LOST_STEPS)
+		return NEAP_PLAN_STOP;
+	if (plan->state == SERVING || plan->track.lost || plan->track.next)
+		return NEAP_PLAN_GO_ON;
+	*ret_bytes = plan->bytes;
+	return NEAP_PLAN_START;
+}
+
+void neap_plan_start(struct neap_plan *plan) { plan->state = SERVING; }

@@ -7,9 +7,10 @@
  * Where the bytes are not all cached (a free is late, or another stream still uses them), or ordering would need the
  * host to wait, the rest of the core serves the request, and the plan goes on with the next one.
  *
- * The region gets its pages from all that is cached, which takes one synchronisation; the rest goes back to the
- * driver. Its memory serves nothing else until the plan stops, which it does before a request may fail and before the
- * cache is emptied. Then its pages can be moved and given back like those of any cached block.
+ * The region gets its pages as any large request does: from the driver, or from under cached blocks. While the
+ * program is in step its memory serves nothing else. While it is not (an evaluation at the end of an epoch), the
+ * region serves what nothing else that is cached can. The plan stops before a request may fail, and before the cache
+ * is emptied. Then the region's pages can be moved and given back like those of any cached block.
  */
 #include "alloc/internal.h"
 #include "alloc/plan.h"
@@ -23,15 +24,15 @@ static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 		return NEAP_ENOMEM;
 	arena->planned = true;
 	struct neap_cache *cache = neap_cache_of(home, arena);
-	enum neap_status status = cache ? neap_cache_unmap(alloc, NULL) : NEAP_ENOMEM;
-	if (!status)
+	enum neap_status status = cache ? neap_cache_obtain(alloc, cache, bytes, false, NULL) : NEAP_ENOMEM;
+	/* Pages that two streams share in part, and those that wait for work of streams that are gone, need more. */
+	if (status == NEAP_EOOM && !neap_cache_unmap(alloc, NULL))
 		status = neap_cache_obtain(alloc, cache, bytes, false, NULL);
 	const struct neap_block *block = status ? NULL : neap_cache_best(cache, bytes);
 	if (block) {
 		alloc->region = arena;
 		alloc->region_address = alloc->region_last = block->address;
 	}
-	neap_spare_release(alloc, 0, NULL);
 	neap_segments_trim(alloc);
 	neap_arenas_trim(alloc);
 	return block ? NEAP_OK : status;
@@ -53,16 +54,44 @@ static void start(struct neap_alloc *alloc, uint64_t bytes)
 		neap_plan_stop(alloc->plan);
 }
 
-void neap_planned_step(struct neap_alloc *alloc)
+/* Does what the plan advises before the next request. */
+static void follow_advice(struct neap_alloc *alloc)
 {
 	uint64_t bytes = 0;
+	enum neap_plan_advice advice = neap_plan_advise(alloc->plan, &bytes);
+	if (advice == NEAP_PLAN_GO_ON)
+		return;
+	if (advice == NEAP_PLAN_START) {
+		start(alloc, bytes);
+	} else {
+		neap_plan_stop(alloc->plan);
+		alloc->region = NULL;
+	}
+}
+
+void neap_planned_step(struct neap_alloc *alloc)
+{
 	if (!alloc->plan)
 		return;
-	enum neap_plan_advice advice = neap_plan_step(alloc->plan, &bytes);
-	if (advice == NEAP_PLAN_START)
-		start(alloc, bytes);
-	else if (advice == NEAP_PLAN_STOP)
-		alloc->region = NULL;
+	neap_plan_step(alloc->plan);
+	follow_advice(alloc);
+}
+
+static struct neap_plan_request plan_request(const struct neap_stream *stream, uint64_t bytes, uint64_t serial)
+{
+	return (struct neap_plan_request){bytes, stream->number, serial};
+}
+
+void neap_planned_note(struct neap_alloc *alloc, const struct neap_stream *stream, const struct neap_request *request)
+{
+	/* A release of the whole cache counts as a page: it is the last resort before a failure. */
+	uint64_t strain = alloc->moved_pages + (uint64_t)alloc->stats.num_alloc_retries;
+	struct neap_plan_request noted = plan_request(stream, request->rounded, alloc->serial);
+	if (strain != alloc->plan_strain)
+		neap_plan_strain(alloc->plan, strain - alloc->plan_strain, alloc->serial);
+	alloc->plan_strain = strain;
+	if (neap_plan_watches(alloc->plan))
+		neap_plan_note(alloc->plan, &noted);
 }
 
 bool neap_planned_stop(struct neap_alloc *alloc)
@@ -118,23 +147,56 @@ static bool make_ready(struct neap_alloc *alloc, struct neap_block *first, uint6
 	return ready;
 }
 
-struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_stream *stream,
-				     const struct neap_request *request)
+/* The `bytes` at `address`, in the region's block `first` and those after it, for the stream: LIVE and in the index.
+ * NULL: they are not free, or there is no host memory. */
+static struct neap_block *claim(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_block *first,
+				uint64_t address, uint64_t bytes)
 {
-	uint64_t offset = 0;
-	if (!alloc->region || neap_pool_match(alloc, request->stream) ||
-	    !neap_plan_expects(alloc->plan, request->rounded, stream, &offset))
-		return NULL;
-	uint64_t address = alloc->region_address + offset;
-	struct neap_block *block = block_at(alloc, address);
 	struct neap_cache *cache = neap_cache_of(stream, alloc->region);
-	if (!cache || !make_ready(alloc, block, address + request->rounded, stream) || !neap_blocks_ensure(alloc, 2))
+	if (!cache || !make_ready(alloc, first, address + bytes, stream) || !neap_blocks_ensure(alloc, 2))
 		return NULL;
-	block = neap_block_carve(alloc, block, address, request->rounded, cache);
+	struct neap_block *block = neap_block_carve(alloc, first, address, bytes, cache);
 	if (!neap_index_put(&alloc->live, address, block)) {
 		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 		return NULL;
 	}
 	alloc->region_last = address;
 	return block;
+}
+
+/* Any part of the region that holds the request: one that the stream may have at once, if there is one. */
+static struct neap_block *claim_any(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t bytes)
+{
+	struct neap_block *best = neap_cache_best(&alloc->region->idle, bytes), *own = NULL, *other = NULL;
+	for (struct neap_cache *cache = alloc->region->caches; cache; cache = cache->next_of_arena) {
+		struct neap_block *block = neap_cache_best(cache, bytes);
+		struct neap_block **kind = cache->stream == stream ? &own : &other;
+		if (block && (!*kind || block->bytes < (*kind)->bytes))
+			*kind = block;
+	}
+	if (!best || (own && own->bytes < best->bytes))
+		best = own;
+	best = best ? best : other;
+	return best ? claim(alloc, stream, best, best->address, bytes) : NULL;
+}
+
+struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_stream *stream,
+				     const struct neap_request *request)
+{
+	uint64_t offset = 0;
+	follow_advice(alloc);
+	struct neap_plan_request asked = plan_request(stream, request->rounded, alloc->serial + 1);
+	if (!neap_plan_expects(alloc->plan, &asked, &offset) || !alloc->region ||
+	    neap_pool_match(alloc, request->stream))
+		return NULL;
+	uint64_t address = alloc->region_address + offset;
+	return claim(alloc, stream, block_at(alloc, address), address, request->rounded);
+}
+
+struct neap_block *neap_planned_lend(struct neap_alloc *alloc, struct neap_stream *stream,
+				     const struct neap_request *request)
+{
+	if (!alloc->region || !neap_plan_lost(alloc->plan) || request->rounded <= SMALL_LIMIT_BYTES)
+		return NULL;
+	return claim_any(alloc, stream, request->rounded);
 }

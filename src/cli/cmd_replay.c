@@ -38,7 +38,7 @@ const struct neap_command neap_command_replay = {
 			{"event-delay", "N",
 			 "in a text trace a stream's use ends N events after the free; default 0"},
 			{"device", "N", "a device of the trace; default: the one with the most events"},
-			{"plan", NULL, "with --policy neap: plan the steps that the trace marks, once two are equal"},
+			{"plan", NULL, "with --policy neap: plan steps that repeat, once memory is short"},
 			{"smallest", NULL,
 			 "also find the smallest device that completes, confirmed at 8 larger sizes"},
 			{"json", NULL, "every figure, as JSON"},

@@ -1,174 +1,422 @@
-/* The plan by itself: what it learns, what it expects, when it gives up. Streams are names here. */
+/* The plan by itself: when it learns, which steps it finds, with and without marks, what it expects, when it gives
+ * up. Programs are made up here: they ask and free as a program would, and memory is short when the test says so. */
 #include "alloc/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
-#define LEAST 1000
+#define LEAST  1000
+#define BLOCKS 4000
 
-static const char one, other;
+struct block {
+	uint64_t bytes, serial, offset;
+	bool planned;
+};
 
-/* A step of four blocks: two that live at the same time, one that outlives the step, and a small one. ret_expected:
- * whether the plan expected each; ret_offsets: where it goes. */
-static enum neap_plan_advice step(struct neap_plan *plan, uint64_t middle, bool ret_expected[4],
-				  uint64_t ret_offsets[4], uint64_t *ret_bytes)
+struct program {
+	struct neap_plan *plan;
+	uint64_t serial, watched, starts, stops, region;
+	bool short_of_memory; /* each request has a page moved */
+	bool starting;        /* a start is allowed */
+	struct block live[BLOCKS];
+	size_t count;
+	uint64_t bytes, lowest; /* live: now, and the lowest since the test set it */
+	uint64_t level_at_start;
+	uint64_t asked, served; /* since the test set them to 0 */
+	uint64_t random;
+};
+
+static uint64_t draw(struct program *program, uint64_t below)
 {
-	const uint64_t sizes[4] = {4000, middle, 2000, 500};
-	const void *streams[4] = {&one, &other, &one, &one};
-	for (int i = 0; i < 4; i++) {
-		ret_expected[i] = neap_plan_expects(plan, sizes[i], streams[i], &ret_offsets[i]);
-		neap_plan_note(plan, sizes[i], streams[i], 100 + (uint64_t)i);
-		if (i == 1)
-			neap_plan_note_free(plan, 100);
+	program->random = program->random * 6364136223846793005u + 1442695040888963407u;
+	return (program->random >> 33) % below;
+}
+
+static struct program *program_new(void)
+{
+	struct program *program = calloc(1, sizeof *program);
+	assert_non_null(program);
+	program->plan = neap_plan_create(LEAST);
+	assert_non_null(program->plan);
+	program->short_of_memory = program->starting = true;
+	program->random = 1;
+	return program;
+}
+
+static void program_free(struct program *program)
+{
+	neap_plan_destroy(program->plan);
+	free(program);
+}
+
+static void advise(struct program *program)
+{
+	uint64_t bytes = 0;
+	enum neap_plan_advice advice = neap_plan_advise(program->plan, &bytes);
+	if (advice == NEAP_PLAN_START && program->starting) {
+		neap_plan_start(program->plan);
+		program->starts++;
+		program->region = bytes;
+		program->level_at_start = program->bytes;
+	} else if (advice != NEAP_PLAN_GO_ON) {
+		program->stops += advice == NEAP_PLAN_STOP;
+		neap_plan_stop(program->plan);
 	}
-	neap_plan_note_free(plan, 101);
-	neap_plan_note_free(plan, 103);
-	return neap_plan_step(plan, ret_bytes);
 }
 
-static void assert_expected(const bool expected[4], int count)
+/* No two live blocks that the plan has placed may overlap, and all lie in the region. */
+static void assert_apart(const struct program *program, const struct block *block)
 {
-	for (int i = 0; i < 4; i++)
-		assert_int_equal(expected[i], i < count);
+	assert_true(block->offset + block->bytes <= program->region);
+	for (size_t i = 0; i < program->count; i++) {
+		const struct block *other = &program->live[i];
+		assert_true(!other->planned || other->offset + other->bytes <= block->offset ||
+			    block->offset + block->bytes <= other->offset);
+	}
 }
 
-static struct neap_plan *learned(void)
+/* The number to free it by. */
+static uint64_t ask(struct program *program, uint64_t bytes, uint32_t stream)
 {
-	struct neap_plan *plan = neap_plan_create(LEAST);
-	bool expected[4];
-	uint64_t offsets[4], bytes = 0;
-	assert_non_null(plan);
-	assert_true(neap_plan_watches(plan));
-	assert_int_equal(step(plan, 3000, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_expected(expected, 0);
-	assert_int_equal(bytes, 0);
-	assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_START);
-	assert_int_equal(bytes, 7001);
-	return plan;
+	advise(program);
+	struct neap_plan_request request = {bytes, stream, ++program->serial};
+	struct block block = {bytes, program->serial, 0, false};
+	program->watched += neap_plan_watches(program->plan);
+	block.planned = neap_plan_expects(program->plan, &request, &block.offset);
+	if (block.planned)
+		assert_apart(program, &block);
+	if (program->short_of_memory)
+		neap_plan_strain(program->plan, 1, program->serial);
+	if (neap_plan_watches(program->plan))
+		neap_plan_note(program->plan, &request);
+	assert_true(program->count < BLOCKS);
+	program->live[program->count++] = block;
+	program->bytes += bytes;
+	program->asked++;
+	program->served += block.planned;
+	return program->serial;
+}
+
+static void release(struct program *program, uint64_t serial)
+{
+	size_t i = 0;
+	while (i < program->count && program->live[i].serial != serial)
+		i++;
+	assert_true(i < program->count);
+	program->bytes -= program->live[i].bytes;
+	program->lowest = program->bytes < program->lowest ? program->bytes : program->lowest;
+	neap_plan_note_free(program->plan, program->live[i].bytes, serial);
+	program->live[i] = program->live[--program->count];
+}
+
+static void mark(struct program *program)
+{
+	neap_plan_step(program->plan);
+	advise(program);
+}
+
+/* A marked step of four blocks: two that live at the same time, one that outlives the step, and a small one. */
+static void four_blocks(struct program *program, uint64_t middle)
+{
+	uint64_t first = ask(program, 4000, 0), second = ask(program, middle, 1);
+	release(program, first);
+	ask(program, 2000, 0);
+	uint64_t small = ask(program, 500, 0);
+	release(program, second);
+	release(program, small);
+	mark(program);
+}
+
+static struct program *learned(void)
+{
+	struct program *program = program_new();
+	four_blocks(program, 3000);
+	four_blocks(program, 3001);
+	assert_int_equal(program->starts, 0);
+	four_blocks(program, 3001);
+	assert_int_equal(program->starts, 1);
+	assert_int_equal(program->region, 7001);
+	program->served = 0;
+	return program;
 }
 
 static void test_serves(void **state)
 {
-	struct neap_plan *plan = learned();
-	bool expected[4];
-	uint64_t offsets[4], bytes;
+	struct program *program = learned();
 	(void)state;
-	neap_plan_start(plan);
-	for (int i = 0; i < 3; i++) {
+	for (uint64_t i = 1; i <= 3; i++) {
 		/* The third block outlives the step, the last one is small. */
-		assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-		assert_expected(expected, 2);
-		assert_true(offsets[0] + 4000 <= offsets[1] || offsets[1] + 3001 <= offsets[0]);
-		assert_true(offsets[0] + 4000 <= 7001 && offsets[1] + 3001 <= 7001);
+		four_blocks(program, 3001);
+		assert_int_equal(program->served, 2 * i);
 	}
-	neap_plan_destroy(plan);
+	program_free(program);
 }
 
 static void test_surprise(void **state)
 {
-	struct neap_plan *plan = learned();
-	bool expected[4];
-	uint64_t offsets[4], bytes;
+	struct program *program = learned();
+	uint64_t offset;
 	(void)state;
-	neap_plan_start(plan);
-	assert_int_equal(step(plan, 3002, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_expected(expected, 1);
-	assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_expected(expected, 2);
+	four_blocks(program, 3002);
+	assert_int_equal(program->served, 1);
+	four_blocks(program, 3001);
+	assert_int_equal(program->served, 3);
 	/* More than expected, fewer, another stream. */
-	assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_true(neap_plan_expects(plan, 4000, &one, &offsets[0]));
-	assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
-	assert_false(neap_plan_expects(plan, 4000, &other, &offsets[0]));
-	assert_false(neap_plan_expects(plan, 4000, &one, &offsets[0]));
-	assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
-	assert_int_equal(step(plan, 3001, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_false(neap_plan_expects(plan, 1, &one, &offsets[0]));
-	assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
-	neap_plan_destroy(plan);
+	four_blocks(program, 3001);
+	assert_true(neap_plan_expects(program->plan, &(struct neap_plan_request){4000, 0, 0}, &offset));
+	assert_false(neap_plan_lost(program->plan));
+	mark(program);
+	assert_false(neap_plan_expects(program->plan, &(struct neap_plan_request){4000, 1, 0}, &offset));
+	assert_true(neap_plan_lost(program->plan));
+	assert_false(neap_plan_expects(program->plan, &(struct neap_plan_request){4000, 0, 0}, &offset));
+	mark(program);
+	four_blocks(program, 3001);
+	assert_false(neap_plan_expects(program->plan, &(struct neap_plan_request){1, 0, 0}, &offset));
+	mark(program);
+	assert_int_equal(program->stops, 0);
+	program_free(program);
 }
 
 static void test_gives_up(void **state)
 {
-	struct neap_plan *plan = learned();
-	bool expected[4];
-	uint64_t offsets[4], bytes;
+	struct program *program = learned();
 	(void)state;
-	neap_plan_start(plan);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(step(plan, 9000, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-	assert_int_equal(step(plan, 9000, expected, offsets, &bytes), NEAP_PLAN_STOP);
-	/* It waits for one step, the next time for two. */
-	for (unsigned wait = 1; wait <= 4; wait *= 2) {
-		for (unsigned i = 0; i < wait; i++) {
-			assert_false(neap_plan_watches(plan));
-			assert_int_equal(step(plan, 9000, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-			assert_expected(expected, 0);
-		}
-		assert_true(neap_plan_watches(plan));
-		assert_int_equal(step(plan, 9000, expected, offsets, &bytes), NEAP_PLAN_GO_ON);
-		assert_int_equal(step(plan, 9000, expected, offsets, &bytes), NEAP_PLAN_START);
-		assert_int_equal(bytes, 13000);
-		neap_plan_stop(plan);
+	for (int i = 0; i < 7; i++)
+		four_blocks(program, 9000);
+	assert_int_equal(program->stops, 0);
+	four_blocks(program, 9000);
+	assert_int_equal(program->stops, 1);
+	/* It rests for as long as it has watched, the next time for twice as long. */
+	program->starting = false;
+	uint64_t rested[3] = {0};
+	for (int i = 0; i < 3; i++) {
+		for (; !neap_plan_watches(program->plan); rested[i]++)
+			four_blocks(program, 9000);
+		while (neap_plan_watches(program->plan))
+			four_blocks(program, 9000);
 	}
-	neap_plan_destroy(plan);
+	assert_in_range(rested[0], 8, 12);
+	assert_true(rested[1] > 0 && rested[2] > rested[1]);
+	program_free(program);
 }
 
-/* The same requests, freed in another order. */
+/* The same requests, freed in another order: a block is planned until the later of its ends. */
 static void test_other_lives(void **state)
 {
-	struct neap_plan *plan = neap_plan_create(LEAST);
-	uint64_t bytes = 0;
+	struct program *program = program_new();
 	(void)state;
-	for (uint64_t i = 0; i < 6; i++) {
-		neap_plan_note(plan, 2000, &one, 1);
-		neap_plan_note(plan, 2000, &one, 2);
-		neap_plan_note_free(plan, 1 + i % 2);
-		neap_plan_note_free(plan, 2 - i % 2);
-		assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
+	for (int i = 0; i < 6; i++) {
+		uint64_t one = ask(program, 2000, 0), two = ask(program, 2000, 0);
+		release(program, i == 1 ? two : one);
+		uint64_t three = ask(program, 2000, 0);
+		release(program, i == 1 ? one : two);
+		release(program, three);
+		mark(program);
 	}
+	assert_int_equal(program->starts, 1);
+	/* Two would do, were the lives those of one step. */
+	assert_int_equal(program->region, 3 * 2000);
+	program_free(program);
 	/* Steps without a request are no steps, and without a block to plan there is no plan. */
-	assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
-	assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
+	program = program_new();
+	for (int i = 0; i < 3; i++)
+		mark(program);
 	for (int i = 0; i < 3; i++) {
-		neap_plan_note(plan, 2000, &one, 1);
-		assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
+		ask(program, 2000, 0);
+		mark(program);
 	}
-	neap_plan_destroy(plan);
+	assert_int_equal(program->starts, 0);
+	program_free(program);
 	neap_plan_destroy(NULL);
 }
 
-/* Watching costs speed: a program whose steps never repeat, or which marks none, is left alone. */
+/* A plan has nothing to gain while no page has to move, and watching costs speed. */
+static void test_rests(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	program->short_of_memory = false;
+	for (int i = 0; i < 10; i++)
+		four_blocks(program, 3000);
+	assert_int_equal(program->watched, 0);
+	/* Once is not enough to plan for: it learns that the steps repeat, and lets be. */
+	program->short_of_memory = true;
+	ask(program, 77, 0);
+	program->short_of_memory = false;
+	for (int i = 0; i < 10; i++)
+		four_blocks(program, 3000);
+	assert_int_equal(program->starts, 0);
+	assert_in_range(program->watched, 8, 20);
+	program->short_of_memory = true;
+	for (int i = 0; i < 4; i++)
+		four_blocks(program, 3000);
+	assert_int_equal(program->starts, 1);
+	program_free(program);
+}
+
+/* Forward and back through layers, all alike but for one in the middle, then an optimizer: loops within the step. */
+#define LAYERS 24
+static void layers(struct program *program, uint64_t width, size_t odd)
+{
+	uint64_t saved[LAYERS][3], data = ask(program, 3 * width, 1), gradients[LAYERS];
+	for (size_t i = 0; i < LAYERS; i++) {
+		saved[i][0] = ask(program, i == LAYERS / 2 ? 7 * width : 4 * width, 0);
+		saved[i][1] = ask(program, width, 0);
+		release(program, ask(program, 2 * width, 0));
+		saved[i][2] = ask(program, i == odd ? 12345 + program->asked : 600, 0);
+	}
+	uint64_t loss = ask(program, 20 * width, 0);
+	for (size_t i = LAYERS; i-- > 0;) {
+		uint64_t wide = ask(program, 4 * width, 0);
+		gradients[i] = ask(program, 5000, 0);
+		release(program, wide);
+		for (size_t j = 0; j < 3; j++)
+			release(program, saved[i][j]);
+	}
+	release(program, loss);
+	for (size_t i = 0; i < 300; i++)
+		release(program, ask(program, 5000, 0));
+	for (size_t i = 0; i < LAYERS; i++)
+		release(program, gradients[i]);
+	release(program, data);
+}
+
+#define LAYERS_REQUESTS (1 + 4 * LAYERS + 1 + 2 * LAYERS + 300)
+/* Right after the loss; the optimizer needs less. */
+#define LAYERS_PEAK(width) ((3 + 5 * LAYERS + 3 + 20 + 4) * (width) + 5000ull + 600ull * LAYERS)
+
+static void test_finds_step(void **state)
+{
+	(void)state;
+	for (uint64_t late = 0; late < 400; late += 57) {
+		struct program *program = program_new();
+		ask(program, 100000, 0);
+		for (uint64_t i = 0; i < late; i++)
+			release(program, ask(program, 1500 + i, 0));
+		program->lowest = program->bytes;
+		for (int i = 0; i < 4; i++)
+			layers(program, 9000, LAYERS);
+		assert_int_equal(program->starts, 1);
+		assert_int_equal(program->stops, 0);
+		/* It begins where least is live, and has room for the whole step, but for the small blocks. */
+		assert_int_equal(program->level_at_start, program->lowest);
+		assert_in_range(program->region, LAYERS_PEAK(9000) - 600 * LAYERS, LAYERS_PEAK(9000));
+		program->asked = program->served = 0;
+		layers(program, 9000, LAYERS);
+		assert_int_equal(program->served, program->asked - LAYERS); /* of 600 bytes */
+		program_free(program);
+	}
+}
+
+static void test_noise(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	/* One layer of each third step differs, then each step has a difference. */
+	for (size_t i = 0; i < 12; i++)
+		layers(program, 9000, i % 3 ? LAYERS : i);
+	assert_int_equal(program->starts, 1);
+	program->asked = program->served = 0;
+	for (size_t i = 0; i < 20; i++)
+		layers(program, 9000, i);
+	assert_int_equal(program->stops, 0);
+	assert_true(program->served > program->asked / 2);
+	/* An evaluation: other requests for several steps. */
+	for (int i = 0; i < 3 * LAYERS_REQUESTS; i++)
+		release(program, ask(program, 3000 + draw(program, 50) * 500, 0));
+	assert_true(neap_plan_lost(program->plan));
+	layers(program, 9000, LAYERS);
+	assert_false(neap_plan_lost(program->plan));
+	program->asked = program->served = 0;
+	layers(program, 9000, LAYERS);
+	assert_int_equal(program->served, program->asked - LAYERS);
+	/* The steps change for good. */
+	for (int i = 0; i < 12 && !program->stops; i++)
+		layers(program, 8000, LAYERS);
+	assert_int_equal(program->stops, 1);
+	for (int i = 0; i < 20; i++)
+		layers(program, 8000, LAYERS);
+	assert_int_equal(program->starts, 2);
+	program_free(program);
+}
+
+/* Watching costs speed: a program that never repeats is left alone, for longer and longer. */
 static void test_never_repeats(void **state)
 {
-	struct neap_plan *plan = neap_plan_create(LEAST);
-	uint64_t bytes = 0;
-	unsigned watched = 0;
+	struct program *program = program_new();
 	(void)state;
-	for (uint64_t i = 0; i < 1000; i++) {
-		watched += neap_plan_watches(plan);
-		neap_plan_note(plan, 2000 + i, &one, 1);
-		assert_int_equal(neap_plan_step(plan, &bytes), NEAP_PLAN_GO_ON);
+	for (uint64_t i = 0; i < 2000000; i++)
+		release(program, ask(program, 2000 + draw(program, 1000000), (uint32_t)draw(program, 3)));
+	assert_int_equal(program->starts, 0);
+	assert_in_range(program->watched, NEAP_PLAN_REQUESTS_MAX, 5 * NEAP_PLAN_REQUESTS_MAX);
+	program_free(program);
+	program = program_new();
+	for (uint64_t i = 0; i < 1000; i++)
+		four_blocks(program, 3000 + i % 2);
+	assert_int_equal(program->starts, 0);
+	assert_in_range(program->watched, 32, 400);
+	program_free(program);
+}
+
+/* Steps that are always almost as the one before: what is proposed breaks again and again. */
+static void test_near_repeats(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	for (size_t i = 0; i < 500; i++)
+		layers(program, 9000, i % LAYERS);
+	assert_int_equal(program->starts, 0);
+	program_free(program);
+	/* Of two sizes at random, and of one alone: loops, but no step of more than they are. */
+	program = program_new();
+	for (size_t i = 0; i < 300000; i++)
+		release(program, ask(program, 2000 + 100 * draw(program, 2), 0));
+	assert_int_equal(program->starts, 0);
+	program_free(program);
+}
+
+/* A step longer than half of what a plan learns from: it rests, and its memory stays bounded. */
+static void test_too_long(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	for (int step = 0; step < 6; step++) {
+		program->random = 7;
+		for (uint64_t i = 0; i < NEAP_PLAN_REQUESTS_MAX / 2 + 100; i++)
+			release(program, ask(program, 2000 + draw(program, 1000000), 0));
 	}
-	assert_in_range(watched, 8, 100);
-	neap_plan_destroy(plan);
-	plan = neap_plan_create(LEAST);
-	for (uint64_t i = 0; i < 200000; i++)
-		neap_plan_note(plan, 2000, &one, i);
-	assert_false(neap_plan_watches(plan));
-	neap_plan_destroy(plan);
+	assert_int_equal(program->starts, 0);
+	assert_in_range(program->watched, NEAP_PLAN_REQUESTS_MAX, 2 * NEAP_PLAN_REQUESTS_MAX);
+	program_free(program);
+}
+
+/* A number of a request that the plan has not seen (another way of the allocator): it begins to learn again. */
+static void test_gap(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	four_blocks(program, 3001);
+	program->serial += 5;
+	four_blocks(program, 3001);
+	assert_int_equal(program->starts, 0);
+	four_blocks(program, 3001);
+	assert_int_equal(program->starts, 1);
+	program_free(program);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_serves),        cmocka_unit_test(test_surprise),
-		cmocka_unit_test(test_gives_up),      cmocka_unit_test(test_other_lives),
-		cmocka_unit_test(test_never_repeats),
+		cmocka_unit_test(test_serves),       cmocka_unit_test(test_surprise),
+		cmocka_unit_test(test_gives_up),     cmocka_unit_test(test_other_lives),
+		cmocka_unit_test(test_rests),        cmocka_unit_test(test_finds_step),
+		cmocka_unit_test(test_noise),        cmocka_unit_test(test_never_repeats),
+		cmocka_unit_test(test_near_repeats), cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_gap),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
