@@ -8,9 +8,9 @@
  *   last answer or the deadline
  *
  * The thread belongs to the program, and waits here for 200 ms at most, whatever a peer does: it is stopped, sends
- * nothing, or anything. It holds no lock that the answer to another process's request needs, so that two processes that
- * are out of memory at once answer each other. One thread asks at a time, in storage that is there already; another
- * waits for its turn within its own 200 ms.
+ * nothing, or anything. It holds no lock that the answer to another process's request needs, so that two processes
+ * that are out of memory at once answer each other. One thread asks at a time, in storage that is there already;
+ * another waits for its turn within its own 200 ms.
  */
 #include "agent/agent.h"
 

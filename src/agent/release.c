@@ -1,9 +1,9 @@
 /* agent/release.c: another process of the run is out of memory on a device: gives back what is cached there.
  *
- * It waits for the answer, and may be asked by this process at the same moment. So nothing here waits: not for an
- * allocator's lock, which is only tried, nor for work of the device. What is still in use is looked at again and again
- * while the peer's time lasts. PyTorch's own allocator is asked like for `neap clear`: its main thread empties the cache,
- * if it comes to it in that time.
+ * The other process waits for the answer, and this one may be asking it at the same moment. So nothing here waits
+ * for an allocator's lock, which is only tried, or for work of the device: what is in use is looked at again while
+ * the peer's time lasts. PyTorch's own allocator is asked like for `neap clear`: its main thread empties the cache,
+ * if it is free to do so in that time.
  */
 #include "agent/agent.h"
 #include "agent/external.h"

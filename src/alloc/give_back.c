@@ -1,9 +1,9 @@
 /* alloc/give_back.c: see give_back.h.
  *
  * neap_empty_cache synchronises the context, which may take as long as a step, or forever where the device waits for
- * another process. Here each stream's event is asked instead, and only pages are unmapped whose work is done. Nothing is
- * known of a stream other than the default one while no block of it is live and no event was recorded behind its last
- * free (order.c): its cache stays.
+ * another process. Here each stream's event is asked instead, and only pages are unmapped whose work is done. Nothing
+ * is known of a stream other than the default one while no block of it is live and no event was recorded behind its
+ * last free (order.c): its cache stays.
  */
 #include "alloc/give_back.h"
 

@@ -146,8 +146,8 @@ static size_t open_descriptors(void)
 	return count;
 }
 
-/* A call that fails costs at most the other's memory: the request then ends with NEAP_EOOM, nothing is leaked, and the
- * next one succeeds. */
+/* A call that fails costs at most the other's memory: the request then ends with NEAP_EOOM, nothing is leaked, and
+ * the next one succeeds. */
 static void every_call_fails(void **state)
 {
 	(void)state;

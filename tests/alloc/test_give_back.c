@@ -1,4 +1,4 @@
-/* Memory for another process: what an allocator gives back without waiting, and when it has others asked for theirs. */
+/* Memory for another process: what an allocator gives back without waiting, and when others are asked for theirs. */
 #include "harness.h"
 
 #include "alloc/give_back.h"
