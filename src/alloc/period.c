@@ -34,8 +34,9 @@ bool neap_period_add(struct neap_period *period, const uint64_t *tokens, uint32_
 		uint32_t length = (NEAP_PERIOD_LEAST + distance - 1) / distance * distance;
 		length = length > distance ? length : distance;
 		if (repeats(tokens, count, length)) {
-			period->length = period->due = length;
+			period->length = length;
 			period->matched = NEAP_RUN;
+			period->due = length > NEAP_PERIOD_SURE ? length : NEAP_PERIOD_SURE;
 		}
 	}
 	*slot = (struct neap_period_slot){check, count};

@@ -5,7 +5,8 @@
  *
  * A run of NEAP_RUN tokens that comes again proposes a length: as far back as it came before. While each token equals
  * the one `length` before it, the proposal stands, and no other is looked at. It is found once it has matched a whole
- * length. Inner loops are found like steps are: the caller looks at what is found, and refuses what is no step.
+ * length, several if it is short. Inner loops are found like steps are: the caller looks at what is found, and
+ * refuses what is no step.
  *
  * Costs: a hash, a look into a table of constant size and a comparison per token. Threads: the caller's lock. Pure.
  */
@@ -16,7 +17,8 @@
 #include <stdint.h>
 
 #define NEAP_RUN          16
-#define NEAP_PERIOD_LEAST 64 /* a shorter one is found as a multiple of it */
+#define NEAP_PERIOD_LEAST 64   /* a shorter one is found as a multiple of it */
+#define NEAP_PERIOD_SURE  2048 /* so many must match, even if that is several lengths: parts of steps repeat, too */
 
 /* Tokens of equal requests are equal; of different ones they differ but for one pair in 2^64. */
 static inline uint64_t neap_token(uint64_t bytes, uint32_t stream)
@@ -60,8 +62,9 @@ struct neap_period {
 
 /* tokens[count - 1] is new; those before it were added in order. False: the host is out of memory. */
 bool neap_period_add(struct neap_period *period, const uint64_t *tokens, uint32_t count);
-/* How many tokens ago the last ones began to repeat: the last `length` tokens equal the `length` before them. 0: they
- * do not, or this was answered before; it is answered again each time that twice as many have matched. */
+/* How many tokens ago the last ones began to repeat: the last `length` tokens, and NEAP_PERIOD_SURE at least, equal
+ * those `length` before them. 0: they do not, or this was answered before; it is answered again each time that twice
+ * as many have matched. */
 uint32_t neap_period_found(struct neap_period *period);
 void neap_period_fini(struct neap_period *period);
 

@@ -12,7 +12,7 @@
 #define LOST_STEPS   8   /* one after another with less than half of their bytes as expected: a plan is given up */
 #define REST_MAX     64  /* times as many requests as it has watched */
 #define SPAN         256 /* requests whose levels are kept as two numbers */
-#define RECENT_SPANS 8   /* a step goes through all levels of these */
+#define RECENT_SPANS 32  /* a step goes through all levels of these */
 #define LEVELS       8   /* but for this part of them */
 #define DRIFTS       64  /* and comes back, but for this part of them */
 #define UNPLANNED    UINT64_MAX
@@ -54,7 +54,8 @@ struct neap_plan {
 	uint64_t bytes;                 /* of the region */
 	uint64_t step_bytes, hit_bytes; /* asked for in a step; of this step, as expected */
 	uint32_t seen;                  /* requests of this step */
-	unsigned lost_steps;
+	unsigned lost_steps;            /* one after another */
+	bool proven;                    /* a step went as expected */
 	/* RESTING */
 	uint64_t rest_until;   /* the number of a request */
 	uint64_t watched_from; /* the request since which watching gained nothing */
@@ -131,6 +132,7 @@ static void count_step(struct neap_plan *plan)
 	plan->seen = 0;
 	plan->hit_bytes = 0;
 	if (good && plan->state == SERVING) {
+		plan->proven = true;
 		plan->watched_from = plan->last_serial;
 		plan->rest = 1;
 	}
@@ -275,6 +277,7 @@ static void make(struct neap_plan *plan, uint32_t first, uint32_t length, uint32
 		log_fini(log);
 		neap_track_set(&plan->track, ahead % length);
 		plan->seen = plan->lost_steps = 0;
+		plan->proven = false;
 		plan->hit_bytes = 0;
 		plan->state = READY;
 	}
@@ -354,7 +357,8 @@ enum neap_plan_advice neap_plan_advise(const struct neap_plan *plan, uint64_t *r
 {
 	if (plan->state != READY && plan->state != SERVING)
 		return NEAP_PLAN_GO_ON;
-	if (plan->lost_steps == LOST_STEPS)
+	/* One that fails at its first step was no plan. */
+	if (plan->lost_steps == (plan->proven || plan->state == READY ? LOST_STEPS : 1))
 		return NEAP_PLAN_STOP;
 	if (plan->state == SERVING || plan->track.lost || plan->track.next)
 		return NEAP_PLAN_GO_ON;
@@ -362,4 +366,9 @@ enum neap_plan_advice neap_plan_advise(const struct neap_plan *plan, uint64_t *r
 	return NEAP_PLAN_START;
 }
 
-void neap_plan_start(struct neap_plan *plan) { plan->state = SERVING; }
+void neap_plan_start(struct neap_plan *plan)
+{
+	plan->state = SERVING;
+	plan->seen = plan->lost_steps = 0;
+	plan->hit_bytes = 0;
+}

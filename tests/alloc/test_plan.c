@@ -1,5 +1,6 @@
 /* The plan by itself: when it learns, which steps it finds, with and without marks, what it expects, when it gives
  * up. Programs are made up here: they ask and free as a program would, and memory is short when the test says so. */
+#include "alloc/period.h"
 #include "alloc/plan.h"
 
 #include <setjmp.h>
@@ -140,6 +141,7 @@ static struct program *learned(void)
 	four_blocks(program, 3001);
 	assert_int_equal(program->starts, 1);
 	assert_int_equal(program->region, 7001);
+	four_blocks(program, 3001);
 	program->served = 0;
 	return program;
 }
@@ -153,6 +155,14 @@ static void test_serves(void **state)
 		four_blocks(program, 3001);
 		assert_int_equal(program->served, 2 * i);
 	}
+	program_free(program);
+	/* One that fails at its first step was no plan. */
+	program = learned();
+	neap_plan_stop(program->plan);
+	while (program->starts == 1)
+		four_blocks(program, 3001);
+	four_blocks(program, 9000);
+	assert_int_equal(program->stops, 1);
 	program_free(program);
 }
 
@@ -298,7 +308,7 @@ static void test_finds_step(void **state)
 		for (uint64_t i = 0; i < late; i++)
 			release(program, ask(program, 1500 + i, 0));
 		program->lowest = program->bytes;
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < NEAP_PERIOD_SURE / LAYERS_REQUESTS + 3; i++)
 			layers(program, 9000, LAYERS);
 		assert_int_equal(program->starts, 1);
 		assert_int_equal(program->stops, 0);
@@ -316,9 +326,9 @@ static void test_noise(void **state)
 {
 	struct program *program = program_new();
 	(void)state;
-	/* One layer of each third step differs, then each step has a difference. */
-	for (size_t i = 0; i < 12; i++)
-		layers(program, 9000, i % 3 ? LAYERS : i);
+	/* One layer of each seventh step differs, then each step has a difference. */
+	for (size_t i = 0; i < 21; i++)
+		layers(program, 9000, i % 7 ? LAYERS : i);
 	assert_int_equal(program->starts, 1);
 	program->asked = program->served = 0;
 	for (size_t i = 0; i < 20; i++)
@@ -338,7 +348,7 @@ static void test_noise(void **state)
 	for (int i = 0; i < 12 && !program->stops; i++)
 		layers(program, 8000, LAYERS);
 	assert_int_equal(program->stops, 1);
-	for (int i = 0; i < 20; i++)
+	for (int i = 0; i < 30; i++)
 		layers(program, 8000, LAYERS);
 	assert_int_equal(program->starts, 2);
 	program_free(program);

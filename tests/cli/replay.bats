@@ -88,7 +88,7 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 
 @test "a plan of steps that repeat" {
 	# two streams take turns with 54 MiB: pages move in each step, until a region is made for 52 MiB of them
-	for step in $(seq 1000 1600); do
+	for step in $(seq 1000 4200); do
 		printf 'a %d1 %d 0\na %d2 %d 0\nf %d1\nf %d2\na %d3 %d 1\nf %d3\ns\n' "$step" $((12 << 20)) "$step" $((40 << 20)) \
 			"$step" "$step" "$step" $((30 << 20)) "$step"
 	done >steps.txt
