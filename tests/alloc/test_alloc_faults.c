@@ -4,6 +4,7 @@
  *
  * Usage: test_alloc_faults [SPEC]
  */
+#include "alloc/internal.h"
 #include "harness.h"
 #include "support/host_fails.h"
 
@@ -13,6 +14,7 @@ struct scene {
 	struct world world;
 	void *one, *two;
 	enum neap_status (*scenario)(struct scene *scene);
+	bool plan, planned; /* one is wanted; one has served */
 };
 
 static enum neap_status keep(enum neap_status first, enum neap_status next) { return first ? first : next; }
@@ -90,10 +92,34 @@ static enum neap_status turns(struct scene *scene)
 	return keep(status, neap_empty_cache(alloc, &freed, NULL));
 }
 
+/* The same, step by step, until a plan has laid out their memory. */
+static enum neap_status steps(struct scene *scene)
+{
+	struct neap_alloc *alloc = scene->world.alloc;
+	const size_t bytes[3] = {12 * MIB, 28 * MIB, 34 * MIB};
+	enum neap_status status = NEAP_OK;
+	uint64_t at[3], freed = 0;
+	for (int step = 0; step < 8; step++) {
+		for (int i = 0; i < 3; i++) {
+			at[i] = 0;
+			status = keep(status,
+				      neap_malloc(alloc, bytes[i], i == 2 ? scene->two : scene->one, &at[i], NULL));
+			if (i == 1) {
+				neap_free(alloc, at[0]);
+				neap_free(alloc, at[1]);
+			}
+		}
+		scene->planned = scene->planned || alloc->region;
+		neap_free(alloc, at[2]);
+		neap_emit_step(alloc, (struct neap_event_step){0});
+	}
+	return keep(status, neap_empty_cache(alloc, &freed, NULL));
+}
+
 static void scene_open(struct scene *scene)
 {
-	world_alloc(&scene->world, 0);
-	neap_observe(scene->world.alloc, NULL);
+	struct neap_alloc_options options = {.plan = scene->plan};
+	assert_int_equal(neap_alloc_create(scene->world.device, &options, &scene->world.alloc, NULL), NEAP_OK);
 }
 
 /* The fault is gone: everything works, and nothing was lost. */
@@ -154,10 +180,11 @@ static void test_host_allocation_fails(void **state)
 	uint64_t free_before = 0;
 	assert_int_equal(neap_device_memory(scene->world.device, &free_before, &(uint64_t){0}, NULL), NEAP_OK);
 	for (long n = 0;; n++) {
+		struct neap_alloc_options options = {.plan = scene->plan};
 		struct neap_error err = {0};
 		enum neap_status status;
 		host_countdown = n;
-		while ((status = neap_alloc_create(scene->world.device, NULL, &scene->world.alloc, &err)))
+		while ((status = neap_alloc_create(scene->world.device, &options, &scene->world.alloc, &err)))
 			assert_int_equal(status, NEAP_ENOMEM);
 		status = scene->scenario(scene);
 		bool happened = host_countdown < 0;
@@ -191,9 +218,20 @@ static int setup_turns(void **state)
 	return 0;
 }
 
+static int setup_steps(void **state)
+{
+	struct scene *scene;
+	setup(state);
+	scene = *state;
+	scene->scenario = steps;
+	scene->plan = true;
+	return 0;
+}
+
 static int teardown(void **state)
 {
 	struct scene *scene = *state;
+	assert_true(scene->planned == scene->plan);
 	world_close(&scene->world);
 	free(scene);
 	return 0;
@@ -201,6 +239,7 @@ static int teardown(void **state)
 
 #define TEST(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define TEST_TURNS(name) cmocka_unit_test_setup_teardown(name, setup_turns, teardown)
+#define TEST_STEPS(name) cmocka_unit_test_setup_teardown(name, setup_steps, teardown)
 
 int main(int argc, char **argv)
 {
@@ -212,6 +251,9 @@ int main(int argc, char **argv)
 		TEST(test_release_breaks),          TEST(test_host_allocation_fails),
 		TEST_TURNS(test_driver_call_fails), TEST_TURNS(test_driver_call_oom),
 		TEST_TURNS(test_driver_breaks),     TEST_TURNS(test_host_allocation_fails),
+		TEST_STEPS(test_driver_call_fails), TEST_STEPS(test_driver_call_oom),
+		TEST_STEPS(test_driver_breaks),     TEST_STEPS(test_unmap_breaks),
+		TEST_STEPS(test_release_breaks),    TEST_STEPS(test_host_allocation_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
