@@ -32,6 +32,9 @@ enum neap_event_kind {
 	NEAP_EVENT_SEGMENT_FREE = 6,
 	NEAP_EVENT_SEGMENT_MAP = 7,
 	NEAP_EVENT_SEGMENT_UNMAP = 8,
+	NEAP_EVENT_FREE =
+		9, /* FREE_REQUESTED and FREE_COMPLETED at once. Only in the slots of a recording: its reader
+				gives both */
 	/* journal ring from here on */
 	NEAP_EVENT_EMPTY_CACHE = 20,
 	NEAP_EVENT_OOM = 21,

@@ -14,7 +14,8 @@
  * An event at ring index i (counted from the file's first) sits at slot i % capacity, and its `sequence` is the low
  * 32 bits of i + 1, stored last; a slot whose sequence does not fit was being written when the process died, or, in
  * the allocation ring, was set aside for a stream that has made no more events. Sources of events fill slots of their
- * own, so the order of events is that of their times, and of their sequences where these are equal.
+ * own, so the order of events is that of their times, and of their sequences where these are equal. The event FREE
+ * of the allocation ring stands for two: FREE_REQUESTED, then FREE_COMPLETED.
  */
 #ifndef NEAP_TRACE_H
 #define NEAP_TRACE_H
@@ -31,7 +32,7 @@ extern "C" {
 #endif
 
 #define NEAP_RECORD_MAGIC        "NEAPREC1"
-#define NEAP_RECORD_VERSION      2u
+#define NEAP_RECORD_VERSION      3u
 #define NEAP_RECORD_NAMES        256
 #define NEAP_RECORD_NAME_ROOM    48
 #define NEAP_RECORD_HEADER_BYTES 16384u
@@ -54,12 +55,12 @@ struct neap_record_header {
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM];
 };
 
-/* The slots of an observer's ring that one source of events fills. Zeroed at first, then the observer's. One thread
- * at a time uses it. */
+/* Slots of an observer's ring that one source of events fills. Zeroed: none. One thread at a time uses it. */
 struct neap_event_run {
-	uint64_t owner;     /* 0: no slots yet */
-	uint64_t next, end; /* indices in the ring */
-	uint64_t slot;      /* where `next` is */
+	uint64_t *slot;          /* the next one */
+	uint64_t next, end;      /* its index in the ring, and the first index behind the run; equal: none is left */
+	const uint64_t *claimed; /* how many indices of the ring were claimed so far */
+	uint64_t window;         /* the run is given up when so many were claimed from its next one on */
 };
 
 /* Where events go. `event` may be called from any thread, inside the allocator's lock: it must be short, must not
@@ -72,10 +73,11 @@ struct neap_observer {
 	/* `event` may be called by several threads at once, in order for each address. Without it, events come one at
 	 * a time, and every request takes the allocator's slower way. */
 	bool concurrent;
-	/* Optional, for less than `event` costs: an event of the allocation ring, and, unless `then` is 0, a second
-	 * one that differs in its kind alone. All of one address come from one source, or with a later time. */
-	void (*events)(void *context, struct neap_event_run *run, const struct neap_event *event,
-		       enum neap_event_kind then);
+	/* Optional, for less than `event` costs: a new run of slots in the allocation ring for one source of events,
+	 * which stores its events there itself, as the file's format says. All events of one address come from one
+	 * source, or with a later time. False: there is none, and the event is dropped. When neap_observe or
+	 * neap_observe_if_none returns, runs that were given out before are not used any more. */
+	bool (*run)(void *context, struct neap_event_run *run);
 };
 
 struct neap_recorder;
@@ -96,6 +98,9 @@ NEAP_API enum neap_status neap_recorder_resume(const char *path, uint64_t journa
 NEAP_API const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder);
 /* Unmaps; the file stays. */
 NEAP_API void neap_recorder_destroy(struct neap_recorder *recorder);
+/* The same in the child of a fork, where allocators may still store events: puts memory of the child's own in place
+ * of the file, for as long as the child lives. */
+NEAP_API void neap_recorder_abandon(struct neap_recorder *recorder);
 
 #ifdef __cplusplus
 }

@@ -80,13 +80,11 @@ static void observe(void *context, const struct neap_event *event)
 		target->event(target->context, event);
 }
 
-static void observe_events(void *context, struct neap_event_run *run, const struct neap_event *event,
-			   enum neap_event_kind then)
+static bool observe_run(void *context, struct neap_event_run *run)
 {
 	const struct neap_observer *target = agent_target();
 	(void)context;
-	if (target)
-		target->events(target->context, run, event, then);
+	return target && target->run(target->context, run);
 }
 
 static uint16_t observe_name(void *context, const char *text)
@@ -97,7 +95,7 @@ static uint16_t observe_name(void *context, const char *text)
 }
 
 static const struct neap_observer observer = {
-	.event = observe, .name = observe_name, .concurrent = true, .events = observe_events};
+	.event = observe, .name = observe_name, .concurrent = true, .run = observe_run};
 
 /* Allocators. */
 
@@ -579,7 +577,7 @@ static void after_fork_in_child(void)
 	if (agent.server.running)
 		neap_server_abandon(&agent.server);
 	neap_page_abandon(&agent.page);
-	neap_recorder_destroy(agent.recorder); /* unmaps; the file is the parent's */
+	neap_recorder_abandon(agent.recorder); /* the file is the parent's */
 	agent.recorder = NULL;
 	agent.attached = agent.detaching = false;
 	agent.fault = (struct neap_error){0};

@@ -497,6 +497,7 @@ void neap_publish(struct neap_alloc *alloc, struct neap_published *published)
 void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer)
 {
 	neap_alloc_lock(alloc);
+	neap_front_part(alloc);
 	alloc->observer = observer;
 	neap_tags_renumber(alloc);
 	neap_alloc_unlock(alloc);
@@ -506,6 +507,7 @@ bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *
 {
 	neap_alloc_lock(alloc);
 	bool none = !alloc->observer;
+	neap_front_part(alloc);
 	if (none)
 		alloc->observer = observer;
 	/* The same observer may have restarted, as the agent's does when it attaches again. */

@@ -1,6 +1,7 @@
 #include "alloc/lane.h"
 #include "alloc/plan.h"
 #include "base/clock.h"
+#include "base/slot.h"
 
 #include <stdlib.h>
 
@@ -8,6 +9,14 @@
 #define SEEN_LATELY 1024 /* frees by the core: a size that comes again within so many gets a bin */
 #define RECENT      8    /* freezes for which a lane that has moved is given room */
 #define TIGHT       8    /* bins are shut while less than this part of the device or the limit is left */
+
+_Static_assert(offsetof(struct neap_event_allocation, held) == 0 &&
+		       offsetof(struct neap_event_allocation, tag) == 16 &&
+		       offsetof(struct neap_event_allocation, stream) == 20 &&
+		       offsetof(struct neap_event_allocation, address) == 24 &&
+		       offsetof(struct neap_event_allocation, requested_bytes) == 32 &&
+		       offsetof(struct neap_event_allocation, bytes) == 40,
+	       "describe() fills the payload by words");
 
 static struct neap_lane *lane_of(const struct neap_front *front, void *stream)
 {
@@ -41,62 +50,89 @@ static void publish(struct neap_lane *lane, enum neap_pool_class class)
 }
 
 /* Allocated bytes at this moment, as far as other lanes let see: what they do meanwhile may be in it or not. */
-static uint64_t allocated_now(const struct neap_alloc *alloc)
+static inline uint64_t allocated_now(const struct neap_lane *own)
 {
-	int64_t sum = alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
-	uint32_t count = __atomic_load_n(&alloc->front.count, __ATOMIC_ACQUIRE);
-	for (uint32_t i = 0; i < count; i++) {
-		const struct neap_lane *lane = alloc->front.lanes[i];
-		sum += __atomic_load_n(&lane->level[NEAP_CLASS_LARGE].bytes, __ATOMIC_RELAXED) +
-		       __atomic_load_n(&lane->level[NEAP_CLASS_SMALL].bytes, __ATOMIC_RELAXED);
+	const struct neap_front *front = &own->alloc->front;
+	int64_t sum = own->alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current +
+		      own->level[NEAP_CLASS_LARGE].bytes + own->level[NEAP_CLASS_SMALL].bytes;
+	uint32_t count = __atomic_load_n(&front->count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; count > 1 && i < count; i++) {
+		const struct neap_lane *lane = front->lanes[i];
+		if (lane != own)
+			sum += __atomic_load_n(&lane->level[NEAP_CLASS_LARGE].bytes, __ATOMIC_RELAXED) +
+			       __atomic_load_n(&lane->level[NEAP_CLASS_SMALL].bytes, __ATOMIC_RELAXED);
 	}
 	return (uint64_t)sum;
 }
 
 /* Of one address, an event of the lane comes after those of the core before it, even within a nanosecond: the core's
  * come later in the ring. */
-static uint64_t event_time(struct neap_lane *lane)
+static __attribute__((noinline)) uint64_t read_time(struct neap_lane *lane, uint64_t tick)
 {
 	const struct neap_alloc *alloc = lane->alloc;
 	struct neap_lane_time *time = &lane->time;
-	uint64_t tick = neap_clock_tick_ns();
-	if (time->left && tick == time->tick_ns) {
-		time->left--;
-		return time->ns;
-	}
 	uint64_t now = neap_clock_now(neap_clock_system());
-	bool fast = now - time->ns < PACE_NS * (uint64_t)(time->uses - time->left + 1);
+	uint64_t pace_ns = (now - time->ns) / (time->uses - time->left + 1) + 1;
+	uint32_t uses = pace_ns <= SHARED_NS / TIME_USES ? TIME_USES : (uint32_t)(SHARED_NS / pace_ns);
 	time->ns = now > alloc->event_ns ? now : alloc->event_ns + 1;
 	time->tick_ns = tick;
-	time->uses = time->left = fast ? TIME_USES : 0;
+	time->uses = time->left = pace_ns <= PACE_NS ? uses : 0;
 	return time->ns;
 }
 
-/* Written field by field: a struct that is copied while it is still on its way to memory holds the processor up. */
-static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind,
-		 enum neap_event_kind then)
+static inline uint64_t event_time(struct neap_lane *lane)
+{
+	struct neap_lane_time *time = &lane->time;
+	uint64_t tick = neap_clock_tick_ns();
+	if (!time->left || tick != time->tick_ns)
+		return read_time(lane, tick);
+	time->left--;
+	return time->ns;
+}
+
+/* The payload of the event, as struct neap_event_allocation has it: word by word into registers, since a struct that
+ * is copied while it is still on its way to memory holds the processor up. */
+static inline void describe(const struct neap_lane *lane, const struct neap_block *block, uint64_t *ret_payload)
+{
+	uint8_t tag = block->tag;
+	ret_payload[0] = allocated_now(lane);
+	ret_payload[1] = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
+	ret_payload[2] = (tag ? lane->alloc->tags[tag].number : 0u) | (uint64_t)lane->stream->number << 32;
+	ret_payload[3] = block->address;
+	ret_payload[4] = block->requested;
+	ret_payload[5] = block->bytes;
+}
+
+/* To an observer that has no slots. */
+static __attribute__((noinline)) void send_events(struct neap_lane *lane, const struct neap_block *block,
+						  enum neap_event_kind kind)
 {
 	const struct neap_observer *observer = lane->observer;
-	struct neap_event event;
-	event.time_ns = event_time(lane);
-	event.sequence = 0;
-	event.kind = (uint16_t)kind;
-	event.device = lane->device;
-	event.allocation.held.allocated_bytes = allocated_now(lane->alloc);
-	event.allocation.held.reserved_bytes = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
-	event.allocation.tag = block->tag ? lane->alloc->tags[block->tag].number : 0;
-	event.allocation.stream = lane->stream->number;
-	event.allocation.address = block->address;
-	event.allocation.requested_bytes = block->requested;
-	event.allocation.bytes = block->bytes;
-	if (observer->events) {
-		observer->events(observer->context, &lane->run, &event, then);
+	bool free = kind == NEAP_EVENT_FREE;
+	struct neap_event event = {.time_ns = event_time(lane), .device = lane->device};
+	event.kind = (uint16_t)(free ? NEAP_EVENT_FREE_REQUESTED : kind);
+	describe(lane, block, event.payload);
+	observer->event(observer->context, &event);
+	event.kind = NEAP_EVENT_FREE_COMPLETED;
+	if (free)
+		observer->event(observer->context, &event);
+}
+
+/* ALLOC or FREE. */
+static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind)
+{
+	const struct neap_observer *observer = lane->observer;
+	uint64_t payload[NEAP_EVENT_PAYLOAD_WORDS];
+	if (!observer->run) {
+		send_events(lane, block, kind);
 		return;
 	}
-	observer->event(observer->context, &event);
-	event.kind = (uint16_t)then;
-	if (then)
-		observer->event(observer->context, &event);
+	uint64_t time_ns = event_time(lane);
+	uint64_t *to = neap_slot_next(observer, &lane->run);
+	if (!to)
+		return;
+	describe(lane, block, payload);
+	neap_slot_store(to, lane->run.next - 1, time_ns, neap_slot_kind((uint16_t)kind, lane->device), payload);
 }
 
 static bool may_rise(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes, int64_t requested)
@@ -171,7 +207,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_ALLOC, 0);
+		tell(lane, block, NEAP_EVENT_ALLOC);
 	*ret_address = block->address;
 	return true;
 }
@@ -215,7 +251,7 @@ static bool give_locked(struct neap_lane *lane, uint64_t address, struct neap_bl
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_FREE_REQUESTED, NEAP_EVENT_FREE_COMPLETED);
+		tell(lane, block, NEAP_EVENT_FREE);
 	bin_push(bin, block);
 	return true;
 }

@@ -53,7 +53,8 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address);
 
 void neap_front_freeze(struct neap_alloc *alloc);
 void neap_front_thaw(struct neap_alloc *alloc);
-/* Before a fork: parent and child must not both write to slots that lanes have of the observer. */
+/* Lanes give up their slots of the observer: before it goes, and before a fork, as parent and child must not both
+ * write to them. */
 void neap_front_part(struct neap_alloc *alloc);
 /* For the core's way of a request: a block of exactly this size out of the stream's bin, counted and LIVE; NULL:
  * none, or it is time to ask for pending frees. */

@@ -55,9 +55,11 @@ struct neap_tag_level {
 };
 
 /* The time of a lane's events. Reading the clock takes as long as a hit: so while events come fast, less than PACE_NS
- * apart, one reading serves TIME_USES of them, unless the kernel's tick, which is cheap to read, has moved. */
+ * apart, one reading serves those of the next SHARED_NS at this pace, unless the kernel's tick, which is cheap to
+ * read, has moved. */
 #define PACE_NS   256
-#define TIME_USES 16
+#define SHARED_NS 4096
+#define TIME_USES 64 /* at most */
 struct neap_lane_time {
 	uint64_t ns, tick_ns; /* at the last reading */
 	uint32_t uses, left;  /* events that it may serve, besides its own; those that are left */

@@ -52,7 +52,6 @@ int neap_deadline_poll_ms(const struct neap_deadline *deadline)
 	return (int)(((left_ns < most_ns ? left_ns : most_ns) + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS);
 }
 
-uint64_t neap_clock_tick_ns(void) { return read_clock(CLOCK_MONOTONIC_COARSE); }
 uint64_t neap_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
 uint64_t neap_boot_ns(void) { return read_clock(CLOCK_BOOTTIME); }
 

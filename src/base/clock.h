@@ -53,7 +53,13 @@ uint64_t neap_deadline_left_ns(const struct neap_deadline *deadline);
 int neap_deadline_poll_ms(const struct neap_deadline *deadline);
 
 /* CLOCK_MONOTONIC as of the kernel's last tick, 1 to 10 ms ago: an eighth of the time that the exact one takes. */
-uint64_t neap_clock_tick_ns(void);
+static inline uint64_t neap_clock_tick_ns(void)
+{
+	struct timespec time = {0};
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+	return (uint64_t)time.tv_sec * NEAP_NS_PER_S + (uint64_t)time.tv_nsec;
+}
 
 /* Nanoseconds since 1970 (CLOCK_REALTIME), for files and reports only. */
 uint64_t neap_wall_ns(void);

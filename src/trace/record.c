@@ -198,6 +198,33 @@ static void drop_edge(struct ring *ring)
 	ring->count = kept;
 }
 
+/* The events in order of time, those FREE as the two that they stand for. */
+static enum neap_status split_frees(struct ring *ring, const char *path, struct neap_error *err)
+{
+	size_t frees = 0;
+
+	for (size_t i = 0; ring->runs && i < ring->count; i++)
+		frees += ring->events[i].kind == NEAP_EVENT_FREE;
+	if (!frees)
+		return NEAP_OK;
+	struct neap_event *events = reallocarray(ring->events, ring->count + frees, sizeof *events);
+	if (!events)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the events of %s", path);
+	ring->events = events;
+	size_t to = ring->count + frees;
+	for (size_t i = ring->count; i-- > 0;) {
+		bool free = events[i].kind == NEAP_EVENT_FREE;
+		events[--to] = events[i];
+		if (!free)
+			continue;
+		events[to].kind = NEAP_EVENT_FREE_COMPLETED;
+		events[--to] = events[i];
+		events[to].kind = NEAP_EVENT_FREE_REQUESTED;
+	}
+	ring->count += frees;
+	return NEAP_OK;
+}
+
 static enum neap_status read_ring(int fd, struct ring *ring, const char *path, struct neap_error *err)
 {
 	uint64_t held = ring->written < ring->capacity ? ring->written : ring->capacity;
@@ -225,8 +252,10 @@ static enum neap_status read_ring(int fd, struct ring *ring, const char *path, s
 	status = drop_overtaken(fd, ring, path, err);
 	if (!status)
 		drop_edge(ring);
-	if (!status)
+	if (!status) {
 		qsort(ring->events, ring->count, sizeof *ring->events, by_time);
+		status = split_frees(ring, path, err);
+	}
 out:
 	free(ring->indices);
 	ring->indices = NULL;

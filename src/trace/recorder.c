@@ -9,8 +9,8 @@
  *                 ^ journal_written      ^ allocation_written              (events ever claimed)
  *
  * A writer claims index i by adding 1 to the ring's counter, and then owns slot i % capacity. It writes the slot's
- * eight words: first the word that holds `sequence` as invalid, then the payload, then that word again with i + 1.
- * Hence
+ * eight words (base/slot.h): first the word that holds `sequence` as invalid, then the payload, then that word again
+ * with i + 1. Hence
  *
  *   the slot of i holds i + 1 in `sequence`   =>   its other words are event i's
  *
@@ -18,13 +18,14 @@
  * then the two may mix: that takes a stall of 64000 events; the reader gives what is in the slot.
  *
  * To claim is the dearest part of it, so a source of many events (a stream) claims a run of indices at once and fills
- * them as its events come. A run that a 64th of the ring's newer events have passed is given up. What it left
+ * them itself as its events come. A run that a 64th of the ring's newer events have passed is given up. What it left
  * unwritten still holds an older event, or nothing: the reader skips it.
  *
  * Names are few and are never taken back: looked up without a lock, added under one. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/slot.h"
 #include "neap/trace.h"
 
 #include <errno.h>
@@ -42,21 +43,12 @@
 #define JOURNAL_CAPACITY    16384u
 #define ALLOCATION_CAPACITY 65536u
 /* 1 GiB a ring: more is a mistake in a unit, here and in a file that claims it. */
-#define CAPACITY_MAX  (1u << 24)
-#define RUN_MOST      16u /* events that a run holds */
-#define EVENT_WORDS   (sizeof(struct neap_event) / sizeof(uint64_t))
-#define SEQUENCE_WORD 1
-#define PAYLOAD_WORD  2
+#define CAPACITY_MAX (1u << 24)
+#define RUN_MOST     16u /* events that a run holds */
 
-_Static_assert(sizeof(struct neap_event) == 64, "an event is 64 bytes in the file");
 _Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
 		       NEAP_RECORD_BYTES,
 	       "the size that the header tells");
-_Static_assert(offsetof(struct neap_event, sequence) == 8, "the sequence begins word 1");
-_Static_assert(offsetof(struct neap_event, kind) == 12 && offsetof(struct neap_event, device) == 14 &&
-		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-	       "kind and device follow it in word 1");
-_Static_assert(offsetof(struct neap_event, payload) == PAYLOAD_WORD * sizeof(uint64_t), "the payload is the rest");
 _Static_assert(sizeof(struct neap_record_header) <= NEAP_RECORD_HEADER_BYTES, "the header fits its room");
 
 struct neap_recorder {
@@ -69,38 +61,14 @@ struct neap_recorder {
 	size_t mapped_bytes;
 	uint64_t run_events;        /* indices claimed at once for a run */
 	uint64_t run_window;        /* a run is given up when so many newer ones were claimed */
-	uint64_t identity;          /* tells the runs of this recorder from those of one that was here before */
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
-
-/* The word that holds `sequence`, `kind` and `device`. By shifts: put together in memory, it could be read back only
- * when its parts have left the processor's store buffer. */
-static uint64_t sequence_word(uint32_t sequence, uint16_t kind, uint16_t device)
-{
-	return sequence | (uint64_t)kind << 32 | (uint64_t)device << 48;
-}
-
-static inline void store_event(uint64_t *slot, uint64_t index, const struct neap_event *event, uint16_t kind)
-{
-	uint32_t sequence = (uint32_t)(index + 1);
-	/* Invalid for every index a reader may look for in this slot. The payload's stores are releases so that none
-	 * of them is seen before it (a fence would do, but thread sanitizers cannot follow fences). */
-	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence ^ 1u << 31, kind, event->device),
-			 __ATOMIC_RELAXED);
-	__atomic_store_n(&slot[0], event->time_ns, __ATOMIC_RELEASE);
-#pragma GCC unroll 6
-	for (size_t i = 0; i < NEAP_EVENT_PAYLOAD_WORDS; i++) {
-		/* Atomic, so that it is read word by word, as it was written just now. */
-		uint64_t word = __atomic_load_n(&event->payload[i], __ATOMIC_RELAXED);
-		__atomic_store_n(&slot[PAYLOAD_WORD + i], word, __ATOMIC_RELEASE);
-	}
-	__atomic_store_n(&slot[SEQUENCE_WORD], sequence_word(sequence, kind, event->device), __ATOMIC_RELEASE);
-}
 
 static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
 {
 	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
-	store_event(ring + index % capacity * EVENT_WORDS, index, event, event->kind);
+	neap_slot_store(ring + index % capacity * NEAP_SLOT_WORDS, index, event->time_ns,
+			neap_slot_kind(event->kind, event->device), event->payload);
 }
 
 static void record_event(void *context, const struct neap_event *event)
@@ -115,35 +83,21 @@ static void record_event(void *context, const struct neap_event *event)
 			     event);
 }
 
-static void start_run(struct neap_recorder *recorder, struct neap_event_run *run)
-{
-	run->owner = recorder->identity;
-	run->next = __atomic_fetch_add(&recorder->header->allocation_written, recorder->run_events, __ATOMIC_RELAXED);
-	run->end = run->next + recorder->run_events;
-	run->slot = run->next % recorder->allocation_capacity;
-}
-
-static inline void append_to_run(struct neap_recorder *recorder, struct neap_event_run *run,
-				 const struct neap_event *event, uint16_t kind)
-{
-	uint64_t capacity = recorder->allocation_capacity;
-	uint64_t written = __atomic_load_n(&recorder->header->allocation_written, __ATOMIC_RELAXED);
-
-	if (run->owner != recorder->identity || run->next == run->end || written - run->next > recorder->run_window)
-		start_run(recorder, run);
-	store_event(recorder->allocations + run->slot * EVENT_WORDS, run->next, event, kind);
-	run->next++;
-	run->slot = run->slot + 1 == capacity ? 0 : run->slot + 1;
-}
-
-static void record_events(void *context, struct neap_event_run *run, const struct neap_event *event,
-			  enum neap_event_kind then)
+/* A run ends where the ring does: it is not continued at its beginning. */
+static bool start_run(void *context, struct neap_event_run *run)
 {
 	struct neap_recorder *recorder = context;
+	uint64_t *claimed = &recorder->header->allocation_written, capacity = recorder->allocation_capacity;
+	uint64_t first = __atomic_fetch_add(claimed, recorder->run_events, __ATOMIC_RELAXED), at = first % capacity;
 
-	append_to_run(recorder, run, event, event->kind);
-	if (then)
-		append_to_run(recorder, run, event, (uint16_t)then);
+	*run = (struct neap_event_run){
+		.slot = recorder->allocations + at * NEAP_SLOT_WORDS,
+		.next = first,
+		.end = first + (recorder->run_events < capacity - at ? recorder->run_events : capacity - at),
+		.claimed = claimed,
+		.window = recorder->run_window,
+	};
+	return true;
 }
 
 /* The number of `name` among the first `used`, or 0. */
@@ -322,15 +276,14 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 		return status;
 	}
 	recorder->journal = (uint64_t *)((char *)recorder->header + NEAP_RECORD_HEADER_BYTES);
-	recorder->allocations = recorder->journal + recorder->journal_capacity * EVENT_WORDS;
+	recorder->allocations = recorder->journal + recorder->journal_capacity * NEAP_SLOT_WORDS;
 	recorder->run_window = recorder->allocation_capacity / NEAP_RECORD_RUN_PART;
 	recorder->run_events = recorder->run_window < RUN_MOST ? recorder->run_window : RUN_MOST;
 	if (!recorder->run_events)
 		recorder->run_events = 1;
-	recorder->identity = neap_clock_now(neap_clock_system());
 	pthread_mutex_init(&recorder->names_lock, NULL);
 	recorder->observer.event = record_event;
-	recorder->observer.events = record_events;
+	recorder->observer.run = start_run;
 	recorder->observer.name = record_name;
 	recorder->observer.context = recorder;
 	recorder->observer.concurrent = true;
@@ -357,6 +310,18 @@ void neap_recorder_destroy(struct neap_recorder *recorder)
 	if (!recorder)
 		return;
 	munmap(recorder->header, recorder->mapped_bytes);
+	pthread_mutex_destroy(&recorder->names_lock);
+	free(recorder);
+}
+
+void neap_recorder_abandon(struct neap_recorder *recorder)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+
+	if (!recorder)
+		return;
+	if (mmap(recorder->header, recorder->mapped_bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+		munmap(recorder->header, recorder->mapped_bytes);
 	pthread_mutex_destroy(&recorder->names_lock);
 	free(recorder);
 }

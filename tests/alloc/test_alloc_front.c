@@ -314,6 +314,40 @@ static void test_ledgers_recorded(void **state)
 	unlink(path);
 }
 
+/* A lane that has slots of one recorder stores nothing in them once the observer is another one, and the first is
+ * gone. */
+static void test_observer_exchanged(void **state)
+{
+	char path[] = "/tmp/neap-front-XXXXXX";
+	struct neap_recorder *recorders[2] = {NULL, NULL};
+	struct neap_record record;
+	struct world world;
+	struct neap_error err = {0};
+	(void)state;
+	assert_true(close(mkstemp(path)) == 0);
+	world_open(&world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	if (neap_alloc_create(world.device, NULL, &world.alloc, &err))
+		fail_msg("%s", err.message);
+	for (int i = 0; i < 2; i++) {
+		if (neap_recorder_create(path, 64, 4096, &recorders[i], &err))
+			fail_msg("%s", err.message);
+		neap_observe(world.alloc, neap_recorder_observer(recorders[i]));
+		if (i)
+			neap_recorder_destroy(recorders[0]);
+		for (int pair = 0; pair < 5; pair++)
+			give(&world, take(&world, 4096, NULL));
+	}
+	neap_observe(world.alloc, NULL);
+	neap_recorder_destroy(recorders[1]);
+	if (neap_record_read(path, &record, &err))
+		fail_msg("%s", err.message);
+	assert_int_equal(record.allocation_count, 3 * 5);
+	assert_int_equal(record.torn, 0);
+	neap_record_fini(&record);
+	world_close(&world);
+	unlink(path);
+}
+
 /* The same calls with and without the fast way: what one thread does leaves the very same counters, peaks included.
  */
 static void one_thread(const struct neap_observer *observer, uint64_t seed, struct neap_stats *ret_stats)
@@ -368,6 +402,7 @@ static void test_same_counters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers), cmocka_unit_test(test_ledgers_recorded),
+					   cmocka_unit_test(test_observer_exchanged),
 					   cmocka_unit_test(test_same_counters)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "record_test.h"
 
 #include "base/file.h"
+#include "base/slot.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -70,6 +71,14 @@ void emit(struct neap_recorder *recorder, struct neap_event event)
 	const struct neap_observer *observer = neap_recorder_observer(recorder);
 
 	observer->event(observer->context, &event);
+}
+
+void emit_to_run(const struct neap_observer *observer, struct neap_event_run *run, struct neap_event event)
+{
+	uint64_t *slot = neap_slot_next(observer, run);
+
+	assert_non_null(slot);
+	neap_slot_store(slot, run->next - 1, event.time_ns, neap_slot_kind(event.kind, event.device), event.payload);
 }
 
 void put_file(const void *bytes, size_t length)

@@ -18,6 +18,8 @@ void assert_whole(const struct neap_event *event);
 struct neap_recorder *open_recorder(uint64_t journal, uint64_t allocations);
 struct neap_record read_record(void);
 void emit(struct neap_recorder *recorder, struct neap_event event);
+/* As one source of events, into its next slot. */
+void emit_to_run(const struct neap_observer *observer, struct neap_event_run *run, struct neap_event event);
 
 /* Replaces the file. */
 void put_file(const void *bytes, size_t length);
