@@ -185,7 +185,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	struct neap_bin *bin = lane_bin(lane, request->rounded);
 	enum neap_pool_class class = class_of(request->rounded);
 	int64_t bytes = (int64_t)request->rounded, requested = (int64_t)request->bytes;
-	uint8_t tag = neap_tag_known(alloc);
+	uint8_t tag = neap_thread_tag ? neap_tag_known(alloc) : TAG_NONE;
 	if (!bin->first || bin->bytes != request->rounded || !lane->open || tag == TAG_UNKNOWN ||
 	    !may_rise(lane, class, bytes, requested) || !lane->polls_left)
 		return false;
@@ -217,7 +217,7 @@ bool neap_front_take(struct neap_alloc *alloc, const struct neap_request *reques
 	struct neap_lane *lane = lane_of(&alloc->front, request->stream);
 	if (!lane)
 		return false;
-	struct neap_seat *seat = neap_lane_lock(alloc, lane);
+	struct neap_seat *seat = lane_lock(alloc, lane);
 	bool taken = take_locked(alloc, lane, request, ret_address);
 	lane_unlock(lane, seat);
 	return taken;
@@ -262,7 +262,7 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 	struct neap_lane *lane = block ? __atomic_load_n(&block->lane, __ATOMIC_RELAXED) : NULL;
 	if (!lane)
 		return false;
-	struct neap_seat *seat = neap_lane_lock(alloc, lane);
+	struct neap_seat *seat = lane_lock(alloc, lane);
 	bool given = give_locked(lane, address, block);
 	lane_unlock(lane, seat);
 	return given;

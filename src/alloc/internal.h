@@ -452,6 +452,7 @@ void neap_published_all(struct neap_alloc *alloc);
 void neap_published_close(struct neap_alloc *alloc);
 
 /* tags.c */
+extern _Thread_local __attribute__((tls_model("initial-exec"))) const char *neap_thread_tag; /* NULL: none */
 uint8_t neap_tag_find(struct neap_alloc *alloc); /* the calling thread's */
 /* The same without adding it to the list: TAG_UNKNOWN where it is not there. Under the lock of a lane, too. */
 uint8_t neap_tag_known(const struct neap_alloc *alloc);

@@ -122,10 +122,35 @@ static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 	return &lane->bins[DIRECT_BINS + (bytes * 0x9e3779b97f4a7c15ull >> 53) % HASHED_BINS];
 }
 
-/* lane_lock.c: the lock. `core`: the allocator, if its mutex is not held. Returns the seat of the owner, if that is
- * who holds it now. */
-struct neap_seat *neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane);
+/* lane_lock.c: the lock, for a thread that does not own the lane. `core`: the allocator, if its mutex is not held. */
+void neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane);
 void neap_lanes_lock(struct neap_alloc *alloc); /* all of them, with the mutex held */
+/* Its address tells threads apart. One that has ended may pass its address on, with its seats. */
+extern _Thread_local __attribute__((tls_model("initial-exec"))) char neap_lane_self;
+
+static inline struct neap_seat *lane_lock_as_owner(struct neap_lane *lane)
+{
+	struct neap_seat *seat = __atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE);
+	if (!seat || seat->thread != &neap_lane_self)
+		return NULL;
+	/* Acquires what a thread of this address did before. */
+	(void)__atomic_load_n(&seat->busy, __ATOMIC_ACQUIRE);
+	__atomic_store_n(&seat->busy, 1, __ATOMIC_RELAXED);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE) == seat)
+		return seat;
+	__atomic_store_n(&seat->busy, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* No lock is held. Returns the seat of the owner, if that is who holds it now. */
+static inline struct neap_seat *lane_lock(struct neap_alloc *alloc, struct neap_lane *lane)
+{
+	struct neap_seat *seat = lane_lock_as_owner(lane);
+	if (!seat)
+		neap_lane_lock(alloc, lane);
+	return seat;
+}
 static inline void lane_unlock(struct neap_lane *lane, struct neap_seat *seat)
 {
 	__atomic_store_n(seat ? &seat->busy : &lane->locked, 0, __ATOMIC_RELEASE);

@@ -11,8 +11,7 @@
 #define YIELDS 1000 /* then it sleeps: a thread of real-time priority never yields to the one that it waits for */
 #define STREAK 256  /* as many exchanges cost what taking the lane from its owner does */
 
-/* Its address tells threads apart. One that has ended may pass its address on, with its seats. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) char self;
+_Thread_local __attribute__((tls_model("initial-exec"))) char neap_lane_self;
 
 bool neap_lanes_may_be_owned(void)
 {
@@ -66,10 +65,10 @@ static void lock(struct neap_alloc *core, struct neap_lane *lane)
 /* Locked. Whether the lane had another owner, which may still be at work. */
 static bool disown(struct neap_lane *lane)
 {
-	if (lane->last != &self)
+	if (lane->last != &neap_lane_self)
 		lane->streak = 0;
-	lane->last = &self;
-	if (!lane->owner || lane->owner->thread == &self)
+	lane->last = &neap_lane_self;
+	if (!lane->owner || lane->owner->thread == &neap_lane_self)
 		return false;
 	__atomic_store_n(&lane->owner, NULL, __ATOMIC_RELAXED);
 	return true;
@@ -80,35 +79,17 @@ static void own(struct neap_lane *lane)
 {
 	for (size_t i = 0; i < LANE_SEATS; i++) {
 		struct neap_seat *seat = &lane->seats[i];
-		if (seat->thread && seat->thread != &self)
+		if (seat->thread && seat->thread != &neap_lane_self)
 			continue;
 		if (!seat->thread)
-			seat->thread = &self;
+			seat->thread = &neap_lane_self;
 		__atomic_store_n(&lane->owner, seat, __ATOMIC_RELEASE);
 		return;
 	}
 }
 
-static struct neap_seat *lock_as_owner(struct neap_lane *lane)
+void neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane)
 {
-	struct neap_seat *seat = __atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE);
-	if (!seat || seat->thread != &self)
-		return NULL;
-	/* Acquires what a thread of this address did before. */
-	(void)__atomic_load_n(&seat->busy, __ATOMIC_ACQUIRE);
-	__atomic_store_n(&seat->busy, 1, __ATOMIC_RELAXED);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE) == seat)
-		return seat;
-	__atomic_store_n(&seat->busy, 0, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-struct neap_seat *neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane)
-{
-	struct neap_seat *seat = lock_as_owner(lane);
-	if (seat)
-		return seat;
 	lock(core, lane);
 	if (disown(lane)) {
 		barrier();
@@ -116,7 +97,6 @@ struct neap_seat *neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane
 	}
 	if (++lane->streak >= STREAK && lane->alloc->front.owned)
 		own(lane);
-	return NULL;
 }
 
 void neap_lanes_lock(struct neap_alloc *alloc)

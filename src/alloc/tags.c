@@ -8,12 +8,12 @@
 #include <string.h>
 
 /* Static, so that its first use allocates nothing: glibc ends the process when there is no memory for that. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) const char *thread_tag;
+_Thread_local __attribute__((tls_model("initial-exec"))) const char *neap_thread_tag;
 
 const char *neap_tag_set(const char *tag)
 {
-	const char *previous = thread_tag;
-	thread_tag = tag;
+	const char *previous = neap_thread_tag;
+	neap_thread_tag = tag;
 	return previous;
 }
 
@@ -22,14 +22,14 @@ uint8_t neap_tag_find(struct neap_alloc *alloc)
 	uint8_t known = neap_tag_known(alloc);
 	if (known != TAG_UNKNOWN)
 		return known;
-	size_t length = strnlen(thread_tag, sizeof alloc->tags[0].text - 1);
-	memcpy(alloc->tags[++alloc->tag_count].text, thread_tag, length);
+	size_t length = strnlen(neap_thread_tag, sizeof alloc->tags[0].text - 1);
+	memcpy(alloc->tags[++alloc->tag_count].text, neap_thread_tag, length);
 	return (uint8_t)alloc->tag_count;
 }
 
 uint8_t neap_tag_known(const struct neap_alloc *alloc)
 {
-	const char *text = thread_tag;
+	const char *text = neap_thread_tag;
 	if (!text || !*text)
 		return TAG_NONE;
 	for (size_t i = 1; i <= alloc->tag_count; i++)
