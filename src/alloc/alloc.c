@@ -206,6 +206,7 @@ static void hand_out(struct neap_alloc *alloc, struct neap_stream *stream, struc
 	block->tag = request->tag;
 	block->serial = ++alloc->serial;
 	stream->live_blocks++;
+	neap_front_mark(alloc, block);
 	neap_count_live(alloc, block, 1);
 	neap_count_active(alloc, block, 1);
 	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
@@ -266,7 +267,7 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 	if (own_class)
 		neap_front_adopt(alloc, stream, block);
 	else /* lanes count by the size, the core by the arena */
-		__atomic_store_n(&block->lane, NULL, __ATOMIC_RELAXED);
+		block->lane = NULL;
 	*ret_block = block;
 	return NEAP_OK;
 }
@@ -441,6 +442,7 @@ enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, 
 		goto out;
 	}
 	status = other == block_stream(block) ? NEAP_OK : neap_use_add(alloc, block, other);
+	neap_front_mark(alloc, block);
 	if (!status)
 		neap_event_block(alloc, NEAP_EVENT_RECORD_STREAM, block, other);
 out:

@@ -376,7 +376,7 @@ struct neap_block *neap_block_carve(struct neap_alloc *alloc, struct neap_block 
 		tail = neap_block_cut(alloc, block, bytes);
 	block->state = NEAP_BLOCK_LIVE;
 	block->cache = cache;
-	__atomic_store_n(&block->lane, NULL, __ATOMIC_RELAXED);
+	block->lane = NULL;
 	if (head)
 		neap_block_settle(alloc, head, NEAP_BLOCK_CACHED);
 	if (tail)

@@ -23,6 +23,19 @@ static void sum_add(struct sums *sums, enum neap_metric metric, bool small, uint
 	sums->stats.metric[metric][small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE].current += (int64_t)value;
 }
 
+/* What the index tells the front of a LIVE block. */
+static enum neap_status slot_check(const struct neap_alloc *alloc, const struct neap_block *block,
+				   struct neap_error *err)
+{
+	const struct neap_index_slot *slot = neap_index_slot(alloc->live.table, block->address);
+	const struct neap_lane *lane = block->binned || block->uses ? NULL : block->lane;
+	uint64_t asked = block->requested | (uint64_t)block->tag << INDEX_TAG_SHIFT;
+	REQUIRE(slot->lane == lane, "block %#llx: its slot names another lane", (unsigned long long)block->address);
+	REQUIRE(!lane || (slot->asked == asked && block->bytes == round_up(block->requested, BLOCK_ALIGNMENT)),
+		"block %#llx: its slot tells of another request", (unsigned long long)block->address);
+	return NEAP_OK;
+}
+
 static enum neap_status block_check(const struct neap_alloc *alloc, const struct neap_block *block, struct sums *sums,
 				    struct neap_error *err)
 {
@@ -106,6 +119,8 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 		"segments overlap or are out of order");
 	for (const struct neap_block *block = segment->first; block; previous = block, block = block->next) {
 		enum neap_status status = block_check(alloc, block, sums, err);
+		if (!status && block->state == NEAP_BLOCK_LIVE)
+			status = slot_check(alloc, block, err);
 		REQUIRE(block->segment == segment && block->previous == previous && block->address == at,
 			"segment %#llx: its blocks do not cover it at %#llx", (unsigned long long)segment->address,
 			(unsigned long long)at);

@@ -27,6 +27,20 @@ static struct neap_lane *lane_of(const struct neap_front *front, void *stream)
 	return NULL;
 }
 
+static uint64_t slot_requested(const struct neap_index_slot *slot)
+{
+	return slot->asked & ((1ull << INDEX_TAG_SHIFT) - 1);
+}
+
+static uint8_t slot_tag(const struct neap_index_slot *slot) { return (uint8_t)(slot->asked >> INDEX_TAG_SHIFT); }
+
+/* The program has the block, and the lane may have it back; NULL: no lane may. */
+static void slot_open(struct neap_index_slot *slot, const struct neap_block *block, struct neap_lane *lane)
+{
+	slot->asked = block->requested | (uint64_t)block->tag << INDEX_TAG_SHIFT;
+	__atomic_store_n(&slot->lane, lane, __ATOMIC_RELAXED);
+}
+
 static enum neap_pool_class class_of(uint64_t bytes)
 {
 	return bytes <= SMALL_LIMIT_BYTES ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE;
@@ -92,26 +106,26 @@ static inline uint64_t event_time(struct neap_lane *lane)
 
 /* The payload of the event, as struct neap_event_allocation has it: word by word into registers, since a struct that
  * is copied while it is still on its way to memory holds the processor up. */
-static inline void describe(const struct neap_lane *lane, const struct neap_block *block, uint64_t *ret_payload)
+static inline void describe(const struct neap_lane *lane, const struct neap_index_slot *slot, uint64_t *ret_payload)
 {
-	uint8_t tag = block->tag;
+	uint8_t tag = slot_tag(slot);
 	ret_payload[0] = allocated_now(lane);
 	ret_payload[1] = metric_now(lane->alloc, NEAP_METRIC_RESERVED_BYTES);
 	ret_payload[2] = (tag ? lane->alloc->tags[tag].number : 0u) | (uint64_t)lane->stream->number << 32;
-	ret_payload[3] = block->address;
-	ret_payload[4] = block->requested;
-	ret_payload[5] = block->bytes;
+	ret_payload[3] = slot->address;
+	ret_payload[4] = slot_requested(slot);
+	ret_payload[5] = round_up(slot_requested(slot), BLOCK_ALIGNMENT);
 }
 
 /* To an observer that has no slots. */
-static __attribute__((noinline)) void send_events(struct neap_lane *lane, const struct neap_block *block,
+static __attribute__((noinline)) void send_events(struct neap_lane *lane, const struct neap_index_slot *slot,
 						  enum neap_event_kind kind)
 {
 	const struct neap_observer *observer = lane->observer;
 	bool free = kind == NEAP_EVENT_FREE;
 	struct neap_event event = {.time_ns = event_time(lane), .device = lane->device};
 	event.kind = (uint16_t)(free ? NEAP_EVENT_FREE_REQUESTED : kind);
-	describe(lane, block, event.payload);
+	describe(lane, slot, event.payload);
 	observer->event(observer->context, &event);
 	event.kind = NEAP_EVENT_FREE_COMPLETED;
 	if (free)
@@ -119,19 +133,19 @@ static __attribute__((noinline)) void send_events(struct neap_lane *lane, const 
 }
 
 /* ALLOC or FREE. */
-static void tell(struct neap_lane *lane, const struct neap_block *block, enum neap_event_kind kind)
+static void tell(struct neap_lane *lane, const struct neap_index_slot *slot, enum neap_event_kind kind)
 {
 	const struct neap_observer *observer = lane->observer;
 	uint64_t payload[NEAP_EVENT_PAYLOAD_WORDS];
 	if (!observer->run) {
-		send_events(lane, block, kind);
+		send_events(lane, slot, kind);
 		return;
 	}
 	uint64_t time_ns = event_time(lane);
 	uint64_t *to = neap_slot_next(observer, &lane->run);
 	if (!to)
 		return;
-	describe(lane, block, payload);
+	describe(lane, slot, payload);
 	neap_slot_store(to, lane->run.next - 1, time_ns, neap_slot_kind((uint16_t)kind, lane->device), payload);
 }
 
@@ -172,11 +186,21 @@ static struct neap_block *bin_pop(struct neap_bin *bin)
 	return block;
 }
 
-static void bin_push(struct neap_bin *bin, struct neap_block *block)
+static void bin_push(struct neap_bin *bin, struct neap_block *block, size_t slot)
 {
+	block->slot = slot;
 	block->left = bin->first;
 	block->binned = true;
 	bin->first = block;
+}
+
+/* Of a block out of a bin. Its slot has mostly stayed where it was, and to search it costs a branch that is hard to
+ * predict. */
+static struct neap_index_slot *slot_of(const struct neap_alloc *alloc, const struct neap_block *block)
+{
+	struct neap_index_table *table = alloc->live.table;
+	struct neap_index_slot *slot = &table->slots[block->slot & table->mask];
+	return slot->address == block->address ? slot : neap_index_slot(table, block->address);
 }
 
 static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const struct neap_request *request,
@@ -199,6 +223,8 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	block->requested = request->bytes;
 	block->tag = tag;
 	block->serial = ++lane->serial;
+	struct neap_index_slot *slot = slot_of(alloc, block);
+	slot_open(slot, block, lane);
 	level_move(&lane->level[class], 1, bytes, requested);
 	lane->takes[class].blocks++;
 	lane->takes[class].bytes += bytes;
@@ -207,7 +233,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_ALLOC);
+		tell(lane, slot, NEAP_EVENT_ALLOC);
 	*ret_address = block->address;
 	return true;
 }
@@ -223,49 +249,57 @@ bool neap_front_take(struct neap_alloc *alloc, const struct neap_request *reques
 	return taken;
 }
 
-/* Where the block may go; NULL: into no bin. */
-static struct neap_bin *bin_for(struct neap_lane *lane, const struct neap_block *block)
+/* Where a block of so many bytes may go; NULL: into no bin. */
+static struct neap_bin *bin_for(struct neap_lane *lane, uint64_t bytes)
 {
-	struct neap_bin *bin = lane_bin(lane, block->bytes);
-	if (!lane->open || block->uses || bin->bytes != block->bytes ||
-	    lane->core_frees - bin->last_seen > SEEN_LATELY)
+	struct neap_bin *bin = lane_bin(lane, bytes);
+	if (!lane->open || bin->bytes != bytes || lane->core_frees - bin->last_seen > SEEN_LATELY)
 		return NULL;
 	return bin;
 }
 
-static bool give_locked(struct neap_lane *lane, uint64_t address, struct neap_block *block)
+static bool give_locked(struct neap_lane *lane, struct neap_index_slot *slot)
 {
-	/* Found without a lock: it may have been freed meanwhile, and be another block by now. */
-	if (block->address != address || block->state != NEAP_BLOCK_LIVE || block->binned || block->lane != lane)
-		return false;
-	struct neap_bin *bin = bin_for(lane, block);
-	enum neap_pool_class class = class_of(block->bytes);
-	int64_t bytes = (int64_t)block->bytes;
+	uint64_t requested = slot_requested(slot), rounded = round_up(requested, BLOCK_ALIGNMENT);
+	struct neap_bin *bin = bin_for(lane, rounded);
+	enum neap_pool_class class = class_of(rounded);
+	int64_t bytes = (int64_t)rounded;
 	if (!bin || !may_fall(lane, class, bytes))
 		return false;
 	if (lane->tagged) {
-		lane->tags[block->tag].bytes -= bytes;
-		lane->tags[block->tag].blocks--;
+		lane->tags[slot_tag(slot)].bytes -= bytes;
+		lane->tags[slot_tag(slot)].blocks--;
 	}
-	level_move(&lane->level[class], -1, -bytes, -(int64_t)block->requested);
+	level_move(&lane->level[class], -1, -bytes, -(int64_t)requested);
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, block, NEAP_EVENT_FREE);
-	bin_push(bin, block);
+		tell(lane, slot, NEAP_EVENT_FREE);
+	__atomic_store_n(&slot->lane, NULL, __ATOMIC_RELAXED);
+	bin_push(bin, slot->block, (size_t)(slot - lane->alloc->live.table->slots));
 	return true;
 }
 
 bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 {
-	struct neap_block *block = neap_index_find(&alloc->live, address);
-	struct neap_lane *lane = block ? __atomic_load_n(&block->lane, __ATOMIC_RELAXED) : NULL;
+	struct neap_index_table *table = __atomic_load_n(&alloc->live.table, __ATOMIC_ACQUIRE);
+	struct neap_index_slot *slot = table ? neap_index_slot(table, address) : NULL;
+	struct neap_lane *lane = slot ? __atomic_load_n(&slot->lane, __ATOMIC_RELAXED) : NULL;
 	if (!lane)
 		return false;
 	struct neap_seat *seat = lane_lock(alloc, lane);
-	bool given = give_locked(lane, address, block);
+	/* Found without a lock: the slot may be another block's by now, or of a table that was replaced. */
+	bool found = __atomic_load_n(&slot->lane, __ATOMIC_RELAXED) == lane && slot->address == address &&
+		     alloc->live.table == table;
+	bool given = found && give_locked(lane, slot);
 	lane_unlock(lane, seat);
 	return given;
+}
+
+void neap_front_mark(struct neap_alloc *alloc, const struct neap_block *block)
+{
+	bool keeps = block->state == NEAP_BLOCK_LIVE && !block->binned && !block->uses;
+	slot_open(neap_index_slot(alloc->live.table, block->address), block, keeps ? block->lane : NULL);
 }
 
 void neap_front_freeze(struct neap_alloc *alloc)
@@ -382,7 +416,7 @@ void neap_front_adopt(struct neap_alloc *alloc, struct neap_stream *stream, stru
 		lane = lane_of(&alloc->front, stream->handle);
 	if (!lane && !alloc->pools_open && (!alloc->observer || alloc->observer->concurrent))
 		lane = lane_make(alloc, stream);
-	__atomic_store_n(&block->lane, lane, __ATOMIC_RELAXED);
+	block->lane = lane;
 }
 
 /* A size that the core frees again and again gets a bin; of large sizes that share one, the later one. */
@@ -397,12 +431,13 @@ static void bin_see(struct neap_lane *lane, uint64_t bytes)
 bool neap_front_push(struct neap_alloc *alloc, struct neap_block *block)
 {
 	struct neap_lane *lane = block->lane;
-	struct neap_bin *bin = lane ? bin_for(lane, block) : NULL;
+	struct neap_bin *bin = lane && !block->uses ? bin_for(lane, block->bytes) : NULL;
 	if (lane && !bin)
 		bin_see(lane, block->bytes);
 	if (!bin || lane->binned_bytes + block->bytes > neap_front_room_bytes(alloc))
 		return false;
-	bin_push(bin, block);
+	bin_push(bin, block, 0);
+	neap_front_mark(alloc, block);
 	lane->binned_bytes += block->bytes;
 	lane->stamp = block->stamp > lane->stamp ? block->stamp : lane->stamp;
 	lane->moved = true;

@@ -61,6 +61,8 @@ void neap_front_part(struct neap_alloc *alloc);
 struct neap_block *neap_front_pop(struct neap_alloc *alloc, const struct neap_request *request);
 /* A block that the core has given out: from now on its stream's lane may keep it when it is freed. */
 void neap_front_adopt(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_block *block);
+/* The block, which is in the index, was given out, got a use or went into a bin: whether its lane may have it. */
+void neap_front_mark(struct neap_alloc *alloc, const struct neap_block *block);
 /* For the core's way of a free, before anything of it: true: the block went into a bin and is counted as freed. */
 bool neap_front_push(struct neap_alloc *alloc, struct neap_block *block);
 /* Empties all bins: their blocks become CACHED in the core. Returns their bytes. */

@@ -52,7 +52,7 @@ struct neap_block {
 	uint64_t bytes;
 	uint64_t requested;      /* LIVE, PENDING: what was asked for */
 	uint64_t serial;         /* LIVE, PENDING: of its allocation */
-	struct neap_lane *lane;  /* LIVE: may keep it when it is freed; NULL: none. See front.h */
+	size_t slot;             /* in a bin: where it was in the index when it came there */
 	struct neap_block *left; /* with `right`, CACHED: in the cache's tree; UNMAPPED: neighbours in the arena's
 				  * list. In a bin: the next one */
 	struct neap_use *uses;   /* LIVE, PENDING */
@@ -67,6 +67,7 @@ struct neap_block {
 	struct neap_cache *cache;           /* LIVE, PENDING: where it returns to. CACHED: where it is. Else NULL */
 	struct neap_block *previous, *next; /* by address within the segment */
 	struct neap_block *lowest;          /* CACHED: of the blocks at and below it in the tree, the lowest */
+	struct neap_lane *lane;             /* LIVE: may keep it when it is freed; NULL: none. See front.h */
 };
 
 /* Storage for blocks comes in chunks, so that an operation can make sure of all it needs before it changes anything.

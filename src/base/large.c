@@ -6,13 +6,13 @@
 
 void *neap_large_alloc(size_t bytes)
 {
-	if (bytes < NEAP_HUGE_PAGE_BYTES)
-		return calloc(1, bytes);
-	size_t rounded = (bytes + NEAP_HUGE_PAGE_BYTES - 1) / NEAP_HUGE_PAGE_BYTES * NEAP_HUGE_PAGE_BYTES;
-	void *memory = rounded < bytes ? NULL : aligned_alloc(NEAP_HUGE_PAGE_BYTES, rounded);
+	size_t unit = bytes < NEAP_HUGE_PAGE_BYTES ? NEAP_LARGE_ALIGNMENT : NEAP_HUGE_PAGE_BYTES;
+	size_t rounded = (bytes + unit - 1) / unit * unit;
+	void *memory = rounded < bytes ? NULL : aligned_alloc(unit, rounded);
 	if (!memory)
 		return NULL;
-	madvise(memory, rounded, MADV_HUGEPAGE); /* advice: without it the pages are small ones */
+	if (unit == NEAP_HUGE_PAGE_BYTES)
+		madvise(memory, rounded, MADV_HUGEPAGE); /* advice: without it the pages are small ones */
 	memset(memory, 0, bytes);
 	return memory;
 }

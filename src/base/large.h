@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #define NEAP_HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define NEAP_LARGE_ALIGNMENT ((size_t)64) /* at least */
 
 /* NULL: the host is out of memory. */
 void *neap_large_alloc(size_t bytes);
