@@ -35,7 +35,7 @@ void neap_set_alloc_hook(const struct neap_alloc_hook *hook)
 void neap_alloc_lock(struct neap_alloc *alloc)
 {
 	pthread_mutex_lock(&alloc->lock);
-	neap_front_freeze(alloc);
+	neap_front_freeze(alloc, NULL);
 }
 
 void neap_alloc_unlock(struct neap_alloc *alloc)
@@ -48,9 +48,12 @@ bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *unti
 {
 	if (pthread_mutex_timedlock(&alloc->lock, until) != 0)
 		return false;
-	neap_front_freeze(alloc);
-	neap_front_part(alloc);
-	return true;
+	bool frozen = neap_front_freeze(alloc, until);
+	if (frozen)
+		neap_front_part(alloc);
+	else
+		pthread_mutex_unlock(&alloc->lock);
+	return frozen;
 }
 
 void neap_alloc_fork_end(struct neap_alloc *alloc) { neap_alloc_unlock(alloc); }

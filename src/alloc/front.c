@@ -302,12 +302,13 @@ void neap_front_mark(struct neap_alloc *alloc, const struct neap_block *block)
 	slot_open(neap_index_slot(alloc->live.table, block->address), block, keeps ? block->lane : NULL);
 }
 
-void neap_front_freeze(struct neap_alloc *alloc)
+bool neap_front_freeze(struct neap_alloc *alloc, const struct timespec *until)
 {
-	alloc->front.binned_bytes = 0;
 	/* All of them before any is added up: a lane that still runs reads the allocator's counters for its events.
 	 */
-	neap_lanes_lock(alloc);
+	if (!neap_lanes_lock(alloc, until))
+		return false;
+	alloc->front.binned_bytes = 0;
 	for (uint32_t i = 0; i < alloc->front.count; i++) {
 		struct neap_lane *lane = alloc->front.lanes[i];
 		if (lane_moved(lane)) {
@@ -319,6 +320,7 @@ void neap_front_freeze(struct neap_alloc *alloc)
 		alloc->event_ns = lane->time.ns > alloc->event_ns ? lane->time.ns : alloc->event_ns;
 	}
 	neap_published_close(alloc);
+	return true;
 }
 
 void neap_front_part(struct neap_alloc *alloc)

@@ -30,6 +30,8 @@
 
 #include "neap/alloc.h"
 
+#include <time.h>
+
 #define FRONT_LANES 16 /* streams that have one; further streams are served by the core */
 
 struct neap_block;
@@ -51,7 +53,8 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address);
 
 /* The rest is called with the allocator's lock held, freeze and thaw by what takes and gives up that lock. */
 
-void neap_front_freeze(struct neap_alloc *alloc);
+/* `until`: as of neap_lanes_lock; false: nothing is frozen. */
+bool neap_front_freeze(struct neap_alloc *alloc, const struct timespec *until);
 void neap_front_thaw(struct neap_alloc *alloc);
 /* Lanes give up their slots of the observer: before it goes, and before a fork, as parent and child must not both
  * write to them. */

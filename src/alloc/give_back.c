@@ -11,7 +11,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-#define MOST_BYTES (1ull << 30) /* so that the lock is held for some 10 ms */
+#define MOST_BYTES (1ull << 30)   /* so that the lock is held for some 10 ms */
+#define LANES_NS   NEAP_NS_PER_MS /* a lane is held for a hit, unless its thread does not run */
 
 /* Why nothing may be given back; NEAP_OK: it may. The context is current. */
 static enum neap_status check(struct neap_alloc *alloc, struct neap_error *err)
@@ -73,10 +74,14 @@ enum neap_status neap_give_back(struct neap_alloc *alloc, struct neap_given_back
 {
 	struct neap_device_guard guard = {0};
 	struct neap_given_back given = {0};
-	if (pthread_mutex_trylock(&alloc->lock) != 0)
+	bool locked = pthread_mutex_trylock(&alloc->lock) == 0;
+	struct timespec until = neap_wall_after(LANES_NS);
+	bool frozen = locked && neap_front_freeze(alloc, &until);
+	if (locked && !frozen)
+		pthread_mutex_unlock(&alloc->lock);
+	if (!frozen)
 		return neap_fail(err, NEAP_EBUSY, "the allocator is at work");
 	uint64_t start = neap_clock_now(neap_clock_system());
-	neap_front_freeze(alloc);
 	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
 	if (!status) {
 		status = give_back(alloc, &given, err);

@@ -124,7 +124,9 @@ static inline struct neap_bin *lane_bin(struct neap_lane *lane, uint64_t bytes)
 
 /* lane_lock.c: the lock, for a thread that does not own the lane. `core`: the allocator, if its mutex is not held. */
 void neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane);
-void neap_lanes_lock(struct neap_alloc *alloc); /* all of them, with the mutex held */
+/* All of them, with the mutex held. False, with none locked: a lane was not free until then (CLOCK_REALTIME), or the
+ * calling thread itself is in one, interrupted by a signal. `until` NULL: waits for each, and succeeds. */
+bool neap_lanes_lock(struct neap_alloc *alloc, const struct timespec *until);
 /* Its address tells threads apart. One that has ended may pass its address on, with its seats. */
 extern _Thread_local __attribute__((tls_model("initial-exec"))) char neap_lane_self;
 

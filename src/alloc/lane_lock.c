@@ -37,16 +37,33 @@ static void let_others_run(unsigned *yields)
 		nanosleep(&time, NULL);
 }
 
-static void wait_for_owner(const struct neap_lane *lane)
+/* Whether CLOCK_REALTIME has come to `until`; NULL: never. */
+static bool is_over(const struct timespec *until)
 {
-	unsigned yields = 0;
-	for (size_t i = 0; i < LANE_SEATS; i++)
-		while (__atomic_load_n(&lane->seats[i].busy, __ATOMIC_ACQUIRE))
-			let_others_run(&yields);
+	struct timespec now;
+	if (!until)
+		return false;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec > until->tv_sec || (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
 }
 
-/* A lane is held for long only by the core, which is then waited for, or by a thread that is not running. */
-static void lock(struct neap_alloc *core, struct neap_lane *lane)
+/* False: not until then. */
+static bool wait_for_owner(const struct neap_lane *lane, const struct timespec *until)
+{
+	unsigned yields = 0;
+	for (size_t i = 0; i < LANE_SEATS; i++) {
+		while (__atomic_load_n(&lane->seats[i].busy, __ATOMIC_ACQUIRE)) {
+			if (is_over(until))
+				return false;
+			let_others_run(&yields);
+		}
+	}
+	return true;
+}
+
+/* A lane is held for long only by the core, which is then waited for, or by a thread that is not running. False: it
+ * was not free until then. */
+static bool lock(struct neap_alloc *core, struct neap_lane *lane, const struct timespec *until)
 {
 	unsigned spins = 0, yields = 0;
 	while (__atomic_exchange_n(&lane->locked, 1, __ATOMIC_ACQUIRE)) {
@@ -57,9 +74,12 @@ static void lock(struct neap_alloc *core, struct neap_lane *lane)
 				pthread_mutex_lock(&core->lock);
 				pthread_mutex_unlock(&core->lock);
 			}
+			if (is_over(until))
+				return false;
 			let_others_run(&yields);
 		}
 	}
+	return true;
 }
 
 /* Locked. Whether the lane had another owner, which may still be at work. */
@@ -90,25 +110,44 @@ static void own(struct neap_lane *lane)
 
 void neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane)
 {
-	lock(core, lane);
+	lock(core, lane, NULL);
 	if (disown(lane)) {
 		barrier();
-		wait_for_owner(lane);
+		wait_for_owner(lane, NULL);
 	}
 	if (++lane->streak >= STREAK && lane->alloc->front.owned)
 		own(lane);
 }
 
-void neap_lanes_lock(struct neap_alloc *alloc)
+/* This thread is in the lane as its owner, and in a signal handler. */
+static bool is_inside(const struct neap_lane *lane)
 {
-	bool disowned = false;
-	for (uint32_t i = 0; i < alloc->front.count; i++) {
-		lock(NULL, alloc->front.lanes[i]);
-		disowned = disown(alloc->front.lanes[i]) || disowned;
+	for (size_t i = 0; i < LANE_SEATS; i++)
+		if (lane->seats[i].thread == &neap_lane_self &&
+		    __atomic_load_n(&lane->seats[i].busy, __ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
+bool neap_lanes_lock(struct neap_alloc *alloc, const struct timespec *until)
+{
+	bool disowned = false, locked = true;
+	uint32_t count = 0;
+	for (; locked && count < alloc->front.count; count += locked) {
+		struct neap_lane *lane = alloc->front.lanes[count];
+		locked = lock(NULL, lane, until);
+		if (locked && until && is_inside(lane)) {
+			lane_unlock(lane, NULL);
+			locked = false;
+		}
+		if (locked)
+			disowned = disown(lane) || disowned;
 	}
-	if (!disowned)
-		return;
-	barrier();
-	for (uint32_t i = 0; i < alloc->front.count; i++)
-		wait_for_owner(alloc->front.lanes[i]);
+	if (locked && disowned)
+		barrier();
+	for (uint32_t i = 0; locked && disowned && i < count; i++)
+		locked = wait_for_owner(alloc->front.lanes[i], until);
+	for (uint32_t i = 0; !locked && i < count; i++)
+		lane_unlock(alloc->front.lanes[i], NULL);
+	return locked;
 }

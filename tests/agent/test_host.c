@@ -176,6 +176,56 @@ static void forking_while_an_allocator_works(void **state)
 	neap_detach();
 }
 
+/* Forks where a signal handler might: inside of a hit, whose lane this thread holds. The observer is called there. */
+static struct {
+	unsigned events, fork_at;
+	pid_t child;
+} interrupted;
+
+static void fork_inside(void *context, const struct neap_event *event)
+{
+	(void)context;
+	(void)event;
+	if (++interrupted.events != interrupted.fork_at)
+		return;
+	interrupted.child = fork();
+	if (!interrupted.child)
+		alarm(60);
+}
+
+/* Both continue where they were, and their counters agree: once while the lane is locked, once while this thread owns
+ * it. */
+static void forking_inside_of_a_hit(void **state)
+{
+	(void)state;
+	static const struct neap_observer observer = {.event = fork_inside, .concurrent = true};
+	attach();
+	for (unsigned hits = 20; hits <= 2000; hits *= 100) {
+		struct neap_alloc *alloc = make_alloc(&observer);
+		uint64_t block = 0;
+		int status = 0;
+		interrupted.events = 0;
+		interrupted.child = -1;
+		interrupted.fork_at = 3 * hits;
+		for (unsigned i = 0; i < 2 * hits; i++) {
+			assert_int_equal(neap_malloc(alloc, 4096, NULL, &block, NULL), NEAP_OK);
+			assert_int_equal(neap_free(alloc, block), NEAP_OK);
+		}
+		if (!interrupted.child)
+			neap_publish(alloc, NULL); /* the page is the parent's */
+		bool sound = neap_alloc_check(alloc, NULL) == NEAP_OK;
+		if (!interrupted.child) {
+			neap_alloc_destroy(alloc);
+			_exit(sound ? 0 : 1);
+		}
+		assert_true(sound && interrupted.child > 0);
+		assert_int_equal(waitpid(interrupted.child, &status, 0), interrupted.child);
+		assert_int_equal(status, 0);
+		neap_alloc_destroy(alloc);
+	}
+	neap_detach();
+}
+
 /* The descriptor that this process has open for the page; -1: none. */
 static int page_descriptor(void)
 {
@@ -274,7 +324,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(detaching_from_a_busy_host),       TEST(names_after_attaching_again),
 		TEST(forking_while_an_allocator_works), TEST(the_page_s_descriptor_is_reused),
-		TEST(failing_leaves_nothing),
+		TEST(failing_leaves_nothing),           TEST(forking_inside_of_a_hit),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
