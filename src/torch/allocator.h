@@ -8,6 +8,8 @@
 namespace neap_torch
 {
 
+class Kept; /* ipc.cpp: a descriptor that a forked child closes */
+
 class Allocator : public Reports
 {
       public:
@@ -46,13 +48,18 @@ class Allocator : public Reports
 	void report(void *pointer, int64_t bytes, Device &device) const;
 
 	/* ipc.cpp */
-	void start_serving();
-	void serve(int listener) const noexcept;
+	void ensure_serving();
+	std::unique_ptr<Kept> listen_for_receivers() const;
+	void serve(std::unique_ptr<Kept> listener) noexcept;
+	void serve_apart(std::unique_ptr<Kept> peer);
 	void serve_one(int peer) const;
 
 	std::atomic<bool> enabled_{true};
-	std::once_flag serving_;
-	uint64_t token_[2] = {}; /* set once, before the first handle */
+	std::mutex serving_;    /* of the next two, and of the token until it is set */
+	pid_t serving_pid_ = 0; /* the process whose thread serves; 0: none */
+	pid_t token_pid_ = 0;
+	uint64_t token_[2] = {}; /* set once in a process, before its first handle */
+	std::atomic<int> receivers_{0};
 	std::mutex importing_;
 	std::map<std::string, std::weak_ptr<void>> imported_; /* by handle */
 };

@@ -3,25 +3,33 @@
  *   sender                                          receiver
  *   shareIpcHandle: a Name           --PyTorch-->   getIpcDevPtr: connects to the socket of that name,
  *   serve: a thread, once anything   <--socket---   asks for the block,
- *   was shared: the block's pages as
+ *   was shared; one for each
+ *   receiver: the block's pages as
  *   descriptors, a batch at a time   --socket-->    imports each page, maps them side by side, closes the descriptors
  *
  * PyTorch keeps the sender's block alive while a receiver has it, so its pages stay. A page may hold other blocks,
  * too: the receiver maps whole pages, as it would map a whole cudaMalloc segment. The socket's name is abstract, so
  * that no file is left behind. Everybody can read it in /proc/net/unix, token and all: so each side talks only to
- * processes of its own user, or of root. */
+ * processes of its own user, or of root. A forked child closes what it inherits of this (Kept): it would keep the pages,
+ * and the name after its parent's end. A program may close descriptors that it does not know, and open others: then the
+ * thread listens again. */
 #include "allocator.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAException.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <thread>
 #include <unistd.h>
@@ -33,6 +41,10 @@ constexpr char kMagic[8] = "neap-1";
 constexpr size_t kBatch = 64;
 constexpr int kDescriptor = 1; /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 constexpr int kSeconds = 30;
+constexpr int kServeSeconds = 10;     /* for a receiver that is late: others may be waiting */
+constexpr int kReceivers = 8;         /* served at once */
+constexpr int kLookMs = 1000;         /* whether the listener is still there */
+constexpr int kAgainMs = 3 * kLookMs; /* to reach a sender, whose listener may be on its way back */
 
 struct Name {
 	char magic[8];
@@ -63,7 +75,7 @@ static const Driver &driver()
 #define FIND(name)                                                                                                   \
 	functions.name = library ? reinterpret_cast<decltype(functions.name)>(dlsym(library, #name)) : nullptr;      \
 	TORCH_CHECK(functions.name, "neap: this driver has no " #name ", by which memory is shared between "         \
-								      "processes")
+				    "processes")
 		FIND(cuMemRetainAllocationHandle);
 		FIND(cuMemExportToShareableHandle);
 		FIND(cuMemImportFromShareableHandle);
@@ -92,6 +104,64 @@ struct Descriptor {
 	int fd;
 };
 
+/* Descriptors of the sender's side, which a forked child closes. */
+class Kept
+{
+      public:
+	/* `opens` returns a descriptor, or -1. No fork happens meanwhile. */
+	template <typename F> explicit Kept(F opens)
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		all.reserve(all.size() + 1);
+		fd_ = opens();
+		struct stat info = {};
+		if (fd_ >= 0 && !fstat(fd_, &info))
+			all.push_back(was_ = {fd_, info.st_dev, info.st_ino});
+	}
+	~Kept()
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		if (fd_ >= 0 && is_same(was_))
+			close(fd_);
+		auto same = [this](const Opened &one) { return one.fd == was_.fd && one.inode == was_.inode; };
+		all.erase(std::remove_if(all.begin(), all.end(), same), all.end());
+	}
+	Kept(const Kept &) = delete;
+	Kept &operator=(const Kept &) = delete;
+	int fd() const { return fd_; }
+	/* Whether the program has left it open. */
+	bool is_ours() const { return fd_ >= 0 && is_same(was_); }
+
+	static void before_fork() { lock.lock(); }
+	static void after_fork() { lock.unlock(); }
+	static void in_child()
+	{
+		for (const Opened &one : all)
+			if (is_same(one))
+				close(one.fd);
+		all.clear();
+		lock.unlock();
+	}
+
+      private:
+	struct Opened {
+		int fd;
+		dev_t device;
+		ino_t inode;
+	};
+	static bool is_same(const Opened &one)
+	{
+		struct stat info = {};
+		return !fstat(one.fd, &info) && info.st_dev == one.device && info.st_ino == one.inode;
+	}
+	static std::mutex lock;
+	static std::vector<Opened> &all; /* never destroyed: threads still serve while the process exits */
+	int fd_ = -1;
+	Opened was_ = {-1, 0, 0};
+};
+std::mutex Kept::lock;
+std::vector<Kept::Opened> &Kept::all = *new std::vector<Kept::Opened>;
+
 static socklen_t socket_address(const Name &name, sockaddr_un &address)
 {
 	address = {};
@@ -111,8 +181,11 @@ static uint64_t page_count(const neap_block_info &block, uint64_t page_bytes)
 }
 
 /* Descriptors in one message, whose single byte of data says nothing. */
-static bool send_descriptors(int to, const std::vector<int> &fds)
+static bool send_descriptors(int to, const std::vector<std::unique_ptr<Kept>> &pages)
 {
+	std::vector<int> fds;
+	for (const auto &page : pages)
+		fds.push_back(page->fd());
 	alignas(cmsghdr) char control[CMSG_SPACE(kBatch * sizeof(int))] = {};
 	char byte = 0;
 	iovec data = {&byte, 1};
@@ -162,9 +235,9 @@ static std::vector<int> receive_descriptors(int from)
 	return fds;
 }
 
-static void set_timeout(int fd)
+static void set_timeout(int fd, int seconds)
 {
-	timeval bound = {kSeconds, 0};
+	timeval bound = {seconds, 0};
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 }
@@ -197,7 +270,7 @@ void Allocator::serve_one(int peer) const
 {
 	Name wanted;
 	neap_block_info block = {};
-	if (recv(peer, &wanted, sizeof wanted, MSG_WAITALL) != sizeof wanted)
+	if (recv(peer, &wanted, sizeof wanted, 0) != sizeof wanted) /* it is sent by one call */
 		return;
 	Device *device = owner(reinterpret_cast<void *>(wanted.block), &block);
 	if (!device)
@@ -207,37 +280,15 @@ void Allocator::serve_one(int peer) const
 		return;
 	uint64_t pages = page_count(block, page_bytes);
 	for (uint64_t next = 0; next < pages;) {
-		std::vector<int> fds;
-		for (; next < pages && fds.size() < kBatch; next++) {
-			int fd = export_page(first_page(block.address, page_bytes) + next * page_bytes);
-			if (fd < 0)
-				break;
-			fds.push_back(fd);
+		std::vector<std::unique_ptr<Kept>> batch;
+		for (; next < pages && batch.size() < kBatch; next++) {
+			uint64_t page = first_page(block.address, page_bytes) + next * page_bytes;
+			batch.push_back(std::make_unique<Kept>([page]() { return export_page(page); }));
+			if (batch.back()->fd() < 0)
+				return;
 		}
-		bool sent = !fds.empty() && send_descriptors(peer, fds);
-		for (int fd : fds)
-			close(fd);
-		if (!sent)
+		if (!send_descriptors(peer, batch))
 			return;
-	}
-}
-
-/* The thread that serves receivers, for the rest of the process. */
-void Allocator::serve(int listener) const noexcept
-{
-	for (;;) {
-		Descriptor peer(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-		if (peer.fd < 0) {
-			usleep(10000); /* out of descriptors, say */
-			continue;
-		}
-		if (!is_trusted(peer.fd))
-			continue;
-		try {
-			set_timeout(peer.fd);
-			serve_one(peer.fd);
-		} catch (...) {
-		}
 	}
 }
 
@@ -255,21 +306,98 @@ struct AllBlocked {
 	sigset_t before;
 };
 
-void Allocator::start_serving()
+/* By the name that handles have, also when it is opened again. */
+std::unique_ptr<Kept> Allocator::listen_for_receivers() const
 {
 	Name name = {};
 	sockaddr_un address;
 	name.pid = getpid();
-	TORCH_CHECK(getrandom(token_, sizeof token_, 0) == sizeof token_, "neap: no random numbers from the kernel");
 	memcpy(name.token, token_, sizeof token_);
-	Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	socklen_t length = socket_address(name, address);
-	TORCH_CHECK(listener.fd >= 0 && !bind(listener.fd, reinterpret_cast<sockaddr *>(&address), length) &&
-			    !listen(listener.fd, 128),
+	return std::make_unique<Kept>([&]() {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd >= 0 && !bind(fd, reinterpret_cast<sockaddr *>(&address), length) && !listen(fd, 128))
+			return fd;
+		int error = errno;
+		if (fd >= 0)
+			close(fd);
+		errno = error;
+		return -1;
+	});
+}
+
+/* In a thread of its own, so that one that stalls keeps no other waiting. */
+void Allocator::serve_apart(std::unique_ptr<Kept> peer)
+{
+	while (receivers_ >= kReceivers)
+		usleep(10000);
+	receivers_++;
+	try {
+		std::thread([this, kept = std::shared_ptr<Kept>(std::move(peer))]() {
+			try {
+				serve_one(kept->fd());
+			} catch (...) {
+			}
+			receivers_--;
+		}).detach();
+	} catch (...) {
+		receivers_--;
+	}
+}
+
+/* The thread that serves receivers, for the rest of the process, or until it can listen no more: then the next tensor
+ * that is shared starts another. */
+void Allocator::serve(std::unique_ptr<Kept> listener) noexcept
+{
+	for (bool listening = true; listening;) {
+		try {
+			pollfd waiting = {listener->fd(), POLLIN, 0};
+			poll(&waiting, 1, kLookMs);
+			if (!listener->is_ours()) {
+				listener = listen_for_receivers();
+				listening = listener->fd() >= 0;
+				continue;
+			}
+			if (!waiting.revents)
+				continue;
+			int from = listener->fd();
+			auto peer = std::make_unique<Kept>(
+				[from]() { return accept4(from, nullptr, nullptr, SOCK_CLOEXEC); });
+			if (peer->fd() < 0) {
+				usleep(10000); /* out of descriptors, say */
+			} else if (is_trusted(peer->fd())) {
+				set_timeout(peer->fd(), kServeSeconds);
+				serve_apart(std::move(peer));
+			}
+		} catch (...) {
+			usleep(10000); /* no host memory */
+		}
+	}
+	std::lock_guard<std::mutex> guard(serving_);
+	serving_pid_ = 0;
+}
+
+void Allocator::ensure_serving()
+{
+	static std::once_flag handled;
+	std::lock_guard<std::mutex> guard(serving_);
+	if (serving_pid_ == getpid())
+		return;
+	std::call_once(handled, []() { pthread_atfork(Kept::before_fork, Kept::after_fork, Kept::in_child); });
+	if (token_pid_ != getpid()) {
+		TORCH_CHECK(getrandom(token_, sizeof token_, 0) == sizeof token_,
+			    "neap: no random numbers from the kernel");
+		token_pid_ = getpid();
+		receivers_ = 0; /* those of a parent stayed there */
+	}
+	std::unique_ptr<Kept> listener = listen_for_receivers();
+	TORCH_CHECK(listener->fd() >= 0,
 		    "neap: no socket by which other processes could ask for memory: ", strerror(errno));
 	AllBlocked blocked;
-	std::thread([this, fd = listener.fd]() { serve(fd); }).detach();
-	listener.fd = -1;
+	std::thread([this, kept = std::make_shared<std::unique_ptr<Kept>>(std::move(listener))]() {
+		serve(std::move(*kept));
+	}).detach();
+	serving_pid_ = getpid();
 }
 
 #ifdef NEAP_HAS_ShareableHandle
@@ -288,7 +416,7 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *pointer)
 	TORCH_CHECK(tried.fd >= 0, "neap: the driver exports no memory to other processes here. Share tensors from a "
 				   "torch.cuda.MemPool(no_split=True), or use PyTorch's own allocator (neap run "
 				   "--allocator default).");
-	std::call_once(serving_, [this]() { start_serving(); });
+	ensure_serving();
 	Name name = {};
 	memcpy(name.magic, kMagic, sizeof kMagic);
 	name.pid = getpid();
@@ -334,33 +462,60 @@ static bool map_page(Imported &to, int fd)
 	return !result;
 }
 
-static std::shared_ptr<Imported> import_block(const Name &name)
+/* Asks the sender for the block. nullptr, with an errno: it does not listen. */
+static std::unique_ptr<Descriptor> reach_sender(const Name &name)
 {
 	sockaddr_un address;
 	socklen_t length = socket_address(name, address);
-	Descriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-	set_timeout(peer.fd); /* of connect, too, which waits while many others do */
-	auto reach = [&]() { return connect(peer.fd, reinterpret_cast<sockaddr *>(&address), length); };
-	TORCH_CHECK(peer.fd >= 0 && !uninterrupted(reach), "neap: process ", name.pid,
-		    ", which shared this tensor, cannot be reached: ", strerror(errno));
-	TORCH_CHECK(is_trusted(peer.fd), "neap: process ", name.pid,
+	auto peer = std::make_unique<Descriptor>(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	if (peer->fd < 0)
+		return nullptr;
+	set_timeout(peer->fd, kSeconds); /* of connect, too, which waits while many others do */
+	auto reach = [&]() { return connect(peer->fd, reinterpret_cast<sockaddr *>(&address), length); };
+	if (uninterrupted(reach))
+		return nullptr;
+	TORCH_CHECK(is_trusted(peer->fd), "neap: process ", name.pid,
 		    ", which shared this tensor, has ended, and another user's answers under its name");
-	TORCH_CHECK(send(peer.fd, &name, sizeof name, MSG_NOSIGNAL) == sizeof name, "neap: process ", name.pid,
-		    " does not answer");
+	return send(peer->fd, &name, sizeof name, MSG_NOSIGNAL) == sizeof name ? std::move(peer) : nullptr;
+}
+
+/* The first pages. A sender whose descriptors the program closed listens again a moment later. */
+static std::vector<int> begin_import(const Name &name, std::unique_ptr<Descriptor> &ret_peer)
+{
+	auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kAgainMs);
+	std::vector<int> fds;
+	for (bool last = false; fds.empty() && !last; usleep(fds.empty() ? kLookMs * 100 : 0)) {
+		ret_peer = reach_sender(name);
+		int error = errno;
+		bool gone = !ret_peer && kill(static_cast<pid_t>(name.pid), 0) && errno == ESRCH;
+		last = gone || std::chrono::steady_clock::now() > until;
+		TORCH_CHECK(ret_peer || !last, "neap: process ", name.pid,
+			    ", which shared this tensor, cannot be reached: ", strerror(error));
+		if (ret_peer)
+			fds = receive_descriptors(ret_peer->fd);
+	}
+	return fds;
+}
+
+static std::shared_ptr<Imported> import_block(const Name &name)
+{
 	auto made = std::make_shared<Imported>();
 	made->device = c10::cuda::current_device();
 	made->pages = name.pages;
 	made->page_bytes = name.page_bytes;
 	TORCH_CHECK(!driver().cuMemAddressReserve(&made->address, name.pages * name.page_bytes, 0, 0, 0),
 		    "neap: no addresses for another process's memory");
+	std::unique_ptr<Descriptor> peer;
+	std::vector<int> fds = begin_import(name, peer);
 	while (made->mapped < name.pages) {
-		std::vector<int> fds = receive_descriptors(peer.fd);
 		bool whole = !fds.empty() && fds.size() <= name.pages - made->mapped;
 		for (int fd : fds) {
 			whole = whole && map_page(*made, fd);
 			close(fd);
 		}
 		TORCH_CHECK(whole, "neap: process ", name.pid, " did not hand over the memory of this tensor");
+		if (made->mapped < name.pages)
+			fds = receive_descriptors(peer->fd);
 	}
 	Access access = {1, made->device, 3};
 	TORCH_CHECK(!driver().cuMemSetAccess(made->address, name.pages * name.page_bytes, &access, 1),

@@ -95,6 +95,16 @@ for place, pid in ((handle.index(b"neap-1"), 1 << 30), (0, 0)):
             done.stderr,
         )  # fmt: skip
 
+    @unittest.skipUnless(SHARES, "this PyTorch's interface shares cudaMalloc's memory alone")
+    def test_what_a_program_does_to_its_descriptors_and_its_peers(self):
+        done = python(HERE / "shared_descriptors.py")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        self.assertEqual(
+            json.loads(done.stdout.splitlines()[-1]),
+            {"first": [3_000_000, 1], "in the fork": 0, "beside stalled receivers": [3_000_000, 2],
+             "after its listener was closed": [3_000_000, 3], "its own connection": True, "the name": True, "child": 0},
+        )  # fmt: skip
+
     def test_what_it_cannot_share_it_refuses_in_words(self):
         found = seen("neap", "shared")["shared"]
         self.assertEqual(seen("default", "shared")["shared"]["plain"], "")
