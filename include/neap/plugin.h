@@ -22,7 +22,8 @@ extern "C" {
 /* Throws a C++ exception with this message. As c10::detail::torchCheckFail. */
 typedef void neap_plugin_throw(const char *function, const char *file, uint32_t line, const char *message);
 
-/* Before any other function of this header. */
+/* Before any other function of this header. Without it nothing is thrown: a function that fails returns NULL, or has
+ * done nothing. */
 NEAP_API void neap_plugin_start(neap_plugin_throw *throw_error);
 
 /* `alloc` and `free` of the plug-in. No memory: throws a message that begins with "CUDA out of memory.". */
