@@ -15,6 +15,12 @@ import sys
 MUTATIONS = [
     ("a pool's release leaves its arena clean", "src/alloc/arena.c", "alloc->dirty = true;", "alloc->dirty = alloc->dirty;",
      ["alloc"]),
+    ("a layout's search ends at half of its work", "src/alloc/layout.c", "search->work >= search->most_work;",
+     "search->work >= search->most_work / 2;", ["layout"]),
+    ("a layout begins with one order", "src/alloc/layout.c", "for (size_t i = 0; i < ORDERS && (i == 0", "for (size_t i = 0; i < 1 && (i == 0",
+     ["layout"]),
+    ("a layout's skyline fills the highest valley", "src/alloc/layout.c", "valleys[i].height < valleys[lowest].height",
+     "valleys[i].height > valleys[lowest].height", ["layout"]),
     ("a segment of just the limit is not released", "src/replay/replay_release.c",
      "is_release(&event) && event.size >= limit && event.size <= last", "is_release(&event) && event.size > limit && event.size <= last",
      ["recording", "replay_exact"]),
