@@ -128,15 +128,13 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 
 struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->device; }
 
-/* All that the driver, other streams and pending frees can give. */
+/* All that the driver, other streams and pending frees can give; but for a plan's region, which is asked next. */
 static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
 			       struct neap_error *err)
 {
 	uint64_t freed = 0;
 	enum neap_status status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
-	if (status == NEAP_EOOM && neap_planned_stop(alloc))
-		status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
-	if (status != NEAP_EOOM || capturing ||
+	if (status != NEAP_EOOM || capturing || alloc->region ||
 	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) <= metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES))
 		return status;
 	neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
@@ -250,12 +248,19 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 	if (!block)
 		block = borrow(alloc, stream, &cache, request->rounded, false);
 	if (!block && !pool) {
-		*ret_block = neap_planned_lend(alloc, stream, request);
+		*ret_block = neap_planned_lend(alloc, stream, request, false);
 		if (*ret_block)
 			return NEAP_OK;
 	}
 	if (!block) {
 		enum neap_status status = miss(alloc, cache, request, err);
+		if (status == NEAP_EOOM && alloc->region) {
+			*ret_block = pool ? NULL : neap_planned_lend(alloc, stream, request, true);
+			if (*ret_block)
+				return NEAP_OK;
+			neap_planned_stop(alloc);
+			status = miss(alloc, cache, request, err);
+		}
 		block = status == NEAP_EOOM ? borrow(alloc, stream, &cache, request->rounded, true) : NULL;
 		if (status && !block)
 			return status;

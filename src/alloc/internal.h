@@ -189,7 +189,8 @@ struct neap_alloc {
 	struct neap_plan *plan;               /* NULL: none is wanted */
 	struct neap_arena *region;            /* of the plan in force; NULL: none is */
 	uint64_t region_address, region_last; /* where it begins; the last planned block */
-	uint64_t plan_strain;                 /* moved pages and emptied caches that the plan knows of */
+	uint64_t plan_moved;                  /* moved_pages and num_alloc_retries that the plan knows of */
+	int64_t plan_retries;
 
 	struct neap_stats stats;
 	uint64_t limit_bytes; /* UINT64_MAX: none */
@@ -317,9 +318,10 @@ void neap_planned_step(struct neap_alloc *alloc);
  * serves it. A plan may start or stop before, as with a step. */
 struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_stream *stream,
 				     const struct neap_request *request);
-/* The program is out of step, and nothing else that is cached fits: a block of the region, as above; NULL: none. */
+/* Nothing else that is cached fits, and the program is out of step, or there is no other memory either (`last`): a
+ * block of the region, as above; NULL: none. */
 struct neap_block *neap_planned_lend(struct neap_alloc *alloc, struct neap_stream *stream,
-				     const struct neap_request *request);
+				     const struct neap_request *request, bool last);
 /* There is a plan, and the request was served. */
 void neap_planned_note(struct neap_alloc *alloc, const struct neap_stream *stream,
 		       const struct neap_request *request);

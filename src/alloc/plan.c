@@ -9,6 +9,7 @@
 #define LAYOUT_WORK  20000000 /* comparisons: some 20 ms */
 #define PLANNED_MAX  20000    /* blocks: the first try is never cut short */
 #define LEARN_STEPS  8        /* marked ones, one after another, in which no step repeats, after which it rests */
+#define WORTH        64       /* a step must have moved this part of the region */
 #define LOST_STEPS   8   /* one after another with less than half of their bytes as expected: a plan is given up */
 #define REST_MAX     64  /* times as many requests as it has watched */
 #define SPAN         256 /* requests whose levels are kept as two numbers */
@@ -22,7 +23,7 @@ struct item {
 	uint64_t bytes;
 	int64_t level;   /* bytes live before it, less those when the log began */
 	uint32_t to;     /* the request before which it was freed; 0: not yet */
-	uint32_t strain; /* pages moved for it and before it, since the log began */
+	uint64_t strain; /* bytes moved for it and before it, since the log began */
 };
 
 struct levels {
@@ -110,13 +111,13 @@ void neap_plan_stop(struct neap_plan *plan)
 	forget(plan);
 }
 
-void neap_plan_strain(struct neap_plan *plan, uint64_t pages, uint64_t serial)
+void neap_plan_strain(struct neap_plan *plan, uint64_t bytes, uint64_t serial)
 {
 	if (plan->state == RESTING && serial >= plan->rest_until) {
 		plan->state = LEARNING;
 		plan->watched_from = plan->last_serial = serial;
 	}
-	plan->log.strain += plan->state == LEARNING ? pages : 0;
+	plan->log.strain += plan->state == LEARNING ? bytes : 0;
 }
 
 static uint64_t token_of(const struct neap_plan_request *request)
@@ -153,6 +154,11 @@ bool neap_plan_expects(struct neap_plan *plan, const struct neap_plan_request *r
 	return true;
 }
 
+void neap_plan_miss(struct neap_plan *plan, const struct neap_plan_request *request)
+{
+	plan->hit_bytes -= plan->hit_bytes > request->bytes ? request->bytes : plan->hit_bytes;
+}
+
 bool neap_plan_lost(const struct neap_plan *plan) { return plan->state == SERVING && plan->track.lost; }
 
 static bool log_room(struct log *log)
@@ -170,7 +176,7 @@ static void log_add(struct log *log, const struct neap_plan_request *request)
 	if (log->count % SPAN == 0)
 		*span = (struct levels){log->level, log->level};
 	log->tokens[log->count] = token_of(request);
-	log->items[log->count] = (struct item){request->bytes, log->level, 0, (uint32_t)log->strain};
+	log->items[log->count] = (struct item){request->bytes, log->level, 0, log->strain};
 	span->low = log->level < span->low ? log->level : span->low;
 	log->level += (int64_t)request->bytes;
 	span->high = log->level > span->high ? log->level : span->high;
@@ -261,6 +267,7 @@ static void make(struct neap_plan *plan, uint32_t first, uint32_t length, uint32
 {
 	struct log *log = &plan->log;
 	uint32_t ahead = log->count - first - length;
+	uint64_t strain = log->strain - log->items[log->count - length - 1].strain;
 	uint64_t *tokens = calloc(length, sizeof *tokens);
 	plan->bytes = tokens ? lay_out(plan, first, length, other) : 0;
 	plan->step_bytes = 0;
@@ -268,7 +275,7 @@ static void make(struct neap_plan *plan, uint32_t first, uint32_t length, uint32
 		tokens[i] = log->tokens[first + i];
 		plan->step_bytes += log->items[first + i].bytes;
 	}
-	if (!plan->bytes) {
+	if (!plan->bytes || strain < plan->bytes / WORTH) {
 		free(tokens);
 		neap_plan_stop(plan);
 	} else if (!neap_track_init(&plan->track, tokens, length, !plan->marked)) {
@@ -287,7 +294,7 @@ static void make(struct neap_plan *plan, uint32_t first, uint32_t length, uint32
 static void found(struct neap_plan *plan, uint32_t first, uint32_t length, uint32_t other)
 {
 	const struct log *log = &plan->log;
-	if ((uint32_t)log->strain != log->items[log->count - length - 1].strain)
+	if (log->strain != log->items[log->count - length - 1].strain)
 		make(plan, first, length, other);
 	else
 		forget(plan);

@@ -8,7 +8,8 @@
  * While memory is plentiful a plan gains nothing and costs speed: it rests until pages have to move. Then it watches
  * each request. Two steps are equal if the same sizes are asked for on the same streams in the same order. A program
  * may mark its steps; for one that does not, period.h finds them: a step goes through all the levels of memory that
- * were seen lately, and comes back to the level where it began. It begins where that is lowest.
+ * were seen lately, and comes back to the level where it began. It begins where that is lowest. A region costs a move
+ * for each of its pages, so a step must have had a part of that to be worth one.
  *
  * The blocks that are freed within the step are laid out (layout.h) in one region, for all streams together. While
  * serving, each request is compared with the one expected next; after a surprise nothing is expected until the
@@ -17,7 +18,7 @@
  * The plan only says where; it knows nothing of the driver or of blocks. The core (planned.c) looks whether the place
  * is free, so a plan that is wrong does no harm.
  *
- * Threads: the caller's lock. Ownership: the creator destroys it. Host memory: at most 5 MiB while it learns, then 32
+ * Threads: the caller's lock. Ownership: the creator destroys it. Host memory: at most 6 MiB while it learns, then 32
  * bytes per request of the step.
  */
 #ifndef NEAP_ALLOC_PLAN_H
@@ -42,11 +43,13 @@ void neap_plan_destroy(struct neap_plan *plan);
 
 /* Learning, ready or serving: every request and every free must pass by. */
 bool neap_plan_watches(const struct neap_plan *plan);
-/* `pages` had to move so that request number `serial` could be served. */
-void neap_plan_strain(struct neap_plan *plan, uint64_t pages, uint64_t serial);
+/* Pages of `bytes` had to move so that request number `serial` could be served. */
+void neap_plan_strain(struct neap_plan *plan, uint64_t bytes, uint64_t serial);
 
 /* The program asks. True: it was expected to, and the place in the region is *ret_offset. */
 bool neap_plan_expects(struct neap_plan *plan, const struct neap_plan_request *request, uint64_t *ret_offset);
+/* That place was not free. */
+void neap_plan_miss(struct neap_plan *plan, const struct neap_plan_request *request);
 /* Serving, and what the program asked for last was not expected. */
 bool neap_plan_lost(const struct neap_plan *plan);
 /* It got a block. */

@@ -15,6 +15,8 @@
 #include "alloc/internal.h"
 #include "alloc/plan.h"
 
+#define SCARCE 128 /* memory is, while less than this part of it is not asked for at the peak */
+
 /* Context current. */
 static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 {
@@ -82,14 +84,25 @@ static struct neap_plan_request plan_request(const struct neap_stream *stream, u
 	return (struct neap_plan_request){bytes, stream->number, serial};
 }
 
+/* Whether the program has had to do with nearly all of the memory. */
+static bool scarce(const struct neap_alloc *alloc)
+{
+	uint64_t held = alloc->held_pages * alloc->page_bytes;
+	return alloc->demand_bytes > held - held / SCARCE;
+}
+
 void neap_planned_note(struct neap_alloc *alloc, const struct neap_stream *stream, const struct neap_request *request)
 {
-	/* A release of the whole cache counts as a page: it is the last resort before a failure. */
-	uint64_t strain = alloc->moved_pages + (uint64_t)alloc->stats.num_alloc_retries;
+	int64_t retries = alloc->stats.num_alloc_retries;
+	uint64_t strain = alloc->moved_pages - alloc->plan_moved;
 	struct neap_plan_request noted = plan_request(stream, request->rounded, alloc->serial);
-	if (strain != alloc->plan_strain)
-		neap_plan_strain(alloc->plan, strain - alloc->plan_strain, alloc->serial);
-	alloc->plan_strain = strain;
+	/* Near a failure each move counts as if all had moved: a plan may prevent it. */
+	if (retries != alloc->plan_retries || (strain && scarce(alloc)))
+		strain = alloc->held_pages;
+	alloc->plan_moved = alloc->moved_pages;
+	alloc->plan_retries = retries;
+	if (strain)
+		neap_plan_strain(alloc->plan, strain * alloc->page_bytes, alloc->serial);
 	if (neap_plan_watches(alloc->plan))
 		neap_plan_note(alloc->plan, &noted);
 }
@@ -190,13 +203,17 @@ struct neap_block *neap_planned_take(struct neap_alloc *alloc, struct neap_strea
 	    neap_pool_match(alloc, request->stream))
 		return NULL;
 	uint64_t address = alloc->region_address + offset;
-	return claim(alloc, stream, block_at(alloc, address), address, request->rounded);
+	struct neap_block *block = claim(alloc, stream, block_at(alloc, address), address, request->rounded);
+	if (!block)
+		neap_plan_miss(alloc->plan, &asked);
+	return block;
 }
 
 struct neap_block *neap_planned_lend(struct neap_alloc *alloc, struct neap_stream *stream,
-				     const struct neap_request *request)
+				     const struct neap_request *request, bool last)
 {
-	if (!alloc->region || !neap_plan_lost(alloc->plan) || request->rounded <= SMALL_LIMIT_BYTES)
+	bool large = request->rounded > SMALL_LIMIT_BYTES;
+	if (!alloc->region || !(last || (large && neap_plan_lost(alloc->plan))))
 		return NULL;
 	return claim_any(alloc, stream, request->rounded);
 }

@@ -21,7 +21,7 @@ struct block {
 struct program {
 	struct neap_plan *plan;
 	uint64_t serial, watched, starts, stops, region;
-	bool short_of_memory; /* each request has a page moved */
+	bool short_of_memory; /* each request has bytes moved */
 	bool starting;        /* a start is allowed */
 	struct block live[BLOCKS];
 	size_t count;
@@ -91,7 +91,7 @@ static uint64_t ask(struct program *program, uint64_t bytes, uint32_t stream)
 	if (block.planned)
 		assert_apart(program, &block);
 	if (program->short_of_memory)
-		neap_plan_strain(program->plan, 1, program->serial);
+		neap_plan_strain(program->plan, 100000, program->serial);
 	if (neap_plan_watches(program->plan))
 		neap_plan_note(program->plan, &request);
 	assert_true(program->count < BLOCKS);
