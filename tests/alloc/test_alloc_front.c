@@ -17,6 +17,11 @@
 #define SLOTS   256
 #define PHASES  8
 #define BURST   400
+#ifdef __SANITIZE_THREAD__ /* which takes twenty times as long, and sees a race however seldom it comes to harm */
+#define ROUNDS 10000
+#else
+#define ROUNDS 40000
+#endif
 
 struct slot {
 	uint64_t address; /* 0: nothing; taken over by an atomic exchange */
@@ -124,7 +129,7 @@ static void *hammer(void *argument)
 		play(hand);
 		if (round % 1024 == 0)
 			burst(hand);
-		if (round % 100000 == 50000 && neap_empty_cache(hand->game->world.alloc, &freed, NULL))
+		if (round % 20000 == 5000 && neap_empty_cache(hand->game->world.alloc, &freed, NULL))
 			hand->wrong = "neap_empty_cache";
 	}
 	return NULL;
@@ -226,7 +231,7 @@ static void run_game(const struct neap_observer *observer)
 	void *wrong = NULL;
 	assert_non_null(game);
 	game->seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)getpid();
-	game->rounds = is_long ? 100000000ull / HANDS / PHASES : 40000;
+	game->rounds = is_long ? 100000000ull / HANDS / PHASES : ROUNDS;
 	print_message("NEAP_SEED=%llu\n", (unsigned long long)game->seed);
 	world_open(&game->world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
 	options.published = &game->page;
