@@ -2,14 +2,14 @@
 
     faults.py CHARLM FAILING_MALLOC_LIBRARY every|sampled|thread
 
-A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and at every
-third instant for good from there on. A second run, on a device so small that it takes two rungs of the ladder, is tried
-likewise at 120 instants. With NEAP_LONG=1 (./test --long) every instant of both, once and for good. Whatever fails, and
-whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
-checkpoint of a run that nothing disturbed (to a tolerance after a rung of the ladder), or it says what failed and exits
-with a failure's status. The device's memory is given back call for call, nothing illegal or unordered touches it, no
-file is left behind, no checkpoint is torn. Under the sanitizers every k-th instant is tried, for time's sake, and these
-look for leaks and wild accesses besides; the thread sanitizer's variant leaves host allocations alone.
+A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and for good
+from there on. 400 of each are tried, spread over all instants, and 120 of a second run, on a device so small that it takes
+two rungs of the ladder; with NEAP_LONG=1 (./test --long) every instant of both. Whatever fails, and whenever: the run
+ends in bounded time, of itself. It succeeds with the losses and the checkpoint of a run that nothing disturbed (to a
+tolerance after a rung of the ladder), or it says what failed and exits with a failure's status. The device's memory is
+given back call for call, nothing illegal or unordered touches it, no file is left behind, no checkpoint is torn. Under the
+sanitizers fewer instants are tried, and these look for leaks and wild accesses besides; the thread sanitizer's variant
+leaves host allocations alone.
 """
 
 import collections
@@ -161,13 +161,12 @@ def attempt(kind, number, code, once):
 
 
 def sweep(kind, total, codes, budget):
-    """`budget`: so many runs, spread over all instants; None: every instant once, every third for good."""
-    step = 1 if LONG or budget is None else max(1, total * 2 * len(codes) // budget)
-    rare = 3 if budget is None and not LONG else 1
+    """`budget`: so many runs, spread over all instants; with NEAP_LONG=1 every instant, once and for good."""
+    step = 1 if LONG else max(1, total * 2 * len(codes) // budget)
     # Each of the four sweeps begins elsewhere, so that sampled ones share no instant.
     jobs = [(kind, number, code, once) for i, (code, once) in
             enumerate((code, once) for code in codes for once in (True, False))
-            for number in range(i * step // (2 * len(codes)), total, step if once else rare * step)]
+            for number in range(i * step // (2 * len(codes)), total, step)]
     with concurrent.futures.ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 2))) as pool:
         for _ in pool.map(lambda job: attempt(*job), jobs):
             pass
@@ -206,7 +205,7 @@ def scenario(name, budget):
 try:
     memory = ROOMY
     options = OPTIONS
-    scenario("roomy", 200 if SAMPLED else None)
+    scenario("roomy", 200 if SAMPLED else 400)
     memory = TIGHT
     options = TIGHT_OPTIONS
     scenario("tight", 60 if SAMPLED else 120)
