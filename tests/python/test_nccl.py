@@ -441,6 +441,7 @@ class FourRanks(Ranks, unittest.TestCase):
         self.every_rank_holds("pipeline", 2 * LAYER)
 
 
+@unittest.skipUnless(os.environ.get("NEAP_LONG"), "eight processes that import PyTorch: in ./test --long")
 class EightRanks(Ranks, unittest.TestCase):
     ranks = 8
 
