@@ -1,4 +1,5 @@
-/* The functions of PyTorch's plug-in, called as it calls them, where they fail: with and without a function that throws. */
+/* The functions of PyTorch's plug-in, called as it calls them, where they fail: with and without a function that
+ * throws. */
 #include "neap/plugin.h"
 #include "support/test.h"
 
