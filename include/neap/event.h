@@ -59,6 +59,7 @@ enum neap_event_kind {
 	NEAP_EVENT_PROCESS = 44,       /* what the process is in its run: the last one counts. One for each device */
 	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
 				 the process parts from it (the allocator's end, a detach, a normal exit) */
+	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, where other processes were asked for memory before it */
 };
 
 /* What the allocator held when the event was made; of the allocation ring, after it. First in every struct that has
@@ -117,6 +118,12 @@ struct neap_event_oom_limits {
 struct neap_event_oom_pools {
 	uint64_t small_failed; /* 1: the request that failed was of the small pool */
 	uint64_t small_largest_free_bytes, large_largest_free_bytes;
+};
+
+struct neap_event_oom_asked {
+	uint64_t processes;   /* that were asked for what they cache */
+	uint64_t answered;    /* of these, in time */
+	uint64_t freed_bytes; /* by their answers */
 };
 
 struct neap_event_tag_bytes {
@@ -272,7 +279,8 @@ struct neap_event_page {
 	ONE(request, NEAP_EVENT_REQUEST)                                                                             \
 	ONE(restart, NEAP_EVENT_RESTART)                                                                             \
 	ONE(process, NEAP_EVENT_PROCESS)                                                                             \
-	ONE(page, NEAP_EVENT_PAGE)
+	ONE(page, NEAP_EVENT_PAGE)                                                                                   \
+	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)
 
 #define NEAP_EVENT_PAYLOAD_WORDS 6
 #define NEAP_EVENT_FIRST_JOURNAL 20 /* kinds below it go into the allocation ring */

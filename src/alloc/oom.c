@@ -48,8 +48,14 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 								       .others_bytes = oom->others + oom->context,
 								       .pending_bytes = oom->pending,
 							       });
+	struct neap_event asked =
+		neap_event_of_oom_asked(0, (struct neap_event_oom_asked){.processes = alloc->asked.processes,
+									 .answered = alloc->asked.answered,
+									 .freed_bytes = alloc->asked.freed_bytes});
 	neap_event_send(alloc, &out_of_memory);
 	neap_event_send(alloc, &limits);
+	if (alloc->asked.processes)
+		neap_event_send(alloc, &asked);
 	for (uint8_t i = 0; i <= TAG_OTHER; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
 		struct neap_event event =

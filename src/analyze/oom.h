@@ -112,6 +112,8 @@ struct neap_oom_card {
 	 * there is none, or if it is unknown. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
+	uint64_t others_asked,
+		others_freed_bytes; /* processes that were asked for their cache before, and what came */
 	uint64_t room_bytes; /* what this process could have had in all, within its limit; if the limit is unknown:
 				what it had */
 	/* Free where the request could not go: the largest piece of another stream, pool or class of sizes, and (in a

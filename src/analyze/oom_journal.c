@@ -111,6 +111,9 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 			read_limits(card, &event->oom_limits);
 		} else if (event->kind == NEAP_EVENT_OOM_POOLS && card->asked_pool == NEAP_OOM_POOL_UNKNOWN) {
 			read_pools(card, &event->oom_pools);
+		} else if (event->kind == NEAP_EVENT_OOM_ASKED) {
+			card->others_asked = event->oom_asked.processes;
+			card->others_freed_bytes = event->oom_asked.freed_bytes;
 		} else if (event->kind == NEAP_EVENT_MARK) {
 			marked = true; /* tags that follow are those of the run's end */
 		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {

@@ -90,6 +90,8 @@ static void put_failure(json_t *object, const struct neap_oom_card *card)
 	neap_json_set(object, "cached", neap_json_number(card->cached_bytes));
 	neap_json_set(object, "reserved", neap_json_number(card->reserved_bytes));
 	neap_json_set(object, "others", neap_json_known(card->others_bytes));
+	neap_json_set(object, "others_asked", neap_json_number(card->others_asked));
+	neap_json_set(object, "others_gave_back", neap_json_number(card->others_freed_bytes));
 	neap_json_set(object, "device_free", neap_json_number(card->device_free_bytes));
 	neap_json_set(object, "device_total", neap_json_number_or_null(card->device_total_bytes, 0));
 	neap_json_set(object, "limit", neap_json_known(card->limit_bytes));

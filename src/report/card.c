@@ -55,6 +55,11 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	line(out, "reserved from the driver", card->reserved_bytes, "");
 	if (card->others_bytes > 0 && card->others_bytes != NEAP_OOM_UNKNOWN)
 		line(out, "others: the rest of its use", card->others_bytes, "other processes, contexts, the driver");
+	snprintf(note, sizeof note, "by %llu process%s, asked for what %s only cached",
+		 (unsigned long long)card->others_asked, card->others_asked == 1 ? "" : "es",
+		 card->others_asked == 1 ? "it" : "they");
+	if (card->others_asked > 0)
+		line(out, "given back before it failed", card->others_freed_bytes, note);
 	line(out, "free on the device", card->device_free_bytes, "");
 	if (card->device_total_bytes > 0)
 		line(out, "the device in all", card->device_total_bytes, "");

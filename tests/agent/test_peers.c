@@ -124,6 +124,7 @@ static void other_gives_back(void **state)
 	(void)state;
 	struct neap_error err = {0};
 	struct neap_asked asked;
+	struct neap_event event = {0};
 	attach();
 	struct neap_alloc *alloc = make_alloc();
 	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
@@ -131,6 +132,13 @@ static void other_gives_back(void **state)
 	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
 	neap_last_asked(alloc, &asked);
 	assert_true(asked.processes == 1 && asked.answered == 1 && asked.freed_bytes == 150 * MIB);
+	/* What it gives is not enough: then the recording tells. */
+	uint64_t held = take(alloc, 70 * MIB);
+	have_other('c');
+	assert_int_equal(try_taking(alloc, &err), NEAP_EOOM);
+	assert_int_equal(recorded(NEAP_EVENT_OOM_ASKED, &event), 1);
+	assert_true(event.oom_asked.processes == 1 && event.oom_asked.freed_bytes == 150 * MIB);
+	neap_free(alloc, held);
 	neap_alloc_destroy(alloc);
 	neap_detach();
 }

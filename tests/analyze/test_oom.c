@@ -223,6 +223,24 @@ static void test_pools(void **state)
 	recording_end(&recording);
 }
 
+/* Other processes were asked before it failed: a figure of this failure, not of the next. */
+static void test_others_asked(void **state)
+{
+	struct recording recording = recording_begin();
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	recording_oom(&recording, &oom);
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_OOM_ASKED, .oom_asked = {2, 1, 96 * NEAP_MIB}});
+	recording_oom(&recording, &oom);
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_true(card.others_asked == 2 && card.others_freed_bytes == 96 * NEAP_MIB);
+	card = card_of(&recording, 1);
+	assert_true(card.others_asked == 0 && card.others_freed_bytes == 0);
+	recording_end(&recording);
+}
+
 /* What is not known of the free pieces is not a figure. */
 static void test_unknown_piece(void **state)
 {
@@ -517,6 +535,7 @@ int main(void)
 		cmocka_unit_test(test_all_untagged),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_pools),
+		cmocka_unit_test(test_others_asked),
 		cmocka_unit_test(test_unknown_piece),
 		cmocka_unit_test(test_limit_of_a_step),
 		cmocka_unit_test(test_neighbours),

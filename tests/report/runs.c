@@ -170,6 +170,8 @@ void card_of_fragmentation(struct neap_oom_card *ret_card)
 	ret_card->largest_free_bytes = 240 * NEAP_MIB;
 	ret_card->limit_bytes = 1800 * NEAP_MIB;
 	ret_card->pending_bytes = 16 * NEAP_MIB;
+	ret_card->others_asked = 2;
+	ret_card->others_freed_bytes = 96 * NEAP_MIB;
 	ret_card->tag[0] = '\0';
 	ret_card->tag_count = 0;
 	ret_card->fix_count = 0;

@@ -62,6 +62,7 @@ static const char fragmentation_text[] =
 	"    cached: reserved, not live      820 MiB  largest free piece 240 MiB\n"
 	"    reserved from the driver       1.68 GiB\n"
 	"    others: the rest of its use     228 MiB  other processes, contexts, the driver\n"
+	"    given back before it failed    96.0 MiB  by 2 processes, asked for what they only cached\n"
 	"    free on the device              100 MiB\n"
 	"    the device in all              2.00 GiB\n"
 	"    limit set on this process      1.76 GiB\n"
