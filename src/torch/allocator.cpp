@@ -48,7 +48,7 @@ DataPtr Allocator::allocate(size_t bytes)
 {
 	TORCH_CHECK_WITH(OutOfMemoryError, bytes < (1ull << 60),
 			 "CUDA out of memory. Tried to allocate more than 1EB memory.");
-	DeviceIndex device = c10::cuda::current_device();
+	DeviceIndex device = current();
 	if (!enabled_)
 		return delegate().allocate(bytes);
 	void *pointer = nullptr;
@@ -61,13 +61,13 @@ c10::DeleterFnPtr Allocator::raw_deleter() const { return enabled_ ? &delete_blo
 
 void *Allocator::raw_alloc(size_t bytes)
 {
-	DeviceIndex device = c10::cuda::current_device();
+	DeviceIndex device = current();
 	return bytes ? allocate_on(open(device), bytes, c10::cuda::getCurrentCUDAStream(device).stream()) : nullptr;
 }
 
 void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
 {
-	return bytes ? allocate_on(open(c10::cuda::current_device()), bytes, stream) : nullptr;
+	return bytes ? allocate_on(open(current()), bytes, stream) : nullptr;
 }
 
 /* For the profiler: what was allocated or freed, and what is held after it. */
@@ -123,7 +123,7 @@ void *Allocator::allocate_on(Device &device, size_t bytes, cudaStream_t stream)
 			return pointer;
 	History::Scope scope(history_, cca::RecordContext::STATE);
 	Request request = {&device, stream, {}};
-	neap_error error = {};
+	neap_error error; /* of a request that fails: to clear it takes as long as a hit */
 	uint64_t address = 0;
 	neap_status status;
 	{
@@ -164,14 +164,23 @@ void *Allocator::allocate_delegated(Device &device, size_t bytes, cudaStream_t s
 	return native_->raw_alloc_with_stream(bytes, stream);
 }
 
+/* The device and the bytes of a live block. */
+Device *Allocator::measure(void *pointer, int64_t &bytes) const
+{
+	neap_block_info block = {};
+	Device *device = owner(pointer, &block);
+	bytes = static_cast<int64_t>(block.bytes);
+	return device;
+}
+
 void Allocator::raw_delete(void *pointer)
 {
 	if (!pointer)
 		return;
 	History::Scope scope(history_, cca::RecordContext::ALL);
 	uint64_t address = reinterpret_cast<uint64_t>(pointer);
-	neap_block_info block = {};
-	Device *profiled = C10_UNLIKELY(c10::memoryProfilingEnabled()) ? owner(pointer, &block) : nullptr;
+	int64_t bytes = 0;
+	Device *profiled = C10_UNLIKELY(c10::memoryProfilingEnabled()) ? measure(pointer, bytes) : nullptr;
 	if (const auto *trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
 		(*trace)->trace_gpu_memory_deallocation(c10::kCUDA, static_cast<uintptr_t>(address));
 	for (DeviceIndex i = 0; i < count_ && i < kDevices; i++) {
@@ -179,7 +188,7 @@ void Allocator::raw_delete(void *pointer)
 		if (!device || libneap.neap_free(device->alloc(), address) != NEAP_OK)
 			continue;
 		if (profiled)
-			report(pointer, -static_cast<int64_t>(block.bytes), *profiled);
+			report(pointer, -bytes, *profiled);
 		return;
 	}
 	TORCH_CHECK(delegates_, "invalid device pointer: ", pointer);

@@ -46,6 +46,7 @@ class Allocator : public Reports
 	void *allocate_delegated(Device &device, size_t bytes, cudaStream_t stream);
 	static bool lend(void *context, neap_alloc *alloc, size_t bytes, unsigned attempt) noexcept;
 	void report(void *pointer, int64_t bytes, Device &device) const;
+	Device *measure(void *pointer, int64_t &bytes) const;
 
 	/* ipc.cpp */
 	void ensure_serving();

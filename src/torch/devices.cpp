@@ -4,15 +4,8 @@
 namespace neap_torch
 {
 
-Device *Devices::opened(DeviceIndex device) const
+Device &Devices::open_first(DeviceIndex device)
 {
-	return device >= 0 && device < kDevices ? devices_[device].load(std::memory_order_acquire) : nullptr;
-}
-
-Device &Devices::open(DeviceIndex device)
-{
-	if (Device *found = opened(device))
-		return *found;
 	TORCH_CHECK(device >= 0 && device < count_ && device < kDevices, "Allocator not initialized for device ",
 		    device, ": did you call init?");
 	std::lock_guard<std::mutex> guard(lock_);

@@ -17,6 +17,8 @@
 
 #include "device.h"
 
+#include <c10/cuda/CUDAFunctions.h>
+
 namespace neap_torch
 {
 
@@ -35,8 +37,18 @@ class Devices : public cca::CUDAAllocator
 	void setMemoryFraction(double fraction, DeviceIndex device);
 
       protected:
-	Device *opened(DeviceIndex device) const; /* nullptr: nothing was allocated there */
-	Device &open(DeviceIndex device);
+	/* nullptr: nothing was allocated there. */
+	Device *opened(DeviceIndex device) const
+	{
+		return device >= 0 && device < kDevices ? devices_[device].load(std::memory_order_acquire) : nullptr;
+	}
+	Device &open(DeviceIndex device)
+	{
+		Device *found = opened(device);
+		return C10_LIKELY(found != nullptr) ? *found : open_first(device);
+	}
+	/* The thread's. Of one device it is that: the runtime is not asked. */
+	DeviceIndex current() const { return C10_LIKELY(count_ == 1) ? 0 : c10::cuda::current_device(); }
 	/* The device whose live block starts there. */
 	Device *owner(void *pointer, neap_block_info *block) const;
 	/* PyTorch's own allocator, ready for memory that is not neap's. */
@@ -50,6 +62,8 @@ class Devices : public cca::CUDAAllocator
 	History history_;
 
       private:
+	Device &open_first(DeviceIndex device);
+
 	neap_oom_callback lend_;
 	neap_driver *driver_ = nullptr; /* opened with the first device, so that a process without CUDA has none */
 	std::atomic<Device *> devices_[kDevices] = {};

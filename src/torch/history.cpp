@@ -40,21 +40,14 @@ const char *action_name(Entry::Action action)
 
 } // namespace
 
-History::Scope::Scope(const History &history, cca::RecordContext least)
+void History::Scope::gather(cca::CreateContextFn function)
 {
-	cca::CreateContextFn gather = history.gather_.load(std::memory_order_acquire);
-	if (!gather || history.when_.load(std::memory_order_relaxed) < static_cast<int>(least))
-		return;
 	before_ = std::move(current);
-	current = gather();
+	current = function();
 	set_ = true;
 }
 
-History::Scope::~Scope()
-{
-	if (set_)
-		current = std::move(before_);
-}
+void History::Scope::put_back() { current = std::move(before_); }
 
 std::string &History::user_metadata()
 {

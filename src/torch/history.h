@@ -44,12 +44,25 @@ class History
 	class Scope
 	{
 	      public:
-		Scope(const History &history, cca::RecordContext least);
-		~Scope();
+		Scope(const History &history, cca::RecordContext least)
+		{
+			cca::CreateContextFn function = history.gather_.load(std::memory_order_acquire);
+			if (C10_UNLIKELY(function &&
+					 history.when_.load(std::memory_order_relaxed) >= static_cast<int>(least)))
+				gather(function);
+		}
+		~Scope()
+		{
+			if (C10_UNLIKELY(set_))
+				put_back();
+		}
 		Scope(const Scope &) = delete;
 		Scope &operator=(const Scope &) = delete;
 
 	      private:
+		void gather(cca::CreateContextFn function);
+		void put_back();
+
 		Context before_;
 		bool set_ = false;
 	};
