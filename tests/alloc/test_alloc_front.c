@@ -319,6 +319,40 @@ static void test_ledgers_recorded(void **state)
 	unlink(path);
 }
 
+/* What the program may not do with a block in a bin, and what a lane may not do with one that another stream uses. */
+static void test_slots(void **state)
+{
+	struct world world;
+	struct neap_error err = {0};
+	uint64_t blocks[8];
+	(void)state;
+	world_open(&world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	if (neap_alloc_create(world.device, NULL, &world.alloc, &err))
+		fail_msg("%s", err.message);
+	void *other = stream_new(&world);
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < 8; i++)
+			blocks[i] = take(&world, 4096, NULL);
+		for (int i = round < 3 ? 0 : 4; i < 8; i++)
+			give(&world, blocks[i]);
+	}
+	uint64_t address = blocks[7]; /* in a bin, and 4 are live */
+	assert_int_equal(neap_free(world.alloc, address), NEAP_EINVAL);
+	assert_int_equal(neap_record_stream(world.alloc, address, other), NEAP_EINVAL);
+	assert_int_equal(metric(&world, NEAP_METRIC_ALLOCATION), 4);
+	assert_int_equal(take(&world, 4096, NULL), address);
+	assert_int_equal(neap_record_stream(world.alloc, address, other), NEAP_OK);
+	world_check(&world);
+	give(&world, address);
+	assert_int_equal(metric(&world, NEAP_METRIC_ALLOCATION), 4);
+	assert_int_equal(metric(&world, NEAP_METRIC_ACTIVE), 5); /* it waits for the other stream */
+	assert_int_equal(neap_free(world.alloc, address), NEAP_EINVAL);
+	for (int i = 0; i < 4; i++)
+		give(&world, blocks[i]);
+	world_check(&world);
+	world_close(&world);
+}
+
 /* A lane that has slots of one recorder stores nothing in them once the observer is another one, and the first is
  * gone. */
 static void test_observer_exchanged(void **state)
@@ -407,7 +441,7 @@ static void test_same_counters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers), cmocka_unit_test(test_ledgers_recorded),
-					   cmocka_unit_test(test_observer_exchanged),
+					   cmocka_unit_test(test_slots), cmocka_unit_test(test_observer_exchanged),
 					   cmocka_unit_test(test_same_counters)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
