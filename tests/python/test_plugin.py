@@ -8,6 +8,7 @@ import sys
 import unittest
 
 import torch
+from forked import Forks
 from running import MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -16,6 +17,7 @@ os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=pl
 SAME = ("counters", "totals", "summary", "snapshot", "record_stream", "streams", "retried", "threads", "training", "others")
 # And those in which only the type of the error differs, or which allocator found a pointer wrong.
 NEARLY = ("keys", "fraction", "raw", "devices")
+FORKS = Forks()
 BELOW_PYTHON = "with torch.cuda.stream(torch.cuda.Stream()): torch._C._CUDAGraph.capture_begin(torch.cuda.CUDAGraph(), None, 'global')"
 
 
@@ -55,7 +57,7 @@ class Plugin(unittest.TestCase):
 
     def refused(self, code):
         """The last line of the error, in a process of its own."""
-        done = python("-c", f"import neap, torch\nneap.install_allocator(plugin=True)\nx = torch.zeros(64, device='cuda')\n{code}")
+        done = FORKS.run(f"import neap, torch\nneap.install_allocator(plugin=True)\nx = torch.zeros(64, device='cuda')\n{code}")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         return done.stderr.strip().splitlines()[-1]
 
@@ -74,7 +76,7 @@ class Plugin(unittest.TestCase):
         self.assertRegex(self.refused("torch.cuda.MemPool()"), "does not yet support createOrIncrefPool")
 
     def test_a_graph_that_was_refused_changes_nothing(self):
-        done = python("-c", """
+        done = FORKS.run("""
 import neap, torch
 neap.install_allocator(plugin=True)
 try:
@@ -87,7 +89,7 @@ print(torch.randn(8, device="cuda").shape, torch.cuda.is_current_stream_capturin
         self.assertEqual(done.stdout.strip(), "torch.Size([8]) False", done.stderr)
 
     def test_too_late_is_refused(self):
-        done = python("-c", "import neap, torch\nx = torch.zeros(1, device='cuda')\nneap.install_allocator(plugin=True)")
+        done = FORKS.run("import neap, torch\nx = torch.zeros(1, device='cuda')\nneap.install_allocator(plugin=True)")
         self.assertIn("must be installed before CUDA is used", done.stderr)
 
 

@@ -15,12 +15,21 @@ import warnings
 os.environ.setdefault("NEAP_SIM", f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=runtime-{os.getpid()}")
 warnings.filterwarnings("ignore")
 import torch
+from forked import Forks
 
 MIB = 2**20
+FORKS = Forks()
 
 
 def program(code, **environment):
     """The output of a program of its own."""
+    done = FORKS.run(code, **environment)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+def interpreter(code, **environment):
+    """The same, where PyTorch reads the environment when it is imported."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, timeout=300)
     assert done.returncode == 0, done
     return done.stdout.strip()
@@ -200,7 +209,7 @@ class Settings(unittest.TestCase):
         )
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             with self.subTest(name=name):
-                self.assertEqual(program(code, **{name: "garbage_collection_threshold:0.5"}), "True 0.5")
+                self.assertEqual(interpreter(code, **{name: "garbage_collection_threshold:0.5"}), "True 0.5")
 
 
 class Order(Fresh):
@@ -255,7 +264,7 @@ class Order(Fresh):
             "    with torch.cuda.graph(torch.cuda.CUDAGraph()): torch.empty(1000, device='cuda')\n"
             "except RuntimeError as error: print('no memory nodes' in str(error))\n"
         )
-        self.assertEqual(program(code, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"), "7 True\nTrue")
+        self.assertEqual(interpreter(code, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"), "7 True\nTrue")
 
     def test_a_synchronisation_spoils_a_capture(self):
         printed = program(
@@ -282,7 +291,7 @@ class Processes(Fresh):
 
     def test_what_is_compiled_stays_apart_from_a_real_gpus(self):
         print_it = "import os, torch; print(os.environ['TORCHINDUCTOR_CACHE_DIR'], os.environ['TRITON_LIBCUDA_PATH'])"
-        cache, driver = program(print_it).split()
+        cache, driver = interpreter(print_it).split()
         self.assertIn("simulated", cache)
         self.assertTrue(os.path.exists(os.path.join(driver, "libcuda.so.1")))
 
