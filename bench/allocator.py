@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""allocator.py NEAP TRACE... [--policy POLICY...] [--no-smallest] [--json]: how tightly and how calmly allocators serve traces.
+"""allocator.py NEAP TRACE... [--policy POLICY...] [--room TIMES] [--no-smallest] [--json]: how tightly and how calmly allocators
+serve traces.
 
 TRACE is a text trace or snapshot, or a folder of them (bench/make_traces.py writes one). For each trace and policy (neap's
 allocator, and the models of PyTorch's, default and with expandable segments), with the command NEAP:
 
     requested     the most bytes that the program had asked for at once
     smallest      by how much the smallest device on which the trace completes exceeds that
-  and, on a device of 1.05 times the requested peak:
+  and, on a device of 1.05 times the requested peak, or of TIMES:
     growth        calls of the driver that raised the reserved bytes to a new peak, per 1000 events of the whole trace
     others        all other calls of the driver after the first quarter of the trace, per 1000 events of that part
     syncs         synchronisations after the first quarter
+    ns            nanoseconds of processor time per event of that replay, with the reading of the trace: the best of three
     OOM           where it ran out of memory there: the event
 
 The last lines are the worst of each policy.
@@ -17,12 +19,13 @@ The last lines are the worst of each policy.
 import argparse
 import json
 import pathlib
+import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
 POLICIES = ("neap", "torch", "torch-expandable")
-PLAN = "neap-plan"  # neap, with a plan of the steps that the trace marks
+PLAN = "neap-plan"  # neap, with a plan of steps that repeat
 PAGE = 2 << 20
 
 
@@ -37,21 +40,27 @@ class Row:
     growth_per_1000: float = 0
     others_per_1000: float = 0
     synchronizations: int = 0
+    ns_per_event: float = 0
     oom_event: int | None = None
 
 
 def replay(command: str, path: pathlib.Path, policy: str, *options: str) -> dict:
     allocator = ["neap", "--plan"] if policy == PLAN else [policy]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     output = subprocess.run([command, "replay", str(path), "--policy", *allocator, "--json", *options], check=True,
                             stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(output)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = json.loads(output)
+    result["processor_s"] = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return result
 
 
-def measure(command: str, path: pathlib.Path, policy: str, smallest: bool) -> Row:
+def measure(command: str, path: pathlib.Path, policy: str, times: float, smallest: bool) -> Row:
     free = replay(command, path, policy, *(["--smallest"] if smallest else []))
     peak = free["requested_peak"]
-    room = int(1.05 * peak) // PAGE * PAGE
-    tight = replay(command, path, policy, "--memory", str(room))
+    room = int(times * peak) // PAGE * PAGE
+    rounds = [replay(command, path, policy, "--memory", str(room)) for _ in range(3)]
+    tight = rounds[0]
     row = Row(path.name, policy, free["events"], peak, oom_event=tight["first_oom_event"])
     if smallest:
         row.smallest_memory = free["smallest_memory"]
@@ -61,6 +70,7 @@ def measure(command: str, path: pathlib.Path, policy: str, smallest: bool) -> Ro
     row.growth_per_1000 = 1000.0 * (first["growth_calls"] + rest["growth_calls"]) / max(1, tight["events_applied"])
     row.others_per_1000 = rest["other_calls_per_1000_events"]
     row.synchronizations = rest["synchronizations"]
+    row.ns_per_event = 1e9 * min(result["processor_s"] for result in rounds) / max(1, tight["events"])
     return row
 
 
@@ -68,7 +78,7 @@ def print_row(row: Row) -> None:
     smallest = "" if row.smallest_over_percent is None else f"{row.smallest_over_percent:+.3f}%"
     oom = "" if row.oom_event is None else f"OOM at {row.oom_event}"
     print(f"{row.trace:<22} {row.policy:<17} {row.events:>8} {row.requested_peak / (1 << 30):>9.3f} {smallest:>9} "
-          f"{row.growth_per_1000:>9.2f} {row.others_per_1000:>9.2f} {row.synchronizations:>7} {oom}", flush=True)
+          f"{row.growth_per_1000:>9.2f} {row.others_per_1000:>9.2f} {row.synchronizations:>7} {row.ns_per_event:>6.0f} {oom}", flush=True)
 
 
 def print_worst(rows: list[Row], policy: str) -> None:
@@ -88,6 +98,7 @@ def main() -> int:
     parser.add_argument("command")
     parser.add_argument("traces", nargs="+", type=pathlib.Path)
     parser.add_argument("--policy", action="append", choices=(*POLICIES, PLAN), help="only this policy; may be given several times")
+    parser.add_argument("--room", type=float, default=1.05, metavar="TIMES", help="the device, in requested peaks (1.05)")
     parser.add_argument("--no-smallest", action="store_true", help="leave out the search for the smallest device")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -98,10 +109,10 @@ def main() -> int:
     rows = []
     if not arguments.json:
         print(f"{'trace':<22} {'policy':<17} {'events':>8} {'peak GiB':>9} {'smallest':>9} {'growth':>9} {'others':>9} "
-              f"{'syncs':>7}")
+              f"{'syncs':>7} {'ns':>6}")
     for path in paths:
         for policy in policies:
-            rows.append(measure(arguments.command, path, policy, not arguments.no_smallest))
+            rows.append(measure(arguments.command, path, policy, arguments.room, not arguments.no_smallest))
             if not arguments.json:
                 print_row(rows[-1])
     if arguments.json:
