@@ -7,15 +7,15 @@
 #include <string.h>
 
 #define LAYOUT_WORK  20000000 /* comparisons: some 20 ms */
-#define PLANNED_MAX  20000    /* blocks: the first try is never cut short */
+#define PLANNED_MAX  10000    /* blocks: the first try compares each with all, some 100 ms, and is never cut short */
 #define LEARN_STEPS  8        /* marked ones, one after another, in which no step repeats, after which it rests */
 #define WORTH        64       /* a step must have moved this part of the region */
-#define LOST_STEPS   8   /* one after another with less than half of their bytes as expected: a plan is given up */
-#define REST_MAX     64  /* times as many requests as it has watched */
-#define SPAN         256 /* requests whose levels are kept as two numbers */
-#define RECENT_SPANS 32  /* a step goes through all levels of these */
-#define LEVELS       8   /* but for this part of them */
-#define DRIFTS       64  /* and comes back, but for this part of them */
+#define LOST_STEPS   8        /* one after another, after which a plan is given up */
+#define REST_MAX     64       /* times as many requests as it has watched in vain */
+#define SPAN         256      /* requests whose levels are kept as two numbers */
+#define RECENT_SPANS 32       /* a step goes through all levels of these */
+#define LEVELS       8        /* but for this part of them */
+#define DRIFTS       64       /* and comes back, but for this part of them */
 #define UNPLANNED    UINT64_MAX
 
 /* Of a request that was watched. */
@@ -125,7 +125,7 @@ static uint64_t token_of(const struct neap_plan_request *request)
 	return neap_token(request->bytes, request->stream);
 }
 
-/* A step's worth of requests has gone by: whether the plan still fits the program. */
+/* A step's worth of requests has gone by: whether half of its bytes or more were as expected. */
 static void count_step(struct neap_plan *plan)
 {
 	bool good = plan->hit_bytes >= plan->step_bytes / 2;

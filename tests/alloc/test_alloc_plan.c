@@ -5,6 +5,8 @@
 #include "harness.h"
 #include "support/host_fails.h"
 
+#include <pthread.h>
+
 static void open_planned(struct world *world, const char *spec, bool plan)
 {
 	struct neap_error err = {0};
@@ -23,8 +25,10 @@ static void end_step(struct world *world)
 /* As if many pages had been moved. */
 static void strain(struct world *world)
 {
+	neap_alloc_lock(world->alloc);
 	if (world->alloc->plan)
 		neap_plan_strain(world->alloc->plan, 1ull << 30, world->alloc->serial);
+	neap_alloc_unlock(world->alloc);
 }
 
 /* Blocks of 20, 30 and 10 MiB, at most two live at once, and a small one. Their addresses. */
@@ -283,13 +287,54 @@ static void test_random(void **state)
 	free(game);
 }
 
+/* Threads on streams of their own, each with steps that repeat, under a device that is too small for both. */
+struct worker {
+	struct world *world;
+	void *stream;
+	uint64_t random;
+	pthread_t thread;
+};
+
+static void *work(void *context)
+{
+	struct worker *worker = context;
+	struct neap_alloc *alloc = worker->world->alloc;
+	for (int step = 0; step < 400; step++) {
+		uint64_t at[12] = {0};
+		for (size_t i = 0; i < 12; i++)
+			if (neap_malloc(alloc, (1 + i * 7 % 5) * MIB + i * 512, worker->stream, &at[i], NULL))
+				at[i] = 0;
+		if (random_next(&worker->random) % 8 == 0)
+			strain(worker->world);
+		for (size_t i = 0; i < 12; i++)
+			assert_int_equal(neap_free(alloc, at[(i * 5) % 12]), NEAP_OK);
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct world world;
+	struct worker workers[2];
+	(void)state;
+	open_planned(&world, "mem=52MiB,reserved=0,context=8MiB", true);
+	for (size_t i = 0; i < 2; i++) {
+		workers[i] = (struct worker){&world, stream_new(&world), i + 1, 0};
+		assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+	}
+	for (size_t i = 0; i < 2; i++)
+		pthread_join(workers[i].thread, NULL);
+	world_check(&world);
+	assert_int_equal(metric(&world, NEAP_METRIC_ALLOCATED_BYTES), 0);
+	world_close(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_figures),
-		cmocka_unit_test(test_surprise),
-		cmocka_unit_test(test_short_memory),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_same_figures), cmocka_unit_test(test_surprise),
+		cmocka_unit_test(test_short_memory), cmocka_unit_test(test_random),
+		cmocka_unit_test(test_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
