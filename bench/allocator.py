@@ -77,7 +77,7 @@ def measure(command: str, path: pathlib.Path, policy: str, times: float, smalles
 def print_row(row: Row) -> None:
     smallest = "" if row.smallest_over_percent is None else f"{row.smallest_over_percent:+.3f}%"
     oom = "" if row.oom_event is None else f"OOM at {row.oom_event}"
-    print(f"{row.trace:<22} {row.policy:<17} {row.events:>8} {row.requested_peak / (1 << 30):>9.3f} {smallest:>9} "
+    print(f"{row.trace:<26} {row.policy:<17} {row.events:>8} {row.requested_peak / (1 << 30):>9.3f} {smallest:>9} "
           f"{row.growth_per_1000:>9.2f} {row.others_per_1000:>9.2f} {row.synchronizations:>7} {row.ns_per_event:>6.0f} {oom}", flush=True)
 
 
@@ -87,7 +87,7 @@ def print_worst(rows: list[Row], policy: str) -> None:
     smallest = f"{max(over):+.3f}%" if over else ""
     failed = sum(row.oom_event is not None for row in own)
     served = [row for row in own if row.oom_event is None]
-    print(f"{'the worst':<22} {policy:<17} {'':>8} {'':>9} {smallest:>9} "
+    print(f"{'the worst':<26} {policy:<17} {'':>8} {'':>9} {smallest:>9} "
           f"{max((row.growth_per_1000 for row in served), default=0):>9.2f} "
           f"{max((row.others_per_1000 for row in served), default=0):>9.2f} "
           f"{max((row.synchronizations for row in served), default=0):>7} {failed} of {len(own)} out of memory")
@@ -108,7 +108,7 @@ def main() -> int:
     policies = arguments.policy or POLICIES
     rows = []
     if not arguments.json:
-        print(f"{'trace':<22} {'policy':<17} {'events':>8} {'peak GiB':>9} {'smallest':>9} {'growth':>9} {'others':>9} "
+        print(f"{'trace':<26} {'policy':<17} {'events':>8} {'peak GiB':>9} {'smallest':>9} {'growth':>9} {'others':>9} "
               f"{'syncs':>7} {'ns':>6}")
     for path in paths:
         for policy in policies:
