@@ -71,10 +71,9 @@ bool agent_is_related(const struct agent_identity *self, const char *run_id, con
 /* peers.c: asks other processes for what they cache on the allocator's device; the hook `lacking` of struct
  * neap_alloc_hook. Takes 200 ms at most. */
 void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked);
-/* Around a fork, and in its child instead of the second: waits for a thread that asks, until then. */
+/* Around a fork, in parent and child: waits for a thread that asks, until then. */
 void agent_peers_lock(const struct timespec *until);
 void agent_peers_unlock(void);
-void agent_peers_abandon(void);
 
 /* release.c: the answer to such a request, in the server's thread. */
 enum neap_status agent_answer_release(const struct neap_fields *arguments, struct neap_field_writer *reply,

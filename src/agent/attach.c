@@ -571,7 +571,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	release_allocators();
-	agent_peers_abandon();
+	agent_peers_unlock();
 	agent_external_abandon();
 	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 	if (agent.server.running)

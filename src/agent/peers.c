@@ -232,8 +232,8 @@ static void talk(void)
 	}
 }
 
-/* With the lock. */
-static void ask(struct neap_asked *ret_asked)
+/* With the lock. Peers that say they gave more than `most_bytes` in all are not believed. */
+static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 {
 	struct neap_asked asked = {0};
 	asking.count = 0;
@@ -244,10 +244,11 @@ static void ask(struct neap_asked *ret_asked)
 		struct peer *peer = &asking.peers[i];
 		drop(peer);
 		asked.processes++;
-		asked.answered += peer->phase == ANSWERED;
-		if (peer->phase == ANSWERED &&
-		    __builtin_add_overflow(asked.freed_bytes, peer->freed_bytes, &asked.freed_bytes))
-			asked.freed_bytes = UINT64_MAX;
+		if (peer->phase != ANSWERED)
+			continue;
+		asked.answered++;
+		uint64_t room = most_bytes - asked.freed_bytes;
+		asked.freed_bytes += peer->freed_bytes < room ? peer->freed_bytes : room;
 	}
 	*ret_asked = asked;
 }
@@ -256,6 +257,7 @@ void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked)
 {
 	struct neap_deadline deadline = neap_deadline_in_ms(neap_clock_system(), BOUND_MS);
 	struct timespec until = neap_wall_after(BOUND_MS * NEAP_NS_PER_MS);
+	const struct neap_device_info *info = neap_device_info(neap_alloc_device(alloc));
 	struct agent_identity self;
 	int cancelled;
 	if (!agent_identify_until(&self, &until) || self.peers == AGENT_PEERS_OFF)
@@ -265,8 +267,8 @@ void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked)
 	if (pthread_mutex_timedlock(&asking.lock, &until) == 0) {
 		asking.self = &self;
 		asking.deadline = deadline;
-		memcpy(asking.uuid, neap_device_info(neap_alloc_device(alloc))->uuid, sizeof asking.uuid);
-		ask(ret_asked);
+		memcpy(asking.uuid, info->uuid, sizeof asking.uuid);
+		ask(info->total_bytes, ret_asked);
 		asking.self = NULL;
 		pthread_mutex_unlock(&asking.lock);
 	}
@@ -274,7 +276,7 @@ void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked)
 }
 
 /* Forks: the child shall have none of the sockets. A thread that forks in a signal handler, while it asks, waits for
- * itself: then only until the bound, and the child keeps them. */
+ * itself: then only until the bound, and it continues to ask in the child, too. */
 
 void agent_peers_lock(const struct timespec *until)
 {
@@ -286,5 +288,3 @@ void agent_peers_unlock(void)
 	if (asking.forking)
 		pthread_mutex_unlock(&asking.lock);
 }
-
-void agent_peers_abandon(void) { pthread_mutex_init(&asking.lock, NULL); }

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -211,6 +212,46 @@ static void both_are_out_of_memory(void **state)
 	neap_detach();
 }
 
+static int stop;
+
+static void *ask_on(void *alloc)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		allocate_in_vain(alloc);
+	return NULL;
+}
+
+static int descriptors_in_fork(void)
+{
+	int status = 0;
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit((int)open_descriptors());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* A child has none of the sockets and files by which a thread is asking at that moment. */
+static void forking_while_a_thread_asks(void **state)
+{
+	(void)state;
+	pthread_t thread;
+	attach();
+	struct neap_alloc *alloc = make_alloc();
+	uint64_t held = take(alloc, 70 * MIB);
+	int at_rest = descriptors_in_fork();
+	assert_int_equal(pthread_create(&thread, NULL, ask_on, alloc), 0);
+	for (int i = 0; i < 60; i++)
+		assert_int_equal(descriptors_in_fork(), at_rest);
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	neap_free(alloc, held);
+	neap_alloc_destroy(alloc);
+	neap_detach();
+}
+
 /* The other is forked before this process opens its driver. */
 static int set_up_both(void **state)
 {
@@ -259,6 +300,7 @@ int main(void)
 		cmocka_unit_test(other_gives_back),
 		cmocka_unit_test(every_call_fails),
 		cmocka_unit_test(both_are_out_of_memory),
+		cmocka_unit_test(forking_while_a_thread_asks),
 	};
 	return cmocka_run_group_tests(tests, set_up_both, tear_down_both);
 }

@@ -13,7 +13,19 @@ NEAP = os.environ["NEAP"]
 MIB = 1 << 20
 BOUND = 150
 # Variables of the caller that place it in a distributed training, or in a run.
-_DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "PYTORCH")
+_DROPPED = (
+    "NEAP_ATTACH",
+    "NEAP_RUN",
+    "NEAP_SERIES",
+    "NEAP_PEERS",
+    "NEAP_MAX",
+    "NEAP_FRACTION",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTORCH",
+)
 
 
 class Case(unittest.TestCase):
