@@ -3,7 +3,7 @@
 #   need_packages PACKAGE...     installs the Debian packages that are not there (root or sudo), or names them and ends
 #   want_packages PACKAGE...     likewise, but continues where they cannot be installed
 #   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made again
-#   build FOLDER                 ninja, with its progress on stderr
+#   build FOLDER [TARGET...]     ninja, with its progress on stderr
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev zlib1g-dev libncurses-dev libmicrohttpd-dev libcmocka-dev bats libjs-dygraphs"
@@ -91,6 +91,6 @@ build() {
 	local how=lines
 	[ ! -t 2 ] || [ "${TERM:-dumb}" = dumb ] || how=terminal
 	say "Building ($1/), which takes minutes the first time"
-	ninja -C "$1" 2>&1 | show_progress "$how"
+	ninja -C "$@" 2>&1 | show_progress "$how"
 	return "${PIPESTATUS[0]}"
 }
