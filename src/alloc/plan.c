@@ -1,7 +1,6 @@
 #include "alloc/plan.h"
 #include "alloc/layout.h"
 #include "alloc/track.h"
-#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #define RECENT_SPANS 32       /* a step goes through all levels of these */
 #define LEVELS       8        /* but for this part of them */
 #define DRIFTS       64       /* and comes back, but for this part of them */
+#define LOG_FIRST    (4 * SPAN) /* requests; a power of two times this is NEAP_PLAN_REQUESTS_MAX */
 #define UNPLANNED    UINT64_MAX
 
 /* Of a request that was watched. */
@@ -34,7 +34,7 @@ struct log {
 	uint64_t *tokens; /* see period.h */
 	struct item *items;
 	struct levels *spans;
-	uint32_t count;
+	uint32_t count, room;
 	uint64_t first_serial;
 	int64_t level;
 	uint64_t strain;
@@ -161,13 +161,20 @@ void neap_plan_miss(struct neap_plan *plan, const struct neap_plan_request *requ
 
 bool neap_plan_lost(const struct neap_plan *plan) { return plan->state == SERVING && plan->track.lost; }
 
-static bool log_room(struct log *log)
+/* Twice the room, for all at once: one comparison per request is enough. */
+static bool log_grow(struct log *log)
 {
-	uint32_t count = log->count, span = count / SPAN;
-	if (!neap_array_grow(&log->tokens, count, sizeof *log->tokens) ||
-	    !neap_array_grow(&log->items, count, sizeof *log->items))
+	uint32_t room = log->room ? 2 * log->room : LOG_FIRST;
+	void *tokens = realloc(log->tokens, room * sizeof *log->tokens);
+	log->tokens = tokens ? tokens : log->tokens;
+	void *items = realloc(log->items, room * sizeof *log->items);
+	log->items = items ? items : log->items;
+	void *spans = realloc(log->spans, room / SPAN * sizeof *log->spans);
+	log->spans = spans ? spans : log->spans;
+	if (!tokens || !items || !spans)
 		return false;
-	return count % SPAN || neap_array_grow(&log->spans, span, sizeof *log->spans);
+	log->room = room;
+	return true;
 }
 
 static void log_add(struct log *log, const struct neap_plan_request *request)
@@ -323,7 +330,7 @@ void neap_plan_note(struct neap_plan *plan, const struct neap_plan_request *requ
 	if (log->count && request->serial != log->first_serial + log->count)
 		log_fini(log);
 	log->first_serial = log->count ? log->first_serial : request->serial;
-	if (log->count == NEAP_PLAN_REQUESTS_MAX || !log_room(log)) {
+	if (log->count == log->room && (log->count == NEAP_PLAN_REQUESTS_MAX || !log_grow(log))) {
 		neap_plan_stop(plan);
 		return;
 	}
