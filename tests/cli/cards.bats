@@ -247,9 +247,10 @@ assert_replays() { # TRACE SIZE
 }
 
 @test "a recording whose ring has lost its beginning: the card says so, and what was live before counts" {
-	device 24MiB
-	train a --steps 1500 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 16KiB
-	[ "$(card a '.lost_events > 10000 and .lost_events < 40000')" = true ]
+	# What leaks in a step is more than the replay may pack tighter than the process did.
+	device 448MiB
+	train a --steps 2200 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 256KiB
+	[ "$(card a '.lost_events > 10000 and .lost_events < 100000')" = true ]
 	# What leaked before the ring's first event is in no event: it is replayed all the same, and it fails again.
 	[ "$(card a '.live_before_unknown > 1048576')" = true ]
 	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
