@@ -74,6 +74,7 @@ struct neap_seat {
 struct neap_lane {
 	uint32_t locked;                      /* by others than the owner */
 	struct neap_seat *owner;              /* NULL: none. Changed by the holder of `locked` */
+	bool left;                            /* an earlier owner, not waited for yet, may be at work in it */
 	const void *last;                     /* the thread that locked it last */
 	uint32_t streak;                      /* how often in a row it did */
 	bool open;                            /* bins are in use */

@@ -88,10 +88,11 @@ static bool disown(struct neap_lane *lane)
 	if (lane->last != &neap_lane_self)
 		lane->streak = 0;
 	lane->last = &neap_lane_self;
-	if (!lane->owner || lane->owner->thread == &neap_lane_self)
-		return false;
-	__atomic_store_n(&lane->owner, NULL, __ATOMIC_RELAXED);
-	return true;
+	if (lane->owner && lane->owner->thread != &neap_lane_self) {
+		__atomic_store_n(&lane->owner, NULL, __ATOMIC_RELAXED);
+		lane->left = true;
+	}
+	return lane->left;
 }
 
 /* Locked. Makes this thread the owner, if it has a seat or gets one. */
@@ -113,7 +114,7 @@ void neap_lane_lock(struct neap_alloc *core, struct neap_lane *lane)
 	lock(core, lane, NULL);
 	if (disown(lane)) {
 		barrier();
-		wait_for_owner(lane, NULL);
+		lane->left = !wait_for_owner(lane, NULL);
 	}
 	if (++lane->streak >= STREAK && lane->alloc->front.owned)
 		own(lane);
@@ -145,8 +146,11 @@ bool neap_lanes_lock(struct neap_alloc *alloc, const struct timespec *until)
 	}
 	if (locked && disowned)
 		barrier();
-	for (uint32_t i = 0; locked && disowned && i < count; i++)
+	for (uint32_t i = 0; locked && disowned && i < count; i++) {
 		locked = wait_for_owner(alloc->front.lanes[i], until);
+		if (locked)
+			alloc->front.lanes[i]->left = false;
+	}
 	for (uint32_t i = 0; !locked && i < count; i++)
 		lane_unlock(alloc->front.lanes[i], NULL);
 	return locked;

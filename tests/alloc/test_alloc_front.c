@@ -6,11 +6,13 @@
  */
 #include "harness.h"
 
+#include "alloc/give_back.h"
 #include "base/map.h"
 #include "neap/trace.h"
 #include "trace/record.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #define HANDS   4
 #define STREAMS 3 /* fewer than hands: two share a lane */
@@ -387,6 +389,67 @@ static void test_observer_exchanged(void **state)
 	unlink(path);
 }
 
+/* A thread that is held up in its own lane, as the observer of a hit is. */
+static struct {
+	pthread_t owner, other;
+	struct neap_alloc *alloc;
+	unsigned events;
+	enum neap_status given;
+	sem_t entered; /* by the other thread */
+	bool together;
+} held_up;
+
+static void *enter_lane(void *nothing)
+{
+	struct neap_given_back given;
+	uint64_t address = 0;
+	held_up.given = neap_give_back(held_up.alloc, &given, NULL);
+	sem_post(&held_up.entered);
+	if (!neap_malloc(held_up.alloc, 4096, NULL, &address, NULL))
+		neap_free(held_up.alloc, address);
+	sem_post(&held_up.entered);
+	return nothing;
+}
+
+static void hold_up(void *context, const struct neap_event *event)
+{
+	struct timespec until;
+	(void)context, (void)event;
+	if (!pthread_equal(pthread_self(), held_up.owner) || ++held_up.events != 3000)
+		return;
+	assert_int_equal(pthread_create(&held_up.other, NULL, enter_lane, NULL), 0);
+	sem_wait(&held_up.entered); /* it gave up */
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 1;
+	held_up.together = sem_timedwait(&held_up.entered, &until) == 0;
+}
+
+/* A thread that gave up on a lane in use has taken it from its owner: the next one still waits for that owner. */
+static void test_given_up(void **state)
+{
+	static const struct neap_observer observer = {.event = hold_up, .concurrent = true};
+	struct neap_alloc_options options = {.observer = &observer};
+	struct world world;
+	struct neap_error err = {0};
+	(void)state;
+	world_open(&world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	if (neap_alloc_create(world.device, &options, &world.alloc, &err))
+		fail_msg("%s", err.message);
+	uint64_t live = take(&world, 4096, NULL);
+	held_up.owner = pthread_self();
+	held_up.alloc = world.alloc;
+	assert_int_equal(sem_init(&held_up.entered, 0, 0), 0);
+	for (int i = 0; i < 3000; i++)
+		give(&world, take(&world, 4096, NULL));
+	assert_int_equal(pthread_join(held_up.other, NULL), 0);
+	assert_int_equal(held_up.given, NEAP_EBUSY);
+	assert_false(held_up.together);
+	give(&world, live);
+	world_check(&world);
+	sem_destroy(&held_up.entered);
+	world_close(&world);
+}
+
 /* The same calls with and without the fast way: what one thread does leaves the very same counters, peaks included.
  */
 static void one_thread(const struct neap_observer *observer, uint64_t seed, struct neap_stats *ret_stats)
@@ -440,8 +503,8 @@ static void test_same_counters(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers), cmocka_unit_test(test_ledgers_recorded),
-					   cmocka_unit_test(test_slots), cmocka_unit_test(test_observer_exchanged),
-					   cmocka_unit_test(test_same_counters)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers),  cmocka_unit_test(test_ledgers_recorded),
+					   cmocka_unit_test(test_slots),    cmocka_unit_test(test_observer_exchanged),
+					   cmocka_unit_test(test_given_up), cmocka_unit_test(test_same_counters)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
