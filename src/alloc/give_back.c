@@ -4,6 +4,9 @@
  * another process. Here each stream's event is asked instead, and only pages are unmapped whose work is done. Nothing
  * is known of a stream other than the default one while no block of it is live and no event was recorded behind its
  * last free (order.c): its cache stays.
+ *
+ * The program may be capturing a graph on a stream that this allocator has never seen. Asking for an event would
+ * invalidate that capture, but for a thread in the relaxed mode.
  */
 #include "alloc/give_back.h"
 
@@ -70,10 +73,18 @@ static enum neap_status give_back(struct neap_alloc *alloc, struct neap_given_ba
 	return status ? status : released;
 }
 
+/* Exchanges this thread's capture mode; every driver with virtual memory can. */
+static void exchange_mode(const struct neap_alloc *alloc, CUstreamCaptureMode *mode)
+{
+	if (alloc->cuda->cuThreadExchangeStreamCaptureMode)
+		alloc->cuda->cuThreadExchangeStreamCaptureMode(mode);
+}
+
 enum neap_status neap_give_back(struct neap_alloc *alloc, struct neap_given_back *ret_given, struct neap_error *err)
 {
 	struct neap_device_guard guard = {0};
 	struct neap_given_back given = {0};
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool locked = pthread_mutex_trylock(&alloc->lock) == 0;
 	struct timespec until = neap_wall_after(LANES_NS);
 	bool frozen = locked && neap_front_freeze(alloc, &until);
@@ -84,7 +95,9 @@ enum neap_status neap_give_back(struct neap_alloc *alloc, struct neap_given_back
 	uint64_t start = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
 	if (!status) {
+		exchange_mode(alloc, &mode);
 		status = give_back(alloc, &given, err);
+		exchange_mode(alloc, &mode);
 		neap_device_leave(&guard);
 	}
 	if (given.bytes)

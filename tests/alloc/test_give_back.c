@@ -112,6 +112,37 @@ static void pools_and_captures_keep_theirs(void **state)
 	world_check(world);
 }
 
+static void *give_in_thread(void *argument)
+{
+	struct world *world = argument;
+	struct neap_given_back given = {0};
+	enum neap_status status = neap_give_back(world->alloc, &given, NULL);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	world->cuda->cuThreadExchangeStreamCaptureMode(&mode);
+	bool as_before = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+	return status || given.bytes != 32 * MIB || !as_before ? world : NULL;
+}
+
+/* neap cannot know of a capture on a stream that it never saw: the agent's thread must not spoil it. */
+static void unknown_capture_survives(void **state)
+{
+	struct world *world = *state;
+	CUgraph graph = NULL;
+	pthread_t thread;
+	void *stream = stream_new(world);
+	uint64_t live = take(world, 8 * MIB, NULL);
+	give(world, take(world, 32 * MIB, NULL));
+	assert_int_equal(world->cuda->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, give_in_thread, world), 0);
+	void *wrong = NULL;
+	pthread_join(thread, &wrong);
+	assert_null(wrong);
+	assert_int_equal(world->cuda->cuStreamEndCapture(stream, &graph), 0);
+	assert_int_equal(world->cuda->cuGraphDestroy(graph), 0);
+	give(world, live);
+	world_check(world);
+}
+
 /* The hook of a request that found no memory. */
 static struct {
 	struct neap_alloc *neighbour; /* whose cache it empties */
@@ -217,11 +248,9 @@ static void others_are_not_asked_in_vain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(idle_memory_is_given),
-		TEST(work_under_way_is_not_waited_for),
-		TEST(lock_is_only_tried),
-		TEST(pools_and_captures_keep_theirs),
-		TEST(others_are_asked_and_it_is_tried_again),
+		TEST(idle_memory_is_given),         TEST(work_under_way_is_not_waited_for),
+		TEST(lock_is_only_tried),           TEST(pools_and_captures_keep_theirs),
+		TEST(unknown_capture_survives),     TEST(others_are_asked_and_it_is_tried_again),
 		TEST(others_are_not_asked_in_vain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
