@@ -243,7 +243,7 @@ static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 	for (size_t i = 0; i < asking.count; i++) {
 		struct peer *peer = &asking.peers[i];
 		drop(peer);
-		asked.processes++;
+		asked.processes += peer->phase != CONNECTING; /* one that died left its page */
 		if (peer->phase != ANSWERED)
 			continue;
 		asked.answered++;

@@ -144,6 +144,29 @@ static void other_gives_back(void **state)
 	neap_detach();
 }
 
+/* A process that cannot be reached, as one that died and left its page, is not counted as asked. */
+static void one_is_out_of_reach(void **state)
+{
+	(void)state;
+	struct neap_error err = {0};
+	struct neap_asked asked;
+	char socket_path[160], aside[160];
+	snprintf(socket_path, sizeof socket_path, "%s/%d.sock", folder, (int)other);
+	snprintf(aside, sizeof aside, "%s/aside", folder);
+	attach();
+	struct neap_alloc *alloc = make_alloc();
+	have_other('c');
+	assert_int_equal(rename(socket_path, aside), 0);
+	assert_int_equal(try_taking(alloc, &err), NEAP_EOOM);
+	neap_last_asked(alloc, &asked);
+	assert_true(asked.processes == 0 && asked.answered == 0 && asked.freed_bytes == 0);
+	assert_null(strstr(err.message, "asked"));
+	assert_int_equal(rename(aside, socket_path), 0);
+	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
+	neap_alloc_destroy(alloc);
+	neap_detach();
+}
+
 static size_t open_descriptors(void)
 {
 	DIR *opened = opendir("/proc/self/fd");
@@ -298,6 +321,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(other_gives_back),
+		cmocka_unit_test(one_is_out_of_reach),
 		cmocka_unit_test(every_call_fails),
 		cmocka_unit_test(both_are_out_of_memory),
 		cmocka_unit_test(forking_while_a_thread_asks),
