@@ -13,6 +13,7 @@ size from it, may allocate something else on a GPU. The parent names these lines
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import inspect
 import json
@@ -21,6 +22,8 @@ import signal
 import sys
 import sysconfig
 import threading
+import types
+from collections.abc import Iterator
 from typing import Any, Callable
 
 from . import _notes
@@ -143,12 +146,29 @@ def finish() -> None:
         _State.finished = True
     base = os.path.join(os.environ["NEAP_RUN_DIR"], "{}." + str(os.getpid()))
     snapshot = base.format("snapshot") + ".pickle"
-    _State.torch.cuda.memory._dump_snapshot(snapshot + ".part")
+    with _without_compiler(_State.torch):
+        _State.torch.cuda.memory._dump_snapshot(snapshot + ".part")
     os.replace(snapshot + ".part", snapshot)
     about = base.format("estimate") + ".json"
     with open(about + ".part", "w", encoding="utf-8", errors="replace") as file:
         json.dump(_about(), file)
     os.replace(about + ".part", about)
+
+
+@contextlib.contextmanager
+def _without_compiler(torch: Any) -> Iterator[None]:
+    """PyTorch looks for stacks of compiled code in each snapshot. Newer versions import the compiler for that where the program
+    has not, which takes a second: here they find none instead."""
+    if "torch._inductor" in sys.modules or "_inductor" in vars(torch):
+        yield
+        return
+    none = types.ModuleType("torch._inductor")
+    torch._inductor = none
+    try:
+        yield
+    finally:
+        if vars(torch).get("_inductor") is none:
+            del torch._inductor
 
 
 def _about() -> dict[str, Any]:
