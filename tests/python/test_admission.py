@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from test_estimate import LONG, MIB, NEAP, Estimate
+from test_estimate import LONG, MIB, NEAP, SAMPLES, Estimate
 
 
 class Admission(Estimate):
@@ -22,7 +22,8 @@ class Admission(Estimate):
 
     def test_here_is_this_machines_gpu(self) -> None:
         sim = self.base["NEAP_SIM"] + "-two,gpus=2,mem=5GiB"
-        done = self.call("estimate", "--json", "--gpu", "here,h100-80gb", "--", sys.executable, "train.py", "8", "64", NEAP_SIM=sim)
+        (self.folder / "samples.py").write_text(SAMPLES)
+        done = self.call("estimate", "--json", "--gpu", "here,h100-80gb", "--", sys.executable, "samples.py", "1", NEAP_SIM=sim)
         here, other = json.loads(done.stdout)["gpus"]
         self.assertEqual((here["name"], here["total"], here["architecture"]), ("rtx4060-8gb", 5 << 30, "sm_89"))
         self.assertEqual(other["name"], "h100-80gb")

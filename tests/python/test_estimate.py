@@ -32,10 +32,12 @@ for step in range(50):
     print(loss.item())
 """
 
-# Ends by itself, and needs no optimizer, whose import takes as long as PyTorch's. A sample is 32 MiB.
+# Ends by itself, and needs no optimizer, whose import takes as long as PyTorch's. A sample is 128 MiB.
 SAMPLES = """
-import sys, torch
-x = torch.ones(int(sys.argv[1]) << 23, device="cuda")
+import sys
+count = int(sys.argv[1])
+import torch
+x = torch.ones(count << 25, device="cuda")
 print((x.reshape(-1, 1024) @ torch.ones(1024, 8, device="cuda")).sum().item())
 """
 
@@ -72,9 +74,11 @@ class Estimate(unittest.TestCase):
         self.temporary.mkdir()
         self.base = environment(TMPDIR=str(self.temporary), XDG_STATE_HOME=str(self.folder / "state"))
 
-    def call(self, *arguments: str, code: int = 0, **more: str) -> "subprocess.CompletedProcess[str]":
+    def call(self, *arguments: str, code: "int | None" = 0, **more: str) -> "subprocess.CompletedProcess[str]":
+        """`code`: the exit status that it must have; None: any."""
         done = subprocess.run([NEAP, *arguments], cwd=self.folder, env={**self.base, **more}, capture_output=True, text=True)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        if code is not None:
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
     def estimate(self, *arguments: str, options: "tuple[str, ...]" = (), code: int = 0) -> dict:
@@ -110,12 +114,12 @@ class Figures(Estimate):
         self.assertIn("assumed", context["source"]["high"])
         self.assertGreater(found["requested_peak"], 40 * MIB)
         self.assertEqual(list(self.temporary.glob("neap*")), [], "the runs' folder is gone")
+        self.tell_what_it_was_for(found)
 
-    def test_tell_what_it_was_for(self) -> None:
-        found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb"))
+    def tell_what_it_was_for(self, found: dict) -> None:
         parameters = 4 * (512 * 2048 + 2048 + 2048 * 512 + 512)
         if tuple(map(int, found["torch"].split(".")[:2])) < (2, 6):
-            self.skipTest("its snapshots do not tell where steps end")
+            return  # its snapshots do not tell where steps end
         self.assertEqual(found["categories"]["parameters"], parameters)
         self.assertAlmostEqual(found["categories"]["optimizer state"], 2 * parameters, delta=65536)
         self.assertTrue(any("train.py:5 <module>" in line["text"] and line["bytes"] == parameters for line in found["lines"]))
@@ -132,7 +136,8 @@ class Figures(Estimate):
         self.assertEqual((found["forwards"], found["steps"]), (0, 3))
 
     def test_follow_the_architecture(self) -> None:
-        found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb,a100-40gb,h200-141gb"))
+        (self.folder / "samples.py").write_text(SAMPLES)
+        found = self.estimate("samples.py", "1", options=("--gpu", "h100-80gb,a100-40gb,h200-141gb"))
         hopper, ampere, other = found["gpus"]
         self.assertEqual(hopper["reserved_peak"], other["reserved_peak"])
         self.assertGreater(hopper["allocated_peak"], ampere["allocated_peak"] + 20 * MIB)  # cuBLAS's workspace
@@ -149,7 +154,8 @@ class Fits(Estimate):
         self.assertEqual(self.ends(found["smallest_memory"] - 2 * MIB, *arguments), "oom")
 
     def test_is_said_of_a_limit(self) -> None:
-        arguments = ("train.py", "4096", "1024")
+        (self.folder / "samples.py").write_text(SAMPLES)
+        arguments = ("samples.py", "5")
         found = self.estimate(*arguments, options=("--max-memory", "20GiB"))["gpus"][0]
         self.assertEqual((found["total"], found["fits"]), (20 << 30, True))
         needed = found["smallest_memory"] + found["context"]["high"]
@@ -210,11 +216,12 @@ class Ranks(Estimate):
         (self.folder / "sharded.py").write_text(lines)
         if not hasattr(__import__("torch.distributed.fsdp").distributed.fsdp, "fully_shard"):
             self.skipTest("this PyTorch has no fully_shard")
-        few, many = (self.estimate("sharded.py", options=("--gpu", "h100-80gb", "--ranks", n)) for n in ("64", "128"))
-        shards = [line["bytes"] for found in (few, many) for line in found["lines"] if "sharded.py:5 " in line["text"]]
-        self.assertEqual(shards, [4 * 4096 * 8192 // 64, 4 * 4096 * 8192 // 128], (few["lines"], many["lines"]))
-        text = self.call("estimate", "--gpu", "h100-80gb", "--ranks", "64", "--", sys.executable, "sharded.py").stdout
-        self.assertIn("rank 0 of 64", text)
+        found = self.estimate("sharded.py", options=("--gpu", "h100-80gb", "--ranks", "64"))
+        shards = [line["bytes"] for line in found["lines"] if "sharded.py:5 " in line["text"]]
+        self.assertEqual(shards, [4 * 4096 * 8192 // 64], found["lines"])
+        text = self.call("estimate", "--gpu", "h100-80gb", "--ranks", "128", "--", sys.executable, "sharded.py").stdout
+        self.assertIn("rank 0 of 128", text)
+        self.assertRegex(text, r"1\.00 MiB .*sharded\.py:5 ")
 
     @LONG
     def test_those_that_share_a_gpu_are_added_up(self) -> None:
@@ -248,18 +255,19 @@ class Help(Estimate):
 
     def test_changes_are_measured(self) -> None:
         """Each is run: its figures are those of an estimate with that value; one with which the program fails is reported."""
-        options = ("--max-memory", "2GiB", "--param", "batch=65536", "--try", "batch=2048", "--try", "batch=many")
-        found = self.estimate("train.py", "{batch}", "1024", options=options, code=1)["gpus"][0]
-        small = self.estimate("train.py", "2048", "1024", options=("--max-memory", "2GiB"))["gpus"][0]
+        (self.folder / "samples.py").write_text(SAMPLES)
+        options = ("--max-memory", "2GiB", "--param", "batch=25", "--try", "batch=5", "--try", "batch=many")
+        found = self.estimate("samples.py", "{batch}", options=options, code=1)["gpus"][0]
+        small = self.estimate("samples.py", "5", options=("--max-memory", "2GiB"))["gpus"][0]
         self.assertIs(found["fits"], False)
         fits, fails = found["tries"]
         for key in ("fits", "headroom", "requested_peak", "allocated_peak", "reserved_peak"):
             self.assertEqual(fits[key], small[key], key)
-        self.assertEqual(fits["change"], "batch=2048")
+        self.assertEqual(fits["change"], "batch=5")
         self.assertIs(fits["fits"], True)
         self.assertEqual((fails["failed"], fails["fits"], fails["reserved_peak"]), (True, False, None))
-        text = " ".join(self.call("estimate", *options, "--", sys.executable, "train.py", "{batch}", "1024", code=1).stdout.split())
-        self.assertRegex(text, r"measured: with batch=2048 it fits: [\d.]+ MiB reserved \([\d.]+ GiB less\), [\d.]+ [GM]iB left")
+        text = " ".join(self.call("estimate", *options, "--", sys.executable, "samples.py", "{batch}", code=1).stdout.split())
+        self.assertRegex(text, r"measured: with batch=5 it fits: [\d.]+ MiB reserved \([\d.]+ GiB less\), [\d.]+ [GM]iB left")
         self.assertIn("measured: with batch=many the program fails", text)
 
     def test_wrong_tries(self) -> None:
@@ -270,18 +278,18 @@ class Help(Estimate):
 class Fit(Estimate):
     def test_the_largest_value_is_found_and_confirmed(self) -> None:
         (self.folder / "samples.py").write_text(SAMPLES)
-        options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=40")
+        options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=10")
         found = self.estimate("samples.py", "{batch}", options=options)
         value = found["gpus"][0]["fit_value"]
         points = {point["value"]: point for point in found["fit"]["points"]}
-        self.assertGreater(value, 50)
+        self.assertGreater(value, 12)
         self.assertIn(value, points)
         above = min(other for other in points if other > value)
         self.assertEqual(above, value + 1)
         fits, over = (self.estimate("samples.py", str(n), options=options[:2])["gpus"][0] for n in (value, above))
         self.assertEqual((fits["fits"], over["fits"]), (True, None))
         self.assertEqual(points[value]["reserved_peak"], fits["reserved_peak"])
-        self.assertLess(points[40]["reserved_peak"], points[value]["reserved_peak"])
+        self.assertLess(points[10]["reserved_peak"], points[value]["reserved_peak"])
 
     @LONG
     def test_of_large_values_it_is_found_to_a_thousandth(self) -> None:
@@ -346,8 +354,9 @@ class Trust(Estimate):
              (9, "cpu", "value", 1), (10, "to", "value", 1), (11, "where", "size", 1), (12, "repeat_interleave", "size", 1),
              (13, "one_hot", "size", 1)],
         )
-        text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "8", "64").stdout
-        self.assertRegex(text, r"train.py:12 <module>: __bool__, 2 times; the program branches on it")
+        (self.folder / "branches.py").write_text("import torch\nx = torch.zeros(8, device='cuda').sum()\nfor _ in range(2):\n    if x: pass\n")
+        text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "branches.py").stdout
+        self.assertRegex(text, r"branches.py:4 <module>: __bool__, 2 times; the program branches on it")
 
     def test_kernels_of_extensions_are_counted_and_named(self) -> None:
         """As a CUDA extension registers and launches them, at addresses of a library that is not PyTorch's; PyTorch's own are not."""
@@ -408,7 +417,12 @@ class Failures(Estimate):
 
     def test_a_time_limit(self) -> None:
         (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1 << 20, device='cuda')\nopen('at', 'w').close()\ntime.sleep(600)\n")
-        found = self.estimate("long.py", options=("--gpu", "h100-80gb", "--time-limit", "8s"))
+        for limit in ("8s", "30s", "120s"):  # longer where a busy machine ended it before it got there
+            done = self.call("estimate", "--json", "--gpu", "h100-80gb", "--time-limit", limit, "--", sys.executable, "long.py", code=None)
+            if (self.folder / "at").exists():
+                break
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
         self.assertEqual((found["outcome"], found["requested_peak"]), ("timeout", 4 << 20))
 
     def test_an_interrupt(self) -> None:
