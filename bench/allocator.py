@@ -25,7 +25,7 @@ import sys
 from dataclasses import asdict, dataclass
 
 POLICIES = ("neap", "torch", "torch-expandable")
-PLAN = "neap-plan"  # neap, with a plan of steps that repeat
+NO_PLAN = "neap-no-plan"  # neap, without a plan of steps that repeat
 PAGE = 2 << 20
 
 
@@ -45,7 +45,7 @@ class Row:
 
 
 def replay(command: str, path: pathlib.Path, policy: str, *options: str) -> dict:
-    allocator = ["neap", "--plan"] if policy == PLAN else [policy]
+    allocator = ["neap", "--no-plan"] if policy == NO_PLAN else [policy]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     output = subprocess.run([command, "replay", str(path), "--policy", *allocator, "--json", *options], check=True,
                             stdout=subprocess.PIPE, text=True).stdout
@@ -97,7 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How tightly and how calmly allocators serve traces.")
     parser.add_argument("command")
     parser.add_argument("traces", nargs="+", type=pathlib.Path)
-    parser.add_argument("--policy", action="append", choices=(*POLICIES, PLAN), help="only this policy; may be given several times")
+    parser.add_argument("--policy", action="append", choices=(*POLICIES, NO_PLAN), help="only this policy; may be given several times")
     parser.add_argument("--room", type=float, default=1.05, metavar="TIMES", help="the device, in requested peaks (1.05)")
     parser.add_argument("--no-smallest", action="store_true", help="leave out the search for the smallest device")
     parser.add_argument("--json", action="store_true")

@@ -35,11 +35,11 @@ struct neap_alloc_options {
 	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
 	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
 	bool shareable;                       /* pages that other processes can open, where the driver has them */
-	/* Once memory is so short that pages have to move: learn a step that repeats, lay its blocks out once, and
-	 * serve the next ones from that layout as long as they are equal. Steps end with neap_emit_step. For a
-	 * program that never calls it they are found by the sizes and the order of its requests. While a plan learns
-	 * or serves, every request takes the allocator's lock. */
-	bool plan;
+	/* Do not do this: once memory is so short that pages have to move, learn a step that repeats, lay its blocks
+	 * out once, and serve the next ones from that layout as long as they are equal. Steps end with
+	 * neap_emit_step. For a program that never calls it they are found by the sizes and the order of its
+	 * requests. While a plan learns or serves, every request takes the allocator's lock. */
+	bool no_plan;
 };
 
 /* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. `options` may be NULL: the

@@ -281,7 +281,7 @@ class AllocOptions(c.Structure):
         ("observer", c.c_void_p),
         ("published", c.c_void_p),
         ("shareable", c.c_bool),
-        ("plan", c.c_bool),
+        ("no_plan", c.c_bool),
     ]
 
 

@@ -69,8 +69,8 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g",
 				 options->fraction);
 	struct neap_alloc *alloc = calloc(1, sizeof *alloc);
-	struct neap_plan *plan = alloc && options->plan ? neap_plan_create(SMALL_LIMIT_BYTES + 1) : NULL;
-	if (!alloc || (options->plan && !plan) || pthread_mutex_init(&alloc->lock, NULL)) {
+	struct neap_plan *plan = alloc && !options->no_plan ? neap_plan_create(SMALL_LIMIT_BYTES + 1) : NULL;
+	if (!alloc || (!options->no_plan && !plan) || pthread_mutex_init(&alloc->lock, NULL)) {
 		neap_plan_destroy(plan);
 		free(alloc);
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for an allocator");

@@ -38,7 +38,7 @@ const struct neap_command neap_command_replay = {
 			{"event-delay", "N",
 			 "in a text trace a stream's use ends N events after the free; default 0"},
 			{"device", "N", "a device of the trace; default: the one with the most events"},
-			{"plan", NULL, "with --policy neap: plan steps that repeat, once memory is short"},
+			{"no-plan", NULL, "with --policy neap: never plan steps that repeat"},
 			{"smallest", NULL,
 			 "also find the smallest device that completes, confirmed at 8 larger sizes"},
 			{"json", NULL, "every figure, as JSON"},
@@ -445,9 +445,9 @@ static int read_words(const struct neap_arguments *arguments, struct task *task)
 	task->options.settings = neap_argument(arguments, "settings");
 	if (on_oom && strcmp(on_oom, "stop") != 0 && strcmp(on_oom, "continue") != 0)
 		return neap_misuse(arguments, "--on-oom: expected stop or continue, not '%s'", on_oom);
-	task->options.plan = neap_argument(arguments, "plan");
-	if (task->options.plan && task->options.policy != NEAP_REPLAY_NEAP)
-		return neap_misuse(arguments, "--plan: it belongs to --policy neap");
+	task->options.no_plan = neap_argument(arguments, "no-plan");
+	if (task->options.no_plan && task->options.policy != NEAP_REPLAY_NEAP)
+		return neap_misuse(arguments, "--no-plan: it belongs to --policy neap");
 	task->options.go_on = on_oom && on_oom[0] == 'c';
 	if (task->options.settings && task->options.policy == NEAP_REPLAY_NEAP)
 		return neap_misuse(arguments, "--settings are PyTorch's: they belong to --policy torch");

@@ -125,7 +125,7 @@ enum neap_status neap_policy_create(const struct neap_policy_options *options, s
 				    struct neap_error *err)
 {
 	struct own *own = calloc(1, sizeof *own);
-	struct neap_alloc_options own_options = {.fraction = options->fraction, .plan = options->plan};
+	struct neap_alloc_options own_options = {.fraction = options->fraction, .no_plan = options->no_plan};
 	if (!own)
 		return neap_fail(err, NEAP_ENOMEM,
 				 "a replay through neap's allocator: this machine is out of memory");

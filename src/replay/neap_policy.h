@@ -8,7 +8,7 @@ struct neap_policy_options {
 	uint64_t memory_bytes; /* what the device may hand out; 0: 2 TiB */
 	double fraction;       /* of it; 0: all */
 	uint64_t event_delay;  /* as in neap_replay_options */
-	bool plan;             /* as in neap_alloc_options */
+	bool no_plan;          /* as in neap_alloc_options */
 };
 
 /* At most one per thread. All private pools count as one. Errors: NEAP_ENOMEM, NEAP_EBUSY, NEAP_EINVAL for a fraction

@@ -315,7 +315,7 @@ static enum neap_status make_policy(struct replay *replay, struct neap_error *er
 	const struct neap_replay_options *options = replay->options;
 	if (options->policy == NEAP_REPLAY_NEAP)
 		return neap_policy_create(&(struct neap_policy_options){options->memory_bytes, options->fraction,
-									options->event_delay, options->plan},
+									options->event_delay, options->no_plan},
 					  &replay->policy, err);
 	struct neap_torch_options torch = {.settings = replay->result.settings,
 					   .rules = replay->rules,

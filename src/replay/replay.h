@@ -25,7 +25,7 @@ struct neap_replay_options {
 	size_t device;  /* index in the trace's devices */
 	uint64_t memory_bytes; /* that the driver may hand out; 0: no bound */
 	double fraction;       /* 0: none, or what the settings say */
-	bool plan;             /* NEAP: with a plan of steps that repeat */
+	bool no_plan;          /* NEAP: without a plan of steps that repeat */
 	bool go_on;            /* after an out of memory: without that block; else the replay ends there */
 	uint64_t event_delay;  /* in a text trace an event is complete this many events after it was recorded */
 	/* Now and then, with the events done; false: stop. NULL: never. */

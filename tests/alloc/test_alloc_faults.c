@@ -118,7 +118,7 @@ static enum neap_status steps(struct scene *scene)
 
 static void scene_open(struct scene *scene)
 {
-	struct neap_alloc_options options = {.plan = scene->plan};
+	struct neap_alloc_options options = {.no_plan = !scene->plan};
 	assert_int_equal(neap_alloc_create(scene->world.device, &options, &scene->world.alloc, NULL), NEAP_OK);
 }
 
@@ -180,7 +180,7 @@ static void test_host_allocation_fails(void **state)
 	uint64_t free_before = 0;
 	assert_int_equal(neap_device_memory(scene->world.device, &free_before, &(uint64_t){0}, NULL), NEAP_OK);
 	for (long n = 0;; n++) {
-		struct neap_alloc_options options = {.plan = scene->plan};
+		struct neap_alloc_options options = {.no_plan = !scene->plan};
 		struct neap_error err = {0};
 		enum neap_status status;
 		host_countdown = n;

@@ -11,7 +11,7 @@ static void open_planned(struct world *world, const char *spec, bool plan)
 {
 	struct neap_error err = {0};
 	world_open(world, spec);
-	struct neap_alloc_options options = {.observer = &world->observer, .plan = plan};
+	struct neap_alloc_options options = {.observer = &world->observer, .no_plan = !plan};
 	if (neap_alloc_create(world->device, &options, &world->alloc, &err))
 		fail_msg("%s", err.message);
 }

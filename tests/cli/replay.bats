@@ -95,22 +95,22 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 	calls() { python3 -c 'import json, sys
 data = json.load(sys.stdin)
 print(data["ooms"], data["after_first_quarter"]["other_calls"] > 1000, data["after_first_quarter"]["other_calls"] == 0)' <<<"$output"; }
-	run neap replay steps.txt --json --policy neap --memory 54MiB
+	run neap replay steps.txt --json --policy neap --memory 54MiB --no-plan
 	[ "$(calls)" = "0 True False" ]
-	run neap replay steps.txt --json --policy neap --memory 54MiB --plan
+	run neap replay steps.txt --json --policy neap --memory 54MiB
 	[ "$(calls)" = "0 False True" ]
 	# without marks the steps are found
 	sed '/^s$/d' steps.txt >unmarked.txt
-	run neap replay unmarked.txt --json --policy neap --memory 54MiB --plan
+	run neap replay unmarked.txt --json --policy neap --memory 54MiB
 	[ "$(calls)" = "0 False True" ]
 	# without equal steps there is no plan
 	awk '$1 == "a" && $3 > 41000000 { $3 -= 65536 * (NR % 97 * 31 % 97) } { print }' steps.txt >differ.txt
-	run neap replay differ.txt --json --policy neap --memory 54MiB --plan
+	run neap replay differ.txt --json --policy neap --memory 54MiB
 	[ "$(calls)" = "0 True False" ]
 	# nor where memory is plentiful
-	run neap replay steps.txt --json --policy neap
+	run neap replay steps.txt --json --policy neap --no-plan
 	without=$(figures driver_calls reserved_peak synchronizations)
-	run neap replay steps.txt --json --policy neap --plan
+	run neap replay steps.txt --json --policy neap
 	[ "$(figures driver_calls reserved_peak synchronizations)" = "$without" ]
 }
 
@@ -206,7 +206,7 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 	show 'neap replay bad.txt'
 	show 'neap replay small.txt --settings max_split_size_mb:3'
 	for wrong in "--policy best" "--memory 0" "--memory much" "--fraction 2" "--on-oom panic" "--event-delay -1" \
-		"--device x" "--plan" "--policy neap --settings max_split_size_mb:32" "--device 1"; do
+		"--device x" "--no-plan" "--policy neap --settings max_split_size_mb:32" "--device 1"; do
 		show "neap replay small.txt $wrong"
 	done
 	show 'neap replay </dev/null'
