@@ -57,6 +57,33 @@ static enum neap_status gather(struct neap_alloc *alloc, const struct demand *de
 	return status;
 }
 
+/* Whole pages of the cache that may be moved. */
+static uint64_t count_of(const struct neap_alloc *alloc, const struct neap_cache *cache, const struct demand *demand)
+{
+	uint64_t page = alloc->page_bytes, pages = 0;
+	for (const struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0); block && block->bytes >= page;
+	     block = neap_cache_before(cache, block->bytes, block->address)) {
+		uint64_t first = round_up(block->address, page), last = round_down(block_end(block), page);
+		if (first < last && (block_end(block) < demand->start || block->address >= demand->end))
+			pages += (last - first) / page;
+	}
+	return pages;
+}
+
+/* Whether there are enough of them: none leaves its place in vain. */
+static bool enough(const struct neap_alloc *alloc, const struct demand *demand)
+{
+	uint64_t pages = alloc->spare_count;
+	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
+		if (arena->pool || arena == alloc->region)
+			continue;
+		pages += count_of(alloc, &arena->idle, demand);
+		for (const struct neap_cache *cache = arena->caches; cache; cache = cache->next_of_arena)
+			pages += count_of(alloc, cache, demand);
+	}
+	return pages >= demand->pages;
+}
+
 static enum neap_status grow(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 			     struct neap_error *err)
 {
@@ -80,6 +107,8 @@ static enum neap_status move(struct neap_alloc *alloc, struct neap_cache *cache,
 	if (status)
 		return status;
 	struct demand demand = {place.lacking_pages, place.block->address, place.block->address + bytes, wait};
+	if (!enough(alloc, &demand))
+		return neap_fail(err, NEAP_EOOM, "all cached pages together are not enough");
 	status = gather(alloc, &demand, err);
 	if (!status && wait)
 		status = neap_place_find(alloc, cache, bytes, true, &place, err);
