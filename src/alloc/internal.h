@@ -273,7 +273,9 @@ void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block);
 
 /* order.c: whether the work on a freed block is done. The context is current and no capture under way. */
 
-/* Whether the CACHED block's work is known to be done. Never waits. */
+/* Whether the stream's work up to the stamp is known to be done. NULL: there is none. Never waits. */
+bool neap_stamp_idle(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t stamp);
+/* Whether the CACHED block's work is. */
 bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block);
 /* Makes `stream` wait for that work, without waiting here unless nothing else can be done. `ret_waited`: it waited
  * here, so that any block may have been joined with others. */

@@ -33,26 +33,28 @@ static enum neap_status record(struct neap_alloc *alloc, struct neap_stream *str
 	return neap_cuda_fail(alloc->cuda, result, err, "recording an event behind freed memory");
 }
 
-/* Whether the event stands behind the block's work, making it so where the handle is valid. */
-static bool covered(struct neap_alloc *alloc, const struct neap_block *block)
+/* Whether the event stands behind the stamp's work, making it so where the handle is valid. */
+static bool covered(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t stamp)
 {
-	struct neap_stream *stream = block_stream(block);
-	return block->stamp <= stream->recorded ||
-	       (stream->live_blocks > 0 && record(alloc, stream, NULL) == NEAP_OK);
+	return stamp <= stream->recorded || (stream->live_blocks > 0 && record(alloc, stream, NULL) == NEAP_OK);
 }
 
-bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
+bool neap_stamp_idle(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t stamp)
 {
-	struct neap_stream *stream = block_stream(block);
-	if (!stream || block->stamp <= stream->done)
+	if (!stream || stamp <= stream->done)
 		return true;
-	if (!covered(alloc, block))
+	if (!covered(alloc, stream, stamp))
 		return false;
 	neap_published_close(alloc);
 	if (alloc->cuda->cuEventQuery(stream->event) != CUDA_SUCCESS)
 		return false;
 	stream->done = stream->recorded;
 	return true;
+}
+
+bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block)
+{
+	return neap_stamp_idle(alloc, block_stream(block), block->stamp);
 }
 
 static void ask(struct neap_alloc *alloc, struct neap_stream *stream)
@@ -77,7 +79,7 @@ enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_b
 	struct neap_stream *stream = block_stream(block);
 	if (neap_block_idle(alloc, block))
 		return NEAP_OK;
-	if (!covered(alloc, block))
+	if (!covered(alloc, stream, block->stamp))
 		return neap_alloc_synchronize(alloc, err);
 	CUresult result = alloc->cuda->cuEventSynchronize(stream->event);
 	if (result == CUDA_SUCCESS)
@@ -94,7 +96,7 @@ enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_bl
 		return NEAP_OK;
 	if (neap_map_get(&stream->waited, owner->number, &waited) && waited >= block->stamp)
 		return NEAP_OK;
-	if (!covered(alloc, block)) {
+	if (!covered(alloc, owner, block->stamp)) {
 		*ret_waited = true;
 		return neap_alloc_synchronize(alloc, err);
 	}
