@@ -2,8 +2,8 @@
  *
  *   neap_malloc: lane ........ a bin of this very size (front.c), without the lock and all of what follows
  *                hit ......... best fit in the arena of (class, pool, stream), no driver call
- *                miss ........ pages from the driver, or from other cached blocks (obtain.c); else give the whole
- *                              cache back and ask again
+ *                miss ........ pages from the driver, from other cached blocks, or ends of pages together (obtain.c);
+ *                              else give the whole cache back and ask again
  *                others ...... outside the lock, other processes are asked for what they cache; then all of the above
  *                callback .... outside the lock, at most eight times, each followed by all of the above but `others`
  *                report ...... events, message, NEAP_EOOM
@@ -14,6 +14,7 @@
 #include "alloc/forking.h"
 #include "alloc/internal.h"
 #include "alloc/plan.h"
+#include "alloc/view.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -130,23 +131,23 @@ struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->
 
 /* All that the driver, other streams and pending frees can give; but for a plan's region, which is asked next. */
 static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
-			       struct neap_error *err)
+			       struct neap_block **ret_block, struct neap_error *err)
 {
 	uint64_t freed = 0;
-	enum neap_status status = neap_cache_obtain(alloc, cache, bytes, capturing, err);
+	enum neap_status status = neap_cache_obtain(alloc, cache, bytes, capturing, ret_block, err);
 	if (status != NEAP_EOOM || capturing || alloc->region ||
 	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) <= metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES))
 		return status;
 	neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
 	status = neap_cache_release(alloc, &freed, err);
 	if (!status && !neap_fit_find(cache, bytes))
-		status = neap_cache_obtain(alloc, cache, bytes, false, err);
+		status = neap_cache_obtain(alloc, cache, bytes, false, ret_block, err);
 	return status;
 }
 
-/* No block fits. Then one does, or the status says why. */
+/* No block fits. Then one does, or *ret_block is one of a view, or the status says why. */
 static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_request *request,
-			     struct neap_error *err)
+			     struct neap_block **ret_block, struct neap_error *err)
 {
 	struct neap_device_guard guard = {0};
 	bool capturing = false;
@@ -166,7 +167,7 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_cache *cache,
 			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
 			(unsigned long long)request->rounded);
 	if (!status)
-		status = obtain(alloc, cache, request->rounded, capturing, err);
+		status = obtain(alloc, cache, request->rounded, capturing, ret_block, err);
 	neap_device_leave(&guard);
 	return status;
 }
@@ -245,21 +246,27 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_stream *strea
 	}
 	if (!cache)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
-	if (!block)
-		block = borrow(alloc, stream, &cache, request->rounded, false);
+	if (!block) /* before pages move or ends of them are put together for it */
+		block = borrow(alloc, stream, &cache, request->rounded,
+			       !small && neap_fit_tight(alloc, request->rounded));
 	if (!block && !pool) {
 		*ret_block = neap_planned_lend(alloc, stream, request, false);
 		if (*ret_block)
 			return NEAP_OK;
 	}
 	if (!block) {
-		enum neap_status status = miss(alloc, cache, request, err);
+		struct neap_block *stitched = NULL;
+		enum neap_status status = miss(alloc, cache, request, &stitched, err);
 		if (status == NEAP_EOOM && alloc->region) {
 			*ret_block = pool ? NULL : neap_planned_lend(alloc, stream, request, true);
 			if (*ret_block)
 				return NEAP_OK;
 			neap_planned_stop(alloc);
-			status = miss(alloc, cache, request, err);
+			status = miss(alloc, cache, request, &stitched, err);
+		}
+		if (stitched) {
+			*ret_block = stitched;
+			return NEAP_OK;
 		}
 		block = status == NEAP_EOOM ? borrow(alloc, stream, &cache, request->rounded, true) : NULL;
 		if (status && !block)
@@ -383,7 +390,10 @@ void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
 {
 	neap_count_active(alloc, block, -1);
 	neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block, NULL);
-	neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+	if (block->segment->view)
+		neap_view_end(alloc, block);
+	else
+		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }
 
 /* The block's stream may be destroyed from now on, unless it has other live blocks. */

@@ -8,7 +8,7 @@
  * expectation whatever the order of frees, without storing them and without host memory. Best fit is its lower bound.
  * Each node knows the lowest block of its subtree, so that the lowest of all that fit is found on one way down, too.
  *
- * A CACHED block beside an active one is counted as an inactive split, whatever cache it is in: a change of its
+ * A CACHED block beside one in use is counted as an inactive split, whatever cache it is in: a change of its
  * neighbours counts it again.
  */
 #include "alloc/internal.h"
@@ -236,8 +236,8 @@ void neap_block_recount(struct neap_alloc *alloc, struct neap_block *block)
 {
 	if (block && block->state == NEAP_BLOCK_CACHED)
 		count_split(alloc, block,
-			    (block->previous && block_active(block->previous)) ||
-				    (block->next && block_active(block->next)));
+			    (block->previous && block_busy(block->previous)) ||
+				    (block->next && block_busy(block->next)));
 }
 
 static void block_index(struct neap_alloc *alloc, struct neap_block *block)

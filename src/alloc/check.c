@@ -1,5 +1,5 @@
 /* alloc/check.c: the invariants of README.md, each checked exactly as it stands there. */
-#include "alloc/internal.h"
+#include "alloc/view.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ struct sums {
 	struct neap_stats stats; /* only `current` values are used */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2];
 	uint64_t held_pages, live_blocks, pending_uses;
-	uint64_t cached_blocks, unmapped_blocks;
+	uint64_t cached_blocks, unmapped_blocks, parts;
 };
 
 #define REQUIRE(condition, ...)                                                                                      \
@@ -57,18 +57,18 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 	REQUIRE((block->state == NEAP_BLOCK_PENDING) == (block->uses_left > 0) && block->uses_left <= uses,
 		"block %#llx: pending and waiting uses differ", at);
 	sums->pending_uses += block->uses_left;
-	bool beside =
-		(block->previous && block_active(block->previous)) || (block->next && block_active(block->next));
+	bool beside = (block->previous && block_busy(block->previous)) || (block->next && block_busy(block->next));
 	REQUIRE(block->split == (block->state == NEAP_BLOCK_CACHED && beside), "block %#llx: split is wrong", at);
 	if (block->state == NEAP_BLOCK_CACHED)
 		sums->cached_blocks++;
 	if (block->state == NEAP_BLOCK_UNMAPPED)
 		sums->unmapped_blocks++;
+	sums->parts += block->state == BLOCK_IN_VIEW;
 	REQUIRE((block->state == NEAP_BLOCK_UNMAPPED) == !block->cache, "block %#llx: unmapped and in a cache", at);
 	REQUIRE(!block->cache || block->cache->arena == block->segment->arena,
 		"block %#llx is of a cache of another arena", at);
 	REQUIRE(!block_active(block) || block_stream(block), "block %#llx is active and no stream's", at);
-	if (block->cache && block->state != NEAP_BLOCK_LIVE) {
+	if (block->state == NEAP_BLOCK_PENDING || block->state == NEAP_BLOCK_CACHED) {
 		const struct neap_stream *stream = block_stream(block);
 		REQUIRE(block->stamp <= (stream ? stream->recorded + 1 : 0),
 			"block %#llx waits for a later record than the next one", at);
@@ -124,7 +124,7 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 		REQUIRE(block->segment == segment && block->previous == previous && block->address == at,
 			"segment %#llx: its blocks do not cover it at %#llx", (unsigned long long)segment->address,
 			(unsigned long long)at);
-		REQUIRE(!previous || block_active(block) || previous->state != block->state ||
+		REQUIRE(!previous || block_busy(block) || previous->state != block->state ||
 				previous->cache != block->cache,
 			"block %#llx was not joined with the one before", (unsigned long long)block->address);
 		if (!status && !segment->plain)
@@ -148,6 +148,64 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 	sum_add(sums, NEAP_METRIC_RESERVED_BYTES, segment->arena->small, held * alloc->page_bytes);
 	if (held)
 		sum_add(sums, NEAP_METRIC_SEGMENT, segment->arena->small, 1);
+	return NEAP_OK;
+}
+
+/* Whether [address, address + bytes) at home is in a part of the view. */
+static bool is_part(const struct neap_view *view, uint64_t address, uint64_t bytes)
+{
+	const struct neap_block *part = view->parts;
+	while (part && (address < part->address || address + bytes > block_end(part)))
+		part = part->right;
+	return part && part->state == BLOCK_IN_VIEW && part->segment->arena == part->cache->arena;
+}
+
+/* A view's block is made of its parts, byte for byte; and every page that is in a view is held at home. */
+static enum neap_status view_check(const struct neap_alloc *alloc, const struct neap_view *view, struct sums *sums,
+				   uint64_t *pages, struct neap_error *err)
+{
+	const unsigned long long at = view->segment->address;
+	const struct neap_block *block = view->block;
+	uint64_t page = alloc->page_bytes, made = 0, parts = 0;
+	for (uint64_t i = 0; i < view->pages; i++) {
+		const struct neap_segment *home = view->homes[i] ? neap_segment_at(alloc, view->homes[i]) : NULL;
+		uint64_t start = view->segment->address + i * page, end = start + page;
+		REQUIRE(!view->homes[i] || (home && !home->view && !home->arena->pool &&
+					    home->handles[(view->homes[i] - home->address) / page]),
+			"view %#llx has a page that is not held at home", at);
+		*pages += view->homes[i] != 0;
+		uint64_t from = block && block->address > start ? block->address - start : 0;
+		uint64_t to = block && block_end(block) < end ? block_end(block) - start : page;
+		if (!block || block->address >= end || block_end(block) <= start)
+			continue;
+		REQUIRE(view->homes[i] && is_part(view, view->homes[i] + from, to - from),
+			"view %#llx: its block has bytes that are not in it at home", at);
+		made += to - from;
+	}
+	for (const struct neap_block *part = view->parts; part; part = part->right, sums->parts--)
+		parts += part->bytes;
+	REQUIRE(parts == made && (!block || made == block->bytes),
+		"view %#llx: %llu bytes are in it, %llu in its block", at, (unsigned long long)parts,
+		(unsigned long long)made);
+	REQUIRE(!block || (block->segment == view->segment && view->segment->view == view && block_active(block)),
+		"view %#llx: its block is not active, or another's", at);
+	enum neap_status status = block ? block_check(alloc, block, sums, err) : NEAP_OK;
+	if (!status && block && block->state == NEAP_BLOCK_LIVE)
+		status = slot_check(alloc, block, err);
+	return status;
+}
+
+static enum neap_status views_check(const struct neap_alloc *alloc, struct sums *sums, struct neap_error *err)
+{
+	uint64_t pages = 0;
+	for (const struct neap_view *view = alloc->views; view; view = view->next) {
+		enum neap_status status = view_check(alloc, view, sums, &pages, err);
+		if (status)
+			return status;
+	}
+	REQUIRE(!sums->parts, "a block is in a view that does not have it");
+	REQUIRE(pages == alloc->view_pages, "%llu pages are in views, %llu are counted", (unsigned long long)pages,
+		(unsigned long long)alloc->view_pages);
 	return NEAP_OK;
 }
 
@@ -262,6 +320,8 @@ enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *e
 	neap_front_flush(alloc);
 	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
 		status = segment_check(alloc, segment, &sums, err);
+	if (!status)
+		status = views_check(alloc, &sums, err);
 	sums.held_pages += alloc->spare_count;
 	sum_add(&sums, NEAP_METRIC_RESERVED_BYTES, false, alloc->spare_count * alloc->page_bytes);
 	if (!status)

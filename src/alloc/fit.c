@@ -14,9 +14,10 @@
 #include "alloc/internal.h"
 #include "alloc/lane.h"
 
-#define FITS_COUNTED 256
-#define THIN_DIVISOR 8
-#define LAST_DIVISOR 64 /* little memory is left: less than this part of what may be reserved */
+#define FITS_COUNTED  256
+#define THIN_DIVISOR  8
+#define TIGHT_DIVISOR 24 /* ends of pages count: less than this part of what may be reserved is free */
+#define LAST_DIVISOR  64 /* little memory is left: less than this part of what may be reserved */
 
 static struct neap_block *best(const struct neap_cache *cache, uint64_t bytes)
 {
@@ -38,6 +39,12 @@ static struct neap_block *lowest(const struct neap_cache *cache, uint64_t bytes)
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes)
 {
 	return cache->arena->lowest_fit ? lowest(cache, bytes) : best(cache, bytes);
+}
+
+bool neap_fit_tight(const struct neap_alloc *alloc, uint64_t bytes)
+{
+	uint64_t limit = neap_front_limit(alloc);
+	return metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES) + bytes >= limit - limit / TIGHT_DIVISOR;
 }
 
 bool neap_fit_short(const struct neap_alloc *alloc)

@@ -10,6 +10,8 @@
  *   [ LIVE | CACHED |  LIVE | PENDING | CACHED |      UNMAPPED      | LIVE | UNMAPPED ............ ]   blocks
  *   [ page | page | page | page | page | page |                    | page |                        ]   handles
  *
+ *   views --- second addresses of some of these pages, for blocks made of ends of pages: view.h
+ *
  * One lock per allocator, rank 2 in ARCHITECTURE.md: a mutex, and the lanes of front.h frozen. Inside it only the
  * observer, a pool's filter and the driver are called. It guards every field below, unless a field's comment names
  * another lock. Functions of this header are called with it held.
@@ -26,13 +28,15 @@
 #include <pthread.h>
 
 #define BLOCK_ALIGNMENT   512ull
-#define SMALL_LIMIT_BYTES (1ull << 20) /* requests up to this come from small arenas */
+#define SMALL_LIMIT_BYTES (1ull << 20)              /* requests up to this come from small arenas */
+#define BLOCK_IN_VIEW     (NEAP_BLOCK_UNMAPPED + 1) /* a state of blocks that only view.h knows of */
 #define PLAIN_PAGE_BYTES  (2ull << 20) /* granularity of segments where the device has no virtual memory */
 
 struct neap_stream;
 struct neap_cache;
 struct neap_arena;
 struct neap_segment;
+struct neap_view;
 
 /* One use of a block by a stream other than its own, announced by neap_record_stream. Its event is made once and kept
  * when the use goes back to the allocator's list of idle uses. */
@@ -57,7 +61,7 @@ struct neap_block {
 				  * list. In a bin: the next one */
 	struct neap_use *uses;   /* LIVE, PENDING */
 	uint32_t uses_left;      /* PENDING: uses whose work is not known to be done */
-	uint8_t state;           /* enum in struct neap_block_info */
+	uint8_t state;           /* enum in struct neap_block_info, or BLOCK_IN_VIEW */
 	uint8_t tag;             /* index into the allocator's tags */
 	bool split;              /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
 	bool binned;             /* LIVE: in a bin of its lane: free for the program */
@@ -87,6 +91,7 @@ struct neap_segment {
 	uint64_t stuck_pages; /* handles under UNMAPPED blocks: mapped without access, left by a rollback that failed
 			       */
 	bool plain;           /* one cuMemAlloc: no handles, never UNMAPPED */
+	struct neap_view *view;                 /* whose addresses these are; NULL: they are home to their pages */
 	CUmemGenericAllocationHandle handles[]; /* per page; 0: none */
 };
 
@@ -159,6 +164,8 @@ struct neap_alloc {
 	uint32_t stream_count;
 	struct neap_arena *arenas;
 	struct neap_segment *segments;
+	struct neap_view *views; /* view.h */
+	uint64_t view_pages;     /* mapped in views, besides at home */
 	struct neap_pool *pools;
 	uint64_t pools_open;
 	uint64_t captures_open; /* of pools_open, those of a graph capture */
@@ -225,6 +232,11 @@ static inline uint64_t block_end(const struct neap_block *block) { return block-
 static inline bool block_active(const struct neap_block *block)
 {
 	return block->state == NEAP_BLOCK_LIVE || block->state == NEAP_BLOCK_PENDING;
+}
+/* Its bytes are free for nobody. */
+static inline bool block_busy(const struct neap_block *block)
+{
+	return block_active(block) || block->state == BLOCK_IN_VIEW;
 }
 static inline bool block_small(const struct neap_block *block) { return block->segment->arena->small; }
 /* Not of an UNMAPPED block. NULL: it is idle, and no stream's. */
@@ -307,6 +319,8 @@ void neap_share_idle(struct neap_alloc *alloc);
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes);
 /* One does, and the request is a sample of all. */
 void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
+/* Whether a further block of `bytes` leaves so little memory free that ends of pages must not be lost. */
+bool neap_fit_tight(const struct neap_alloc *alloc, uint64_t bytes);
 /* Whether so little memory is left that small requests do without further pages. */
 bool neap_fit_short(const struct neap_alloc *alloc);
 /* The smallest block that fits, of those that the stream may have at once; NULL: none, or it holds a whole page. */
@@ -334,9 +348,10 @@ bool neap_planned_stop(struct neap_alloc *alloc);
 
 /* Makes the cache, or its arena's idle one, hold a block of `bytes`: by idle blocks of other streams, pages from the
  * driver, blocks of other streams behind an event, or pages from under any cached blocks; while `capturing`, by pages
- * from the driver alone. NEAP_EOOM: none of that is enough; no more is held than before. The context is current. */
+ * from the driver alone. Or sets *ret_block, where that is wanted, to a block of a view, LIVE and in the index.
+ * NEAP_EOOM: none of that is enough; no more is held than before. The context is current. */
 enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
-				   struct neap_error *err);
+				   struct neap_block **ret_block, struct neap_error *err);
 
 /* segment.c: addresses and pages. The device's context must be current. */
 

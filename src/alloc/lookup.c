@@ -1,5 +1,5 @@
 /* alloc/lookup.c: what a block is, for snapshots and for callers that have only its address. */
-#include "alloc/internal.h"
+#include "alloc/view.h"
 
 static struct neap_block_info describe(const struct neap_alloc *alloc, const struct neap_block *block)
 {
@@ -14,7 +14,7 @@ static struct neap_block_info describe(const struct neap_alloc *alloc, const str
 		.requested_bytes = block->requested,
 		.tag = alloc->tags[block->tag].text,
 		.stream = (own ? own : segment->arena->stream)->handle,
-		.state = block->state,
+		.state = block->state == BLOCK_IN_VIEW ? NEAP_BLOCK_UNMAPPED : block->state,
 		.small_pool = segment->arena->small,
 		.serial = block->serial,
 		.pool_high = pool ? pool->high : 0,
@@ -22,13 +22,52 @@ static struct neap_block_info describe(const struct neap_alloc *alloc, const str
 	};
 }
 
+/* The lowest segment or view in use at or above the address; NULL: none. */
+static const struct neap_segment *segment_from(const struct neap_alloc *alloc, uint64_t address)
+{
+	const struct neap_segment *lowest = alloc->segments;
+	while (lowest && lowest->address < address)
+		lowest = lowest->next;
+	for (const struct neap_view *view = alloc->views; view; view = view->next)
+		if (view->block && view->segment->address >= address &&
+		    (!lowest || view->segment->address < lowest->address))
+			lowest = view->segment;
+	return lowest;
+}
+
+/* What lies beside a view's block, and what is in a view at home, is as if it were not mapped: bytes count at one
+ * address. */
+static void visit_view(const struct neap_alloc *alloc, const struct neap_view *view,
+		       void (*visit)(void *context, const struct neap_block_info *), void *context)
+{
+	const struct neap_segment *segment = view->segment;
+	const struct neap_block *block = view->block;
+	uint64_t end = segment->address + segment->bytes;
+	struct neap_block_info info = describe(alloc, block), beside = info;
+	beside.state = NEAP_BLOCK_UNMAPPED;
+	beside.requested_bytes = beside.serial = 0;
+	beside.tag = alloc->tags[TAG_NONE].text;
+	beside.address = segment->address;
+	beside.bytes = block->address - segment->address;
+	if (beside.bytes)
+		visit(context, &beside);
+	visit(context, &info);
+	beside.address = block_end(block);
+	beside.bytes = end - beside.address;
+	if (beside.bytes)
+		visit(context, &beside);
+}
+
 void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
 		     void *context)
 {
 	neap_alloc_lock(alloc);
 	neap_front_flush(alloc);
-	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next) {
-		for (struct neap_block *block = segment->first; block; block = block->next) {
+	for (const struct neap_segment *segment = segment_from(alloc, 0); segment;
+	     segment = segment_from(alloc, segment->address + segment->bytes)) {
+		if (segment->view)
+			visit_view(alloc, segment->view, visit, context);
+		for (const struct neap_block *block = segment->first; block; block = block->next) {
 			struct neap_block_info info = describe(alloc, block);
 			visit(context, &info);
 		}

@@ -4,12 +4,14 @@
  *   new       pages from the driver
  *   ordered   while streams share: another stream's block, behind an event that this stream waits for
  *   moved     pages from under cached blocks, of any stream, that are unmapped there and mapped here
+ *   stitched  ends of pages and whole pages, mapped a second time side by side (stitch.h): before pages move, once
+ *             hardly any memory is free, and else after that; before anything new, if such a view is still mapped
  *
  * An arena gets pages where it lacks the fewest. Moving costs one unmapping for each block that gives pages and one
  * mapping for each page, and no call that takes or gives memory. Pages whose work is done are moved first; for others
  * their stream is waited for, never the device.
  */
-#include "alloc/internal.h"
+#include "alloc/stitch.h"
 #include "base/error.h"
 
 /* Pages wanted, and where none may be taken from. */
@@ -135,19 +137,28 @@ static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t byt
 
 /* What can be had without the driver's memory. */
 static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
-			      struct neap_error *err)
+			      struct neap_block **ret_block, struct neap_error *err)
 {
 	struct neap_block *block = elsewhere(cache, bytes);
 	if (block)
 		return neap_place_fill(alloc, cache, (struct neap_place){block, 0}, bytes, err);
 	if (alloc->plain)
 		return NEAP_EOOM;
-	enum neap_status status = move(alloc, cache, bytes, false, err);
-	return status == NEAP_EOOM ? move(alloc, cache, bytes, true, err) : status;
+	bool tight = neap_fit_tight(alloc, bytes);
+	enum neap_status status = NEAP_EOOM;
+	if (ret_block && tight)
+		status = neap_stitch_new(alloc, cache, bytes, ret_block, err);
+	if (status == NEAP_EOOM)
+		status = move(alloc, cache, bytes, false, err);
+	if (status == NEAP_EOOM)
+		status = move(alloc, cache, bytes, true, err);
+	if (status == NEAP_EOOM && ret_block && !tight)
+		status = neap_stitch_new(alloc, cache, bytes, ret_block, err);
+	return status;
 }
 
 enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
-				   struct neap_error *err)
+				   struct neap_block **ret_block, struct neap_error *err)
 {
 	uint64_t held = alloc->held_pages;
 	if (bytes > neap_device_info(alloc->device)->total_bytes)
@@ -163,12 +174,19 @@ enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *
 	if (neap_front_flush(alloc) && neap_cache_best(cache, bytes))
 		return NEAP_OK;
 	neap_published_close(alloc);
+	struct neap_block *stitched = reusing && ret_block ? neap_stitch_kept(alloc, cache, bytes) : NULL;
+	if (stitched) {
+		*ret_block = stitched;
+		return NEAP_OK;
+	}
 	enum neap_status status = grow(alloc, cache, bytes, err);
 	if (status == NEAP_EOOM && reusing)
-		status = reuse(alloc, cache, bytes, err);
+		status = reuse(alloc, cache, bytes, ret_block, err);
 	/* Others may need what is of no use here. */
-	if (status == NEAP_EOOM && !alloc->plain && alloc->held_pages > held)
-		neap_spare_release(alloc, alloc->spare_count - (alloc->held_pages - held), NULL);
+	if (status == NEAP_EOOM && !alloc->plain && alloc->held_pages > held) {
+		uint64_t more = alloc->held_pages - held;
+		neap_spare_release(alloc, alloc->spare_count > more ? alloc->spare_count - more : 0, NULL);
+	}
 	neap_published_close(alloc);
 	return status;
 }

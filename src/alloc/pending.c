@@ -9,7 +9,7 @@
  * never too early. Nothing here fails: what is not known to be done stays pending, and a synchronisation completes
  * it.
  */
-#include "alloc/internal.h"
+#include "alloc/view.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -122,6 +122,9 @@ void neap_pending_fini(struct neap_alloc *alloc, bool talk)
 	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next)
 		for (struct neap_block *block = segment->first; block; block = block->next)
 			uses_destroy(alloc, block->uses, talk);
+	for (struct neap_view *view = alloc->views; view; view = view->next)
+		if (view->block)
+			uses_destroy(alloc, view->block->uses, talk);
 	uses_destroy(alloc, alloc->idle_uses, talk);
 	alloc->idle_uses = NULL;
 }

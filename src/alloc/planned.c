@@ -26,10 +26,10 @@ static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 		return NEAP_ENOMEM;
 	arena->planned = true;
 	struct neap_cache *cache = neap_cache_of(home, arena);
-	enum neap_status status = cache ? neap_cache_obtain(alloc, cache, bytes, false, NULL) : NEAP_ENOMEM;
+	enum neap_status status = cache ? neap_cache_obtain(alloc, cache, bytes, false, NULL, NULL) : NEAP_ENOMEM;
 	/* Pages that two streams share in part, and those that wait for work of streams that are gone, need more. */
 	if (status == NEAP_EOOM && !neap_cache_unmap(alloc, NULL))
-		status = neap_cache_obtain(alloc, cache, bytes, false, NULL);
+		status = neap_cache_obtain(alloc, cache, bytes, false, NULL, NULL);
 	const struct neap_block *block = status ? NULL : neap_cache_best(cache, bytes);
 	if (block) {
 		alloc->region = arena;

@@ -5,7 +5,7 @@
  * are never touched), and it completes every pending free. It is left out when nothing was freed since the last one.
  */
 #include "alloc/emptied.h"
-#include "alloc/internal.h"
+#include "alloc/view.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -54,6 +54,8 @@ static enum neap_status unmap(struct neap_alloc *alloc, const struct neap_pool *
 		status = neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
 	if (!status)
 		status = neap_alloc_synchronize(alloc, err);
+	if (!status)
+		neap_views_drop(alloc);
 	if (!status) /* so that a page shared by two streams is one block's */
 		neap_share_idle(alloc);
 	for (struct neap_segment *segment = alloc->segments, *next; !status && segment; segment = next) {

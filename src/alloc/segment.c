@@ -18,7 +18,7 @@
  * Where the device has no virtual memory, a segment is one cuMemAlloc, never UNMAPPED, given back when it is one
  * block.
  */
-#include "alloc/internal.h"
+#include "alloc/view.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -124,9 +124,12 @@ static enum neap_status page_map(struct neap_alloc *alloc, struct neap_segment *
 static enum neap_status pages_unmap(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
 				    uint64_t count, struct neap_error *err)
 {
+	uint64_t address = segment->address + index * alloc->page_bytes, bytes = count * alloc->page_bytes;
+	enum neap_status status = neap_views_leave(alloc, address, bytes, err);
+	if (status)
+		return status;
 	neap_published_close(alloc);
-	CUresult result =
-		alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, count * alloc->page_bytes);
+	CUresult result = alloc->cuda->cuMemUnmap(address, bytes);
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemUnmap of pages");
 	for (uint64_t i = index; i < index + count; i++) {
@@ -185,7 +188,7 @@ static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *b
 /* Whether a place for the cache may include the block. */
 static bool placeable(const struct neap_cache *cache, const struct neap_block *block, bool any)
 {
-	if (!block || block_active(block))
+	if (!block || block_busy(block))
 		return false;
 	return any || block->state == NEAP_BLOCK_UNMAPPED || block->cache == cache || !block_stream(block);
 }
@@ -515,6 +518,7 @@ static void segment_give_up(struct neap_alloc *alloc, struct neap_segment *segme
 
 void neap_segments_fini(struct neap_alloc *alloc, bool talk)
 {
+	neap_views_fini(alloc, talk);
 	while (alloc->segments) {
 		struct neap_segment *segment = alloc->segments;
 		alloc->segments = segment->next;

@@ -1,6 +1,6 @@
 /* alloc/watch.c: changes of blocks and pages for the watcher. Like events they are made under the lock, so a watcher
  * sees them in the order in which things happened. */
-#include "alloc/internal.h"
+#include "alloc/view.h"
 
 void neap_watch(struct neap_alloc *alloc, const struct neap_watcher *watcher)
 {
@@ -33,9 +33,7 @@ void neap_change_range(struct neap_alloc *alloc, enum neap_event_kind kind, cons
 {
 	struct neap_alloc_change change = {
 		.kind = kind, .stream = stream->handle, .address = address, .bytes = bytes};
-	const struct neap_segment *segment = alloc->segments;
-	while (segment && (address < segment->address || address - segment->address >= segment->bytes))
-		segment = segment->next;
+	const struct neap_segment *segment = neap_segment_at(alloc, address);
 	if (segment)
 		change_send(alloc, segment->arena, &change);
 }

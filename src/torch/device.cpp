@@ -105,8 +105,12 @@ void Device::open_to_peers(uint64_t address, uint64_t bytes)
 		for (c10::DeviceIndex peer : peers_)
 			access.push_back({1, peer, 3});
 	}
+	/* A block that is put together of ends of pages is reported without the rest of its first and last page. */
+	uint64_t page = libneap.neap_device_info(device_)->page_bytes;
+	uint64_t begin = page ? address / page * page : address;
+	uint64_t end = page ? (address + bytes + page - 1) / page * page : address + bytes;
 	if (!access.empty() && set_access)
-		set_access(address, bytes, access.data(), access.size());
+		set_access(begin, end - begin, access.data(), access.size());
 }
 
 std::vector<neap_block_info> Device::blocks() const

@@ -116,6 +116,43 @@ static enum neap_status steps(struct scene *scene)
 	return keep(status, neap_empty_cache(alloc, &freed, NULL));
 }
 
+/* A full device with ends of pages free: views are made, kept, changed and dropped. Without virtual memory there are
+ * none. */
+static enum neap_status ends(struct scene *scene)
+{
+	struct neap_alloc *alloc = scene->world.alloc;
+	uint64_t at[18] = {0}, rest = 0, small = 0, wide = 0, freed = 0;
+	void *streams[2] = {scene->two, scene->one};
+	if (!neap_device_info(scene->world.device)->page_bytes)
+		return NEAP_OK;
+	/* Where a fault has left pages elsewhere, the ends would not be as they must. */
+	enum neap_status status = neap_empty_cache(alloc, &freed, NULL);
+	for (int i = 0; i < 18; i++)
+		status = keep(status, neap_malloc(alloc, 3 * MIB, scene->one, &at[i], NULL));
+	status = keep(status, neap_malloc(alloc, 2 * MIB, scene->one, &rest, NULL));
+	neap_free(alloc, at[1]);
+	neap_free(alloc, at[4]);
+	for (int turn = 0; turn < 4; turn++) {
+		wide = 0;
+		if (turn == 2) /* a page leaves the view */
+			status = keep(status, neap_malloc(alloc, 700000, scene->two, &small, NULL));
+		uint64_t bytes = turn < 2 ? 6 * MIB : 4 * MIB;
+		status = keep(status, neap_malloc(alloc, bytes, streams[turn % 2], &wide, NULL));
+		struct neap_sim_range range = {wide, bytes, 1};
+		struct neap_sim_kernel kernel = {
+			.name = "turn", .duration_ns = 1000000, .ranges = &range, .range_count = 1};
+		if (wide) /* this may be the call that fails: then there is no work to wait for */
+			scene->world.sim->launch(streams[turn % 2], &kernel);
+		neap_free(alloc, wide);
+	}
+	at[1] = at[4] = 0;
+	for (int i = 0; i < 18; i++)
+		neap_free(alloc, at[i]);
+	neap_free(alloc, rest);
+	neap_free(alloc, small);
+	return keep(status, neap_empty_cache(alloc, &freed, NULL));
+}
+
 static void scene_open(struct scene *scene)
 {
 	struct neap_alloc_options options = {.no_plan = !scene->plan};
@@ -228,6 +265,13 @@ static int setup_steps(void **state)
 	return 0;
 }
 
+static int setup_ends(void **state)
+{
+	setup(state);
+	((struct scene *)*state)->scenario = ends;
+	return 0;
+}
+
 static int teardown(void **state)
 {
 	struct scene *scene = *state;
@@ -239,6 +283,7 @@ static int teardown(void **state)
 
 #define TEST(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define TEST_TURNS(name) cmocka_unit_test_setup_teardown(name, setup_turns, teardown)
+#define TEST_ENDS(name)  cmocka_unit_test_setup_teardown(name, setup_ends, teardown)
 #define TEST_STEPS(name) cmocka_unit_test_setup_teardown(name, setup_steps, teardown)
 
 int main(int argc, char **argv)
@@ -246,14 +291,27 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		spec = argv[1];
 	const struct CMUnitTest tests[] = {
-		TEST(test_driver_call_fails),       TEST(test_driver_call_oom),
-		TEST(test_driver_breaks),           TEST(test_unmap_breaks),
-		TEST(test_release_breaks),          TEST(test_host_allocation_fails),
-		TEST_TURNS(test_driver_call_fails), TEST_TURNS(test_driver_call_oom),
-		TEST_TURNS(test_driver_breaks),     TEST_TURNS(test_host_allocation_fails),
-		TEST_STEPS(test_driver_call_fails), TEST_STEPS(test_driver_call_oom),
-		TEST_STEPS(test_driver_breaks),     TEST_STEPS(test_unmap_breaks),
-		TEST_STEPS(test_release_breaks),    TEST_STEPS(test_host_allocation_fails),
+		TEST(test_driver_call_fails),
+		TEST(test_driver_call_oom),
+		TEST(test_driver_breaks),
+		TEST(test_unmap_breaks),
+		TEST(test_release_breaks),
+		TEST(test_host_allocation_fails),
+		TEST_TURNS(test_driver_call_fails),
+		TEST_TURNS(test_driver_call_oom),
+		TEST_TURNS(test_driver_breaks),
+		TEST_TURNS(test_host_allocation_fails),
+		TEST_STEPS(test_driver_call_fails),
+		TEST_STEPS(test_driver_call_oom),
+		TEST_STEPS(test_driver_breaks),
+		TEST_STEPS(test_unmap_breaks),
+		TEST_STEPS(test_release_breaks),
+		TEST_STEPS(test_host_allocation_fails),
+		TEST_ENDS(test_driver_call_fails),
+		TEST_ENDS(test_driver_call_oom),
+		TEST_ENDS(test_driver_breaks),
+		TEST_ENDS(test_unmap_breaks),
+		TEST_ENDS(test_host_allocation_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
