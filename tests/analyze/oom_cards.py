@@ -100,7 +100,7 @@ def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, conte
     journal = [event(1, 21, struct.pack("<QQIIQQQ", held_bytes, reserved, names.index(tag), flags, free, size, size)),
                event(2, 22, struct.pack("<QQQQQQ", context, total, limit, largest, total - free - reserved, 0))]
     journal += [event(3 + i, 23, struct.pack("<QQQQ", names.index(tag), 1, live, live)) for i, (tag, live) in enumerate(tags)]
-    header = struct.pack("<8sIIQQQQQQQII", b"NEAPREC1", 2, 16384, 4242, 1, 0, len(journal), 1, len(journal), 0, len(names), 0)
+    header = struct.pack("<8sIIQQQQQQQII", b"NEAPREC1", 3, 16384, 4242, 1, 0, len(journal), 1, len(journal), 0, len(names), 0)
     header += b"".join(name.encode().ljust(48, b"\0") for name in names)
     with open(path, "wb") as file:
         file.write(header.ljust(16384, b"\0") + b"".join(journal) + bytes(64))
