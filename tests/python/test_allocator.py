@@ -12,10 +12,12 @@ import sys
 import unittest
 
 import torch
+from forked import Forks
 from running import MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
 os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=allocator-{os.getpid()}"
+FORKS = Forks()
 SETTINGS = {"default": "", "expandable": "expandable_segments:True", "neap": ""}
 
 
@@ -87,7 +89,7 @@ for place, pid in ((handle.index(b"neap-1"), 1 << 30), (0, 0)):
     except RuntimeError as error:
         print(str(error).splitlines()[0])
 """
-        done = python("-c", code)
+        done = FORKS.run(code)
         self.assertEqual(
             done.stdout.splitlines(),
             ["neap: process 1073741824, which shared this tensor, cannot be reached: Connection refused",
