@@ -45,7 +45,7 @@ def main():
     found = {"backend": torch.cuda.get_allocator_backend(), "sizes": []}
     before = torch.zeros(100, dtype=torch.uint8, device="cuda")  # so that what follows begins inside a page
     for size in SIZES:
-        pattern = torch.arange(size, dtype=torch.int64).to(torch.uint8)
+        pattern = torch.arange(256, dtype=torch.uint8).repeat(size // 256 + 1)[:size]
         sent = torch.empty(size, dtype=torch.uint8, device="cuda")
         sent.copy_(pattern)
         tensors.put(sent)
