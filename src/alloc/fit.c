@@ -41,6 +41,11 @@ struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes)
 	return cache->arena->lowest_fit ? lowest(cache, bytes) : best(cache, bytes);
 }
 
+bool neap_fit_full(const struct neap_alloc *alloc, uint64_t bytes)
+{
+	return alloc->held_pages * alloc->page_bytes + bytes > neap_front_limit(alloc);
+}
+
 bool neap_fit_tight(const struct neap_alloc *alloc, uint64_t bytes)
 {
 	uint64_t limit = neap_front_limit(alloc);

@@ -319,6 +319,8 @@ void neap_share_idle(struct neap_alloc *alloc);
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes);
 /* One does, and the request is a sample of all. */
 void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
+/* Whether the device or the limit has no new pages for `bytes`. */
+bool neap_fit_full(const struct neap_alloc *alloc, uint64_t bytes);
 /* Whether a further block of `bytes` leaves so little memory free that ends of pages must not be lost. */
 bool neap_fit_tight(const struct neap_alloc *alloc, uint64_t bytes);
 /* Whether so little memory is left that small requests do without further pages. */

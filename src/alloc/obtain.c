@@ -5,7 +5,8 @@
  *   ordered   while streams share: another stream's block, behind an event that this stream waits for
  *   moved     pages from under cached blocks, of any stream, that are unmapped there and mapped here
  *   stitched  ends of pages and whole pages, mapped a second time side by side (stitch.h): before pages move, once
- *             hardly any memory is free, and else after that; before anything new, if such a view is still mapped
+ *             hardly any memory is free, and else after that; at once, where no new pages are left and such a view is
+ *             still mapped
  *
  * An arena gets pages where it lacks the fewest. Moving costs one unmapping for each block that gives pages and one
  * mapping for each page, and no call that takes or gives memory. Pages whose work is done are moved first; for others
@@ -135,6 +136,15 @@ static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t byt
 	return best;
 }
 
+/* Whether a view that is still mapped served. */
+static bool kept(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, struct neap_block **ret_block)
+{
+	struct neap_block *block = ret_block ? neap_stitch_kept(alloc, cache, bytes) : NULL;
+	if (block)
+		*ret_block = block;
+	return block;
+}
+
 /* What can be had without the driver's memory. */
 static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 			      struct neap_block **ret_block, struct neap_error *err)
@@ -144,6 +154,8 @@ static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache
 		return neap_place_fill(alloc, cache, (struct neap_place){block, 0}, bytes, err);
 	if (alloc->plain)
 		return NEAP_EOOM;
+	if (kept(alloc, cache, bytes, ret_block))
+		return NEAP_OK;
 	bool tight = neap_fit_tight(alloc, bytes);
 	enum neap_status status = NEAP_EOOM;
 	if (ret_block && tight)
@@ -174,11 +186,9 @@ enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *
 	if (neap_front_flush(alloc) && neap_cache_best(cache, bytes))
 		return NEAP_OK;
 	neap_published_close(alloc);
-	struct neap_block *stitched = reusing && ret_block ? neap_stitch_kept(alloc, cache, bytes) : NULL;
-	if (stitched) {
-		*ret_block = stitched;
+	/* While there are new pages no stream waits for another's work on what a view has. */
+	if (reusing && neap_fit_full(alloc, bytes) && kept(alloc, cache, bytes, ret_block))
 		return NEAP_OK;
-	}
 	enum neap_status status = grow(alloc, cache, bytes, err);
 	if (status == NEAP_EOOM && reusing)
 		status = reuse(alloc, cache, bytes, ret_block, err);
