@@ -162,6 +162,7 @@ static void name_series(const struct neap_attempt *attempt)
 {
 	char path[sizeof attempt->folder + 8], name[64];
 	struct stat folder;
+	unsetenv("NEAP_SERIES"); /* of a series that this one is part of */
 	snprintf(path, sizeof path, "%s/../..", attempt->folder);
 	if (stat(path, &folder) != 0)
 		return;
