@@ -323,18 +323,17 @@ static bool others_could_help(const struct neap_alloc *alloc, const struct neap_
 }
 
 /* This device has no more. Locked; the lock is given up while other processes are asked. */
-static enum neap_status ask_others(struct neap_alloc *alloc, struct neap_request *request, uint64_t *ret_address,
-				   struct neap_error *err)
+static enum neap_status ask_others(struct neap_alloc *alloc, struct neap_request *request,
+				   struct neap_asked *ret_asked, uint64_t *ret_address, struct neap_error *err)
 {
 	const struct neap_alloc_hook *hook = __atomic_load_n(&alloc_hook, __ATOMIC_ACQUIRE);
-	struct neap_asked asked = {0};
 	if (hook && hook->lacking && others_could_help(alloc, request)) {
 		neap_alloc_unlock(alloc);
-		hook->lacking(alloc, &asked);
+		hook->lacking(alloc, ret_asked);
 		neap_alloc_lock(alloc);
 	}
-	alloc->asked = asked;
-	return asked.answered ? serve(alloc, request, ret_address, err) : NEAP_EOOM;
+	alloc->asked = *ret_asked;
+	return ret_asked->answered ? serve(alloc, request, ret_address, err) : NEAP_EOOM;
 }
 
 /* The way of a request that its stream's lane could not serve. */
@@ -345,9 +344,10 @@ static enum neap_status malloc_by_core(struct neap_alloc *alloc, struct neap_req
 	request->tag = neap_tag_find(alloc);
 	/* Drop the first attempt's error if a retry succeeds. */
 	struct neap_error failure;
+	struct neap_asked asked = {0};
 	enum neap_status status = serve(alloc, request, ret_address, &failure);
 	if (status == NEAP_EOOM)
-		status = ask_others(alloc, request, ret_address, &failure);
+		status = ask_others(alloc, request, &asked, ret_address, &failure);
 	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
 		neap_oom_callback callback = alloc->oom_callback;
 		void *context = alloc->oom_context;
@@ -364,7 +364,7 @@ static enum neap_status malloc_by_core(struct neap_alloc *alloc, struct neap_req
 		status = serve(alloc, request, ret_address, &failure);
 	}
 	if (status == NEAP_EOOM)
-		neap_oom_report(alloc, request, &failure);
+		neap_oom_report(alloc, request, &asked, &failure);
 	neap_alloc_unlock(alloc);
 	if (status && err)
 		*err = failure;

@@ -451,9 +451,9 @@ enum neap_status neap_cache_unmap(struct neap_alloc *alloc, struct neap_error *e
 /* Synchronises the context and completes pending frees, unless nothing was freed since the last time. */
 enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_error *err);
 
-/* oom.c: the message and the event of a request that failed. Returns NEAP_EOOM. */
+/* oom.c: the message and the event of a request that failed, for which others were asked. Returns NEAP_EOOM. */
 enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request,
-				 struct neap_error *err);
+				 const struct neap_asked *asked, struct neap_error *err);
 
 /* stats.c */
 void neap_metric_add(struct neap_alloc *alloc, enum neap_metric metric, bool small, int64_t delta);

@@ -12,6 +12,7 @@
 struct oom {
 	uint64_t total, free, context, others, reserved, allocated, pending, cached, largest;
 	bool free_known;
+	struct neap_asked asked; /* others were, for this request */
 };
 
 static void oom_gather(struct neap_alloc *alloc, struct oom *ret_oom)
@@ -49,12 +50,12 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 								       .pending_bytes = oom->pending,
 							       });
 	struct neap_event asked =
-		neap_event_of_oom_asked(0, (struct neap_event_oom_asked){.processes = alloc->asked.processes,
-									 .answered = alloc->asked.answered,
-									 .freed_bytes = alloc->asked.freed_bytes});
+		neap_event_of_oom_asked(0, (struct neap_event_oom_asked){.processes = oom->asked.processes,
+									 .answered = oom->asked.answered,
+									 .freed_bytes = oom->asked.freed_bytes});
 	neap_event_send(alloc, &out_of_memory);
 	neap_event_send(alloc, &limits);
-	if (alloc->asked.processes)
+	if (oom->asked.processes)
 		neap_event_send(alloc, &asked);
 	for (uint8_t i = 0; i <= TAG_OTHER; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
@@ -75,9 +76,9 @@ static void oom_say(struct neap_alloc *alloc, const struct neap_request *request
 	char allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], pending[NEAP_UNITS_ROOM];
 	char others[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], given[NEAP_UNITS_ROOM], asked[64] = "";
 	const char *tag = alloc->tags[request->tag].text;
-	if (alloc->asked.processes)
+	if (oom->asked.processes)
 		snprintf(asked, sizeof asked, " (asked: gave back %s)",
-			 neap_size_format(alloc->asked.freed_bytes, given));
+			 neap_size_format(oom->asked.freed_bytes, given));
 	neap_fail(err, NEAP_EOOM,
 		  "CUDA out of memory. Tried to allocate %s%s%.20s. GPU %d: %s total, %s free, limit %s. "
 		  "Here: %s allocated, %s cached (largest free block %s), %s pending, %s context; others %s%s.",
@@ -91,13 +92,15 @@ static void oom_say(struct neap_alloc *alloc, const struct neap_request *request
 		  oom->free_known ? neap_size_format(oom->others, others) : "unknown", asked);
 }
 
-enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request, struct neap_error *err)
+enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request,
+				 const struct neap_asked *asked, struct neap_error *err)
 {
 	struct oom oom = {0};
 	neap_front_flush(alloc);
 	neap_counter_add(alloc, &alloc->stats.num_ooms, 1);
 	neap_published_close(alloc);
 	oom_gather(alloc, &oom);
+	oom.asked = *asked;
 	oom_record(alloc, request, &oom);
 	oom_say(alloc, request, &oom, err);
 	return NEAP_EOOM;
