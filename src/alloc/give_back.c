@@ -7,6 +7,8 @@
  *
  * The program may be capturing a graph on a stream that this allocator has never seen. Asking for an event would
  * invalidate that capture, but for a thread in the relaxed mode.
+ *
+ * A plan in force keeps its region, which the next step needs, unless nothing else can be given.
  */
 #include "alloc/give_back.h"
 
@@ -49,6 +51,15 @@ static enum neap_status unmap_idle(struct neap_alloc *alloc, struct neap_segment
 	return status;
 }
 
+static enum neap_status gather(struct neap_alloc *alloc, uint64_t most, bool *ret_more, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
+		if (!segment->arena->pool && segment->arena != alloc->region)
+			status = unmap_idle(alloc, segment, most, ret_more, err);
+	return status;
+}
+
 /* Locked, with the context current. */
 static enum neap_status give_back(struct neap_alloc *alloc, struct neap_given_back *ret_given, struct neap_error *err)
 {
@@ -57,14 +68,13 @@ static enum neap_status give_back(struct neap_alloc *alloc, struct neap_given_ba
 	bool more = false;
 	if (status)
 		return status;
-	neap_planned_stop(alloc);
 	neap_front_flush(alloc);
 	neap_pending_poll(alloc);
 	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
 		neap_stream_look(alloc, stream);
-	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
-		if (!segment->arena->pool)
-			status = unmap_idle(alloc, segment, most, &more, err);
+	status = gather(alloc, most, &more, err);
+	if (!status && !alloc->spare_count && !more && neap_planned_stop(alloc))
+		status = gather(alloc, most, &more, err);
 	bool full = alloc->spare_count >= most;
 	enum neap_status released =
 		neap_spare_release(alloc, full ? alloc->spare_count - most : 0, status ? NULL : err);

@@ -1,5 +1,6 @@
 /* Steps that repeat, served from a plan: the same figures as without one, no race between streams, and no harm when a
  * step differs, memory is short or the host has none. */
+#include "alloc/give_back.h"
 #include "alloc/internal.h"
 #include "alloc/plan.h"
 #include "harness.h"
@@ -117,6 +118,33 @@ static void test_surprise(void **state)
 		end_step(&world);
 	}
 	assert_null(world.alloc->region);
+	world_close(&world);
+}
+
+/* Another process gets the region only where there is nothing else to give. */
+static void test_give_back(void **state)
+{
+	struct world world;
+	struct neap_given_back given = {0};
+	uint64_t at[4];
+	(void)state;
+	open_planned(&world, "mem=256MiB,reserved=0,context=16MiB", true);
+	for (int i = 0; i < 3; i++) {
+		run_step(&world, at);
+		end_step(&world);
+	}
+	give(&world, take(&world, 64 * MIB, NULL)); /* more than the region has */
+	assert_int_equal(neap_give_back(world.alloc, &given, NULL), NEAP_OK);
+	assert_true(given.bytes >= 64 * MIB);
+	assert_non_null(world.alloc->region);
+	end_step(&world);
+	uint64_t first = take(&world, 20 * MIB, NULL);
+	assert_true(in_region(&world, first));
+	give(&world, first);
+	assert_int_equal(neap_give_back(world.alloc, &given, NULL), NEAP_OK);
+	assert_true(given.bytes >= 32 * MIB);
+	assert_null(world.alloc->region);
+	world_check(&world);
 	world_close(&world);
 }
 
@@ -334,7 +362,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_figures), cmocka_unit_test(test_surprise),
 		cmocka_unit_test(test_short_memory), cmocka_unit_test(test_random),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_threads),      cmocka_unit_test(test_give_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
