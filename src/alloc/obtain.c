@@ -175,6 +175,9 @@ enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *
 	uint64_t held = alloc->held_pages;
 	if (bytes > neap_device_info(alloc->device)->total_bytes)
 		return neap_fail(err, NEAP_EOOM, "more than the device has");
+	uint64_t active = metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES);
+	if (active > alloc->limit_bytes || bytes > alloc->limit_bytes - active)
+		return neap_fail(err, NEAP_EOOM, "more than the limit allows beside what is in use");
 	/* While a pool is open a capture may be under way that nothing tells of. */
 	bool reusing = !capturing && !alloc->pools_open;
 	if (reusing) {

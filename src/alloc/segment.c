@@ -96,10 +96,11 @@ static enum neap_status page_create(struct neap_alloc *alloc, struct neap_error 
 enum neap_status neap_spare_create(struct neap_alloc *alloc, uint64_t count, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
-	if (count > alloc->spare_count)
-		status = limit_check(alloc, (count - alloc->spare_count) * alloc->page_bytes, err);
-	while (!status && alloc->spare_count < count)
-		status = page_create(alloc, err);
+	while (!status && alloc->spare_count < count) {
+		status = limit_check(alloc, alloc->page_bytes, err);
+		if (!status)
+			status = page_create(alloc, err);
+	}
 	neap_published_close(alloc);
 	return status;
 }
