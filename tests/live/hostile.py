@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from place import BOUND_S, Place, go_on, stop, tell
+from place import BOUND_S, Place, go_on, run_tests, stop, tell
 
 NEAP, CHARLM, SUBJECT = map(os.path.abspath, sys.argv[1:4])
 HELLO = struct.pack("<4sHHIII", b"NEAP", 1, 1, 7, 0, 0)
@@ -217,16 +217,4 @@ def test_runtime_folders_that_are_not_safely_ours():
             assert set(os.listdir(place.root + "/runtime")) == {"neap"}
 
 
-only = sys.argv[4:]
-failed = 0
-for name, test in list(globals().items()):
-    if name.startswith("test_") and (not only or name in only):
-        try:
-            test()
-            print("ok  ", name, flush=True)
-        except Exception:
-            import traceback
-            traceback.print_exc()
-            print("FAIL", name, flush=True)
-            failed += 1
-sys.exit(1 if failed else 0)
+run_tests(globals(), sys.argv[4:])

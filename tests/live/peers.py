@@ -12,7 +12,7 @@ import struct
 import sys
 import threading
 
-from place import Place, go_on, stop, tell
+from place import Place, go_on, run_tests, stop, tell
 
 NEAP, SUBJECT = map(os.path.abspath, sys.argv[1:3])
 RELEASE = 6
@@ -234,16 +234,4 @@ def test_socket_of_another_process():
         assert came == [b""], came
 
 
-only = sys.argv[3:]
-failed = 0
-for name, test in list(globals().items()):
-    if name.startswith("test_") and (not only or name in only):
-        try:
-            test()
-            print("ok  ", name, flush=True)
-        except Exception:
-            import traceback
-            traceback.print_exc()
-            print("FAIL", name, flush=True)
-            failed += 1
-sys.exit(1 if failed else 0)
+run_tests(globals(), sys.argv[3:])

@@ -5,7 +5,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import traceback
 
 BOUND_S = 60  # for the test itself: the command's own is half of it
 
@@ -83,3 +85,18 @@ def stop(pid):
 
 def go_on(pid):
     os.kill(pid, signal.SIGCONT)
+
+
+def run_tests(scope, only):
+    """Runs the functions of the scope that begin with test_, or those of `only`; ends the process: 1 when one failed."""
+    failed = 0
+    for name, test in list(scope.items()):
+        if name.startswith("test_") and (not only or name in only):
+            try:
+                test()
+                print("ok  ", name, flush=True)
+            except Exception:
+                traceback.print_exc()
+                print("FAIL", name, flush=True)
+                failed += 1
+    sys.exit(1 if failed else 0)
