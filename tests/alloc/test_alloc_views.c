@@ -4,6 +4,7 @@
  *
  * NEAP_SEED=N repeats a run of the random program.
  */
+#include "alloc/give_back.h"
 #include "harness.h"
 
 #define BLOCKS  18
@@ -114,6 +115,27 @@ static void test_again(void **state)
 	/* What it was made of is free at home. */
 	assert_int_equal(take(world, 3 * MIB, NULL), at[1]);
 	assert_int_equal(take(world, 3 * MIB, NULL), at[4]);
+	world_check(world);
+}
+
+/* The same for another process, which waits for nothing here. */
+static void test_other_process(void **state)
+{
+	struct world *world = *state;
+	struct neap_given_back given = {0};
+	uint64_t at[BLOCKS], before = 0, after = 0, total = 0;
+	fill(world, NULL, at);
+	make_ends(world, at);
+	uint64_t wide = take(world, 6 * MIB, NULL);
+	assert_int_equal(neap_give_back(world->alloc, &given, NULL), NEAP_OK);
+	assert_int_equal(given.bytes, 0);
+	world_check(world);
+	give(world, wide);
+	assert_int_equal(neap_device_memory(world->device, &before, &total, NULL), NEAP_OK);
+	assert_int_equal(neap_give_back(world->alloc, &given, NULL), NEAP_OK);
+	assert_int_equal(given.bytes, 4 * MIB);
+	assert_int_equal(neap_device_memory(world->device, &after, &total, NULL), NEAP_OK);
+	assert_int_equal(after - before, 4 * MIB);
 	world_check(world);
 }
 
@@ -284,7 +306,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {TEST(test_again), TEST(test_give_back), TEST(test_move),
-					   TEST(test_order), TEST(test_pools),     TEST(test_random)};
+	const struct CMUnitTest tests[] = {TEST(test_again), TEST(test_give_back), TEST(test_other_process),
+					   TEST(test_move),  TEST(test_order),     TEST(test_pools),
+					   TEST(test_random)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
