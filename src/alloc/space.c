@@ -14,7 +14,7 @@
 
 static bool run_add(struct neap_space *space, struct neap_block *first)
 {
-	struct neap_run run = {.first = first, .start = first->address, .end = block_end(first)};
+	struct neap_free_run run = {.first = first, .start = first->address, .end = block_end(first)};
 	for (struct neap_block *block = first->next; block && block->state == NEAP_BLOCK_CACHED; block = block->next)
 		run.end = block_end(block);
 	run.pages_start = round_up(run.start, space->page_bytes);
@@ -22,7 +22,7 @@ static bool run_add(struct neap_space *space, struct neap_block *first)
 	run.pages = pages_end > run.pages_start ? (pages_end - run.pages_start) / space->page_bytes : 0;
 	if (space->count == space->room) {
 		size_t room = space->room ? 2 * space->room : FIRST_RUNS;
-		struct neap_run *grown = realloc(space->runs, room * sizeof *grown);
+		struct neap_free_run *grown = realloc(space->runs, room * sizeof *grown);
 		if (!grown)
 			return false;
 		space->runs = grown;
@@ -59,12 +59,13 @@ static int compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
 static int by_address(const void *a, const void *b)
 {
-	return compare(((const struct neap_run *)a)->start, ((const struct neap_run *)b)->start);
+	return compare(((const struct neap_free_run *)a)->start, ((const struct neap_free_run *)b)->start);
 }
 
 static int by_pages(const void *a, const void *b)
 {
-	const struct neap_run *first = *(struct neap_run *const *)a, *second = *(struct neap_run *const *)b;
+	const struct neap_free_run *first = *(struct neap_free_run *const *)a,
+				   *second = *(struct neap_free_run *const *)b;
 	int order = compare(first->pages, second->pages);
 	return order ? order : compare(first->start, second->start);
 }
@@ -74,7 +75,7 @@ bool neap_space_init(struct neap_alloc *alloc, struct neap_space *ret_space)
 	struct neap_space space = {.page_bytes = alloc->page_bytes};
 	bool added = caches_add(alloc, &space);
 	space.taken = added ? calloc(space.pages + 1, sizeof *space.taken) : NULL;
-	space.by_pages = added ? calloc(space.count + 1, sizeof(struct neap_run *)) : NULL;
+	space.by_pages = added ? calloc(space.count + 1, sizeof(struct neap_free_run *)) : NULL;
 	if (!space.taken || !space.by_pages) {
 		neap_space_fini(&space);
 		return false;
@@ -87,7 +88,7 @@ bool neap_space_init(struct neap_alloc *alloc, struct neap_space *ret_space)
 		pages += space.runs[i].pages;
 		space.by_pages[i] = &space.runs[i];
 	}
-	qsort(space.by_pages, space.count, sizeof(struct neap_run *), by_pages);
+	qsort(space.by_pages, space.count, sizeof(struct neap_free_run *), by_pages);
 	*ret_space = space;
 	return true;
 }
@@ -100,7 +101,7 @@ void neap_space_fini(struct neap_space *space)
 	*space = (struct neap_space){0};
 }
 
-struct neap_run *neap_space_run(const struct neap_space *space, uint64_t address)
+struct neap_free_run *neap_space_run(const struct neap_space *space, uint64_t address)
 {
 	size_t low = 0, high = space->count;
 	while (low < high) {
@@ -118,7 +119,7 @@ struct neap_run *neap_space_run(const struct neap_space *space, uint64_t address
 uint64_t neap_space_suffix(const struct neap_space *space, uint64_t page)
 {
 	uint64_t end = page + space->page_bytes;
-	const struct neap_run *run = neap_space_run(space, end - 1);
+	const struct neap_free_run *run = neap_space_run(space, end - 1);
 	if (!run)
 		return 0;
 	return end - (run->start > page ? run->start : page);
@@ -127,7 +128,7 @@ uint64_t neap_space_suffix(const struct neap_space *space, uint64_t page)
 uint64_t neap_space_prefix(const struct neap_space *space, uint64_t page)
 {
 	uint64_t end = page + space->page_bytes;
-	const struct neap_run *run = neap_space_run(space, page);
+	const struct neap_free_run *run = neap_space_run(space, page);
 	if (!run)
 		return 0;
 	return (run->end < end ? run->end : end) - page;
@@ -136,7 +137,7 @@ uint64_t neap_space_prefix(const struct neap_space *space, uint64_t page)
 /* NULL: it is not free as a whole. */
 static bool *flag(const struct neap_space *space, uint64_t page)
 {
-	const struct neap_run *run = neap_space_run(space, page);
+	const struct neap_free_run *run = neap_space_run(space, page);
 	if (!run || run->end < page + space->page_bytes)
 		return NULL;
 	return &space->taken[run->taken + (page - run->pages_start) / space->page_bytes];
@@ -153,7 +154,7 @@ void neap_space_take(struct neap_space *space, uint64_t page) { *flag(space, pag
 uint64_t neap_space_take_any(struct neap_space *space)
 {
 	for (; space->next_run < space->count; space->next_run++, space->next_page = 0) {
-		const struct neap_run *run = space->by_pages[space->next_run];
+		const struct neap_free_run *run = space->by_pages[space->next_run];
 		for (; space->next_page < run->pages; space->next_page++) {
 			bool *taken = &space->taken[run->taken + space->next_page];
 			if (!*taken) {
@@ -187,7 +188,7 @@ static bool ends_init(const struct neap_space *space, struct ends *ret_ends)
 		return false;
 	ends.prefixes = ends.suffixes + space->count + 1;
 	for (size_t i = 0; i < space->count; i++) {
-		const struct neap_run *run = &space->runs[i];
+		const struct neap_free_run *run = &space->runs[i];
 		uint64_t first_end = run->pages_start, last = round_down(run->end, space->page_bytes);
 		if (run->start < first_end && run->end >= first_end)
 			ends.suffixes[ends.suffix_count++] =

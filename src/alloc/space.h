@@ -11,7 +11,7 @@
 #include "alloc/internal.h"
 
 /* CACHED blocks that adjoin. */
-struct neap_run {
+struct neap_free_run {
 	struct neap_block *first;
 	uint64_t start, end;
 	uint64_t pages_start, pages; /* the whole ones */
@@ -20,10 +20,10 @@ struct neap_run {
 
 struct neap_space {
 	uint64_t page_bytes;
-	struct neap_run *runs; /* by address */
+	struct neap_free_run *runs; /* by address */
 	size_t count, room;
-	struct neap_run **by_pages; /* those with the fewest whole pages first */
-	bool *taken;                /* per whole page of all runs */
+	struct neap_free_run **by_pages; /* those with the fewest whole pages first */
+	bool *taken;                     /* per whole page of all runs */
 	uint64_t pages;
 	size_t next_run, next_page; /* whole pages before this one, by `by_pages`, are all taken */
 };
@@ -39,7 +39,7 @@ struct neap_stitch {
 bool neap_space_init(struct neap_alloc *alloc, struct neap_space *ret_space);
 void neap_space_fini(struct neap_space *space);
 /* The run that holds the byte; NULL: it is not free. */
-struct neap_run *neap_space_run(const struct neap_space *space, uint64_t address);
+struct neap_free_run *neap_space_run(const struct neap_space *space, uint64_t address);
 /* How many bytes at the end, or the beginning, of the page are free. */
 uint64_t neap_space_suffix(const struct neap_space *space, uint64_t page);
 uint64_t neap_space_prefix(const struct neap_space *space, uint64_t page);
