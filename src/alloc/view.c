@@ -178,7 +178,7 @@ static enum neap_status view_make(struct neap_alloc *alloc, uint64_t pages, stru
 	return NEAP_OK;
 }
 
-/* Maps the pages [first, end), none of which is mapped. */
+/* Maps the pages [first, end), which are not mapped yet. */
 static enum neap_status pages_map(struct neap_alloc *alloc, struct neap_view *view, uint64_t first, uint64_t end,
 				  const struct neap_homes *homes, struct neap_error *err)
 {

@@ -95,7 +95,7 @@ static void range_find(struct search *search, const struct neap_trace_event *eve
 		    best ? best->large : large);
 }
 
-/* What grew says of which kind it is; what was given back may lie in a range that only growth tells of: it comes
+/* Growth shows which kind a range is. What was given back may lie in a range known by its growth alone, so it comes
  * last. */
 static void find_ranges(struct search *search)
 {
