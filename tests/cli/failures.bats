@@ -6,7 +6,7 @@ sim=mem=4GiB
 load ../support/command.bash
 
 samples='^samples +\d+/samples N' # how often the supervisor looked
-sampled='^(?:peak on device +.*\n)?headroom +.*/headroom         SEEN' # whether it looked while the command held its context
+sampled='^(?:peak on device +64\.0 MiB\nheadroom +3\.91|headroom +3\.97) GiB$/headroom         SEEN' # whether it looked while the command held its context
 
 prepare() {
 	export NEAP_ATTACH=0
