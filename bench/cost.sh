@@ -9,7 +9,7 @@ build=$(realpath "${BUILD:-build}")
 folder=$(mktemp -d)
 world=cost-$$
 trap 'kill $(jobs -p) 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$folder" /dev/shm/*"$world"*' EXIT
-export NEAP_DEVICE=sim NEAP_SIM_PATH=$build/src/sim NEAP_SIM="mem=4GiB,gpus=8,world=$world" LC_ALL=C.UTF-8 TERM=xterm
+export NEAP_DEVICE=sim NEAP_SIM_PATH=$build/sim/driver NEAP_SIM="mem=4GiB,gpus=8,world=$world" LC_ALL=C.UTF-8 TERM=xterm
 export XDG_RUNTIME_DIR=$folder XDG_STATE_HOME=$folder
 
 for n in $(seq 64); do

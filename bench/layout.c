@@ -14,7 +14,7 @@
  * parts of 4000 events where the trace marks no steps. The line of a trace is about its step that is furthest above
  * the bound, of equals the slowest. Milliseconds are processor time.
  */
-#include "alloc/layout.h"
+#include "alloc/plan/plan.h"
 #include "base/map.h"
 #include "base/units.h"
 #include "trace/trace.h"

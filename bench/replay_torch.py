@@ -293,8 +293,8 @@ def run_program(torch, release, program, folder):
 def load_stand_ins(build, major):
     """The simulated driver and NVIDIA's libraries, before torch would find its own."""
     mode = ctypes.RTLD_GLOBAL
-    ready = [build / "src/sim/libcuda.so.1", build / "src/sim/libnvidia-ml.so.1", build / f"src/runtime/libcudart.so.{major}"]
-    others = [path for path in glob.glob(str(build / "src/runtime/lib*.so.*"))
+    ready = [build / "sim/driver/libcuda.so.1", build / "sim/driver/libnvidia-ml.so.1", build / f"sim/runtime/libcudart.so.{major}"]
+    others = [path for path in glob.glob(str(build / "sim/runtime/lib*.so.*"))
               if path.rsplit(".", 1)[1].isdigit() and "libcudart" not in path]
     for path in ready:
         ctypes.CDLL(str(path), mode)

@@ -3,6 +3,7 @@
 which each completes, driver calls, host time.
 
     NEAP_DEVICE=sim neap run --quiet -- python bench/torch_allocators.py [--only NAME] [--within PERCENT]
+    python bench/torch_allocators.py --real FILE [--only NAME] [--seconds S]     on a GPU: real time
 
 Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try tells
 whether the script ran out of memory. The smallest device is found by bisection between the peak of the requested bytes, below
@@ -12,6 +13,11 @@ Calls are the simulator's count of those that allocate, map, free and synchronis
 larger than the requested peak (or the smallest one, if that is larger), and of the whole run on the roomy device. Host time is
 processor time of a step on the roomy device: the median of its second half, then of rounds in which the allocators alternate,
 so that other programs disturb it little.
+
+--real measures what a person notices, in the time of the clock: tokens (images) a second, the median and the worst step, driver
+calls, and stalls (waits for the whole device, and retries after an emptied cache); with all of the device, and limited to 1.05
+times the requested peak. FILE gets a line of JSON for each row when it is measured, and rows that it has are not measured again;
+exit status 75: time ran out first. gpu_day.py prints it as a table.
 """
 
 import argparse
@@ -19,6 +25,7 @@ import ctypes
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import time
@@ -39,7 +46,7 @@ OUT_OF_MEMORY = 3
 ROOMY = 16384  # MiB; every allocator has room
 
 
-# The scripts. Each makes its state, and returns a function that does one step.
+# The scripts. Each makes its state, and returns a function that does one step and returns its tokens or images.
 
 
 class Block(nn.Module):
@@ -85,6 +92,7 @@ def _language_step(model, optimizer, batch, lengths):
         nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        return tokens.numel()
 
     return step
 
@@ -149,6 +157,7 @@ def resnet():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        return 16
 
     return step
 
@@ -167,7 +176,9 @@ def serving():
             shape = (batch, 8, length, 64)
             past = [(torch.zeros(shape, device="cuda"), torch.zeros(shape, device="cuda")) for _ in model.blocks]
             live.append([batch, draw.randrange(4, 40), past])
+        made = 0
         for request in list(live):
+            made += request[0]
             x = model.embedding(torch.zeros(request[0], 1, dtype=torch.long, device="cuda"))
             for i, block in enumerate(model.blocks):
                 x, request[2][i] = block(x, request[2][i])
@@ -175,6 +186,7 @@ def serving():
             request[1] -= 1
             if not request[1]:
                 live.remove(request)
+        return made
 
     return step
 
@@ -221,13 +233,17 @@ class _Simulator:
         return sum(self._table.calls(name.encode()) for name in CALLS)
 
 
-def _work(script, allocator, steps, rank, ranks, port):
+def _install(allocator):
     if allocator == "neap":
         import neap
 
         neap.install_allocator()
     elif allocator == "expandable":
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+
+
+def _work(script, allocator, steps, rank, ranks, port):
+    _install(allocator)
     torch.cuda.set_device(rank)
     if ranks > 1:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
@@ -333,12 +349,109 @@ def measure(name, within, rounds):
     return requested, rows
 
 
+# In real time.
+
+
+def _real_work(script, allocator, steps, limit):
+    _install(allocator)
+    total = torch.cuda.get_device_properties(0).total_memory
+    if limit:
+        torch.cuda.set_per_process_memory_fraction(limit / total)
+    step = script()
+    counted = ("num_device_alloc", "num_device_free", "num_sync_all_streams", "num_alloc_retries")
+    times = []
+    counts = []
+    made = 0
+    for number in range(steps):
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()
+        began = time.monotonic()
+        did = step(number)
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - began)
+        after = torch.cuda.memory_stats()
+        counts.append([after[key] - before[key] for key in counted])
+        made += did if number >= steps // 2 else 0
+    later = counts[steps // 2 :]
+    stats = torch.cuda.memory_stats()
+    return {"backend": torch.cuda.get_allocator_backend(), "steps": steps, "per_second": made / sum(times[steps // 2 :]),
+            "median_ms": 1000 * statistics.median(times[steps // 2 :]), "worst_ms": 1000 * max(times[steps // 2 :]),
+            "first_half_seconds": sum(times[: steps // 2]), "calls": stats["num_device_alloc"] + stats["num_device_free"],
+            "calls_a_step": sum(row[0] + row[1] for row in later) / len(later),
+            "stalls": sum(row[2] + row[3] for row in counts), "stalls_later": sum(row[2] + row[3] for row in later),
+            "requested": stats["requested_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"], "limit": limit}  # fmt: skip
+
+
+def _forked(function, bound):
+    """Its result; {"failed": why} where there is none. Ended after `bound` seconds."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            signal.alarm(max(1, int(bound)))
+            os.dup2(2, 1)
+            try:
+                result = function()
+            except torch.OutOfMemoryError:
+                result = {"failed": "out of memory"}
+            except Exception as error:
+                result = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            os.write(writing, json.dumps(result).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return json.loads(text) if text else {"failed": f"took longer than {bound:.0f} s" if status == -14 else f"ended with {status}"}
+
+
+def real_rows(names, path, seconds, steps):
+    """Measures rows that the file lacks. The names of those that are left for want of time."""
+    end = time.monotonic() + seconds
+    rows = {}
+    if os.path.exists(path):
+        with open(path) as file:
+            for line in file.read().split("\n")[:-1]:  # a line that was cut off does not count
+                row = json.loads(line)
+                rows[row["script"], row["allocator"], row["memory"]] = row
+    left = []
+    for name in names:
+        script, _, _ = SCRIPTS[name]
+        for memory in ("all", "1.05 of the peak"):
+            for allocator in ALLOCATORS:
+                roomy = rows.get((name, "default", "all"), {})
+                if (name, allocator, memory) in rows or (memory != "all" and "requested" not in roomy):
+                    continue
+                if time.monotonic() > end - 10:
+                    left.append((name, allocator, memory))
+                    continue
+                limit = None if memory == "all" else int(1.05 * roomy["requested"])
+                found = _forked(lambda w=(script, allocator, steps[name], limit): _real_work(*w), min(60, end - time.monotonic()))
+                row = {"script": name, "allocator": allocator, "memory": memory, **found}
+                rows[name, allocator, memory] = row
+                with open(path, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+    return left
+
+
+REAL_STEPS = {"GPT-2, variable length": 192, "LoRA": 192, "ResNet-50": 100, "serving, growing KV": 160}
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--real", metavar="FILE", help="on a GPU, in real time")
+    parser.add_argument("--seconds", type=float, default=500, help="with --real: for all of it")
+    parser.add_argument("--steps", type=int, help="with --real: fewer")
     parser.add_argument("--only", action="append", help="a script's name, or the beginning of it")
     parser.add_argument("--within", type=float, default=0.1, help="how exact the smallest device is, in percent")
     parser.add_argument("--rounds", type=int, default=5, help="of the time per step")
     options = parser.parse_args()
+    if options.real:
+        names = [name for name in REAL_STEPS if not options.only or any(name.startswith(beginning) for beginning in options.only)]
+        steps = {name: options.steps or REAL_STEPS[name] for name in names}
+        return 75 if real_rows(names, options.real, options.seconds, steps) else 0
     print("| script | requested peak | allocator | smallest device | calls a step, 1.05 × | calls of the run, roomy | host ms a step |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in SCRIPTS:

@@ -1,5 +1,5 @@
 /* bench/torch_speed.cpp: pairs of malloc and free of the allocator that PyTorch uses in this process, for torch_speed.py.
- * The cases, sizes and random numbers are those of `neap bench alloc` (src/cli/bench_cases.c). */
+ * The cases, sizes and random numbers are those of `neap bench alloc` (src/bench/cases.c). */
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 

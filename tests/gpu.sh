@@ -67,9 +67,13 @@ if [ "$mode" = --prepare ]; then
 	rm -rf build-gpu "$folder"
 	build -Dprefer_static=true
 	[ -x "$folder/src/neap" ] || say "the command is not in it"
-	mkdir -p build-gpu/src/sim
+	mkdir -p build-gpu/src build-gpu/sim/driver build-gpu/sim/runtime build-gpu/bench
+	cp "$folder"/bench/gpu_driver build-gpu/bench/ # these two for tools/gpu_day.sh
+	find "$folder"/sim/runtime -maxdepth 1 -type f -executable -exec cp -t build-gpu/sim/runtime {} +
 	cp "$folder"/src/libneap.so.0 build-gpu/src/
-	cp "$folder"/src/sim/*.so.1 build-gpu/src/sim/
+	cp "$folder"/sim/driver/*.so.1 build-gpu/sim/driver/
+	mkdir -p build-gpu/sim/runtime # for --dry-run
+	cp "$folder"/sim/runtime/*.so.*[0-9] build-gpu/sim/runtime/
 	[ -x "$folder/src/neap" ] && cp "$folder"/src/neap build-gpu/src/
 	cp -r "$folder"/python build-gpu/
 	find build-gpu -name __pycache__ -prune -exec rm -rf {} +
@@ -97,6 +101,14 @@ folder=$(cd "$folder" && pwd) || exit 70
 if [ -x "$folder/src/neap" ]; then
 	"$folder/src/neap" --version >/dev/null && export NEAP=$folder/src/neap || say "$folder/src/neap does not run here"
 fi
-[ "$mode" != --dry-run ] || export NEAP_SIM_PATH=$folder/src/sim
-export PYTHONPATH=$folder/python${PYTHONPATH:+:$PYTHONPATH} NEAP_SOURCE=$PWD PYTHONDONTWRITEBYTECODE=1
+launch=
+if [ "$mode" = --dry-run ]; then # the launch folder loads the stand-ins before PyTorch looks for NVIDIA's libraries
+	launch=$folder/python/launch:
+	export NEAP_SIM_PATH=$folder/sim/driver NEAP_SIM_RUNTIME=$folder/sim/runtime
+	why=$("$python" -c 'import sys; import importlib.util as i; sys.exit(0 if i.find_spec("torch") else "it has no PyTorch")' 2>&1) || {
+		say "$python: $(tail -1 <<<"$why") (PYTHON=... names another Python)"
+		exit 69
+	}
+fi
+export PYTHONPATH=$launch$folder/python${PYTHONPATH:+:$PYTHONPATH} NEAP_SOURCE=$PWD PYTHONDONTWRITEBYTECODE=1
 timeout -k 10 "${NEAP_GPU_SECONDS:-560}" "$python" tests/python/test_gpu.py

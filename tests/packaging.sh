@@ -45,8 +45,9 @@ fi
 
 tried "libneap alone, where there is no other library" env PKG_CONFIG_LIBDIR="$work" meson setup "$work/alone" "$source" \
 	-Dcommand=disabled -Doptimization=0
-tried "... is built" ninja -C "$work/alone" src/libneap.so
-tried "all of it" meson setup "$work/build" "$source" --prefix=/opt/neap -Doptimization=0
+tried "... is built" meson compile -C "$work/alone" neap:shared_library
+tried "all of it" meson setup "$work/build" "$source" --prefix=/opt/neap --libdir=lib64 \
+	-Doptimization=0
 tried "... is built" ninja -C "$work/build"
 
 cd "$work" # nothing below may depend on the folder it is called in
@@ -56,11 +57,25 @@ ln -s "$work/build/src/neap" here/neap
 tried "not installed, by a link" says "Simulated GPU 1024 MiB" here/neap info
 tried "not installed, a run" says "peak " "$work/build/src/neap" run -- "$work/build/examples/charlm/charlm" --steps 2
 
-tried "meson install --destdir" meson install -C "$work/build" --no-rebuild --destdir "$work/staged"
+# Installed twice, used, and away again: neither a folder nor a cache of Python stays.
+uses_python() { # imports all that neap run gives to a script
+	PYTHONPATH=$work/prefix/share/neap/python/launch NEAP_ATTACH=1 NEAP_DEVICE=sim \
+		python3 -c 'import neap, neap.hooks; print(neap.__file__, neap.version())'
+}
+tried "another prefix" meson configure "$work/build" -Dprefix="$work/prefix"
+tried "meson install" meson install -C "$work/build"
+tried "the Python package" says "$work/prefix/share/neap/python/neap/__init__.py $version" uses_python
+touch "$work/prefix/share/neap/python/neap/__pycache__/gone.cpython-311.pyc" # as an earlier version left it
+tried "meson install again" meson install -C "$work/build"
+tried "ninja uninstall" ninja -C "$work/build" uninstall
+tried "... leaves nothing" sh -c '! find "$1" | grep .' - "$work/prefix"
+tried "the first prefix again" meson configure "$work/build" -Dprefix=/opt/neap
+
+tried "meson install --destdir" meson install -C "$work/build" --destdir "$work/staged"
 mv "$work/staged/opt/neap" "$work/moved"
 mv "$work/build" "$work/build-gone" # nothing of it may be needed
 root=$work/moved
-library=$(dirname "$(find "$root" -name libneap.so.0)")
+library=$root/lib64
 for file in bin/neap include/neap/neap.h; do
 	tried "$file is there" test -s "$root/$file"
 done

@@ -1,6 +1,8 @@
-"""Checks that every folder of src includes only the folders it may (the table of ARCHITECTURE.md).
+"""Checks that every folder of src and sim includes what the table of ARCHITECTURE.md says, and that the table has no circle.
 
-Every folder may include base, its own headers and the public headers. Exit status 1 names each line that breaks it.
+A folder with rooms (`alloc/core`) has a row for each, and may include all of them itself. Every folder may include base, its own
+headers and the public ones; one of sim also device's declarations of the APIs, and of src nothing else, whatever the table says.
+Exit status 1 names each line that breaks this, each entry of the table that no file uses, and each circle.
 """
 
 import pathlib
@@ -15,26 +17,74 @@ def table():
     allowed = {}
     text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
     section = text.split("## What may include what", 1)[1].split("\n## ", 1)[0]
-    for row in re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.M):
-        allowed[row[0]] = set(re.findall(r"`(\w+)`", row[1]))
+    for row in re.findall(r"^\| `([\w/]+)` \| (.*?) \|", section, re.M):
+        allowed[row[0]] = set(re.findall(r"`([\w/]+)`", row[1]))
     return allowed
+
+
+def folder_of(path, allowed):
+    """ "alloc/core" of src/alloc/core/fit.c and of "alloc/core/core.h": as deep as the table has rows."""
+    parts = path.parts[1:] if path.parts[0] == "src" else path.parts
+    deep = "/".join(parts[:2])
+    return deep if deep in allowed or parts[0] == "sim" else parts[0]
+
+
+def includes(path, allowed):
+    """(line's number, folder, file) of each header of ours that is included with its folder."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+"([\w.-]+/[^"]+)"', line)
+        if match:
+            yield number, folder_of(pathlib.PurePath(match[1]), allowed), match[1]
+
+
+def is_declaration(folder, other, file):
+    return folder.startswith("sim/") and other == "device" and re.search(r"_(api|functions|constants)\.h$", file)
+
+
+def may_include(folder, other, allowed):
+    if folder.startswith("sim/") and not other.startswith("sim/"):
+        return False
+    return other in allowed.get(folder, ()) or other.startswith(folder + "/")
+
+
+def circle(allowed):
+    """Folders that include each other in turn, the first one again at the end; [] where there are none."""
+    done = set()
+
+    def visit(folder, way):
+        if folder in way:
+            return way[way.index(folder) :] + [folder]
+        found = []
+        if folder not in done:
+            rooms = {name for name in allowed if name.startswith(folder + "/")}
+            for other in sorted(allowed.get(folder, set()) | rooms):
+                found = found or visit(other, [*way, folder])
+            done.add(folder)
+        return found
+
+    return next(filter(None, (visit(folder, []) for folder in sorted(allowed))), [])
 
 
 def main():
     allowed = table()
-    folders = {path.name for path in (root / "src").iterdir() if path.is_dir()}
-    bad = [f"{folder}: not in the table" for folder in sorted(folders - set(allowed) - {"base"})]
-    for path in sorted((root / "src").rglob("*.[ch]")):
-        folder = path.relative_to(root / "src").parts[0]
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            match = re.match(r'\s*#\s*include\s+"(\w+)/([^"]+)"', line)
-            if not match or match[1] in ("neap", "base", folder):
+    unused = {(folder, other) for folder, others in allowed.items() for other in others}
+    bad = set()
+    for path in sorted([*(root / "src").rglob("*.[ch]"), *(root / "sim").rglob("*.[ch]")]):
+        place = path.relative_to(root)
+        folder = folder_of(place, allowed)
+        if folder == "sim/tests":
+            continue
+        if folder not in allowed and folder != "base":
+            bad.add(f"{folder}: not in the table")
+        for number, other, file in includes(path, allowed):
+            unused.discard((folder, other))
+            if other in ("neap", "base", folder) or is_declaration(folder, other, file) or may_include(folder, other, allowed):
                 continue
-            if folder in ("sim", "runtime") and match[1] == "device" and re.search(r"_(api|functions|constants)\.h$", match[2]):
-                continue
-            if match[1] not in allowed.get(folder, set()):
-                bad.append(f"{path.relative_to(root)}:{number}: {folder} may not include {match[1]}")
-    print("\n".join(bad), end="\n" if bad else "")
+            bad.add(f"{place}:{number}: {folder} may not include {other}")
+    bad |= {f"ARCHITECTURE.md: {folder} does not include {other}" for folder, other in unused}
+    if found := circle(allowed):
+        bad.add("ARCHITECTURE.md: a circle: " + " includes ".join(found))
+    print(*sorted(bad), sep="\n", end="\n" if bad else "")
     return 1 if bad else 0
 
 

@@ -4,6 +4,8 @@
 
     after `neap`              the commands
     after `neap COMMAND`      its options; what a choice offers (min|max); files elsewhere
+    after --gpu               the profiles of GPUs; where it takes a list also after a comma and after 8x
+    after --pid, `neap kill`  the processes that `neap info` lists; the attached ones for what only they can do
     after --                  a command, where COMMAND takes one
 """
 import pathlib
@@ -13,6 +15,11 @@ import sys
 from typing import NamedTuple
 
 PATHS = {"FILE", "DIR", "OUT", "PATH", "TRACE", "LOG", "RUNFOLDER", "FOLDER"}
+
+
+# A row of `neap info --csv` with a process. {0}: whether it is attached (1, 0, or both); 1: its PID, 4: its command.
+PROCESS = r's/^[0-9]+,[^,]*,([0-9]+),("(([^"]|"")*)"|[^,]*),{0},.*/{1}/p'
+ANY_PROCESS = {"kill", "info"}  # the commands that take a process which is not attached, too
 
 
 class Option(NamedTuple):
@@ -35,6 +42,14 @@ class Command(NamedTuple):
     options: list[Option]
     words: list[str]  # its first operand is one of these; none: a file
     starts_command: bool  # what follows -- is a command of its own
+
+    def takes_pids(self) -> bool:
+        """Whether its operands are processes."""
+        return self.name == "kill"
+
+    def attached(self) -> str:
+        """Of PROCESS: those that it takes."""
+        return "[01]" if self.name in ANY_PROCESS else "1"
 
 
 def printed(neap: str, *words: str) -> list[str]:
@@ -76,11 +91,15 @@ def commands_of(neap: str) -> list[Command]:
     return found
 
 
+def profiles_of(neap: str) -> list[str]:
+    return [line.split()[0] for line in printed(neap, "sim", "profiles") if re.match(r"[a-z0-9]+-[0-9]+gb ", line)]
+
+
 def flags(option: Option) -> list[str]:
     return [f"--{option.name}"] + ([f"-{option.letter}"] if option.letter else [])
 
 
-def bash(commands: list[Command]) -> str:
+def bash(commands: list[Command], profiles: list[str]) -> str:
     values = []
     options = []
     words = []
@@ -92,13 +111,30 @@ def bash(commands: list[Command]) -> str:
             pattern = "|".join(f"{command.name}:{flag}" for flag in flags(option))
             if option.choices():
                 values.append(f"\t{pattern}) COMPREPLY=($(compgen -W '{' '.join(option.choices())}' -- \"$word\")) && return ;;")
+            elif option.name == "gpu":
+                values.append(f"\t{pattern}) COMPREPLY=($(_neap_gpus {option.value} \"$word\")) && return ;;")
+            elif option.name == "pid":
+                values.append(f"\t{pattern}) COMPREPLY=($(_neap_pids '{command.attached()}' \"$word\")) && return ;;")
             elif option.value in PATHS:
                 values.append(f"\t{pattern}) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")) && return ;;")
             elif option.value:
                 values.append(f"\t{pattern}) return ;;")
     starts = "|".join(command.name for command in commands if command.starts_command)
     names = " ".join(command.name for command in commands)
+    pids = "\n".join(f"\t{c.name}) [[ $word == -* ]] || COMPREPLY=($(_neap_pids '{c.attached()}' \"$word\")) ;;"
+                     for c in commands if c.takes_pids())
     return f"""# bash completion for neap
+_neap_pids() {{ # ATTACHED WORD
+	compgen -W "$("${{COMP_WORDS[0]}}" info --csv 2>/dev/null | sed -nE '{PROCESS.format("'$1'", chr(92) + "1")}' | sort -un)" -- "$2"
+}}
+_neap_gpus() {{ # LIST|PROFILE WORD
+	local before= names='{" ".join(profiles)}'
+	if [[ $1 == LIST ]]; then
+		[[ $2 =~ ^(.*,)?([0-9]+x)? ]]
+		before=${{BASH_REMATCH[0]}} names+=' here'
+	fi
+	compgen -P "$before" -W "$names" -- "${{2#"$before"}}"
+}}
 _neap() {{
 	local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}} command= options= words= at
 	COMPREPLY=()
@@ -137,6 +173,10 @@ _neap() {{
 	case $command in
 {chr(10).join(words)}
 	esac
+	case $command in
+{pids}
+	esac
+	((${{#COMPREPLY[@]}} == 0)) || return
 	if [[ $word == -* ]]; then
 		COMPREPLY=($(compgen -W "$options" -- "$word"))
 	elif [[ -n $words ]]; then
@@ -154,27 +194,47 @@ def zsh_quoted(text: str) -> str:
     return re.sub(r"([\[\]:\\])", r"\\\1", text).replace("'", "'\\''")
 
 
-def zsh_value(option: Option) -> str:
+def zsh_value(command: Command, option: Option) -> str:
     if not option.value:
         return ""
+    if option.name in ("gpu", "pid"):
+        call = f"_neap_gpus {option.value}" if option.name == "gpu" else f'_neap_pids "{command.attached()}"'
+        return f":{option.value}: {call}"  # the space: _arguments adds no arguments of its own
     kind = "_files" if option.value in PATHS else f"({' '.join(option.choices())})" if option.choices() else " "
     return f":{zsh_quoted(option.value)}:{kind}"
 
 
-def zsh(commands: list[Command]) -> str:
+def zsh(commands: list[Command], profiles: list[str]) -> str:
     names = "\n".join(f"\t\t'{command.name}:{zsh_quoted(command.summary)}'" for command in commands)
     cases = []
     for command in commands:
         rows = []
         for option in command.options:
-            rows += [f"\t\t\t'*{flag}[{zsh_quoted(option.help)}]{zsh_value(option)}'" for flag in flags(option)]
+            rows += [f"\t\t\t'*{flag}[{zsh_quoted(option.help)}]{zsh_value(command, option)}'" for flag in flags(option)]
         if command.starts_command:
             rows.append("\t\t\t'*::command:_normal'")
+        elif command.takes_pids():
+            rows.append(f"\t\t\t'*:PID: _neap_pids \"{command.attached()}\"'")
         else:
             rows.append(f"\t\t\t'*:operand:{'(' + ' '.join(command.words) + ')' if command.words else '_files'}'")
         cases.append(f"\t{command.name})\n\t\t_arguments -s \\\n" + " \\\n".join(rows) + "\n\t\t;;")
     return f"""#compdef neap
 # zsh completion for neap
+_neap_pids() {{ # ATTACHED
+	local -a found
+	found=(${{(fu)"$(neap info --csv 2>/dev/null | sed -nE '{PROCESS.format("'$1'", chr(92) + "1:" + chr(92) + "3")}')"}})
+	_describe process found
+}}
+_neap_gpus() {{ # LIST|PROFILE
+	local -a names
+	names=({" ".join(profiles)})
+	if [[ $1 == LIST ]]; then
+		compset -P '*,'
+		compset -P '<->x'
+		names+=(here)
+	fi
+	compadd -a names
+}}
 _neap() {{
 	local -a commands
 	commands=(
@@ -206,12 +266,25 @@ function __neap_command # what is typed after --; false: there is no --
     string join ' ' -- (string escape -- $words) (commandline -ct)
     return 0 # a single word is not joined, which string reports
 end
+function __neap_pids # ATTACHED
+    neap info --csv 2>/dev/null | sed -nE @PROCESS@ | sort -un
+end
+function __neap_gpus # LIST or PROFILE
+    set -l before ""
+    set -l names @PROFILES@
+    if test $argv[1] = LIST
+        set before (string match -r '^(?:.*,)?(?:[0-9]+x)?' -- (commandline -ct | string replace -r '^--gpu=' ''))
+        set -a names here
+    end
+    printf '%s\\n' $before$names
+end
 complete -c neap -n "__neap_command >/dev/null" -x -a '(complete -C (__neap_command))'
 complete -c neap -n __fish_use_subcommand -f"""
 
 
-def fish(commands: list[Command]) -> str:
-    lines = [FISH_COMMAND]
+def fish(commands: list[Command], profiles: list[str]) -> str:
+    process = "'" + PROCESS.format("'$argv[1]'", "\\1\\t\\3") + "'"
+    lines = [FISH_COMMAND.replace("@PROCESS@", process).replace("@PROFILES@", " ".join(profiles))]
     for command in commands:
         lines.append(f"complete -c neap -n __fish_use_subcommand -a {command.name} -d {fish_quoted(command.summary)}")
     for command in commands:
@@ -221,9 +294,15 @@ def fish(commands: list[Command]) -> str:
             value = ""
             if option.choices():
                 value = f" -x -a {fish_quoted(' '.join(option.choices()))}"
+            elif option.name == "gpu":
+                value = f" -x -a '(__neap_gpus {option.value})'"
+            elif option.name == "pid":
+                value = f' -x -a \'(__neap_pids "{command.attached()}")\''
             elif option.value:
                 value = " -r" if option.value in PATHS else " -x"
             lines.append(f"{seen}{letter} -l {option.name}{value} -d {fish_quoted(option.help)}")
+        if command.takes_pids():
+            lines.append(f'{seen} -f -a \'(__neap_pids "{command.attached()}")\'')
         if command.words:
             lines.append(f"{seen} -f -a {fish_quoted(' '.join(command.words))}")
     return "\n".join(lines) + "\n"
@@ -232,8 +311,9 @@ def fish(commands: list[Command]) -> str:
 def main() -> int:
     folder = pathlib.Path(sys.argv[2])
     commands = commands_of(sys.argv[1])
-    for name, text in (("neap.bash", bash(commands)), ("_neap", zsh(commands)), ("neap.fish", fish(commands))):
-        (folder / name).write_text(text, encoding="ascii")
+    profiles = profiles_of(sys.argv[1])
+    for name, write in (("neap.bash", bash), ("_neap", zsh), ("neap.fish", fish)):
+        (folder / name).write_text(write(commands, profiles), encoding="ascii")
     return 0
 
 

@@ -2,7 +2,7 @@
 
     make_stand_in.py TABLE SONAME OUT.c OUT.map
 
-A table (src/runtime/libraries/*.txt) lists every function that a library exports, and how it answers. Functions that
+A table (sim/libraries/*.txt) lists every function that a library exports, and how it answers. Functions that
 decide something are written in C beside it; the table names them too. A line is empty, a comment from # on, a setting
 or a function.
 
@@ -199,7 +199,7 @@ def c_text(path, settings, functions):
     refused = int(settings.get("refused", "0"), 0)
     failed = int(settings.get("failed", str(refused)), 0)
     written = [function.name for function in functions if function.answer == "written"]
-    text = [f"/* Made by tools/make_stand_in.py from {path.name}. */\n#include \"runtime/libraries/stand_in.h\"\n",
+    text = [f"/* Made by tools/make_stand_in.py from {path.name}. */\n#include \"sim/libraries/stand_in.h\"\n",
             f"const struct stand_in_library stand_in_library = {{\"{settings['library']}\", {refused}, {failed}}};\n"]
     if "stream" in settings:
         text.append(f"intptr_t {settings['stream']}(uintptr_t first, void **ret_stream);\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/python_env.sh [--oldest]: makes the virtual environment that the Python tests use, outside the tree, once:
+# tools/python_env.sh [--oldest|--gpu-day]: makes the virtual environment that the Python tests use, outside the tree, once:
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, ruff, pytest, meson-python
 #                                                    complete-torch: PyTorch, Lightning, transformers
@@ -8,12 +8,15 @@
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11-oldest/
 #                                                    with --oldest, instead: complete-oldest: the oldest PyTorch that neap
 #                                                    supports (tools/python_versions_oldest.txt)
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11-gpu_day/
+#                                                    with --gpu-day, instead: complete-gpu_day: the PyTorch and the packages
+#                                                    that a GPU day expects (tools/python_versions_gpu_day.txt)
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/lock            one at a time makes them
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/use             each test that runs there holds a share: they are not changed meanwhile
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/downloads/      what came so far, until all is there: with a slow index several calls
 #                                                    complete the installation
 #
-# PyTorch is the ordinary CUDA build without the nvidia-* packages that it depends on: neap's stand-ins (src/runtime) take
+# PyTorch is the ordinary CUDA build without the nvidia-* packages that it depends on: neap's stand-ins (sim/runtime) take
 # their place. So it is a download of 0.6 GB, not of 3 GB. For this, packages are installed without their dependencies, which
 # tools/python_versions.txt therefore lists in full; nothing newer than it says is installed.
 #
@@ -22,15 +25,17 @@
 # a second).
 set -u
 . "$(dirname "$0")/pip_cause.sh"
-oldest=no
-[ "${1-}" != --oldest ] || oldest=yes
-versions=$(cd "$(dirname "$0")" && pwd)/python_versions.txt
-[ "$oldest" = no ] || versions=${versions%.txt}_oldest.txt
+case ${1-} in
+--oldest) other=oldest ;;
+--gpu-day) other=gpu_day ;;
+*) other= ;; # the environment of most tests
+esac
+versions=$(cd "$(dirname "$0")" && pwd)/python_versions${other:+_$other}.txt
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0
 home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 parent=${XDG_CACHE_HOME:-$home/.cache}/neap
 folder=$parent/python-$version
-[ "$oldest" = no ] || folder=$folder-oldest
+folder=$folder${other:+-$other}
 bound=${NEAP_TEST_VENV_SECONDS:-1200}
 began=$(date +%s)
 tools="pytest mypy ruff meson-python meson ninja"
@@ -108,10 +113,10 @@ mkdir -p "$parent" 2>/dev/null || skip "cannot make $parent"
 { : >>"$parent/lock" && : >>"$parent/use"; } 2>/dev/null || skip "cannot write in $parent"
 exec 8>>"$parent/use" 9>>"$parent/lock"
 flock -w "$bound" 9 || skip "another test run is making $folder"
-if [ "$oldest" = yes ]; then
-	make_folder oldest "$torch_bytes"
+if [ -n "$other" ]; then
+	make_folder "$other" "$torch_bytes"
 	# shellcheck disable=SC2086
-	[ -e "$folder/complete-oldest" ] || stage oldest --no-compile --no-deps $all || skip "$why"
+	[ -e "$folder/complete-$other" ] || stage "$other" --no-compile --no-deps $all || skip "$why"
 	rm -rf "$parent/downloads"
 	say "with $folder"
 	exit 0

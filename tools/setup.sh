@@ -1,9 +1,10 @@
-# tools/setup.sh: sourced by ./run and ./test: installs what is missing and configures a build folder.
+# tools/setup.sh: sourced by ./run, ./test and packaging/*.sh: installs what is missing and configures a build folder.
 #
 #   need_packages PACKAGE...     installs the Debian packages that are not there (root or sudo), or names them and ends
 #   want_packages PACKAGE...     likewise, but continues where they cannot be installed
 #   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made again
 #   build FOLDER [TARGET...]     ninja, with its progress on stderr
+#   report WHAT COMMAND...       a long silent command, with the time that it has taken on stderr
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev zlib1g-dev libncurses-dev libmicrohttpd-dev libcmocka-dev bats libjs-dygraphs"
@@ -14,6 +15,33 @@ slurm_packages="slurmctld slurmd slurm-client munge"
 metrics_packages="prometheus"
 
 say() { printf '%s\n' "$*" >&2; }
+
+# report_time WHAT: a line every 10 s (on a terminal one line, every second), until stdin is closed.
+report_time() {
+	local start=$SECONDS every=${report_every:-10} terminal=no
+	if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then every=1 terminal=yes; fi
+	until read -rt "$every" || [ $? -le 128 ]; do
+		if [ "$terminal" = yes ]; then
+			printf '\r%s: %d s\033[K' "$1" $((SECONDS - start)) >&2
+		else
+			say "$1: $((SECONDS - start)) s"
+		fi
+	done
+	[ "$terminal" = no ] || printf '\r\033[K' >&2
+}
+
+report() {
+	local what=$1 timer status=0
+	shift
+	exec {timer}> >(report_time "$what")
+	local reporter=$!
+	"$@" {timer}>&- || status=$?
+	exec {timer}>&-
+	wait "$reporter"
+	return "$status"
+}
+
+quiet() { "$@" >/dev/null 2>&1; }
 
 need_packages() {
 	local missing=() package
@@ -34,7 +62,7 @@ need_packages() {
 	fi
 	say "Installing Debian packages, which may take minutes: ${missing[*]}"
 	local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
-	if ! "${install[@]}" "${missing[@]}" >/dev/null 2>&1; then
+	if ! report "Installing" quiet "${install[@]}" "${missing[@]}"; then
 		"${as_root[@]}" apt-get update -qq >&2 && "${install[@]}" "${missing[@]}" >&2 || {
 			say "apt-get could not install: ${missing[*]}"
 			exit 69

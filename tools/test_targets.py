@@ -1,6 +1,6 @@
 """What ninja has to build for some of the tests: test_targets.py FOLDER SUITE...
 
-Prints the targets of a configured build folder, one a line, without the programs of tests/ and bench/ that only tests of
+Prints the targets of a configured build folder, one a line, without the programs of tests/, sim/tests/ and bench/ that only tests of
 these suites run.
 """
 
@@ -25,6 +25,6 @@ def is_run(test):
 needed = {target for test in introspect("--tests") if is_run(test) for target in test["depends"]}
 source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 for target in introspect("--targets"):
-    place = os.path.relpath(target["defined_in"], source).split(os.sep)[0]
-    if target["build_by_default"] and (place not in ("tests", "bench") or target["id"] in needed):
+    place = os.path.relpath(target["defined_in"], source)
+    if target["build_by_default"] and (not place.startswith(("tests/", "sim/tests/", "bench/")) or target["id"] in needed):
         print(*(os.path.relpath(name, folder) for name in target["filename"]), sep="\n")

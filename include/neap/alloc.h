@@ -221,7 +221,7 @@ NEAP_API enum neap_status neap_pool_restore(struct neap_alloc *alloc, const stru
 NEAP_API uint64_t neap_alloc_serial(struct neap_alloc *alloc);
 
 /* Checks every invariant of the allocator (src/alloc/README.md lists them as equations) and says which one is broken:
- * NEAP_EINTERNAL. For tests and debug builds; takes the lock, linear in the number of blocks. */
+ * NEAP_EINTERNAL. For tests and debug builds; takes the lock, linear in the number of blocks; changes nothing. */
 NEAP_API enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *err);
 
 /* Called whenever an allocator has been created, and before one is destroyed, without its lock. One hook per process

@@ -71,8 +71,8 @@ NEAP_API enum neap_status neap_stats_summary(const struct neap_stats *stats, con
 
 #define NEAP_PUBLISHED_LANES 16
 #define NEAP_PUBLISHED_PARTS 2 /* large, small */
-/* What a fast way of the allocator (src/alloc/front.h) did since `stats` below were written, of one class: it is to
- * be added to them. Words, between two increments of its own `sequence`. */
+/* What a fast way of the allocator (src/alloc/front) did since `stats` below were written, of one class: it is to be
+ * added to them. Words, between two increments of its own `sequence`. */
 struct neap_published_lane {
 	uint64_t sequence;
 	uint64_t blocks_taken, bytes_taken, requested_taken;

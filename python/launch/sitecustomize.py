@@ -1,6 +1,7 @@
 # sitecustomize.py: what `neap run` puts first on PYTHONPATH, so that an unchanged script is attached.
 #
-#   1. gives way to the sitecustomize that Python would have found without us (Debian's, the user's)
+#   1. gives way to the sitecustomize that Python would have found without us (Debian's, the user's). Where that is another copy
+#      of this file, the second one does nothing but give way
 #   2. waits for torch to be imported
 #        before   with NEAP_DEVICE=sim: loads neap's stand-ins for NVIDIA's libraries (neap/_simulator.py)
 #        after    with NEAP_ATTACH=1: loads neap.hooks
@@ -42,6 +43,11 @@ def _note(text):
         pass
 
 
+def _is_installed():
+    """By another copy of this file: of two, each would count what the other counts."""
+    return any(getattr(finder, "neap_launch", None) for finder in sys.meta_path)
+
+
 def _install():
     import importlib.util
     from importlib.machinery import PathFinder
@@ -49,6 +55,8 @@ def _install():
     class _Attach(object):
         """Finds torch as it would be found, with us called before and after it is loaded. And makes `import neap` work in
         a script where no neap is installed, as if our folder were the last on the path."""
+
+        neap_launch = _here
 
         def __init__(self):
             self.busy = False
@@ -192,7 +200,7 @@ def _chain():
 
 sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
 try:
-    if _attach or _simulate:
+    if (_attach or _simulate) and not _is_installed():
         if sys.version_info >= (3, 9):
             _install()
         else:

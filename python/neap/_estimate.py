@@ -4,9 +4,13 @@
     CUDA first used  -> PyTorch records its allocator from before the first allocation on
     the end          -> finish(): RUN/snapshot.PID.pickle, then RUN/estimate.PID.json, each whole
 
-The end is the exit of the process, the step bound of `--max-steps`, or the SIGTERM that ends a run at its time limit. The
-program's behaviour does not change: a failure here is a note (_notes.py), and the wrapped functions return what PyTorch's own
-return. Nothing is computed on the simulator, so a value that was read back is a zero: a program that branches on it, or takes a
+The end is the exit of the process, the step bound of `--max-steps`, or the SIGTERM that ends a run at its time limit, whose
+handler may interrupt any line of this file. So there is no lock that the interrupted thread could hold, only single operations
+on lists, dictionaries and counters. Only the call that takes the one ticket writes; a signal that interrupts the writing ends
+the process when that is done.
+
+The program's behaviour does not change: a failure here is a note (_notes.py), and the wrapped functions return what PyTorch's
+own return. No kernel runs on the simulator, so a value that was read back is a zero: a program that branches on it, or takes a
 size from it, may allocate something else on a GPU. The parent names these lines.
 """
 
@@ -16,6 +20,7 @@ import atexit
 import contextlib
 import functools
 import inspect
+import itertools
 import json
 import os
 import signal
@@ -73,13 +78,19 @@ class _State:
 
     torch: Any = None
     recording = False
-    finished = False
-    lines: dict[tuple[str, str, str, int, str], int] = {}
-    lost = 0  # reads by lines beyond _LINES_MOST
-    compiled = False
-    forwards = 0  # after so many the program was ended
+    tickets = [None]  # finish() takes it; a call that finds none writes nothing
+    written = False  # or given up
+    ended_by = 0  # the signal that is to end the process once that is written
+    waited: tuple[str, str, int] | None = None  # the main thread's line then
+    optimizer = False  # the program has made one
+    at_optimizer: Callable[[], None] | None = None  # called when it makes the first
+    lines: dict[tuple[str, str, str, int, str], Iterator[int]] = {}
+    lost: Iterator[int] = itertools.count()  # reads by lines beyond _LINES_MOST
+    compiling = False  # torch.compile has begun to
+    launches = 0  # of loaded kernels, until then
+    graphs_ran = False  # those that it captured, without Triton
+    forwards = 0  # passes, where their number is bounded
     wrapped: list[tuple[Any, str, Any]] = []  # owner, name, what stood there
-    lock = threading.Lock()
     reading = threading.local()  # a reader that PyTorch calls inside another one is not counted again
 
 
@@ -93,6 +104,7 @@ def watch(torch: Any) -> None:
     _State.torch = torch
     _wrap_readers(torch)
     _watch_compile(torch)
+    _watch_optimizers(torch)
     forwards = _number("NEAP_ESTIMATE_FORWARDS")
     if forwards:
         _bound_forwards(torch, forwards)
@@ -129,21 +141,49 @@ def _finish_on_sigterm() -> None:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
 
-    def end(number: int, _: Any) -> None:
+    def end(number: int, frame: Any) -> None:
+        _State.ended_by = number
+        _note_wait(frame)
         finish()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        _end_if_asked()
 
     signal.signal(signal.SIGTERM, end)
 
 
-@_notes.harmless("snapshot")
+@_notes.harmless("where the program waited")
+def _note_wait(frame: Any) -> None:
+    if _State.recording and frame is not None:
+        _State.waited = _place(frame)
+
+
 def finish() -> None:
     """Writes the snapshot and what is known beside it, once. Nothing where CUDA was not used."""
-    with _State.lock:
-        if _State.finished or not _State.recording:
-            return
-        _State.finished = True
+    if not _State.recording:
+        return
+    try:
+        _State.tickets.pop()
+    except IndexError:
+        return
+    try:
+        _write()
+    finally:
+        _State.written = True
+        _end_if_asked()
+
+
+def _end_if_asked() -> None:
+    """Ends the process by the signal that asked for it, unless finish() is still writing, which calls this at its
+    end."""
+    number = _State.ended_by
+    if not number or (_State.recording and not _State.written):
+        return
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)  # from another thread: the handler comes back here in the main thread
+
+
+@_notes.harmless("snapshot")
+def _write() -> None:
     base = os.path.join(os.environ["NEAP_RUN_DIR"], "{}." + str(os.getpid()))
     snapshot = base.format("snapshot") + ".pickle"
     with _without_compiler(_State.torch):
@@ -174,24 +214,28 @@ def _without_compiler(torch: Any) -> Iterator[None]:
 def _about() -> dict[str, Any]:
     torch = _State.torch
     names = ("file", "function", "reader", "line", "use")
+    counts = {place: next(counter) for place, counter in list(_State.lines.items())}
     return {
         "schema": _SCHEMA,
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda),
         "architectures": list(torch.cuda.get_arch_list()),
         "triton": _has_triton(),
-        "compiled": _State.compiled,
+        "compiled": _has_compiled(),
+        "reads_hidden": _State.compiling,
         "rank": _number("RANK"),
         "local_rank": _number("LOCAL_RANK"),
         "ranks": _number("WORLD_SIZE"),
         "steps": _steps(),
         "forwards": _State.forwards,
+        "optimizer": _State.optimizer,
+        "waited": dict(zip(("file", "function", "line"), _State.waited)) if _State.waited else None,
         "devices": [_device(torch, index) for index in range(torch.cuda.device_count())],
         "reads": [
             dict(zip(names, place), count=count)
-            for place, count in sorted(_State.lines.items(), key=lambda item: -item[1])
+            for place, count in sorted(counts.items(), key=lambda item: -item[1])
         ],
-        "reads_lost": _State.lost,
+        "reads_lost": next(_State.lost),
     }
 
 
@@ -234,19 +278,16 @@ def _bound_forwards(torch: Any, most: int) -> None:
     modules = torch.nn.modules.module
     handles: list[Any] = []
     root: list[Any] = []
-    count = 0
 
     def began(module: Any, _: Any) -> None:
         if not root:
             root.append(module)
 
     def ended(module: Any, *_: Any) -> None:
-        nonlocal count
         if not root or module is not root[0]:
             return
-        count += 1
-        if count >= most:
-            _State.forwards = count
+        _State.forwards += 1
+        if _State.forwards >= most:
             remove()
             raise SystemExit(0)
 
@@ -254,15 +295,27 @@ def _bound_forwards(torch: Any, most: int) -> None:
         while handles:
             handles.pop().remove()
 
+    def made() -> None:
+        _State.forwards = 0
+        remove()
+
+    _State.at_optimizer = made
+    handles += [modules.register_module_forward_pre_hook(began), modules.register_module_forward_hook(ended)]
+
+
+def _watch_optimizers(torch: Any) -> None:
+    """Whether the program makes one: then its updates are what it is measured by."""
     real = torch.optim.Optimizer.__init__
 
     @functools.wraps(real)
     def made(*arguments: Any, **named: Any) -> None:
-        remove()
+        _State.optimizer = True
+        at_optimizer, _State.at_optimizer = _State.at_optimizer, None
+        if at_optimizer:
+            at_optimizer()
         real(*arguments, **named)
 
     torch.optim.Optimizer.__init__ = made
-    handles += [modules.register_module_forward_pre_hook(began), modules.register_module_forward_hook(ended)]
 
 
 # Values read back.
@@ -352,33 +405,37 @@ def _on_device(tensor: Any) -> bool:
         return False
 
 
-_library_folders: tuple[str, ...] = ()
+@functools.cache
+def _library_folders() -> tuple[str, str, str]:
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    torch = os.path.dirname(_State.torch.__file__)
+    return torch + os.sep, os.path.join(own, "neap") + os.sep, sysconfig.get_path("stdlib") + os.sep
 
 
 def _is_library(file: str) -> bool:
     """torch, Python's own modules, and what has no file."""
-    global _library_folders
-    if not _library_folders:
-        own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        _library_folders = (os.path.dirname(_State.torch.__file__) + os.sep, os.path.join(own, "neap") + os.sep)
-    if file.startswith(_library_folders) or file.startswith("<"):
+    torch, own, standard = _library_folders()
+    if file.startswith((torch, own, "<")):
         return True
-    standard = sysconfig.get_path("stdlib") + os.sep
     return file.startswith(standard) and "site-packages" not in file and "dist-packages" not in file
+
+
+def _place(frame: Any) -> tuple[str, str, int]:
+    """The innermost line of the program: file, function, number."""
+    while frame.f_back is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_code.co_name, int(frame.f_lineno)
 
 
 def _count(name: str, use: str) -> None:
     """Counts the innermost line of the program."""
     try:
-        frame: Any = sys._getframe(2)
-        while frame.f_back is not None and _is_library(frame.f_code.co_filename):
-            frame = frame.f_back
-        place = (frame.f_code.co_filename, frame.f_code.co_name, name, int(frame.f_lineno), use)
-        with _State.lock:
-            if place in _State.lines or len(_State.lines) < _LINES_MOST:
-                _State.lines[place] = _State.lines.get(place, 0) + 1
-            else:
-                _State.lost += 1
+        file, function, line = _place(sys._getframe(2))
+        place = (file, function, name, line, use)
+        counter = _State.lines.get(place)
+        if counter is None:
+            counter = _State.lines.setdefault(place, itertools.count()) if len(_State.lines) < _LINES_MOST else _State.lost
+        next(counter)
     except Exception as error:
         _notes.note("values read back", error)
 
@@ -411,7 +468,7 @@ def _pretend_ranks(torch: Any, ranks: int) -> None:
 
 
 def _watch_compile(torch: Any) -> None:
-    """Whether the program asks for it. From then on values that are read back are not counted. Without Triton PyTorch's own
+    """Whether the program compiles: asking for it decorates a function, which may never be called. Without Triton PyTorch's own
     compiler fails at the first call: the graph is then captured as asked, and run as it is."""
     real: Callable[..., Any] | None = getattr(torch, "compile", None)
     if real is None:
@@ -419,22 +476,68 @@ def _watch_compile(torch: Any) -> None:
 
     @functools.wraps(real)
     def compile(*arguments: Any, **named: Any) -> Any:
-        _State.compiled = True
-        _unwrap()
         if not _has_triton() and named.get("backend", "inductor") == "inductor":
             named = {name: value for name, value in named.items() if name not in ("mode", "options")}
-            named["backend"] = "eager"
-        return real(*arguments, **named)
+            named["backend"] = _run_graph
+        made = real(*arguments, **named)
+        _watch_dynamo(torch)
+        return made
 
     torch.compile = compile
 
 
+@_notes.harmless("torch.compile")
+def _watch_dynamo(torch: Any) -> None:
+    dynamo = sys.modules.get("torch._dynamo")  # torch.compile imports it, if it is going to compile
+    if dynamo is not None and _begin_compiling not in dynamo.callback_handler.start_callbacks:
+        dynamo.callback_handler.register_start_callback(_begin_compiling)
+
+
+def _begin_compiling(*_: Any) -> None:
+    """A frame is about to be traced for the first time: from here on values that are read back are not counted."""
+    if _State.compiling:
+        return
+    _State.compiling = True
+    _State.launches = _loaded_launches()
+    _unwrap()
+
+
+def _run_graph(graph: Any, _: Any) -> Callable[..., Any]:
+    """A backend as "eager" is."""
+
+    def run(*arguments: Any) -> Any:
+        _State.graphs_ran = True
+        return graph.forward(*arguments)
+
+    return run
+
+
+def _loaded_launches() -> int:
+    """Launches so far of kernels that are not PyTorch's own: Triton loads what the compiler makes as modules of the driver."""
+    import ctypes
+
+    count: Any = getattr(ctypes.CDLL("libcuda.so.1"), "neap_sim_get_loaded_launches", None)
+    if count is None:
+        return 0
+    count.restype = ctypes.c_uint64
+    return int(count())
+
+
+def _has_compiled() -> bool:
+    """Whether what torch.compile made also ran."""
+    if not _State.compiling:
+        return False
+    return _loaded_launches() > _State.launches if _has_triton() else _State.graphs_ran
+
+
 def _forked() -> None:
     """The child's history and counts are its own; it has not used CUDA yet."""
-    _State.recording = _State.finished = False
+    _State.recording = _State.written = False
+    _State.tickets = [None]
+    _State.ended_by = 0
+    _State.waited = None
     _State.lines = {}
-    _State.lost = 0
-    _State.lock = threading.Lock()
+    _State.lost = itertools.count()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-import sysconfig
 from typing import Any
 
 from . import _abi
@@ -34,10 +33,9 @@ def _candidates() -> list[str]:
     if asked:
         return [asked]
     paths = [here / NAME, here.parent.parent / "src" / NAME]
-    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-    if len(here.parents) > 3:  # PREFIX/share/neap/python/neap
-        prefix = here.parents[3]
-        paths += [prefix / "lib" / multiarch / NAME, prefix / "lib" / NAME, prefix / "lib64" / NAME]
+    installed = here / "libraries"  # the path from here to their folder
+    if installed.is_file():
+        paths.append(here / installed.read_text().strip() / NAME)
     return [str(path) for path in paths if path.is_file()] + [NAME]
 
 

@@ -1,7 +1,7 @@
 """Python objects between simulated ranks (torch.distributed's all_gather_object and the like, over NCCL).
 
 PyTorch pickles an object into a tensor on the device, and computes there: the largest size, the sum of sizes, one tensor of
-several. On the simulator nothing is computed, so the sizes would be 0. Here the same functions compute on the host, and only
+several. On the simulator no kernel runs, so the sizes would be 0. Here the same functions compute on the host, and only
 the transfer goes through the device:
 
     object --pickle--> CPU tensor --copy--> device tensor --NCCL--> device tensor --copy--> CPU tensor --unpickle--> object

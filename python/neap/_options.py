@@ -1,14 +1,13 @@
-"""The options of a Training, by theme. Each has the same meaning under its old name, as a keyword of Training itself.
+"""The options of a Training, by theme.
 
     neap.Training(..., memory=neap.MemoryOptions(limit=0.9, warn_below="2 GiB"), saving=neap.SavingOptions(folder="run"))
-    neap.Training(..., memory_limit=0.9, warn_below="2 GiB", checkpoint_folder="run")
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 if TYPE_CHECKING:
     import os
@@ -86,95 +85,47 @@ class CallbackOptions:
     on_epoch_start: Callable[[int], Any] | None = None  # (epoch), before each
 
 
-class OldNames(TypedDict, total=False):
-    """The same options as keywords of Training."""
-
-    clear_memory_on_start: bool
-    clear_memory_on_end: bool
-    clear_memory_after_save: bool
-    cleanup_every_steps: int
-    cleanup_every_epochs: int
-    cleanup_every_ticks: int
-    memory_limit: float | Size | None
-    memory_threshold_mb: int | None
-    warn_below: Size | None
-    degrade_below: Size | None
-    stop_below: Size | None
-    host_warn_below: Size | None
-    host_degrade_below: Size | None
-    host_stop_below: Size | None
-    allow_checkpointing: bool
-    allow_mixed_precision: bool
-    checkpoint_path: str | os.PathLike[str] | None
-    checkpoint_folder: str | os.PathLike[str] | None
-    checkpoint_keep_best: int
-    checkpoint_max_size: Size | None
-    checkpoint_mode: str
-    leak_watch_every_steps: int
-    on_leak: str
-    milestone_every_steps: int
-    measure_strategies: bool
-    on_step: Callable[[int, float], Any] | None
-    on_epoch: Callable[[int], Any] | None
-    on_epoch_start: Callable[[int], Any] | None
-
-
-_NAMES = {
-    "cleanup": (CleanupOptions, {"on_start": "clear_memory_on_start", "on_end": "clear_memory_on_end",
-                                 "after_save": "clear_memory_after_save", "every_steps": "cleanup_every_steps",
-                                 "every_epochs": "cleanup_every_epochs", "every_ticks": "cleanup_every_ticks"}),
-    "memory": (MemoryOptions, {"limit": "memory_limit", "threshold_mb": "memory_threshold_mb"}),
-    "ladder": (LadderOptions, {}),
-    "saving": (SavingOptions, {"path": "checkpoint_path", "folder": "checkpoint_folder", "keep_best": "checkpoint_keep_best",
-                               "max_size": "checkpoint_max_size", "mode": "checkpoint_mode"}),
-    "watch": (WatchOptions, {"leaks_every_steps": "leak_watch_every_steps"}),
-    "callbacks": (CallbackOptions, {}),
-}  # fmt: skip
+_KINDS = {
+    "cleanup": CleanupOptions,
+    "memory": MemoryOptions,
+    "ladder": LadderOptions,
+    "saving": SavingOptions,
+    "watch": WatchOptions,
+    "callbacks": CallbackOptions,
+}
 
 
 class Options:
-    """All of them: the groups that were given, with what was given by an old name."""
+    """All of them: the groups that were given, and the defaults of the others."""
 
-    def __init__(self, groups: Mapping[str, Any], old: Mapping[str, Any]) -> None:
-        left = dict(old)
-        self.cleanup: CleanupOptions = self._one("cleanup", groups, left)
-        self.memory: MemoryOptions = self._one("memory", groups, left)
-        self.ladder: LadderOptions = self._one("ladder", groups, left)
-        self.saving: SavingOptions = self._one("saving", groups, left)
-        self.watch: WatchOptions = self._one("watch", groups, left)
-        self.callbacks: CallbackOptions = self._one("callbacks", groups, left)
-        if left:
-            raise TypeError(f"Training: unknown option {next(iter(left))!r}")
+    def __init__(self, groups: Mapping[str, Any]) -> None:
+        self.cleanup: CleanupOptions = _one("cleanup", groups)
+        self.memory: MemoryOptions = _one("memory", groups)
+        self.ladder: LadderOptions = _one("ladder", groups)
+        self.saving: SavingOptions = _one("saving", groups)
+        self.watch: WatchOptions = _one("watch", groups)
+        self.callbacks: CallbackOptions = _one("callbacks", groups)
         self._check()
 
-    @staticmethod
-    def _one(group: str, groups: Mapping[str, Any], left: dict[str, Any]) -> Any:
-        kind, names = _NAMES[group]
-        given = groups[group]
-        if isinstance(given, bool) and kind is LadderOptions:  # shorthand
-            whole: Any = LadderOptions(given)
-        elif given is None or isinstance(given, kind):
-            whole = kind() if given is None else given
-        else:
-            raise TypeError(f"Training: {group}: a {type(given).__name__} is not a {kind.__name__}")
-        old = {f.name: names.get(f.name, f.name) for f in dataclasses.fields(kind)}
-        by_name = {field: left.pop(name) for field, name in old.items() if name in left}
-        if by_name and isinstance(given, kind):
-            field = next(iter(by_name))
-            raise TypeError(f"Training: {old[field]} and {group} are both given: put {field} into the {kind.__name__}")
-        return dataclasses.replace(whole, **by_name)
-
     def _check(self) -> None:
-        check_counts(
-            cleanup_every_steps=self.cleanup.every_steps,
-            cleanup_every_epochs=self.cleanup.every_epochs,
-            cleanup_every_ticks=self.cleanup.every_ticks,
-            milestone_every_steps=self.watch.milestone_every_steps,
-            leak_watch_every_steps=self.watch.leaks_every_steps,
-            checkpoint_keep_best=self.saving.keep_best,
-        )
+        for group, fields in (
+            (self.cleanup, ("every_steps", "every_epochs", "every_ticks")),
+            (self.watch, ("milestone_every_steps", "leaks_every_steps")),
+            (self.saving, ("keep_best",)),
+        ):
+            check_counts(**{field: getattr(group, field) for field in fields})
         if self.watch.on_leak not in ("warn", "clear", "stop"):
             raise ValueError(f"Training: on_leak={self.watch.on_leak!r}: expected 'warn', 'clear' or 'stop'")
+
+
+def _one(group: str, groups: Mapping[str, Any]) -> Any:
+    kind = _KINDS[group]
+    given = groups[group]
+    if isinstance(given, bool) and kind is LadderOptions:  # shorthand
+        return LadderOptions(given)
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"Training: {group}: a {type(given).__name__} is not a {kind.__name__}")
+    return kind() if given is None else given
 
 
 def check_counts(**counts: Any) -> None:

@@ -70,7 +70,7 @@ class TrainingResult:
     peak: int  # bytes allocated at most, over all devices
     leak: Leak | None = None  # what the leak watch found last
     recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
-    checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
+    checkpoints: tuple[str, ...] = ()  # paths in the folder of SavingOptions, newest first
     strategies: tuple[Strategy, ...] = ()  # what was measured of them: see WatchOptions, and gradient_checkpointing="20GiB"
 
     def __repr__(self) -> str:

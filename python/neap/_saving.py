@@ -42,7 +42,7 @@ class Saver:
 
     def __init__(self, options: SavingOptions) -> None:
         if options.mode not in ("min", "max"):
-            raise ValueError(f"Training: checkpoint_mode={options.mode!r}: expected 'min' or 'max'")
+            raise ValueError(f"Training: mode={options.mode!r}: expected 'min' or 'max'")
         self._path = None if options.path is None else os.fspath(options.path)
         self._folder = None if options.folder is None else os.fspath(options.folder)
         self._keep = options.keep_best
@@ -69,7 +69,7 @@ class Saver:
         others = [c.name for c in there if not _is_ours(self._folder, c.name)]
         if others:
             raise ValueError(
-                f"checkpoint_folder {self._folder} has checkpoints that no Training saved ({', '.join(others[:3])}): give a folder "
+                f"{self._folder} has checkpoints that no Training saved ({', '.join(others[:3])}): give a folder "
                 f"of its own, since all but the best are deleted there"
             )
 

@@ -18,7 +18,6 @@ import importlib.util
 import os
 import re
 import struct
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -102,9 +101,11 @@ def _simulator_folders() -> Iterator[str]:
         return
     here = os.path.dirname(os.path.realpath(__file__))
     yield os.path.join(here, "sim")  # a wheel
-    yield os.path.join(here, "..", "..", "src", "sim")  # the build tree
-    for folder in ("lib/" + (sysconfig.get_config_var("MULTIARCH") or ""), "lib", "lib64"):  # PREFIX/share/neap/python/neap
-        yield os.path.join(here, "..", "..", "..", "..", folder, "neap", "sim")
+    yield os.path.join(here, "..", "..", "sim", "driver")  # the build tree
+    installed = os.path.join(here, "libraries")  # the path from here to their folder
+    if os.path.isfile(installed):
+        with open(installed) as file:
+            yield os.path.join(here, file.read().strip(), "neap", "sim")
 
 
 def folders() -> tuple[str, str]:

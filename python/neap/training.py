@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _strategies, _units, memory
 from ._abi import Rung, ThresholdAct
@@ -27,7 +27,6 @@ from ._options import (
     CleanupOptions,
     LadderOptions,
     MemoryOptions,
-    OldNames,
     Options,
     SavingOptions,
     WatchOptions,
@@ -38,9 +37,6 @@ from ._results import Milestone, RungTaken, TrainingResult
 from ._saving import Saver
 from ._step import TrainingOutOfMemory
 from .manager import MemoryManager
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 log = logging.getLogger("neap")
 
@@ -85,7 +81,7 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
 def _parse_limit(limit: Any) -> float | int | None:
     """A share (float) or bytes (int)."""
     if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
-        raise ValueError(f"Training: memory_limit={limit!r}: a share is above 0 and at most 1")
+        raise ValueError(f"Training: limit={limit!r}: a share is above 0 and at most 1")
     return _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
 
 
@@ -118,10 +114,7 @@ class Training:
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into a callback.
 
     Options by theme: `cleanup`, `memory`, `ladder` (also True or False), `saving`, `watch`, `callbacks`: see CleanupOptions,
-    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions. Each of them can be given by itself instead, under
-    its name there or, where that is shorter, its longer old one: `clear_memory_on_start`, `_on_end`, `_after_save`,
-    `cleanup_every_steps`, `_epochs`, `_ticks`, `memory_limit`, `memory_threshold_mb`, `checkpoint_path`, `_folder`, `_keep_best`,
-    `_max_size`, `_mode`, `leak_watch_every_steps`.
+    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions.
 
     Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are reset by
     train() and at each rung. Raises ValueError or TypeError for arguments that make no sense, RuntimeError where torch was not
@@ -151,14 +144,13 @@ class Training:
         saving: SavingOptions | None = None,
         watch: WatchOptions | None = None,
         callbacks: CallbackOptions | None = None,
-        **old: Unpack[OldNames],
     ) -> None:
         torch = _sources.torch_module()
         if torch is None:
             raise RuntimeError("Training needs torch to be imported")
         check_counts(epochs=epochs, batch_size=batch_size, accumulate=accumulate)
         groups = {"cleanup": cleanup, "memory": memory, "ladder": ladder, "saving": saving, "watch": watch, "callbacks": callbacks}
-        self._options = options = Options(groups, old)
+        self._options = options = Options(groups)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
         if not rank_timeout > 0:

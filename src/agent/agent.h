@@ -1,4 +1,4 @@
-/* agent/agent.h: what the agent's files know of the one instance in a process. */
+/* agent/agent.h: the functions that the agent's files share. A process has one instance of the agent (attach.c). */
 #ifndef NEAP_AGENT_AGENT_H
 #define NEAP_AGENT_AGENT_H
 
@@ -12,10 +12,10 @@
 
 #define AGENT_ALLOCATORS 64 /* known to the agent; the page shows the first NEAP_PAGE_DEVICES */
 
-/* NEAP_PEERS, which processes of this user ask each other for memory. */
+/* NEAP_PEERS: which processes of this user ask each other for memory. */
 enum agent_peers {
-	AGENT_PEERS_RUN,  /* those of the same run or series: the default */
-	AGENT_PEERS_USER, /* all for which this is set, and those of the same run or series */
+	AGENT_PEERS_RUN,  /* processes of the same run or series; the default */
+	AGENT_PEERS_USER, /* also all other processes with this setting */
 	AGENT_PEERS_OFF,
 };
 
@@ -28,54 +28,54 @@ struct agent_identity {
 	enum agent_peers peers;
 };
 
-/* A copy, and the fault that disabled the agent, if any: its status, else NEAP_OK. */
+/* Copies the identity, and the fault that disabled the agent, if any. Returns the fault's status, or NEAP_OK. */
 enum neap_status agent_identify(struct agent_identity *ret_identity, struct neap_error *ret_fault);
 
-/* The same while attached and not disabled, else false; false also if the lock is not free until then
- * (CLOCK_REALTIME). */
+/* The same. False: not attached, detaching, disabled, or the lock was not free before `until` (CLOCK_MONOTONIC). */
 bool agent_identify_until(struct agent_identity *ret_identity, const struct timespec *until);
 
-/* The allocators there are; none of them is destroyed before agent_unpin is called with the same list. */
+/* Lists the allocators. None of them is destroyed before agent_unpin is called with the same list. */
 size_t agent_pin(struct neap_alloc *ret_allocators[AGENT_ALLOCATORS]);
 void agent_unpin(struct neap_alloc *const *allocators, size_t count);
 
-/* Calls what the program registered, without any lock of ours; the sum of what they say they released. */
+/* Calls the functions that the program registered, without the agent's lock. Returns the sum of the bytes
+ * released. */
 uint64_t agent_call_clear(bool force);
 
-/* Checks what must be so (that this is still the process that attached, that the page is as it was written); what is
- * not disables the agent for good. */
+/* Checks that this process is the one that attached, and that the page is intact. If not, disables the agent until it
+ * attaches again. */
 void agent_check(void);
 
-/* Where events go: the recorder while there is one, else NULL. Takes no lock. */
+/* The recorder's observer, which gets the events; NULL while there is no recorder. Takes no lock. */
 const struct neap_observer *agent_target(void);
 
-/* page_event.c: NEAP_EVENT_PAGE of one slot, and of all in use. Take no lock; `target` and `page` may be NULL. */
+/* page_event.c: send NEAP_EVENT_PAGE of one slot, or of all in use. Take no lock; `target` and `page` may be NULL. */
 void agent_emit_page(const struct neap_observer *target, const struct neap_published *slot);
 void agent_emit_pages(const struct neap_observer *target, const struct neap_page *page);
 
-/* socket.c: listens on FOLDER/PID.sock. One that is there was left by an earlier process of this PID, or by this one
- * before an exec: it is replaced. */
+/* socket.c: listens on FOLDER/PID.sock. Replaces an existing one, which an earlier process of this PID left, or this
+ * one before an exec. */
 enum neap_status agent_open_socket(const char *folder, pid_t pid, int *ret_fd, struct neap_error *err);
 void agent_remove_socket(const char *folder, pid_t pid);
 
-/* settings.c: what the environment says of an allocator that has just been made. An invalid value is ignored and
- * noted in *ret_note (else its status is NEAP_OK), also one of NEAP_PEERS. NEAP_FRACTION limits what the program did
- * not. */
+/* settings.c: applies the environment to a new allocator. NEAP_FRACTION sets its limit if the program did not. An
+ * invalid value, also of NEAP_PEERS, is ignored and reported in *ret_note, whose status is otherwise NEAP_OK. */
 void agent_heed_environment(struct neap_alloc *alloc, struct neap_error *ret_note);
 
 enum agent_peers agent_peers_setting(void);
 
-/* peers.c: whether this process asks processes of that run and series for memory, and gives them its own. */
+/* peers.c: whether this process and processes of that run and series ask each other for memory. */
 bool agent_is_related(const struct agent_identity *self, const char *run_id, const char *series);
 
-/* peers.c: asks other processes for what they cache on the allocator's device; the hook `lacking` of struct
- * neap_alloc_hook. Takes 200 ms at most. */
+/* peers.c: asks other processes to give back what they cache on the allocator's device. It is the hook `lacking` of
+ * struct neap_alloc_hook. Takes 200 ms at most. */
 void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked);
-/* Around a fork, in parent and child: waits for a thread that asks, until then. */
+/* Called before a fork, and after it in parent and child. Locking waits for an asking thread, at most until
+ * `until`. */
 void agent_peers_lock(const struct timespec *until);
 void agent_peers_unlock(void);
 
-/* release.c: the answer to such a request, in the server's thread. */
+/* release.c: answers such a request of another process, in the server's thread. */
 enum neap_status agent_answer_release(const struct neap_fields *arguments, struct neap_field_writer *reply,
 				      struct neap_error *err);
 

@@ -1,28 +1,28 @@
-/* agent/attach.c: the one instance: attaching, the allocators it knows, forks, the end.
+/* agent/attach.c: the one instance of the agent: it attaches, knows the allocators, handles forks, and detaches.
  *
  *   allocator --counters--> page (RUNTIME/PID.page)
  *       |  ^ pinned while a request works on it
  *       |  +---- server's thread (RUNTIME/PID.sock)
  *       +--events--> observer here --> recorder (NEAP_RUN_DIR/record.PID, else RUNTIME/PID.record)
  *
- * The lock guards everything but the observer's target. Under it, the agent tells allocators where to publish and
- * which observer to call (their locks come after it). No request, callback or join happens under it. An allocator
- * calls the observer inside its own lock: the observer takes no lock and only passes events on, to the recorder if
- * there is one.
+ * The lock guards everything but the observer's target. Under it, the agent sets where allocators publish and which
+ * observer they call (their locks come after it). No request, callback or join happens under it. An allocator calls
+ * the observer inside its own lock, so the observer takes no lock: it only passes events on to the recorder, if there
+ * is one.
  *
- * Known allocators: all that were created since the library was loaded, so that neap_attach also finds those that
- * existed before the call.
+ * The agent knows all allocators created since the library was loaded, so neap_attach also finds older ones.
  */
 #include "agent/agent.h"
 
 #include "agent/external.h"
 #include "agent/server.h"
-#include "alloc/forking.h"
+#include "alloc/agent.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/process.h"
+#include "base/wait.h"
 #include "neap/train.h"
 #include "proto/page.h"
 
@@ -41,8 +41,8 @@
 struct slot {
 	struct neap_alloc *alloc;         /* NULL: free */
 	struct neap_published *published; /* its place in the page; NULL: none */
-	bool observed;                    /* by us, because it had no observer */
-	bool at_rest;                     /* for a fork under way */
+	bool observed;                    /* the agent set its observer, since it had none */
+	bool at_rest;                     /* its lock is held during a fork */
 	unsigned pins;
 };
 
@@ -57,9 +57,9 @@ static struct {
 	bool attached;
 	bool detaching;
 	bool fork_handled;
-	bool recorded;           /* this program has had a recording: a later one starts a new one */
+	bool recorded;           /* this program has begun a recording; attaching again begins a new one */
 	struct neap_error fault; /* status NEAP_OK: none */
-	struct neap_error note;  /* a setting that was passed over; disables nothing */
+	struct neap_error note;  /* a setting that was ignored; disables nothing */
 	struct agent_identity identity;
 	struct neap_page_owner page;
 	struct neap_recorder *recorder;
@@ -107,7 +107,7 @@ static struct slot *find_slot(const struct neap_alloc *alloc)
 	return NULL;
 }
 
-/* Connects an allocator with the page and the recorder. Locked, attached. */
+/* Connects an allocator with the page and the recorder. The lock is held, and the agent attached. */
 static void enrol(struct slot *slot)
 {
 	slot->published = neap_page_slot(&agent.page);
@@ -119,8 +119,8 @@ static void enrol(struct slot *slot)
 	slot->observed = neap_observe_if_none(slot->alloc, &observer);
 }
 
-/* Undoes enrol. After it the allocator does not write to the page, and is no longer inside a target of the observer
- * that was taken away before: something passes through its lock in any case. Locked. */
+/* Undoes enrol. Afterwards the allocator does not write to the page. It has also left any target that was removed
+ * before, since every path here takes the allocator's lock. The agent's lock is held. */
 static void withdraw(struct slot *slot)
 {
 	if (slot->published) {
@@ -131,7 +131,7 @@ static void withdraw(struct slot *slot)
 	if (slot->observed)
 		neap_observe(slot->alloc, NULL);
 	else
-		neap_observe_if_none(slot->alloc, NULL); /* changes nothing */
+		neap_observe_if_none(slot->alloc, NULL); /* only takes and releases the allocator's lock */
 	slot->published = NULL;
 	slot->observed = false;
 }
@@ -230,7 +230,7 @@ enum neap_status agent_identify(struct agent_identity *ret_identity, struct neap
 
 bool agent_identify_until(struct agent_identity *ret_identity, const struct timespec *until)
 {
-	if (pthread_mutex_timedlock(&agent.lock, until) != 0)
+	if (neap_lock_until(&agent.lock, until) != 0)
 		return false;
 	bool attached = agent.attached && !agent.detaching && agent.fault.status == NEAP_OK;
 	if (attached)
@@ -301,7 +301,7 @@ static enum neap_status learn_identity(struct neap_error *err)
 	return NEAP_OK;
 }
 
-/* The code of a thread must stay mapped whatever the host does with the library's handle. */
+/* Keeps the thread's code mapped even if the program closes the library's handle. */
 static void stay_loaded(void)
 {
 	Dl_info info;
@@ -335,8 +335,8 @@ static enum neap_status make_page(struct neap_error *err)
 	return neap_page_create(agent.identity.folder, &identity, &agent.page, err);
 }
 
-/* The socket listens before the page is there to be found: a peer that sees the page can connect to the socket, and
- * waits there for the thread. */
+/* Opens the socket before the page is visible: a peer that sees the page can connect, and waits in the socket's queue
+ * for the thread. */
 static enum neap_status show_and_serve(struct neap_error *err)
 {
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
@@ -354,7 +354,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 	return status;
 }
 
-/* A process that restarted in place continues its recording, once. */
+/* Opens the recording. A process that restarted in place continues its old one, once. */
 static enum neap_status open_recorder(struct neap_error *err)
 {
 	bool resume = neap_restarts() > 0 && !agent.recorded;
@@ -382,7 +382,7 @@ static enum neap_status attach_locked(struct neap_error *err)
 	if (status) {
 		neap_page_destroy(&agent.page, true);
 		if (agent.recorder)
-			unlink(agent.identity.record_path); /* an empty one would say that nothing was used */
+			unlink(agent.identity.record_path); /* an empty one would mean that no memory was used */
 		neap_recorder_destroy(agent.recorder);
 		agent.recorder = NULL;
 		neap_error_prefix(err, "attaching");
@@ -496,7 +496,7 @@ void neap_detach(void)
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
 		pthread_mutex_lock(&agent.lock);
 		agent_emit_pages(agent_target(), agent.page.page);
-		/* First the target: allocators may have the observer by the program's own choice, and keep it. */
+		/* Remove the target first: allocators to which the program gave the observer keep it. */
 		__atomic_store_n(&agent.target, NULL, __ATOMIC_SEQ_CST);
 		for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 			if (agent.slots[i].alloc)
@@ -515,12 +515,12 @@ void neap_detach(void)
 	pthread_mutex_unlock(&agent.lock);
 }
 
-/* At exit other threads may continue to allocate: everything stays mapped, only the names are removed. Without the
- * lock if need be. */
+/* At exit other threads may still allocate, so everything stays mapped, and only the files' names are removed. If the
+ * lock is not free within a second, this happens without it. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	struct timespec until = neap_wall_after(NEAP_NS_PER_S);
-	bool locked = pthread_mutex_timedlock(&agent.lock, &until) == 0;
+	struct timespec until = neap_clock_after(NEAP_NS_PER_S);
+	bool locked = neap_lock_until(&agent.lock, &until) == 0;
 	bool ours = agent.attached && !agent.detaching && agent.identity.pid == getpid();
 	if (ours) {
 		agent.detaching = true;
@@ -534,8 +534,8 @@ __attribute__((destructor)) static void at_exit(void)
 		neap_server_stop(&agent.server, EXIT_BOUND_NS);
 }
 
-/* Forks: the child has the memory and the descriptors of the parent's agent, but not its thread. That thread, or
- * another, may be inside an allocator: it is waited for, in all no longer than the bound. */
+/* Forks: the child inherits the memory and the descriptors of the parent's agent, but not its thread. That thread, or
+ * another, may be inside an allocator. The fork waits for all of them, no longer than the bound. */
 
 static void before_fork(void)
 {
@@ -543,7 +543,7 @@ static void before_fork(void)
 	if (agent.server.running)
 		neap_server_lock(&agent.server);
 	agent_external_lock();
-	struct timespec until = neap_wall_after(FORK_BOUND_S * NEAP_NS_PER_S);
+	struct timespec until = neap_clock_after(FORK_BOUND_S * NEAP_NS_PER_S);
 	agent_peers_lock(&until);
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		agent.slots[i].at_rest = agent.slots[i].alloc && neap_alloc_fork_begin(agent.slots[i].alloc, &until);
@@ -581,13 +581,13 @@ static void after_fork_in_child(void)
 	agent.recorder = NULL;
 	agent.attached = agent.detaching = false;
 	agent.fault = (struct neap_error){0};
-	memset(agent.slots, 0, sizeof agent.slots); /* the driver does not survive a fork, so neither do they */
+	memset(agent.slots, 0, sizeof agent.slots); /* the driver, and so no allocator, survives a fork */
 	agent.callback_count = 0;
 	pthread_cond_init(&agent.changed, NULL); /* its waiters stayed behind */
 	pthread_mutex_unlock(&agent.lock);
 }
 
-/* When the library is loaded: costs a pointer; attaches nothing. */
+/* Runs when the library is loaded. Sets one pointer and attaches nothing. */
 __attribute__((constructor)) static void at_load(void)
 {
 	static const struct neap_alloc_hook hook = {

@@ -1,10 +1,10 @@
-/* agent/external.c: one request at a time, passed from the server's thread to the program and back.
+/* agent/external.c: passes one request at a time from the server's thread to the program, and its answer back.
  *
  *   idle --ask--> queued --next--> taken --begin--> begun --answer--> answered --ask returns--> idle
  *                    \______2 s_______/                \___20 s___ or closed, or interrupted: --> idle, its id void
  *
- * The lock guards the request and comes after the agent's, as a leaf: nothing is called under it. Slots of the page
- * are guarded by the agent's lock.
+ * The lock guards the request. It comes after the agent's lock and is a leaf: under it no other lock is taken. The
+ * agent's lock guards the slots of the page.
  */
 #include "agent/external.h"
 
@@ -32,7 +32,7 @@ static struct {
 	struct agent_external_answer answer; /* written while begun, read while answered */
 } external = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* Under the agent's lock. */
+/* Guarded by the agent's lock. */
 static struct neap_published *slots[NEAP_EXTERNAL_DEVICES];
 
 enum neap_status neap_external_open(const char *name, struct neap_error *err)
@@ -65,12 +65,12 @@ void agent_external_interrupt(void)
 enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_external_request *ret_request,
 				    struct neap_error *err)
 {
-	struct timespec until = neap_wall_after(timeout_ms * NEAP_NS_PER_MS);
+	struct timespec until = neap_clock_after(timeout_ms * NEAP_NS_PER_MS);
 	enum neap_status status = NEAP_OK;
 	int waited = 0;
 	pthread_mutex_lock(&external.lock);
 	while (external.open && external.phase != QUEUED && waited == 0)
-		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);
+		waited = pthread_cond_clockwait(&external.changed, &external.lock, CLOCK_MONOTONIC, &until);
 	if (!external.open) {
 		status = neap_fail(err, NEAP_ECANCELED, "there is no external allocator any more");
 	} else if (external.phase != QUEUED) {
@@ -83,7 +83,7 @@ enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_external_re
 	return status;
 }
 
-/* Whether this is the request under way, taken. Locked. */
+/* Whether the request `id` is the current one, and taken or begun. The lock is held. */
 static bool is_current(uint64_t id)
 {
 	return external.request.id == id && (external.phase == TAKEN || external.phase == BEGUN);
@@ -130,13 +130,13 @@ enum neap_status neap_external_answer(uint64_t id, enum neap_status status, cons
 	return current ? NEAP_OK : neap_fail(err, NEAP_ESTATE, "nobody waits for this answer any more");
 }
 
-/* Waits while `pending` phases last. Locked. */
+/* Waits, at most `ms`, until the phase is past `last_pending`. The lock is held. */
 static void await(enum phase last_pending, uint32_t ms)
 {
-	struct timespec until = neap_wall_after(ms * NEAP_NS_PER_MS);
+	struct timespec until = neap_clock_after(ms * NEAP_NS_PER_MS);
 	int waited = 0;
 	while (external.open && !external.interrupted && external.phase <= last_pending && waited == 0)
-		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);
+		waited = pthread_cond_clockwait(&external.changed, &external.lock, CLOCK_MONOTONIC, &until);
 }
 
 enum neap_status agent_external_ask(const struct neap_external_request *request,
@@ -183,7 +183,7 @@ void agent_external_abandon(void)
 {
 	external.open = external.interrupted = false;
 	external.phase = IDLE;
-	pthread_cond_init(&external.changed, NULL); /* its waiters stayed behind */
+	pthread_cond_init(&external.changed, NULL); /* its waiters exist only in the parent */
 	agent_external_page_gone();
 	pthread_mutex_unlock(&external.lock);
 }
@@ -194,7 +194,7 @@ void agent_external_page_gone(void) { memset(slots, 0, sizeof slots); }
 
 static void store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
-/* As alloc/published.c writes: odd, the words, even. */
+/* Writes as alloc/core/published.c does: odd sequence, the words, even sequence. */
 static void write_slot(struct neap_published *slot, const struct neap_published *counters)
 {
 	const uint64_t *from = (const uint64_t *)counters;

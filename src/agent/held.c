@@ -1,5 +1,5 @@
-/* agent/held.c: what the driver says that this process holds. An external allocator is not neap's, and neither is its
- * context: neap did not make it, and learns its size from outside. */
+/* agent/held.c: asks the driver how much memory this process holds. With an external allocator neap did not make the
+ * context, and cannot know its size otherwise. */
 #include "neap/external.h"
 
 #include "base/error.h"

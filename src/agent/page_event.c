@@ -1,5 +1,5 @@
-/* agent/page_event.c: what the page shows, into the recording: a process that ends between two looks of its
- * supervisor was never seen, and its page is gone with it. */
+/* agent/page_event.c: records what the page shows. If a process ends between two samples of its supervisor, its page
+ * is gone, and only the recording has its figures. */
 #include "agent/agent.h"
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@ void agent_emit_page(const struct neap_observer *target, const struct neap_publi
 	static const unsigned char none[sizeof slot->device_uuid];
 	struct neap_published shown;
 	char uuid[48];
-	/* One that is written at this moment, by a thread that our exit does not wait for, is passed over. */
+	/* Skip a slot that another thread is writing: exit does not wait for that thread. */
 	if (!target || neap_published_read(slot, &shown) != NEAP_OK || !memcmp(shown.device_uuid, none, sizeof none))
 		return;
 	neap_uuid_format(shown.device_uuid, uuid);

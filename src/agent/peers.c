@@ -1,4 +1,4 @@
-/* agent/peers.c: a request found no memory: asks other processes for what they only cache.
+/* agent/peers.c: asks other processes to give back cached memory when a request found none.
  *
  *   thread of the request                     agent's thread of each peer
  *   pages in RUNTIME: same run or series,
@@ -7,14 +7,16 @@
  *   poll, all peers at once, until the    <-- how many bytes those were
  *   last answer or the deadline
  *
- * The thread belongs to the program, and waits here for 200 ms at most, whatever a peer does: it is stopped, sends
- * nothing, or anything. It holds no lock that the answer to another process's request needs, so that two processes
- * that are out of memory at once answer each other. One thread asks at a time, in storage that is there already;
- * another waits for its turn within its own 200 ms.
+ * The thread belongs to the program. It waits here for 200 ms at most, even if a peer is stopped, silent, or sends
+ * garbage. It holds no lock that is needed to answer another process's request, so two processes that are out of
+ * memory at once can answer each other. One thread asks at a time, in static storage; another thread waits for its
+ * turn within its own 200 ms.
  */
 #include "agent/agent.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/wait.h"
 #include "proto/commands.h"
 #include "proto/frame.h"
 #include "proto/socket.h"
@@ -28,8 +30,8 @@
 #include <unistd.h>
 
 #define BOUND_MS     200
-#define ANSWER_MS    150 /* that peers have for it: what is left is for the way there and back */
-#define CONNECT_MS   5   /* until the next try to connect to a peer whose queue is full */
+#define ANSWER_MS    150 /* for the peers to answer; the rest is for sending and receiving */
+#define CONNECT_MS   5   /* between tries to connect to a peer whose queue is full */
 #define PEERS        64
 #define REQUEST_ROOM 512
 #define REPLY_ROOM   512 /* an answer is some 40 bytes */
@@ -37,7 +39,7 @@
 enum phase { CONNECTING, SENDING, RECEIVING, ANSWERED };
 
 struct peer {
-	int fd; /* -1: over */
+	int fd; /* -1: closed */
 	pid_t pid;
 	enum phase phase;
 	size_t done; /* bytes sent, or received */
@@ -46,8 +48,8 @@ struct peer {
 };
 
 static struct {
-	pthread_mutex_t lock; /* of all of this. Nothing but the kernel is waited for under it */
-	bool forking;         /* taken by agent_peers_lock */
+	pthread_mutex_t lock; /* guards all of this; its holder waits only for the kernel */
+	bool forking;         /* agent_peers_lock holds the lock */
 	const struct agent_identity *self;
 	unsigned char uuid[16];
 	struct neap_deadline deadline;
@@ -71,7 +73,7 @@ static void drop(struct peer *peer)
 	peer->fd = -1;
 }
 
-/* Of this user, and the one whose page was read. */
+/* Whether the peer belongs to this user and is the process whose page was read. */
 static bool is_expected(const struct peer *peer)
 {
 	struct ucred other;
@@ -98,7 +100,7 @@ static void try_to_connect(struct peer *peer)
 		drop(peer);
 }
 
-/* Looks at one page in RUNTIME. */
+/* Reads one page in RUNTIME, and adds its process as a peer if it may help. False: stop looking. */
 static bool consider(void *context, pid_t pid)
 {
 	struct neap_page_place place;
@@ -111,7 +113,7 @@ static bool consider(void *context, pid_t pid)
 		here = here || memcmp(place.uuids[i], asking.uuid, sizeof asking.uuid) == 0;
 	if (!here || !agent_is_related(asking.self, place.run_id, place.series))
 		return !neap_deadline_over(&asking.deadline);
-	peer->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	peer->fd = neap_fd_above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (peer->fd < 0)
 		return false;
 	peer->pid = pid;
@@ -152,7 +154,7 @@ static void send_on(struct peer *peer)
 	}
 }
 
-/* The answer is whole. */
+/* Reads the complete answer and closes the connection. */
 static void read_answer(struct peer *peer, const struct neap_frame *frame)
 {
 	struct neap_fields fields;
@@ -203,7 +205,7 @@ static void step(struct peer *peer)
 		receive_on(peer);
 }
 
-/* Takes each peer as far as it goes without waiting for it, and waits for all of them together. */
+/* Advances each peer as far as possible without waiting, and waits for all of them together. */
 static void talk(void)
 {
 	struct pollfd fds[PEERS];
@@ -232,7 +234,7 @@ static void talk(void)
 	}
 }
 
-/* With the lock. Peers that say they gave more than `most_bytes` in all are not believed. */
+/* The lock is held. The peers' bytes count up to `most_bytes` together: a peer may report more than it gave. */
 static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 {
 	struct neap_asked asked = {0};
@@ -243,7 +245,7 @@ static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 	for (size_t i = 0; i < asking.count; i++) {
 		struct peer *peer = &asking.peers[i];
 		drop(peer);
-		asked.processes += peer->phase != CONNECTING; /* one that died left its page */
+		asked.processes += peer->phase != CONNECTING; /* a process that crashed leaves its page */
 		if (peer->phase != ANSWERED)
 			continue;
 		asked.answered++;
@@ -256,15 +258,15 @@ static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked)
 {
 	struct neap_deadline deadline = neap_deadline_in_ms(neap_clock_system(), BOUND_MS);
-	struct timespec until = neap_wall_after(BOUND_MS * NEAP_NS_PER_MS);
+	struct timespec until = neap_clock_after(BOUND_MS * NEAP_NS_PER_MS);
 	const struct neap_device_info *info = neap_device_info(neap_alloc_device(alloc));
 	struct agent_identity self;
 	int cancelled;
 	if (!agent_identify_until(&self, &until) || self.peers == AGENT_PEERS_OFF)
 		return;
-	/* A thread that is cancelled in here would keep the lock. */
+	/* A thread cancelled in here would never release the lock. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-	if (pthread_mutex_timedlock(&asking.lock, &until) == 0) {
+	if (neap_lock_until(&asking.lock, &until) == 0) {
 		asking.self = &self;
 		asking.deadline = deadline;
 		memcpy(asking.uuid, info->uuid, sizeof asking.uuid);
@@ -275,13 +277,10 @@ void agent_ask_peers(struct neap_alloc *alloc, struct neap_asked *ret_asked)
 	pthread_setcancelstate(cancelled, NULL);
 }
 
-/* Forks: the child shall have none of the sockets. A thread that forks in a signal handler, while it asks, waits for
- * itself: then only until the bound, and it continues to ask in the child, too. */
+/* Forks: locking ensures that the child inherits no sockets. A thread that forks in a signal handler while it asks
+ * waits for itself, until the bound; then it continues to ask in the child, too. */
 
-void agent_peers_lock(const struct timespec *until)
-{
-	asking.forking = pthread_mutex_timedlock(&asking.lock, until) == 0;
-}
+void agent_peers_lock(const struct timespec *until) { asking.forking = neap_lock_until(&asking.lock, until) == 0; }
 
 void agent_peers_unlock(void)
 {

@@ -1,14 +1,14 @@
-/* agent/release.c: another process of the run is out of memory on a device: gives back what is cached there.
+/* agent/release.c: gives back memory cached on a device on which another process is out of memory.
  *
- * The other process waits for the answer, and this one may be asking it at the same moment. So nothing here waits
- * for an allocator's lock, which is only tried, or for work of the device: what is in use is looked at again while
- * the peer's time lasts. PyTorch's own allocator is asked like for `neap clear`: its main thread empties the cache,
- * if it is free to do so in that time.
+ * The other process waits for the answer, and this one may be asking it at the same moment. So this file waits
+ * neither for an allocator's lock, which it only tries, nor for work of the device: it tries again while the peer's
+ * time lasts. PyTorch's own allocator is asked as for `neap clear`: the program's main thread empties the cache, if
+ * it can begin in that time.
  */
 #include "agent/agent.h"
 #include "agent/external.h"
 
-#include "alloc/give_back.h"
+#include "alloc/agent.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "proto/commands.h"
@@ -17,9 +17,9 @@
 
 #define MOST_MS    150
 #define AGAIN_NS   NEAP_NS_PER_MS
-#define BUSY_TRIES 10 /* at an allocator whose lock another thread has: most hold it for microseconds */
+#define BUSY_TRIES 10 /* if another thread holds the allocator's lock: most hold it for microseconds */
 
-/* The last failure, in *err, where nothing was given. */
+/* Gives back memory of one allocator. Returns the bytes; *err is the last failure, if any. */
 static uint64_t release_one(struct neap_alloc *alloc, const struct neap_deadline *deadline, struct neap_error *err)
 {
 	uint64_t bytes = 0;

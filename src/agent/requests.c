@@ -1,12 +1,13 @@
-/* agent/requests.c: what an attached process does when it is asked. One function per row of proto/commands.h.
+/* agent/requests.c: executes requests in an attached process. One function per row of proto/commands.h.
  *
- * A device that refuses its part (a graph is being captured, say) answers so in its own group; the others do theirs.
+ * If a device refuses its part (for example during a graph capture), its group in the answer says so; the other
+ * devices do theirs.
  */
 #include "agent/agent.h"
 
 #include "agent/external.h"
 
-#include "alloc/emptied.h"
+#include "alloc/agent.h"
 #include "base/error.h"
 #include "neap/train.h"
 #include "proto/commands.h"
@@ -50,7 +51,7 @@ static void fill_failure(struct neap_device_answer *device, const struct neap_er
 	snprintf(device->message, sizeof device->message, "%s", err->message);
 }
 
-/* What changed, and what the program allocated again since then. */
+/* Fills in the change, and what the program has reserved now. */
 static void fill_emptied(struct neap_device_answer *device, struct neap_alloc *alloc,
 			 const struct neap_emptied *emptied)
 {
@@ -74,7 +75,7 @@ static void emit_cleanup(struct neap_alloc *alloc, const struct neap_emptied *em
 							     .reason = NEAP_CLEANUP_REQUEST});
 }
 
-/* Writes what `fill` answers for each allocator. */
+/* Writes one answer per allocator, each filled by `fill`. */
 static void each_allocator(struct neap_field_writer *reply,
 			   void (*fill)(struct neap_alloc *alloc, void *context, struct neap_device_answer *device),
 			   void *context)
@@ -89,7 +90,7 @@ static void each_allocator(struct neap_field_writer *reply,
 	agent_unpin(allocators, count);
 }
 
-/* Asks another allocator of this process, if there is one. If it refuses, the whole request is refused before
+/* Asks the external allocator of this process, if there is one. If it refuses, the whole request fails before
  * anything else is done. */
 static enum neap_status ask_external(enum neap_external_kind kind, bool force, double fraction,
 				     struct neap_field_writer *reply, struct neap_error *err)
@@ -149,8 +150,8 @@ static enum neap_status answer_info(const struct neap_fields *arguments, struct 
 	return status;
 }
 
-/* Empties one allocator's cache and reports the bytes it returned and the time it took. The program keeps running
- * meanwhile: the answer reports separately what it allocated again. */
+/* Empties one allocator's cache and reports the bytes freed and the time it took. The program keeps running, so the
+ * answer also reports what is reserved by then. */
 static void clear_one(struct neap_alloc *alloc, void *context, struct neap_device_answer *device)
 {
 	struct neap_emptied emptied;
@@ -195,8 +196,8 @@ static enum neap_status answer_reset_peak(const struct neap_fields *arguments, s
 	return status;
 }
 
-/* Limits one allocator. A cache that could not be emptied is this device's failure, in its part of the answer: the
- * limit is in force all the same. */
+/* Limits one allocator. If its cache could not be emptied, the device's part of the answer reports the failure; the
+ * limit is in force nevertheless. */
 static void limit_one(struct neap_alloc *alloc, void *context, struct neap_device_answer *device)
 {
 	struct neap_limited limited = {0};
@@ -249,7 +250,7 @@ enum neap_status agent_execute(void *context, unsigned command, const struct nea
 	struct neap_error fault;
 	(void)context;
 	agent_check();
-	/* A disabled agent still names its process and its failure, and touches nothing. */
+	/* A disabled agent answers only HELLO, which reports its process and its failure. */
 	if (command != NEAP_REQUEST_HELLO && agent_identify(&identity, &fault) != NEAP_OK)
 		return neap_fail(err, NEAP_ESTATE, "the agent disabled itself: %s", fault.message);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)

@@ -2,7 +2,9 @@
 #include "agent/server.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "proto/commands.h"
 #include "proto/socket.h"
 
@@ -68,7 +70,7 @@ static void client_drop(struct neap_server *server, struct neap_server_client *c
 	client->closing = false;
 }
 
-/* Puts a reply of `length` bytes of fields in scratch, or of the error's words, in the way to the peer. */
+/* Queues a reply for the peer: `length` bytes of fields from scratch, or the error's message. */
 static void client_answer(struct neap_server *server, struct neap_server_client *client, enum neap_status status,
 			  size_t length, const struct neap_error *err)
 {
@@ -92,15 +94,15 @@ static void client_answer(struct neap_server *server, struct neap_server_client 
 		client_drop(server, client);
 }
 
-/* What follows a broken frame cannot be read: answers, then closes. */
+/* Answers a broken frame with the error, then closes: the bytes after it cannot be read. */
 static void client_refuse(struct neap_server *server, struct neap_server_client *client, const struct neap_error *err)
 {
 	client->closing = true;
 	client_answer(server, client, err->status, 0, err);
 }
 
-/* A peer that has hung up believes, or has reported, that no answer came (we were stopped, say): what it asked
- * must not happen behind its back afterwards. */
+/* Whether the peer still waits. A peer that has hung up assumes that its request failed (perhaps this process was
+ * stopped), so the request must not be executed later. */
 static bool client_waits(const struct neap_server_client *client)
 {
 	struct pollfd peer = {.fd = client->socket.fd};
@@ -129,7 +131,7 @@ static void client_execute(struct neap_server *server, struct neap_server_client
 	client_answer(server, client, status, reply.length, &err);
 }
 
-/* The header is whole. */
+/* Checks the complete header. */
 static void client_check_header(struct neap_server *server, struct neap_server_client *client)
 {
 	struct neap_error err;
@@ -145,7 +147,7 @@ static void client_check_header(struct neap_server *server, struct neap_server_c
 	}
 }
 
-/* Receives what is there, up to the end of this request: no more, so that one peer cannot keep the thread. */
+/* Receives available bytes, at most to the end of this request, so that one peer cannot occupy the thread. */
 static void client_receive(struct neap_server *server, struct neap_server_client *client)
 {
 	unsigned char piece[4096];
@@ -194,7 +196,7 @@ static void client_send(struct neap_server *server, struct neap_server_client *c
 		client_begin_turn(server, client);
 }
 
-/* What is waited for: that a reply can go, or that more of a request comes. */
+/* The events to wait for: the socket takes more of a reply, or more of a request arrives. */
 static short client_events(const struct neap_server_client *client)
 {
 	return client->reply.length > 0 ? POLLOUT : POLLIN;
@@ -217,14 +219,13 @@ static struct neap_server_client *idlest_client(struct neap_server *server)
 	return idlest;
 }
 
-/* From when on a new peer may take its place. */
+/* The time from which a new peer may take this one's place. */
 static uint64_t replaceable_ns(const struct neap_server *server, const struct neap_server_client *client)
 {
 	return client->active_ns + server->options.bound_ns / REPLACE_SHARE;
 }
 
-/* Makes a place when all are taken. One whose bytes have come, or can go, is not idle: this process kept it waiting.
- */
+/* Frees a place when all are taken. A peer whose socket is ready is not idle: this process kept it waiting. */
 static struct neap_server_client *make_place(struct neap_server *server)
 {
 	struct neap_server_client *client = idlest_client(server);
@@ -239,7 +240,7 @@ static struct neap_server_client *make_place(struct neap_server *server)
 	return client;
 }
 
-/* Errors: only those after which listening is hopeless. */
+/* Returns only errors after which listening cannot work again. */
 static enum neap_status accept_client(struct neap_server *server, struct neap_error *err)
 {
 	struct neap_server_client *client = free_client(server);
@@ -248,7 +249,7 @@ static enum neap_status accept_client(struct neap_server *server, struct neap_er
 	if (!client)
 		return NEAP_OK;
 	pthread_mutex_lock(&server->lock);
-	int fd = accept4(server->listening.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd = neap_fd_above_standard(accept4(server->listening.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
 	int error_number = errno;
 	if (fd >= 0)
 		client->socket = descriptor_of(fd);
@@ -288,7 +289,7 @@ static void sooner(struct polled *polled, uint64_t deadline_ns, uint64_t now)
 		polled->timeout_ms = ms > 60000 ? 60000 : (int)ms;
 }
 
-/* What to wait for, and until when. poll skips entries whose descriptor is negative. */
+/* Fills in what to wait for, and until when. poll skips entries whose descriptor is negative. */
 static void prepare(struct neap_server *server, struct polled *polled)
 {
 	uint64_t now = now_ns();
@@ -390,6 +391,22 @@ static int start_thread(struct neap_server *server)
 	return result;
 }
 
+static int make_pipe(int fds[2])
+{
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+		return -1;
+	for (int i = 0; i < 2; i++)
+		fds[i] = neap_fd_above_standard(fds[i]);
+	if (fds[0] >= 0 && fds[1] >= 0)
+		return 0;
+	int cause = errno;
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	errno = cause;
+	return -1;
+}
+
 enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
 				   const struct neap_server_options *options, struct neap_error *err)
 {
@@ -403,7 +420,7 @@ enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
 	server->wake_read = server->wake_write = closed;
 	server->listening = descriptor_of(listen_fd);
 	int error_number = pthread_mutex_init(&server->lock, NULL);
-	if (error_number == 0 && pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+	if (error_number == 0 && make_pipe(pipe_fds) != 0) {
 		error_number = errno;
 	} else if (error_number == 0) {
 		server->wake_read = descriptor_of(pipe_fds[0]);
@@ -427,8 +444,8 @@ bool neap_server_stop(struct neap_server *server, uint64_t bound_ns)
 	if (bound_ns == UINT64_MAX) {
 		pthread_join(server->thread, NULL);
 	} else {
-		struct timespec until = neap_wall_after(bound_ns);
-		if (pthread_timedjoin_np(server->thread, NULL, &until) != 0)
+		struct timespec until = neap_clock_after(bound_ns);
+		if (neap_join_until(server->thread, &until) != 0)
 			return false;
 	}
 	server->running = false;
@@ -445,5 +462,5 @@ void neap_server_abandon(struct neap_server *server)
 {
 	pthread_mutex_unlock(&server->lock);
 	server->running = false;
-	close_descriptors(server); /* the thread may have been inside a buffer: those are left as they are */
+	close_descriptors(server); /* not the buffers: the thread may have been changing one */
 }

@@ -35,11 +35,11 @@
 #define NEAP_SERVER_REPLY_MAX   65536u
 
 struct neap_server_options {
-	/* Executes one request in the server's thread. `command` is whatever the peer sent. On failure what is in
-	 * `reply` is dropped and the peer gets *err. */
+	/* Executes one request in the server's thread. `command` is unchecked, as the peer sent it. On failure the
+	 * reply is dropped and the peer gets *err. */
 	enum neap_status (*handle)(void *context, unsigned command, const struct neap_fields *arguments,
 				   struct neap_field_writer *reply, struct neap_error *err);
-	/* Called last, in the server's thread, when it has to give up. */
+	/* Called in the server's thread when it gives up, as its last action. */
 	void (*failed)(void *context, const struct neap_error *err);
 	void *context;
 	uint64_t bound_ns; /* per turn of a client; 0: NEAP_SERVER_BOUND_NS */
@@ -53,22 +53,22 @@ struct neap_descriptor {
 
 struct neap_server_client {
 	struct neap_descriptor socket;
-	uint64_t deadline_ns, active_ns; /* the end of its turn; when something last came or went */
+	uint64_t deadline_ns, active_ns; /* the end of its turn; the last time that bytes were received or sent */
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	size_t header_length;
-	struct neap_frame frame; /* once the header is whole */
+	struct neap_frame frame; /* once the header is complete */
 	struct neap_buffer payload, reply;
 	size_t sent;  /* of reply */
-	bool closing; /* once the reply is sent */
+	bool closing; /* close the connection once the reply is sent */
 };
 
 struct neap_server {
 	struct neap_server_options options;
 	pthread_t thread;
 	bool running;         /* the thread is to be joined */
-	pthread_mutex_t lock; /* the set of open descriptors: so that a fork sees it whole */
+	pthread_mutex_t lock; /* guards the set of open descriptors, for forks */
 	struct neap_descriptor listening, wake_read, wake_write;
-	uint64_t accept_after_ns; /* after running out of descriptors */
+	uint64_t accept_after_ns; /* accept no peers before then: descriptors had run out */
 	struct neap_server_client clients[NEAP_SERVER_CLIENTS];
 	unsigned char scratch[NEAP_SERVER_REPLY_MAX];
 };
@@ -78,8 +78,8 @@ enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
 				   const struct neap_server_options *options, struct neap_error *err);
 
 /* Asks the thread to end, and waits up to `bound_ns` (UINT64_MAX: forever) for the request that it may be executing.
- * True: it ended and everything is closed and freed. False: it is still there, also because the host closed what
- * would wake it. Idempotent. Not from the thread itself. */
+ * True: it ended, and everything is closed and freed. False: it still runs, perhaps because the host closed the wake
+ * pipe. Idempotent. Must not be called by the thread itself. */
 bool neap_server_stop(struct neap_server *server, uint64_t bound_ns);
 
 /* Around a fork, in the parent. */

@@ -1,4 +1,4 @@
-/* agent/settings.c: what the environment sets of allocators, and between processes. */
+/* agent/settings.c: reads the environment's settings of allocators, and of memory requests between processes. */
 #include "agent/agent.h"
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 static const char *const peers_names[] = {
 	[AGENT_PEERS_RUN] = "run", [AGENT_PEERS_USER] = "user", [AGENT_PEERS_OFF] = "off"};
 
-/* Whether NEAP_PEERS is unset or has a meaning. */
+/* Reads NEAP_PEERS; unset means run. False: its value is unknown. */
 static bool read_peers(enum agent_peers *ret_peers)
 {
 	const char *value = getenv("NEAP_PEERS");
@@ -43,7 +43,7 @@ void agent_heed_environment(struct neap_alloc *alloc, struct neap_error *ret_not
 	if (value && value[0] && neap_fraction_parse(value, &fraction, ret_note) != NEAP_OK)
 		neap_error_prefix(ret_note, "NEAP_FRACTION is not followed");
 	else if (value && value[0] && neap_get_fraction(alloc) >= 1)
-		neap_set_fraction(alloc, fraction, NULL); /* nothing is reserved yet: nothing to fail at */
+		neap_set_fraction(alloc, fraction, NULL); /* cannot fail: nothing is reserved yet */
 	if (ret_note->status == NEAP_OK && !read_peers(&peers))
 		neap_fail(ret_note, NEAP_EPARSE,
 			  "NEAP_PEERS is not followed: expected run, user or off, not \"%.40s\"",

@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 
 #include "agent/server.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "proto/socket.h"
 
@@ -17,9 +18,9 @@ enum neap_status agent_open_socket(const char *folder, pid_t pid, int *ret_fd, s
 	enum neap_status status = neap_socket_address(folder, pid, &address, &folder_fd, err);
 	if (status)
 		return status;
-	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
+	/* An existing socket was left by an earlier process of this PID, or by this one before an exec. */
 	unlink(address.sun_path);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = neap_fd_above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
 	    listen(fd, NEAP_SERVER_BACKLOG) != 0) {
 		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", folder);

@@ -1,5 +1,6 @@
-/* alloc/check.c: the invariants of README.md, each checked exactly as it stands there. */
-#include "alloc/view.h"
+/* alloc/check.c: checks the invariants of README.md, exactly as they are written there. */
+#include "alloc/front/front.h"
+#include "alloc/views/views.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 struct sums {
 	struct neap_stats stats; /* only `current` values are used */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2];
-	uint64_t held_pages, live_blocks, pending_uses;
+	uint64_t held_pages, live_blocks, binned_blocks, pending_uses;
 	uint64_t cached_blocks, unmapped_blocks, parts;
 };
 
@@ -23,7 +24,18 @@ static void sum_add(struct sums *sums, enum neap_metric metric, bool small, uint
 	sums->stats.metric[metric][small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE].current += (int64_t)value;
 }
 
-/* What the index tells the front of a LIVE block. */
+/* A block in a bin belongs to the lane, whose stamp covers all work on it. */
+static enum neap_status binned_check(const struct neap_block *block, struct neap_error *err)
+{
+	const unsigned long long at = block->address;
+	REQUIRE(block->state == NEAP_BLOCK_LIVE && block->lane && !block->uses, "block %#llx is in a bin", at);
+	REQUIRE(block->stamp <= block->lane->stamp, "block %#llx is in a bin, and waits for more than its lane", at);
+	REQUIRE(block->lane->stamp <= block_stream(block)->recorded + 1,
+		"block %#llx: its lane waits for a later record than the next one", at);
+	return NEAP_OK;
+}
+
+/* Checks what the index's slot says about a LIVE block. */
 static enum neap_status slot_check(const struct neap_alloc *alloc, const struct neap_block *block,
 				   struct neap_error *err)
 {
@@ -33,6 +45,26 @@ static enum neap_status slot_check(const struct neap_alloc *alloc, const struct 
 	REQUIRE(slot->lane == lane, "block %#llx: its slot names another lane", (unsigned long long)block->address);
 	REQUIRE(!lane || (slot->asked == asked && block->bytes == round_up(block->requested, BLOCK_ALIGNMENT)),
 		"block %#llx: its slot tells of another request", (unsigned long long)block->address);
+	return NEAP_OK;
+}
+
+static enum neap_status active_check(const struct neap_block *block, struct sums *sums, struct neap_error *err)
+{
+	bool small = block_small(block);
+	if (block_active(block)) {
+		REQUIRE(block->requested && block->requested <= block->bytes, "block %#llx: requested is wrong",
+			(unsigned long long)block->address);
+		sum_add(sums, NEAP_METRIC_ACTIVE, small, 1);
+		sum_add(sums, NEAP_METRIC_ACTIVE_BYTES, small, block->bytes);
+	}
+	if (block->state == NEAP_BLOCK_LIVE) {
+		sum_add(sums, NEAP_METRIC_ALLOCATION, small, 1);
+		sum_add(sums, NEAP_METRIC_ALLOCATED_BYTES, small, block->bytes);
+		sum_add(sums, NEAP_METRIC_REQUESTED_BYTES, small, block->requested);
+		sums->live_blocks++;
+		sums->tags[block->tag].live_bytes += block->bytes;
+		sums->tags[block->tag].live_blocks++;
+	}
 	return NEAP_OK;
 }
 
@@ -73,27 +105,18 @@ static enum neap_status block_check(const struct neap_alloc *alloc, const struct
 		REQUIRE(block->stamp <= (stream ? stream->recorded + 1 : 0),
 			"block %#llx waits for a later record than the next one", at);
 	}
-	if (block->split) {
+	if (block->split || block->binned) {
 		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT, small, 1);
 		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, block->bytes);
 	}
-	if (block_active(block)) {
-		REQUIRE(block->requested && block->requested <= block->bytes, "block %#llx: requested is wrong", at);
-		sum_add(sums, NEAP_METRIC_ACTIVE, small, 1);
-		sum_add(sums, NEAP_METRIC_ACTIVE_BYTES, small, block->bytes);
+	if (block->binned) {
+		sums->binned_blocks++;
+		return binned_check(block, err);
 	}
-	if (block->state == NEAP_BLOCK_LIVE) {
-		sum_add(sums, NEAP_METRIC_ALLOCATION, small, 1);
-		sum_add(sums, NEAP_METRIC_ALLOCATED_BYTES, small, block->bytes);
-		sum_add(sums, NEAP_METRIC_REQUESTED_BYTES, small, block->requested);
-		sums->live_blocks++;
-		sums->tags[block->tag].live_bytes += block->bytes;
-		sums->tags[block->tag].live_blocks++;
-	}
-	return NEAP_OK;
+	return active_check(block, sums, err);
 }
 
-/* Blocks lie on pages that are held; UNMAPPED ones on whole pages, of which only stuck ones are held. */
+/* Every page under a block has a handle; an UNMAPPED block covers whole pages, and only stuck ones have handles. */
 static enum neap_status pages_check(const struct neap_alloc *alloc, const struct neap_segment *segment,
 				    const struct neap_block *block, uint64_t *stuck, struct neap_error *err)
 {
@@ -102,9 +125,9 @@ static enum neap_status pages_check(const struct neap_alloc *alloc, const struct
 		"unmapped block %#llx is not made of whole pages", (unsigned long long)block->address);
 	for (uint64_t index = from / page; index * page < to; index++) {
 		if (block->state == NEAP_BLOCK_UNMAPPED)
-			*stuck += segment->handles[index] != 0;
+			*stuck += segment_handle(segment, index) != 0;
 		else
-			REQUIRE(segment->handles[index], "block %#llx lies on a page that is not mapped",
+			REQUIRE(segment_handle(segment, index), "block %#llx lies on a page that is not mapped",
 				(unsigned long long)block->address);
 	}
 	return NEAP_OK;
@@ -139,7 +162,7 @@ static enum neap_status segment_check(const struct neap_alloc *alloc, const stru
 		held = segment->bytes / alloc->page_bytes;
 	else
 		for (uint64_t index = 0; index < segment->bytes / alloc->page_bytes; index++)
-			held += segment->handles[index] != 0;
+			held += segment_handle(segment, index) != 0;
 	REQUIRE(held == segment->held_pages && stuck == segment->stuck_pages,
 		"segment %#llx counts %llu pages, %llu stuck; it has %llu, %llu",
 		(unsigned long long)segment->address, (unsigned long long)segment->held_pages,
@@ -160,7 +183,7 @@ static bool is_part(const struct neap_view *view, uint64_t address, uint64_t byt
 	return part && part->state == BLOCK_IN_VIEW && part->segment->arena == part->cache->arena;
 }
 
-/* A view's block is made of its parts, byte for byte; and every page that is in a view is held at home. */
+/* The bytes of a view's block are the bytes of its parts, and every page in a view has a handle at home. */
 static enum neap_status view_check(const struct neap_alloc *alloc, const struct neap_view *view, struct sums *sums,
 				   uint64_t *pages, struct neap_error *err)
 {
@@ -171,7 +194,7 @@ static enum neap_status view_check(const struct neap_alloc *alloc, const struct 
 		const struct neap_segment *home = view->homes[i] ? neap_segment_at(alloc, view->homes[i]) : NULL;
 		uint64_t start = view->segment->address + i * page, end = start + page;
 		REQUIRE(!view->homes[i] || (home && !home->view && !home->arena->pool &&
-					    home->handles[(view->homes[i] - home->address) / page]),
+					    segment_handle(home, (view->homes[i] - home->address) / page)),
 			"view %#llx has a page that is not held at home", at);
 		*pages += view->homes[i] != 0;
 		uint64_t from = block && block->address > start ? block->address - start : 0;
@@ -249,6 +272,7 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 				"a stream waits for a block that is not pending");
 		}
 	}
+	REQUIRE(neap_largest_sound(&alloc->largest), "the index of largest blocks is out of order");
 	bool region = !alloc->region;
 	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
 		const struct neap_block *last = NULL;
@@ -266,12 +290,35 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 		(unsigned long long)unmapped, (unsigned long long)sums->unmapped_blocks);
 	REQUIRE(cached == sums->cached_blocks, "the trees hold %llu blocks, %llu are cached",
 		(unsigned long long)cached, (unsigned long long)sums->cached_blocks);
-	REQUIRE(live == sums->live_blocks && alloc->live.count == live,
+	REQUIRE(live == sums->live_blocks && alloc->live.count == live + sums->binned_blocks,
 		"streams count %llu live blocks, there are %llu", (unsigned long long)live,
 		(unsigned long long)sums->live_blocks);
 	REQUIRE(uses == sums->pending_uses && uses == alloc->waiting_uses,
 		"queues hold %llu uses, blocks wait for %llu", (unsigned long long)uses,
 		(unsigned long long)sums->pending_uses);
+	return NEAP_OK;
+}
+
+/* The bins hold exactly the blocks that are marked as binned, each of its bin's size. */
+static enum neap_status bins_check(const struct neap_alloc *alloc, const struct sums *sums, struct neap_error *err)
+{
+	uint64_t binned = 0;
+	for (uint32_t i = 0; i < alloc->front.count; i++) {
+		const struct neap_lane *lane = alloc->front.lanes[i];
+		uint64_t bytes = 0;
+		for (size_t j = 0; j < DIRECT_BINS + HASHED_BINS; j++) {
+			for (const struct neap_block *block = lane->bins[j].first; block; block = block->left) {
+				REQUIRE(block->binned && block->lane == lane && block->bytes == lane->bins[j].bytes,
+					"a bin holds another block");
+				bytes += block->bytes;
+				binned++;
+			}
+		}
+		REQUIRE(bytes == lane->binned_bytes, "a lane counts %llu bytes in bins, there are %llu",
+			(unsigned long long)lane->binned_bytes, (unsigned long long)bytes);
+	}
+	REQUIRE(binned == sums->binned_blocks, "the bins hold %llu blocks, %llu are in a bin",
+		(unsigned long long)binned, (unsigned long long)sums->binned_blocks);
 	return NEAP_OK;
 }
 
@@ -317,7 +364,6 @@ enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *e
 	struct sums sums = {0};
 	enum neap_status status = NEAP_OK;
 	neap_alloc_lock(alloc);
-	neap_front_flush(alloc);
 	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
 		status = segment_check(alloc, segment, &sums, err);
 	if (!status)
@@ -326,6 +372,8 @@ enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *e
 	sum_add(&sums, NEAP_METRIC_RESERVED_BYTES, false, alloc->spare_count * alloc->page_bytes);
 	if (!status)
 		status = indexes_check(alloc, &sums, err);
+	if (!status)
+		status = bins_check(alloc, &sums, err);
 	if (!status)
 		status = totals_check(alloc, &sums, err);
 	if (!status)

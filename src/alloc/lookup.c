@@ -1,5 +1,5 @@
-/* alloc/lookup.c: what a block is, for snapshots and for callers that have only its address. */
-#include "alloc/view.h"
+/* alloc/lookup.c: describes blocks for snapshots and for callers that have only an address; sets the watcher. */
+#include "alloc/front/front.h"
 
 static struct neap_block_info describe(const struct neap_alloc *alloc, const struct neap_block *block)
 {
@@ -35,8 +35,8 @@ static const struct neap_segment *segment_from(const struct neap_alloc *alloc, u
 	return lowest;
 }
 
-/* What lies beside a view's block, and what is in a view at home, is as if it were not mapped: bytes count at one
- * address. */
+/* Visits a view's block, and the rest of its addresses as UNMAPPED. Bytes IN_VIEW are UNMAPPED at home, too: each
+ * byte counts at one address. */
 static void visit_view(const struct neap_alloc *alloc, const struct neap_view *view,
 		       void (*visit)(void *context, const struct neap_block_info *), void *context)
 {
@@ -84,4 +84,11 @@ enum neap_status neap_block_at(struct neap_alloc *alloc, uint64_t address, struc
 		*ret_block = describe(alloc, block);
 	neap_alloc_unlock(alloc);
 	return found ? NEAP_OK : NEAP_EINVAL;
+}
+
+void neap_watch(struct neap_alloc *alloc, const struct neap_watcher *watcher)
+{
+	neap_alloc_lock(alloc);
+	alloc->watcher = watcher ? *watcher : (struct neap_watcher){0};
+	neap_alloc_unlock(alloc);
 }

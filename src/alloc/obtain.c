@@ -1,130 +1,21 @@
-/* alloc/obtain.c: where memory comes from when neither the stream's cache nor the arena's idle blocks have what fits.
+/* alloc/obtain.c: obtains memory when no block of the stream's cache and no idle block of the arena fits.
  *
  *   idle      while streams share: other streams' blocks whose work is done
  *   new       pages from the driver
- *   ordered   while streams share: another stream's block, behind an event that this stream waits for
+ *   ordered   while streams share: another stream's block, once this stream waits for its event
  *   moved     pages from under cached blocks, of any stream, that are unmapped there and mapped here
- *   stitched  ends of pages and whole pages, mapped a second time side by side (stitch.h): before pages move, once
- *             hardly any memory is free, and else after that; at once, where no new pages are left and such a view is
+ *   stitched  ends of pages and whole pages, mapped a second time side by side (views): before pages move if hardly
+ *             any memory is free, otherwise afterwards; first of all if no new pages are left and such a view is
  *             still mapped
- *
- * An arena gets pages where it lacks the fewest. Moving costs one unmapping for each block that gives pages and one
- * mapping for each page, and no call that takes or gives memory. Pages whose work is done are moved first; for others
- * their stream is waited for, never the device.
+ *   emptied   if all that is not enough, the whole cache goes back to the driver, and everything is tried again
  */
-#include "alloc/stitch.h"
+#include "alloc/front/front.h"
+#include "alloc/plan/plan.h"
+#include "alloc/request.h"
+#include "alloc/views/views.h"
 #include "base/error.h"
 
-/* Pages wanted, and where none may be taken from. */
-struct demand {
-	uint64_t pages, start, end;
-	bool wait;
-};
-
-/* From the largest block on: what small ones lose leaves more ends of pages behind. */
-static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_cache *cache,
-				    const struct demand *demand, struct neap_error *err)
-{
-	uint64_t page = alloc->page_bytes;
-	struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0), *next = NULL;
-	enum neap_status status = NEAP_OK;
-	while (!status && block && alloc->spare_count < demand->pages) {
-		uint64_t bytes = block->bytes, address = block->address;
-		/* What ends at the place must not join an unmapped block that begins it. */
-		bool apart = block_end(block) < demand->start || address >= demand->end;
-		bool whole = round_up(address, page) < round_down(block_end(block), page);
-		bool idle = apart && whole && neap_block_idle(alloc, block);
-		if (apart && whole && !idle && demand->wait) {
-			status = neap_block_finish(alloc, block, err);
-			/* That may have completed frees, and joined any block with others. */
-			block = neap_cache_before(cache, UINT64_MAX, 0);
-			continue;
-		}
-		if (idle)
-			status = neap_block_unmap(alloc, block, demand->pages - alloc->spare_count, &next, err);
-		block = neap_cache_before(cache, bytes, address);
-	}
-	return status;
-}
-
-static enum neap_status gather(struct neap_alloc *alloc, const struct demand *demand, struct neap_error *err)
-{
-	enum neap_status status = NEAP_OK;
-	for (struct neap_arena *arena = alloc->arenas; !status && arena; arena = arena->next) {
-		if (arena->pool || arena == alloc->region)
-			continue;
-		status = gather_from(alloc, &arena->idle, demand, err);
-		for (struct neap_cache *cache = arena->caches; !status && cache; cache = cache->next_of_arena)
-			status = gather_from(alloc, cache, demand, err);
-	}
-	return status;
-}
-
-/* Whole pages of the cache that may be moved. */
-static uint64_t count_of(const struct neap_alloc *alloc, const struct neap_cache *cache, const struct demand *demand)
-{
-	uint64_t page = alloc->page_bytes, pages = 0;
-	for (const struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0); block && block->bytes >= page;
-	     block = neap_cache_before(cache, block->bytes, block->address)) {
-		uint64_t first = round_up(block->address, page), last = round_down(block_end(block), page);
-		if (first < last && (block_end(block) < demand->start || block->address >= demand->end))
-			pages += (last - first) / page;
-	}
-	return pages;
-}
-
-/* Whether there are enough of them: none leaves its place in vain. */
-static bool enough(const struct neap_alloc *alloc, const struct demand *demand)
-{
-	uint64_t pages = alloc->spare_count;
-	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
-		if (arena->pool || arena == alloc->region)
-			continue;
-		pages += count_of(alloc, &arena->idle, demand);
-		for (const struct neap_cache *cache = arena->caches; cache; cache = cache->next_of_arena)
-			pages += count_of(alloc, cache, demand);
-	}
-	return pages >= demand->pages;
-}
-
-static enum neap_status grow(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
-			     struct neap_error *err)
-{
-	struct neap_place place = {0};
-	if (alloc->plain)
-		return neap_segment_plain(alloc, cache, bytes, err);
-	enum neap_status status = neap_place_find(alloc, cache, bytes, false, &place, err);
-	if (!status)
-		status = neap_spare_create(alloc, place.lacking_pages, err);
-	if (!status)
-		status = neap_place_fill(alloc, cache, place, bytes, err);
-	return status;
-}
-
-/* `wait`: for work on cached pages, after which the best place may be another. */
-static enum neap_status move(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool wait,
-			     struct neap_error *err)
-{
-	struct neap_place place = {0};
-	enum neap_status status = neap_place_find(alloc, cache, bytes, true, &place, err);
-	if (status)
-		return status;
-	struct demand demand = {place.lacking_pages, place.block->address, place.block->address + bytes, wait};
-	if (!enough(alloc, &demand))
-		return neap_fail(err, NEAP_EOOM, "all cached pages together are not enough");
-	status = gather(alloc, &demand, err);
-	if (!status && wait)
-		status = neap_place_find(alloc, cache, bytes, true, &place, err);
-	if (!status && alloc->spare_count < place.lacking_pages)
-		status = neap_fail(err, NEAP_EOOM, "all cached pages together are not enough");
-	if (!status)
-		status = neap_place_fill(alloc, cache, place, bytes, err);
-	if (!status)
-		alloc->moved_pages += place.lacking_pages;
-	return status;
-}
-
-/* The best of other streams' blocks in the arena; NULL: none fits. */
+/* The smallest block that fits among the caches of the arena's streams; NULL: none fits. */
 static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t bytes)
 {
 	struct neap_block *best = NULL;
@@ -136,16 +27,7 @@ static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t byt
 	return best;
 }
 
-/* Whether a view that is still mapped served. */
-static bool kept(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, struct neap_block **ret_block)
-{
-	struct neap_block *block = ret_block ? neap_stitch_kept(alloc, cache, bytes) : NULL;
-	if (block)
-		*ret_block = block;
-	return block;
-}
-
-/* What can be had without the driver's memory. */
+/* Obtains memory without new pages from the driver. */
 static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 			      struct neap_block **ret_block, struct neap_error *err)
 {
@@ -154,23 +36,27 @@ static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache
 		return neap_place_fill(alloc, cache, (struct neap_place){block, 0}, bytes, err);
 	if (alloc->plain)
 		return NEAP_EOOM;
-	if (kept(alloc, cache, bytes, ret_block))
+	*ret_block = neap_stitch_kept(alloc, cache, bytes);
+	if (*ret_block)
 		return NEAP_OK;
 	bool tight = neap_fit_tight(alloc, bytes);
 	enum neap_status status = NEAP_EOOM;
-	if (ret_block && tight)
+	if (tight)
 		status = neap_stitch_new(alloc, cache, bytes, ret_block, err);
 	if (status == NEAP_EOOM)
-		status = move(alloc, cache, bytes, false, err);
+		status = neap_pages_move(alloc, cache, bytes, false, err);
 	if (status == NEAP_EOOM)
-		status = move(alloc, cache, bytes, true, err);
-	if (status == NEAP_EOOM && ret_block && !tight)
+		status = neap_pages_move(alloc, cache, bytes, true, err);
+	if (status == NEAP_EOOM && !tight)
 		status = neap_stitch_new(alloc, cache, bytes, ret_block, err);
 	return status;
 }
 
-enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
-				   struct neap_block **ret_block, struct neap_error *err)
+/* Puts a block of `bytes` into the cache or its arena's idle one; while `capturing`, only with pages from the driver.
+ * Or sets *ret_block, NULL so far, to a block of a view, LIVE and in the index. NEAP_EOOM: there is not enough; no
+ * more pages are held than before. The context is current. */
+static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
+			       struct neap_block **ret_block, struct neap_error *err)
 {
 	uint64_t held = alloc->held_pages;
 	if (bytes > neap_device_info(alloc->device)->total_bytes)
@@ -178,28 +64,129 @@ enum neap_status neap_cache_obtain(struct neap_alloc *alloc, struct neap_cache *
 	uint64_t active = metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES);
 	if (active > alloc->limit_bytes || bytes > alloc->limit_bytes - active)
 		return neap_fail(err, NEAP_EOOM, "more than the limit allows beside what is in use");
-	/* While a pool is open a capture may be under way that nothing tells of. */
-	bool reusing = !capturing && !alloc->pools_open;
+	/* While a pool is open, a capture may be under way that the driver does not report. */
+	bool reusing = !capturing && !alloc->pools_open, full = neap_fit_full(alloc, bytes);
 	if (reusing) {
 		neap_share_idle(alloc);
 		if (neap_cache_best(&cache->arena->idle, bytes))
 			return NEAP_OK;
 	}
-	/* Before anything new: the blocks in the bins, joined with what is beside them, may do. */
+	/* Before new pages: a block from a bin, joined with its neighbours, may be large enough. */
 	if (neap_front_flush(alloc) && neap_cache_best(cache, bytes))
 		return NEAP_OK;
 	neap_published_close(alloc);
-	/* While there are new pages no stream waits for another's work on what a view has. */
-	if (reusing && neap_fit_full(alloc, bytes) && kept(alloc, cache, bytes, ret_block))
+	/* Only if no new pages are left: a kept view may make this stream wait for another's work. */
+	if (reusing && full)
+		*ret_block = neap_stitch_kept(alloc, cache, bytes);
+	if (*ret_block)
 		return NEAP_OK;
-	enum neap_status status = grow(alloc, cache, bytes, err);
+	enum neap_status status = neap_pages_grow(alloc, cache, bytes, err);
 	if (status == NEAP_EOOM && reusing)
 		status = reuse(alloc, cache, bytes, ret_block, err);
-	/* Others may need what is of no use here. */
+	/* Give back pages that were created in vain: others may need them. */
 	if (status == NEAP_EOOM && !alloc->plain && alloc->held_pages > held) {
 		uint64_t more = alloc->held_pages - held;
 		neap_spare_release(alloc, alloc->spare_count > more ? alloc->spare_count - more : 0, NULL);
 	}
 	neap_published_close(alloc);
 	return status;
+}
+
+/* The same. If that is not enough, and no plan has a region to give up, empties the cache and tries again. */
+static enum neap_status obtain_or_empty(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
+					bool capturing, struct neap_block **ret_block, struct neap_error *err)
+{
+	uint64_t freed = 0;
+	enum neap_status status = obtain(alloc, cache, bytes, capturing, ret_block, err);
+	if (status != NEAP_EOOM || capturing || alloc->region ||
+	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) <= metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES))
+		return status;
+	neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
+	neap_front_flush(alloc);
+	status = neap_cache_release(alloc, NULL, &freed, err);
+	if (!status && !neap_fit_find(cache, bytes))
+		status = obtain(alloc, cache, bytes, false, ret_block, err);
+	return status;
+}
+
+enum neap_status neap_miss(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_request *request,
+			   struct neap_block **ret_block, struct neap_error *err)
+{
+	struct neap_device_guard guard = {0};
+	bool capturing = false;
+	alloc->largest_free_bytes = neap_largest_free(alloc);
+	neap_published_word(alloc, &alloc->published->largest_free_bytes, alloc->largest_free_bytes);
+	neap_published_close(alloc);
+	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
+	if (status)
+		return status;
+	status = neap_capture_under_way(alloc, request->stream, &capturing, err);
+	request->capturing = request->capturing || capturing;
+	/* A capture allows mapping new pages: unlike cuMemAlloc, that neither waits nor works on a stream. */
+	if (!status && capturing && alloc->plain)
+		status = neap_fail(
+			err, NEAP_ESTATE,
+			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
+			(unsigned long long)request->rounded);
+	if (!status)
+		status = obtain_or_empty(alloc, cache, request->rounded, capturing, ret_block, err);
+	neap_device_leave(&guard);
+	return status;
+}
+
+/* Makes an arena for the plan, with pages for all its bytes. The context is current. */
+static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
+{
+	struct neap_stream *home = alloc->streams;
+	struct neap_arena *arena = home ? neap_arena_make(alloc, home, NULL, false) : NULL;
+	if (!arena)
+		return NEAP_ENOMEM;
+	arena->planned = true;
+	struct neap_block *none = NULL; /* no view serves a region */
+	struct neap_cache *cache = neap_cache_of(alloc, home, arena);
+	enum neap_status status = cache ? obtain(alloc, cache, bytes, false, &none, NULL) : NEAP_ENOMEM;
+	/* Also collect pages shared by blocks of two streams, and pages that wait for work of destroyed streams. */
+	if (status == NEAP_EOOM) {
+		neap_front_flush(alloc);
+		status = neap_cache_unmap(alloc, NULL, NULL) ? NEAP_EOOM
+							     : obtain(alloc, cache, bytes, false, &none, NULL);
+	}
+	const struct neap_block *block = status ? NULL : neap_cache_best(cache, bytes);
+	if (block) {
+		alloc->region = arena;
+		alloc->region_address = alloc->region_last = block->address;
+	}
+	neap_segments_trim(alloc);
+	neap_arenas_trim(alloc);
+	return block ? NEAP_OK : status;
+}
+
+static void region_start(struct neap_alloc *alloc, uint64_t bytes)
+{
+	struct neap_device_guard guard = {0};
+	bool capturing = true;
+	neap_published_close(alloc);
+	if (!neap_device_enter(alloc->device, &guard, NULL)) {
+		if (!alloc->pools_open && !neap_capture_under_way(alloc, NULL, &capturing, NULL) && !capturing)
+			region_obtain(alloc, bytes);
+		neap_device_leave(&guard);
+	}
+	if (alloc->region)
+		neap_plan_start(alloc->plan);
+	else
+		neap_plan_stop(alloc->plan);
+}
+
+void neap_plan_follow(struct neap_alloc *alloc)
+{
+	uint64_t bytes = 0;
+	enum neap_plan_advice advice = neap_plan_advise(alloc->plan, &bytes);
+	if (advice == NEAP_PLAN_GO_ON)
+		return;
+	if (advice == NEAP_PLAN_START) {
+		region_start(alloc, bytes);
+	} else {
+		neap_plan_stop(alloc->plan);
+		alloc->region = NULL;
+	}
 }

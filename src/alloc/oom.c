@@ -1,9 +1,9 @@
-/* alloc/oom.c: the message and the event of a request that found no memory after everything was tried.
+/* alloc/oom.c: the message and the events of a request that failed after everything was tried.
  *
  *   device total = free + reserved here + this context + others      others: other processes
  *   reserved     = allocated + pending + cached
  */
-#include "alloc/internal.h"
+#include "alloc/request.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -12,7 +12,7 @@
 struct oom {
 	uint64_t total, free, context, others, reserved, allocated, pending, cached, largest;
 	bool free_known;
-	struct neap_asked asked; /* others were, for this request */
+	struct neap_asked asked; /* the other processes asked for this request */
 };
 
 static void oom_gather(struct neap_alloc *alloc, struct oom *ret_oom)
@@ -96,12 +96,11 @@ enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_req
 				 const struct neap_asked *asked, struct neap_error *err)
 {
 	struct oom oom = {0};
-	neap_front_flush(alloc);
 	neap_counter_add(alloc, &alloc->stats.num_ooms, 1);
 	neap_published_close(alloc);
 	oom_gather(alloc, &oom);
 	oom.asked = *asked;
-	oom_record(alloc, request, &oom);
 	oom_say(alloc, request, &oom, err);
+	oom_record(alloc, request, &oom);
 	return NEAP_EOOM;
 }

@@ -1,13 +1,80 @@
-/* The counters as the box that PyTorch's users know (torch.cuda.memory_summary): 75 columns between the bars. A size
- * goes up a unit while it is at least 768 times 1024 of the smaller one, a count while it is at least 750000; the two
- * rows of the pools take the units of the row above them. */
+/* alloc/summary.c: the counters in PyTorch's forms: by name, as in torch.cuda.memory_stats, and as the box of
+ * torch.cuda.memory_summary, 75 columns between the bars. In the box, a size takes the next larger unit while it is
+ * at least 768 * 1024 of the present one, a count while it is at least 750000. The rows of the two pools take the
+ * unit of the row above them. */
 #include "base/buffer.h"
 #include "neap/stats.h"
 
 #include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WIDTH 75
+
+/* memory_stats() sorts its keys, so this table is in their order: each row one metric, or one plain counter. */
+static const struct key_row {
+	const char *name;
+	int metric;    /* -1: see offset */
+	size_t offset; /* of a struct neap_stat or of an int64_t in struct neap_stats */
+	bool counter;
+} key_rows[] = {
+	{"active", NEAP_METRIC_ACTIVE},
+	{"active_bytes", NEAP_METRIC_ACTIVE_BYTES},
+	{"allocated_bytes", NEAP_METRIC_ALLOCATED_BYTES},
+	{"allocation", NEAP_METRIC_ALLOCATION},
+	{"inactive_split", NEAP_METRIC_INACTIVE_SPLIT},
+	{"inactive_split_bytes", NEAP_METRIC_INACTIVE_SPLIT_BYTES},
+	{"max_split_size", -1, offsetof(struct neap_stats, max_split_size), true},
+	{"num_alloc_retries", -1, offsetof(struct neap_stats, num_alloc_retries), true},
+	{"num_device_alloc", -1, offsetof(struct neap_stats, num_device_alloc), true},
+	{"num_device_free", -1, offsetof(struct neap_stats, num_device_free), true},
+	{"num_ooms", -1, offsetof(struct neap_stats, num_ooms), true},
+	{"num_sync_all_streams", -1, offsetof(struct neap_stats, num_sync_all_streams), true},
+	{"oversize_allocations", -1, offsetof(struct neap_stats, oversize_allocations), false},
+	{"oversize_segments", -1, offsetof(struct neap_stats, oversize_segments), false},
+	{"requested_bytes", NEAP_METRIC_REQUESTED_BYTES},
+	{"reserved_bytes", NEAP_METRIC_RESERVED_BYTES},
+	{"segment", NEAP_METRIC_SEGMENT},
+};
+
+static void visit_stat(const char *prefix, const struct neap_stat *stat,
+		       void (*visit)(void *context, const char *key, int64_t value), void *context)
+{
+	const struct {
+		const char *name;
+		int64_t value;
+	} values[] = {{"allocated", stat->allocated},
+		      {"current", stat->current},
+		      {"freed", stat->freed},
+		      {"peak", stat->peak}};
+	char key[80];
+	for (size_t i = 0; i < 4; i++) {
+		snprintf(key, sizeof key, "%s.%s", prefix, values[i].name);
+		visit(context, key, values[i].value);
+	}
+}
+
+void neap_stats_each(const struct neap_stats *stats, void (*visit)(void *context, const char *key, int64_t value),
+		     void *context)
+{
+	static const char *const classes[NEAP_CLASS_COUNT] = {"all", "large_pool", "small_pool"};
+	char prefix[64];
+	for (size_t i = 0; i < sizeof key_rows / sizeof key_rows[0]; i++) {
+		const struct key_row *row = &key_rows[i];
+		const void *field = (const char *)stats + row->offset;
+		if (row->counter) {
+			visit(context, row->name, *(const int64_t *)field);
+		} else if (row->metric < 0) {
+			visit_stat(row->name, field, visit, context);
+		} else {
+			for (int pool = 0; pool < NEAP_CLASS_COUNT; pool++) {
+				snprintf(prefix, sizeof prefix, "%s.%s", row->name, classes[pool]);
+				visit_stat(prefix, &stats->metric[row->metric][pool], visit, context);
+			}
+		}
+	}
+}
 
 static void rule(struct neap_buffer *out, char c)
 {
@@ -27,7 +94,7 @@ static void heading(struct neap_buffer *out, const char *title)
 	neap_buffer_format(out, "|%*s%.*s%*s|\n", left, "", WIDTH, title, right, "");
 }
 
-/* In the unit of `like`: ten columns either way. */
+/* Writes a count in the unit of `like`. Sizes and counts both take ten columns. */
 static void value(struct neap_buffer *out, int64_t count, int64_t like, bool is_bytes)
 {
 	static const char *const sizes[] = {"B  ", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 
 #define MICRO_BATCH_MAX (1ull << 32)
-#define ROOM_MAX        (1ull << 45) /* a recording that says more lies */
+#define ROOM_MAX        (1ull << 45) /* a recording with more is corrupt */
 #define PAGES_MAX       (1ull << 23)
-#define LINE_SHARE      8  /* of the room: a straight line less certain than that gives no advice */
+#define LINE_SHARE      8  /* of the room: the most uncertainty with which a straight line gives advice */
 #define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
-#define KEEP_TRIES      16 /* numbers of parts of the batch */
+#define KEEP_TRIES      16 /* numbers of parts of the batch that are tried */
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -36,7 +36,7 @@ static void give_none(struct neap_advice *advice, const char *format, ...)
 	va_end(arguments);
 }
 
-/* The room that the session reported: its last figure, or its first where that was less. */
+/* The least room that the session reported, and its last page size. False: they make no sense. */
 static bool find_room(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
 		      uint64_t *ret_page_bytes)
 {
@@ -56,13 +56,13 @@ static bool find_room(const struct neap_record *record, uint16_t device, uint64_
 	return sane;
 }
 
-/* A way to predict: at a micro-batch, does it fit with so many bytes kept back, and what is then reserved. */
+/* Predicts whether a micro-batch fits with kept_back_bytes left unused, and how much it then reserves. */
 struct predictor {
 	const struct neap_step_model *model; /* NULL: by the line */
 	struct neap_rerun_op *ops;           /* room for the step twice */
 	uint64_t room_bytes, page_bytes, kept_back_bytes;
 	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
-	bool failed;                                   /* host memory */
+	bool failed;                                   /* host memory ran out */
 };
 
 struct prediction {
@@ -70,10 +70,10 @@ struct prediction {
 	uint64_t reserved_bytes, allocated_bytes, uncertainty_bytes;
 };
 
-/* Which micro-batches a step is done again with. */
+/* The micro-batches of a repeated step. */
 enum parts {
 	EQUAL,    /* all of the size asked for */
-	RECORDED, /* as in the recording: some with a sample less, perhaps */
+	RECORDED, /* as in the recording: some may have a sample less */
 	MIXED,    /* some with a sample less: one step of the size, one of a sample less, in turn */
 };
 
@@ -118,7 +118,7 @@ static struct prediction predict(struct predictor *predictor, uint64_t micro_bat
 	return predict_parts(predictor, micro_batch, EQUAL);
 }
 
-/* The largest that fits, given that `fits` does; MICRO_BATCH_MAX: nothing that was tried did not. */
+/* The largest micro-batch that fits, given that `fits` does; MICRO_BATCH_MAX: all that were tried fit. */
 static uint64_t search(struct predictor *predictor, uint64_t fits)
 {
 	uint64_t fails = fits;
@@ -136,7 +136,7 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 		else
 			fails = middle;
 	}
-	/* By the line, everything above fails. */
+	/* By the line, everything above fails: look ahead only with replays, of short steps. */
 	bool short_step = predictor->model && predictor->model->step_count <= NEAP_STEP_SHORT;
 	for (uint64_t next = fits + 2; short_step && next <= fits + LOOK_AHEAD && !predictor->failed; next++)
 		if (predict(predictor, next).fits)
@@ -144,7 +144,7 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 	return fits;
 }
 
-/* The fewest parts of the batch that fit: the first try all but always does. */
+/* Finds the fewest parts of the batch that fit. The first try nearly always does. */
 static void keep_batch(struct neap_advice *advice, struct predictor *predictor)
 {
 	struct neap_split kept = advice->split;
@@ -210,7 +210,7 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 		return;
 	}
 	struct prediction now = predict_parts(&predictor, advice->split.micro_batch, RECORDED);
-	/* Of what no event tells, only the sum is known: how it lies in pages is not. */
+	/* Of blocks that no event explains, only the sum is known, not how they lie in pages. */
 	predictor.kept_back_bytes =
 		neap_plus(now.fits ? neap_apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
 			  model->unknown_bytes ? 2 * page_bytes : 0);
@@ -230,7 +230,7 @@ struct extremes {
 	uint64_t low, peak, reserved, steps;
 };
 
-/* Of the steps between two instants: the highest, and what was reserved at most. */
+/* The lowest and highest bytes of the highest step between two instants; the most that any of the steps reserved. */
 static struct extremes find_extremes(const struct neap_record *record, uint16_t device, uint64_t from_ns,
 				     uint64_t until_ns)
 {
@@ -319,7 +319,7 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 	*ret_advice = advice;
 }
 
-/* What a micro-batch would take, and leave. */
+/* Describes how much the advised micro-batch would reserve, and the headroom. */
 static void describe_room(const struct neap_advice *advice, char *text, size_t room)
 {
 	char all[NEAP_UNITS_ROOM], taken[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM];

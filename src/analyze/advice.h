@@ -9,9 +9,9 @@
  * Which bytes scale: if the recording has two splits, both are solved for; if not, sizes that the micro-batch divides
  * scale, except those tagged "parameters", "gradients", "optimizer" or "workspace".
  *
- * If the recording holds no whole step (the ring has wrapped within one): a straight line through the lowest and
- * highest bytes of the steps; `replayed` is false and the uncertainty wide. Above an eighth of the room no advice is
- * given.
+ * If the recording holds no whole step (the ring has wrapped within one), a straight line through the lowest and
+ * highest bytes of the steps predicts instead; `replayed` is false and the uncertainty wide. An uncertainty above an
+ * eighth of the room gives no advice.
  *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
  * the recording. The advised micro-batch fits even after the uncertainty is subtracted from the room.
@@ -27,16 +27,16 @@ struct neap_advice {
 	bool given;                 /* false: only `why` is set */
 	char why[160];              /* why there is no advice; else how it was computed */
 	bool replayed;              /* false: a straight line through the steps' extremes */
-	bool two_splits;            /* which bytes scale is known from two splits */
+	bool two_splits;            /* two splits in the recording show which bytes scale */
 	struct neap_split split;    /* in force at the end */
 	uint64_t room_bytes;        /* the most that the process could reserve */
 	uint64_t fixed_bytes;       /* live at any micro-batch */
 	uint64_t sample_bytes;      /* per sample, at the peak */
 	uint64_t micro_batch;       /* the largest predicted to fit; at least the one in force */
 	uint64_t headroom_bytes;    /* with it: room less the predicted peak of reserved bytes */
-	uint64_t uncertainty_bytes; /* of that, to either side */
-	/* The largest micro-batch that fits and keeps the effective batch, in so many parts (which may be unequal).
-	 * 0: none is known. */
+	uint64_t uncertainty_bytes; /* of headroom_bytes, to either side */
+	/* The largest micro-batch that fits and keeps the effective batch, its number of parts (which may be
+	 * unequal), and its headroom. 0: none is known. */
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes;
 };
 

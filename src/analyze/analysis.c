@@ -1,4 +1,4 @@
-/* analyze/analysis.c: the parts in the order in which they need one another. */
+/* analyze/analysis.c: runs the parts in the order in which they need one another. */
 #include "analyze/analysis.h"
 
 #include "base/error.h"
@@ -107,7 +107,7 @@ static enum neap_status count_streams(struct neap_analysis *analysis, struct nea
 	return NEAP_OK;
 }
 
-/* The replay under the trace's own settings; neap's own recordings are of neap's allocator. */
+/* Replays under the trace's own settings; neap's recordings, with neap's allocator. */
 static enum neap_status replay_own(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				   struct neap_error *err)
 {
@@ -128,7 +128,7 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
-/* On a device of the size that was asked about: would it fail? NEAP_ENOENT: it would not. */
+/* Predicts a failure on a device with options->memory_bytes. NEAP_ENOENT: there is none. */
 static enum neap_status predict_oom(struct neap_analysis *analysis, const struct neap_trace_parts *parts,
 				    const struct neap_trace_oom_options *options, struct neap_error *err)
 {
@@ -150,7 +150,7 @@ static enum neap_status predict_oom(struct neap_analysis *analysis, const struct
 	return neap_trace_oom_card(parts, &predicted, &analysis->oom, err);
 }
 
-/* Other settings: on the device that ran out, or without a bound. */
+/* Replays under other settings: on the device that ran out, or on one without a bound. */
 static enum neap_status replay_others(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				      struct neap_error *err)
 {
@@ -193,6 +193,9 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 		status = neap_sites_make(trace, &analysis->sites, err);
 	if (!status)
 		status = neap_steps_find(trace, analysis->device, &analysis->steps, err);
+	if (!status)
+		status = neap_categories_pair(&analysis->lives, &analysis->sites, &analysis->steps,
+					      trace->devices[analysis->device].event_count, err);
 	if (!status)
 		status = count_streams(analysis, err);
 	if (!status)

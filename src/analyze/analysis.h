@@ -1,4 +1,4 @@
-/* analyze/analysis.h: everything `neap analyze` says of one device of a trace. Pure.
+/* analyze/analysis.h: everything `neap analyze` reports about one device of a trace. Pure.
  *
  *   trace ── lives ── timeline ── profile (peaks)
  *     │        └───── holders, categories at the peak, trends over steps
@@ -32,8 +32,8 @@ struct neap_instant {
 struct neap_analysis_options {
 	size_t device; /* SIZE_MAX: neap_analysis_device's */
 	struct neap_instant from, to;
-	/* Of the device that ran out; 0: what the trace tells. Of a trace without a failure: of a device on which it
-	 * is replayed, and may fail. */
+	/* Memory of the device that ran out; 0: derive it from the trace. If the trace has no failure: memory of the
+	 * device on which to replay it, where it may fail. */
 	uint64_t memory_bytes;
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
@@ -66,14 +66,20 @@ struct neap_analysis {
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
 			      struct neap_analysis *ret_analysis, struct neap_error *err);
 void neap_analysis_fini(struct neap_analysis *analysis);
-/* The device with the most events; and the one that is asked about first: where memory ran out (last, if on several),
- * else the busiest. */
+/* The device with the most events; and the default device: the one that ran out of memory (the last to do so, if
+ * several did), else the busiest. */
 size_t neap_analysis_busiest(const struct neap_trace *trace);
 size_t neap_analysis_device(const struct neap_trace *trace);
 /* How many requests of a device ran out of memory. */
 uint64_t neap_analysis_failures(const struct neap_trace *trace, size_t device);
 
-/* Whether every block and segment of the replay was the recorded one: then what it says of allocated bytes is exact.
+/* Whether there was nothing to analyse: the device allocated nothing, or its allocations were not recorded. */
+static inline bool neap_analysis_empty(const struct neap_analysis *analysis)
+{
+	return analysis->lives.count == 0 && analysis->profile.reserved_peak.reserved == 0;
+}
+
+/* Whether every block and segment of the replay matches the recording: then its allocated bytes are exact.
  */
 static inline bool neap_analysis_exact(const struct neap_analysis *analysis)
 {

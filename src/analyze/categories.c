@@ -1,15 +1,18 @@
 /* analyze/categories.c: the rules of the header, in its order. */
 #include "analyze/categories.h"
 
+#include "base/error.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 struct span {
 	size_t crossed;  /* ends of steps between its begin and its end */
 	bool unseen;     /* begun before the first event */
-	bool before;     /* begun before the first step did; not where training was under way by then */
+	bool before;     /* begun before the first step; false if training had begun before the trace */
 	bool first;      /* begun in the first step */
 	bool freed;      /* its end is in the trace */
-	bool long_lived; /* within a step: for long, as the header says */
+	bool long_lived; /* lived "for long", as the header defines it */
 };
 
 static struct span span_of(const struct neap_steps *steps, uint64_t events, const struct neap_life *life)
@@ -80,9 +83,29 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 	}
 }
 
-static enum neap_category by_lifetime(const struct neap_steps *steps, const struct span *span)
+/* Whether a block may be a parameter, by its lifetime; whether it may be the gradient or optimizer state of one. */
+static bool like_parameter(const struct span *span) { return span->crossed >= 2 && (span->before || span->unseen); }
+static bool like_companion(const struct span *span)
+{
+	return !span->before && !span->unseen &&
+	       (span->crossed >= 2 ? span->first : span->crossed == 1 && span->freed);
+}
+
+/* Whether a line of Python asked for it. */
+static bool has_line(const struct neap_sites *sites, const struct neap_life *life)
+{
+	const struct neap_trace *trace = sites->trace;
+	const char *file = neap_trace_text(trace, trace->frames[sites->frames[life->stack]].file);
+	size_t length = strlen(file);
+	return trace->source == NEAP_TRACE_SNAPSHOT && length > 3 && strcmp(file + length - 3, ".py") == 0;
+}
+
+static enum neap_category by_lifetime(const struct neap_sites *sites, const struct neap_steps *steps,
+				      const struct span *span, const struct neap_life *life)
 {
 	if (steps->count < 2)
+		return NEAP_CATEGORY_UNKNOWN;
+	if (span->crossed > 0 && !life->paired)
 		return NEAP_CATEGORY_UNKNOWN;
 	if (span->crossed >= 2)
 		return span->before  ? NEAP_CATEGORY_PARAMETERS
@@ -91,10 +114,61 @@ static enum neap_category by_lifetime(const struct neap_steps *steps, const stru
 	if (span->before || span->unseen)
 		return NEAP_CATEGORY_UNKNOWN;
 	if (span->crossed == 1 && span->freed)
-		return NEAP_CATEGORY_GRADIENTS;
+		return has_line(sites, life) ? NEAP_CATEGORY_UNKNOWN : NEAP_CATEGORY_GRADIENTS;
 	if (span->crossed == 1)
 		return NEAP_CATEGORY_UNKNOWN;
 	return span->long_lived ? NEAP_CATEGORY_ACTIVATIONS : NEAP_CATEGORY_TEMPORARIES;
+}
+
+static int by_size(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Whether a block of the other side has the same size, or half or twice of it, as a copy in 16 bits beside one in
+ * 32. */
+static bool has_mate(uint64_t size, const uint64_t *sizes, size_t count)
+{
+	const uint64_t wanted[] = {size, 2 * size, size % 2 == 0 ? size / 2 : size};
+	for (size_t i = 0; i < 3; i++)
+		if (bsearch(&wanted[i], sizes, count, sizeof *sizes, by_size))
+			return true;
+	return false;
+}
+
+enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
+				      const struct neap_steps *steps, uint64_t events, struct neap_error *err)
+{
+	uint64_t *sizes[2] = {calloc(lives->count + 1, sizeof *sizes[0]), calloc(lives->count + 1, sizeof *sizes[0])};
+	size_t counts[2] = {0};
+	if (!sizes[0] || !sizes[1]) {
+		free(sizes[0]);
+		free(sizes[1]);
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the sizes of a trace's blocks");
+	}
+	for (size_t i = 0; i < lives->count; i++) {
+		const struct neap_life *life = &lives->items[i];
+		struct span span = span_of(steps, events, life);
+		/* A batch that the program loads in each step is no companion of what it loaded before. */
+		bool batch = span.crossed < 2 && has_line(sites, life) &&
+			     sites->phases[life->stack] != NEAP_PHASE_BACKWARD;
+		if (like_parameter(&span))
+			sizes[0][counts[0]++] = life->size;
+		else if (like_companion(&span) && !batch)
+			sizes[1][counts[1]++] = life->size;
+	}
+	for (int side = 0; side < 2; side++)
+		qsort(sizes[side], counts[side], sizeof *sizes[side], by_size);
+	for (size_t i = 0; i < lives->count; i++) {
+		struct neap_life *life = &lives->items[i];
+		struct span span = span_of(steps, events, life);
+		int other = like_parameter(&span);
+		life->paired = (other || like_companion(&span)) && has_mate(life->size, sizes[other], counts[other]);
+	}
+	free(sizes[0]);
+	free(sizes[1]);
+	return NEAP_OK;
 }
 
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
@@ -115,7 +189,7 @@ enum neap_category neap_category_of(const struct neap_sites *sites, const struct
 	if (found != NEAP_CATEGORY_UNKNOWN)
 		return found;
 	*ret_how = NEAP_HOW_LIFETIME;
-	found = by_lifetime(steps, &span);
+	found = by_lifetime(sites, steps, &span, life);
 	if (found == NEAP_CATEGORY_UNKNOWN)
 		*ret_how = NEAP_HOW_NOTHING;
 	return found;

@@ -1,9 +1,9 @@
 /* analyze/categories.h: what memory is for: parameters, gradients, ... each with its evidence. Pure.
  *
- * In this order, the first that answers:
+ * The first of these rules that gives an answer decides:
  *
- *   tag        a recording of neap's says it
- *   frames     what the program was doing when it allocated (sites.h), with how long the block lived:
+ *   tag        the tag, in a recording of neap
+ *   frames     what the program was doing when it allocated (sites.h), and how long the block lived:
  *                making the model      parameters
  *                optimizer             kept past the step's end: optimizer state; else temporaries
  *                backward              kept past the step's end, or freed by zero_grad or the optimizer: gradients;
@@ -12,18 +12,24 @@
  *                                      unknown; else temporaries
  *                cuBLAS, cuDNN         workspaces
  *   lifetime   where steps are known:
- *                before the first step, kept over 2 step ends      parameters; unknown where steps had ended before
- *                                                                  the first event: optimizer state looks the same
- *                begun in the first step, kept over 2 step ends    optimizer state (gradients that are kept, rather
- *                                                                  than set to none, look the same)
- *                over one step's end, and freed                    gradients (a batch loaded ahead looks the same)
+ *                before the first step, kept over 2 step ends      parameters, if a gradient or optimizer state has
+ *                                                                  this size: data that is loaded once has neither.
+ *                                                                  Unknown where steps had ended before the first
+ *                                                                  event: optimizer state looks the same
+ *                begun in the first step, kept over 2 step ends    optimizer state, if a parameter has this size
+ *                                                                  (gradients that are kept, rather than set to none,
+ *                                                                  look the same)
+ *                over one step's end, and freed                    gradients, if a block kept from before has this
+ *                                                                  size, and if no line of Python asked for it:
+ *                                                                  autograd's threads have none. A batch that is
+ *                                                                  loaded by the program's own line is unknown
  *                within a step, for long                           activations
  *                within a step, shorter                            temporaries
  *
- * For long: a fortieth of the step's events, and more than 8 of them. (Where frames of frees tell, nine tenths of
- * what backward freed lived longer than that, and nine tenths of what forward itself freed did not.)
+ * "For long" means at least a fortieth of the step's events, and more than 8 events. (In traces with stacks of frees,
+ * nine tenths of the blocks that backward freed lived longer, and nine tenths of those that forward freed did not.)
  *
- * What none of them tells is unknown.
+ * If no rule answers, the category is unknown.
  */
 #ifndef NEAP_ANALYZE_CATEGORIES_H
 #define NEAP_ANALYZE_CATEGORIES_H
@@ -51,10 +57,15 @@ struct neap_categories {
 	uint64_t blocks[NEAP_CATEGORIES][NEAP_HOWS];
 };
 
+/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block. Call it
+ * once, before the other functions. Errors: NEAP_ENOMEM. */
+enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
+				      const struct neap_steps *steps, uint64_t events, struct neap_error *err);
+
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
 				    const struct neap_life *life, enum neap_category_how *ret_how);
 
-/* Just after `event`; `events`: how many the device has. */
+/* Adds up the categories of the memory live just after `event`; `events`: how many events the device has. */
 void neap_categories_at(const struct neap_lives *lives, const struct neap_sites *sites,
 			const struct neap_steps *steps, uint64_t events, uint64_t event,
 			struct neap_categories *ret_categories);

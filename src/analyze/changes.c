@@ -1,4 +1,4 @@
-/* analyze/changes.c: both lists by name, sorted; equal names are one. */
+/* analyze/changes.c: joins both lists of holders, sorts them by name, and merges equal names. */
 #include "analyze/changes.h"
 
 #include "base/error.h"

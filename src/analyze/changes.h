@@ -1,5 +1,5 @@
-/* analyze/changes.h: two analyses beside one another: who holds more at the peak of requested memory, and who less.
- * Pure.
+/* analyze/changes.h: compares two analyses: which holders have more at the peak of requested memory, and which
+ * have less. Pure.
  *
  * Holders are the same when they are in the same function of the same file (its last two parts), under the same tag,
  * or of the same size class: lines move when a program is changed.
@@ -14,7 +14,7 @@ struct neap_change {
 	uint64_t before_bytes, after_bytes, before_blocks, after_blocks;
 };
 
-/* Every holder of either, the largest change first; free() them. Errors: NEAP_ENOMEM. */
+/* Every holder of either analysis, the largest change first; the caller free()s them. Errors: NEAP_ENOMEM. */
 enum neap_status neap_changes_find(const struct neap_analysis *before, const struct neap_analysis *after,
 				   struct neap_change **ret_changes, size_t *ret_count, struct neap_error *err);
 

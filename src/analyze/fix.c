@@ -27,7 +27,7 @@ static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind k
 	return fix;
 }
 
-/* Of one micro-batch instead of another. */
+/* The saving of one micro-batch instead of another. */
 static struct neap_saving split_saving(const struct neap_demand *demand, uint64_t before, uint64_t after)
 {
 	const struct neap_train_settings from = {{.micro_batch = before}, 0}, to = {{.micro_batch = after}, 0};
@@ -47,8 +47,8 @@ static bool split_suffices(const struct neap_oom_card *card, const struct neap_d
 	return (surely ? neap_less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
 }
 
-/* The first split down the ladder that suffices, surely if one does; else the last. False when there is none
- * below the one in force. */
+/* The first split down the ladder that suffices even less its uncertainty; else the first that suffices; else the
+ * last. False when there is none below the one in force. */
 static bool choose_split(const struct neap_oom_card *card, const struct neap_demand *demand,
 			 struct neap_split *ret_split)
 {
@@ -66,7 +66,7 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 	return found;
 }
 
-/* The same if no split is known: by how much to divide. */
+/* If no split is known: by how much to divide the micro-batch. */
 static unsigned guess_divisor(const struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	for (int surely = 1; surely >= 0; surely--)
@@ -102,7 +102,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 	} else {
 		unsigned divisor = guess_divisor(card, demand);
 		saving = split_saving(demand, divisor, 1);
-		if (saving.bytes == 0) /* nothing of it depends on the micro-batch */
+		if (saving.bytes == 0) /* none of the bytes depend on the micro-batch */
 			return;
 		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
@@ -227,7 +227,7 @@ static void fix_neighbours(struct neap_oom_card *card)
 	if (!neighbours || card->cause == NEAP_OOM_LIMIT)
 		return;
 	if (neap_plus(card->allocated_bytes, card->block_bytes) >
-	    card->limit_bytes) /* it would refuse all the same */
+	    card->limit_bytes) /* the limit would still refuse */
 		return;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
 	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
@@ -243,7 +243,7 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 	uint64_t reusable = neap_less(card->cached_bytes, card->pending_bytes);
 	struct neap_fix *fix;
 
-	/* For PyTorch's traces, replays with the setting tell. */
+	/* For PyTorch's traces, replays with the setting decide. */
 	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING) {
 		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
 		fix->active_already = pages_mapped;
@@ -289,7 +289,7 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	char more[64] = "";
-	if (neap_plus(demand->parameters, demand->model) == 0) /* nothing says that the model is any of it */
+	if (neap_plus(demand->parameters, demand->model) == 0) /* no bytes are known to be the model's */
 		return;
 	struct neap_fix *fix =
 		add_fix(card, NEAP_FIX_SMALLER_MODEL,
@@ -351,7 +351,7 @@ static int cost(enum neap_fix_kind kind)
 		return 2;
 	case NEAP_FIX_EXPANDABLE_SEGMENTS:
 		return 3;
-	case NEAP_FIX_SETTING: /* among them in the order of the replays */
+	case NEAP_FIX_SETTING: /* settings stay in the order of the replays */
 		return 3;
 	case NEAP_FIX_FREE_NEIGHBOURS:
 		return 4;
@@ -399,7 +399,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 	struct neap_demand demand = inputs->demand;
 
 	fix_leak(card, low, count);
-	if (card->fix_count > 0) /* what leaked is under some tag, and none of it scales */
+	if (card->fix_count > 0) /* leaked bytes have some tag, but do not scale */
 		neap_demand_leak(&demand, neap_plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
 	fix_limit(card);
 	fix_cached(card, inputs->pages_mapped);

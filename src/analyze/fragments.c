@@ -1,5 +1,5 @@
-/* analyze/fragments.c: segments at one instant, block by block. Their sums are made here: what a file says of
- * them need not be true. */
+/* analyze/fragments.c: segments at one instant, block by block. Sums are computed here: those in a file may be
+ * wrong. */
 #include "analyze/fragments.h"
 #include "analyze/state_at.h"
 #include "base/error.h"
@@ -22,7 +22,7 @@ struct finder {
 	uint64_t large_page;                    /* of expandable segments */
 };
 
-/* Of a free range in an expandable segment, the bytes in pages that are free as a whole. */
+/* How many bytes of a free range in an expandable segment lie in pages that are wholly free. */
 static uint64_t whole_pages(const struct finder *finder, const struct neap_trace_segment *segment, uint64_t offset,
 			    uint64_t size)
 {
@@ -150,7 +150,7 @@ static bool look_at_all(struct finder *finder, const struct neap_trace_segment *
 	return ok;
 }
 
-/* Whether nothing happened to memory after `event`: then the file's own state is that of the instant. */
+/* Whether nothing happened to memory after `event`: then the file's final state is the state at that instant. */
 static bool is_end(const struct neap_trace *trace, size_t device, uint64_t event)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);

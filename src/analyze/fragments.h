@@ -23,14 +23,14 @@ struct neap_pinned_segment {
 };
 
 struct neap_fragments {
-	bool known;     /* segments and addresses are (state_at.h); at the end: the file has that state */
+	bool known;     /* segments and addresses are known (state_at.h); at the end: the file has that state */
 	uint64_t event; /* just after this one; NEAP_LIFE_AFTER: at the end */
 	size_t segments, pinned_segments;
 	uint64_t reserved, live, releasable, pinned, largest_free; /* bytes; live as rounded, pending ones too */
-	/* Of `request`: the largest free piece where it may go (its stream, pool and class of sizes), the largest
-	 * where it may not, and what is free in private pools that are not its own. */
+	/* For `request`: the largest free piece that it may use (same stream, pool and class of sizes), the largest
+	 * that it may not use, and the free bytes in private pools other than its own. */
 	uint64_t usable_free, elsewhere_free, pools_free;
-	bool elsewhere_other_size; /* the largest where it may not: of its stream and pool, but of the other class of
+	bool elsewhere_other_size; /* elsewhere_free has the request's stream and pool, but the other class of
 				      sizes */
 	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS]; /* the most pinned bytes first */
 	size_t worst_count;

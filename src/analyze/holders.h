@@ -16,7 +16,7 @@ struct neap_holder {
 	uint32_t frame; /* of sites; SIZE: log2 of the class's lower bound */
 	uint64_t bytes; /* requested */
 	uint64_t blocks;
-	uint64_t before;  /* of the blocks: there before the first event */
+	uint64_t before;  /* how many of the blocks were live before the first event */
 	uint64_t largest; /* bytes of one block */
 	uint64_t example; /* address of the largest */
 };

@@ -1,18 +1,18 @@
-/* No event names its session: a step belongs to the session of its device whose number it continues. Of two that it
- * might continue, to the one that has waited longer. A session that has not stepped since a newer one began to is
- * over, whether it said so or not. */
+/* Events do not name their session. A step is assigned to the session of its device whose step numbers it continues:
+ * if several, the one with the highest number, and among equals the one that has waited longer. A session without a
+ * step since a newer one began stepping is over, even without a mark of its end. */
 #include "analyze/lanes.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 
-#define LOOK_BACK 8 /* sessions of a device that may be at work at once */
+#define LOOK_BACK 8 /* sessions of a device that may run at once */
 
 struct session {
 	uint16_t device;
 	uint32_t lane;
-	uint64_t last_step, count; /* events; `steps` counts those too that no event was recorded of */
+	uint64_t last_step, count; /* count: recorded events; `steps` includes steps without one */
 	uint64_t steps;
 	uint64_t first_ns, last_ns; /* of its steps */
 };
@@ -61,7 +61,7 @@ static struct session *session_of(struct finder *finder, uint16_t device, uint64
 	}
 	if (!newest)
 		newest = begin_session(finder, device);
-	/* A lane that has just begun may continue from any step. */
+	/* A session that has just begun may start at any step. */
 	if (best && best != newest && newest->count == 0 && best->last_step + 1 != number)
 		best = newest;
 	return best ? best : newest;
@@ -88,7 +88,7 @@ static void assign_sessions(struct finder *finder)
 	}
 }
 
-/* Each session into the first lane of its device that is free by then. */
+/* Puts each session into the first lane of its device that is free when the session starts. */
 static void pack(struct finder *finder, struct neap_lanes *lanes)
 {
 	for (size_t i = 0; i < finder->count; i++) {

@@ -23,10 +23,10 @@ struct neap_lane {
 };
 
 struct neap_lanes {
-	uint32_t *of; /* the lane of each of the journal's events, where that is a step; else NEAP_LANE_NONE */
+	uint32_t *of; /* for each event of the journal: its lane if it is a step, else NEAP_LANE_NONE */
 	struct neap_lane *items;
 	size_t count;
-	size_t main; /* with the most steps, the first of equals; 0 when there is none */
+	size_t main; /* the lane with the most steps (the first of equals); 0 when there is none */
 };
 
 /* Errors: NEAP_ENOMEM. */

@@ -1,5 +1,5 @@
-/* analyze/lives.c: one pass over the events with a map from address to the life that holds it. A file without
- * FREE_REQUESTED (older layouts) or without FREE_COMPLETED (text) has one of the two ends stand for both. */
+/* analyze/lives.c: one pass over the events with a map from address to the life that holds it. If a file has no
+ * FREE_REQUESTED (older layouts) or no FREE_COMPLETED (text), the one end stands for both. */
 #include "analyze/lives.h"
 
 #include "base/array.h"
@@ -117,8 +117,8 @@ static bool walk(struct finder *finder, const struct neap_trace *trace, size_t d
 	return ok;
 }
 
-/* Blocks that the final state shows live, and no life holds: they were there before the first event and stayed. Of
- * those that are known it may tell the stack, where the events did not. */
+/* Adds the blocks that the final state shows live and that have no life yet: they were live before the first event,
+ * and stayed. For other blocks, the final state may have the stack that the events lack. */
 static bool add_final(struct finder *finder, const struct neap_trace *trace, size_t device)
 {
 	const struct neap_trace_device *info = &trace->devices[device];
@@ -141,7 +141,7 @@ static bool add_final(struct finder *finder, const struct neap_trace *trace, siz
 	return true;
 }
 
-/* What a recording has lost and nothing speaks of later (neap_trace_live_before). */
+/* Adds one life for the bytes that a recording has lost and that no later event mentions (neap_trace_live_before). */
 static bool add_rest(struct finder *finder, const struct neap_trace *trace, size_t device)
 {
 	struct neap_trace_block *blocks = NULL;
@@ -162,8 +162,8 @@ static bool add_rest(struct finder *finder, const struct neap_trace *trace, size
 	return !wanted || rest;
 }
 
-/* PyTorch gives a free the stack of its allocation where stacks of frees were not asked for. Then no free tells its
- * own place, and those of blocks from before tell where they were allocated. */
+/* If stacks of frees were not asked for, PyTorch gives each free the stack of its allocation. Then no free has a
+ * stack of its own, and the frees of blocks from before the trace show where these were allocated. */
 static void see_whose_stacks(struct finder *finder)
 {
 	size_t freed = 0, same = 0;

@@ -19,10 +19,11 @@ struct neap_life {
 	uint32_t stack;         /* where it was allocated; 0: unknown */
 	uint32_t freed_stack;   /* where it was freed; 0: unknown, or it was not, or the file has its allocation's */
 	uint16_t stream;
+	bool paired; /* neap_categories_pair found another block of this size that goes with it */
 };
 
 struct neap_lives {
-	struct neap_life *items; /* those from before first, then in order of `begin` */
+	struct neap_life *items; /* lives from before the first event come first; then in order of `begin` */
 	size_t count, before;    /* before: how many began before the first event */
 	uint64_t odd;            /* events that do not fit: freed twice, allocated where something lives */
 };

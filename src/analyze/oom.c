@@ -1,10 +1,10 @@
-/* analyze/oom.c: the card of a trace's failure: finds it, has it read by what knows it best, and adds what the whole
- * trace tells. */
+/* analyze/oom.c: makes the card of a trace's failure: finds the failure, reads it from the journal or else from the
+ * events, and adds what the whole trace shows. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/error.h"
 
-/* False when there are not so many. */
+/* Finds failure number `index`, or the last one. False: there is none. */
 static bool find_failure(const struct neap_timeline *timeline, size_t index, struct neap_oom_failure *failure)
 {
 	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
@@ -21,7 +21,7 @@ static bool find_failure(const struct neap_timeline *timeline, size_t index, str
 	return failure->number > 0;
 }
 
-/* Just before the event at which a replay failed. */
+/* Fills in the failure of a replay, with the levels just before its event. */
 static bool predict_failure(const struct neap_timeline *timeline, const struct neap_trace_oom_options *options,
 			    struct neap_oom_failure *failure)
 {
@@ -65,7 +65,7 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 	return status;
 }
 
-/* What keeps free memory from being returned, and what was live before the first event. */
+/* Adds the holders that keep free memory from being returned, and the bytes live before the first event. */
 static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_card *card)
 {
 	const struct neap_trace *trace = parts->timeline->trace;
@@ -95,7 +95,7 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	if (options->predicted ? !predict_failure(parts->timeline, options, &failure)
 			       : !find_failure(parts->timeline, options->index, &failure))
 		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
-	/* What was there just before a request that would fail. */
+	/* If the failure is predicted: the state just before the request. */
 	uint64_t event = failure.levels.event - failure.predicted;
 	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
 						      &failure.event, &fragments, err);
@@ -105,7 +105,7 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	if (status)
 		return status;
 	card.replays.lost_events = trace->devices[device].lost;
-	/* The allocations that led to it are lost: only the journal tells of it. */
+	/* If the allocations that led to it are lost, only the journal describes it. */
 	card.replays.overwritten =
 		trace->record && !failure.predicted && failure.levels.event < neap_steps_first_kept(trace, device);
 	if (!card.replays.overwritten) {
@@ -138,6 +138,8 @@ enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t devi
 		status = neap_sites_make(trace, &sites, err);
 	if (!status)
 		status = neap_steps_find(trace, device, &steps, err);
+	if (!status)
+		status = neap_categories_pair(&lives, &sites, &steps, trace->devices[device].event_count, err);
 	if (!status)
 		status = neap_timeline_make(trace, device, &lives, &settings, &timeline, err);
 	if (!status)

@@ -5,15 +5,14 @@
  *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what would have helped           fix.c
  *                                                          └─ other settings, by replay        oom_replay.c
  *
- * One struct, one text (report/report.h) and one JSON (cli/oom_json.h) serve every source; fields that a source
+ * One struct, one text (report/report.h) and one JSON (report/oom_json.h) serve every source; fields that a source
  * cannot fill are marked as unknown. The parent (`neap run`) makes the card, or a command on demand, never the
  * process that has just run out. Every figure was measured in this run, or is marked as predicted, with the reason in
  * words.
  *
  * A recording's journal has the device's size, the limit and the tags. A snapshot or a text trace has none of them:
- * the memory that the process could have had is taken to be its reserved bytes and those free on the device. If those
- * were enough and the request failed all the same, a limit (a fraction) refused it, and reserved bytes are all it
- * could have.
+ * its reserved bytes and the free bytes of the device count as the memory that the process could have had. If these
+ * were enough but the request failed, a limit (a fraction) refused it, and the reserved bytes are all it could have.
  */
 #ifndef NEAP_ANALYZE_OOM_H
 #define NEAP_ANALYZE_OOM_H
@@ -58,14 +57,14 @@ enum neap_fix_step { NEAP_FIX_STEP_UNKNOWN, NEAP_FIX_STEP_ENOUGH, NEAP_FIX_STEP_
 struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
-	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; how: in `how` */
+	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; `how` explains it */
 	bool sufficient;            /* the saving covers the shortfall; replayed: the trace completes */
 	bool active_already;        /* in force when it failed: shown as already in use */
 	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
 	char how[160];              /* where the prediction comes from */
 	enum neap_fix_step step;    /* whether the saving, less its uncertainty, covers the whole step */
 	bool replayed;              /* no saving is predicted: `how` says what the replay did */
-	int order;                  /* in which it was found; sorting keeps it among equals */
+	int order;                  /* in which the fixes were found; sorting keeps it among equals */
 };
 
 #define NEAP_OOM_FIXES     16
@@ -113,7 +112,7 @@ struct neap_oom_card {
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
 	uint64_t others_asked,
-		others_freed_bytes; /* processes that were asked for their cache before, and what came */
+		others_freed_bytes; /* processes that were asked before to empty their cache; bytes that they freed */
 	uint64_t room_bytes; /* what this process could have had in all, within its limit; if the limit is unknown:
 				what it had */
 	/* Free where the request could not go: the largest piece of another stream, pool or class of sizes, and (in a
@@ -122,13 +121,13 @@ struct neap_oom_card {
 	/* The pool of the request, and the pool of the piece elsewhere if that is why it could not be used. */
 	enum neap_oom_pool asked_pool, elsewhere_pool;
 	double fraction;               /* set in a snapshot's settings; 0: not known */
-	uint64_t context_bytes;        /* of others_bytes, this process's own context; 0: not known */
+	uint64_t context_bytes;        /* this process's own context, a part of others_bytes; 0: not known */
 	uint64_t shortfall_bytes;      /* bytes missing for this one request */
 	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */
 	uint64_t unknown_bytes;        /* live, for an unknown purpose */
 	uint64_t
 		step_peak_bytes; /* the highest allocated bytes of whole steps before, with these settings; 0: none */
-	uint64_t step_reserved_bytes; /* of those steps: the most that was reserved at the end of one */
+	uint64_t step_reserved_bytes; /* the most reserved at the end of any of those steps */
 	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
@@ -150,11 +149,11 @@ struct neap_oom_card {
 
 /* How many OOMs the recording has. */
 size_t neap_oom_count(const struct neap_record *record);
-/* The card of the `index`th (from 0), from the journal alone: without replays. Errors: NEAP_ENOENT. */
+/* The card of OOM number `index` (from 0), from the journal alone, without replays. Errors: NEAP_ENOENT. */
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err);
 
-/* What is known of the device whose failure is asked for; all borrowed. */
+/* The analysis of the device that failed; all borrowed. */
 struct neap_trace_parts {
 	const struct neap_timeline *timeline;
 	const struct neap_lives *lives;
@@ -167,7 +166,7 @@ struct neap_trace_oom_options {
 	/* Instead: a failure that is not in the trace, but happened in a replay of it on a device of memory_bytes,
 	 * with its own settings. NULL: none. */
 	const struct neap_replay_oom *predicted;
-	uint64_t memory_bytes;         /* what this process could have had; 0: what the trace tells */
+	uint64_t memory_bytes;         /* what this process could have had; 0: derive it from the trace */
 	struct neap_deadline deadline; /* replays not done by then count as not tried */
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
@@ -179,12 +178,13 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 				     struct neap_error *err);
 
-/* The same of a trace that is not analysed otherwise. */
+/* The same for a trace that has not been analysed: does the analysis itself. */
 enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t device,
 				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 				     struct neap_error *err);
 
-/* The same of a recording, by the number among all devices' that neap_oom_count counts; options->index is ignored. */
+/* The same for a recording. `index` counts the OOMs of all devices, as neap_oom_count does; options->index is
+ * ignored. */
 enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t index,
 					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 					 struct neap_error *err);

@@ -31,7 +31,7 @@ uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card)
 }
 
 /* Bytes that other processes hold: all that is neither free, nor ours, nor our context's, nor likely the driver's
- * own. 0 where the context, whose size is not known, and the driver might hold all of it. */
+ * own. 0 if the driver, and a context of unknown size, might hold all of it. */
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 {
 	if (card->others_bytes == NEAP_OOM_UNKNOWN)
@@ -40,7 +40,7 @@ uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 	return bytes > neap_oom_neighbours_unsure(card) ? bytes : 0;
 }
 
-/* The bytes are there in pieces: what the largest usable one lacks. */
+/* The bytes are free, but in pieces: how much the largest usable piece lacks. */
 static uint64_t missing_from_piece(const struct neap_oom_card *card, uint64_t grow_bytes, uint64_t segment_bytes)
 {
 	uint64_t need = card->block_bytes, piece = grow_bytes;

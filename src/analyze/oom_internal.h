@@ -5,34 +5,33 @@
 
 #include "analyze/oom.h"
 
-/* What the driver may hold itself; by how much the next may be off; and the bytes that other processes hold, as far
- * as they can be separated from contexts and the driver. */
+/* The bytes that the driver itself may hold; the uncertainty of neap_oom_neighbours; and the bytes that other
+ * processes hold, as far as these can be separated from contexts and the driver. */
 uint64_t neap_oom_driver_share(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
 
-/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
- * another kind of step, unless what it needs more is a leak's. */
+/* How many bytes the whole step needs, judged by the steps before it; 0: not known. A step that already needs more
+ * than they did is another kind of step, unless a leak explains the difference. */
 uint64_t neap_oom_step_need(const struct neap_oom_card *card);
 
 /* A whole step before the failure. */
 struct neap_oom_step {
 	uint64_t low_bytes, peak_bytes; /* allocated within it: the lowest, the highest */
 	uint64_t reserved_bytes;        /* at its end; 0: not known */
-	size_t settings;                /* it ran with the settings of that number: they only grow */
+	size_t settings;                /* the number of the settings that it ran with; numbers only grow */
 };
 
-/* What the cause and the fixes are found from, besides the card's figures. */
+/* Besides the card's figures, all that finding the cause and the fixes needs. */
 struct neap_oom_inputs {
-	uint64_t live_bytes;    /* as requested where that is known, else as allocated: no setting makes them less */
+	uint64_t live_bytes;    /* as requested if known, else as allocated: no setting makes them less */
 	uint64_t segment_bytes; /* what the allocator would have asked the driver for, to serve the request */
-	uint64_t memory_bytes;  /* of the device, as the user says; 0: as measured */
-	bool hidden_limit; /* the device had room for the segment, and it failed all the same: a limit that nobody
-			      recorded */
+	uint64_t memory_bytes;  /* the device's, given by the user; 0: as measured */
+	bool hidden_limit;      /* the device had room for the segment, but the request failed: an unrecorded limit */
 	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_inputs_fini */
 	size_t step_count;
 	size_t settings;           /* in force at the failure, by the steps' numbers */
-	struct neap_demand demand; /* at the failure, the request among it where it is known what it was for */
+	struct neap_demand demand; /* at the failure; includes the request if its purpose is known */
 	bool training;             /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped;         /* segments grow in place already */
 };
@@ -50,7 +49,7 @@ struct neap_oom_failure {
 	uint64_t number, count;          /* which of the device's it is, from 1; how many there are */
 	bool predicted;                  /* it did not fail: a replay did */
 };
-/* Fills a card that has `fragments` and the event to look at. `memory_bytes`: of the device; 0: what the trace tells.
+/* Fills a card whose `fragments` and `event` are set. `memory_bytes`: the device's; 0: derive it from the trace.
  * Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     uint64_t memory_bytes, struct neap_oom_card *card,
@@ -62,7 +61,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 size_t neap_oom_count_before(const struct neap_record *record, size_t device, size_t end);
 size_t neap_oom_find(const struct neap_record *record, size_t device, size_t index);
 
-/* A card that has the figures of its failure gets the rest: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
+/* Adds the rest to a card that has the figures of its failure: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err);
 
@@ -72,7 +71,7 @@ void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_input
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
 		    size_t count);
 
-/* Replays the trace on the device of card->replays.memory_bytes, and adds what that tells to the fixes. */
+/* Replays the trace on a device with card->replays.memory_bytes, and adds the results to the card and its fixes. */
 enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
 				 struct neap_oom_card *card, struct neap_error *err);
 /* Its last part. */

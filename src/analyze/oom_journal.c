@@ -1,4 +1,4 @@
-/* analyze/oom_journal.c: a failure as a recording's journal tells it: the device, the limit, the tags, what was in
+/* analyze/oom_journal.c: reads a failure from a recording's journal: the device, the limit, the tags, what was in
  * force, the steps before, and what the process did afterwards. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A recording that says more lies, and its divisors would take long to find. */
+/* A recording with more is corrupt, and its divisors would take long to find. */
 #define MICRO_BATCH_MAX (1ull << 32)
 
 static bool is_oom(const struct neap_record *record, size_t i, size_t device)
@@ -94,7 +94,7 @@ static void read_rung(struct neap_oom_card *card, const struct neap_event *event
 			.micro_batch = rung->micro_batch_before, .accumulate = rung->accumulate_before, .ranks = 1};
 }
 
-/* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
+/* Reads the details of the failure, and what the process did afterwards, up to the device's next OOM. */
 static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
 	const struct neap_event *oom = &record->journal[at];
@@ -123,13 +123,13 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 		}
 	}
 	if (card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes) {
-		card->elsewhere_free_bytes = card->largest_free_bytes; /* it failed: of another stream or pool */
+		card->elsewhere_free_bytes = card->largest_free_bytes; /* it failed: another stream's or pool's */
 		card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
 	}
 	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
 }
 
-/* What was in force at the failure, and the steps before it. */
+/* Reads what was in force at the failure, and the steps before it. */
 static void read_before(struct neap_oom_card *card, const struct neap_record *record, size_t at,
 			struct neap_oom_inputs *inputs)
 {

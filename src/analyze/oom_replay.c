@@ -1,9 +1,9 @@
-/* analyze/oom_replay.c: what replays of the trace on the device that failed tell: which settings end it, and the
- * smallest device. */
+/* analyze/oom_replay.c: replays the trace on a device like the one that failed: which settings complete it, and the
+ * smallest device that does. */
 #include "analyze/oom_internal.h"
 #include "analyze/step_room.h"
 
-#define MEMORY_MAX (1ull << 45) /* of a device; a file that says more lies, and pages are real work */
+#define MEMORY_MAX (1ull << 45) /* of a device; a file with more is corrupt, and each page costs time */
 
 static enum neap_status run_replays(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
 				    struct neap_oom_card *card, struct neap_error *err)
@@ -11,12 +11,14 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 	struct neap_oom_replays *replays = &card->replays;
 	struct neap_replay_options asked = {.device = card->device,
 					    .memory_bytes = replays->memory_bytes,
-					    .fraction = card->fraction > 0, /* that memory is what it left */
+					    .fraction = card->fraction > 0, /* memory_bytes is what the fraction
+									       left */
 					    .progress = options->progress,
 					    .context = options->context};
 	struct neap_patience patience = {.deadline = options->deadline, .asked = &asked};
 
-	bool nothing = replays->memory_bytes == 0; /* that the process had: no setting would have mattered */
+	bool nothing = replays->memory_bytes == 0; /* the process could have nothing: no setting would have
+						      mattered */
 	if ((nothing && card->cause != NEAP_OOM_LIMIT) || replays->memory_bytes > MEMORY_MAX) /* a hostile file */
 		return NEAP_OK;
 	enum neap_status status =
@@ -31,7 +33,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
 }
 
-/* The trace ends where it does, and may leave out the rest of the step that failed: that of a whole step counts. */
+/* The trace may end before the failed step does: then a whole step shows how much memory the rest takes. */
 static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom_card *card, struct neap_error *err)
 {
 	struct neap_oom_replays *replays = &card->replays;
@@ -39,7 +41,7 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 
 	if (!replays->smallest_bytes || card->growth_bytes > 0)
 		return NEAP_OK;
-	/* Whole steps that are in the trace themselves and were higher than this one is. */
+	/* Whether the trace itself has whole steps that were higher than this one. */
 	replays->smallest_whole = card->predicted || neap_oom_step_need(card) > 0;
 	if (!trace->record || card->predicted || card->other_allocator)
 		return NEAP_OK;

@@ -1,5 +1,5 @@
-/* analyze/oom_steps.c: what the steps before a failure tell: the most that a whole one took, and in which of them a
- * leak would show. */
+/* analyze/oom_steps.c: reads the steps before a failure: the most that a whole one took, and the lowest bytes, in
+ * which a leak would show. */
 #include "analyze/oom_internal.h"
 #include "base/error.h"
 #include "train/leak.h"
@@ -12,7 +12,7 @@ static void raise_to(uint64_t *value, uint64_t candidate)
 		*value = candidate;
 }
 
-/* Of the steps with the settings in force. */
+/* The peaks of the steps with the settings in force. */
 static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
 {
 	card->step_peak_bytes = card->step_reserved_bytes = 0;
@@ -23,8 +23,8 @@ static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs 
 		}
 }
 
-/* The lowest bytes of the steps with the settings in force. Where those steps are too few to tell a leak: of the last
- * settings before that had enough, since a rung makes room, and ends no leak. `low`: room for all. */
+/* The lowest bytes of the steps with the settings in force. If those steps are too few to show a leak: of the last
+ * settings before that had enough, since a rung frees memory but ends no leak. `low`: room for all. */
 static size_t find_lows(const struct neap_oom_inputs *inputs, uint64_t *low)
 {
 	size_t end = inputs->step_count, settings = inputs->settings, count = 0;

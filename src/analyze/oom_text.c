@@ -4,7 +4,7 @@
  * then looked for on the side of a phrase where that wording has it, so that a missing or an added sentence harms no
  * other figure.
  */
-#include "analyze/oom_text.h"
+#include "analyze/oom_text_internal.h"
 
 #include "base/error.h"
 
@@ -18,7 +18,7 @@
 #define CONTEXT_MAX  (1536ull << 20) /* a context with its libraries is seldom larger */
 #define SCRAP_MAX    (64ull << 20)   /* free on a full device: pieces of pages, some of them the driver's own */
 
-/* How a message begins, which words follow soon if it is one, and whose words they are. */
+/* How a message begins, which words must follow soon, and which program writes it. */
 static const struct opening {
 	const char *words, *soon, *backend;
 	enum neap_oom_wording wording;
@@ -38,9 +38,17 @@ static const struct opening {
 	{"CUBLAS_STATUS_ALLOC_FAILED", NULL, "cuBLAS", NEAP_WORDING_LIBRARY},
 	{"CUDNN_STATUS_ALLOC_FAILED", NULL, "cuDNN", NEAP_WORDING_LIBRARY},
 	{"Cuda failure ", "out of memory", "NCCL", NEAP_WORDING_LIBRARY},
+	{"No available memory for the cache blocks", NULL, "vLLM", NEAP_WORDING_VLLM},
+	{"Detected ", "oom_kill event", "Slurm", NEAP_WORDING_SLURM}, /* 22.05 and later */
+	{"Detected ", "oom-kill event", "Slurm", NEAP_WORDING_SLURM},
+	{"Exceeded job memory limit", NULL, "Slurm", NEAP_WORDING_SLURM}, /* up to 17.02 */
+	{"Exceeded step memory limit", NULL, "Slurm", NEAP_WORDING_SLURM},
+	{"exceeded memory limit (", "being killed", "Slurm", NEAP_WORDING_SLURM},
 };
 
 #define SOON 64 /* bytes behind the opening, for the words that follow it */
+
+#define BEFORE ((size_t)64 << 10) /* bytes of a log before vLLM's message, for its figures */
 
 struct words {
 	char text[MESSAGE_ROOM];
@@ -81,15 +89,7 @@ static void plain_words(const char *text, size_t length, struct words *words)
 	words->consumed = i;
 }
 
-/* A size, its unit, and half of its last digit. */
-struct figure {
-	uint64_t bytes, half_digit;
-};
-
-static const struct figure unknown = {NEAP_OOM_TEXT_UNKNOWN, 0};
-
-/* Reads "1.50 GiB" or "512 bytes" at the start of `text`. */
-static bool read_figure(const char *text, struct figure *ret_figure)
+bool neap_oom_figure_read(const char *text, struct figure *ret_figure)
 {
 	static const struct {
 		const char *name;
@@ -131,7 +131,7 @@ static struct figure figure_after(const char *text, const char *phrase)
 {
 	struct figure figure;
 	for (const char *at = strstr(text, phrase); at; at = strstr(at + 1, phrase))
-		if (read_figure(at + strlen(phrase), &figure))
+		if (neap_oom_figure_read(at + strlen(phrase), &figure))
 			return figure;
 	return unknown;
 }
@@ -147,7 +147,7 @@ static struct figure figure_ending(const char *text, const char *end)
 		while (at > text && at[-1] != ' ' && at[-1] != '(')
 			at--;
 	}
-	return at < end && read_figure(at, &figure) ? figure : unknown;
+	return at < end && neap_oom_figure_read(at, &figure) ? figure : unknown;
 }
 
 /* The figure before the first `phrase` that has one. */
@@ -160,13 +160,6 @@ static struct figure figure_before(const char *text, const char *phrase)
 	}
 	return unknown;
 }
-
-static struct figure either(struct figure one, struct figure other)
-{
-	return one.bytes != NEAP_OOM_TEXT_UNKNOWN ? one : other;
-}
-
-static bool known(uint64_t bytes) { return bytes != NEAP_OOM_TEXT_UNKNOWN; }
 
 static void read_gpu(const char *text, struct neap_oom_text *found)
 {
@@ -190,20 +183,13 @@ static void read_processes(const char *text, struct neap_oom_text *found)
 		if (!isdigit((unsigned char)*number))
 			continue;
 		uint64_t pid = strtoull(number, &end, 10);
-		if (strncmp(end, " has ", 5) != 0 || !read_figure(end + 5, &figure) ||
+		if (strncmp(end, " has ", 5) != 0 || !neap_oom_figure_read(end + 5, &figure) ||
 		    found->process_count == NEAP_OOM_TEXT_PROCESSES)
 			continue;
 		found->processes[found->process_count].pid = pid;
 		found->processes[found->process_count++].bytes = figure.bytes;
 		found->slack_bytes += figure.half_digit;
 	}
-}
-
-/* A figure into its field; what its rounding hides adds up. */
-static void take(struct neap_oom_text *found, uint64_t *field, struct figure figure)
-{
-	*field = figure.bytes;
-	found->slack_bytes += figure.half_digit;
 }
 
 static void read_figures(const char *text, struct neap_oom_text *found)
@@ -256,7 +242,7 @@ static void read_jax(const char *text, struct neap_oom_text *found)
 		    either(figure_after(text, "to allocate "), figure_after(text, "allocating "))));
 }
 
-/* What follows from the figures that are there. */
+/* Computes the missing figures from those that are there. */
 static void complete(struct neap_oom_text *found)
 {
 	if (known(found->allocated_bytes) && known(found->cached_bytes) && !known(found->reserved_bytes))
@@ -271,7 +257,7 @@ static void complete(struct neap_oom_text *found)
 		found->absurd_process = true;
 		found->process_bytes = NEAP_OOM_TEXT_UNKNOWN;
 	}
-	/* In a container the process is listed under its PID outside, and so takes itself for another. */
+	/* In a container, the text lists the process itself under its PID outside, as if it were another. */
 	if (!known(found->process_bytes) && found->process_count == 1 && known(found->reserved_bytes) &&
 	    found->processes[0].bytes + found->slack_bytes >= found->reserved_bytes &&
 	    found->processes[0].bytes <= found->reserved_bytes + CONTEXT_MAX) {
@@ -344,7 +330,7 @@ static bool stand(const char *text, size_t length, const char *words)
 	return memmem(text, length, words, strlen(words)) != NULL;
 }
 
-/* The bytes that openings begin with: few, and a log is long. */
+/* The bytes that openings begin with. A log is long, and few of its bytes are among them. */
 static void find_first_bytes(bool first[256])
 {
 	memset(first, 0, 256 * sizeof *first);
@@ -370,18 +356,31 @@ static const struct opening *opening_at(const char *text, size_t length)
 static void clear(struct neap_oom_text *found, size_t position)
 {
 	*found = (struct neap_oom_text){.position = position, .gpu = -1};
-	uint64_t *const fields[] = {&found->tried_bytes,   &found->total_bytes,    &found->free_bytes,
-				    &found->allowed_bytes, &found->process_bytes,  &found->allocated_bytes,
-				    &found->private_bytes, &found->cached_bytes,   &found->reserved_bytes,
-				    &found->others_bytes,  &found->shortfall_bytes};
+	uint64_t *const fields[] = {&found->tried_bytes,   &found->total_bytes,     &found->free_bytes,
+				    &found->allowed_bytes, &found->process_bytes,   &found->allocated_bytes,
+				    &found->private_bytes, &found->cached_bytes,    &found->reserved_bytes,
+				    &found->others_bytes,  &found->shortfall_bytes, &found->weights_bytes,
+				    &found->outside_bytes, &found->activation_bytes};
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 		*fields[i] = NEAP_OOM_TEXT_UNKNOWN;
 }
 
-static void read_message(const char *text, size_t length, struct neap_oom_text *found)
+bool neap_oom_text_bare(const struct neap_oom_text *found)
+{
+	return !known(found->tried_bytes) && !known(found->total_bytes) && !known(found->allowed_bytes) &&
+	       !known(found->weights_bytes) && !known(found->shortfall_bytes);
+}
+
+/* `before`: the log before the message, back to the message before it. */
+static void read_message(const char *text, size_t length, const char *before, size_t before_length,
+			 struct neap_oom_text *found)
 {
 	struct words words;
 
+	if (found->wording == NEAP_WORDING_VLLM)
+		neap_oom_vllm_read(before, before_length, found);
+	else if (found->wording == NEAP_WORDING_SLURM)
+		neap_oom_slurm_read(before, before_length, text, length, found);
 	plain_words(text, length, &words);
 	if (found->wording == NEAP_WORDING_RESERVED)
 		read_figures(words.text, found);
@@ -400,8 +399,7 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 {
 	struct neap_oom_text found;
 	const struct opening *opening = NULL;
-	size_t at = *position;
-
+	size_t from = *position, at = from;
 	bool first[256];
 
 	find_first_bytes(first);
@@ -414,13 +412,14 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 	clear(&found, at);
 	snprintf(found.backend, sizeof found.backend, "%s", opening->backend);
 	found.wording = opening->wording;
-	/* The message goes no further than where the next one begins. */
+	/* The message ends where the next one begins, at the latest. */
 	size_t end = at + strlen(opening->words);
 	*position = end;
 	while (end < length && end - at < 2 * MESSAGE_ROOM &&
 	       !(first[(unsigned char)text[end]] && opening_at(text + end, length - end)))
 		end++;
-	read_message(text + at, end - at, &found);
+	from = at - from > BEFORE ? at - BEFORE : from;
+	read_message(text + at, end - at, text + from, at - from, &found);
 	*ret_found = found;
 	return NEAP_OK;
 }
@@ -442,6 +441,8 @@ const char *neap_oom_text_cause_name(enum neap_oom_text_cause cause)
 		return "capacity";
 	case NEAP_TEXT_REFUSED:
 		return "refused";
+	case NEAP_TEXT_HOST:
+		return "host memory";
 	case NEAP_TEXT_UNKNOWN:
 		break;
 	}
@@ -463,6 +464,10 @@ const char *neap_oom_wording_name(enum neap_oom_wording wording)
 		return "JAX";
 	case NEAP_WORDING_LIBRARY:
 		return "a library's error code";
+	case NEAP_WORDING_VLLM:
+		return "vLLM";
+	case NEAP_WORDING_SLURM:
+		return "Slurm";
 	case NEAP_WORDING_BARE:
 		break;
 	}

@@ -1,6 +1,6 @@
-/* analyze/oom_text.h: what the text of an out-of-memory error tells, when the text is all there is. Pure.
+/* analyze/oom_text.h: reads the text of an out-of-memory error, for when there is nothing else. Pure.
  *
- * PyTorch's message has had three shapes since 1.0, and each tells less or more:
+ * PyTorch's message has had three shapes since 1.0, with different figures:
  *
  *   1.0 - 1.4   (GPU 0; T total capacity; A already allocated; F free; C cached)       R = A + C
  *   1.5 - 2.0   (GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)
@@ -12,6 +12,11 @@
  *   cudaMallocAsync   Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : A
  *               Requested : S Device limit : T Free (according to CUDA): F PyTorch limit (...) : L
  *   JAX         RESOURCE_EXHAUSTED: Out of memory [while] ... S bytes
+ *   vLLM        No available memory for the cache blocks. Its log has the figures before it, worded differently from
+ *               version to version: what is left for the KV cache = T * utilization - weights - outside PyTorch -
+ *               activations at their peak, which is then 0 or less
+ *   Slurm       of host memory: Detected N oom_kill event[s] in StepId=J.S ...; oom-kill event(s) in step J.S cgroup
+ *               ...; Exceeded job|step memory limit at some point; StepId=J.S exceeded memory limit (USED > LIMIT)
  *
  * The driver's own words ("CUDA error: out of memory", "cuda runtime error (2)") and a library's error code
  * (CUBLAS_STATUS_ALLOC_FAILED, NCCL's) carry no figure at all. Figures are rounded to the text's last digit;
@@ -49,6 +54,8 @@ enum neap_oom_wording {
 	NEAP_WORDING_ASYNC,     /* PyTorch's backend cudaMallocAsync */
 	NEAP_WORDING_JAX,
 	NEAP_WORDING_LIBRARY, /* the error code of cuBLAS, cuDNN or NCCL: no figures */
+	NEAP_WORDING_VLLM,
+	NEAP_WORDING_SLURM,
 };
 
 enum neap_oom_text_cause {
@@ -60,19 +67,20 @@ enum neap_oom_text_cause {
 	NEAP_TEXT_BOTH,       /* neighbours and fragmentation together */
 	NEAP_TEXT_CAPACITY,
 	NEAP_TEXT_REFUSED, /* enough was free: refused for a reason outside these figures */
+	NEAP_TEXT_HOST,    /* host memory, by the limit of a job */
 };
 
 struct neap_oom_text {
 	size_t position; /* of the message in the text, bytes */
-	uint32_t line;   /* 0: the caller counts, over a whole log once */
+	uint32_t line;   /* 0: the caller counts lines, once for a whole log */
 	enum neap_oom_wording wording;
-	char backend[8]; /* "CUDA", "HIP", "XPU", "JAX", "cuBLAS", "cuDNN", "NCCL" */
+	char backend[8]; /* "CUDA", "HIP", "XPU", "JAX", "cuBLAS", "cuDNN", "NCCL", "vLLM", "Slurm" */
 	int gpu;         /* the ordinal the process used; -1 unknown */
 	/* NEAP_OOM_TEXT_UNKNOWN where the text does not say */
 	uint64_t tried_bytes, total_bytes, free_bytes, allowed_bytes, process_bytes, allocated_bytes, private_bytes,
 		cached_bytes, reserved_bytes, others_bytes;
 	uint64_t slack_bytes;         /* the roundings of the figures compared, summed */
-	bool absurd_process;          /* the process's figure was a wrapped-around one: left out */
+	bool absurd_process;          /* process_bytes had wrapped around, and was dropped */
 	bool spilled;                 /* more allocated than the device has: the driver spilled to host memory */
 	bool others_have_own_context; /* others_bytes could not be separated from this process's context and libraries
 				       */
@@ -81,6 +89,11 @@ struct neap_oom_text {
 	struct {
 		uint64_t pid, bytes;
 	} processes[NEAP_OOM_TEXT_PROCESSES];
+	/* vLLM's: */
+	uint64_t weights_bytes, outside_bytes, activation_bytes;
+	double utilization;       /* gpu_memory_utilization; 0: unknown */
+	double least_utilization; /* any higher one leaves memory for the cache; 0: unknown */
+	char step[32];            /* Slurm's, "123.batch"; "": unknown */
 	enum neap_oom_text_cause cause;
 	bool close_call;          /* within slack_bytes of another cause */
 	uint64_t shortfall_bytes; /* S - F: what was missing, 0 when nothing; UNKNOWN */
@@ -91,9 +104,12 @@ struct neap_oom_text {
 enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *position,
 				    struct neap_oom_text *ret_found, struct neap_error *err);
 
+/* Whether the text has no figure. */
+bool neap_oom_text_bare(const struct neap_oom_text *found);
+
 /* "fragmentation" and so on: the name in JSON. Static. */
 const char *neap_oom_text_cause_name(enum neap_oom_text_cause cause);
-/* The PyTorch versions that speak so. Static. */
+/* The program, or the versions of PyTorch, with this wording. Static. */
 const char *neap_oom_wording_name(enum neap_oom_wording wording);
 
 #endif

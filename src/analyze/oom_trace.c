@@ -1,4 +1,4 @@
-/* analyze/oom_trace.c: a failure as the events of a trace tell it: levels, holders, categories, steps and pieces. */
+/* analyze/oom_trace.c: reads a failure from the events of a trace: levels, holders, categories, steps and pieces. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/error.h"
@@ -17,7 +17,7 @@ static uint64_t segment_of(uint64_t bytes, const struct neap_torch_settings *set
 	return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
 }
 
-/* On a device whose size the user gave: what is neither free nor this process's was others'. */
+/* If the user gave the device's size: bytes that are neither free nor this process's were others'. */
 static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 {
 	uint64_t room = card->reserved_bytes + card->device_free_bytes;
@@ -109,7 +109,7 @@ static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_
 	return NEAP_OK;
 }
 
-/* Free pieces, of a trace whose addresses are known. */
+/* Takes the free pieces, if the trace's addresses are known. */
 static void take_pieces(struct neap_oom_card *card)
 {
 	bool small = card->block_bytes <= NEAP_MIB;
@@ -156,7 +156,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	take_limits(card, &settings, memory_bytes, &inputs);
 	inputs.demand = find_demand(parts, card->event);
 	card->unknown_bytes = inputs.demand.unknown;
-	/* Where most is unknown the intervals would span nearly everything. */
+	/* If most bytes are unknown, the intervals would span nearly everything. */
 	inputs.training =
 		inputs.demand.activations > 0 && inputs.demand.unknown <= neap_demand_total(&inputs.demand) / 2;
 	enum neap_status status = find_holders(parts, card, err);

@@ -1,5 +1,5 @@
-/* See the header. The bytes at the peak, by tag, are not recorded at the peak: they are what was live at the
- * session's end (recorded), followed back through the allocations and frees since.
+/* See the header. The bytes by tag are recorded at the session's end, not at the peak. From the end, the
+ * allocations and frees since the peak are undone.
  *
  *   allocations   ... ALLOC  ALLOC  FREE  FREE ...   |  mark END, TAG_BYTES
  *                            ^ highest      <----------- live bytes by tag
@@ -30,7 +30,8 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 	*field = neap_plus(*field, bytes);
 }
 
-/* Nothing says which tag: what would scale goes first, so that no more is predicted to be saved than can be. */
+/* The leak's tag is not known. Kinds that scale are reduced first, so that no more is predicted to be saved than can
+ * be. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
 {
 	uint64_t *fields[] = {&demand->activations, &demand->attention, &demand->temporaries, &demand->inputs,
@@ -55,7 +56,7 @@ uint64_t neap_demand_total(const struct neap_demand *demand)
 	return total;
 }
 
-/* Live bytes by tag, at the instant that the walk has come to. */
+/* Live bytes by tag, at the instant that the walk has reached. */
 struct walk {
 	uint64_t live[NEAP_RECORD_NAMES];
 	uint64_t end_ns, settings_ns; /* the session's end; when its settings last changed */
@@ -63,7 +64,7 @@ struct walk {
 	uint64_t step_peak_bytes; /* since then */
 };
 
-/* The last session's end; false when there is none. */
+/* Reads the last session's end; false when there is none. */
 static bool read_end(const struct neap_record *record, struct walk *walk)
 {
 	size_t at = record->journal_count;
@@ -97,7 +98,7 @@ static bool read_end(const struct neap_record *record, struct walk *walk)
 	return found;
 }
 
-/* One event back: what was live before it. False when that is less than nothing. */
+/* Undoes one event. False: fewer than 0 bytes would have been live before it. */
 static bool step_back(struct walk *walk, const struct neap_event *event)
 {
 	const struct neap_event_allocation *block = neap_event_as_allocation(event);
@@ -218,7 +219,7 @@ size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, u
 	} rungs[NEAP_SAVINGS] = {
 		{NEAP_RUNG_EFFICIENT_ATTENTION, demand->attention > 0},
 		{NEAP_RUNG_MIXED_PRECISION, neap_plus(kept, demand->temporaries) > 0},
-		{NEAP_RUNG_CHECKPOINTING, kept > 0 && layers != 1}, /* a single layer would be there whole again */
+		{NEAP_RUNG_CHECKPOINTING, kept > 0 && layers != 1}, /* checkpointing a single layer saves nothing */
 	};
 	size_t count = 0;
 

@@ -1,8 +1,8 @@
 /* analyze/predict.h: what a step would need with other settings: a smaller or larger micro-batch, memory-efficient
  * attention, mixed precision, gradient checkpointing. Pure.
  *
- * From the bytes live at one instant of this run (its peak, or a failure), by what they depend on. Each kind of bytes
- * becomes an interval, and their sum is the prediction: nothing in it is fitted to any program.
+ * It starts from the bytes live at one instant of this run (its peak, or a failure), by kind. Each kind becomes an
+ * interval, and the sum of these is the prediction. Nothing in it is fitted to any program.
  *
  *   kind         micro-batch   efficient attention   mixed precision   checkpointing
  *   activations  scale         stay                  x 1/2 .. 3/4      x (1/L + (1 - 1/L) s), s = 0.02 .. 0.12
@@ -33,32 +33,33 @@ struct neap_demand {
 };
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
-/* Of what is counted among activations and the like, `bytes` have leaked: they were kept over the steps. */
+/* Moves `bytes` from activations and the like to `leaked`: they were kept over the steps. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes);
 uint64_t neap_demand_total(const struct neap_demand *demand);
 
-/* At the highest allocated bytes since the settings last changed, as far as the recording's allocations go back;
- * where the steps before them were higher, the rest is unknown. False when the recording has no end of a session, or
- * its allocations do not add up to what was allocated. */
+/* The demand at the highest allocated bytes since the settings last changed, as far back as the recording has
+ * allocations; if steps before these were higher, the difference counts as unknown. False when the recording has no
+ * end of a session, or its allocations do not add up to what was allocated. */
 bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *ret_demand);
 
 struct neap_prediction {
 	uint64_t bytes, uncertainty_bytes; /* the middle of the interval, and half its width */
 };
 
-/* `demand` was measured with `from`; `layers` 0: not known. False when there is no telling: a rung is in force in
+/* `demand` was measured with `from`; `layers` 0: not known. False when it cannot predict: a rung is in force in
  * `from` and not in `to`, or a micro-batch is 0. */
 bool neap_predict(const struct neap_demand *demand, const struct neap_train_settings *from,
 		  const struct neap_train_settings *to, uint32_t layers, struct neap_prediction *ret_prediction);
 
-/* What a rung alone would save. */
+/* The predicted saving of one rung, taken alone. */
 struct neap_saving {
 	enum neap_rung rung;
 	uint64_t bytes, uncertainty_bytes;
 };
 #define NEAP_SAVINGS 3
 
-/* Of each rung, in the ladder's order, that is not among the bits `active` and finds something to act on. */
+/* The saving of each rung that is not among the bits `active` and has something to act on, in the ladder's order.
+ * Returns how many. */
 size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, uint32_t layers,
 			    struct neap_saving ret_savings[NEAP_SAVINGS]);
 /* "memory-efficient attention 960 KiB ± 64.0 KiB, ... of the peak of 12.1 MiB (predicted, each alone)"; "" for none.

@@ -1,5 +1,5 @@
-/* One recording in numbers. The journal tells of the whole run: steps with their peak and lowest bytes, cleanups,
- * OOMs, rungs. The allocation ring tells every rise and fall, but only of the run's end where it has wrapped.
+/* The figures of one recording. The journal covers the whole run: steps with their peak and lowest bytes, cleanups,
+ * OOMs, rungs. The allocation ring has every rise and fall, but only those of the run's end if it has wrapped.
  *
  *   time      |---- steps only (journal) ----|---- every allocation ----|
  *                                             ^ first event the ring still has
@@ -77,7 +77,7 @@ static void take_rung(struct neap_run_facts *facts, const struct neap_event *eve
 	take_settings(facts, neap_record_split(event, facts->last_split.ranks), rung->settings.rungs);
 }
 
-/* `main`: of the device that the run's settings and losses are those of. */
+/* `main`: the event is from the device whose settings and losses stand for the run. */
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
 			 const struct neap_event *event, bool main)
 {
@@ -237,16 +237,16 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 					    seen ? (double)ticks / (double)seen : 0);
 }
 
-/* Whether the floor begins again here: other settings have other low-water marks, and a cleanup by force ends a
- * leak's. */
+/* Whether low-water marks before this event cannot be compared with later ones: other settings have other marks, and
+ * a cleanup for a leak lowers them. */
 static bool floor_changes(const struct neap_event *event)
 {
 	return event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT ||
 	       (event->kind == NEAP_EVENT_CLEANUP && event->cleanup.reason == NEAP_CLEANUP_LEAK);
 }
 
-/* The low-water marks since the floor last changed; where these are too few (rungs were taken as memory ended), the
- * longest stretch without a change. */
+/* Tests the low-water marks since the floor last changed; if these are too few (rungs were taken as memory ended),
+ * those of the longest stretch without a change. */
 static struct neap_leak leak_of(const struct track *track, bool restarted, uint64_t device_total_bytes)
 {
 	const struct neap_record *record = track->record;
@@ -274,14 +274,14 @@ static struct neap_leak leak_of(const struct track *track, bool restarted, uint6
 	if (leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin) {
 		struct neap_leak earlier;
 		neap_leak_test(room + longest_begin, longest, left, &earlier);
-		/* A leak does not end with a rung; that an earlier floor was level says nothing of this one. */
+		/* A rung does not end a leak; but an earlier floor that was level proves nothing about this one. */
 		if (restarted || earlier.verdict == NEAP_LEAK_FOUND)
 			leak = earlier;
 	}
 	return leak;
 }
 
-/* The steepest of those found; without one, the main lane's figures. */
+/* Takes the steepest leak of any lane; if none leaks, the main lane's figures. */
 static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t device_total_bytes)
 {
 	bool found = false;
@@ -296,9 +296,9 @@ static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t
 	}
 }
 
-#define DEVICES_KEPT 256 /* ordinals within a process; of a higher one nothing is counted once */
+#define DEVICES_KEPT 256 /* ordinals within a process; freed bytes of higher ones may be counted twice */
 
-/* What a cleanup gave back and the process had reserved again by the next of its device is counted once. */
+/* Bytes that a cleanup freed, and that the process had reserved again by the device's next cleanup, count once. */
 static void count_freed(struct neap_run_facts *facts, const struct neap_record *record)
 {
 	const struct neap_event_cleanup *before[DEVICES_KEPT] = {NULL}; /* the device's last cleanup */
@@ -341,7 +341,7 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	struct neap_lanes lanes = {0};
 	uint64_t *room = calloc(record->journal_count + 1, sizeof *room);
 
-	/* Short of host memory: no statement, as for a short run. */
+	/* Without enough host memory, report no leak, as for a short run. */
 	bool known = room && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
 	for (size_t i = 0; i < record->allocation_count; i++)
 		take_held(&facts, &record->allocations[i]);
@@ -387,7 +387,7 @@ struct curve {
 	struct neap_curve_point *points;
 	size_t count, room;
 	uint64_t span_ns; /* of all points */
-	/* While thinning: the stretch of time at hand, and its extremes. */
+	/* While thinning: the current stretch of time, and its extremes. */
 	uint64_t stretch;
 	bool open;
 	struct neap_curve_point lowest, highest;
@@ -408,7 +408,7 @@ static void give_held(struct curve *curve, const struct neap_event *event)
 		give(curve, event->time_ns, held->allocated_bytes, held->reserved_bytes);
 }
 
-/* The allocations up to an instant, from `next` on. Returns the next. */
+/* Gives the allocations from index `next` up to an instant. Returns the next index. */
 static size_t give_allocations(struct curve *curve, size_t next, uint64_t until_ns)
 {
 	const struct neap_record *record = curve->record;
@@ -434,7 +434,7 @@ static void each_point(struct curve *curve)
 		if (event->device != curve->device)
 			continue;
 		const struct neap_event_step *step = neap_event_as_step(event);
-		/* A step's peak was somewhere inside it: drawn in its middle. */
+		/* The time of a step's peak is not known: draw it in the step's middle. */
 		if (step && record->allocations_lost && previous_ns < ring_ns) {
 			uint64_t middle = previous_ns + (event->time_ns - previous_ns) / 2;
 			uint64_t reserved = step->held.reserved_bytes, peak = step->peak_bytes;
@@ -496,7 +496,7 @@ static void close_stretch(struct curve *curve)
 	curve->open = false;
 }
 
-/* Of each of room/2 equal stretches of time, the lowest and the highest point. */
+/* Keeps the lowest and the highest point of each of room/2 equal stretches of time. */
 static void thin_point(struct curve *curve, const struct neap_curve_point *point)
 {
 	uint64_t stretches = curve->room / 2;

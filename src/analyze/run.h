@@ -1,4 +1,4 @@
-/* analyze/run.h: one recording in numbers: what a report says of a run. Pure functions over a struct neap_record. */
+/* analyze/run.h: the figures of one recording, for reports. Pure functions over a struct neap_record. */
 #ifndef NEAP_ANALYZE_RUN_H
 #define NEAP_ANALYZE_RUN_H
 
@@ -26,13 +26,13 @@ struct neap_run_process {
 	char devices[4 * NEAP_RECORD_NAME_ROOM];  /* UUIDs of those it used, separated by spaces; as many as fit */
 };
 
-/* Steps, ticks, settings and the loss are those of the lane (lanes.h) with the most steps; the leak that of the
- * steepest; OOMs, rungs and cleanups count all; peaks are the highest of any device. */
+/* Steps, ticks, settings and the loss are those of the lane (lanes.h) with the most steps; the leak is the steepest
+ * of any lane; OOMs, rungs and cleanups are counted over all lanes; peaks are the highest of any device. */
 struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t last_step; /* its number */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
-	uint64_t cleanup_retaken_bytes; /* given back, and reserved again by the next cleanup: not among the freed */
+	uint64_t cleanup_retaken_bytes; /* freed, but reserved again by the next cleanup: left out above */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
 	struct neap_split first_split, last_split;          /* zero without a session */
 	uint32_t first_rungs, last_rungs;                   /* in force then: bits 1u << enum neap_rung */
@@ -53,13 +53,13 @@ struct neap_run_facts {
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts);
 
-/* The last NEAP_EVENT_REQUEST that was not passed over: no step of its device and no restart came after it. NULL:
- * none. Borrowed. */
+/* The last NEAP_EVENT_REQUEST that is still open: no step of its device and no restart came after it. NULL: none.
+ * Borrowed. */
 const struct neap_event_request *neap_run_request(const struct neap_record *record);
 
-/* The memory curve of the run, of the device whose memory rose highest, with at most `room` points: steps' peaks and
- * troughs where allocations have wrapped, allocations where they have not. Keeps every local extreme that fits.
- * Returns the number written. */
+/* The memory curve of the device whose memory rose highest, with at most `room` points: allocations, and steps' peaks
+ * and troughs where the ring no longer has the allocations. Keeps every local extreme that fits. Returns the number
+ * written. */
 size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room);
 
 #endif

@@ -1,4 +1,5 @@
-/* analyze/saturate.h: arithmetic on bytes that a file claims: too much stays at the most, too little at nothing. */
+/* analyze/saturate.h: saturating arithmetic, for bytes that a file claims: sums stop at UINT64_MAX, differences at
+ * 0. */
 #ifndef NEAP_ANALYZE_SATURATE_H
 #define NEAP_ANALYZE_SATURATE_H
 

@@ -1,5 +1,5 @@
-/* analyze/sites.c: a stack's answer is its innermost frame's, or else its parent's, whose number is lower: one pass
- * over the tree of calls. */
+/* analyze/sites.c: a stack takes the answer of its innermost frame, or else of its parent. Parents have lower
+ * numbers, so one pass over the tree of calls is enough. */
 #include "analyze/sites.h"
 
 #include "base/error.h"
@@ -59,7 +59,7 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 	for (size_t i = 0; plumbing[i]; i++)
 		if (begins(name, plumbing[i]))
 			return RANK_PLUMBING;
-	/* In the threads of autograd there is no Python: the node of the graph says the most. */
+	/* Autograd's threads have no Python frames: the graph's node is the best answer. */
 	return strstr(name, "Backward") && strstr(name, "::apply(") ? RANK_NODE : RANK_NATIVE;
 }
 
@@ -78,6 +78,9 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 		return NEAP_PHASE_BACKWARD;
 	if (strcmp(name, "forward") == 0)
 		return NEAP_PHASE_FORWARD;
+	if (strstr(file, "torch/nn/modules/") && strcmp(name, "__init__") == 0) /* parameters made directly on the
+										   device */
+		return NEAP_PHASE_MODEL;
 	if (ends(file, "torch/nn/modules/module.py"))
 		return is_any(name, moved) ? NEAP_PHASE_MODEL : NEAP_PHASE_FORWARD;
 	return is_any(name, model) ? NEAP_PHASE_MODEL : NEAP_PHASE_UNKNOWN;

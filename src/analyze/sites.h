@@ -1,4 +1,4 @@
-/* analyze/sites.h: of each stack, the line of the program that asked, and what the program was doing. Pure.
+/* analyze/sites.h: for each stack, the line of the program that allocated, and what the program was doing. Pure.
  *
  * The line is the innermost Python frame outside torch and Python's own library; without one the innermost Python
  * frame; without one autograd's node, or the innermost frame that is not the allocator's own. In a recording of

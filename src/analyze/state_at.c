@@ -1,6 +1,6 @@
-/* analyze/state_at.c: ranges of reserved addresses, kept sorted and apart; then blocks laid into them. Events of a
- * hostile file may map what is mapped, and allocate outside of any segment: the first is cut to what is new, the
- * second has no place. */
+/* analyze/state_at.c: keeps ranges of reserved addresses, sorted and without overlap, then lays blocks into them. A
+ * hostile file may map a range twice, or allocate outside of any segment: a range that begins in a mapped one is
+ * ignored, one that runs into a mapped one is cut, and a block outside is left out. */
 #include "analyze/state_at.h"
 
 #include "base/array.h"
@@ -19,7 +19,7 @@ struct ranges {
 
 static uint64_t end_of(const struct neap_trace_segment *segment) { return segment->address + segment->size; }
 
-/* The first that ends above `address`. */
+/* The first range that ends above `address`. */
 static size_t find(const struct ranges *ranges, uint64_t address)
 {
 	size_t low = 0, high = ranges->count;
@@ -118,7 +118,7 @@ static bool apply(struct ranges *ranges, const struct neap_trace *trace, const s
 								     event->kind == NEAP_TRACE_SEGMENT_UNMAP});
 }
 
-/* From the end of the file backwards. */
+/* Undoes the events of segments after `event`, the last one first. */
 static bool undo_events(const struct neap_trace *trace, size_t device, uint64_t event, struct ranges *ranges)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);
@@ -179,7 +179,7 @@ static void push(struct neap_state *state, struct neap_trace_segment *segment, s
 	segment->block_count++;
 }
 
-/* Live blocks and what is free between them. `live` is sorted. */
+/* Lays live blocks into the segments, and free ones between them. `live` is sorted. */
 static void lay_out(struct neap_state *state, const struct neap_trace_block *live, size_t count)
 {
 	size_t next = 0;
@@ -192,7 +192,7 @@ static void lay_out(struct neap_state *state, const struct neap_trace_block *liv
 			next++;
 		for (; next < count && live[next].address < end; next++) {
 			struct neap_trace_block block = live[next];
-			if (block.address < at) /* within the one before: an odd file */
+			if (block.address < at) /* overlaps the block before: an odd file */
 				continue;
 			if (block.address > at)
 				push(state, segment,

@@ -5,7 +5,7 @@
  *                base: live at STEP n-1     the step
  *
  * A block that was allocated before the ring begins becomes known when it is freed, at the latest at the end of the
- * program. Of blocks that are never freed only the sum is known, from the allocated bytes in each event. A block
+ * program. Of blocks that are never freed, only the sum is known, from the allocated bytes in each event. A block
  * counts as freed when its free has completed: only then can it be reused. */
 #include "analyze/step_model.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define PASSES 3
-#define GONE   UINT64_MAX /* a live block that came after the step */
+#define GONE   UINT64_MAX /* a live block that was allocated after the step began */
 
 /* The device of the last session: other devices' sessions do not count. */
 static uint16_t last_device(const struct neap_record *record)
@@ -123,7 +123,7 @@ static bool add_block(struct builder *builder, const struct neap_event *event, u
 	struct block *block = &builder->blocks[builder->block_count];
 	uint64_t former;
 
-	/* A free that was lost: the address says that it happened. */
+	/* The free of the block before was lost, but it happened: its address is used again. */
 	if (event->kind == NEAP_EVENT_ALLOC && neap_map_get(&builder->live, from->address, &former) && former != GONE)
 		builder->blocks[former].dead = true;
 	*block = (struct block){.address = from->address,
@@ -202,7 +202,7 @@ static bool never_scales(const char *tag)
 	       !strcmp(tag, "workspace");
 }
 
-/* From when on the micro-batches between two instants were smaller; UINT64_MAX: they were not. */
+/* When, between two instants, the micro-batches became smaller; UINT64_MAX: they did not. */
 static uint64_t find_smaller(const struct neap_record *record, const struct neap_last_settings *settings,
 			     uint64_t begin_ns, uint64_t end_ns)
 {
@@ -338,7 +338,7 @@ static bool pair_fits(const struct pair_search *search, size_t earlier, size_t l
 		     b->requested_bytes, ret_size);
 }
 
-/* How many allocations from `offset` on are the step's, up to the failure or the end of a micro-batch. */
+/* How many allocations from `offset` on match those of the step. */
 static size_t run_length(const struct pair_search *search, size_t offset)
 {
 	struct neap_step_size size;
@@ -394,7 +394,7 @@ static bool learn(const struct pair_search *search, struct neap_step_model *mode
 	return learned;
 }
 
-/* The allocations of the split before that come last, up to its failure or its end. */
+/* Learns from the last allocations with the split before, up to its failure or its end. */
 static bool learn_from_before(const struct builder *builder, struct neap_step_model *model)
 {
 	const struct neap_record *record = builder->record;
@@ -432,7 +432,7 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	return learned;
 }
 
-/* Allocated bytes when the step begins: not every event has them. */
+/* Allocated bytes when the step begins. Not every event of the journal has them. */
 static uint64_t level_at(const struct builder *builder, size_t begin)
 {
 	const struct neap_record *record = builder->record;

@@ -32,7 +32,7 @@ struct neap_step_model {
 	uint64_t base_bytes;    /* live when the step begins, as rounded */
 	uint64_t unknown_bytes; /* the part of these that no event of the recording explains: one block of the base */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* measured in that step */
-	bool closed;     /* a step ends with the blocks live that it began with: it can be repeated */
+	bool closed;     /* the step ends with the live blocks that it began with: it can be repeated */
 	bool two_splits; /* some sizes were solved for from two splits */
 };
 
@@ -47,7 +47,7 @@ void neap_step_model_fini(struct neap_step_model *model);
 /* The step's operations at a micro-batch: fills step_count of them. */
 void neap_step_ops(const struct neap_step_model *model, uint64_t micro_batch, bool as_recorded,
 		   struct neap_rerun_op *ret_ops);
-/* The step again with these operations, three times where it can be repeated and is short: fragmentation shows from
+/* A rerun of the step with these operations, three times if it can be repeated and is short: fragmentation shows from
  * the second time on. The caller sets the room and the pages. */
 struct neap_rerun neap_step_rerun(const struct neap_step_model *model, const struct neap_rerun_op *ops);
 

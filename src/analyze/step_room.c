@@ -96,7 +96,7 @@ static enum neap_status try(const struct search *search, uint64_t room_bytes, st
 	return neap_rerun(&rerun, ret_result, search->err);
 }
 
-/* By bisection over pages, below what is reserved where there is plenty. */
+/* Bisects over pages, below the bytes that the step reserves on a device with plenty. */
 static enum neap_status find_smallest(const struct search *search, uint64_t *ret_bytes)
 {
 	uint64_t page = search->rerun.page_bytes ? search->rerun.page_bytes : PLAIN_PAGE_BYTES;
@@ -141,8 +141,7 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 	free(ops);
 	if (status)
 		return status;
-	/* Of blocks in no event only the sum is known: pages for them, and the peak that the model misses, are added.
-	 */
+	/* For blocks in no event, only the sum is known: add pages for them, and the peak that the model misses. */
 	uint64_t page = search.rerun.page_bytes ? search.rerun.page_bytes : PLAIN_PAGE_BYTES;
 	uint64_t unexplained = neap_apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
 	uint64_t margin = neap_plus(unexplained, model->unknown_bytes ? 2 * page : 0);

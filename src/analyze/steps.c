@@ -1,4 +1,4 @@
-/* analyze/steps.c: a range's name with its numbers replaced is what repeats. */
+/* analyze/steps.c: ranges repeat if their names are equal once numbers are replaced. */
 #include "analyze/steps.h"
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES 64 /* different ones that are looked at */
+#define NAMES 64 /* different names that are counted */
 
 /* "epoch 3 step 17" -> "epoch # step #" */
 static void stem_of(const char *name, char ret_stem[64])

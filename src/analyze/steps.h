@@ -1,7 +1,7 @@
 /* analyze/steps.h: where a trace's training steps end. Pure.
  *
- * From marks that say so (the session's, `s` of a text trace); else from ranges that repeat under one name, numbers
- * apart ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
+ * Taken from marks of steps (the session's, `s` of a text trace); else from ranges that repeat under one name but for
+ * numbers ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
  * speaks of steps or iterations before one that does not. Steps that ended before the first event (of a recording
  * that has lost its oldest allocations: the first allocation that it kept) do not count.
  */
@@ -23,8 +23,8 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 				 struct neap_error *err);
 void neap_steps_fini(struct neap_steps *steps);
 
-/* The first event of the device that is an allocation's: where a recording has lost its oldest allocations, failures
- * and emptyings of the cache that are older than those it kept come before it. Else 0. */
+/* The device's first event of an allocation, if a recording has lost its oldest allocations: older failures and
+ * emptyings of the cache come before it. Else 0. */
 uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
 
 /* How many steps have ended when `event` happens. */

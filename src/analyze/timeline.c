@@ -1,5 +1,6 @@
-/* analyze/timeline.c: changes per event from the lives, added up while the events go by. Sizes come from lives and
- * not from FREE_* events, whose own a hostile file may make up: a level is a sum of sizes and never wraps. */
+/* analyze/timeline.c: computes each event's change from the lives, and adds the changes up as the events pass. Sizes
+ * come from the lives and not from FREE_* events, whose sizes a hostile file may make up: a level is a sum of sizes
+ * and never wraps. */
 #include "analyze/timeline.h"
 #include "analyze/saturate.h"
 
@@ -10,7 +11,8 @@
 static bool grows(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_ALLOC || kind == NEAP_TRACE_SEGMENT_MAP; }
 static bool shrinks(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_FREE || kind == NEAP_TRACE_SEGMENT_UNMAP; }
 
-/* Reserved before the first event: the final state undone; without one, what the events need at least. */
+/* Bytes reserved before the first event: the final state with the events undone; without one, the least that the
+ * events need. */
 static void find_start(struct neap_timeline *timeline)
 {
 	const struct neap_trace_device *device = &timeline->trace->devices[timeline->device];

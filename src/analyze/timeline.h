@@ -5,7 +5,7 @@
  *               blocks are larger than asked because their rest could not be split off
  *   reserved    segments; known where the trace has events of segments or a final state
  *
- * What was there before the first event is the file's final state with the events undone.
+ * Bytes reserved before the first event are those of the file's final state with the events undone.
  */
 #ifndef NEAP_ANALYZE_TIMELINE_H
 #define NEAP_ANALYZE_TIMELINE_H

@@ -1,5 +1,5 @@
-/* analyze/trends.c: one pass for each step's levels, one for the teeth, and the lives laid over the steps' ends for
- * who grows. */
+/* analyze/trends.c: one pass finds each step's levels, one counts the teeth; the lives that cross the steps' ends
+ * show which holders grow. */
 #include "analyze/trends.h"
 
 #include "base/array.h"
@@ -25,7 +25,7 @@ static uint64_t median(uint64_t *values, size_t count)
 	return count ? values[count / 2] : 0;
 }
 
-/* The first step begins where that is known: making the model is not a part of it. */
+/* If the beginning of the first step is known, levels start there: making the model is not a part of it. */
 static void find_levels(const struct neap_timeline *timeline, const struct neap_steps *steps,
 			struct neap_trends *trends)
 {
@@ -82,7 +82,7 @@ static double count_teeth(const struct neap_timeline *timeline, const struct nea
 	return (double)teeth / (double)steps->count;
 }
 
-#define GAPS 1024 /* steps; what comes more rarely has no period here */
+#define GAPS 1024 /* steps; emptyings further apart have no period here */
 
 struct emptyings {
 	uint64_t count;
@@ -102,7 +102,7 @@ static void add_emptying(struct emptyings *found, const struct neap_steps *steps
 	found->last_step = step;
 }
 
-/* Four gaps of five are the same; 0: they are not, or too few. */
+/* The gap that four of five gaps have; 0: there is none, or there are too few gaps. */
 static size_t period_of(const struct emptyings *found)
 {
 	for (size_t gap = 1; gap < GAPS && found->gap_count >= 2; gap++)
@@ -111,7 +111,7 @@ static size_t period_of(const struct emptyings *found)
 	return 0;
 }
 
-/* When the cache was emptied. A request that found the device full releases too, and grows next. */
+/* Finds when the cache was emptied. Releases before a growth do not count: there, a request found the device full. */
 static void find_emptied(const struct neap_timeline *timeline, const struct neap_steps *steps,
 			 struct neap_trends *trends)
 {
@@ -161,8 +161,8 @@ static void steps_of(const struct neap_steps *steps, const struct neap_life *lif
 	*ret_to = life->end == NEAP_LIFE_AFTER ? steps->count : neap_steps_before(steps, life->end);
 }
 
-/* Who grows is asked of what stays beyond the next step's end: a batch that was read ahead, a buffer that goes with
- * its step would only be noise. So the last step's end does not count. */
+/* Only blocks that stay beyond the next step's end count as growth: a batch that was read ahead, or a buffer that
+ * goes with its step, would be noise. So the last step's end does not count. */
 static bool stays(size_t from, size_t to) { return to >= from + 2; }
 
 /* The keys that keep more at the end of the last step but one than at a third of them, the most first. */
@@ -287,7 +287,7 @@ static void find_evaluated(const struct neap_timeline *timeline, const struct ne
 	}
 }
 
-/* Whether it is the steps with evaluation that differ: without them the peaks hardly do. */
+/* Whether the steps with evaluation make the peaks differ: without them they hardly do. */
 static bool by_evaluation(const struct neap_timeline *timeline, const struct neap_steps *steps, const double *peaks,
 			  size_t skipped, double spread)
 {
@@ -310,7 +310,7 @@ static bool by_evaluation(const struct neap_timeline *timeline, const struct nea
 	return without > 0 && highest - lowest < spread / 2;
 }
 
-/* The lowest levels rise more often than they fall, by half at least of what the peaks differ. */
+/* Whether the lowest levels rise more often than they fall, and differ by at least half as much as the peaks. */
 static bool by_cleanup(const struct neap_step_levels *levels, size_t count, double spread)
 {
 	uint64_t highest = 0, lowest = UINT64_MAX;

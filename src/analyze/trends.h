@@ -21,7 +21,7 @@ struct neap_step_levels {
 
 /* A line (or tag, or size) whose bytes grow with the steps. */
 struct neap_growing {
-	struct neap_holder holder; /* at the last step's end; kind and frame say who, the rest how much */
+	struct neap_holder holder; /* at the last step's end; kind and frame identify it, the rest is how much */
 	struct neap_leak leak;     /* of its bytes at the steps' ends */
 };
 

@@ -102,7 +102,7 @@ struct tries {
 
 static bool records_neap(const struct tries *tries) { return tries->trace->source == NEAP_TRACE_RECORDING; }
 
-/* Beside the trace's own settings, or without them: only reported where there are some. */
+/* Names a row. "with" or "only" tells whether the trace's own settings stay, if it has some. */
 static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)
 {
 	const char *how = "";
@@ -116,7 +116,7 @@ static void name_row(const struct tries *tries, size_t row, struct neap_whatif *
 	snprintf(item->name, sizeof item->name, "%s%s", how, table[row].name);
 }
 
-/* What is replayed first: the others are named and judged by its settings. */
+/* Keeps the settings of the first replay: the other rows are named and compared by them. */
 static void take_own(struct tries *tries, const struct neap_replay_result *result)
 {
 	struct neap_torch_settings defaults;
@@ -180,7 +180,8 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_error *
 	return NEAP_OK;
 }
 
-/* Only settings can be left out. A recording is of no PyTorch: there its defaults are news. */
+/* Whether a row without the trace's own settings differs from one with them. A recording has no settings of
+ * PyTorch's: for it, only PyTorch's defaults are news. */
 static bool is_news(const struct tries *tries, size_t row)
 {
 	return records_neap(tries) ? !*table[row].settings : tries->own_set;
@@ -188,7 +189,7 @@ static bool is_news(const struct tries *tries, size_t row)
 
 static bool is_row(const struct tries *tries, size_t row) { return !table[row].alone || is_news(tries, row); }
 
-/* A worker: the next row that none has begun, until there is none or one has failed. */
+/* A worker tries the next row that none has begun, until there is none or one has failed. */
 static void *try_rows(void *context)
 {
 	struct tries *tries = context;
@@ -207,8 +208,8 @@ static void *try_rows(void *context)
 	return NULL;
 }
 
-/* All but the first row, by a worker for each processor. With a deadline one after another: what it leaves no time
- * for are the last rows. */
+/* Tries all but the first row, with a worker for each processor. With a deadline, one row after another: then time
+ * runs out for the last rows. */
 static enum neap_status try_others(struct tries *tries, struct neap_error *err)
 {
 	pthread_t workers[ROWS];

@@ -1,5 +1,5 @@
-/* analyze/whatif.h: the same trace under other settings of the allocator, by replaying it: what would it have
- * reserved, and on the device it ran out of, would it have ended? Pure.
+/* analyze/whatif.h: replays a trace under other settings of the allocator: how much would it have reserved, and
+ * would it have completed on the device that ran out? Pure.
  *
  * Every figure holds for this trace alone: a longer one, another batch or another order may give others.
  */
@@ -19,7 +19,7 @@ struct neap_whatif {
 	bool alone;           /* instead of the trace's own settings; else over them */
 	bool own;             /* the trace's own settings: nothing changes */
 	bool active;          /* another name for the trace's own */
-	bool tried;           /* false: patience ended before; nothing below is meant */
+	bool tried;           /* false: time ran out before; the fields below are not set */
 	bool fits;            /* no request ran out of memory */
 	uint64_t reserved_peak, first_oom_event, driver_calls, retries;
 };
@@ -34,23 +34,23 @@ struct neap_whatifs {
 	uint64_t memory_bytes; /* of the device they were replayed on; 0: no bound */
 };
 
-/* How long replays may take in all: for a supervisor, which has more to do. */
+/* Limits the time of all replays together: for a supervisor, which has other work to do. */
 struct neap_patience {
 	struct neap_deadline deadline;
-	const struct neap_replay_options *asked; /* whose progress is reported as well */
+	const struct neap_replay_options *asked; /* its progress function is called too */
 	bool over;                               /* set when a replay was stopped for it */
 	pthread_mutex_t *lock;                   /* held while progress is reported, or NULL */
 };
 
 /* The options of a replay that `patience` (whose `asked` is set) may stop. */
 struct neap_replay_options neap_patience_options(struct neap_patience *patience);
-/* Whether a replay that failed so was only stopped by it. */
+/* Whether a replay with this status was only stopped by `patience`. */
 bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
 
 /* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. `own`: the replay under the
  * trace's own settings, with the same options and go_on; NULL: it is made here. Without a deadline the others are
- * replayed by as many threads as there are processors, and progress is reported by one of them at a time. What the
- * deadline leaves no time for is listed, not tried. Errors: as neap_replay. */
+ * replayed by as many threads as there are processors, and progress is reported by one of them at a time. Settings
+ * for which the deadline leaves no time are listed as not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
 				   const struct neap_replay_result *own, struct neap_deadline deadline,
 				   struct neap_whatifs *ret_whatifs, struct neap_error *err);

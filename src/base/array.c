@@ -15,7 +15,7 @@ bool neap_array_grow(void *array, size_t count, size_t item_bytes)
 		return true;
 	if (room < count || room > SIZE_MAX / 2 / item_bytes)
 		return false;
-	memcpy(&items, array, sizeof items); /* whatever type of pointer it is */
+	memcpy(&items, array, sizeof items); /* the pointer may have any type */
 	items = realloc(items, room * item_bytes);
 	if (!items)
 		return false;

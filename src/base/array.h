@@ -4,8 +4,8 @@
  *           out of memory
  *   list->items[list->count++] = item;
  *
- * The count says what room there is: 8 items, doubled at 8, 16, 32 and so on. So only this may allocate the array.
- * free() it.
+ * The count determines the capacity: 8 items, doubled at 8, 16, 32 and so on. So only this function may allocate the
+ * array. The caller frees it with free().
  */
 #ifndef NEAP_BASE_ARRAY_H
 #define NEAP_BASE_ARRAY_H

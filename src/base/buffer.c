@@ -93,7 +93,7 @@ const char *neap_buffer_string(const struct neap_buffer *buffer) { return buffer
 
 char *neap_buffer_detach(struct neap_buffer *buffer)
 {
-	/* An empty buffer must still hand out a string: NULL means failure. */
+	/* An empty buffer still returns a string: NULL means failure. */
 	if (!grow(buffer, 0))
 		return NULL;
 	char *data = buffer->data;

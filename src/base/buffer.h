@@ -24,16 +24,16 @@ void neap_buffer_text(struct neap_buffer *buffer, const char *text);
 void neap_buffer_format(struct neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2, 3);
 void neap_buffer_vformat(struct neap_buffer *buffer, const char *format, va_list args);
 
-/* Forgets the contents, keeps the storage, clears `failed`. */
+/* Empties the buffer but keeps its storage. Clears `failed`. */
 void neap_buffer_clear(struct neap_buffer *buffer);
 
 /* NEAP_OK, or NEAP_ENOMEM if any append failed. */
 enum neap_status neap_buffer_status(const struct neap_buffer *buffer, struct neap_error *err);
 
-/* The contents as a string that stays the buffer's; "" while empty. */
+/* The contents as a string, which the buffer still owns; "" while empty. */
 const char *neap_buffer_string(const struct neap_buffer *buffer);
 
-/* Hands the storage to the caller (free() it), and leaves the buffer empty. NULL if it failed. */
+/* Gives the storage to the caller, who frees it with free(), and empties the buffer. NULL if an append failed. */
 char *neap_buffer_detach(struct neap_buffer *buffer);
 
 void neap_buffer_fini(struct neap_buffer *buffer);

@@ -55,4 +55,4 @@ int neap_deadline_poll_ms(const struct neap_deadline *deadline)
 uint64_t neap_wall_ns(void) { return read_clock(CLOCK_REALTIME); }
 uint64_t neap_boot_ns(void) { return read_clock(CLOCK_BOOTTIME); }
 
-struct timespec neap_wall_after(uint64_t ns) { return from_ns(neap_wall_ns() + ns); }
+struct timespec neap_clock_after(uint64_t ns) { return from_ns(read_clock(CLOCK_MONOTONIC) + ns); }

@@ -22,13 +22,13 @@ static inline void neap_clock_sleep(const struct neap_clock *clock, uint64_t ns)
 #define NEAP_NS_PER_MS 1000000ull
 #define NEAP_NS_PER_S  1000000000ull
 
-/* An instant by which something must be done. Zeroed: there is none. The caller of what waits makes it. */
+/* An instant by which something must be done. The caller of a function that waits creates it. Zeroed: no deadline. */
 struct neap_deadline {
-	const struct neap_clock *clock; /* NULL: there is none */
+	const struct neap_clock *clock; /* NULL: no deadline */
 	uint64_t ns;
 };
 
-/* A time so long that it cannot be counted is UINT64_MAX. */
+/* A deadline too far away for 64 bits becomes UINT64_MAX. */
 static inline struct neap_deadline neap_deadline_in(const struct neap_clock *clock, uint64_t ns)
 {
 	uint64_t now_ns = neap_clock_now(clock);
@@ -46,13 +46,13 @@ static inline bool neap_deadline_over(const struct neap_deadline *deadline)
 	return deadline->clock && neap_clock_now(deadline->clock) >= deadline->ns;
 }
 
-/* UINT64_MAX: there is none. */
+/* The time left; UINT64_MAX: no deadline. */
 uint64_t neap_deadline_left_ns(const struct neap_deadline *deadline);
 
-/* A timeout for poll() by a caller that looks again: what is left in milliseconds, rounded up, at most a minute. */
+/* A timeout for poll(): the milliseconds left, rounded up, at most a minute. So the caller calls poll() in a loop. */
 int neap_deadline_poll_ms(const struct neap_deadline *deadline);
 
-/* CLOCK_MONOTONIC as of the kernel's last tick, 1 to 10 ms ago: an eighth of the time that the exact one takes. */
+/* CLOCK_MONOTONIC at the kernel's last tick, 1 to 10 ms ago: eight times faster than the exact clock. */
 static inline uint64_t neap_clock_tick_ns(void)
 {
 	struct timespec time = {0};
@@ -64,10 +64,10 @@ static inline uint64_t neap_clock_tick_ns(void)
 /* Nanoseconds since 1970 (CLOCK_REALTIME), for files and reports only. */
 uint64_t neap_wall_ns(void);
 
-/* Nanoseconds since the machine started (CLOCK_BOOTTIME), as a process's start time is counted. */
+/* Nanoseconds since the machine started (CLOCK_BOOTTIME). /proc counts a process's start time from there, too. */
 uint64_t neap_boot_ns(void);
 
-/* That long from now, by CLOCK_REALTIME: for the timed waits of pthreads. */
-struct timespec neap_wall_after(uint64_t ns);
+/* The instant `ns` from now, by CLOCK_MONOTONIC: for timed waits (base/wait.h). */
+struct timespec neap_clock_after(uint64_t ns);
 
 #endif

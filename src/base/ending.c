@@ -9,11 +9,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* A large process takes seconds to unmap its memory, many on a loaded machine. A process that hangs in a driver call
+/* A large process takes seconds to unmap its memory, on a loaded machine many. A process that hangs in a driver call
  * never ends. */
 #define KILL_WAIT_MS 30000
 
-/* A pidfd of exactly this process, or -1 when it is gone. */
+/* A pidfd of exactly this process; -1: it has ended. */
 static int open_process(const struct neap_process *process)
 {
 	int fd = neap_pidfd_open(process->pid);
@@ -24,7 +24,8 @@ static int open_process(const struct neap_process *process)
 	return fd;
 }
 
-/* Waits until every pidfd is readable (its process ended) or the time is over; ended ones are marked and closed. */
+/* Waits until all processes have ended (their pidfds are readable) or the time is over. Marks each process that has
+ * ended, and closes its pidfd. */
 static void wait_ended(struct pollfd *fds, struct neap_ended *processes, size_t count, int signal_number,
 		       uint64_t wait_ms)
 {

@@ -1,8 +1,9 @@
-/* base/ending.h: ends processes, and only those that are meant.
+/* base/ending.h: ends the given processes, and no others.
  *
- * Each is opened as a pidfd, its start time compared, and signalled through the pidfd: never a reused PID. SIGTERM to
- * all, in the order given, then SIGCONT (a stopped one must run to end), a time of grace, SIGKILL to those that still
- * live. The caller decides whose processes it ends. Any thread.
+ * Opens a pidfd of each process, compares the start time, and signals through the pidfd: so it never signals a reused
+ * PID. Sends SIGTERM to all, in the given order, then SIGCONT (a stopped process must run to end), waits for a time
+ * of grace, and sends SIGKILL to those that still live. Does not check whose the processes are: the caller does. Any
+ * thread.
  */
 #ifndef NEAP_BASE_ENDING_H
 #define NEAP_BASE_ENDING_H
@@ -14,12 +15,12 @@
 #define NEAP_ENDING_BATCH 64 /* processes that are ended at the same time: as many descriptors are open */
 
 struct neap_ended {
-	struct neap_process process; /* pid and start_ticks say which */
+	struct neap_process process; /* named by pid and start_ticks */
 	int ended_by;                /* SIGTERM (also: it had ended before) or SIGKILL; 0: it still lives */
 };
 
-/* Sets `ended_by` of each; at most 30 s after SIGKILL. More than a batch: one batch after another. Ended ones that
- * are our children are left as zombies for the caller to reap. */
+/* Sets `ended_by` of each. Waits at most 30 s after SIGKILL. Ends more than a batch one batch after another. Our own
+ * children stay zombies until the caller reaps them. */
 void neap_process_end(struct neap_ended *processes, size_t count, uint64_t grace_ms);
 
 #endif

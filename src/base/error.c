@@ -129,7 +129,7 @@ enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const
 	va_end(args);
 	err->cause = error_number;
 
-	/* The errno's text says most: a long message gives way to it. */
+	/* The errno's text matters most: a long message is cut to leave room for it. */
 	const char *text = strerror_r(error_number, room, sizeof room);
 	size_t text_length = strnlen(text, sizeof room);
 	size_t limit = sizeof err->message - 1 - 2 - text_length;

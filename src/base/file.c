@@ -8,6 +8,7 @@
  * leaves either of the two, whole.
  */
 #include "base/file.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -116,7 +117,13 @@ enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_
 	file->owner = getpid();
 	for (unsigned int n = 0; n < 1000; n++) {
 		snprintf(file->temporary, sizeof file->temporary, "%.4000s.tmp-%d-%u", path, (int)getpid(), n);
-		file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+		int fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+		file->fd = neap_fd_above_standard(fd);
+		if (fd >= 0 && file->fd < 0) {
+			int cause = errno;
+			unlink(file->temporary);
+			errno = cause;
+		}
 		if (file->fd >= 0 || errno != EEXIST)
 			break;
 	}
@@ -166,7 +173,7 @@ out:
 
 void neap_file_abort(struct neap_file *file)
 {
-	/* In a zeroed struct fd is 0, which is someone else's: the temporary's name says whether anything is open. */
+	/* A zeroed struct has fd 0, which is not ours: only the temporary's name shows whether a file is open. */
 	if (file->temporary[0]) {
 		if (file->fd >= 0)
 			close(file->fd);

@@ -15,7 +15,7 @@
 /* A file being written that becomes visible only by commit. Zeroed struct: nothing open. */
 struct neap_file {
 	int fd;      /* the temporary; -1 when closed */
-	pid_t owner; /* the process that began it: a child that was forked meanwhile does not remove it */
+	pid_t owner; /* the process that began it: a child forked meanwhile does not remove the temporary */
 	char path[4096];
 	char temporary[4096];
 };
@@ -24,7 +24,7 @@ enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_
 enum neap_status neap_file_append(struct neap_file *file, const void *bytes, size_t length, struct neap_error *err);
 /* Makes it durable and visible. On failure the old file, if any, is untouched and the temporary is gone. */
 enum neap_status neap_file_commit(struct neap_file *file, struct neap_error *err);
-/* Drops what was not committed. Idempotent. */
+/* Removes a temporary that was not committed. Idempotent. */
 void neap_file_abort(struct neap_file *file);
 
 /* begin, append, commit in one. */
@@ -34,7 +34,8 @@ enum neap_status neap_file_write(const char *path, const void *bytes, size_t len
 enum neap_status neap_file_read(const char *path, size_t limit_bytes, struct neap_buffer *buffer,
 				struct neap_error *err);
 
-/* All of `length` bytes, whatever read(2)/write(2) return in between. read: NEAP_EIO at an early end. */
+/* Write or read exactly `length` bytes, in as many calls of write(2) or read(2) as that takes. read: NEAP_EIO if the
+ * file ends early. */
 enum neap_status neap_fd_write(int fd, const void *bytes, size_t length, struct neap_error *err);
 enum neap_status neap_fd_read(int fd, void *ret_bytes, size_t length, struct neap_error *err);
 

@@ -1,7 +1,7 @@
-/* base/hostmem.c: the host's figure, narrowed by the control groups from ours up to the root.
+/* base/hostmem.c: the host's available memory, lowered to what each control group from ours up to the root allows.
  *
- * A group's own file may be missing where the process sees only a part of the tree (a container): then the groups
- * above are asked all the same, up to the root of what is mounted, which in a container is the container's own group.
+ * In a container the process sees only a part of the tree, and a group's own file may be missing. Then the groups
+ * above are still read, up to the root of the mount, which in a container is the container's own group.
  */
 #include "base/hostmem.h"
 
@@ -52,7 +52,8 @@ static bool find_number(const char *text, const char *key, uint64_t *ret_number)
 	return false;
 }
 
-/* One file of one group; `key` NULL: the file is the number. "max", the word for no limit, is not a number. */
+/* Reads a number from one file of one group; `key` NULL: the whole file is the number. False also for "max", which
+ * means no limit. */
 static bool read_group(const char *root, const struct kind *kind, const char *group, const char *name,
 		       const char *key, uint64_t *ret_number)
 {
@@ -85,7 +86,7 @@ static void narrow_by_group(const char *root, const struct kind *kind, const cha
 	}
 }
 
-/* `group`: "/a/b", cut from its end. */
+/* Applies `group` ("/a/b") and the groups above it. Shortens `group` to "". */
 static void narrow_by_groups(const char *root, const struct kind *kind, char *group, struct neap_host_memory *memory)
 {
 	for (;;) {

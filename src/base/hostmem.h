@@ -10,14 +10,14 @@ struct neap_host_memory {
 	/* The smallest of MemAvailable and of what each control group that we are in still allows (its limit, minus
 	 * its use, plus the part of that use that is file cache, which the kernel drops first). */
 	uint64_t available_bytes;
-	bool by_group; /* a control group, not the host, is what limits */
-	/* The whole host's, whatever the groups allow: MemTotal, MemAvailable. */
+	bool by_group; /* a control group, not the host, sets the limit */
+	/* MemTotal and MemAvailable of the whole host, regardless of control groups. */
 	uint64_t host_total_bytes, host_available_bytes;
 };
 
 /* Reads ROOT/proc/meminfo, ROOT/proc/self/cgroup and ROOT/sys/fs/cgroup (version 2, and version 1's memory
- * controller). `root`: "" but in tests. A control group that cannot be read limits nothing. Errors: NEAP_ENOENT and
- * NEAP_EIO where even the host's memory cannot be read, NEAP_EPARSE, NEAP_ENOMEM: then nothing is known. */
+ * controller). `root`: "" except in tests. Ignores a control group that it cannot read. Errors: NEAP_ENOENT and
+ * NEAP_EIO if it cannot read the host's memory, NEAP_EPARSE, NEAP_ENOMEM. */
 enum neap_status neap_host_memory_read(const char *root, struct neap_host_memory *ret_memory, struct neap_error *err);
 
 #endif

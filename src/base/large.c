@@ -1,3 +1,4 @@
+/* base/large.c: see the header. */
 #include "base/large.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ void *neap_large_alloc(size_t bytes)
 	if (!memory)
 		return NULL;
 	if (unit == NEAP_HUGE_PAGE_BYTES)
-		madvise(memory, rounded, MADV_HUGEPAGE); /* advice: without it the pages are small ones */
+		madvise(memory, rounded, MADV_HUGEPAGE); /* only advice: the kernel may use small pages */
 	memset(memory, 0, bytes);
 	return memory;
 }

@@ -1,5 +1,5 @@
-/* base/large.h: zeroed memory for tables that are read at random: on huge pages, where they fill some and the kernel
- * has them, because a miss in the table of pages costs more than one in the cache. free() frees it.
+/* base/large.h: zeroed memory for tables that are read at random places. A table that fills a huge page gets huge
+ * pages, if the kernel has them: a miss in the page tables costs more than a miss in the cache. Free it with free().
  */
 #ifndef NEAP_BASE_LARGE_H
 #define NEAP_BASE_LARGE_H

@@ -1,4 +1,4 @@
-/* base/log.c: finished lines to the host's sink, and a ready sink for stderr. */
+/* base/log.c: sends finished lines to the sink, and has a sink that writes to stderr. */
 #include "base/log.h"
 
 #include "base/clock.h"
@@ -35,7 +35,7 @@ bool neap_log_level_parse(const char *text, enum neap_log_level *ret_level)
 	return false;
 }
 
-/* Of NEAP_LOG_LEVEL, read for each line: a line is rare, and the environment may change. */
+/* The level in NEAP_LOG_LEVEL. Read for each line: lines are rare, and the environment may change. */
 static enum neap_log_level least_level(void)
 {
 	const char *text = getenv("NEAP_LOG_LEVEL");

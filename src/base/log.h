@@ -1,5 +1,5 @@
-/* base/log.h: where lines for people go. The library never prints: it hands finished lines to a sink that its host
- * gave. The sink adds time, name and level. */
+/* base/log.h: lines for people. The library never prints: it passes finished lines to the sink that the program gave
+ * it. The sink adds time, name and level. */
 #ifndef NEAP_BASE_LOG_H
 #define NEAP_BASE_LOG_H
 
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Formats into a fixed line (cut at 1023 bytes) and hands it on; a NULL sink or function swallows it. */
+/* Formats a line (cut at 1023 bytes) and passes it to the sink; drops it if the sink or its function is NULL. */
 void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const char *format, ...) NEAP_PRINTF(3, 4);
 
 /* "debug", "info", "warning" or "error", in any case. False: none of them. */

@@ -1,5 +1,5 @@
-/* base/map.c: open addressing with linear probing. Removing shifts the following run back over the hole, so that a
- * search may stop at the first free slot and nothing has to be swept.
+/* base/map.c: open addressing with linear probing. Removing a key shifts the following run of slots back over the
+ * hole. So a search may stop at the first free slot, and the table never needs a cleanup.
  *
  *   home(key) ... probes ... slot      every slot from home(key) to the key's slot is used
  */
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The finaliser of a 64-bit mixer: addresses and handles are multiples of large powers of two. */
+/* Mixes all 64 bits, because addresses and handles are multiples of large powers of two. */
 static uint64_t mix(uint64_t key)
 {
 	key ^= key >> 32;
@@ -18,7 +18,7 @@ static uint64_t mix(uint64_t key)
 	return key;
 }
 
-/* The key's slot, or the free one where it would go. The map has capacity. */
+/* The key's slot, or the free slot for it. The map has a free slot. */
 static size_t find_slot(const struct neap_map_slot *slots, size_t capacity, uint64_t key)
 {
 	size_t i = (size_t)mix(key) & (capacity - 1);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 struct neap_nearest {
-	const char *name; /* borrowed from the caller; NULL: none is near. Begin with all zero. */
+	const char *name; /* borrowed from the caller; NULL: no near name so far. Zero the struct first */
 	size_t distance;
 };
 

@@ -2,6 +2,7 @@
 #include "base/owner.h"
 
 #include "base/buffer.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define LINE_BYTES 512
-#define TRIES      100 /* others may take a dead one's place at the same time */
+#define TRIES      100 /* other processes may take over from a dead owner at the same time */
 
 struct owner {
 	int pid;
@@ -29,7 +30,7 @@ bool neap_owner_is_needed(int lock_errno)
 	return lock_errno == ENOLCK || lock_errno == ENOSYS || lock_errno == EOPNOTSUPP || lock_errno == EINVAL;
 }
 
-/* A word of a file or a link of /proc; "-" where it cannot be read. */
+/* Reads the first word of a file, or a link, of /proc; "-": it cannot be read. */
 static void read_word(const char *path, bool is_link, char *word, size_t room)
 {
 	struct neap_buffer text = {0};
@@ -74,7 +75,7 @@ static bool is_same(const struct owner *a, const struct owner *b)
 	return a->pid == b->pid && a->ticks == b->ticks && !strcmp(a->space, b->space) && !strcmp(a->boot, b->boot);
 }
 
-/* As far as can be seen from here. */
+/* Whether the owner is alive, as far as this process can see. */
 static bool lives(const struct owner *owner, const struct owner *self)
 {
 	bool here = !strcmp(owner->space, self->space) && !strcmp(owner->boot, self->boot);
@@ -82,7 +83,7 @@ static bool lives(const struct owner *owner, const struct owner *self)
 	return here ? neap_process_alive(owner->pid, owner->ticks) : !rebooted;
 }
 
-/* The line of `owner` in a file beside the place it is for. */
+/* Writes the owner's line to a new file in the folder; `beside` gets its path. */
 static enum neap_status write_beside(const char *folder, const struct owner *owner, char beside[4200],
 				     struct neap_error *err)
 {
@@ -91,9 +92,12 @@ static enum neap_status write_beside(const char *folder, const struct owner *own
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", folder);
 	int length = snprintf(line, sizeof line, "%d %" PRIu64 " %s %s %s\n", owner->pid, owner->ticks, owner->space,
 			      owner->boot, owner->host);
-	int fd = mkostemp(beside, O_CLOEXEC);
-	if (fd < 0)
-		return neap_fail_errno(err, errno, "creating %.150s", beside);
+	int fd = neap_fd_above_standard(mkostemp(beside, O_CLOEXEC));
+	if (fd < 0) {
+		int cause = errno;
+		unlink(beside); /* made, but with no descriptor above the standard ones */
+		return neap_fail_errno(err, cause, "creating %.150s", beside);
+	}
 	enum neap_status status = neap_fd_write(fd, line, (size_t)length, err);
 	if (!status && fsync(fd))
 		status = neap_fail_errno(err, errno, "flushing %.150s to disk", beside);
@@ -103,15 +107,15 @@ static enum neap_status write_beside(const char *folder, const struct owner *own
 	return status;
 }
 
-/* One link of two can be made. Over NFS an answer may be lost and the call repeated: two links say that it was done.
- */
+/* Only one process can make the link. Over NFS a reply may be lost and the call repeated: a count of two links shows
+ * that the first call succeeded. */
 static bool link_once(const char *beside, const char *path)
 {
 	struct stat info;
 	return !link(beside, path) || (!stat(beside, &info) && info.st_nlink == 2);
 }
 
-/* Moves a dead one's file out of the way, if it still is there: the process that moves it decides. */
+/* Removes a dead owner's file, unless another process has replaced it. Moves it aside first: only one process can. */
 static void bury(const char *path, const struct owner *dead, const struct owner *self)
 {
 	char aside[4300];

@@ -1,7 +1,7 @@
-/* base/paths.c: the folders, and the check that a runtime folder in a place open to all is truly ours.
+/* base/paths.c: the folders, and the check that a runtime folder in a public place is ours.
  *
- * /tmp/neap-UID can be made by anyone first. So the folder is opened without following a link, and owner and mode are
- * read from what was opened: a directory, owned by us, closed to others. Only we can then replace what is in it.
+ * Any user can make /tmp/neap-UID first. So neap opens the folder without following a link, and then checks what it
+ * opened: it must be a directory, owned by us and closed to others. Then only we can replace its contents.
  */
 #include "base/paths.h"
 #include "base/error.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The XDG rules: a relative path in one of these variables is to be ignored. */
+/* The XDG rules say to ignore a relative path in one of these variables. */
 static const char *absolute_variable(const char *name)
 {
 	const char *value = getenv(name);
@@ -93,13 +93,14 @@ enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err
 
 static enum neap_status open_runtime(const char *path, struct neap_error *err)
 {
-	/* Its parent is the system's to make: a missing one means that the variable is wrong. */
+	/* The system makes the parent: if that is missing, the variable is wrong. */
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return neap_fail_errno(err, errno, "making the runtime folder %s", path);
 	return check_private(path, err);
 }
 
-/* Anyone may make /tmp/neap-UID first. Nobody else can make a folder in our home: attaching must not hang on them. */
+/* Chooses a folder in our home, which no other user can take, after another user has made /tmp/neap-UID: other users
+ * must not be able to prevent attaching. */
 static enum neap_status fall_back(const char *taken, char path[4096], char ret_note[320], struct neap_error *err)
 {
 	char state[4096];

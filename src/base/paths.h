@@ -15,7 +15,7 @@
 /* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
  * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
 enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err);
-/* As above. `ret_note`: why it is not the usual folder, and what to do about it; "" it is. */
+/* As above. `ret_note`: why it is not the usual folder, and what to do about that; "": it is the usual one. */
 enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err);
 enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
 

@@ -1,7 +1,7 @@
-/* base/printable.h: replaces what a terminal would obey in text from outside. libc only, pure, any thread.
+/* base/printable.h: makes text from outside safe to print on a terminal. libc only, pure, any thread.
  *
- * A name in a folder, a process's name or a line of a log may hold bytes that a terminal obeys: they can color, move
- * the cursor, hide or rewrite what was printed before. Each of these becomes one '?':
+ * A file's name, a process's name or a line of a log may hold bytes that a terminal obeys: they can color, move the
+ * cursor, hide or rewrite what was printed before. Each of these becomes one '?':
  *
  *   C0 controls, DEL                   U+0000 to U+001F, U+007F
  *   C1 controls, encoded as UTF-8      U+0080 to U+009F: U+009B begins an escape sequence as ESC [ does
@@ -9,8 +9,8 @@
  *   separators of lines, paragraphs    U+2028, U+2029
  *   what is not UTF-8                  a stray byte, an overlong form, a surrogate, beyond U+10FFFF: each byte
  *
- * Everything that the command prints and did not write itself goes through here. What is data for a program (JSON) is
- * escaped by its own rules.
+ * The command passes all text from outside through here before it prints it. Data for programs (JSON) is escaped by
+ * its own rules.
  */
 #ifndef NEAP_BASE_PRINTABLE_H
 #define NEAP_BASE_PRINTABLE_H
@@ -19,8 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at `text`, 1 to 4, of `length` bytes that are left (at least 1); `ret_character` gets its
- * number, UINT32_MAX for a byte that is not UTF-8 (then 1 is returned). */
+/* Returns the bytes, 1 to 4, of the character at `text`, where `length` bytes (at least 1) are left. `ret_character`
+ * gets its number; for a byte that is not UTF-8 it gets UINT32_MAX, and 1 is returned. */
 size_t neap_utf8_next(const char *text, size_t length, uint32_t *ret_character);
 
 /* Whether a character turns the direction of the text around it. */
@@ -38,7 +38,7 @@ const char *neap_printable_bytes(char *ret_text, size_t room, const char *source
 /* The same, in place, for a text of several lines: newlines and tabs stay. Returns `text`. */
 const char *neap_printable_lines(char *text);
 
-/* As an argument of printf: cut at 4095 bytes, lives as long as the block it is used in. */
+/* For an argument of printf: cut at 4095 bytes, valid until the end of the enclosing block. */
 #define NEAP_PRINTABLE_ROOM  4096
 #define NEAP_PRINTABLE(text) neap_printable((char[NEAP_PRINTABLE_ROOM]){0}, NEAP_PRINTABLE_ROOM, text)
 

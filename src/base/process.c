@@ -22,8 +22,8 @@
 #define EXEC_SETTLED      5
 #define ENVIRONMENT_CHUNK 4096
 
-/* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. The length, or -1 with errno. A read that leaves
- * room has had all: these files give what they have at once. */
+/* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. Returns the length, or -1 with errno. These files
+ * give all that they have at once, so a length below room - 1 is the whole file. */
 static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
 {
 	char path[64];
@@ -74,8 +74,8 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	return true;
 }
 
-/* Prefers the start of the command line: of "python" it says which script. The program loses its folder, or a deep
- * one would be all there is room for. Control characters become '?'. */
+/* Sets the command to the start of the command line, if there is one: of "python" it shows the script. Drops the
+ * program's folder, as a long path would fill the field. Control characters become '?'. */
 static void take_command(const char *line, size_t length, struct neap_process *process)
 {
 	if (length > 0) {
@@ -91,7 +91,7 @@ static void take_command(const char *line, size_t length, struct neap_process *p
 	neap_printable(process->command, sizeof process->command, process->command);
 }
 
-/* Its command line without the NULs at its end, in `line`. */
+/* Reads the command line into `line`, without the NULs at its end. */
 static size_t read_line(pid_t pid, char *line, size_t room)
 {
 	ssize_t length = read_proc(pid, "cmdline", line, room);
@@ -167,7 +167,7 @@ enum neap_status neap_process_each(bool (*visit)(void *context, const struct nea
 	return NEAP_OK;
 }
 
-/* Not so: a kernel thread, and what has ended. */
+/* False for a kernel thread and for a process that has ended. */
 static bool runs_a_program(pid_t pid)
 {
 	char text[2048], state;
@@ -211,10 +211,10 @@ static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
 		enum neap_status status = read_environment_once(pid, buffer);
 		if (status || buffer->length % ENVIRONMENT_CHUNK || tries == EXEC_TRIES)
 			return status;
-		/* The command line is there a moment before the environment. */
+		/* The command line appears a moment before the environment. */
 		bool begun = read_proc(pid, "cmdline", byte, sizeof byte) > 0;
 		settled = begun ? settled + 1 : 0;
-		if (settled == EXEC_SETTLED) /* it was started with none, or with just so much */
+		if (settled == EXEC_SETTLED) /* the environment is empty, or fills its chunks exactly */
 			return NEAP_OK;
 		if (!begun && !runs_a_program(pid))
 			return NEAP_OK;

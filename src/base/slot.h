@@ -3,8 +3,8 @@
  *   word     0         1                           2 ... 7
  *          | time_ns | sequence | kind | device  | payload |
  *
- * A slot that holds the sequence of its index holds that event whole: the sequence is made invalid first and stored
- * last.
+ * A slot whose sequence is that of its index holds that event whole: a writer invalidates the sequence first and
+ * stores it last.
  */
 #ifndef NEAP_BASE_SLOT_H
 #define NEAP_BASE_SLOT_H
@@ -23,20 +23,20 @@ _Static_assert(offsetof(struct neap_event, kind) == 12 && offsetof(struct neap_e
 _Static_assert(offsetof(struct neap_event, payload) == NEAP_SLOT_PAYLOAD_WORD * sizeof(uint64_t),
 	       "the payload is the rest");
 
-/* The upper half of word 1. By shifts: put together in memory, it could be read back only when its parts have left
- * the processor's store buffer. */
+/* The upper half of word 1. Made with shifts: if it were put together in memory, reading it back would wait until its
+ * parts have left the processor's store buffer. */
 static inline uint64_t neap_slot_kind(uint16_t kind, uint16_t device)
 {
 	return (uint64_t)kind << 32 | (uint64_t)device << 48;
 }
 
-/* `index`: of the event in its ring. `payload`: NEAP_EVENT_PAYLOAD_WORDS. */
+/* `index`: the event's index in its ring. `payload`: NEAP_EVENT_PAYLOAD_WORDS words. */
 static inline void neap_slot_store(uint64_t *slot, uint64_t index, uint64_t time_ns, uint64_t kind,
 				   const uint64_t *payload)
 {
 	uint32_t sequence = (uint32_t)(index + 1);
-	/* Invalid for every index a reader may look for in this slot. The payload's stores are releases so that none
-	 * of them is seen before it (a fence would do, but thread sanitizers cannot follow fences). */
+	/* No index that a reader may look for in this slot has this sequence. The payload's stores are releases, so
+	 * that no thread sees them before it (a fence would do, but thread sanitizers cannot follow fences). */
 	__atomic_store_n(&slot[NEAP_SLOT_SEQUENCE_WORD], (sequence ^ 1u << 31) | kind, __ATOMIC_RELAXED);
 	__atomic_store_n(&slot[0], time_ns, __ATOMIC_RELEASE);
 #pragma GCC unroll 6
@@ -45,7 +45,7 @@ static inline void neap_slot_store(uint64_t *slot, uint64_t index, uint64_t time
 	__atomic_store_n(&slot[NEAP_SLOT_SEQUENCE_WORD], sequence | kind, __ATOMIC_RELEASE);
 }
 
-/* The slot of a source's next event, whose index is run->next - 1; NULL: it is dropped. */
+/* The slot of a source's next event; the event's index is run->next - 1 then. NULL: drop the event. */
 static inline uint64_t *neap_slot_next(const struct neap_observer *observer, struct neap_event_run *run)
 {
 	if ((run->next == run->end || __atomic_load_n(run->claimed, __ATOMIC_RELAXED) - run->next > run->window) &&

@@ -1,8 +1,8 @@
 /* base/units.c: numbers with units, read strictly and written for people.
  *
- * A number is digits with at most one point ("1", "1.5", ".5"). It is read here rather than by strtod, because that
- * follows the host's locale, and takes signs, hex, inf and nan. A fraction is exact as far as a double is, which at
- * three significant digits is enough; a number without a point is exact in all 64 bits.
+ * A number is digits with at most one point ("1", "1.5", ".5"). strtod does not read it, because strtod follows the
+ * host's locale, and accepts signs, hex, inf and nan. A fraction is as exact as a double, which is enough for three
+ * significant digits; a number without a point is exact in all 64 bits.
  */
 #include "base/units.h"
 #include "base/clock.h"
@@ -161,7 +161,7 @@ enum neap_status neap_u64_parse(const char *text, uint64_t *ret_value, struct ne
 
 enum neap_status neap_double_parse(const char *text, double *ret_value, struct neap_error *err)
 {
-	/* strtod in the C locale gives correct rounding; what it takes beyond a decimal number is refused first. */
+	/* strtod in the C locale rounds correctly. First refuse all that it accepts beyond decimal numbers. */
 	const char *at = text;
 	bool digits = false;
 
@@ -194,7 +194,7 @@ enum neap_status neap_double_parse(const char *text, double *ret_value, struct n
 	return NEAP_OK;
 }
 
-/* Writes value with three significant digits, at least 1 and below 1024. The point is ours, whatever the locale. */
+/* Writes `value`, at least 1 and below 1024, with three significant digits, and with '.' in every locale. */
 static void format_three_digits(char *text, size_t room, double value, const char *unit)
 {
 	int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;

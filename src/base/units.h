@@ -24,7 +24,7 @@ enum neap_status neap_duration_parse(const char *text, uint64_t *ret_ns, struct 
 /* Whole unsigned decimal number, nothing else in the text. Errors: NEAP_EPARSE. */
 enum neap_status neap_u64_parse(const char *text, uint64_t *ret_value, struct neap_error *err);
 
-/* A finite decimal number, nothing else in the text; the C locale's point whatever the locale. */
+/* A finite decimal number, nothing else in the text; its point is '.' in every locale. */
 enum neap_status neap_double_parse(const char *text, double *ret_value, struct neap_error *err);
 
 /* A share: a number above 0 and at most 1. Errors: NEAP_EPARSE. */
@@ -32,7 +32,7 @@ enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, str
 
 /* "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB": three significant digits. Returns `text`. */
 const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM]);
-/* The same, in storage that lasts as long as the block it is in. */
+/* The same, in storage that lasts until the end of the enclosing block. */
 #define NEAP_SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
 
 /* As neap_size_format, with a sign: "+3.00 MiB", "-512 B", "0 B". */

@@ -1,15 +1,14 @@
-/* checkpoint/apply.c: what a plan says is done, so that a crash or a failure at any call leaves each checkpoint
- * whole.
+/* checkpoint/apply.c: carries out a plan, so that a crash or a failure at any call leaves each checkpoint whole.
  *
- *   1. the newest is flushed to the disk: only then may others go
- *   2. .neap-trash/until-.../ is made and flushed
- *   3. which files belong together is written into the batch and flushed (together.h)
- *   4. oldest first: NAME is looked at once more, its parts are renamed into the trash, then what stands beside it
- *   5. the folders are flushed; what has been in the trash for its time is deleted
+ *   1. flush the newest checkpoint to disk: only then may others go
+ *   2. make and flush .neap-trash/until-.../
+ *   3. write into the batch which files belong together, and flush that (together.h)
+ *   4. oldest first: check NAME once more, rename its parts into the trash, then its sidecars
+ *   5. flush the folders; delete batches whose time in the trash is over
  *
- * Between a checkpoint's rename and its sidecars' a kill leaves those behind, without the checkpoint: the next apply
- * sends them after it. A checkpoint of several files that was half moved comes back whole with the next apply. A file
- * that replaces NAME between the look and the rename is noticed afterwards and put back.
+ * A kill between the rename of a checkpoint and that of its sidecars leaves the sidecars behind: the next apply moves
+ * them too. If a checkpoint of several files was half moved, the next apply brings it back whole. If another file
+ * replaces NAME between check and rename, apply notices it afterwards and puts the file back.
  */
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan.h"
@@ -31,7 +30,7 @@ struct apply {
 	uint64_t device;
 	struct neap_map open_files;
 	struct neap_map mended;            /* inodes of checkpoints that just got a part back */
-	struct checkpoint_listing listing; /* of the folder, before anything was moved */
+	struct checkpoint_listing listing; /* the folder's names before anything was moved */
 	struct neap_retention_result *result;
 	enum neap_status status; /* the first failure */
 	struct neap_error *err;
@@ -49,8 +48,8 @@ static enum neap_status keep_first(struct apply *apply, enum neap_status status,
 
 /* --- moving --- */
 
-/* Whether the file was written after `main` had gone into the batch (a rename changes st_ctim): by somebody who saves
- * a new one under that name, and writes its metrics first. */
+/* Whether the file was written after `main` was moved into the batch (a rename changes st_ctim): then a process is
+ * saving a new checkpoint of the same name, and has written its metrics first. */
 static bool is_of_a_new_one(const struct apply *apply, const char *name, const struct stat *main)
 {
 	struct stat info;
@@ -60,8 +59,8 @@ static bool is_of_a_new_one(const struct apply *apply, const char *name, const s
 							    : info.st_mtim.tv_nsec > main->st_ctim.tv_nsec);
 }
 
-/* The nth sidecar of `main`, which has gone as `info` tells, into `name`; false past the last. "": it is not here, or
- * another checkpoint's, or of a new one. */
+/* Writes the name of the nth sidecar of `main` into `name`; `info`: of `main` after it was moved. "": the sidecar is
+ * not here, or belongs to another or a new checkpoint. False: past the last. */
 static bool next_sidecar(const struct apply *apply, const char *main, const struct stat *info, size_t n, char *name,
 			 size_t room)
 {
@@ -74,7 +73,7 @@ static bool next_sidecar(const struct apply *apply, const char *main, const stru
 	return true;
 }
 
-/* The sidecars of `main`, which is in the batch, follow it. */
+/* Moves the sidecars of `main`, which is in the batch. Returns 0 or the first errno. */
 static int move_sidecars(const struct apply *apply, const char *main, int batch_fd)
 {
 	char name[512];
@@ -102,7 +101,7 @@ static bool is_pinned_now(const struct apply *apply, const char *name)
 	       fstatat(apply->folder_fd, pin, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Whether a part is still what the plan was made for: its verdict holds. */
+/* Whether a part is still the same as in the plan, so that the plan's verdict holds. */
 static enum neap_retention_done look_again(const struct apply *apply, const struct neap_retention_part *part,
 					   int *ret_cause)
 {
@@ -132,14 +131,14 @@ static enum neap_retention_done move_part(const struct apply *apply, const struc
 	struct stat info;
 	int cause = checkpoint_rename(apply->folder_fd, part->name, apply->batch_fd, part->name);
 
-	/* or the batch is gone: where nothing holds that off */
+	/* ENOENT may also mean that the batch is gone, on a file system without locks */
 	if (cause == ENOENT && fstatat(apply->folder_fd, part->name, &info, AT_SYMLINK_NOFOLLOW) < 0)
 		return NEAP_RETENTION_GONE;
 	if (cause) {
 		*ret_cause = cause;
 		return NEAP_RETENTION_FAILED;
 	}
-	/* Was it still the same? A new file of this name belongs back, unless yet another one is there by now. */
+	/* A file that replaced the part goes back, unless another one has the name by now. */
 	if (fstatat(apply->batch_fd, part->name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_ino != part->inode) {
 		cause = checkpoint_bring_back(apply->batch_fd, part->name, apply->folder_fd);
 		return cause && cause != EEXIST ? (*ret_cause = cause, NEAP_RETENTION_FAILED)
@@ -148,7 +147,7 @@ static enum neap_retention_done move_part(const struct apply *apply, const struc
 	return NEAP_RETENTION_MOVED;
 }
 
-/* All its parts, or none: the model, which is the first, goes last. */
+/* Moves all parts of a checkpoint, or none. The model, which is the first part, goes last. */
 static enum neap_retention_done move(const struct apply *apply, const struct neap_retention_entry *entry,
 				     int *ret_cause)
 {
@@ -160,11 +159,11 @@ static enum neap_retention_done move(const struct apply *apply, const struct nea
 	while (done == NEAP_RETENTION_MOVED && at > 0)
 		done = move_part(apply, &entry->parts[--at], ret_cause);
 	if (done != NEAP_RETENTION_MOVED && entry->part_count > 1) {
-		/* .parts names what cannot be brought back now: the next apply tries again */
+		/* parts that cannot be brought back now are in .parts: the next apply tries again */
 		for (at++; at < entry->part_count; at++)
 			checkpoint_bring_back(apply->batch_fd, entry->parts[at].name, apply->folder_fd);
 		if (done == NEAP_RETENTION_GONE)
-			done = NEAP_RETENTION_CHANGED; /* some of it is still there */
+			done = NEAP_RETENTION_CHANGED; /* other parts are still there */
 	}
 	for (size_t i = 0; done == NEAP_RETENTION_MOVED && i < entry->part_count; i++) {
 		int cause = move_sidecars(apply, entry->parts[i].name, apply->batch_fd);
@@ -202,8 +201,8 @@ static void move_all(struct apply *apply, struct neap_retention_plan *plan)
 
 #define GONE ".neap-gone-"
 
-/* A part is renamed to a hidden name, so that no process takes it for a checkpoint any more, and deleted, after what
- * stands beside it. */
+/* Renames a part to a hidden name, so that no process takes it for a checkpoint, deletes its sidecars, then the part.
+ * Returns 0 or an errno. */
 static int delete_part(const struct apply *apply, const struct neap_retention_part *part)
 {
 	char gone[64], name[512];
@@ -222,7 +221,7 @@ static int delete_part(const struct apply *apply, const struct neap_retention_pa
 	return checkpoint_delete(apply->folder_fd, gone, &apply->result->deleted_bytes);
 }
 
-/* Deletes in place: the disk has no room for a folder to move the files to, and they were to be deleted anyway. */
+/* Deletes in place: the disk has no space for a batch, and the files would have been deleted at once anyway. */
 static enum neap_status delete_in_place(struct apply *apply, struct neap_retention_plan *plan)
 {
 	struct neap_error err = {0};
@@ -255,7 +254,7 @@ static enum neap_status delete_in_place(struct apply *apply, struct neap_retenti
 	return NEAP_OK;
 }
 
-/* Deletes what a killed process left of it. */
+/* Deletes the hidden files that a killed process left. */
 static void delete_gone(const struct apply *apply)
 {
 	for (size_t i = 0; i < apply->listing.count; i++)
@@ -265,7 +264,7 @@ static void delete_gone(const struct apply *apply)
 
 /* --- around it --- */
 
-/* A file that this user may not open cannot be flushed: another user wrote it. */
+/* Flushes a part to disk, unless this user may not open it: then another user wrote it. */
 static enum neap_status flush_part(const struct apply *apply, const struct neap_retention_part *part,
 				   struct neap_error *err)
 {
@@ -289,7 +288,7 @@ static enum neap_status flush_part(const struct apply *apply, const struct neap_
 	return NEAP_OK;
 }
 
-/* The newest, on the disk. */
+/* Flushes the newest checkpoints to disk. */
 static enum neap_status flush_newest(const struct apply *apply, const struct neap_retention_plan *plan,
 				     struct neap_error *err)
 {
@@ -307,7 +306,7 @@ static enum neap_status flush_newest(const struct apply *apply, const struct nea
 	return NEAP_OK;
 }
 
-/* Checkpoints of several files that an earlier apply left half here and half in the trash come back whole. */
+/* Brings back checkpoints of several files that an earlier apply left half in the folder and half in the trash. */
 static bool mend(void *context, const struct checkpoint_batch *batch)
 {
 	struct apply *apply = context;
@@ -321,7 +320,7 @@ static bool mend(void *context, const struct checkpoint_batch *batch)
 	return true;
 }
 
-/* Sidecars that are still here and whose checkpoint is in the trash: an apply was killed, or a rename failed. */
+/* Moves sidecars whose checkpoint is already in the trash: an earlier apply was killed, or a rename failed. */
 static bool send_after(void *context, const struct checkpoint_batch *batch)
 {
 	struct apply *apply = context;
@@ -341,7 +340,7 @@ static bool send_after(void *context, const struct checkpoint_batch *batch)
 	return true;
 }
 
-/* Another process may take the empty trash away between its making and its use: then once more. */
+/* Makes the trash and a batch. Tries again if another process deletes the empty trash meanwhile. */
 static enum neap_status begin_batch(struct apply *apply, uint64_t until_s, char *ret_name, struct neap_error *err)
 {
 	enum neap_status status = NEAP_ENOENT;
@@ -397,7 +396,7 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 	return status;
 }
 
-/* Stops counting as done what was never begun. */
+/* Marks the checkpoints that apply did not reach as failed. */
 static void mark_failed(struct apply *apply, struct neap_retention_plan *plan, int cause)
 {
 	for (size_t i = 0; i < plan->count; i++) {

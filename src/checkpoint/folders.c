@@ -1,5 +1,5 @@
-/* checkpoint/folders.c: the folders below another one that hold checkpoints. Breadth first; a folder that is itself a
- * checkpoint is not entered, nor are hidden ones, links, and what is mounted. */
+/* checkpoint/folders.c: finds the folders with checkpoints below a folder, breadth first. Does not enter a folder
+ * that is itself a checkpoint, a hidden one, a link or a mount. */
 #include "checkpoint/listing.h"
 #include "checkpoint/role.h"
 #include "checkpoint/scan.h"
@@ -20,8 +20,8 @@
 
 struct search {
 	const struct neap_retention_options *options;
-	struct neap_retention_folders *found; /* also those that are still to be looked into, with a count of 0 */
-	unsigned *depths;                     /* of each */
+	struct neap_retention_folders *found; /* with those still to be searched, which have a count of 0 */
+	unsigned *depths;                     /* of each folder in `found` */
 };
 
 static bool add(struct search *search, const char *path, unsigned depth)
@@ -39,7 +39,7 @@ static bool add(struct search *search, const char *path, unsigned depth)
 	return true;
 }
 
-/* Whether the name is a checkpoint's that a step, a metric or a pattern tells from any file. */
+/* Whether the name is surely a checkpoint's: by a step, a metric, a pattern, or a mark in the folder. */
 static bool tells(const struct search *search, int fd, const char *name, bool folder)
 {
 	enum checkpoint_class class = checkpoint_classify(name, folder, search->options->pattern);
@@ -62,7 +62,7 @@ static bool is_folder(int fd, const char *name, unsigned char type)
 	return fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* One name of the folder at `index`. False: the host is out of memory. */
+/* Counts or adds one name of the folder at `index`. False: the host is out of memory. */
 static bool look_at(struct search *search, size_t index, int fd, const char *name, unsigned char type)
 {
 	char path[4096];
@@ -111,7 +111,7 @@ static int by_path(const void *left, const void *right)
 	return strcmp(a->path, b->path);
 }
 
-/* Without the first, which is the folder itself, and those that hold nothing. */
+/* Drops the first, which is the searched folder itself, and folders without checkpoints and trash. */
 static void keep_holders(struct neap_retention_folders *found)
 {
 	size_t kept = 0;

@@ -1,9 +1,9 @@
 /* checkpoint/group.c: see the header.
  *
- *   1. names with the same key are one group, where one of them has a role or the number of a part
- *   2. a group of helpers alone (optimizer_epoch_5.pt) joins what has the same count (resnet_epoch_5.pt)
+ *   1. names with the same key are one group, if one of them has a role or the number of a part
+ *   2. a group that has only helpers (optimizer_epoch_5.pt) joins the groups of the same count (resnet_epoch_5.pt)
  *
- * Too large a group only keeps more: whatever holds one member holds all.
+ * If a group is too large, only more is kept: a reason to keep one member keeps all of them.
  */
 #include "checkpoint/group.h"
 
@@ -15,12 +15,12 @@
 struct grouping {
 	struct checkpoint_member *members;
 	size_t count;
-	struct neap_map part_keys; /* keys that have some name as a part */
+	struct neap_map part_keys; /* keys of names that are parts */
 	struct neap_map by_key;    /* group of a key */
-	struct neap_map by_count;  /* the last solid member with a count, from 1 */
-	size_t *before;            /* of a member: the one before it with the same count, from 1 */
-	size_t *joined;            /* of a group: the group it has joined, or itself */
-	bool *solid;               /* of a group: one of its members is not just a helper */
+	struct neap_map by_count;  /* the last member of a solid group with a count, from 1 */
+	size_t *before;            /* per member: the previous one with the same count, from 1 */
+	size_t *joined;            /* per group: the group it has joined, or itself */
+	bool *solid;               /* per group: one of its members is more than a helper */
 	size_t groups;
 };
 
@@ -86,7 +86,7 @@ static bool group_by_key(struct grouping *all)
 	return fine;
 }
 
-/* A bare number may count anything. */
+/* A number without a word may count anything: steps or epochs. */
 static bool counts_the_same(const struct checkpoint_member *a, const struct checkpoint_member *b)
 {
 	return a->count == b->count &&
@@ -124,13 +124,13 @@ static bool join_helpers(struct grouping *all)
 	return fine;
 }
 
-/* Numbers the groups that are left. */
+/* Numbers the remaining groups. */
 static void number(struct grouping *all, size_t *ret_groups)
 {
 	size_t groups = 0;
 
 	for (size_t group = 1; group <= all->groups; group++)
-		root(all, group); /* the smallest number of those that were joined */
+		root(all, group); /* shortens the paths: a root is the smallest number of the joined groups */
 	for (size_t group = 1; group <= all->groups; group++)
 		all->before[group - 1] = all->joined[group] == group ? ++groups : 0;
 	for (size_t i = 0; i < all->count; i++)

@@ -1,4 +1,4 @@
-/* checkpoint/group.h: which files of a folder form one checkpoint. Pure; any thread. */
+/* checkpoint/group.h: finds which files of a folder form one checkpoint. Pure; any thread. */
 #ifndef NEAP_CHECKPOINT_GROUP_H
 #define NEAP_CHECKPOINT_GROUP_H
 
@@ -8,18 +8,18 @@
 
 #include <stddef.h>
 
-/* The role of a name of the listing in its group. */
+/* A name of the listing, and the group that it belongs to. `count` is valid unless `kind` is CHECKPOINT_COUNTS. */
 struct checkpoint_member {
 	struct checkpoint_role role;
 	enum checkpoint_class class;
-	enum checkpoint_count kind; /* of its count; CHECKPOINT_COUNTS: it has none */
+	enum checkpoint_count kind; /* what `count` counts; CHECKPOINT_COUNTS: the name has no count */
 	uint64_t count;
 	size_t group; /* from 1; 0: none */
 };
 
-/* Fills `group` of the listing's members, whose other fields are given. A CHECKPOINT_ONE, _PART or _TEMPORARY always
- * gets one, a CHECKPOINT_EXTRA that of its checkpoint, if that is here. Groups are numbered without gaps, in the
- * order of their first member in the listing. Errors: NEAP_ENOMEM. */
+/* Fills `group` of each member; the caller has filled the other fields. A CHECKPOINT_ONE, _PART or _TEMPORARY always
+ * gets a group. A CHECKPOINT_EXTRA gets the group of its checkpoint, if the listing has that. Groups are numbered
+ * without gaps, in the order of their first member in the listing. Errors: NEAP_ENOMEM. */
 enum neap_status checkpoint_group(struct checkpoint_member *members, size_t count, size_t *ret_groups,
 				  struct neap_error *err);
 

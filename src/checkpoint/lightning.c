@@ -1,11 +1,11 @@
-/* checkpoint/lightning.c: what the ModelCheckpoint callbacks of Lightning have written into a checkpoint. Layout:
- * lightning 2.6; since 1.5 the state of a callback stands under a text with its class and settings:
+/* checkpoint/lightning.c: reads the records of Lightning's ModelCheckpoint callbacks from a checkpoint. Layout:
+ * lightning 2.6. Since 1.5 the key of a callback's state is a text with its class and settings:
  *
  *   {"callbacks": {"ModelCheckpoint{'monitor': 'val_loss', 'mode': 'min', ...}": {
  *       "monitor": "val_loss", "best_model_path": "/runs/a/epoch=3.ckpt", "best_model_score": tensor(0.25),
  *       "best_k_models": {"/runs/a/epoch=3.ckpt": tensor(0.25), ...}, ...}}}
  *
- * The values are tensors, so they stand in members of the archive: archive/data/17.
+ * The values are tensors, so they are in members of the archive: archive/data/17.
  */
 #include "checkpoint/pickle.h"
 #include "checkpoint/recorded.h"
@@ -65,7 +65,7 @@ static double decode(enum checkpoint_pickle_element element, const void *bytes)
 	return (double)single;
 }
 
-/* A number, or a tensor of one. False: neither. */
+/* Reads a number, or a tensor of one number. False: it is neither. */
 static bool read_number(const struct reader *reader, const struct checkpoint_pickled *item, double *ret_value)
 {
 	static const size_t widths[] = {[CHECKPOINT_PICKLE_FLOAT32] = 4,
@@ -112,7 +112,7 @@ static bool copy_name(char to[256], const struct checkpoint_pickled *path)
 	return true;
 }
 
-/* The name of the folder, where the path has one. */
+/* Copies the name of the path's folder, if it has one. */
 static void copy_folder(char to[256], const struct checkpoint_pickled *path, size_t base_length)
 {
 	struct checkpoint_pickled folder = *path;
@@ -153,7 +153,8 @@ static bool contains(const struct checkpoint_pickled *name, const char *text)
 	return name->type == CHECKPOINT_PICKLE_TEXT && memmem(name->text, name->length, text, strlen(text));
 }
 
-/* By the settings in its key; else by the metric's name; else by the end of the scores where the best lies. */
+/* Finds whether low or high is better: by the settings in the callback's key; else by the metric's name; else by
+ * whether the best has the lowest or the highest score. */
 static enum neap_metric_mode mode_of(const struct reader *reader, const struct checkpoint_pickled *name,
 				     const struct checkpoint_record *record)
 {
@@ -174,7 +175,7 @@ static enum neap_metric_mode mode_of(const struct reader *reader, const struct c
 	return above == below ? NEAP_METRIC_MODE_UNKNOWN : above ? NEAP_METRIC_MIN : NEAP_METRIC_MAX;
 }
 
-/* Adds the record of a callback; its scores go with it. */
+/* Adds the record of a callback and gives it the scores. */
 static void take_callback(struct reader *reader, const struct checkpoint_pickled *name,
 			  const struct checkpoint_pickled *items, size_t count)
 {
@@ -225,7 +226,7 @@ bool checkpoint_read_lightning(int fd, struct checkpoint_records *records)
 	if (checkpoint_zip_open(fd, &zip) && checkpoint_zip_find(&zip, "data.pkl", &begin, &length) &&
 	    length <= PICKLE_MOST) {
 		pickle = malloc((size_t)length + 1);
-		/* what was read before the damage may be used: it only names a file */
+		/* records read before any damage may be used: they only name a file */
 		if (pickle && checkpoint_read_at(fd, pickle, (size_t)length, begin))
 			checkpoint_pickle_scan(pickle, (size_t)length, &visitor, NULL);
 		reader.failed |= !pickle;

@@ -1,5 +1,5 @@
-/* checkpoint/listing.c: see the header. Names whose hash is taken already are found by search: there are next to
- * none. */
+/* checkpoint/listing.c: see the header. If two names have the same hash, the second one is found by a linear search:
+ * this is very rare. */
 #include "checkpoint/listing.h"
 
 #include "checkpoint/name.h"

@@ -1,5 +1,5 @@
-/* checkpoint/measure.c: what one checkpoint takes. A folder is walked without following symbolic links; what cannot
- * be read is a fact, not an error, for it only has to make it stay. */
+/* checkpoint/measure.c: measures one checkpoint. Walks a folder without following symbolic links. A part that cannot
+ * be read gives the fact UNREADABLE, not an error: the checkpoint is then kept. */
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan.h"
 

@@ -1,9 +1,9 @@
-/* checkpoint/metric.c: which metric tells the best, and its values.
+/* checkpoint/metric.c: finds the metric that decides the best, and its values.
  *
- * The metric: that of the options; or the one that the trainer recorded (recorded.h); or the well-known one that most
- * checkpoints carry, in their names or beside them: of two carried equally often one of the validation, and a loss,
- * goes first. Values that the trainer recorded win over those beside a checkpoint, and these, which are exact, over
- * those in its name.
+ * The metric is that of the options; else the one that the trainer recorded (recorded.h); else the well-known one
+ * that most checkpoints have in their names or sidecars. Of two equally frequent ones, a validation metric wins, then
+ * a loss. A value that the trainer recorded wins over one in a sidecar, and that one, which is exact, over one in the
+ * name.
  */
 #include "checkpoint/recorded.h"
 #include "checkpoint/scan_internal.h"
@@ -48,23 +48,23 @@ static void tally_word(struct tally *tally, const char *word)
 	tally->metrics[i].last = tally->entry;
 }
 
-/* What stands beside an entry of one metric. */
+/* The values of one metric in the sidecars of an entry. `top` is valid if has_top is, `deep` if has_deep is. */
 struct beside {
-	double top, deep; /* in the file itself; the last one deeper in it */
+	double top, deep; /* at the top of a file; the last one inside lists and objects */
 	bool has_top, has_deep;
-	bool unreadable; /* some of it cannot be understood */
+	bool unreadable; /* a sidecar cannot be read or parsed */
 };
 
-/* One look at what stands beside an entry. */
-struct look {
-	struct tally *tally; /* NULL: nothing is counted */
-	const char *metric;  /* whose value is taken; "" none */
+/* One pass over the sidecars of an entry. */
+struct neap_look {
+	struct tally *tally; /* NULL: metrics are not counted */
+	const char *metric;  /* the metric whose value is taken; "" none */
 	struct beside *beside;
 };
 
 static void take_number(void *context, const char *word, unsigned depth, double value)
 {
-	struct look *look = context;
+	struct neap_look *look = context;
 
 	if (look->tally)
 		tally_word(look->tally, word);
@@ -79,7 +79,7 @@ static void take_number(void *context, const char *word, unsigned depth, double 
 	}
 }
 
-/* Visits one file of metrics. False: it is there and cannot be read or understood. */
+/* Visits one file of metrics. False: it exists and cannot be read or parsed. */
 static bool visit_file(int folder_fd, const char *name, const struct checkpoint_sidecar_visitor *visitor)
 {
 	struct neap_buffer text = {0};
@@ -97,7 +97,7 @@ static bool visit_file(int folder_fd, const char *name, const struct checkpoint_
 	return fine;
 }
 
-/* What stands beside one part of an entry, and in it. */
+/* Visits the sidecars of one part of an entry, and the files of metrics in it if it is a folder. */
 static bool visit_part(const struct scan *scan, const char *part, bool folder,
 		       const struct checkpoint_sidecar_visitor *visitor)
 {
@@ -120,7 +120,7 @@ static bool visit_part(const struct scan *scan, const char *part, bool folder,
 	return fine;
 }
 
-/* Visits all that stands beside an entry's parts, and in them. False: some of it cannot be understood. */
+/* Visits the files of metrics beside an entry's parts and in them. False: one cannot be read or parsed. */
 static bool visit_sidecars(const struct scan *scan, const struct neap_retention_entry *entry,
 			   const struct checkpoint_sidecar_visitor *visitor)
 {
@@ -137,7 +137,7 @@ static bool visit_sidecars(const struct scan *scan, const struct neap_retention_
 	return fine;
 }
 
-/* Of two metrics that equally many checkpoints have, takes the smaller kind, then the first in the alphabet. */
+/* Ranks a metric: of two that equally many checkpoints have, the lower rank wins, then the first in the alphabet. */
 static unsigned preference(const char *metric)
 {
 	static const char *const first[] = {"val", "eval", "dev", "test"};
@@ -174,22 +174,22 @@ static const char *preferred(const struct tally *tally)
 static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
 			struct beside *beside)
 {
-	struct look look = {.tally = tally, .metric = metric, .beside = beside};
+	struct neap_look look = {.tally = tally, .metric = metric, .beside = beside};
 	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &look};
 
 	beside->has_top = beside->has_deep = false;
 	beside->unreadable = !visit_sidecars(scan, &scan->plan->entries[index], &visitor);
 }
 
-/* The values of plan->metric beside the entries. */
+/* Reads the values of plan->metric from the sidecars of all entries. */
 static void look_beside_all(const struct scan *scan, struct beside *beside)
 {
 	for (size_t i = 0; i < scan->plan->count; i++)
 		look_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
 }
 
-/* Which metric most carry. Its values are taken on the way, as far as the first entry lets it be guessed: each file
- * is read once, unless others carry another one. */
+/* Infers the metric that most checkpoints have. Guesses it from the first entry that has one and takes its values in
+ * the same pass, so most files are read once. If the guess was wrong, reads all of them again. */
 static void infer_metric(const struct scan *scan, struct beside *beside)
 {
 	struct neap_retention_plan *plan = scan->plan;
@@ -215,7 +215,7 @@ static void infer_metric(const struct scan *scan, struct beside *beside)
 		look_beside_all(scan, beside);
 }
 
-/* The value in the names of an entry's parts. As checkpoint_metric_read. */
+/* Reads the value from the names of an entry's parts. Returns the same as checkpoint_metric_read. */
 static int read_names(const struct neap_retention_entry *entry, const char *metric, double *ret_value)
 {
 	int found = 0;
@@ -250,13 +250,13 @@ static void measure_metric(const struct scan *scan, struct neap_retention_entry 
 	} else if (scored || beside || in_name == 1) {
 		entry->metric = scored ? score : found->has_top ? found->top : found->has_deep ? found->deep : value;
 		entry->facts |= NEAP_CHECKPOINT_MEASURED;
-		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* its metric shows that it is a checkpoint */
 	}
 }
 
 /* --- what trainers recorded --- */
 
-/* The record to follow, NULL for none. Errors: NEAP_EINVAL: the records disagree. */
+/* Chooses the record to follow; NULL: none. Errors: NEAP_EINVAL: the records disagree, or do not name one metric. */
 static enum neap_status choose_record(const struct scan *scan, const struct checkpoint_records *records,
 				      const struct checkpoint_record **ret_record, struct neap_error *err)
 {
@@ -301,7 +301,7 @@ static bool has_part(const struct neap_retention_entry *entry, const char *name)
 	return false;
 }
 
-/* Whether the record may know of the entry at all. */
+/* Whether the entry existed when the record was written, and has a value to compare. */
 static bool is_known(const struct checkpoint_record *record, const struct neap_retention_entry *entry)
 {
 	const uint32_t uncounted = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN | NEAP_CHECKPOINT_UNREADABLE |
@@ -312,8 +312,9 @@ static bool is_known(const struct checkpoint_record *record, const struct neap_r
 		entry->step <= record->until_step);
 }
 
-/* Marks the best. Errors: NEAP_EINVAL: by the trainer's own metric another one is better. Its scores are those that
- * it went by, so they need no check; nor can a best value be checked that was measured between two checkpoints. */
+/* Marks the recorded best. Errors: NEAP_EINVAL: another checkpoint has a better value of the metric. This is not
+ * checked if the record has scores, since the trainer chose by them, or if the best value was measured at a step
+ * without a checkpoint. */
 static enum neap_status mark_best(const struct scan *scan, const struct checkpoint_record *record,
 				  struct neap_error *err)
 {
@@ -342,8 +343,8 @@ static enum neap_status mark_best(const struct scan *scan, const struct checkpoi
 	return NEAP_OK;
 }
 
-/* best_bleu_epoch_5.pth: a trainer that writes such a name keeps one, so only the newest is its best; where the name
- * has the metric's value, that tells. */
+/* Marks the newest of names such as best_bleu_epoch_5.pth: a trainer that writes them keeps one, so the newest is its
+ * best. Skips names with a metric's value: that value decides. */
 static void mark_named_best(const struct scan *scan)
 {
 	struct neap_retention_entry *newest = NULL;

@@ -1,8 +1,8 @@
 /* checkpoint/name.c: see the header.
  *
- * A number is read where digits begin; its word is what lies between the number before and it, back to the last
- * character that no word has. One of "=:_-" between word and number is neither's; only after '=' and ':' may a number
- * have a sign, for in "loss-0.5" the dash separates.
+ * A number begins at a digit. Its word is the text between the previous number and this one, back to the last
+ * character that no word has. One of "=:_-" between word and number belongs to neither. A number may have a sign only
+ * after '=' or ':': in "loss-0.5" the dash is a separator.
  */
 #include "checkpoint/name.h"
 
@@ -19,7 +19,8 @@
 
 /* --- words --- */
 
-/* Names are bytes, and what counts in them is ASCII, whatever the locale. A folder may have 10^5 of them. */
+/* Names are bytes, and only ASCII matters in them, whatever the locale. Must be fast: a folder may have 10^5 names.
+ */
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
@@ -39,7 +40,7 @@ void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CH
 	ret_word[used] = '\0';
 }
 
-/* What may stand before a metric's name and make it another metric. */
+/* Words that make another metric of the one they precede. */
 static const char *const qualifiers[] = {
 	"val", "valid", "validation", "eval",    "evaluation", "test",     "train", "training", "dev",   "best",
 	"ema", "avg",   "mean",       "running", "neg",        "negative", "minus", "micro",    "macro", "weighted"};
@@ -65,8 +66,8 @@ static size_t last_part(const char *word, size_t length)
 	return length;
 }
 
-/* Whether a number after this (normal) word is the (normal) metric: equal, or the metric is what the word ends with
- * ("mymodel_val_loss" is val_loss; "val_loss" is not loss). */
+/* Whether a number after this word is the metric; both are normalized. The word must equal the metric or end with it:
+ * "mymodel_val_loss" is val_loss, but "val_loss" is not loss. */
 static bool is_metric(const char *word, const char *metric)
 {
 	size_t length = strlen(word), wanted = strlen(metric);
@@ -116,7 +117,7 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 			break;
 		if (is_word(word + before, part, "neg") || is_word(word + before, part, "negative") ||
 		    is_word(word + before, part, "minus"))
-			return NEAP_METRIC_MODE_UNKNOWN; /* the user who turned the sign around knows which way */
+			return NEAP_METRIC_MODE_UNKNOWN; /* its sign was reversed: only the user knows the mode */
 		begin = before;
 	}
 	if (mode && ret_metric)
@@ -126,7 +127,7 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 
 /* --- numbers --- */
 
-/* How many characters of a number stand at `text`: digits, a fraction, an exponent. 0: none. */
+/* The length of the number at `text`: digits, a fraction, an exponent. 0: there is none. */
 static size_t number_length(const char *text, bool *ret_whole)
 {
 	*ret_whole = true;
@@ -149,7 +150,7 @@ static size_t number_length(const char *text, bool *ret_whole)
 	return length;
 }
 
-/* "nan", "inf", "infinity": how many characters; 0 when it is part of a word. */
+/* The length of "nan", "inf" or "infinity" at `text`; 0: none is there, or it is part of a word. */
 static size_t special_length(const char *text)
 {
 	static const char *const words[] = {"infinity", "nan", "inf"};
@@ -165,10 +166,10 @@ static size_t special_length(const char *text)
 	return 0;
 }
 
-/* NaN and infinities where the name says so, or where it is too large. */
+/* The number's value. Infinite if the name says so or the number is too large; NaN if the name says so. */
 static double value_of(const struct checkpoint_number *number)
 {
-	double value = (double)INFINITY; /* beyond what a number can be */
+	double value = (double)INFINITY; /* if the number is too large for a double */
 	char digits[NUMBER_ROOM];
 
 	if (lower(number->text[0]) == 'n') {
@@ -181,7 +182,7 @@ static double value_of(const struct checkpoint_number *number)
 	return number->negative ? -value : value;
 }
 
-/* The word before `end`, not reaching before `from`; without the separator. */
+/* Reads the word that ends at `end`, without the separator. It may begin at `from`, not before. */
 static void read_word(const char *from, const char *end, char ret_word[CHECKPOINT_WORD_ROOM])
 {
 	if (end > from && (end[-1] == '=' || end[-1] == ':'))
@@ -192,7 +193,7 @@ static void read_word(const char *from, const char *end, char ret_word[CHECKPOIN
 	checkpoint_word_normalize(begin, (size_t)(end - begin), ret_word);
 }
 
-/* Fills the number that stands at `p`; `from`: where its word may begin. */
+/* Fills `number` with the number at `p`. Its word may begin at `from`. */
 static void take_number(const char *from, const char *p, size_t length, bool whole, struct checkpoint_number *number)
 {
 	bool sign = p - from >= 2 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == '=' || p[-2] == ':');
@@ -231,7 +232,7 @@ bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_numbe
 			continue;
 		}
 		*at = p + length;
-		if (length >= NUMBER_ROOM) { /* no number that anybody meant */
+		if (length >= NUMBER_ROOM) { /* too long to be meant as a number */
 			from = p + length;
 			p = from - 1;
 			continue;
@@ -262,7 +263,8 @@ static enum checkpoint_count count_kind(const char *word)
 	return CHECKPOINT_BARE;
 }
 
-/* Whether a number after this word may count checkpoints: not a metric, a library's "-v1", the part of a whole. */
+/* Whether a number after this word may count checkpoints: it is not a metric, a version ("-v1") or a part's number.
+ */
 static bool is_plain_count(const char *word)
 {
 	static const char *const others[] = {"v",     "version", "of",   "rank", "part",
@@ -351,7 +353,7 @@ static bool has_extension(const char *name, const char *const *extensions, size_
 	return false;
 }
 
-/* Orbax renames its folder when all is written, as older versions of Hugging Face's Trainer did. */
+/* Orbax writes into a temporary folder and renames it at the end, as older versions of Hugging Face's Trainer did. */
 static bool is_foreign_temporary(const char *name, bool folder)
 {
 	return strstr(name, ".orbax-checkpoint-tmp") || (folder && !strncmp(name, "tmp-checkpoint-", 15));
@@ -381,7 +383,7 @@ bool checkpoint_has_metric(const char *name)
 	return false;
 }
 
-/* "model-00001-of-00002": its number of parts. */
+/* Whether the name has a number of parts: "model-00001-of-00002". */
 static bool is_part(const char *name)
 {
 	struct checkpoint_number number;

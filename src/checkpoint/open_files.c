@@ -1,6 +1,6 @@
-/* checkpoint/open_files.c: see the header. /proc/PID/fd/N is asked with stat(2), which sees through to the file
- * itself, whatever it was renamed to; a mapped file (weights that were loaded without copying) has no descriptor any
- * more and is found by its path in /proc/PID/maps. */
+/* checkpoint/open_files.c: see the header. stat(2) of /proc/PID/fd/N reaches the file itself even if it was renamed.
+ * A mapped file (weights that were loaded without copying) may have no open descriptor; its path is in
+ * /proc/PID/maps. */
 #include "checkpoint/open_files.h"
 
 #include "base/error.h"
@@ -42,7 +42,7 @@ static bool add_descriptors(const char *pid, struct neap_map *open_files)
 	return fine;
 }
 
-/* A line: "start-end perms offset dev inode   path". */
+/* A line of maps: "start-end perms offset dev inode   path". */
 static bool add_maps(const char *pid, const char *prefix, struct neap_map *open_files)
 {
 	char path[64], *line = NULL;

@@ -1,5 +1,5 @@
-/* checkpoint/open_files.h: which files processes have open or mapped, as far as /proc lets this user see. One thread.
- */
+/* checkpoint/open_files.h: finds the files that processes have open or mapped, as far as this user may read /proc.
+ * One thread. */
 #ifndef NEAP_CHECKPOINT_OPEN_FILES_H
 #define NEAP_CHECKPOINT_OPEN_FILES_H
 

@@ -1,5 +1,5 @@
-/* checkpoint/pickle.c: see the header. One function for each kind of instruction; what an instruction takes from the
- * pickle is in a table. Source of the instructions: the documentation of Python's pickletools module. */
+/* checkpoint/pickle.c: see the header. Each kind of instruction has one function; a table has the argument that each
+ * instruction takes from the pickle. Source of the instructions: the documentation of Python's pickletools module. */
 #include "checkpoint/pickle.h"
 
 #include "base/error.h"
@@ -20,7 +20,8 @@ struct machine {
 	struct neap_error *err;
 };
 
-/* What follows an instruction: so many bytes; bytes whose number stands first; lines. */
+/* The argument of an instruction. BYTES: this many bytes. COUNT: a length of this many bytes, then the bytes. LINE:
+ * text up to a newline. */
 enum argument { NO_SUCH, BYTES_0, BYTES_1, BYTES_2, BYTES_4, BYTES_8, COUNT_1, COUNT_4, COUNT_8, LINE, LINES_2 };
 
 struct operand {
@@ -43,7 +44,7 @@ static enum neap_status out_of_memory(struct machine *machine)
 
 /* --- stack and memo --- */
 
-/* Room for one more; false: no memory. */
+/* Makes room for index `needed`. False: no memory. */
 static bool grow(void **array, size_t *room, size_t needed, size_t size)
 {
 	if (needed < *room)
@@ -74,7 +75,7 @@ static enum neap_status push_other(struct machine *machine)
 	return push(machine, (struct checkpoint_pickled){.type = CHECKPOINT_PICKLE_OTHER});
 }
 
-/* How many values lie above the last mark; all of them where there is none. */
+/* How many values are above the last mark; without a mark, all of them. */
 static size_t above(const struct machine *machine)
 {
 	return machine->depth - (machine->mark_count ? machine->marks[machine->mark_count - 1] : 0);
@@ -95,7 +96,7 @@ static enum neap_status push_mark(struct machine *machine)
 	return NEAP_OK;
 }
 
-/* Takes the last mark away; `ret_count`: values above it. */
+/* Removes the last mark; *ret_count: the number of values above it. */
 static enum neap_status pop_mark(struct machine *machine, size_t *ret_count)
 {
 	if (machine->mark_count == 0)
@@ -142,7 +143,7 @@ static uint64_t little_endian(const struct operand *operand)
 	return number;
 }
 
-/* Of LONG1 and LONG4: two's complement; larger ones are passed over. */
+/* LONG1 and LONG4: two's complement. A number of more than 8 bytes becomes a blank value. */
 static struct checkpoint_pickled long_value(const struct operand *operand)
 {
 	uint64_t number = little_endian(operand);
@@ -161,7 +162,7 @@ static struct checkpoint_pickled float_value(const struct operand *operand)
 	struct checkpoint_pickled made = {.type = CHECKPOINT_PICKLE_FLOAT};
 
 	for (size_t i = 0; i < 8; i++)
-		bits = bits << 8 | operand->bytes[i]; /* the only one that is big-endian */
+		bits = bits << 8 | operand->bytes[i]; /* the only argument that is big-endian */
 	memcpy(&made.number, &bits, sizeof bits);
 	return made;
 }
@@ -175,7 +176,7 @@ static struct checkpoint_pickled text_value(const struct operand *operand)
 					   .length = (uint32_t)operand->length};
 }
 
-/* A line of protocol 0: a number, or what is none. */
+/* The value of a line of protocol 0: a number, or a blank value. */
 static struct checkpoint_pickled line_value(const struct operand *operand, bool real)
 {
 	char text[64];
@@ -201,7 +202,7 @@ static struct checkpoint_pickled line_value(const struct operand *operand, bool 
 	return (struct checkpoint_pickled){.type = CHECKPOINT_PICKLE_INT, .integer = (int64_t)number};
 }
 
-/* "torch FloatStorage": the class of a storage. */
+/* The element type of a storage's class: "torch FloatStorage". */
 static enum checkpoint_pickle_element element_of(const struct checkpoint_pickled *class)
 {
 	static const struct {
@@ -220,7 +221,7 @@ static enum checkpoint_pickle_element element_of(const struct checkpoint_pickled
 	return CHECKPOINT_PICKLE_UNKNOWN;
 }
 
-/* ("storage", class, "12", "cpu", 1): what torch.save names a storage by. */
+/* torch.save names a storage by a tuple: ("storage", class, "12", "cpu", 1). */
 static struct checkpoint_pickled storage_value(const struct checkpoint_pickled *items)
 {
 	uint64_t number = 0;
@@ -234,8 +235,8 @@ static struct checkpoint_pickled storage_value(const struct checkpoint_pickled *
 		.type = CHECKPOINT_PICKLE_STORAGE, .element = element_of(&items[1]), .storage = number};
 }
 
-/* (storage, offset, (), ...): the arguments that make a tensor without dimensions. Other tuples
- * give nothing, except that a parameter is made of a tensor. */
+/* A storage's name; or (storage, offset, (), ...), the arguments that make a tensor without dimensions; or arguments
+ * that begin with such a tensor and make a parameter of it. Other tuples give a blank value. */
 static struct checkpoint_pickled tuple_value(const struct checkpoint_pickled *items, size_t count)
 {
 	struct checkpoint_pickled made = {.type = CHECKPOINT_PICKLE_OTHER};
@@ -275,7 +276,7 @@ static enum neap_status make_marked_tuple(struct machine *machine)
 	return pop_mark(machine, &count) == NEAP_OK ? make_tuple(machine, count) : NEAP_EPARSE;
 }
 
-/* Takes `count` values away, and puts a blank one there if `made`. */
+/* Removes `count` values, and pushes a blank one if `made`. */
 static enum neap_status drop(struct machine *machine, size_t count, bool made)
 {
 	if (need(machine, count) != NEAP_OK)
@@ -299,7 +300,7 @@ static enum neap_status add_items(struct machine *machine, size_t count)
 	if (count % 2 != 0 || need(machine, count + 1) != NEAP_OK)
 		return fail(machine, "items without a dict, or a key without a value");
 	size_t first = machine->depth - count;
-	/* below the dict may stand a mark: then there is no name */
+	/* if a mark is right below the dict, the dict has no name */
 	bool named = above(machine) >= count + 2;
 	if (count > 0)
 		machine->visitor->items(machine->visitor->context, named ? &machine->stack[first - 2] : &none,
@@ -315,7 +316,7 @@ static enum neap_status add_marked_items(struct machine *machine)
 	return pop_mark(machine, &count) == NEAP_OK ? add_items(machine, count) : NEAP_EPARSE;
 }
 
-/* DICT: the dict itself comes after its items. */
+/* DICT: makes a dict of the items above the mark. */
 static enum neap_status make_dict(struct machine *machine)
 {
 	static const struct checkpoint_pickled none = {.type = CHECKPOINT_PICKLE_OTHER};
@@ -334,7 +335,7 @@ static enum neap_status make_dict(struct machine *machine)
 	return push_other(machine);
 }
 
-/* A call, which is not made. */
+/* REDUCE: skips a call. Its result is a scalar or a blank value. */
 static enum neap_status reduce(struct machine *machine)
 {
 	if (need(machine, 2) != NEAP_OK)
@@ -345,7 +346,7 @@ static enum neap_status reduce(struct machine *machine)
 	return push(machine, made);
 }
 
-/* BINPERSID: a storage by its name. */
+/* BINPERSID: loads a storage by its name. */
 static enum neap_status load_persistent(struct machine *machine)
 {
 	if (need(machine, 1) != NEAP_OK)
@@ -374,7 +375,7 @@ static enum neap_status duplicate(struct machine *machine)
 
 /* --- reading --- */
 
-/* What follows the instruction; false: it goes beyond the end. */
+/* Reads the argument of an instruction. False: it goes beyond the end. */
 static bool read_operand(struct machine *machine, enum argument kind, struct operand *operand)
 {
 	static const size_t widths[] = {[BYTES_1] = 1, [BYTES_2] = 2, [BYTES_4] = 4, [BYTES_8] = 8,
@@ -424,7 +425,7 @@ static const unsigned char arguments[256] = {
 /* Instructions that put a blank value on the stack: bytes, texts of Python 2, empty containers, EXT, PERSID. */
 static bool is_blank(unsigned char code) { return code && strchr("STUBC}]P\x82\x83\x84\x8e\x8f\x96\x97", code); }
 
-/* Instructions that put one value on the stack, of what follows them. */
+/* Instructions that push one value, made from their argument. */
 static bool is_value(unsigned char code, const struct operand *operand, struct checkpoint_pickled *ret_value)
 {
 	uint64_t number = little_endian(operand);
@@ -488,7 +489,7 @@ static enum neap_status carry_out(struct machine *machine, unsigned char code, c
 		return NEAP_OK;
 	case '(':
 		return push_mark(machine);
-	case '0': /* POP takes a mark away, too */
+	case '0': /* POP removes a value, or a mark if that is on top */
 		return above(machine) == 0 ? drop_marked(machine, false) : drop(machine, 1, false);
 	case '1':
 	case 'e':  /* APPENDS */

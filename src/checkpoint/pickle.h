@@ -1,8 +1,8 @@
-/* checkpoint/pickle.h: the plain facts in a pickle, without executing it. libc only, pure, any thread.
+/* checkpoint/pickle.h: reads plain values from a pickle without executing it. libc only, pure, any thread.
  *
- * A pickle is a program for a stack machine. This reader imports and calls nothing: an object that a call would make
- * is a blank value. It sees only what is written out: texts, numbers, and the items of dicts, including the
- * attributes of objects. Protocols 0 to 5.
+ * A pickle is a program for a stack machine. This reader imports and calls nothing: if a call would make an object,
+ * the reader has a blank value instead. It reads texts, numbers, and the items of dicts, including the attributes of
+ * objects. Protocols 0 to 5.
  *
  *   torch.save({"callbacks": {"ModelCheckpoint{...}": {"best_model_path": "a.ckpt"}}})
  *     items(name "ModelCheckpoint{...}", ["best_model_path", "a.ckpt"]), then items(name "callbacks", ...), ...
@@ -24,7 +24,7 @@ enum checkpoint_pickle_type {
 	CHECKPOINT_PICKLE_INT,
 	CHECKPOINT_PICKLE_FLOAT,
 	CHECKPOINT_PICKLE_TEXT,
-	CHECKPOINT_PICKLE_SCALAR, /* a tensor of one number: it is in a storage beside the pickle */
+	CHECKPOINT_PICKLE_SCALAR, /* a tensor of one number, which is in a storage beside the pickle */
 	/* within the reader only */
 	CHECKPOINT_PICKLE_GLOBAL,
 	CHECKPOINT_PICKLE_NOTHING, /* () */
@@ -48,20 +48,20 @@ struct checkpoint_pickled {
 		int64_t integer; /* INT, BOOL */
 		double number;   /* FLOAT */
 		struct {
-			const char *text; /* TEXT; within the pickle, not terminated */
+			const char *text; /* TEXT: points into the pickle, not terminated */
 			uint32_t length;
 		};
 		struct {
-			uint64_t storage; /* SCALAR: the number of its storage, */
-			uint32_t offset;  /* and its place in it */
+			uint64_t storage; /* SCALAR: the number of its storage */
+			uint32_t offset;  /* SCALAR: its index in the storage */
 		};
 	};
 };
 
 struct checkpoint_pickle_visitor {
-	/* Some items of a dict: `items` has the keys and values in turn, `count` of both together. `name`: what
-	 * stands before the dict, which is its key if it is itself a value of a dict. A dict's inner ones come before
-	 * it. */
+	/* Called with some items of a dict: `items` has keys and values in turn; `count` counts both. `name`: the
+	 * value before the dict on the stack, which is its key if the dict is itself a value of a dict. Inner dicts
+	 * come before the dict that has them. */
 	void (*items)(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
 		      size_t count);
 	void *context;

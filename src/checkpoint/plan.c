@@ -1,10 +1,10 @@
-/* checkpoint/plan.c: which checkpoints stay and which go. Pure: facts in, reasons out.
+/* checkpoint/plan.c: decides which checkpoints stay and which go. Pure: facts in, reasons out.
  *
- *   goes  =  some delete rule says so  and  no keep rule holds it
+ *   goes  =  a delete rule applies  and  no keep rule applies
  *
- * Each rule only adds its reason; the verdict is taken last, so no rule depends on another, but for the limits of
- * number and size: they take, oldest first, what may go and does not go already, until the rest fits; then, of the
- * best N, the worst.
+ * Each rule only adds its reason, and the verdict comes last, so no rule depends on another. The exception are the
+ * limits of number and size: they drop the oldest checkpoints that no keep rule holds until the rest fits. If that is
+ * not enough, they drop the worst of the best N.
  */
 #include "checkpoint/name.h"
 
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define KEEP_ALL      0x0000FFFFu
-#define KEEP_SURE     0x00008000u /* while deciding: among the newest N that were asked for */
+#define KEEP_SURE     0x00008000u /* while deciding: among the newest keep_last */
 #define DROP_ALL      0xFFFF0000u
 #define DAY_NS        (UINT64_C(86400) * 1000000000)
 #define UNFINISHED_NS DAY_NS /* no process writes one checkpoint for a day */
@@ -34,12 +34,12 @@ void neap_retention_defaults(struct neap_retention_options *ret_options)
 						       .trash_ns = DAY_NS};
 }
 
-/* They stay in any case, and are often copies, or not whole: as the best or the newest they would take a checkpoint's
- * place. */
+/* Entries with these facts stay in any case. They are often copies or not whole, so they are not ranked: among the
+ * best or the newest they would take a checkpoint's place. */
 #define UNRANKED                                                                                                     \
 	(NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_UNREADABLE | NEAP_CHECKPOINT_HALF)
 
-/* --- orders; each is total, for names differ --- */
+/* --- orders: each is total, since names differ --- */
 
 static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
@@ -134,7 +134,7 @@ static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_
 		entry->reasons |= NEAP_KEEP_EVERY;
 }
 
-/* The newest always; the newest N if asked. By step and by time: either may be wrong. */
+/* Keeps the newest, and the newest N if asked. Does so by step and by time, since either may be wrong. */
 static void hold_newest(struct neap_retention_plan *plan, const struct neap_retention_options *options,
 			struct neap_retention_entry **order, size_t count)
 {
@@ -156,7 +156,7 @@ static void hold_newest(struct neap_retention_plan *plan, const struct neap_rete
 	}
 }
 
-/* NaN and infinities come of runs that blew up: they are measured, and never among the best. */
+/* Keeps the best N. NaN and infinities, of runs that diverged, count as measured but are never among the best. */
 static enum neap_status hold_best(struct neap_retention_plan *plan, const struct neap_retention_options *options,
 				  struct neap_retention_entry **order, size_t count, struct neap_error *err)
 {
@@ -213,12 +213,12 @@ static void drop_by_age(struct neap_retention_entry *entry, const struct neap_re
 		entry->reasons |= NEAP_DROP_OLD;
 }
 
-/* How many are left, and what they take. Those that take no place among the newest and the best are not counted. */
+/* What remains: the number of ranked checkpoints, and the bytes of all. */
 struct left {
 	uint64_t count, bytes;
 };
 
-/* The limits that what is left exceeds. */
+/* The limits that the remaining checkpoints exceed. */
 static uint32_t exceeded(const struct left *left, const struct neap_retention_options *options)
 {
 	return (options->max_checkpoints && left->count > options->max_checkpoints ? NEAP_DROP_COUNT : 0u) |
@@ -231,14 +231,14 @@ static void leave_out(struct left *left, const struct neap_retention_entry *entr
 	left->bytes -= entry->bytes;
 }
 
-/* Nothing but the rule for the best N holds it, and it is not the very best. */
+/* Whether only the rule for the best N keeps it, and it is not the very best. */
 static bool may_yield(const struct neap_retention_entry *entry)
 {
 	return !goes(entry) && entry->best_rank != 1 && (entry->reasons & (NEAP_KEEP_BEST | NEAP_KEEP_LAST)) &&
 	       !(entry->reasons & KEEP_ALL & ~(NEAP_KEEP_BEST | NEAP_KEEP_LAST));
 }
 
-/* The worst first; of those that stand for the best, the oldest. */
+/* The worst first; the oldest first if there is no rank. */
 static int worst_first(const void *left, const void *right)
 {
 	const struct neap_retention_entry *a = at(left), *b = at(right);
@@ -246,7 +246,7 @@ static int worst_first(const void *left, const void *right)
 	return a->best_rank != b->best_rank ? (a->best_rank < b->best_rank ? 1 : -1) : newest_by_time(right, left);
 }
 
-/* By number and by size. */
+/* Drops checkpoints until number and size are within their limits. */
 static void drop_by_limits(struct neap_retention_plan *plan, const struct neap_retention_options *options,
 			   struct neap_retention_entry **order, size_t count)
 {
@@ -308,8 +308,8 @@ static void take_verdicts(struct neap_retention_plan *plan)
 	}
 }
 
-/* What no keep rule counts: temporaries, and what is torn. Where nothing is whole, torn ones are all there is, or the
- * look at them is wrong: then they are counted as any. */
+/* The facts of entries that keep rules do not count: temporary and torn ones. If no entry is whole, torn ones count
+ * as any other: they are all there is, or the check is wrong. */
 static uint32_t uncounted(const struct neap_retention_plan *plan)
 {
 	const uint32_t not_whole = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN;
@@ -371,7 +371,7 @@ void neap_retention_plan_fini(struct neap_retention_plan *plan)
 
 /* --- words --- */
 
-/* "7 days", "1 day", else as base/units.h writes it. */
+/* "7 days", "1 day"; below a day as base/units.h writes it. */
 static const char *format_age(uint64_t ns, char text[NEAP_UNITS_ROOM])
 {
 	if (ns < DAY_NS)

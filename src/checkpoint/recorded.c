@@ -20,15 +20,15 @@
 #define STATE_MOST  (64 * 1024 * 1024)
 #define PICKLE_MOST (16 * 1024 * 1024)
 #define WORDS_MOST  64
-#define TRIES_MOST  8 /* files, until one has a record */
+#define TRIES_MOST  8 /* how many files are tried until one has a record */
 
 /* --- Hugging Face's Trainer --- */
 
-/* A metric of the log, over all of it. */
+/* A metric of the log, with its range over the whole log. */
 struct word {
 	char name[CHECKPOINT_WORD_ROOM];
 	double least, most;
-	bool equals; /* it once was the best value */
+	bool equals; /* one of its values is the recorded best value */
 };
 
 struct state {
@@ -88,7 +88,7 @@ static void take_best(void *context, const char *word, unsigned depth, const cha
 		copy_base(state->record->best, text, length);
 }
 
-/* What an evaluation logs begins with "eval_". */
+/* The metrics of an evaluation begin with "eval_". */
 static void take_logged(void *context, const char *word, unsigned depth, double value)
 {
 	struct state *state = context;
@@ -111,7 +111,8 @@ static void take_logged(void *context, const char *word, unsigned depth, double 
 	at->equals |= value == state->best;
 }
 
-/* Without training_args.bin: the only metric that has had the best value, and on which end that lies. */
+/* Infers the metric without training_args.bin: the only one that had the best value. The mode follows from whether
+ * that is its lowest or its highest value. */
 static void infer(struct state *state)
 {
 	const struct word *found = NULL;
@@ -225,7 +226,7 @@ static void read_arguments_file(const struct scan *scan, const char *path, struc
 	close(fd);
 }
 
-/* trainer_state.json in `folder` ("": this one). False: there is none. */
+/* Reads trainer_state.json in `folder` ("": the scanned folder itself). False: there is none. */
 static bool read_state_file(const struct scan *scan, const char *folder, struct checkpoint_record *ret_record)
 {
 	struct neap_buffer text = {0};
@@ -280,7 +281,7 @@ static bool is_lightning(const struct neap_retention_part *part)
 	return !part->folder && length > 5 && !strcmp(part->name + length - 5, ".ckpt");
 }
 
-/* Folders, or files of Lightning; the plan's order is not made yet. */
+/* Lists checkpoints that are folders, or files of Lightning. They are not sorted yet. */
 static size_t list_places(const struct scan *scan, bool folders, struct place *places)
 {
 	size_t count = 0;
@@ -304,7 +305,7 @@ static bool is_in_folder(const struct scan *scan, const char *name)
 	return name[0] && checkpoint_listing_find(&scan->listing, name) < scan->listing.count;
 }
 
-/* The state of the last step. False: no memory. */
+/* Reads the trainer state of the last step. False: no memory. */
 static bool read_transformers(const struct scan *scan, struct place *places, struct checkpoint_records *records)
 {
 	size_t count = list_places(scan, true, places);
@@ -314,7 +315,7 @@ static bool read_transformers(const struct scan *scan, struct place *places, str
 	qsort(places, count, sizeof *places, later_step_first);
 	for (size_t i = 0; i < count && i < TRIES_MOST && !found; i++)
 		found = read_state_file(scan, places[i].name, &record);
-	/* that of the folder itself is written when training ends */
+	/* the Trainer writes the folder's own state when training ends */
 	if (read_state_file(scan, "", &own) && (!found || own.until_step >= record.until_step)) {
 		record = own;
 		found = true;
@@ -325,8 +326,8 @@ static bool read_transformers(const struct scan *scan, struct place *places, str
 	return add_record(records, &record) != NULL;
 }
 
-/* A trainer may keep the best by one metric here and those by another in another folder: names alone may be in both.
- * Records of other folders go, if one is of this folder. */
+/* A trainer may keep the best by one metric in this folder and the best by another metric in another folder, under
+ * the same names. So if one record is of this folder, drops the records of other folders. */
 static void keep_own(const struct scan *scan, struct checkpoint_records *records, size_t from)
 {
 	const char *slash = scan->real ? strrchr(scan->real, '/') : NULL;
@@ -344,7 +345,7 @@ static void keep_own(const struct scan *scan, struct checkpoint_records *records
 	records->count = any ? kept : records->count;
 }
 
-/* The newest .ckpt that has a record. False: no memory. */
+/* Reads the newest .ckpt that has a record. False: no memory. */
 static bool read_newest_lightning(const struct scan *scan, struct place *places, struct checkpoint_records *records)
 {
 	size_t count = list_places(scan, false, places), before = records->count;
@@ -390,7 +391,7 @@ static void take_metric(void *context, const char *word, unsigned depth, double 
 	snprintf(metrics->all + used, sizeof metrics->all - used, "%s%s", used ? ", " : "", word);
 }
 
-/* The metrics that a manager with a `best_fn` saves with each step. False: no memory. */
+/* Reads the metrics that a manager with a `best_fn` saves with each step. False: no memory. */
 static bool read_orbax(const struct scan *scan, struct place *places, struct checkpoint_records *records)
 {
 	size_t count = list_places(scan, true, places);

@@ -1,4 +1,4 @@
-/* checkpoint/restore.c: back from the trash, and out of it for good. */
+/* checkpoint/restore.c: restores checkpoints from the trash, and empties the trash. */
 #include "checkpoint/name.h"
 #include "checkpoint/scan.h"
 #include "checkpoint/trash.h"
@@ -33,14 +33,15 @@ static void note_failure(struct restore *restore, const char *name, int cause)
 	snprintf(restore->failed, sizeof restore->failed, "%s", name);
 }
 
-/* What stands beside a checkpoint comes first: it is never here without its metric. 0 or an errno. */
+/* Brings back one file. Its sidecars come first, so that it is never in the folder without its metric. Returns 0 or
+ * an errno. */
 static int bring_back(const struct restore *restore, const struct checkpoint_batch *batch, const char *name)
 {
 	char beside[512];
 
 	for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof beside); n++)
 		if (checkpoint_listing_find(batch->names, beside) < batch->names->count)
-			checkpoint_bring_back(batch->fd, beside, restore->folder_fd); /* not where it is taken */
+			checkpoint_bring_back(batch->fd, beside, restore->folder_fd); /* fails if it exists */
 	return checkpoint_bring_back(batch->fd, name, restore->folder_fd);
 }
 
@@ -61,7 +62,8 @@ static void restore_one(struct restore *restore, const struct checkpoint_batch *
 		restore->result->restored_count++;
 }
 
-/* All parts of a group, or none. If a kill leaves parts in the trash, the next call restores them: see together.h. */
+/* Restores all parts of a group, or none. If a kill leaves parts in the trash, the next call restores them: see
+ * together.h. */
 static void restore_group(struct restore *restore, const struct checkpoint_batch *batch, size_t group)
 {
 	const struct checkpoint_together *together = batch->together;
@@ -139,7 +141,7 @@ enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 	if (restore.trash_fd >= 0)
 		close(restore.trash_fd);
 	if (!status || status == NEAP_ENOENT)
-		unlinkat(restore.folder_fd, ".neap-trash", AT_REMOVEDIR); /* only when it is empty */
+		unlinkat(restore.folder_fd, ".neap-trash", AT_REMOVEDIR); /* fails unless it is empty */
 	close(restore.folder_fd);
 	if (!status && restore.cause)
 		status = neap_fail_errno(&local, restore.cause, "bringing back %.120s", restore.failed);

@@ -1,4 +1,4 @@
-/* checkpoint/retain.c: a folder's plan, and saving with retention in one call. */
+/* checkpoint/retain.c: makes a folder's plan: scans, decides, and counts the trash. */
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan.h"
 #include "checkpoint/trash.h"
@@ -15,7 +15,7 @@
 
 struct census {
 	struct neap_retention_plan *plan;
-	struct neap_map none; /* which files are open does not matter in the trash */
+	struct neap_map none; /* empty: in the trash it does not matter which files are open */
 };
 
 static bool count_batch(void *context, const struct checkpoint_batch *batch)

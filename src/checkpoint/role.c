@@ -1,5 +1,5 @@
-/* checkpoint/role.c: see the header. A name is cut into words and numbers; rules take some of them out; the rest is
- * hashed. */
+/* checkpoint/role.c: see the header. Cuts a name into words and numbers, takes some of them out by rules, and hashes
+ * the rest. */
 #include "checkpoint/role.h"
 
 #include "checkpoint/name.h"
@@ -115,7 +115,7 @@ static bool take_roles(struct tokens *tokens, bool *ret_aux)
 
 	for (size_t i = 0; i < tokens->count; i++) {
 		if (tokens->at[i].out)
-			continue; /* of a metric */
+			continue; /* belongs to a metric */
 		bool is_model = is_one_of(tokens, i, models, COUNT(models));
 		bool is_helper = is_one_of(tokens, i, helpers, COUNT(helpers)) ||
 				 (is_one_of(tokens, i, states, COUNT(states)) &&
@@ -146,7 +146,7 @@ static void take_fillers(struct tokens *tokens)
 			tokens->at[i].out = true;
 }
 
-/* "rank 0", "mp rank 00", "shard 3"; "00001 of 00003". */
+/* Takes out numbers of parts: "rank 0", "mp rank 00", "shard 3"; "00001 of 00003". */
 static bool take_parts(struct tokens *tokens, size_t *ret_of)
 {
 	static const char *const words[] = {"rank", "shard", "part", "worker", "process", "proc", "consolidated"};
@@ -172,7 +172,7 @@ static bool take_parts(struct tokens *tokens, size_t *ret_of)
 	return found;
 }
 
-/* Words before a number that end with a metric's name go, with it. */
+/* Takes out metrics: the words of a metric's name and the number after them. */
 static void take_metrics(struct tokens *tokens)
 {
 	char word[CHECKPOINT_WORD_ROOM], metric[CHECKPOINT_WORD_ROOM];

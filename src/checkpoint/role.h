@@ -1,12 +1,12 @@
-/* checkpoint/role.h: which checkpoint a file is a part of, judged by its name. Pure; any thread.
+/* checkpoint/role.h: finds which checkpoint a file is a part of, by its name. Pure; any thread.
  *
- *   model_epoch_5.pt, optimizer_epoch_5.pt, rng_epoch_5.pt       one checkpoint: the names differ in their roles only
- *   x-00001-of-00002.safetensors, x.safetensors.index.json       one: they differ in their numbers of parts only
- *   model_step100_rank0.pt, model_step100_rank1.pt               likewise
+ *   model_epoch_5.pt, optimizer_epoch_5.pt, rng_epoch_5.pt       one checkpoint: only the roles differ
+ *   x-00001-of-00002.safetensors, x.safetensors.index.json       one: only the numbers of parts differ
+ *   model_step100_rank0.pt, model_step100_rank1.pt               one: only the numbers of parts differ
  *
- * Taken out of a name: its extension, words for roles (model, optimizer, scheduler, scaler, rng, ema, generator, ...)
- * and fillers (state, dict, checkpoint, ...), numbers of parts (rank 0, shard 3, 00001-of-00002) and metrics. The
- * rest is the key: parts of one checkpoint have the same key.
+ * Parts of one checkpoint have the same key. The key is the name without its extension, words for roles (model,
+ * optimizer, scheduler, scaler, rng, ema, generator, ...), fillers (state, dict, checkpoint, ...), numbers of parts
+ * (rank 0, shard 3, 00001-of-00002) and metrics.
  */
 #ifndef NEAP_CHECKPOINT_ROLE_H
 #define NEAP_CHECKPOINT_ROLE_H
@@ -15,14 +15,14 @@
 #include <stdint.h>
 
 struct checkpoint_role {
-	uint64_t key;  /* hash of what is left of the name */
-	bool part;     /* it has a role or the number of a part: files with the same key belong to it */
-	bool aux;      /* optimizer, scheduler, scaler, rng, ema and no model: nothing by itself */
-	bool index;    /* of x.safetensors.index.json and the like: says which part has what */
-	bool numbered; /* a number is left in the key */
-	uint64_t only; /* that number, where it is whole and the only one; UINT64_MAX: it is not */
-	uint64_t set;  /* of x-00001-of-00003.bin: hash of the name but for 00001; 0: it is not such a name */
-	uint64_t of;   /* 3 */
+	uint64_t key;  /* hash of the rest of the name */
+	bool part;     /* it has a role or a part's number: files with the same key belong to the same checkpoint */
+	bool aux;      /* it has a helper's role (optimizer, scheduler, scaler, rng, ema) and no model's */
+	bool index;    /* x.safetensors.index.json and the like: lists which part has which tensors */
+	bool numbered; /* the key has a number */
+	uint64_t only; /* that number, if it is whole and the only one; else UINT64_MAX */
+	uint64_t set;  /* of x-00001-of-00003.bin: hash of the name without 00001; 0: the name is not of this form */
+	uint64_t of;   /* of x-00001-of-00003.bin: 3 */
 };
 
 void checkpoint_role_read(const char *name, struct checkpoint_role *ret_role);

@@ -1,6 +1,6 @@
 /* checkpoint/scan.c: see the header.
  *
- *   names  ->  groups, measured  ->  what links and `latest` files name  ->  which number counts  ->  the metric
+ *   names  ->  groups, measured  ->  which number counts  ->  what links and `latest` files name  ->  the metric
  */
 #include "checkpoint/scan.h"
 
@@ -26,7 +26,7 @@
 
 /* --- names --- */
 
-/* Keep the target of a symbolic link, in this folder or below it: someone uses the link. */
+/* Notes the target of a symbolic link, so that it is kept: someone uses the link. */
 static bool add_link(struct scan *scan, const char *name)
 {
 	struct stat info;
@@ -37,7 +37,7 @@ static bool add_link(struct scan *scan, const char *name)
 	return neap_map_put(&scan->links, checkpoint_file_key(info.st_dev, info.st_ino), 1);
 }
 
-/* DT_REG and so on; DT_UNKNOWN: it is gone. */
+/* The type of a name, DT_REG and so on; DT_UNKNOWN: the file is gone. */
 static unsigned char type_of(const struct scan *scan, size_t index)
 {
 	struct stat info;
@@ -48,7 +48,8 @@ static unsigned char type_of(const struct scan *scan, size_t index)
 											     : IFTODT(info.st_mode);
 }
 
-/* Orbax names a step's folder by its number alone, and anybody may name a folder of torch.distributed.checkpoint. */
+/* Looks for a mark inside the folder, because its name may say nothing: Orbax names a step's folder by its number
+ * alone, and a folder of torch.distributed.checkpoint may have any name. */
 bool checkpoint_is_marked(int folder_fd, const char *name)
 {
 	static const char *const marks[] = {"_CHECKPOINT_METADATA", ".metadata"};
@@ -63,14 +64,14 @@ bool checkpoint_is_marked(int folder_fd, const char *name)
 	return false;
 }
 
-/* A part of something that is a checkpoint by another of its names, if at all: see group.h. */
+/* Whether the name is only an addition to a checkpoint, which has another name: see group.h. */
 static bool is_extra(const struct scan *scan, const char *name, bool folder, const struct checkpoint_role *role)
 {
 	const char *pattern = scan->options->pattern;
 
 	if (role->index)
 		return true;
-	if (checkpoint_is_beside(name)) /* that of another file goes with that one anyway */
+	if (checkpoint_is_beside(name)) /* if it belongs to one file, it goes with that file anyway */
 		return role->numbered && !checkpoint_listing_stem_shared(&scan->listing, name, 0);
 	if (pattern && role->part && checkpoint_classify(name, folder, NULL) != CHECKPOINT_OTHER)
 		return true;
@@ -89,7 +90,7 @@ static enum checkpoint_class class_of(const struct scan *scan, const char *name,
 	return is_extra(scan, name, folder, role) ? CHECKPOINT_EXTRA : CHECKPOINT_OTHER;
 }
 
-/* The name's place in time. The 00 of consolidated.00.pth tells none, and the number of model010000.pt does. */
+/* Reads the name's place in time. consolidated.00.pth has none (00 is a part's number); model010000.pt has one. */
 static void read_count(const char *name, struct checkpoint_member *member)
 {
 	if (!member->role.numbered)
@@ -126,7 +127,7 @@ static enum neap_status read_names(struct scan *scan, struct neap_error *err)
 	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
 }
 
-/* Files that only the folder of one checkpoint has. */
+/* Whether the folder is itself one checkpoint: it has files that only such a folder has. */
 static bool is_one_checkpoint(const struct checkpoint_listing *names)
 {
 	bool metadata = checkpoint_listing_find(names, ".metadata") < names->count, parts = false;
@@ -178,7 +179,7 @@ static void merge(struct neap_retention_entry *entry, const struct checkpoint_ex
 	entry->facts |= extent->facts;
 }
 
-/* Collects what the names of an entry say. */
+/* Updates an entry's facts by the name of one of its parts. */
 static void note_name(struct scan *scan, struct neap_retention_entry *entry, const char *name,
 		      const struct checkpoint_member *member)
 {
@@ -199,7 +200,7 @@ static void note_name(struct scan *scan, struct neap_retention_entry *entry, con
 		entry->torn = torn;
 }
 
-/* False: the host is out of memory. */
+/* Adds a name to the entry of its group. False: the host is out of memory. */
 static bool add_name(struct scan *scan, size_t index)
 {
 	const char *name = scan->listing.names[index];
@@ -208,7 +209,7 @@ static bool add_name(struct scan *scan, size_t index)
 	struct checkpoint_extent extent;
 
 	if (checkpoint_measure(scan->fd, name, scan->device, &scan->open_files, &extent) != 0)
-		return true; /* gone, or nothing that can be a checkpoint */
+		return true; /* gone, or it cannot be a checkpoint */
 	struct neap_retention_part *part = add_part(entry, name);
 	if (!part)
 		return false;
@@ -242,7 +243,7 @@ static int part_order(const struct neap_retention_part *a, const struct neap_ret
 
 static int compare_parts(const void *left, const void *right) { return part_order(left, right); }
 
-/* The model's name is the entry's. */
+/* Sorts the parts, the model first, and gives the entry the model's name. False: the host is out of memory. */
 static bool finish_entry(struct scan *scan, size_t index)
 {
 	struct neap_retention_entry *entry = &scan->plan->entries[index];
@@ -263,8 +264,8 @@ static bool finish_entry(struct scan *scan, size_t index)
 	return entry->name != NULL;
 }
 
-/* Where nothing but optimizers and the like lies, they are the checkpoints; what has another reason needs no second.
- */
+/* Clears HALF where it would mislead: for all entries if the folder has only optimizers and the like, which then are
+ * the checkpoints; and for an entry that is kept for another reason. */
 static void correct_halves(struct neap_retention_plan *plan)
 {
 	const uint32_t others = NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_NAMED;
@@ -301,7 +302,7 @@ static enum neap_status make_entries(struct scan *scan, struct neap_error *err)
 	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
 }
 
-/* Without those whose files were gone before they were looked at. */
+/* Drops entries whose files were gone before they could be measured. */
 static void drop_empty(struct neap_retention_plan *plan)
 {
 	size_t kept = 0;
@@ -343,7 +344,8 @@ static void resume_from(struct scan *scan, const char *name)
 		scan->plan->entries[scan->members[index].group - 1].facts |= NEAP_CHECKPOINT_RESUME;
 }
 
-/* A file `latest` holds a name ("global_step500") or a number ("500"); TensorFlow's `checkpoint` has it in quotes. */
+/* A file `latest` has a name ("global_step500") or a number ("500"). TensorFlow's file `checkpoint` has it in quotes.
+ */
 static void read_pointer(struct scan *scan, const char *name)
 {
 	char text[POINTER_MOST_BYTES + 1], *rest = NULL;

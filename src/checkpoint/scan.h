@@ -1,4 +1,4 @@
-/* checkpoint/scan.h: the facts about what lies in a folder. Reads only. One thread per call. */
+/* checkpoint/scan.h: collects the facts about the checkpoints in a folder. Reads only. One thread per call. */
 #ifndef NEAP_CHECKPOINT_SCAN_H
 #define NEAP_CHECKPOINT_SCAN_H
 
@@ -8,25 +8,26 @@
 
 #include <stdbool.h>
 
-/* The size of one checkpoint, all files of a folder together. */
+/* The size and age of one checkpoint, all files of a folder together. */
 struct checkpoint_extent {
 	uint64_t bytes, freed_bytes, modified_ns, device, inode;
-	uint32_t facts; /* FOLDER, OPEN, UNREADABLE, ELSEWHERE, PINNED as far as they show in it */
+	uint32_t facts; /* FOLDER, OPEN, UNREADABLE, ELSEWHERE, PINNED, as far as its own files show them */
 };
 
-/* `open_files`: see open_files.h. `device`: of the folder that holds it. Returns 0, or an errno: ENOENT and the like,
- * ELOOP for a symbolic link, EINVAL for what is neither file nor folder. */
+/* Measures the file or folder NAME. `open_files`: see open_files.h. `device`: of the folder that has it. Returns 0,
+ * or an errno: ENOENT and the like, ELOOP for a symbolic link, EINVAL for anything else that is neither file nor
+ * folder. */
 int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const struct neap_map *open_files,
 		       struct checkpoint_extent *ret_extent);
 
-/* Whether something is mounted on the folder NAME: its content belongs to another place, even on the same device.
- * False also if unknown. */
+/* Whether something is mounted on the folder NAME. Its content then belongs to another place, even on the same
+ * device. False also if unknown. */
 bool checkpoint_is_mount(int folder_fd, const char *name);
 
 /* Whether the folder NAME is a checkpoint of Orbax or torch.distributed.checkpoint, whatever its name. */
 bool checkpoint_is_marked(int folder_fd, const char *name);
 
-/* The folder, open; -1 with an error. The caller closes it. */
+/* Opens the folder. Returns its descriptor, which the caller closes, or -1 with an error. */
 int checkpoint_open_folder(const char *folder, struct neap_error *err);
 
 /* Fills the plan's entries (facts only), metric, mode and link_count; `fd`: the folder, stays the caller's.

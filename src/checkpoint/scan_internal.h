@@ -1,4 +1,5 @@
-/* checkpoint/scan_internal.h: what the parts of a scan share: scan.c (entries), metric.c (their metric). */
+/* checkpoint/scan_internal.h: the state of a scan, for its parts scan.c (entries), metric.c and recorded.c (metric).
+ */
 #ifndef NEAP_CHECKPOINT_SCAN_INTERNAL_H
 #define NEAP_CHECKPOINT_SCAN_INTERNAL_H
 
@@ -18,11 +19,11 @@ struct scan {
 	struct neap_map open_files;
 	struct neap_map links; /* keys of the files that symbolic links name */
 	size_t kinds[CHECKPOINT_COUNTS];
-	enum checkpoint_count kind; /* that most names count */
+	enum checkpoint_count kind; /* the kind that most names have */
 };
 
-/* The plan's metric and mode, and the entries' values of it. Errors: NEAP_ENOMEM; NEAP_EINVAL: what was asked for is
- * no metric's name. */
+/* Finds the plan's metric and mode, and its value for each entry. Errors: NEAP_ENOMEM; NEAP_EINVAL: the option is not
+ * a metric's name, or the trainers' records disagree, among themselves or with the values. */
 enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* checkpoint/sidecar.c: see the header. The JSON reader is the grammar of RFC 8259, one function a rule. */
+/* checkpoint/sidecar.c: see the header. The JSON reader follows the grammar of RFC 8259, one function per rule. */
 #include "checkpoint/sidecar.h"
 
 #include "base/error.h"
@@ -48,7 +48,7 @@ static bool take(struct reader *reader, const char *text)
 	return true;
 }
 
-/* Escapes stay as they are in keys: no metric has one in its name. */
+/* Reads a string. Escapes stay unresolved: a key needs none, since no metric has one in its name. */
 static enum neap_status read_string(struct reader *reader, const char **ret_begin, size_t *ret_length)
 {
 	if (!take(reader, "\""))
@@ -98,7 +98,7 @@ static size_t put_utf8(char *to, unsigned character)
 	return bytes;
 }
 
-/* One escape at `at` (behind the backslash), checked before. Returns how far it goes. */
+/* Resolves the escape at `at`, after its backslash. read_string has checked it. Returns its length. */
 static size_t resolve(const char *at, const char *end, char *to, size_t *used)
 {
 	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
@@ -118,7 +118,7 @@ static size_t resolve(const char *at, const char *end, char *to, size_t *used)
 	return length;
 }
 
-/* Resolving escapes never makes a text longer. A text too long for a name is dropped. */
+/* Passes a text to the visitor. Drops a text too long for a path; resolving escapes never makes it longer. */
 static void give_text(const struct reader *reader, const char *begin, size_t length)
 {
 	char text[TEXT_ROOM];
@@ -186,7 +186,7 @@ static enum neap_status read_number(struct reader *reader, double *ret_value)
 
 static enum neap_status read_value(struct reader *reader);
 
-/* What stands between the brackets, the closing one included. */
+/* Reads everything up to the closing bracket, and that too. */
 static enum neap_status read_members(struct reader *reader, bool object)
 {
 	const char *close = object ? "}" : "]", *key = NULL;
@@ -281,7 +281,7 @@ enum neap_status checkpoint_json_scan(const char *text, size_t length,
 	return reader.at == reader.end ? NEAP_OK : fail_here(&reader, "the end of the file");
 }
 
-/* The number that a YAML scalar is; false: something else. */
+/* Reads a YAML scalar as a number. False: it is something else. */
 static bool yaml_number(const char *text, size_t length, double *ret_value)
 {
 	static const struct {

@@ -1,9 +1,9 @@
-/* checkpoint/sidecar.h: the numbers (and texts) in a file of metrics that stands beside a checkpoint. libc only, any
- * thread; pure, but for checkpoint_text_read.
+/* checkpoint/sidecar.h: reads the numbers (and texts) in a file of metrics beside a checkpoint. libc only, any
+ * thread; pure, except checkpoint_text_read.
  *
- * JSON is read strictly, whole, at most 64 levels deep; NaN, Infinity and -Infinity are taken as numbers, as Python
- * writes them. YAML is read as far as people use it here: "word: number" at the beginning of a line; indented lines
- * below it and lists are skipped; any other line is an error.
+ * JSON is read strictly and whole, at most 64 levels deep. NaN, Infinity and -Infinity count as numbers, as Python
+ * writes them. Of YAML only a part is read: "word: number" at the beginning of a line. Indented lines and lists are
+ * skipped; any other line is an error.
  */
 #ifndef NEAP_CHECKPOINT_SIDECAR_H
 #define NEAP_CHECKPOINT_SIDECAR_H
@@ -12,10 +12,10 @@
 
 #include "base/buffer.h"
 
-/* `word`: the key, normalized. `depth`: 1 for those of the file itself, more inside lists and objects. */
+/* `word`: the key, normalized. `depth`: 1 for keys at the top of the file, more inside lists and objects. */
 struct checkpoint_sidecar_visitor {
 	void (*number)(void *context, const char *word, unsigned depth, double value);
-	/* May be NULL. Of JSON only: a text, its escapes resolved; not terminated. */
+	/* Called with a text of JSON, its escapes resolved, not terminated. May be NULL. */
 	void (*text)(void *context, const char *word, unsigned depth, const char *text, size_t length);
 	void *context;
 };

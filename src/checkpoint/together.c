@@ -5,6 +5,7 @@
 #include "checkpoint/trash.h"
 
 #include "base/array.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -59,7 +60,8 @@ enum neap_status checkpoint_together_write(int batch_fd, const struct neap_reten
 	if (text.failed)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	else if (text.length > 0) {
-		fd = openat(batch_fd, CHECKPOINT_PARTS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		fd = neap_fd_above_standard(
+			openat(batch_fd, CHECKPOINT_PARTS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 		if (fd < 0 || !write_all(fd, text.data, text.length) || fsync(fd) < 0 || fsync(batch_fd) < 0)
 			status = neap_fail_errno(err, errno, "writing which files belong together into the trash");
 	}
@@ -75,7 +77,7 @@ enum neap_status checkpoint_together_write(int batch_fd, const struct neap_reten
 
 static bool is_plain_name(const char *name) { return name[0] && name[0] != '.' && !strchr(name, '/'); }
 
-/* One record; false: it is none. */
+/* Reads one record. False: it is damaged. */
 static bool read_part(const char *text, struct checkpoint_together_part *part)
 {
 	char *end;
@@ -106,7 +108,7 @@ bool checkpoint_together_parse(struct checkpoint_together *together)
 		}
 		at += length + 1;
 	}
-	/* the last group has no end: it was never moved */
+	/* the last group has no end: the file was not written whole, so nothing was moved */
 	while (together->count > 0 && together->parts[together->count - 1].group == together->groups)
 		together->count--;
 	return true;
@@ -150,7 +152,7 @@ static bool is_there(int fd, const struct checkpoint_together_part *part)
 	return fstatat(fd, part->name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_ino == part->inode;
 }
 
-/* The group of parts[first..last). */
+/* Mends the group of parts[first..last). */
 static int mend_group(const struct checkpoint_together *together, size_t first, size_t last, int batch_fd,
 		      int folder_fd, struct neap_map *ret_mended)
 {
@@ -168,7 +170,7 @@ static int mend_group(const struct checkpoint_together *together, size_t first, 
 			continue;
 		int cause = checkpoint_bring_back(batch_fd, part->name, folder_fd);
 		mended |= cause == 0;
-		/* the name is taken: another process has saved this part again */
+		/* EEXIST: another process has saved this part again */
 		if (cause && cause != EEXIST && !first_cause)
 			first_cause = cause;
 	}

@@ -29,7 +29,7 @@ int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return errno;
-	/* A file system that cannot do it in one step. */
+	/* The file system cannot do it in one step. */
 	if (fstatat(to_fd, to, &info, AT_SYMLINK_NOFOLLOW) == 0)
 		return EEXIST;
 	return renameat(from_fd, from, to_fd, to) == 0 ? 0 : errno;
@@ -41,7 +41,7 @@ int checkpoint_bring_back(int batch_fd, const char *name, int folder_fd)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return errno;
-	/* In two steps: the first refuses a name that is taken. */
+	/* In two steps: the link fails if the name is taken. */
 	if (linkat(batch_fd, name, folder_fd, name, 0) == 0)
 		return unlinkat(batch_fd, name, 0) == 0 ? 0 : errno;
 	return errno == EEXIST ? EEXIST : checkpoint_rename(batch_fd, name, folder_fd, name);
@@ -74,10 +74,11 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 	return status;
 }
 
-/* The path of the owner's file. It follows the open folder through renames. */
+/* The path of the folder for the owner's file. It stays valid when the batch is renamed. */
 static void owner_folder(int batch_fd, char path[64]) { snprintf(path, 64, "/proc/self/fd/%d/" LOCK, batch_fd); }
 
-/* The owner's file, on a file system without locks. Where it cannot be made, nothing is held back. */
+/* Takes the owner's file, on a file system without locks. False: another process has it. True also if it cannot be
+ * made: then nothing is locked. */
 static bool take_ownership(int batch_fd)
 {
 	char path[64];
@@ -168,12 +169,12 @@ void checkpoint_trash_end(int trash_fd, const char *batch, int batch_fd)
 	checkpoint_listing_fini(&names);
 	if (empty) {
 		unlinkat(batch_fd, CHECKPOINT_PARTS, 0);
-		checkpoint_trash_unlock(batch_fd); /* its file is in the folder */
+		checkpoint_trash_unlock(batch_fd); /* the owner's file is in the folder: remove it first */
 	}
 	unlinkat(trash_fd, batch, AT_REMOVEDIR); /* only when it is empty */
 }
 
-/* "until-SECONDS-PID-N": its seconds. */
+/* Reads SECONDS from "until-SECONDS-PID-N". False: the name has another form. */
 static bool read_until(const char *name, uint64_t *ret_until_s)
 {
 	static const char digits[] = "0123456789";
@@ -205,7 +206,7 @@ static int latest_first(const void *left, const void *right)
 	return first != second ? (first < second) - (first > second) : strcmp(b, a);
 }
 
-/* One batch; *ret_more: as `visit` says. */
+/* Visits one batch; *ret_more: the result of `visit`. */
 static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch, bool lock,
 				    bool (*visit)(void *context, const struct checkpoint_batch *batch), void *context,
 				    bool *ret_more, struct neap_error *err)
@@ -219,7 +220,7 @@ static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch
 	if (batch->fd < 0)
 		return neap_fail_errno(err, errno, "opening " TRASH "/%s", batch->name);
 	batch->ours = lock && checkpoint_trash_lock(trash_fd, batch->name, batch->fd);
-	batch->names = &names; /* read under the lock: it changes no more */
+	batch->names = &names; /* read under the lock: it does not change any more */
 	batch->together = &together;
 	enum neap_status status = checkpoint_listing_read(batch->fd, &names, err);
 	if (!status)
@@ -261,14 +262,14 @@ struct purge {
 	dev_t device;
 	uint64_t *bytes;
 	int cause;       /* the first errno */
-	char failed[80]; /* the name of what it was about; "" unknown */
-	bool held;       /* another process fills, empties or deletes one */
+	char failed[80]; /* the name of the file that could not be deleted; "" unknown */
+	bool held;       /* another process has locked a batch */
 	char holder[160];
 };
 
-/* Ignores a file that another process has deleted (over NFS, also while it is open). Also a folder that is not empty
- * after its files were deleted: the failure to delete one was noted before, or another process has put one there or
- * made the folder again. The next purge deals with it. */
+/* Notes the first failure. Ignores a file that another process has deleted (over NFS, also while it is open). Also
+ * ignores a folder that is not empty after its files were deleted: either the failure to delete one was noted before,
+ * or another process put a file there. The next purge deletes it. */
 static void note(struct purge *purge, const char *name, int cause)
 {
 	bool others = cause == ENOENT || cause == ESTALE || cause == ENOTEMPTY || cause == EEXIST;
@@ -279,8 +280,8 @@ static void note(struct purge *purge, const char *name, int cause)
 	}
 }
 
-/* Everything under it, and itself; links are deleted, not followed; other file systems are not entered, nor what is
- * mounted in it. */
+/* Deletes NAME and everything below it. Deletes links and does not follow them. Enters no other file system and no
+ * mount. */
 static void delete_tree(struct purge *purge, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
@@ -345,8 +346,8 @@ size_t checkpoint_trash_count(const struct checkpoint_listing *names, const stru
 	return count;
 }
 
-/* From now on nothing of it is brought back. A name may be taken by a batch of the same name that is being deleted.
- */
+/* Renames a batch so that nothing of it is restored any more. Tries several names: a batch of the same name may still
+ * be being deleted. */
 static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t room)
 {
 	int cause = EEXIST;
@@ -358,7 +359,7 @@ static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t r
 	return cause;
 }
 
-/* A group that is split goes back before the rest of the batch goes for good. */
+/* Brings split groups back before the rest of the batch is deleted for good. */
 static int read_and_mend(const struct purge *purge, int batch_fd, struct checkpoint_together *ret_together)
 {
 	struct neap_error err = {0};
@@ -368,7 +369,7 @@ static int read_and_mend(const struct purge *purge, int batch_fd, struct checkpo
 	return checkpoint_together_mend(ret_together, batch_fd, purge->folder_fd, NULL);
 }
 
-/* 0 for a folder that is deleted. */
+/* Counts the checkpoints in a batch; 0 for a folder that was deleted. */
 static size_t count_batch(int batch_fd, const struct checkpoint_together *together)
 {
 	struct checkpoint_listing names = {0};

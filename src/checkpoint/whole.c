@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define HEADER_MOST    (100 * 1000 * 1000) /* safetensors allows no more */
-#define HEADER_READ    (16 * 1024 * 1024)  /* bytes of it that are read */
+#define HEADER_READ    (16 * 1024 * 1024)  /* a longer header is not checked */
 #define METADATA_BYTES 65536
 #define LOOKS_MOST     4096 /* files of one folder */
 #define DEPTH_MOST     3
@@ -106,7 +106,7 @@ const char *checkpoint_file_torn(int fd, const char *name)
 	if (info.st_size == 0)
 		return "it is empty";
 	if (!checkpoint_read_at(fd, magic, 1, (uint64_t)info.st_size - 1))
-		return NULL; /* it cannot be read: not the same */
+		return NULL; /* a file that cannot be read is not torn */
 	if (has_extension(name, ".safetensors"))
 		return safetensors_torn(fd, (uint64_t)info.st_size);
 	if (info.st_size >= 4 && checkpoint_read_at(fd, magic, sizeof magic, 0) && !memcmp(magic, "PK\3\4", 4))
@@ -148,7 +148,7 @@ static const char *orbax_torn(int folder_fd)
 	if (checkpoint_text_read(folder_fd, "_CHECKPOINT_METADATA", METADATA_BYTES, &text, &cause)) {
 		const char *string = neap_buffer_string(&text);
 		bool fine = checkpoint_json_scan(string, text.length, &visitor, NULL) == NEAP_OK;
-		/* null until then; an old version that never writes it is fine */
+		/* the time is null until Orbax commits; old versions never write it */
 		if (!fine || (!committed && strstr(string, "\"commit_timestamp_nsecs\"")))
 			torn = "Orbax has not committed it";
 	}
@@ -191,15 +191,15 @@ void checkpoint_sets_fini(struct checkpoint_sets *sets)
 
 /* --- folders --- */
 
-struct look {
+struct neap_look {
 	const char *torn;
 	size_t looks;
 	bool any; /* it holds something */
 };
 
-static void look_into(struct look *look, int parent, const char *name, unsigned depth);
+static void look_into(struct neap_look *look, int parent, const char *name, unsigned depth);
 
-/* Files of a folder that hold tensors: Orbax's marker orbax.checkpoint, which is empty, is none. */
+/* Whether a file of a folder has tensors. Orbax's marker orbax.checkpoint has none: it is empty. */
 static bool holds_tensors(const char *name)
 {
 	static const char *const extensions[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz"};
@@ -210,8 +210,8 @@ static bool holds_tensors(const char *name)
 	return false;
 }
 
-/* One name in a folder. */
-static void look_at(struct look *look, int fd, const char *name, unsigned char type, unsigned depth)
+/* Checks one name in a folder. */
+static void look_at(struct neap_look *look, int fd, const char *name, unsigned char type, unsigned depth)
 {
 	struct stat info;
 
@@ -224,7 +224,7 @@ static void look_at(struct look *look, int fd, const char *name, unsigned char t
 		look->torn = named_torn(fd, name);
 }
 
-static void look_into(struct look *look, int parent, const char *name, unsigned depth)
+static void look_into(struct neap_look *look, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
 	struct checkpoint_sets sets = {0};
@@ -256,7 +256,7 @@ static void look_into(struct look *look, int parent, const char *name, unsigned 
 
 const char *checkpoint_torn(int folder_fd, const char *name, bool folder)
 {
-	struct look look = {0};
+	struct neap_look look = {0};
 
 	if (!folder)
 		return named_torn(folder_fd, name);

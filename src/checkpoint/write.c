@@ -1,7 +1,7 @@
-/* A checkpoint that is written whole or not at all: base/file.h's begin, append, commit, behind the public header.
+/* checkpoint/write.c: writes a checkpoint whole or not at all, with begin, append and commit of base/file.h.
  *
- * A write that fails ends the checkpoint: its temporary goes at once, since a full disk is the usual reason and the
- * space is wanted back; later writes and the commit then repeat the first error. */
+ * If a write fails, its temporary file is deleted at once: usually the disk is full, and this frees the space. Later
+ * writes and the commit return the first error again. */
 #include "neap/checkpoint.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 
 struct neap_checkpoint {
 	struct neap_file file;
-	struct neap_error failure; /* the first; status NEAP_OK while all is well */
+	struct neap_error failure; /* the first error; status NEAP_OK: none */
 };
 
 enum neap_status neap_checkpoint_begin(const char *path, struct neap_checkpoint **ret_checkpoint,
@@ -83,7 +83,7 @@ void neap_checkpoint_abort(struct neap_checkpoint *checkpoint)
 	free(checkpoint);
 }
 
-/* The committed file's folder is tidied: `path` is cut in two at its last slash. */
+/* Applies retention to the folder of the committed file. Cuts `path` in two at its last slash. */
 static enum neap_status retain(char *path, const struct neap_retention_options *options,
 			       struct neap_retention_result *ret_result, struct neap_error *err)
 {
@@ -96,7 +96,7 @@ static enum neap_status retain(char *path, const struct neap_retention_options *
 		*slash = '\0';
 	const char *folder = !slash ? "." : slash == path ? "/" : path;
 	enum neap_status status = NEAP_EBUSY;
-	/* Busy: another process has tidied between plan and apply, and nothing was done. Then with a new plan. */
+	/* NEAP_EBUSY: another process changed the folder between plan and apply, and nothing was done. Plan again. */
 	for (int round = 0; status == NEAP_EBUSY && ret_result->moved_count == 0 && round < PLANS_MOST; round++) {
 		*err = (struct neap_error){0};
 		status = neap_retention_plan_make(folder, &own, 0, &plan, err);

@@ -49,7 +49,7 @@ struct list {
 	uint64_t begin, length;
 };
 
-/* The numbers of 64 bits, which stand before the end at `end`. */
+/* Reads the 64-bit form of the list's place, from the records before the archive's end record at `end`. */
 static bool read_end64(int fd, uint64_t end, struct list *list)
 {
 	unsigned char bytes[END64_BYTES];
@@ -66,7 +66,7 @@ static bool read_end64(int fd, uint64_t end, struct list *list)
 	return true;
 }
 
-/* Whether the end stands in `record`, `left` bytes before the file's end at `size`. */
+/* Whether `record`, `left` bytes before the end of the file, is the archive's end record. Fills `list` from it. */
 static bool read_end(int fd, const unsigned char *record, uint64_t left, uint64_t size, struct list *list)
 {
 	if (memcmp(record, "PK\5\6", 4) != 0 || number(record + 20, 2) != left - END_BYTES)
@@ -86,7 +86,7 @@ static bool find_end(int fd, uint64_t size, struct list *list)
 		return false;
 	if (read_end(fd, end, END_BYTES, size, list))
 		return true;
-	/* behind it may stand a comment */
+	/* a comment may follow the end record */
 	size_t length = size < END_BYTES + COMMENT_MOST ? (size_t)size : END_BYTES + COMMENT_MOST;
 	unsigned char *tail = malloc(length);
 	bool found = false, fine = tail && checkpoint_read_at(fd, tail, length, size - length);
@@ -146,7 +146,7 @@ struct entry {
 	bool stored;
 };
 
-/* Numbers that do not fit 32 bits stand in a field of their own: those that are missing, in this order. */
+/* A field of its own has the numbers that do not fit into 32 bits: only the missing ones, in this order. */
 static void read_numbers64(const unsigned char *extra, size_t length, struct entry *entry)
 {
 	uint64_t *const missing[] = {&entry->length, &entry->packed, &entry->begin};
@@ -168,7 +168,7 @@ static void read_numbers64(const unsigned char *extra, size_t length, struct ent
 	}
 }
 
-/* The entry at *at, which moves behind it. False: the end, or damage. */
+/* Reads the entry at *at and moves *at behind it. False: there are no more, or the list is damaged. */
 static bool next_entry(const struct checkpoint_zip *zip, size_t *at, struct entry *ret_entry)
 {
 	const unsigned char *bytes = zip->list + *at;

@@ -1,4 +1,4 @@
-/* checkpoint/zip.h: members of a zip archive, as torch.save writes it: stored, not compressed. Reads only; one
+/* checkpoint/zip.h: finds members of a zip archive as torch.save writes it: stored, not compressed. Reads only; one
  * thread. */
 #ifndef NEAP_CHECKPOINT_ZIP_H
 #define NEAP_CHECKPOINT_ZIP_H
@@ -16,8 +16,8 @@ struct checkpoint_zip {
 	size_t list_length;
 };
 
-/* Where the list of members is. False: the file has no end of an archive. `ret_begin` and `ret_length` may be NULL.
- */
+/* Finds where the list of members is. False: the file does not end like an archive. `ret_begin` and `ret_length` may
+ * be NULL. */
 bool checkpoint_zip_end(int fd, uint64_t size, uint64_t *ret_begin, uint64_t *ret_length);
 
 /* Reads the list of members (64 MiB at most). False: it is not an archive, is damaged, or cannot be read. The caller
@@ -25,12 +25,11 @@ bool checkpoint_zip_end(int fd, uint64_t size, uint64_t *ret_begin, uint64_t *re
 bool checkpoint_zip_open(int fd, struct checkpoint_zip *ret_zip);
 void checkpoint_zip_fini(struct checkpoint_zip *zip);
 
-/* The member whose name is END, or ends with "/END": where its bytes are. False: there is none, or it is compressed.
- */
+/* Finds the bytes of the member whose name is END or ends with "/END". False: there is none, or it is compressed. */
 bool checkpoint_zip_find(const struct checkpoint_zip *zip, const char *end, uint64_t *ret_begin,
 			 uint64_t *ret_length);
 
-/* The bytes of a file from `at` on; false: they are not all there. */
+/* Reads `length` bytes of a file from `at` on. False: they are not all there. */
 bool checkpoint_read_at(int fd, void *bytes, size_t length, uint64_t at);
 
 #endif

@@ -4,19 +4,29 @@
 #include "base/error.h"
 #include "base/paths.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "cli/targets.h"
+#include "machine/attached.h"
+#include "machine/look.h"
 #include "proto/commands.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define SCHEMA 1
 #define LINE   512
 
-static json_t *device_json(struct ask *ask, const struct device_reply *device)
+void ask_print_title(const struct neap_device_reply *device)
 {
-	json_t *object = device_reply_json(device, ask->shown);
+	if (device->index_known)
+		printf("GPU %zu: %s\n", device->index, NEAP_PRINTABLE(device->answer.name));
+	else
+		printf("CUDA device %" PRIu64 ": %s\n", device->answer.ordinal, NEAP_PRINTABLE(device->answer.name));
+}
+
+static json_t *device_json(struct ask *ask, const struct neap_device_reply *device)
+{
+	json_t *object = neap_device_reply_json(device, ask->shown);
 	if (ask->verb->add)
 		ask->verb->add(ask, device, object);
 	if (ask->shown != NEAP_SHOWN_HELD)
@@ -29,10 +39,10 @@ enum neap_status ask_show_devices(struct ask *ask, pid_t pid, const struct neap_
 				  size_t *ret_count, struct neap_error *err)
 {
 	enum neap_status status, worst = NEAP_OK;
-	struct device_reply device;
+	struct neap_device_reply device;
 	json_t *devices = json_array();
 	size_t n = 0;
-	for (; !(status = device_reply_read(reply, n, ask->needed, ask->monitor, &device)); n++) {
+	for (; !(status = neap_device_reply_read(reply, n, ask->needed, ask->monitor, &device)); n++) {
 		if (ask->verb->see)
 			ask->verb->see(ask, pid, &device);
 		if (ask->json)
@@ -40,7 +50,7 @@ enum neap_status ask_show_devices(struct ask *ask, pid_t pid, const struct neap_
 		else
 			ask->verb->print(ask, &device);
 		if (device.answer.status != NEAP_OK)
-			worst = neap_fail(err, targets_device_status(device.answer.status), "%s",
+			worst = neap_fail(err, neap_attached_device_status(device.answer.status), "%s",
 					  device.answer.message);
 	}
 	neap_json_set(process, "devices", devices);
@@ -79,10 +89,11 @@ static int ask_one(struct ask *ask, pid_t pid)
 	char name[64];
 	bool stopped = false;
 	json_t *process = json_object();
-	look_name(pid, name);
+	neap_look_name(pid, name);
 	neap_json_set(process, "pid", json_integer(pid));
 	neap_json_set(process, "name", neap_json_text(name));
-	enum neap_status status = targets_open(ask->folder, pid, &client, verb->stopped ? &stopped : NULL, &err);
+	enum neap_status status =
+		neap_attached_open(ask->folder, pid, &client, verb->stopped ? &stopped : NULL, &err);
 	if (verb->stopped)
 		neap_json_set(process, "left_with_stopped", json_boolean(!status && stopped));
 	if (!status) {

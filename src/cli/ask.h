@@ -8,7 +8,7 @@
 #define NEAP_CLI_ASK_H
 
 #include "cli/command.h"
-#include "cli/device_reply.h"
+#include "machine/device_reply.h"
 #include "proto/client.h"
 
 #include <jansson.h>
@@ -26,10 +26,10 @@ struct ask_verb {
 	/* Likewise of one that is stopped; NULL: that is an error. */
 	ask_process *stopped;
 	/* Looks at something else beside an answer of a device, before it is shown. */
-	void (*see)(struct ask *ask, pid_t pid, struct device_reply *device);
-	void (*print)(struct ask *ask, const struct device_reply *device);
+	void (*see)(struct ask *ask, pid_t pid, struct neap_device_reply *device);
+	void (*print)(struct ask *ask, const struct neap_device_reply *device);
 	/* More members of the device's JSON object. */
-	void (*add)(struct ask *ask, const struct device_reply *device, json_t *object);
+	void (*add)(struct ask *ask, const struct neap_device_reply *device, json_t *object);
 	/* More members of the whole document. */
 	void (*add_all)(struct ask *ask, json_t *root);
 };
@@ -49,6 +49,9 @@ struct ask {
 
 /* Returns the exit code: the last failure's, when some processes failed. What failed is on stderr and in the JSON. */
 int ask_all(struct ask *ask, const struct neap_arguments *arguments);
+
+/* "GPU 1: NAME", or, when NVML does not know it, "CUDA device 0: NAME". */
+void ask_print_title(const struct neap_device_reply *device);
 
 /* Shows every device of a reply. A device that refused makes this process's part a failure. */
 enum neap_status ask_show_devices(struct ask *ask, pid_t pid, const struct neap_fields *reply, json_t *process,

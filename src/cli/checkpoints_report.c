@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "report/cells.h"
 

@@ -6,7 +6,7 @@
 #include "cli/ask.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
-#include "cli/targets.h"
+#include "machine/attached.h"
 #include "proto/commands.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP
 /* The lines people know, with the driver's own report made from NVML: of this moment, after the program has
  * continued.
  */
-static void log_device(struct ask *ask, pid_t pid, struct device_reply *device)
+static void log_device(struct ask *ask, pid_t pid, struct neap_device_reply *device)
 {
 	const struct neap_log_sink *log = log_of(ask);
 	const struct neap_device_answer *answer = &device->answer;
@@ -72,11 +72,11 @@ static void print_since(const struct neap_device_answer *answer, uint64_t free_n
 		printf("  %s more have become free since\n", neap_size_format(free_now - answer->free, size));
 }
 
-static void print_device(struct ask *ask, const struct device_reply *device)
+static void print_device(struct ask *ask, const struct neap_device_reply *device)
 {
 	const struct neap_device_answer *answer = &device->answer;
 	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
-	device_reply_print_title(device);
+	ask_print_title(device);
 	if (options_of(ask)->stats_only) {
 		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(answer->allocated, size),
 		       neap_size_format(answer->max_allocated, time));
@@ -100,7 +100,7 @@ static void print_device(struct ask *ask, const struct device_reply *device)
 	print_since(answer, device->free_now);
 }
 
-static void add_free_now(struct ask *ask, const struct device_reply *device, json_t *object)
+static void add_free_now(struct ask *ask, const struct neap_device_reply *device, json_t *object)
 {
 	if (!options_of(ask)->stats_only)
 		neap_json_set(object, "free_now", neap_json_known(device->free_now));
@@ -126,7 +126,7 @@ static enum neap_status empty(struct ask *ask, struct neap_client *client, json_
 	neap_log(log_of(ask), NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(log_of(ask), NEAP_LOG_INFO, "Clearing CUDA cache...");
 	neap_write_u64(&arguments, NEAP_FIELD_FORCE, options_of(ask)->force);
-	enum neap_status status = targets_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
+	enum neap_status status = neap_attached_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
 	if (!status)
 		status = show(ask, client->pid, &reply, process, err);
 	if (status)
@@ -148,12 +148,12 @@ static enum neap_status clean(struct ask *ask, struct neap_client *client, const
 	if (!ask->json)
 		printf("Process %d (%s)\n", (int)client->pid, name);
 	if (options->stats_only) {
-		enum neap_status status = targets_call(client, NEAP_REQUEST_INFO, NULL, 0, &reply, err);
+		enum neap_status status = neap_attached_call(client, NEAP_REQUEST_INFO, NULL, 0, &reply, err);
 		return status ? status : show(ask, client->pid, &reply, process, err);
 	}
 	enum neap_status status = empty(ask, client, process, err);
 	if (!status && options->reset_peaks) {
-		status = targets_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
+		status = neap_attached_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
 		neap_json_set(process, "peaks_reset", json_boolean(!status));
 		if (!status && !ask->json)
 			puts("the peak statistics restart");

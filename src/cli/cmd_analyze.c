@@ -1,12 +1,13 @@
 /* cli/cmd_analyze.c: `neap analyze`: what a trace says of one device's memory. */
+#include "analyze/sites.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/analysis_json.h"
 #include "cli/command.h"
+#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "cli/write_trace.h"
 #include "report/analysis.h"
+#include "report/analysis_json.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
 
@@ -129,6 +130,65 @@ static int print_people(const struct neap_analysis *analysis, const char *path, 
 	return code;
 }
 
+/* --- --write: the trace in another of the forms that neap reads, which the name's end tells --- */
+
+enum form { FORM_UNKNOWN, FORM_SNAPSHOT, FORM_TEXT, FORM_RECORDING };
+
+static enum form form_of(const char *path)
+{
+	static const struct {
+		const char *end;
+		enum form form;
+	} ends[] = {{".pickle", FORM_SNAPSHOT},
+		    {".pkl", FORM_SNAPSHOT},
+		    {".txt", FORM_TEXT},
+		    {".txt.zst", FORM_TEXT},
+		    {".record", FORM_RECORDING}};
+	size_t length = strlen(path);
+
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+		size_t tail = strlen(ends[i].end);
+		if (length > tail && strcmp(path + length - tail, ends[i].end) == 0)
+			return ends[i].form;
+	}
+	return FORM_UNKNOWN;
+}
+
+static bool is_form(const char *path) { return form_of(path) != FORM_UNKNOWN; }
+
+static void name_stack(const void *context, uint32_t stack, char *ret_text, size_t room)
+{
+	const struct neap_sites *sites = context;
+	neap_site_text(sites->trace, sites->frames[stack], ret_text, room);
+}
+
+/* Whole or not at all. Errors: those of the writers, with the path. */
+static enum neap_status write_trace(const struct neap_trace *trace, size_t device, const char *path,
+				    struct neap_error *err)
+{
+	struct neap_sites sites = {0};
+	enum neap_status status;
+
+	switch (form_of(path)) {
+	case FORM_SNAPSHOT:
+		status = neap_trace_write_snapshot(trace, path, err);
+		break;
+	case FORM_TEXT:
+		status = neap_trace_write_text(trace, device, path, err);
+		break;
+	default:
+		status = neap_sites_make(trace, &sites, err);
+		if (!status)
+			status = neap_trace_write_recording(trace, name_stack, &sites, path, err);
+		neap_sites_fini(&sites);
+	}
+	if (status && !strstr(err->message, path))
+		neap_error_prefix(err, "writing %s", path);
+	if (status == NEAP_ENOENT)
+		err->status = NEAP_EEXIST; /* exits 73: the input is there */
+	return status;
+}
+
 /* The page, whole or not at all. *ret_bytes: of it; 0: it went to standard output. */
 static enum neap_status write_page(struct neap_page_file *file, const struct neap_analysis *analysis,
 				   const struct neap_trace_page_options *options, uint64_t *ret_bytes,
@@ -156,18 +216,6 @@ static int explain_failure(const struct neap_arguments *arguments, enum neap_sta
 	return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err->message) : neap_complain("analyze", err);
 }
 
-/* Of a run's folder the recording that tells its story. */
-static enum neap_status choose_recording(const char *folder, char ret_path[RUN_FOLDER_PATH], struct neap_error *err)
-{
-	size_t others = 0;
-	enum neap_status status = run_folder_recording(folder, ret_path, &others, err);
-	if (!status && others)
-		fprintf(stderr,
-			"neap analyze: %s, the process with the highest peak; %zu other recording%s in the folder\n",
-			NEAP_PRINTABLE(ret_path), others, others == 1 ? " is" : "s are");
-	return status;
-}
-
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = progress};
@@ -180,7 +228,7 @@ static int run(const struct neap_arguments *arguments)
 	struct neap_trace *trace = NULL;
 	struct neap_error err = {0};
 	uint64_t page_bytes = 0;
-	char recording[RUN_FOLDER_PATH] = "";
+	char chosen[NEAP_RUN_FOLDER_PATH] = "";
 
 	int code = read_arguments(arguments, &options, &page.top);
 	if (code != NEAP_EXIT_OK)
@@ -188,19 +236,17 @@ static int run(const struct neap_arguments *arguments)
 	bool piped = html && strcmp(html, "-") == 0;
 	if (piped && neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
-	if (write && !write_trace_known(write))
+	if (write && !is_form(write))
 		return neap_misuse(
 			arguments,
 			"--write: expected a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'", write);
 	if (write && (neap_argument(arguments, "from") || neap_argument(arguments, "to")))
 		return neap_misuse(arguments, "--write writes the whole trace: not together with --from or --to");
-	enum neap_status status = NEAP_OK;
-	if (run_folder_is(path))
-		status = choose_recording(path, recording, &err);
-	if (recording[0])
-		page.path = path = recording;
-	if (!status)
+	enum neap_status status = run_folder_trace("analyze", path, chosen, &err);
+	if (!status) {
+		page.path = path = chosen;
 		status = neap_trace_read(path, &trace, &err);
+	}
 	/* From here on there is a page to take back; a pipe may be waited for, until a signal ends it. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -220,7 +266,7 @@ static int run(const struct neap_arguments *arguments)
 	if (status)
 		code = explain_failure(arguments, status, &err);
 	else if (neap_argument(arguments, "json"))
-		code = analysis_print_json(&analysis, path, page.top);
+		code = json_print("analyze", neap_analysis_json(&analysis, path, page.top), JSON_INDENT(2));
 	else if (!piped)
 		code = print_people(&analysis, path, page.top);
 	if (page_bytes > 0 && code == NEAP_EXIT_OK && !neap_argument(arguments, "json"))

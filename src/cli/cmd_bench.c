@@ -1,10 +1,9 @@
 /* cli/cmd_bench.c: `neap bench alloc`: how long the allocator takes, beside glibc's malloc in the same minutes. */
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 #include "cli/command.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "neap/trace.h"
 
 #include <errno.h>
@@ -16,7 +15,7 @@
 #define SCHEMA       1
 #define PLANS        64
 #define DEVICE_BYTES (256ull << 30) /* more pages than this holds would take the simulator minutes to make */
-#define THREADS_MAX  BENCH_STREAMS
+#define THREADS_MAX  NEAP_BENCH_STREAMS
 /* What glibc's blocks would take of this machine's memory: a page of each is touched. */
 #define GLIBC_BYTES (640ull << 20)
 #define GLIBC_MAPS  30000 /* blocks of 128 KiB and more are mappings, and a process may have 65530 */
@@ -45,10 +44,10 @@ const struct neap_command neap_command_bench = {
 /* One line of the result. */
 struct row {
 	const char *name;
-	struct bench_plan plan;
+	struct neap_bench_plan plan;
 	bool recorded; /* with the recorder on */
 	bool has_glibc;
-	struct bench_figures own, glibc;
+	struct neap_bench_figures own, glibc;
 };
 
 struct task {
@@ -62,7 +61,7 @@ struct task {
 	char recording[64];
 };
 
-static void add_plan(struct task *task, const char *name, struct bench_plan plan)
+static void add_plan(struct task *task, const char *name, struct neap_bench_plan plan)
 {
 	if (plan.bytes && task->bytes)
 		plan.bytes = task->bytes;
@@ -81,53 +80,56 @@ static void add_hits(struct task *task)
 {
 	const size_t sizes[] = {512, 4096, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-		add_plan(task, "hit", (struct bench_plan){BENCH_HIT, sizes[i], 100, 1});
+		add_plan(task, "hit", (struct neap_bench_plan){NEAP_BENCH_HIT, sizes[i], 100, 1});
 	for (size_t live = 1000; live <= 1000000; live *= 10)
-		add_plan(task, "hit", (struct bench_plan){BENCH_HIT, 512, live, 1});
+		add_plan(task, "hit", (struct neap_bench_plan){NEAP_BENCH_HIT, 512, live, 1});
 	for (size_t live = 1000; live <= 100000; live *= 10)
-		add_plan(task, "hit", (struct bench_plan){BENCH_HIT, 64 << 10, live, 1});
+		add_plan(task, "hit", (struct neap_bench_plan){NEAP_BENCH_HIT, 64 << 10, live, 1});
 }
 
 static void add_batches(struct task *task)
 {
-	add_plan(task, "batch", (struct bench_plan){BENCH_BATCH, 4096, 100, 1});
-	add_plan(task, "batch", (struct bench_plan){BENCH_BATCH, 1 << 20, 100, 1});
+	add_plan(task, "batch", (struct neap_bench_plan){NEAP_BENCH_BATCH, 4096, 100, 1});
+	add_plan(task, "batch", (struct neap_bench_plan){NEAP_BENCH_BATCH, 1 << 20, 100, 1});
 }
 
 static void add_replacements(struct task *task)
 {
 	for (size_t live = 1000; live <= 100000; live *= 10)
-		add_plan(task, "replacement", (struct bench_plan){BENCH_REPLACEMENT, 0, live, 1});
+		add_plan(task, "replacement", (struct neap_bench_plan){NEAP_BENCH_REPLACEMENT, 0, live, 1});
 }
 
 static void add_shapes(struct task *task)
 {
 	for (size_t live = 1000; live <= 100000; live *= 10)
-		add_plan(task, "shapes", (struct bench_plan){BENCH_SHAPES, 0, live, 1});
+		add_plan(task, "shapes", (struct neap_bench_plan){NEAP_BENCH_SHAPES, 0, live, 1});
 }
 
 static void add_populated(struct task *task)
 {
-	add_plan(task, "populated", (struct bench_plan){BENCH_POPULATED, 0, 10000, 1});
+	add_plan(task, "populated", (struct neap_bench_plan){NEAP_BENCH_POPULATED, 0, 10000, 1});
 }
 
 static void add_misses(struct task *task)
 {
-	add_plan(task, "miss", (struct bench_plan){BENCH_MISS, 0, 1000, 1});
-	add_plan(task, "miss", (struct bench_plan){BENCH_MISS, 0, 100000, 1});
+	add_plan(task, "miss", (struct neap_bench_plan){NEAP_BENCH_MISS, 0, 1000, 1});
+	add_plan(task, "miss", (struct neap_bench_plan){NEAP_BENCH_MISS, 0, 100000, 1});
 }
 
-static void add_cross(struct task *task) { add_plan(task, "cross", (struct bench_plan){BENCH_CROSS, 4096, 100, 2}); }
+static void add_cross(struct task *task)
+{
+	add_plan(task, "cross", (struct neap_bench_plan){NEAP_BENCH_CROSS, 4096, 100, 2});
+}
 
 static void add_threads(struct task *task)
 {
 	for (unsigned threads = 1; threads <= task->threads; threads++)
-		add_plan(task, "threads", (struct bench_plan){BENCH_HIT, 4096, 100, threads});
+		add_plan(task, "threads", (struct neap_bench_plan){NEAP_BENCH_HIT, 4096, 100, threads});
 }
 
 static void add_recorder(struct task *task)
 {
-	add_plan(task, "recorder", (struct bench_plan){BENCH_HIT, 4096, 100, 1});
+	add_plan(task, "recorder", (struct neap_bench_plan){NEAP_BENCH_HIT, 4096, 100, 1});
 }
 
 static const struct {
@@ -140,37 +142,37 @@ static const struct {
 
 static enum neap_status measure_own(struct task *task, struct row *row, struct neap_error *err)
 {
-	struct bench_heap heap = {0};
+	struct neap_bench_heap heap = {0};
 	const struct neap_observer *observer = row->recorded ? neap_recorder_observer(task->recorder) : NULL;
-	enum neap_status status = bench_heap_open(observer, &heap, err);
+	enum neap_status status = neap_bench_heap_open(observer, &heap, err);
 	if (!status)
-		status = bench_run(&heap, &row->plan, &row->own, err);
+		status = neap_bench_run(&heap, &row->plan, &row->own, err);
 	if (!status)
 		status = neap_alloc_check(heap.alloc, err);
-	bench_heap_close(&heap);
+	neap_bench_heap_close(&heap);
 	return status;
 }
 
 static enum neap_status measure_glibc(struct row *row, struct neap_error *err)
 {
-	struct bench_heap heap = bench_heap_glibc();
+	struct neap_bench_heap heap = neap_bench_heap_glibc();
 	size_t bytes = row->plan.bytes ? row->plan.bytes : 64 << 10;
 	uint64_t blocks = (uint64_t)row->plan.live * row->plan.threads;
-	if (row->plan.kind == BENCH_POPULATED)
+	if (row->plan.kind == NEAP_BENCH_POPULATED)
 		blocks *= 2;
 	if (blocks * (bytes < 4096 ? bytes : 4096) > GLIBC_BYTES ||
 	    (row->plan.bytes >= 128 << 10 && blocks > GLIBC_MAPS))
 		return NEAP_OK;
 	row->has_glibc = true;
-	return bench_run(&heap, &row->plan, &row->glibc, err);
+	return neap_bench_run(&heap, &row->plan, &row->glibc, err);
 }
 
 static enum neap_status measure_all(struct task *task, struct neap_error *err)
 {
-	struct bench_heap empty = bench_heap_empty();
-	struct bench_plan plan = {BENCH_HIT, 512, 0, 1};
-	struct bench_figures figures;
-	enum neap_status status = bench_run(&empty, &plan, &figures, err);
+	struct neap_bench_heap empty = neap_bench_heap_empty();
+	struct neap_bench_plan plan = {NEAP_BENCH_HIT, 512, 0, 1};
+	struct neap_bench_figures figures;
+	enum neap_status status = neap_bench_run(&empty, &plan, &figures, err);
 	if (!status)
 		task->loop_ns = figures.ns;
 	for (size_t i = 0; !status && i < task->count; i++) {

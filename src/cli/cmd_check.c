@@ -1,12 +1,14 @@
 /* cli/cmd_check.c: `neap check`: is a program's memory within its bounds? One line and an exit code, for CI. */
 #include "base/units.h"
-#include "cli/check_measure.h"
 #include "cli/command.h"
-#include "cli/estimate_start.h"
+#include "cli/estimate_progress.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
-#include "sim/profile.h"
+#include "cli/run_folder.h"
+#include "estimate/measure.h"
+#include "sim/profiles/profile.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define SCHEMA            1
@@ -44,8 +46,9 @@ struct check {
 	uint64_t peak_bound, growth_bound; /* NONE: not asked for */
 	double tolerance;
 	bool has_baseline;
-	struct check_figures baseline, figures;
+	struct neap_check_figures baseline, figures;
 	bool peak_over, growth_over;
+	bool growth_unknown; /* though it has a bound */
 };
 
 /* --- options --- */
@@ -99,7 +102,7 @@ static int parse(const struct neap_arguments *arguments, struct check *check)
 	if (check->peak_bound == NONE && check->growth_bound == NONE && !file &&
 	    !neap_argument(arguments, "save-baseline"))
 		return neap_misuse(arguments, "no bound: give --max-peak, --max-growth or --baseline");
-	if (file && check_baseline_load(file, &check->baseline, &err))
+	if (file && neap_check_baseline_load(file, &check->baseline, &err))
 		return neap_complain("check", &err);
 	check->has_baseline = file != NULL;
 	return 0;
@@ -114,7 +117,8 @@ static void set_bounds(struct check *check)
 	peak += (uint64_t)((double)peak * check->tolerance / 100);
 	if (peak < check->peak_bound)
 		check->peak_bound = peak;
-	if (check->baseline.growth != CHECK_GROWTH_UNKNOWN && check->baseline.bytes_per_step < check->growth_bound)
+	if (check->baseline.growth != NEAP_CHECK_GROWTH_UNKNOWN &&
+	    check->baseline.bytes_per_step < check->growth_bound)
 		check->growth_bound = check->baseline.bytes_per_step;
 }
 
@@ -134,38 +138,49 @@ static void put_bound(struct neap_buffer *out, const char *what, uint64_t measur
 				   measured > bound ? "over" : "below", NEAP_SIZE(bound));
 }
 
+static bool is_over(const struct check *check) { return check->peak_over || check->growth_over; }
+
 static void put_line(struct neap_buffer *out, const struct check *check)
 {
-	const struct check_figures *figures = &check->figures;
-	neap_buffer_format(out, "neap check: %s: ", check->peak_over || check->growth_over ? "FAILED" : "ok");
+	const struct neap_check_figures *figures = &check->figures;
+	neap_buffer_format(out, "neap check: %s: ",
+			   is_over(check)          ? "FAILED"
+			   : check->growth_unknown ? "incomplete"
+						   : "ok");
 	put_bound(out, "peak", figures->allocated_peak, check->peak_bound);
-	if (figures->growth != CHECK_GROWTH_UNKNOWN) {
+	if (figures->growth != NEAP_CHECK_GROWTH_UNKNOWN) {
 		neap_buffer_text(out, "; ");
 		put_bound(out, "growth per step", figures->bytes_per_step, check->growth_bound);
+	} else if (check->growth_unknown) {
+		neap_buffer_format(out,
+				   "; growth is not known after %" PRIu64 " step%s: it takes 20 after the warm-up",
+				   figures->steps, figures->steps == 1 ? "" : "s");
 	}
 	if (check->has_baseline)
 		neap_buffer_format(out, "; baseline %s", NEAP_SIZE(check->baseline.allocated_peak));
 	neap_buffer_format(out, " (%s%s)\n", NEAP_PRINTABLE(figures->where), figures->simulated ? ", simulated" : "");
 }
 
+/* "ok" is null for what has a bound and is not known. */
 static json_t *bound_json(uint64_t measured, uint64_t bound, bool over)
 {
 	json_t *object = json_object();
 	neap_json_set(object, "measured", neap_json_known(measured));
 	neap_json_set(object, "bound", neap_json_known(bound));
-	neap_json_set(object, "ok", json_boolean(!over));
+	neap_json_set(object, "ok", measured == NONE && bound != NONE ? json_null() : json_boolean(!over));
 	return object;
 }
 
 static int print_json(const struct check *check)
 {
-	const struct check_figures *figures = &check->figures;
+	const struct neap_check_figures *figures = &check->figures;
 	json_t *root = json_object();
 	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "ok", json_boolean(!check->peak_over && !check->growth_over));
+	neap_json_set(root, "ok",
+		      !is_over(check) && check->growth_unknown ? json_null() : json_boolean(!is_over(check)));
 	neap_json_set(root, "peak", bound_json(figures->allocated_peak, check->peak_bound, check->peak_over));
 	neap_json_set(root, "growth",
-		      bound_json(figures->growth == CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
+		      bound_json(figures->growth == NEAP_CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
 				 check->growth_bound, check->growth_over));
 	neap_json_set(root, "reserved_peak", neap_json_number_or_null(figures->reserved_peak, 0));
 	neap_json_set(root, "steps", neap_json_number(figures->steps));
@@ -195,7 +210,7 @@ static int print_check(const struct neap_arguments *arguments, const struct chec
 /* A figure that is of another device, or of the simulator, is comparable only with care. */
 static void warn_of_baseline(const struct check *check)
 {
-	const struct check_figures *now = &check->figures, *then = &check->baseline;
+	const struct neap_check_figures *now = &check->figures, *then = &check->baseline;
 	if (check->has_baseline && *now->where &&
 	    (strcmp(now->where, then->where) || now->simulated != then->simulated))
 		fprintf(stderr, "neap check: the baseline was measured elsewhere: %s%s\n",
@@ -205,17 +220,24 @@ static void warn_of_baseline(const struct check *check)
 static int measure(const struct neap_arguments *arguments, struct check *check)
 {
 	struct neap_error err = {0};
-	const struct check_command command = {.words = neap_rest(arguments),
-					      .steps = neap_argument(arguments, "steps"),
-					      .time_limit = neap_argument(arguments, "time-limit"),
-					      .gpu = neap_argument(arguments, "gpu")};
-	enum neap_status status = neap_operand_count(arguments)
-					  ? check_measure_trace(neap_operand(arguments, 0), &check->figures, &err)
-					  : check_measure_command(&command, &check->figures, &err);
+	struct estimate_progress progress = {0};
+	const struct neap_check_command command = {.words = neap_rest(arguments),
+						   .steps = neap_argument(arguments, "steps"),
+						   .time_limit = neap_argument(arguments, "time-limit"),
+						   .gpu = neap_argument(arguments, "gpu"),
+						   .watch = {estimate_progress_go_on, &progress}};
+	bool has_trace = neap_operand_count(arguments) > 0;
+	if (!has_trace)
+		estimate_catch_signals();
+	enum neap_status status =
+		has_trace ? neap_check_measure_trace(neap_operand(arguments, 0), &check->figures, &err)
+			  : neap_check_measure_command(&command, &check->figures, &err);
 	if (status == NEAP_ECANCELED)
 		return 128 + estimate_interrupted();
 	if (status)
 		return neap_complain("check", &err);
+	if (check->figures.lost)
+		run_folder_print_lost("check", stderr);
 	if (check->figures.exit_status)
 		fprintf(stderr, "neap check: not checked: the command failed, exit status %d\n",
 			check->figures.exit_status);
@@ -233,20 +255,14 @@ static int run_check(const struct neap_arguments *arguments)
 	if (code)
 		return code;
 	set_bounds(&check);
-	if (check.growth_bound != NONE && check.figures.growth == CHECK_GROWTH_UNKNOWN) {
-		fprintf(stderr,
-			"neap check: not checked: growth is not known after %llu step%s: it takes 20 after the "
-			"warm-up\n",
-			(unsigned long long)check.figures.steps, check.figures.steps == 1 ? "" : "s");
-		return NEAP_EXIT_UNAVAILABLE;
-	}
 	check.peak_over = check.figures.allocated_peak > check.peak_bound;
 	check.growth_over = check.figures.bytes_per_step > check.growth_bound;
+	check.growth_unknown = check.growth_bound != NONE && check.figures.growth == NEAP_CHECK_GROWTH_UNKNOWN;
 	warn_of_baseline(&check);
 	code = print_check(arguments, &check);
-	if (!code && (check.peak_over || check.growth_over))
-		code = NEAP_EXIT_FAILED;
-	if (!code && save && check_baseline_save(save, &check.figures, &err))
+	if (!code)
+		code = is_over(&check) ? NEAP_EXIT_FAILED : check.growth_unknown ? NEAP_EXIT_UNAVAILABLE : 0;
+	if (!code && save && neap_check_baseline_save(save, &check.figures, &err))
 		code = neap_complain("check", &err);
 	return code;
 }

@@ -5,8 +5,8 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "report/cells.h"
 #include "report/wrap.h"
 
@@ -32,32 +32,50 @@ const struct neap_command neap_command_compare = {
 };
 
 struct side {
-	const char *path;
+	char path[NEAP_RUN_FOLDER_PATH];
 	struct neap_trace *trace;
 	struct neap_analysis analysis;
 	uint64_t cleanups, cleanup_ns, cleanup_freed; /* NONE: only recordings of neap's say */
+	bool unrecorded;                              /* it has no allocation, only what its process counted */
+	uint64_t allocated_peak,
+		counted_reserved_peak; /* by the process's count, or an exact replay; NONE: not known */
 };
 
 enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NS };
+
+static uint64_t known_or_none(uint64_t value) { return value ? value : NONE; }
 
 static enum neap_status load(struct side *side, const char *path, struct neap_error *err)
 {
 	struct neap_analysis_options options = {0};
 	struct neap_run_facts facts;
 
-	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
-	enum neap_status status = neap_trace_read(path, &side->trace, err);
+	*side = (struct side){.cleanups = NONE,
+			      .cleanup_ns = NONE,
+			      .cleanup_freed = NONE,
+			      .allocated_peak = NONE,
+			      .counted_reserved_peak = NONE};
+	enum neap_status status = run_folder_trace("compare", path, side->path, err);
+	if (!status)
+		status = neap_trace_read(side->path, &side->trace, err);
 	if (!status) {
 		/* Not the device that ran out of memory: the other trace may have no such device. */
 		options.device = neap_analysis_busiest(side->trace);
 		status = neap_analyze(side->trace, &options, &side->analysis, err);
 	}
+	if (!status && neap_analysis_exact(&side->analysis))
+		side->allocated_peak = (uint64_t)side->analysis.replay.usage.stats
+					       .metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL]
+					       .peak;
 	if (status || side->trace->source != NEAP_TRACE_RECORDING)
 		return status;
 	neap_run_facts(side->trace->record, 0, &facts);
 	side->cleanups = facts.cleanups;
 	side->cleanup_ns = facts.cleanup_ns;
 	side->cleanup_freed = facts.cleanup_freed_bytes;
+	side->unrecorded = neap_analysis_empty(&side->analysis);
+	side->allocated_peak = known_or_none(facts.peak_allocated_bytes);
+	side->counted_reserved_peak = known_or_none(facts.peak_reserved_bytes);
 	return NEAP_OK;
 }
 
@@ -67,7 +85,7 @@ static void unload(struct side *side)
 	neap_trace_free(side->trace);
 }
 
-#define FIGURES 12
+#define FIGURES 13
 struct figure {
 	const char *name, *key;
 	enum unit unit;
@@ -82,26 +100,26 @@ static uint64_t slope(const struct side *side)
 						  : 0;
 }
 
-static uint64_t known_or_none(uint64_t value) { return value ? value : NONE; }
-
 static void take_figures(const struct side *side, bool after, struct figure figures[FIGURES])
 {
 	const struct neap_analysis *analysis = &side->analysis;
 	const struct neap_profile *profile = &analysis->profile;
-	bool known = analysis->timeline.reserved_known;
+	bool recorded = !side->unrecorded;
+	uint64_t reserved = analysis->timeline.reserved_known ? profile->reserved_peak.reserved : NONE;
 	const struct {
 		const char *name, *key;
 		enum unit unit;
 		uint64_t value;
 	} rows[FIGURES] = {
-		{"requested peak", "requested_peak", UNIT_BYTES, profile->requested_peak.requested},
-		{"rounded peak", "rounded_peak", UNIT_BYTES, profile->rounded_peak.rounded},
-		{"reserved peak", "reserved_peak", UNIT_BYTES, known ? profile->reserved_peak.reserved : NONE},
+		{"requested peak", "requested_peak", UNIT_BYTES, recorded ? profile->requested_peak.requested : NONE},
+		{"rounded peak", "rounded_peak", UNIT_BYTES, recorded ? profile->rounded_peak.rounded : NONE},
+		{"allocated peak", "allocated_peak", UNIT_BYTES, side->allocated_peak},
+		{"reserved peak", "reserved_peak", UNIT_BYTES, recorded ? reserved : side->counted_reserved_peak},
 		{"swing within a step", "amplitude", UNIT_BYTES,
 		 analysis->trends.steps ? analysis->trends.amplitude_bytes : NONE},
 		{"swing repeats, steps", "period_steps", UNIT_COUNT, known_or_none(analysis->trends.period)},
 		{"leak per step", "leak_bytes_per_step", UNIT_BYTES, slope(side)},
-		{"allocations", "allocations", UNIT_COUNT, profile->kinds[NEAP_TRACE_ALLOC]},
+		{"allocations", "allocations", UNIT_COUNT, recorded ? profile->kinds[NEAP_TRACE_ALLOC] : NONE},
 		{"cache emptied", "cache_emptied", UNIT_COUNT, analysis->trends.emptied},
 		{"emptied every, steps", "cache_emptied_every_steps", UNIT_COUNT,
 		 known_or_none(analysis->trends.emptied_period)},
@@ -141,35 +159,58 @@ static void put_row(struct neap_buffer *out, const char *name, enum unit unit, u
 			   change);
 }
 
+static void put_unrecorded(struct neap_buffer *out, const char *name, const struct side *side)
+{
+	char text[160];
+	if (!side->unrecorded)
+		return;
+	snprintf(text, sizeof text,
+		 "%s has no allocation, only what its process counted: 'neap analyze' says how to "
+		 "record them",
+		 name);
+	neap_report_wrap(out, "  ", text);
+}
+
+/* By purpose, and by who holds it. */
+static void put_holders(struct neap_buffer *out, const struct side *before, const struct side *after,
+			const struct neap_change *changes, size_t count)
+{
+	char first[64], delta[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM], now[NEAP_UNITS_ROOM];
+
+	neap_buffer_text(out, "\nAt the peak of requested memory, by what it was for\n");
+	for (int category = 0; category < NEAP_CATEGORIES; category++) {
+		uint64_t was = neap_category_bytes(&before->analysis, (enum neap_category)category);
+		uint64_t is = neap_category_bytes(&after->analysis, (enum neap_category)category);
+		if (was || is)
+			put_row(out, neap_category_name((enum neap_category)category), UNIT_BYTES, was, is);
+	}
+	neap_buffer_text(out, "\nAnd by who holds it, the largest changes\n");
+	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
+		snprintf(first, sizeof first, "  %11s  %10s -> %-10s  ",
+			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
+			 neap_size_format(changes[i].before_bytes, bytes),
+			 neap_size_format(changes[i].after_bytes, now));
+		neap_report_wrap(out, first, changes[i].name);
+	}
+	if (count == 0 || !neap_change_bytes(&changes[0]))
+		neap_buffer_text(out, "  none\n");
+}
+
 static int print_people(const struct side *before, const struct side *after, const struct figure *figures,
 			const struct neap_change *changes, size_t count)
 {
 	struct neap_buffer out = {0};
 	struct neap_error err;
-	char first[64], delta[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM], now[NEAP_UNITS_ROOM];
 
 	neap_report_wrap(&out, "A: ", before->path);
 	neap_report_wrap(&out, "B: ", after->path);
 	neap_buffer_format(&out, "\n  %-20s %12s %12s\n", "", "A", "B");
 	for (size_t i = 0; i < FIGURES; i++)
 		put_row(&out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
-	neap_buffer_text(&out, "\nAt the peak of requested memory, by what it was for\n");
-	for (int category = 0; category < NEAP_CATEGORIES; category++) {
-		uint64_t was = neap_category_bytes(&before->analysis, (enum neap_category)category);
-		uint64_t is = neap_category_bytes(&after->analysis, (enum neap_category)category);
-		if (was || is)
-			put_row(&out, neap_category_name((enum neap_category)category), UNIT_BYTES, was, is);
-	}
-	neap_buffer_text(&out, "\nAnd by who holds it, the largest changes\n");
-	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
-		snprintf(first, sizeof first, "  %11s  %10s -> %-10s  ",
-			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
-			 neap_size_format(changes[i].before_bytes, bytes),
-			 neap_size_format(changes[i].after_bytes, now));
-		neap_report_wrap(&out, first, changes[i].name);
-	}
-	if (count == 0 || !neap_change_bytes(&changes[0]))
-		neap_buffer_text(&out, "  none\n");
+	put_unrecorded(&out, "A", before);
+	put_unrecorded(&out, "B", after);
+	if (!before->unrecorded && !after->unrecorded)
+		put_holders(&out, before, after, changes, count);
 	int code = NEAP_EXIT_OK;
 	if (neap_buffer_status(&out, &err) != NEAP_OK)
 		code = neap_complain("compare", &err);
@@ -187,6 +228,11 @@ static json_t *pair(uint64_t before, uint64_t after)
 	return object;
 }
 
+static uint64_t category_bytes(const struct side *side, enum neap_category category)
+{
+	return side->unrecorded ? NONE : neap_category_bytes(&side->analysis, category);
+}
+
 static int print_json(const struct side *before, const struct side *after, const struct figure *figures,
 		      const struct neap_change *changes, size_t count)
 {
@@ -199,10 +245,10 @@ static int print_json(const struct side *before, const struct side *after, const
 		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
 		neap_json_set(categories, neap_category_name((enum neap_category)category),
-			      pair(neap_category_bytes(&before->analysis, (enum neap_category)category),
-				   neap_category_bytes(&after->analysis, (enum neap_category)category)));
+			      pair(category_bytes(before, (enum neap_category)category),
+				   category_bytes(after, (enum neap_category)category)));
 	neap_json_set(root, "categories", categories);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && !before->unrecorded && !after->unrecorded; i++) {
 		json_t *holder = pair(changes[i].before_bytes, changes[i].after_bytes);
 		neap_json_set(holder, "text", neap_json_text(changes[i].name));
 		neap_json_add(holders, holder);

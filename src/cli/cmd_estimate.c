@@ -1,16 +1,21 @@
 /* cli/cmd_estimate.c: `neap estimate`: options in, runs on the simulator, one screen out. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/estimate_fit.h"
-#include "cli/estimate_here.h"
-#include "cli/estimate_json.h"
-#include "cli/estimate_start.h"
-#include "cli/estimate_try.h"
+#include "cli/estimate_failure.h"
+#include "cli/estimate_progress.h"
+#include "cli/json_print.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "cli/run_python.h"
+#include "estimate/fit_runs.h"
+#include "estimate/here.h"
+#include "estimate/json.h"
 #include "estimate/page.h"
+#include "estimate/runs.h"
+#include "estimate/try_runs.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
 
@@ -18,10 +23,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define TOP        8
-#define LAST_LINES 12
+#define TOP 8
 
 static int run_estimate(const struct neap_arguments *arguments);
 
@@ -57,6 +62,13 @@ const struct neap_command neap_command_estimate = {
 			{"html", "OUT",
 			 "a page of all allocations, as of 'neap analyze', into this file; - for "
 			 "standard output"},
+			{"keep-writes", "DIR",
+			 "copy the files that the program writes into this folder, which is new or empty; else they "
+			 "are "
+			 "dropped"},
+			{"no-network", NULL, "the program reaches nothing but this machine's loopback device"},
+			{"in-place", NULL,
+			 "let the program write its files, and reach its trackers, for real: as a run of it does"},
 			{"folder", "DIR", "keep the runs there, with their snapshots and output"},
 			{NULL, NULL, NULL},
 		},
@@ -67,12 +79,15 @@ const struct neap_command neap_command_estimate = {
 struct estimate {
 	const struct neap_arguments *arguments;
 	struct neap_estimate_plan plan;
-	struct estimate_command command;
+	struct neap_estimate_command command;
+	struct estimate_progress progress;
+	struct neap_estimate_isolation isolation;
+	char keep[NEAP_ESTIMATE_ROOM]; /* --keep-writes */
 	char **parameters;
 	char *command_text;
-	char folder[ESTIMATE_ROOM]; /* of the runs */
-	bool kept;                  /* the user named it */
-	struct estimate_job jobs[NEAP_ESTIMATE_GPUS];
+	char folder[NEAP_ESTIMATE_ROOM]; /* of the runs */
+	bool kept;                       /* the user named it */
+	struct neap_estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
 	struct neap_estimate_fit fit; /* name NULL: not asked for */
@@ -90,7 +105,7 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 
 /* --- options --- */
 
-static int parse_bounds(const struct neap_arguments *arguments, struct estimate_command *command)
+static int parse_bounds(const struct neap_arguments *arguments, struct neap_estimate_command *command)
 {
 	struct neap_error err = {0};
 	uint64_t value = 0;
@@ -185,6 +200,27 @@ static int parse_fit(const struct neap_arguments *arguments, struct estimate *es
 	return 0;
 }
 
+static int parse_isolation(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	struct neap_estimate_isolation *isolation = &estimate->isolation;
+	const char *keep = neap_argument(arguments, "keep-writes");
+	struct neap_error err = {0};
+	estimate->command.isolation = isolation;
+	isolation->in_place = neap_argument(arguments, "in-place") != NULL;
+	isolation->no_network = neap_argument(arguments, "no-network") != NULL;
+	if (isolation->in_place && (keep || isolation->no_network))
+		return neap_misuse(arguments, "--in-place isolates nothing: it does not go with --%s",
+				   keep ? "keep-writes" : "no-network");
+	if (!keep)
+		return 0;
+	if (neap_make_folder(keep, 0777, &err))
+		return neap_complain("estimate", &err);
+	if (!realpath(keep, estimate->keep) || rmdir(estimate->keep) || mkdir(estimate->keep, 0777))
+		return neap_misuse(arguments, "--keep-writes %s: not a folder that is new or empty", keep);
+	isolation->keep = estimate->keep;
+	return 0;
+}
+
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	struct neap_error err = {0};
@@ -197,7 +233,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		return neap_misuse(arguments,
 				   "--max-memory: expected a size from 64 MiB to 16 TiB such as 20GiB, not '%s'",
 				   memory);
-	if (estimate_names_here(gpus) && estimate_find_here(&here, &err))
+	if (neap_estimate_names_here(gpus) && neap_estimate_find_here(&here, &err))
 		return neap_complain("estimate", &err);
 	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
@@ -205,6 +241,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
 	estimate->command.words = neap_rest(arguments);
+	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
 	int code = parse_bounds(arguments, &estimate->command);
 	if (!code)
 		code = parse_parameters(arguments, estimate);
@@ -212,8 +249,17 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		code = parse_fit(arguments, estimate);
 	if (!code)
 		code = parse_tries(arguments, estimate);
+	if (!code)
+		code = parse_isolation(arguments, estimate);
 	estimate->command.parameters = estimate->parameters;
 	return code;
+}
+
+/* The exit status, once SIGINT or SIGTERM has come. */
+static int stopped(void)
+{
+	fputs("neap estimate: stopped\n", stderr);
+	return 128 + estimate_interrupted();
 }
 
 /* --- the runs --- */
@@ -221,7 +267,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 static enum neap_status make_folder(struct estimate *estimate, struct neap_error *err)
 {
 	const char *asked = neap_argument(estimate->arguments, "folder"), *temporary = getenv("TMPDIR");
-	char path[ESTIMATE_ROOM];
+	char path[NEAP_ESTIMATE_ROOM];
 	if (asked) {
 		enum neap_status status = neap_make_folder(asked, 0700, err);
 		estimate->kept = true;
@@ -230,74 +276,11 @@ static enum neap_status make_folder(struct estimate *estimate, struct neap_error
 		return status;
 	}
 	snprintf(path, sizeof path, "%s/neap-estimate-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+	estimate->isolation.temporary = true;
 	if (!mkdtemp(path))
 		return neap_fail(err, NEAP_EIO, "%.200s: cannot make a folder there", path);
 	snprintf(estimate->folder, sizeof estimate->folder, "%s", path);
 	return NEAP_OK;
-}
-
-/* The last lines of what the program wrote to stderr, else to stdout. */
-static void print_last_lines(const char *folder)
-{
-	static const char *const names[] = {"stderr.log", "stdout.log"};
-	for (size_t i = 0; i < 2; i++) {
-		struct neap_buffer text = {0};
-		char path[ESTIMATE_ROOM];
-		if (neap_path_join(path, sizeof path, folder, names[i]) == NEAP_OK &&
-		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK && text.length) {
-			const char *whole = neap_buffer_string(&text), *at = whole + text.length;
-			for (int lines = 0; at > whole && (at[-1] != '\n' || ++lines <= LAST_LINES); at--)
-				;
-			print_safe_lines(stderr, at);
-			neap_buffer_fini(&text);
-			return;
-		}
-		neap_buffer_fini(&text);
-	}
-}
-
-/* A program of several ranks, on a machine that is simulated with one GPU. */
-static bool asks_for_more_gpus(const char *folder)
-{
-	struct neap_buffer text = {0};
-	char path[ESTIMATE_ROOM];
-	bool asks = neap_path_join(path, sizeof path, folder, "stderr.log") == NEAP_OK &&
-		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK &&
-		    strstr(neap_buffer_string(&text), "invalid device ordinal");
-	neap_buffer_fini(&text);
-	return asks;
-}
-
-/* Why there is no estimate. */
-static int explain(const struct estimate *estimate, size_t run, enum neap_status status, const struct neap_error *err)
-{
-	const struct neap_result *result = &estimate->runs[run].result;
-	const char *folder = estimate->jobs[run].folder;
-	if (!result->name) /* `neap run` failed, and has printed why */
-		return neap_complain("estimate", err);
-	if (result->outcome == NEAP_OUTCOME_NOT_FOUND) {
-		fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->evidence));
-		return result->exit_status;
-	}
-	if (result->outcome == NEAP_OUTCOME_TIMEOUT)
-		fprintf(stderr,
-			"neap estimate: the time limit ended the program before it used the GPU: --time-limit\n");
-	else if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
-		fprintf(stderr, "neap estimate: the program failed (%s, exit status %d). The last it wrote:\n",
-			neap_outcome_name(result->outcome), result->exit_status);
-	else if (status == NEAP_ENOENT)
-		fprintf(stderr, "neap estimate: the program ended without using the GPU through PyTorch\n");
-	else
-		neap_complain("estimate", err);
-	if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
-		print_last_lines(folder);
-	if (asks_for_more_gpus(folder))
-		fprintf(stderr,
-			"neap estimate: the program used a GPU that is not there: name as many as it uses, as in "
-			"--gpu 8x%s\n",
-			estimate->plan.gpus[0].profile->name);
-	run_python_print_notes(folder, stderr);
-	return NEAP_EXIT_FAILED;
 }
 
 /* Whether the run's figures can be used. */
@@ -317,84 +300,114 @@ static int read_run(struct estimate *estimate, size_t index)
 	if (run->result.name && (run->result.ooms > 0 || run->result.outcome == NEAP_OUTCOME_OOM)) {
 		neap_estimate_run_fini(run);
 		*run = (struct neap_estimate_run){0};
-		estimate_job_prepare(&estimate->plan, index, NEAP_ESTIMATE_PLENTY, estimate->folder, "-plenty",
-				     &estimate->jobs[index]);
-		status = estimate_jobs_run(&estimate->command, &estimate->jobs[index], 1, 1, &err);
+		neap_estimate_job_prepare(&estimate->plan, index, NEAP_ESTIMATE_PLENTY, estimate->folder, "-plenty",
+					  &estimate->jobs[index]);
+		status = neap_estimate_jobs_run(&estimate->command, &estimate->jobs[index], 1, 1, &err);
 		if (!status)
 			status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
 	}
 	if (estimate_interrupted())
-		return 128 + estimate_interrupted();
-	return is_usable(run, status) ? 0 : explain(estimate, index, status, &err);
+		return stopped();
+	if (is_usable(run, status))
+		return 0;
+	return estimate_explain_failure(run, estimate->jobs[index].folder, estimate->plan.gpus[0].profile->name,
+					status, &err);
 }
 
 static int run_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
-		estimate_job_prepare(&estimate->plan, i, 0, estimate->folder, "", &estimate->jobs[i]);
+		neap_estimate_job_prepare(&estimate->plan, i, 0, estimate->folder, "", &estimate->jobs[i]);
 	/* The first alone: a program that fails does so once. */
-	enum neap_status status = estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
+	enum neap_status status = neap_estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
 	if (!status && !code && estimate->plan.run_count > 1)
-		status = estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
+		status =
+			neap_estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
 	for (size_t i = 1; !status && !code && i < estimate->plan.run_count; i++)
 		code = read_run(estimate, i);
-	if (estimate_interrupted()) {
-		fputs("neap estimate: stopped\n", stderr);
-		return 128 + estimate_interrupted();
-	}
-	return status == NEAP_OK ? code : neap_complain("estimate", &err);
+	if (!status || code)
+		return code;
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
+}
+
+struct judging {
+	struct estimate_progress progress;
+	uint64_t began_ns;
+	char what[128];
+};
+
+static bool go_on_judging(void *context, uint64_t done, uint64_t total)
+{
+	struct judging *judging = context;
+	(void)done;
+	(void)total;
+	return estimate_progress_go_on(&judging->progress, judging->what,
+				       neap_clock_now(neap_clock_system()) - judging->began_ns);
 }
 
 static int judge_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
-	for (size_t i = 0; i < estimate->plan.count; i++) {
+	struct judging judging = {.began_ns = neap_clock_now(neap_clock_system())};
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; !status && i < estimate->plan.count; i++) {
 		const struct neap_estimate_run *run = &estimate->runs[estimate->plan.gpus[i].run];
-		if (neap_estimate_judge(&estimate->plan, i, run, go_on, NULL, &estimate->verdicts[i], &err) ==
-		    NEAP_OK)
-			continue;
-		if (estimate_interrupted())
-			return 128 + estimate_interrupted();
-		return neap_complain("estimate", &err);
+		snprintf(judging.what, sizeof judging.what, "GPU %zu of %zu: replaying the run in the memory of %s",
+			 i + 1, estimate->plan.count, estimate->plan.gpus[i].name);
+		status = neap_estimate_judge(&estimate->plan, i, run, go_on_judging, &judging, &estimate->verdicts[i],
+					     &err);
 	}
-	return 0;
+	estimate_progress_go_on(&judging.progress, "", 0);
+	if (!status)
+		return 0;
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
+}
+
+/* With other values the time limit would say as little: each run would take as long. */
+static bool is_in_vain(struct estimate *estimate)
+{
+	for (size_t i = 0; i < estimate->plan.run_count; i++) {
+		char end[128];
+		if (!neap_estimate_is_cut_short(&estimate->runs[i]))
+			continue;
+		neap_estimate_end_text(&estimate->runs[i], end, sizeof end);
+		fprintf(stderr, "neap estimate: --fit %s: not searched, the program was %s: --time-limit\n",
+			estimate->fit.name, end);
+		estimate->fit.name = NULL;
+		return true;
+	}
+	return false;
 }
 
 static int fit_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
-	struct estimate_fit_options options = {.plan = &estimate->plan,
-					       .command = &estimate->command,
-					       .folder = estimate->folder,
-					       .keep = estimate->kept,
-					       .runs = estimate->runs,
-					       .verdicts = estimate->verdicts,
-					       .value = estimate->fit_value};
-	if (!estimate->fit.name)
+	struct neap_estimate_fit_options options = {.plan = &estimate->plan,
+						    .command = &estimate->command,
+						    .folder = estimate->folder,
+						    .keep = estimate->kept,
+						    .runs = estimate->runs,
+						    .verdicts = estimate->verdicts,
+						    .value = estimate->fit_value};
+	if (!estimate->fit.name || is_in_vain(estimate))
 		return 0;
 	estimate->fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->fit.points);
 	if (!estimate->fit.points)
 		return NEAP_EXIT_OS;
-	if (estimate_fit_find(&options, &estimate->fit, &err) == NEAP_OK)
+	if (neap_estimate_fit_find(&options, &estimate->fit, &err) == NEAP_OK)
 		return 0;
-	if (!estimate_interrupted())
-		return neap_complain("estimate", &err);
-	fputs("neap estimate: stopped\n", stderr);
-	return 128 + estimate_interrupted();
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
 static int try_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
-	if (estimate_tries_run(&estimate->plan, &estimate->command, estimate->folder, estimate->kept,
-			       &estimate->tries, &err) == NEAP_OK)
+	if (neap_estimate_tries_run(&estimate->plan, &estimate->command, estimate->folder, estimate->kept,
+				    &estimate->tries, &err) == NEAP_OK)
 		return 0;
-	if (!estimate_interrupted())
-		return neap_complain("estimate", &err);
-	fputs("neap estimate: stopped\n", stderr);
-	return 128 + estimate_interrupted();
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
 /* --- what it tells --- */
@@ -437,7 +450,9 @@ static int write_page(const struct estimate *estimate)
 		status = neap_page_file_commit(&file, &err);
 	neap_page_file_abort(&file);
 	neap_buffer_fini(&above);
-	return status == NEAP_OK ? 0 : neap_complain("estimate", &err);
+	if (!status)
+		return 0;
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
 static int print_estimate(const struct estimate *estimate)
@@ -448,7 +463,7 @@ static int print_estimate(const struct estimate *estimate)
 	struct neap_error err = {0};
 	int code = 0;
 	if (neap_argument(estimate->arguments, "json"))
-		return estimate_print_json(&report);
+		return json_print("estimate", neap_estimate_json(&report), JSON_INDENT(2));
 	if (html && strcmp(html, "-") == 0)
 		return 0;
 	neap_estimate_text(&out, &report);
@@ -519,7 +534,7 @@ static int run_estimate(const struct neap_arguments *arguments)
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
 		neap_estimate_run_fini(&estimate->runs[i]);
 	if (!estimate->kept)
-		estimate_remove(estimate->folder);
+		neap_estimate_remove(estimate->folder);
 out:
 	free(estimate->runs);
 	free(estimate->verdicts);

@@ -5,15 +5,15 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/explain_folder.h"
-#include "cli/explain_record.h"
 #include "cli/explain_topics.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
+#include "machine/look.h"
 #include "report/explain.h"
+#include "report/recording.h"
 #include "report/wrap.h"
+#include "run/explain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -65,6 +65,9 @@ static json_t *message_json(const struct neap_oom_text *found)
 		       {"cached_bytes", found->cached_bytes},
 		       {"reserved_bytes", found->reserved_bytes},
 		       {"others_bytes", found->others_bytes},
+		       {"weights_bytes", found->weights_bytes},
+		       {"outside_pytorch_bytes", found->outside_bytes},
+		       {"activations_bytes", found->activation_bytes},
 		       {"shortfall_bytes", found->shortfall_bytes},
 		       {"slack_bytes", found->slack_bytes}};
 	struct neap_buffer verdict = {0};
@@ -84,6 +87,10 @@ static json_t *message_json(const struct neap_oom_text *found)
 	}
 	neap_json_set(object, "processes", processes);
 	neap_json_set(object, "cause", json_string(neap_oom_text_cause_name(found->cause)));
+	neap_json_set(object, "utilization", found->utilization > 0 ? json_real(found->utilization) : json_null());
+	neap_json_set(object, "least_utilization",
+		      found->least_utilization > 0 ? json_real(found->least_utilization) : json_null());
+	neap_json_set(object, "step", found->step[0] ? neap_json_text(found->step) : json_null());
 	neap_json_set(object, "close_call", json_boolean(found->close_call));
 	neap_report_oom_text_verdict(&verdict, found);
 	neap_json_set(object, "verdict", verdict.failed ? NULL : neap_json_text(neap_buffer_string(&verdict)));
@@ -113,13 +120,15 @@ static enum neap_status read_log(const char *path, struct neap_buffer *log, stru
 	}
 }
 
-/* True when an earlier message says the very same. */
+/* True when an earlier message says the very same; vLLM's figures stand before its first one alone. */
 static bool repeated(const struct neap_oom_text *found, const struct neap_oom_text *all, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		if (all[i].gpu == found->gpu && all[i].wording == found->wording &&
 		    all[i].tried_bytes == found->tried_bytes && all[i].free_bytes == found->free_bytes &&
-		    all[i].allocated_bytes == found->allocated_bytes && strcmp(all[i].backend, found->backend) == 0)
+		    all[i].allocated_bytes == found->allocated_bytes && strcmp(all[i].step, found->step) == 0 &&
+		    (all[i].weights_bytes == found->weights_bytes || neap_oom_text_bare(found)) &&
+		    strcmp(all[i].backend, found->backend) == 0)
 			return true;
 	return false;
 }
@@ -188,8 +197,8 @@ static int explain_log(const char *path, bool json)
 	if (!status && count == 0)
 		status = neap_fail(&err, NEAP_EPARSE,
 				   "no out-of-memory message in %s: looked for 'CUDA out of memory.' (and HIP, XPU), "
-				   "'CUDA error: "
-				   "out of memory' and the like; a traceback's last lines have it",
+				   "'CUDA error: out of memory' and the like, vLLM's and Slurm's; a traceback's last "
+				   "lines have it",
 				   !path || strcmp(path, "-") == 0 ? "standard input" : path);
 	return status == NEAP_OK ? print_messages(messages, count, more, json) : neap_complain("explain", &err);
 }
@@ -224,7 +233,7 @@ static void put_topic(struct neap_buffer *out, const struct explain_topic *topic
 static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 {
 	struct neap_monitor *monitor = NULL;
-	struct look look = {0};
+	struct neap_look look = {0};
 	struct neap_error err = {0};
 	char folder[4096];
 
@@ -233,12 +242,12 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 	if (!status)
 		status = neap_path_runtime(folder, sizeof folder, &err);
 	if (!status)
-		status = look_take(monitor, folder, &look, &err);
+		status = neap_look_take(monitor, folder, &look, &err);
 	if (!status)
 		topic->here(out, &look);
 	else
 		neap_report_wrap(out, "    no figures: ", err.message);
-	look_fini(&look);
+	neap_look_fini(&look);
 	neap_monitor_close(monitor);
 }
 
@@ -250,7 +259,7 @@ static const struct explain_topic *find_topic(const char *name)
 	return NULL;
 }
 
-static int explain_topic(const struct explain_topic *topic, const struct explain_record *from)
+static int explain_topic(const struct explain_topic *topic, const struct neap_report_recording *from)
 {
 	struct neap_buffer out = {0};
 	struct neap_error err = {0};
@@ -258,7 +267,7 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 
 	put_topic(&out, topic);
 	if (from->path)
-		status = explain_record_text(&out, from, strcmp(topic->name, "leak") == 0, &err);
+		status = neap_report_recording_text(&out, from, strcmp(topic->name, "leak") == 0, &err);
 	else
 		put_here(&out, topic);
 	if (!status)
@@ -269,12 +278,12 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
 }
 
-static int explain_json(const struct explain_record *from)
+static int explain_json(const struct neap_report_recording *from)
 {
 	struct neap_error err = {0};
 	json_t *root = NULL;
 
-	enum neap_status status = explain_record_json(from, &root, &err);
+	enum neap_status status = neap_report_recording_json(from, &root, &err);
 	return status == NEAP_OK ? json_print("explain", root, JSON_INDENT(2)) : neap_complain("explain", &err);
 }
 
@@ -285,11 +294,53 @@ static bool is_piped(int fd)
 	return fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
 }
 
+static int explain_folder(const char *folder, uint64_t number, bool json)
+{
+	struct neap_buffer out = {0};
+	struct neap_error err = {0};
+	json_t *root = NULL;
+	enum neap_status status = json ? neap_run_explain_json(folder, number, &root, &err)
+				       : neap_run_explain_text(&out, folder, number, &err);
+	if (!status && !json)
+		print_safe_lines(stdout, neap_buffer_string(&out));
+	neap_buffer_fini(&out);
+	if (status)
+		return neap_complain("explain", &err);
+	return json ? json_print("explain", root, JSON_INDENT(2)) : NEAP_EXIT_OK;
+}
+
+/* Fills *ret_from for --pid. An exit code; unless it is NEAP_EXIT_OK it was explained on stderr. */
+static int read_pid(const struct neap_arguments *arguments, const char *pid, struct neap_report_recording *ret_from)
+{
+	struct neap_error err = {0};
+	char folder[4096];
+	uint64_t number = 0;
+
+	if (neap_u64_parse(pid, &number, NULL) != NEAP_OK || number == 0 || number > INT32_MAX)
+		return neap_misuse(arguments, "--pid: expected a process ID, not '%s'", pid);
+	enum neap_status status = neap_path_runtime(folder, sizeof folder, &err);
+	if (!status)
+		status = neap_page_read(folder, (pid_t)number, &ret_from->page, &err);
+	if (status == NEAP_ENOENT)
+		status = neap_fail(&err, NEAP_ENOENT,
+				   "process %" PRIu64 " is not attached: what it allocates is not recorded. Start it "
+				   "with 'neap run -- COMMAND'",
+				   number);
+	if (!status && !ret_from->page.record_path[0])
+		status = neap_fail(&err, NEAP_ENOENT, "process %" PRIu64 " (%s) has no recording%s%s", number,
+				   ret_from->page.name, ret_from->page.note[0] ? ": " : "", ret_from->page.note);
+	if (status)
+		return neap_complain("explain", &err);
+	ret_from->live = true;
+	ret_from->path = ret_from->page.record_path;
+	return NEAP_EXIT_OK;
+}
+
 static int run(const struct neap_arguments *arguments)
 {
 	const char *log = neap_argument(arguments, "from"), *pid = neap_argument(arguments, "pid"),
 		   *number = neap_argument(arguments, "number");
-	struct explain_record from = {.path = neap_argument(arguments, "record")};
+	struct neap_report_recording from = {.path = neap_argument(arguments, "record")};
 	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
 	bool json = neap_argument(arguments, "json");
 
@@ -298,7 +349,7 @@ static int run(const struct neap_arguments *arguments)
 				   "--number: expected the number of a recording's failure, from 1, not '%s'",
 				   number);
 	/* `neap explain runs/plain-1` */
-	if (!log && !from.path && !pid && name && !find_topic(name) && run_folder_is(name))
+	if (!log && !from.path && !pid && name && !find_topic(name) && neap_run_folder_is(name))
 		return explain_folder(name, from.number, json);
 	/* `neap explain train.log`, and `cat train.log | neap explain` */
 	if (!log && !from.path && !pid && !number && name && !find_topic(name) && access(name, R_OK) == 0)
@@ -318,7 +369,7 @@ static int run(const struct neap_arguments *arguments)
 	if (log)
 		return explain_log(log, json);
 	if (pid) {
-		int code = explain_record_of(arguments, pid, &from);
+		int code = read_pid(arguments, pid, &from);
 		if (code != NEAP_EXIT_OK)
 			return code;
 	}

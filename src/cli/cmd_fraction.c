@@ -2,9 +2,9 @@
 #include "base/units.h"
 #include "cli/ask.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
-#include "cli/targets.h"
+#include "machine/attached.h"
+#include "machine/look.h"
 #include "proto/commands.h"
 
 #include <string.h>
@@ -37,18 +37,18 @@ struct beside {
 
 struct limiting {
 	double fraction;
-	struct look look; /* at the devices, after the process answered */
+	struct neap_look look; /* at the devices, after the process answered */
 	bool looked;
 	struct beside beside; /* the device that is shown */
 };
 
 /* The process's other memory on the device, from the driver and the page. */
-static void look_beside(struct ask *ask, pid_t pid, struct device_reply *device)
+static void look_beside(struct ask *ask, pid_t pid, struct neap_device_reply *device)
 {
 	struct limiting *limiting = ask->context;
 	limiting->beside = (struct beside){0};
 	for (size_t i = 0; limiting->looked && i < limiting->look.device_count; i++) {
-		const struct look_device *one = &limiting->look.devices[i];
+		const struct neap_look_device *one = &limiting->look.devices[i];
 		if (memcmp(one->reading.uuid, device->answer.uuid, sizeof device->answer.uuid) != 0)
 			continue;
 		for (size_t p = 0; p < one->process_count; p++) {
@@ -81,13 +81,13 @@ static void print_room(const struct neap_device_answer *device)
 		printf("  it may reserve %s more\n", neap_size_format(device->limit - device->reserved, size));
 }
 
-static void print_device(struct ask *ask, const struct device_reply *reply)
+static void print_device(struct ask *ask, const struct neap_device_reply *reply)
 {
 	const struct limiting *limiting = ask->context;
 	const struct beside *beside = &limiting->beside;
 	const struct neap_device_answer *device = &reply->answer;
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
-	device_reply_print_title(reply);
+	ask_print_title(reply);
 	printf("  %-10s %10s before, %10s after (%g of %s)\n", "limit", limit_text(device->limit_before, from),
 	       limit_text(device->limit, to), limiting->fraction, neap_size_format(device->total, change));
 	printf("  %-10s %10s before, %10s after (%s)\n", "reserved", neap_size_format(device->reserved_before, from),
@@ -117,7 +117,7 @@ static void print_device(struct ask *ask, const struct device_reply *reply)
 		puts("  beside it  the context and the process's other memory, which the driver does not tell");
 }
 
-static void add_beside(struct ask *ask, const struct device_reply *device, json_t *object)
+static void add_beside(struct ask *ask, const struct neap_device_reply *device, json_t *object)
 {
 	const struct beside *beside = &((struct limiting *)ask->context)->beside;
 	uint64_t reserved = device->answer.reserved, limit = device->answer.limit;
@@ -154,15 +154,17 @@ static enum neap_status limit(struct ask *ask, struct neap_client *client, const
 	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
 	size_t shown = 0;
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, limiting->fraction);
-	enum neap_status status = targets_call(client, NEAP_REQUEST_FRACTION, data, arguments.length, &reply, err);
+	enum neap_status status =
+		neap_attached_call(client, NEAP_REQUEST_FRACTION, data, arguments.length, &reply, err);
 	if (status)
 		return status;
 	if (!ask->json)
 		printf("Process %d (%s)\n", (int)client->pid, name);
-	limiting->look = (struct look){0};
-	limiting->looked = ask->monitor && look_take(ask->monitor, ask->folder, &limiting->look, NULL) == NEAP_OK;
+	limiting->look = (struct neap_look){0};
+	limiting->looked =
+		ask->monitor && neap_look_take(ask->monitor, ask->folder, &limiting->look, NULL) == NEAP_OK;
 	status = ask_show_devices(ask, client->pid, &reply, process, &shown, err);
-	look_fini(&limiting->look);
+	neap_look_fini(&limiting->look);
 	if (status == NEAP_EPROTO)
 		return status;
 	if (ask_show_lines(ask, &reply, process) + shown == 0 && !ask->json)

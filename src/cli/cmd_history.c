@@ -6,10 +6,11 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/history_prune.h"
-#include "cli/history_recover.h"
 #include "cli/history_report.h"
 #include "cli/print.h"
+#include "run/run_stage.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,64 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	return history_prune_parse(arguments, filter, &request->pruning);
 }
 
+/* --- runs whose supervisor was killed after their command had ended, and before the history had them --- */
+
+/* Runs in STATE/runs that have a supervisor and no result yet. */
+struct unfinished {
+	size_t running;
+	size_t draining; /* the command has ended, its memory is not free yet */
+};
+
+static enum neap_status put_result(const char *folder, const char *path, struct neap_history **history,
+				   struct neap_error *err)
+{
+	char result_path[4200];
+	struct neap_result result = {0};
+	enum neap_status status = neap_path_join(result_path, sizeof result_path, folder, "result.json");
+	if (!status)
+		status = neap_result_read(result_path, &result, err);
+	if (!status && !*history)
+		status = neap_history_open(path, history, NULL, err);
+	if (!status)
+		status = neap_history_put(*history, "", "", &result, err);
+	neap_result_fini(&result);
+	return status;
+}
+
+/* Makes the result of each such run in STATE/runs where there is none, and puts it into the history at `path`, which
+ * is opened where it is not (*history NULL). Failures are printed; the next call tries again. */
+static void recover(const char *state, const char *path, struct neap_history **history,
+		    struct unfinished *ret_unfinished)
+{
+	struct unfinished unfinished = {0};
+	char runs[4096], folder[4096];
+	DIR *entries = neap_path_join(runs, sizeof runs, state, "runs") ? NULL : opendir(runs);
+	for (struct dirent *entry; entries && (entry = readdir(entries));) {
+		struct neap_error err = {0};
+		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name))
+			continue;
+		if (neap_run_stage_read(folder) == NEAP_STAGE_BEGAN && /* running, or lost: cuts its recordings */
+		    neap_run_stage_recover_locked(folder, NULL) == NEAP_EBUSY)
+			unfinished.running++;
+		if (neap_run_stage_is_kept(folder))
+			continue;
+		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
+		unfinished.draining += status == NEAP_EBUSY;
+		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* not over, or lost */
+			continue;
+		if (!status)
+			status = put_result(folder, path, history, &err);
+		if (!status)
+			neap_run_stage_forget(folder);
+		else
+			fprintf(stderr, "neap history: the run in %s is not in the history: %s\n", folder,
+				err.message);
+	}
+	if (entries)
+		closedir(entries);
+	*ret_unfinished = unfinished;
+}
+
 /* --- list and export --- */
 
 struct listing {
@@ -165,7 +224,7 @@ static bool list_one(void *context, struct neap_history_run *run)
 }
 
 /* Nothing was found: because of the filters, or because no run has finished yet. */
-static enum neap_status print_none(struct neap_history *history, const struct history_unfinished *unfinished,
+static enum neap_status print_none(struct neap_history *history, const struct unfinished *unfinished,
 				   struct neap_error *err)
 {
 	const struct neap_history_filter every = {0};
@@ -188,7 +247,7 @@ static enum neap_status print_none(struct neap_history *history, const struct hi
 	return NEAP_OK;
 }
 
-static int list(struct neap_history *history, struct request *request, const struct history_unfinished *unfinished)
+static int list(struct neap_history *history, struct request *request, const struct unfinished *unfinished)
 {
 	struct listing listing = {.request = request};
 	struct neap_error err = {0};
@@ -301,7 +360,7 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_history *history = NULL;
-	struct history_unfinished unfinished = {0};
+	struct unfinished unfinished = {0};
 	struct request request = {0};
 	struct neap_error err = {0};
 	char state[4096], path[4096], note[512] = "";
@@ -316,7 +375,7 @@ static int run(const struct neap_arguments *arguments)
 	if (note[0])
 		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
 	if (!status)
-		history_recover(state, path, &history, &unfinished);
+		recover(state, path, &history, &unfinished);
 	if (status)
 		code = neap_complain("history", &err);
 	else if (request.prune)

@@ -4,12 +4,11 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/csv.h"
-#include "cli/info_json.h"
 #include "cli/info_report.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
+#include "machine/look_json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,21 +40,21 @@ const struct neap_command neap_command_info = {
 	.run = run,
 };
 
-static int print_json(const struct look *look, bool lines)
+static int print_json(const struct neap_look *look, bool lines)
 {
-	return json_print("info", info_json(look, neap_wall_ns()), lines ? JSON_COMPACT : JSON_INDENT(2));
+	return json_print("info", neap_look_json(look, neap_wall_ns()), lines ? JSON_COMPACT : JSON_INDENT(2));
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */
-static void print_csv(const struct look *look)
+static void print_csv(const struct neap_look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
-		const struct look_device *device = &look->devices[i];
+		const struct neap_look_device *device = &look->devices[i];
 		const struct neap_ledger *l = &device->ledger;
 		if (device->left_out)
 			continue;
 		printf("%zu,%s,,", i, device->reading.uuid_text);
-		csv_print_text(device->reading.name);
+		print_csv_text(device->reading.name);
 		printf(",,,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64
 		       ",%" PRIu64 ",",
 		       l->driver_reserved, l->contexts, l->allocated, l->cached, l->not_attached, l->unexplained,
@@ -66,24 +65,24 @@ static void print_csv(const struct look *look)
 		for (size_t p = 0; p < device->process_count; p++) {
 			const struct neap_ledger_process *account = &device->processes[p].account;
 			printf("%zu,%s,%d,", i, device->reading.uuid_text, (int)account->pid);
-			csv_print_text(device->processes[p].who.name);
+			print_csv_text(device->processes[p].who.name);
 			printf(",%d,", account->attached);
 			if (account->bytes != NEAP_BYTES_UNKNOWN)
 				printf("%" PRIu64, account->bytes);
 			printf(",,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",,,,", account->context,
-			       account->allocated, account->cached, info_not_attached(account), account->other);
-			csv_print_text(device->processes[p].who.user);
+			       account->allocated, account->cached, neap_look_not_attached(account), account->other);
+			print_csv_text(device->processes[p].who.user);
 			putchar(',');
-			if (device->processes[p].who.run_ns != WHO_UNKNOWN)
+			if (device->processes[p].who.run_ns != NEAP_WHO_UNKNOWN)
 				printf("%" PRIu64, device->processes[p].who.run_ns);
 			putchar(',');
-			csv_print_text(device->processes[p].who.command);
+			print_csv_text(device->processes[p].who.command);
 			putchar('\n');
 		}
 	}
 }
 
-static size_t device_index(const struct look *look, const unsigned char uuid[16])
+static size_t device_index(const struct neap_look *look, const unsigned char uuid[16])
 {
 	size_t i = 0;
 	while (i < look->device_count && memcmp(look->devices[i].reading.uuid, uuid, 16) != 0)
@@ -91,7 +90,7 @@ static size_t device_index(const struct look *look, const unsigned char uuid[16]
 	return i;
 }
 
-static void print_summary(const struct look *look)
+static void print_summary(const struct neap_look *look)
 {
 	if (look->attached_count == 0)
 		puts("No process is attached; 'neap run -- COMMAND' starts one that is.");
@@ -120,7 +119,7 @@ struct request {
 	const struct neap_arguments *arguments;
 };
 
-static bool device_wanted(const struct request *request, const struct look_device *device, size_t index)
+static bool device_wanted(const struct request *request, const struct neap_look_device *device, size_t index)
 {
 	const char *name = neap_argument(request->arguments, "device");
 	uint64_t number;
@@ -132,7 +131,7 @@ static bool device_wanted(const struct request *request, const struct look_devic
 }
 
 /* That each --device names one. */
-static int check_devices(const struct request *request, const struct look *look)
+static int check_devices(const struct request *request, const struct neap_look *look)
 {
 	const char *name;
 	for (size_t n = 0; (name = neap_argument_nth(request->arguments, "device", n)); n++) {
@@ -150,7 +149,7 @@ static int check_devices(const struct request *request, const struct look *look)
 }
 
 /* Leaves those processes that --pid names; how many there are. */
-static size_t choose_processes(const struct request *request, struct look_device *device)
+static size_t choose_processes(const struct request *request, struct neap_look_device *device)
 {
 	size_t kept = 0;
 	for (size_t p = 0; p < device->process_count; p++)
@@ -162,7 +161,7 @@ static size_t choose_processes(const struct request *request, struct look_device
 	return device->process_count = kept;
 }
 
-static void choose_attached(const struct request *request, struct look *look)
+static void choose_attached(const struct request *request, struct neap_look *look)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < look->attached_count; i++)
@@ -176,14 +175,14 @@ static void choose_attached(const struct request *request, struct look *look)
 
 /* Leaves what --device and --pid ask for, in the order of --sort. `first`: a process or device that is not there is
  * an error; later it has ended. */
-static int choose(const struct request *request, struct look *look, bool first)
+static int choose(const struct request *request, struct neap_look *look, bool first)
 {
 	int code = first ? check_devices(request, look) : NEAP_EXIT_OK;
 	size_t found = 0;
 	if (code != NEAP_EXIT_OK)
 		return code;
 	for (size_t i = 0; i < look->device_count; i++) {
-		struct look_device *device = &look->devices[i];
+		struct neap_look_device *device = &look->devices[i];
 		device->left_out = !device_wanted(request, device, i);
 		if (!request->pids || device->left_out)
 			continue;
@@ -200,9 +199,9 @@ static int choose(const struct request *request, struct look *look, bool first)
 			fputs("neap info: none of these processes uses a GPU that is shown\n", stderr);
 		return NEAP_EXIT_NO_INPUT;
 	}
-	look_who(look);
+	neap_look_who(look);
 	if (request->sort)
-		info_sort(look, request->sort);
+		neap_look_sort(look, request->sort);
 	return NEAP_EXIT_OK;
 }
 
@@ -224,7 +223,7 @@ static void begin_frame(uint64_t every_ns)
 	       neap_duration_format(every_ns, every));
 }
 
-static int print_look(const struct look *look, const struct request *request, bool first, uint64_t every_ns)
+static int print_look(const struct neap_look *look, const struct request *request, bool first, uint64_t every_ns)
 {
 	struct info_style style = {.color = request->color, .columns = terminal_columns()};
 	if (request->json)
@@ -252,13 +251,13 @@ static int print_look(const struct look *look, const struct request *request, bo
 static int show(struct neap_monitor *monitor, const char *folder, const struct request *request, uint64_t every_ns)
 {
 	for (bool first = true;; first = false) {
-		struct look look = {0};
+		struct neap_look look = {0};
 		struct neap_error err = {0};
-		enum neap_status status = look_take(monitor, folder, &look, &err);
+		enum neap_status status = neap_look_take(monitor, folder, &look, &err);
 		int code = status == NEAP_OK ? choose(request, &look, first) : neap_complain("info", &err);
 		if (code == NEAP_EXIT_OK)
 			code = print_look(&look, request, first, every_ns);
-		look_fini(&look);
+		neap_look_fini(&look);
 		if (code != NEAP_EXIT_OK || every_ns == 0)
 			return code;
 		if (fflush(stdout) != 0)
@@ -278,14 +277,14 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 				  .arguments = arguments};
 	const char *every = neap_argument(arguments, "every"), *term = getenv("TERM");
 	struct neap_error err = {0};
-	struct look nothing = {0};
+	struct neap_look nothing = {0};
 	if (request.json + request.csv + request.summary + request.oneline > 1)
 		return neap_misuse(arguments, "only one of --json, --csv, --summary and --oneline");
 	if (every && neap_duration_parse(every, ret_every_ns, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--every: %s", err.message);
 	if (every && *ret_every_ns < 10 * NEAP_NS_PER_MS)
 		return neap_misuse(arguments, "--every: at least 10ms");
-	if (request.sort && !info_sort(&nothing, request.sort))
+	if (request.sort && !neap_look_sort(&nothing, request.sort))
 		return neap_misuse(arguments, "--sort is memory, pid, time, user or name, not '%s'", request.sort);
 	request.repeated = every != NULL;
 	request.refresh =

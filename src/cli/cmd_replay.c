@@ -4,7 +4,6 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "replay/replay.h"
 

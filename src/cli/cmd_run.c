@@ -8,9 +8,9 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/run_estimate.h"
-#include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
+#include "report/processes.h"
 #include "run/run_stage.h"
 #include "run/supervise.h"
 #include "series/prune.h"
@@ -36,6 +36,8 @@ static const struct neap_option known_options[] = {
 	{"estimate", "[=refuse]",
 	 "first run it for a few updates on the simulator, and warn when it will not fit; with =refuse do not run "
 	 "it then"},
+	{"in-place", NULL,
+	 "with --estimate: let the program write its files for real there: see 'neap help estimate'"},
 	{"wait-limit", "DURATION", "give up waiting for --needs after this long; default 10m"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to come back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
@@ -341,6 +343,14 @@ static void print_last_lines(const struct neap_result *result)
 	}
 }
 
+static void print_processes(const struct neap_result *result)
+{
+	struct neap_buffer lines = {0};
+	neap_report_processes(&lines, result);
+	fputs(neap_buffer_string(&lines), stderr);
+	neap_buffer_fini(&lines);
+}
+
 /* `written`: result.json is there. */
 static void print_summary(const struct neap_result *result, const struct neap_supervise *run, bool logged,
 			  bool written)
@@ -383,7 +393,7 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 		fprintf(stderr, "  savings   %s\n", NEAP_PRINTABLE(result->savings));
 	if (result->containment[0])
 		fprintf(stderr, "  contained by %s\n", NEAP_PRINTABLE(result->containment));
-	run_processes_print(result, stderr);
+	print_processes(result);
 	run_python_print_notes(folder, stderr);
 	if (written)
 		fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),

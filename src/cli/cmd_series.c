@@ -2,10 +2,10 @@
 #include "base/error.h"
 #include "base/paths.h"
 #include "cli/command.h"
-#include "cli/estimate_here.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/series_slurm.h"
+#include "estimate/here.h"
 #include "report/report.h"
 #include "series/series.h"
 #include "series/series_check.h"
@@ -29,6 +29,8 @@ static const struct neap_option known_options[] = {
 	{"estimate", "[=GPU]",
 	 "first run experiments whose needs nothing tells on the simulator, and use what they take there; for this "
 	 "machine's GPU, or for a profile of 'neap sim profiles'"},
+	{"in-place", NULL,
+	 "with --estimate: let the programs write their files for real there: see 'neap help estimate'"},
 	{"sort", "ORDER",
 	 "of the table: peak (highest first; default), file, loss (lowest first) or time (longest first)"},
 	{"columns", "LIST",
@@ -41,7 +43,8 @@ static const struct neap_option known_options[] = {
 
 const struct neap_command neap_command_series = {
 	.name = "series",
-	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--estimate[=GPU]] [--folder DIR] [--sort "
+	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--estimate[=GPU] [--in-place]] [--folder DIR] "
+		 "[--sort "
 		 "ORDER] [--columns LIST] "
 		 "[--dry-run] [--quiet]",
 	.summary = "run a list of experiments, each in its own process and exactly once",
@@ -209,6 +212,7 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 		.resume = neap_argument(arguments, "resume") || neap_argument(arguments, "only-failed"),
 		.only_failed = neap_argument(arguments, "only-failed") != NULL,
 		.estimate = estimated_gpu(arguments),
+		.estimate_in_place = neap_argument(arguments, "in-place") != NULL,
 		.quiet = neap_argument(arguments, "quiet") != NULL,
 		.line = print_line,
 		.interrupts = &interrupts,
@@ -354,9 +358,11 @@ static int check_estimate(const struct neap_arguments *arguments)
 	struct neap_estimate_here here = {0};
 	struct neap_estimate_plan plan;
 	struct neap_error err = {0};
+	if (!gpu && neap_argument(arguments, "in-place"))
+		return neap_misuse(arguments, "--in-place goes with --estimate");
 	if (!gpu)
 		return NEAP_EXIT_OK;
-	if (estimate_names_here(gpu) && estimate_find_here(&here, &err))
+	if (neap_estimate_names_here(gpu) && neap_estimate_find_here(&here, &err))
 		return neap_misuse(arguments, "--estimate: %s: name the GPU, as in --estimate=h100-80gb",
 				   err.message);
 	if (neap_estimate_plan(gpu, 0, &here, &plan, &err))

@@ -6,25 +6,27 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/serve_data.h"
-#include "cli/serve_http.h"
+#include "serve/data.h"
+#include "serve/http.h"
 
 #include <signal.h>
 #include <time.h>
 
 #define LISTEN         "127.0.0.1:9401"
+#define HOSTS_MOST     16
 #define EVERY_LEAST_NS (100 * NEAP_NS_PER_MS)
 
 static int run(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_serve = {
 	.name = "serve",
-	.usage = "[--listen ADDRESS:PORT] [--every S]",
+	.usage = "[--listen ADDRESS:PORT] [--host NAME]... [--every S]",
 	.summary = "serve metrics for Prometheus, a live page and JSON",
 	.details = neap_help_serve,
 	.options =
 		(const struct neap_option[]){
 			{"listen", "ADDRESS:PORT", "where (default " LISTEN "; port 0: any that is free)"},
+			{"host", "NAME", "another name or address by which clients ask for it; may be repeated"},
 			{"every", "S", "look every S seconds (or 500ms, 2m, ...; default 1, at least 100ms)"},
 			{NULL, NULL, NULL},
 		},
@@ -42,7 +44,8 @@ static void block_signals(sigset_t *ret_set)
 }
 
 /* Looks until a signal says to end; its number. */
-static int serve(struct serve_data *data, struct serve_http *http, uint64_t every_ns, const sigset_t *signals)
+static int serve(struct neap_serve_data *data, struct neap_serve_http *http, uint64_t every_ns,
+		 const sigset_t *signals)
 {
 	const uint64_t sweep_ns = every_ns < NEAP_NS_PER_S ? every_ns : NEAP_NS_PER_S;
 	struct neap_deadline next = neap_deadline_in(neap_clock_system(), every_ns);
@@ -53,12 +56,12 @@ static int serve(struct serve_data *data, struct serve_http *http, uint64_t ever
 		int number = sigtimedwait(signals, NULL, &pause);
 		if (number > 0)
 			return number;
-		serve_http_sweep(http);
+		neap_serve_http_sweep(http);
 		struct neap_error err = {0};
 		if (!neap_deadline_over(&next))
 			continue;
 		next = neap_deadline_in(next.clock, every_ns);
-		bool up = serve_data_look(data, &err) == NEAP_OK;
+		bool up = neap_serve_data_look(data, &err) == NEAP_OK;
 		if (up != was_up)
 			neap_log(neap_log_stderr(), NEAP_LOG_WARNING, "%s",
 				 up ? "the devices can be read again" : err.message);
@@ -66,10 +69,10 @@ static int serve(struct serve_data *data, struct serve_http *http, uint64_t ever
 	}
 }
 
-static void announce(const struct serve_http *http)
+static void announce(const struct neap_serve_http *http)
 {
-	printf("Serving on http://%s/ (page), /metrics, /api; Ctrl-C ends it\n", serve_http_address(http));
-	if (!serve_http_is_local(http))
+	printf("Serving on http://%s/ (page), /metrics, /api; Ctrl-C ends it\n", neap_serve_http_address(http));
+	if (!neap_serve_http_is_local(http))
 		fputs("neap serve: everyone who can reach this address can read the users and command lines of GPU "
 		      "processes\n",
 		      stderr);
@@ -80,13 +83,17 @@ static int run(const struct neap_arguments *arguments)
 {
 	const char *listen = neap_argument(arguments, "listen"), *every = neap_argument(arguments, "every");
 	struct neap_monitor *monitor = NULL;
-	struct serve_data *data = NULL;
-	struct serve_http *http = NULL;
+	struct neap_serve_data *data = NULL;
+	struct neap_serve_http *http = NULL;
 	struct neap_error err = {0};
 	uint64_t every_ns = NEAP_NS_PER_S;
 	char folder[4096];
+	const char *hosts[HOSTS_MOST + 1] = {0};
 	sigset_t signals;
 	int number = 0;
+	for (size_t i = 0; (hosts[i] = neap_argument_nth(arguments, "host", i)); i++)
+		if (i == HOSTS_MOST)
+			return neap_misuse(arguments, "--host: at most %d", HOSTS_MOST);
 	if (every && neap_duration_parse(every, &every_ns, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--every: %s", err.message);
 	if (every_ns < EVERY_LEAST_NS)
@@ -96,18 +103,19 @@ static int run(const struct neap_arguments *arguments)
 	if (!status)
 		status = neap_path_runtime(folder, sizeof folder, &err);
 	if (!status)
-		status = serve_data_create(monitor, folder, every_ns, &data, &err);
+		status = neap_serve_data_create(monitor, folder, every_ns, &data, &err);
 	if (!status)
-		status = serve_data_look(data, &err);
-	const struct serve_http_options options = {listen ? listen : LISTEN, serve_data_answer, data};
+		status = neap_serve_data_look(data, &err);
+	const struct neap_serve_http_options options = {listen ? listen : LISTEN, hosts, neap_serve_data_answer,
+							data};
 	if (!status)
-		status = serve_http_start(&options, &http, &err);
+		status = neap_serve_http_start(&options, &http, &err);
 	if (!status) {
 		announce(http);
 		number = serve(data, http, every_ns, &signals);
 	}
-	serve_http_stop(http);
-	serve_data_destroy(data);
+	neap_serve_http_stop(http);
+	neap_serve_data_destroy(data);
 	neap_monitor_close(monitor);
 	if (status)
 		return neap_complain("serve", &err);

@@ -5,7 +5,7 @@
 #include "cli/print.h"
 #include "cli/run_python.h"
 #include "device/driver.h"
-#include "sim/world.h"
+#include "sim/driver/world.h"
 
 #include <stdlib.h>
 #include <string.h>

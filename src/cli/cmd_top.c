@@ -1,4 +1,4 @@
-/* cli/cmd_top.c: `neap top`: devices and processes, live. Looks (top_look.h), keeps samples, and shows what src/top
+/* cli/cmd_top.c: `neap top`: devices and processes, live. Looks (top/look.h), keeps samples, and shows what src/top
  * makes of them: on a terminal (top_screen.h) until it is left, or once as text.
  *
  *   poll: a key, the output of a verb, or time for the next look -> the view changes -> a frame is drawn
@@ -8,10 +8,10 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/top_look.h"
 #include "cli/top_screen.h"
 #include "cli/top_verb.h"
 #include "top/frame.h"
+#include "top/look.h"
 
 #include <errno.h>
 #include <langinfo.h>
@@ -77,7 +77,7 @@ static enum neap_status look(struct top *top, struct neap_error *err)
 	struct neap_top_sample sample = {0};
 	time_t now = time(NULL);
 	struct tm local = {0};
-	enum neap_status status = top_look(top->monitor, top->folder, &sample, err);
+	enum neap_status status = neap_top_look(top->monitor, top->folder, &sample, err);
 	if (status)
 		return status;
 	localtime_r(&now, &local);
@@ -153,8 +153,7 @@ static void read_verb(struct top *top)
 static bool read_keys(struct top *top)
 {
 	uint32_t key;
-	bool resized = false;
-	while (top_screen_key(&key, &resized)) {
+	while (top_screen_key(&key)) {
 		switch (neap_top_press(&top->view, &top->history, key)) {
 		case NEAP_TOP_QUIT:
 			return false;

@@ -8,7 +8,7 @@
 
 #define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
 
-static void each_device(struct neap_buffer *out, const struct look *look)
+static void each_device(struct neap_buffer *out, const struct neap_look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct neap_ledger *ledger = &look->devices[i].ledger;
@@ -22,7 +22,7 @@ static void each_device(struct neap_buffer *out, const struct look *look)
 }
 
 /* Cached memory: what a clear would give back, process by process. */
-static void here_cached(struct neap_buffer *out, const struct look *look)
+static void here_cached(struct neap_buffer *out, const struct neap_look *look)
 {
 	bool any = false;
 	each_device(out, look);
@@ -40,10 +40,10 @@ static void here_cached(struct neap_buffer *out, const struct look *look)
 		neap_buffer_text(out, "    no attached process caches anything here\n");
 }
 
-static void here_unlisted(struct neap_buffer *out, const struct look *look)
+static void here_unlisted(struct neap_buffer *out, const struct neap_look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
-		const struct look_device *device = &look->devices[i];
+		const struct neap_look_device *device = &look->devices[i];
 		if (!device->reading.processes_known)
 			neap_buffer_format(out, "    GPU %zu: this driver gives no list of processes here\n", i);
 		if (device->ledger.unexplained > 0)
@@ -55,7 +55,7 @@ static void here_unlisted(struct neap_buffer *out, const struct look *look)
 	}
 }
 
-static void here_limits(struct neap_buffer *out, const struct look *look)
+static void here_limits(struct neap_buffer *out, const struct neap_look *look)
 {
 	bool any = false;
 	for (size_t i = 0; i < look->attached_count; i++)
@@ -75,7 +75,7 @@ static void here_limits(struct neap_buffer *out, const struct look *look)
 }
 
 /* What only ends with its process, and what no process accounts for. */
-static void here_restart(struct neap_buffer *out, const struct look *look)
+static void here_restart(struct neap_buffer *out, const struct neap_look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct neap_ledger *ledger = &look->devices[i].ledger;

@@ -4,13 +4,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/csv.h"
 #include "cli/json_print.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "cli/run_processes.h"
 #include "report/cells.h"
+#include "report/processes.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -143,9 +141,11 @@ void history_print_run(const struct neap_history_run *run)
 			printf(" %" PRIu64, result->marks[i].value);
 		putchar('\n');
 	}
-	if (run_processes_worth(result)) {
-		puts("\nProcesses");
-		run_processes_print(result, stdout);
+	if (neap_report_processes_known(result)) {
+		struct neap_buffer lines = {0};
+		neap_report_processes(&lines, result);
+		printf("\nProcesses\n%s", neap_buffer_string(&lines));
+		neap_buffer_fini(&lines);
 	}
 	print_text("Simulated", result->simulated);
 	snprintf(text, sizeof text, "The last lines of its %.40s", result->last_lines_of);
@@ -156,7 +156,7 @@ void history_print_run(const struct neap_history_run *run)
 void history_print_log(const struct neap_history_run *run)
 {
 	const struct neap_result *result = run->result;
-	bool there = result->folder[0] && run_folder_is(result->folder);
+	bool there = result->folder[0] && neap_run_folder_is(result->folder);
 	char title[64];
 	if (there && run_folder_print_logs(result->folder, stdout))
 		return;
@@ -287,15 +287,15 @@ void history_print_csv(size_t index, const struct neap_history_run *run)
 	for (size_t i = 0; index == 0 && i < count; i++)
 		printf("%s%s%s", i ? "," : "series,", neap_result_fields[columns[i]].key,
 		       i + 1 < count ? "" : "\r\n");
-	csv_print_text(run->series);
+	print_csv_text(run->series);
 	for (size_t i = 0; i < count; i++) {
 		const struct neap_result_field *field = &neap_result_fields[columns[i]];
 		const void *place = neap_result_at(run->result, field);
 		putchar(',');
 		if (field->kind == NEAP_RESULT_TEXT)
-			csv_print_text(*(char *const *)place);
+			print_csv_text(*(char *const *)place);
 		else if (field->kind == NEAP_RESULT_OUTCOME)
-			csv_print_text(neap_outcome_name(*(const enum neap_outcome *)place));
+			print_csv_text(neap_outcome_name(*(const enum neap_outcome *)place));
 		else if (field->kind == NEAP_RESULT_STATUS)
 			printf("%d", *(const int *)place);
 		else if (field->kind == NEAP_RESULT_SMALL)

@@ -22,9 +22,9 @@ static void print_line(FILE *out, const char *name, const char *size, const char
 
 /* Where what the ledger does not explain may be: beside the allocators of attached processes (libraries take memory
  * past them), or with a process that the driver does not list. */
-static void unexplained_note(const struct look_device *device, char *note, size_t room)
+static void unexplained_note(const struct neap_look_device *device, char *note, size_t room)
 {
-	int64_t other = look_other(device);
+	int64_t other = neap_look_other(device);
 	char text[NEAP_UNITS_ROOM];
 	if (other == 0)
 		snprintf(note, room, "(no process the driver lists holds it)");
@@ -35,7 +35,7 @@ static void unexplained_note(const struct look_device *device, char *note, size_
 			 neap_size_format_delta(other, text));
 }
 
-static void print_ledger(FILE *out, const struct look_device *device, bool color)
+static void print_ledger(FILE *out, const struct neap_look_device *device, bool color)
 {
 	const struct neap_ledger *ledger = &device->ledger;
 	char text[NEAP_UNITS_ROOM], note[128];
@@ -57,30 +57,10 @@ static void print_ledger(FILE *out, const struct look_device *device, bool color
 	print_line(out, "total", neap_size_format(ledger->total, text), "");
 }
 
-const struct neap_published *info_next_unlisted(const struct look *look, const struct neap_attached *attached,
-						size_t *cursor)
-{
-	while (*cursor < attached->device_count) {
-		const struct neap_published *published = &attached->devices[(*cursor)++];
-		bool listed = false;
-		for (size_t d = 0; d < look->device_count; d++)
-			listed |= memcmp(look->devices[d].reading.uuid, published->device_uuid, 16) == 0;
-		if (!listed)
-			return published;
-	}
-	return NULL;
-}
-
-uint64_t info_reserved(const struct neap_published *published)
-{
-	int64_t bytes = published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
-	return bytes > 0 ? (uint64_t)bytes : 0;
-}
-
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* The width of the column of users. */
-static size_t user_width(const struct look *look)
+static size_t user_width(const struct neap_look *look)
 {
 	size_t width = strlen("user");
 	for (size_t d = 0; d < look->device_count; d++)
@@ -89,33 +69,29 @@ static size_t user_width(const struct look *look)
 	return width;
 }
 
-static const char *user_of(const struct look_process *process)
+static const char *user_of(const struct neap_look_process *process)
 {
 	return process->who.user[0] ? process->who.user : "?";
 }
 
-static const char *command_of(const struct look_process *process)
-{
-	return process->who.command[0] ? process->who.command : "?";
-}
-
 /* What is left of the line for the name, after `taken` columns. */
-static const char *fitting_name(const struct look_process *process, const struct info_style *style, int taken,
+static const char *fitting_name(const struct neap_look_process *process, const struct info_style *style, int taken,
 				char *text, size_t room)
 {
 	size_t columns = 0;
 	if (style->columns > 0)
 		columns = style->columns > (size_t)taken + NAME_LEAST ? style->columns - (size_t)taken : NAME_LEAST;
-	return who_cut(command_of(process), columns, text, room);
+	return neap_who_cut(neap_look_command(process), columns, text, room);
 }
 
-static void print_process(FILE *out, const struct look_process *process, int user, const struct info_style *style)
+static void print_process(FILE *out, const struct neap_look_process *process, int user,
+			  const struct info_style *style)
 {
 	const struct neap_ledger_process *account = &process->account;
 	char bytes[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM],
-		other[NEAP_UNITS_ROOM], time[WHO_TIME_ROOM], name[sizeof process->who.command];
+		other[NEAP_UNITS_ROOM], time[NEAP_WHO_TIME_ROOM], name[sizeof process->who.command];
 	int taken = fprintf(out, "  %8d  %-*s %10s %10s", (int)account->pid, user, user_of(process),
-			    who_time_format(process->who.run_ns, time), size_of(account->bytes, bytes));
+			    neap_who_time_format(process->who.run_ns, time), size_of(account->bytes, bytes));
 	if (account->attached)
 		taken += fprintf(out, " %10s %10s %10s %10s", neap_size_format(account->context, context),
 				 neap_size_format(account->allocated, allocated),
@@ -129,18 +105,18 @@ static void print_process(FILE *out, const struct look_process *process, int use
 	fprintf(out, "  %s\n", fitting_name(process, style, taken + 2, name, sizeof name));
 }
 
-static void print_unlisted(FILE *out, const struct look *look, const struct neap_attached *attached)
+static void print_unlisted(FILE *out, const struct neap_look *look, const struct neap_attached *attached)
 {
 	const struct neap_published *published;
 	char size[NEAP_UNITS_ROOM];
-	for (size_t cursor = 0; (published = info_next_unlisted(look, attached, &cursor));)
+	for (size_t cursor = 0; (published = neap_look_next_unlisted(look, attached, &cursor));)
 		fprintf(out,
 			"Process %d: has %s reserved on a device that NVML does not list, such as a MIG instance: "
 			"not counted above\n",
-			(int)attached->pid, neap_size_format(info_reserved(published), size));
+			(int)attached->pid, neap_size_format(neap_look_reserved(published), size));
 }
 
-static const char *utilization_text(const struct look_device *device, const char *before, char text[32])
+static const char *utilization_text(const struct neap_look_device *device, const char *before, char text[32])
 {
 	text[0] = '\0';
 	if (device->reading.utilization_percent >= 0)
@@ -148,9 +124,10 @@ static const char *utilization_text(const struct look_device *device, const char
 	return text;
 }
 
-static void print_device(FILE *out, const struct look *look, size_t index, int user, const struct info_style *style)
+static void print_device(FILE *out, const struct neap_look *look, size_t index, int user,
+			 const struct info_style *style)
 {
-	const struct look_device *device = &look->devices[index];
+	const struct neap_look_device *device = &look->devices[index];
 	char busy[32];
 	fprintf(out, "%sGPU %zu: %s%s%s  %s%s\n", style->color ? "\033[1m" : "", index,
 		NEAP_PRINTABLE(device->reading.name), look->backend == NEAP_BACKEND_SIM ? " (simulated)" : "",
@@ -167,7 +144,7 @@ static void print_device(FILE *out, const struct look *look, size_t index, int u
 		fprintf(out, "  and more: the driver lists over %d processes\n", NEAP_READING_PROCESSES);
 }
 
-void info_print_account(FILE *out, const struct look *look, const struct info_style *style)
+void info_print_account(FILE *out, const struct neap_look *look, const struct info_style *style)
 {
 	int user = (int)user_width(look);
 	bool first = true;
@@ -187,9 +164,9 @@ void info_print_account(FILE *out, const struct look *look, const struct info_st
 }
 
 /* The first word of a command line, and of an interpreter's the script too: "python train.py". */
-static const char *short_name(const struct look_process *process, char text[64])
+static const char *short_name(const struct neap_look_process *process, char text[64])
 {
-	const char *command = command_of(process);
+	const char *command = neap_look_command(process);
 	size_t length = strcspn(command, " ");
 	if (strncmp(command, "python", 6) == 0 && command[length] == ' ' && command[length + 1] != '-')
 		length += 1 + strcspn(command + length + 1, " ");
@@ -197,11 +174,11 @@ static const char *short_name(const struct look_process *process, char text[64])
 	return text;
 }
 
-void info_print_oneline(FILE *out, const struct look *look, const struct info_style *style)
+void info_print_oneline(FILE *out, const struct neap_look *look, const struct info_style *style)
 {
 	char used[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM], busy[32], name[64], cut[8192];
 	for (size_t i = 0; i < look->device_count; i++) {
-		const struct look_device *device = &look->devices[i];
+		const struct neap_look_device *device = &look->devices[i];
 		char *line = NULL;
 		size_t length = 0;
 		if (device->left_out)
@@ -218,62 +195,7 @@ void info_print_oneline(FILE *out, const struct look *look, const struct info_st
 				short_name(&device->processes[p], name), (int)device->processes[p].account.pid,
 				size_of(device->processes[p].account.bytes, used));
 		if (fclose(text) == 0)
-			fprintf(out, "%s\n", who_cut(line, style->columns, cut, sizeof cut));
+			fprintf(out, "%s\n", neap_who_cut(line, style->columns, cut, sizeof cut));
 		free(line);
 	}
-}
-
-static int by_number(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
-
-/* Unknown values come last. */
-static uint64_t rank(uint64_t value) { return value == UINT64_MAX ? 0 : value; }
-
-static int by_memory(const void *a, const void *b)
-{
-	const struct look_process *one = a, *other = b;
-	return by_number(rank(other->account.bytes), rank(one->account.bytes));
-}
-
-static int by_pid(const void *a, const void *b)
-{
-	const struct look_process *one = a, *other = b;
-	return by_number((uint64_t)one->account.pid, (uint64_t)other->account.pid);
-}
-
-static int by_time(const void *a, const void *b)
-{
-	const struct look_process *one = a, *other = b;
-	return by_number(rank(other->who.run_ns), rank(one->who.run_ns));
-}
-
-static int by_user(const void *a, const void *b)
-{
-	const struct look_process *one = a, *other = b;
-	int order = strcmp(one->who.user, other->who.user);
-	return order ? order : by_memory(a, b);
-}
-
-static int by_name(const void *a, const void *b)
-{
-	const struct look_process *one = a, *other = b;
-	int order = strcmp(command_of(one), command_of(other));
-	return order ? order : by_pid(a, b);
-}
-
-bool info_sort(struct look *look, const char *key)
-{
-	static const struct {
-		const char *key;
-		int (*compare)(const void *, const void *);
-	} orders[] = {
-		{"memory", by_memory}, {"pid", by_pid}, {"time", by_time}, {"user", by_user}, {"name", by_name}};
-	for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-		if (strcmp(orders[i].key, key) != 0)
-			continue;
-		for (size_t d = 0; d < look->device_count; d++)
-			qsort(look->devices[d].processes, look->devices[d].process_count,
-			      sizeof *look->devices[d].processes, orders[i].compare);
-		return true;
-	}
-	return false;
 }

@@ -13,28 +13,7 @@
 
 #define SCHEMA 1
 
-uint64_t kill_bytes(const struct look_device *device, pid_t pid)
-{
-	for (size_t i = 0; i < device->process_count; i++) {
-		const struct neap_ledger_process *account = &device->processes[i].account;
-		if (account->pid != pid)
-			continue;
-		if (account->bytes == NEAP_BYTES_UNKNOWN && account->attached)
-			return account->context + account->allocated + account->cached;
-		return account->bytes;
-	}
-	return 0;
-}
-
-uint64_t kill_held(const struct kill_work *work)
-{
-	uint64_t sum = 0;
-	for (size_t i = 0; i < work->look.device_count; i++)
-		sum += work->devices[i].held_bytes;
-	return sum;
-}
-
-const char *kill_holds_nothing(const struct kill_work *work)
+const char *kill_holds_nothing(const struct neap_kill_work *work)
 {
 	for (size_t i = 0; i < work->look.device_count; i++)
 		if (work->devices[i].held_bytes || work->devices[i].held_unknown)
@@ -46,10 +25,10 @@ const char *kill_holds_nothing(const struct kill_work *work)
 		       : "they hold no device memory that the driver or neap knows of: ending them gives none back";
 }
 
-const char *kill_held_text(const struct kill_work *work, char *text)
+const char *kill_held_text(const struct neap_kill_work *work, char *text)
 {
 	char size[NEAP_UNITS_ROOM];
-	uint64_t held = kill_held(work);
+	uint64_t held = neap_kill_held(work);
 	bool unknown = false;
 	for (size_t i = 0; i < work->look.device_count; i++)
 		unknown |= work->devices[i].held_unknown;
@@ -60,28 +39,12 @@ const char *kill_held_text(const struct kill_work *work, char *text)
 	return text;
 }
 
-uint64_t kill_left(const struct kill_work *work)
-{
-	uint64_t sum = 0;
-	for (size_t i = 0; i < work->look.device_count; i++)
-		sum += work->devices[i].left_bytes;
-	return sum;
-}
-
-size_t kill_alive(const struct kill_work *work)
-{
-	size_t count = 0;
-	for (size_t i = 0; work->ended && i < work->plan.target_count; i++)
-		count += work->ended[i].ended_by == 0;
-	return count;
-}
-
-static void print_bytes(const struct kill_work *work, pid_t pid)
+static void print_bytes(const struct neap_kill_work *work, pid_t pid)
 {
 	char text[NEAP_UNITS_ROOM];
 	const char *between = "";
 	for (size_t i = 0; i < work->look.device_count; i++) {
-		uint64_t bytes = kill_bytes(&work->look.devices[i], pid);
+		uint64_t bytes = neap_kill_bytes(&work->look.devices[i], pid);
 		if (bytes == 0)
 			continue;
 		printf("%sGPU %zu: %s", between, i,
@@ -91,9 +54,9 @@ static void print_bytes(const struct kill_work *work, pid_t pid)
 	puts(between[0] ? "" : "-");
 }
 
-void kill_print_preview(const struct kill_work *work)
+void kill_print_preview(const struct neap_kill_work *work)
 {
-	const struct kill_plan *plan = &work->plan;
+	const struct neap_kill_plan *plan = &work->plan;
 	const char *nothing = kill_holds_nothing(work);
 	char text[KILL_HELD_ROOM];
 	if (plan->target_count > 0) {
@@ -101,11 +64,11 @@ void kill_print_preview(const struct kill_work *work)
 		for (size_t i = 0; i < plan->target_count; i++) {
 			const struct neap_process *process = &plan->targets[i].process;
 			int indent = plan->targets[i].depth < 8 ? (int)plan->targets[i].depth * 2 : 16;
-			struct who who;
+			struct neap_who who;
 			char name[64];
-			who_read(process->pid, NULL, &who);
+			neap_who_read(process->pid, NULL, &who);
 			const char *whole = who.command[0] ? who.command : process->command;
-			who_cut(whole, (size_t)(36 - indent), name, sizeof name);
+			neap_who_cut(whole, (size_t)(36 - indent), name, sizeof name);
 			printf("%8d  %*s%-*s  ", (int)process->pid, indent, "", 36 - indent, name);
 			print_bytes(work, process->pid);
 			if (strcmp(whole, name) != 0)
@@ -119,10 +82,10 @@ void kill_print_preview(const struct kill_work *work)
 	for (size_t i = 0; i < plan->refused_count; i++)
 		printf("Not ended: process %d (%.40s): %s\n", (int)plan->refused[i].process.pid,
 		       plan->refused[i].process.command[0] ? plan->refused[i].process.command : "?",
-		       kill_refusal_text(plan->refused[i].why));
+		       neap_kill_refusal_text(plan->refused[i].why));
 }
 
-static bool is_target(const struct kill_work *work, pid_t pid)
+static bool is_target(const struct neap_kill_work *work, pid_t pid)
 {
 	for (size_t i = 0; i < work->plan.target_count; i++)
 		if (work->plan.targets[i].process.pid == pid)
@@ -131,7 +94,7 @@ static bool is_target(const struct kill_work *work, pid_t pid)
 }
 
 /* Whether this process may hold the memory that is not back on a device: a target, or a process started since. */
-static bool is_holder(const struct kill_work *work, const struct kill_device *device, pid_t pid)
+static bool is_holder(const struct neap_kill_work *work, const struct neap_kill_device *device, pid_t pid)
 {
 	for (size_t i = 0; i < device->before.process_count; i++)
 		if (device->before.processes[i].pid == pid)
@@ -139,7 +102,7 @@ static bool is_holder(const struct kill_work *work, const struct kill_device *de
 	return true;
 }
 
-static void print_holders(const struct kill_work *work, const struct kill_device *device)
+static void print_holders(const struct neap_kill_work *work, const struct neap_kill_device *device)
 {
 	char text[NEAP_UNITS_ROOM], name[64];
 	uint64_t listed = 0;
@@ -147,7 +110,7 @@ static void print_holders(const struct kill_work *work, const struct kill_device
 		const struct neap_reading_process *process = &device->after.processes[i];
 		if (!is_holder(work, device, process->pid))
 			continue;
-		look_name(process->pid, name);
+		neap_look_name(process->pid, name);
 		printf("  process %d (%s) holds %s%s\n", (int)process->pid, name[0] ? name : "?",
 		       process->bytes == NEAP_BYTES_UNKNOWN ? "what the driver does not tell"
 							    : neap_size_format(process->bytes, text),
@@ -160,14 +123,14 @@ static void print_holders(const struct kill_work *work, const struct kill_device
 		       neap_size_format(device->left_bytes - listed, text));
 }
 
-static uint64_t returned(const struct kill_device *device)
+static uint64_t returned(const struct neap_kill_device *device)
 {
 	return device->held_bytes > device->left_bytes ? device->held_bytes - device->left_bytes : 0;
 }
 
-static void print_memory(const struct kill_work *work, size_t index)
+static void print_memory(const struct neap_kill_work *work, size_t index)
 {
-	const struct kill_device *device = &work->devices[index];
+	const struct neap_kill_device *device = &work->devices[index];
 	char back[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM], before[NEAP_UNITS_ROOM],
 		after[NEAP_UNITS_ROOM];
 	neap_size_format(returned(device), back);
@@ -187,7 +150,7 @@ static void print_memory(const struct kill_work *work, size_t index)
 	}
 }
 
-void kill_print_result(const struct kill_work *work)
+void kill_print_result(const struct neap_kill_work *work)
 {
 	char time[NEAP_UNITS_ROOM];
 	for (size_t i = 0; i < work->plan.target_count; i++) {
@@ -216,13 +179,13 @@ void kill_print_result(const struct kill_work *work)
 }
 
 /* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
-static json_t *target_json(const struct kill_work *work, size_t index)
+static json_t *target_json(const struct neap_kill_work *work, size_t index)
 {
-	const struct kill_target *target = &work->plan.targets[index];
+	const struct neap_kill_target *target = &work->plan.targets[index];
 	json_t *object = json_object(), *devices = json_array();
 	int number = work->ended ? work->ended[index].ended_by : 0;
 	for (size_t i = 0; i < work->look.device_count; i++) {
-		uint64_t bytes = kill_bytes(&work->look.devices[i], target->process.pid);
+		uint64_t bytes = neap_kill_bytes(&work->look.devices[i], target->process.pid);
 		if (bytes == 0)
 			continue;
 		json_t *device = json_object();
@@ -240,9 +203,9 @@ static json_t *target_json(const struct kill_work *work, size_t index)
 	return object;
 }
 
-static json_t *device_json(const struct kill_work *work, size_t index)
+static json_t *device_json(const struct neap_kill_work *work, size_t index)
 {
-	const struct kill_device *device = &work->devices[index];
+	const struct neap_kill_device *device = &work->devices[index];
 	json_t *object = json_object();
 	neap_json_set(object, "device", neap_json_number(index));
 	neap_json_set(object, "uuid", neap_json_text(work->look.devices[index].reading.uuid_text));
@@ -256,17 +219,17 @@ static json_t *device_json(const struct kill_work *work, size_t index)
 	return object;
 }
 
-static json_t *refused_json(const struct kill_refused *refused)
+static json_t *refused_json(const struct neap_kill_refused *refused)
 {
 	json_t *object = json_object();
 	const char *name = refused->process.command;
 	neap_json_set(object, "pid", json_integer(refused->process.pid));
 	neap_json_set(object, "name", name[0] ? neap_json_text(name) : json_null());
-	neap_json_set(object, "why", json_string(kill_refusal_name(refused->why)));
+	neap_json_set(object, "why", json_string(neap_kill_refusal_name(refused->why)));
 	return object;
 }
 
-int kill_print_json(const struct kill_work *work)
+int kill_print_json(const struct neap_kill_work *work)
 {
 	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
 	for (size_t i = 0; i < work->plan.target_count; i++)

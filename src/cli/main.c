@@ -1,4 +1,5 @@
 /* cli/main.c: the neap command. Everything is in the table: see command.h. */
+#include "base/descriptor.h"
 #include "cli/command.h"
 #include "store/json.h"
 
@@ -7,6 +8,7 @@
 
 int main(int argc, char **argv)
 {
+	neap_fd_open_standard();
 	neap_json_failures(); /* begins to watch them */
 	int code = neap_command_main(argc, argv);
 	/* Output that could not be written is a failure: a full disk under a redirection. */

@@ -18,4 +18,9 @@ void print_safe_lines(FILE *stream, const char *text);
  * whatever reads it. */
 void print_safe_json(FILE *stream, const char *text);
 
+/* A text as a field of CSV (RFC 4180), quoted, to stdout. One that begins as a spreadsheet's formula does (=, +, -,
+ * @, a tab, a line's end) gets an apostrophe before it, as OWASP advises: a spreadsheet then shows it and does not
+ * compute it. */
+void print_csv_text(const char *text);
+
 #endif

@@ -42,6 +42,11 @@ static void print_help(const struct neap_estimate_answer *answer, uint64_t missi
 /* Returns whether it is known not to fit. */
 static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 {
+	static const char *const doubts[NEAP_ESTIMATE_DOUBTS] = {
+		[NEAP_ESTIMATE_SURE] = "", /* in the words of another version */
+		[NEAP_ESTIMATE_CONTEXT] = ", depending on the context",
+		[NEAP_ESTIMATE_WORKSPACE] = ", depending on a workspace whose size only NVIDIA's library knows",
+		[NEAP_ESTIMATE_CUT_SHORT] = " so far: the estimate's time limit ended it before its second update"};
 	uint64_t missing = answer->headroom_bytes < 0 ? (uint64_t)-answer->headroom_bytes : 0;
 	char takes[100];
 	snprintf(takes, sizeof takes, "%s to %s of the %s on %s", NEAP_SIZE(answer->low_bytes),
@@ -52,8 +57,8 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 		return false;
 	}
 	if (answer->fits == NEAP_ESTIMATE_UNSURE)
-		fprintf(stderr, "neap run: estimate: it may not fit: %s, depending on the context\n",
-			NEAP_PRINTABLE(takes));
+		fprintf(stderr, "neap run: estimate: it may not fit: %s%s\n", NEAP_PRINTABLE(takes),
+			doubts[answer->doubt]);
 	else
 		fprintf(stderr, "neap run: estimate: it does not fit: %s; %s are missing\n", NEAP_PRINTABLE(takes),
 			NEAP_SIZE(missing));
@@ -98,6 +103,8 @@ int run_estimate_first(const struct neap_arguments *arguments)
 	struct neap_estimate_answer answer;
 	struct neap_error err = {0};
 	char uuid[48];
+	if (!action && neap_argument(arguments, "in-place"))
+		return neap_misuse(arguments, "--in-place goes with --estimate");
 	if (!action)
 		return NEAP_EXIT_OK;
 	if (*action && strcmp(action, "refuse") != 0)
@@ -110,6 +117,7 @@ int run_estimate_first(const struct neap_arguments *arguments)
 						  .command = neap_rest(arguments),
 						  .parameters = parameters,
 						  .directory = neap_argument(arguments, "directory"),
+						  .in_place = neap_argument(arguments, "in-place") != NULL,
 						  .device = only_device(arguments, uuid)};
 	if (!quiet)
 		fputs("neap run: estimating what the command takes, on the simulator\n", stderr);

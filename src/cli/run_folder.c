@@ -1,15 +1,9 @@
 /* cli/run_folder.c: see run_folder.h. */
 #include "cli/run_folder.h"
 
-#include "analyze/run.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/units.h"
 #include "cli/print.h"
-#include "trace/record.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,80 +12,24 @@
 
 #define LOG_SHOWN (64 * 1024) /* bytes of each log's end */
 
-bool run_folder_is(const char *path)
+enum neap_status run_folder_trace(const char *verb, const char *path, char ret_path[NEAP_RUN_FOLDER_PATH],
+				  struct neap_error *err)
 {
-	struct stat info;
-	return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* "record.4711" */
-static bool is_recording(const char *name)
-{
-	uint64_t pid;
-	return strncmp(name, "record.", 7) == 0 && neap_u64_parse(name + 7, &pid, NULL) == NEAP_OK;
-}
-
-/* True: it can be read. */
-static bool peak_of(const char *path, uint64_t *ret_peak_bytes, struct neap_error *err)
-{
-	struct neap_record record = {0};
-	struct neap_run_facts facts;
-	if (neap_record_read(path, &record, err) != NEAP_OK)
-		return false;
-	neap_run_facts(&record, 0, &facts);
-	neap_record_fini(&record);
-	*ret_peak_bytes = facts.peak_reserved_bytes;
-	return true;
-}
-
-static enum neap_status complain_of_none(const char *folder, struct neap_error *err)
-{
-	char journal[RUN_FOLDER_PATH];
-	if (neap_path_join(journal, sizeof journal, folder, "journal") == NEAP_OK && access(journal, F_OK) == 0)
-		return neap_fail(err, NEAP_ENOENT,
-				 "%.200s is the folder of a series: give one of its runs, in %.200s/runs", folder,
-				 folder);
-	return neap_fail(err, NEAP_ENOENT, "no recording (record.PID) in %.200s: no process of that run was attached",
-			 folder);
-}
-
-enum neap_status run_folder_recording(const char *folder, char ret_path[RUN_FOLDER_PATH], size_t *ret_others,
-				      struct neap_error *err)
-{
-	DIR *entries = opendir(folder);
-	uint64_t best_bytes = 0;
-	size_t count = 0, unread = 0;
-	bool found = false;
-
-	if (!entries)
-		return neap_fail_errno(err, errno, "reading %.200s", folder);
-	for (struct dirent *entry; (entry = readdir(entries));) {
-		char path[RUN_FOLDER_PATH];
-		uint64_t peak_bytes = 0;
-		if (!is_recording(entry->d_name) ||
-		    neap_path_join(path, sizeof path, folder, entry->d_name) != NEAP_OK)
-			continue;
-		if (!peak_of(path, &peak_bytes, err)) {
-			unread++;
-			continue;
-		}
-		count++;
-		if (found && peak_bytes <= best_bytes)
-			continue;
-		found = true;
-		best_bytes = peak_bytes;
-		strcpy(ret_path, path);
-	}
-	closedir(entries);
-	if (!found)
-		return unread && err ? err->status : complain_of_none(folder, err);
-	*ret_others = count + unread - 1;
+	struct neap_run_trace trace;
+	enum neap_status status = neap_run_folder_trace(path, &trace, err);
+	if (status)
+		return status;
+	strcpy(ret_path, trace.path);
+	if (trace.others)
+		fprintf(stderr,
+			"neap %s: %s, the process with the highest peak; %zu other recording%s in the folder\n", verb,
+			NEAP_PRINTABLE(ret_path), trace.others, trace.others == 1 ? " is" : "s are");
 	return NEAP_OK;
 }
 
 static bool print_log(const char *folder, const char *name, FILE *out)
 {
-	char path[RUN_FOLDER_PATH], *text = NULL;
+	char path[NEAP_RUN_FOLDER_PATH], *text = NULL;
 	struct stat info;
 	if (neap_path_join(path, sizeof path, folder, name) != NEAP_OK)
 		return false;
@@ -124,4 +62,15 @@ bool run_folder_print_logs(const char *folder, FILE *out)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		any |= print_log(folder, names[i], out);
 	return any;
+}
+
+void run_folder_print_lost(const char *command, FILE *out)
+{
+	fprintf(out,
+		"neap %s: the program's supervisor ('neap run') was killed while the program ran, and the program "
+		"ended "
+		"with it: nothing is known of its memory. Does the program end its parent processes, or all "
+		"processes "
+		"of its user? Leave these alone. Else the host may have run out of memory: 'dmesg' tells\n",
+		command);
 }

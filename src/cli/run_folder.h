@@ -1,22 +1,17 @@
-/* cli/run_folder.h: what a run's folder holds, for commands that are given one: its result, its recordings, its logs.
- * One thread. */
+/* cli/run_folder.h: what commands print of a run's folder. One thread. */
 #ifndef NEAP_CLI_RUN_FOLDER_H
 #define NEAP_CLI_RUN_FOLDER_H
 
-#include "neap/status.h"
+#include "run/folder.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
-#define RUN_FOLDER_PATH 4200
+/* As neap_run_folder_trace; prints after "neap VERB: " on stderr which it is, where there are several. */
+enum neap_status run_folder_trace(const char *verb, const char *path, char ret_path[NEAP_RUN_FOLDER_PATH],
+				  struct neap_error *err);
 
-bool run_folder_is(const char *path);
-
-/* The recording to explain a run by: that of the process with the highest peak. *ret_others: how many more
- * there are. Errors: NEAP_ENOENT without one (for a series' folder the message says so), and when none can be read
- * those of reading. */
-enum neap_status run_folder_recording(const char *folder, char ret_path[RUN_FOLDER_PATH], size_t *ret_others,
-				      struct neap_error *err);
+/* Prints after "neap COMMAND: " that `neap run` was killed before it had a result, and what to do. */
+void run_folder_print_lost(const char *command, FILE *out);
 
 /* Prints the end of each log in the folder, made fit for a terminal. False: there is none. */
 bool run_folder_print_logs(const char *folder, FILE *out);

@@ -1,94 +1,13 @@
 /* cli/targets.c: see targets.h. */
 #include "cli/targets.h"
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "base/units.h"
-#include "cli/look.h"
 #include "cli/print.h"
 #include "proto/page.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-/* Emptying a large cache on a busy device takes longer than a question. */
-#define BOUND_NS (TARGETS_BOUND_S * NEAP_NS_PER_S)
-
-#define ENDING_LOOKS   200 /* on a loaded machine the moment is a long one */
-#define ENDING_LOOK_NS (10 * NEAP_NS_PER_MS)
-
-static bool is_stopped(pid_t pid)
-{
-	struct neap_process process;
-	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
-}
-
-enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
-			      bool *ret_stopped, struct neap_error *err)
-{
-	char name[64];
-	struct neap_deadline deadline = neap_deadline_in(neap_clock_system(), BOUND_NS);
-	enum neap_status status = neap_client_open(runtime_folder, pid, deadline, ret_client, err);
-	if (status && status != NEAP_ESTATE)
-		return status;
-	look_name(pid, name);
-	bool stopped = !status && is_stopped(pid);
-	if (stopped && !ret_stopped) {
-		neap_client_close(ret_client);
-		return neap_fail(err, NEAP_ETIMEDOUT,
-				 "process %d (%.32s) is stopped and cannot answer; nothing was changed. Continue it "
-				 "(kill -CONT %d) and ask again",
-				 (int)pid, name, (int)pid);
-	}
-	if (!status) {
-		if (ret_stopped)
-			*ret_stopped = stopped;
-		return status;
-	}
-	return neap_fail(
-		err, NEAP_ESTATE,
-		"process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
-		"outside; started with 'neap run -- COMMAND' it can",
-		(int)pid, name);
-}
-
-/* Its sockets are closed a moment before it is gone. */
-static bool is_ending(pid_t pid)
-{
-	struct neap_process process;
-	for (int looks = 0; looks < ENDING_LOOKS; looks++) {
-		if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
-			return true;
-		neap_clock_sleep(neap_clock_system(), ENDING_LOOK_NS);
-	}
-	return false;
-}
-
-enum neap_status targets_call(struct neap_client *client, enum neap_request request, const void *arguments,
-			      size_t length, struct neap_fields *ret_reply, struct neap_error *err)
-{
-	enum neap_status status = neap_client_call(client, request, arguments, length, ret_reply, err);
-	if (status == NEAP_ETIMEDOUT && is_stopped(client->pid))
-		return neap_fail(err, status,
-				 "process %d was stopped before it answered; what it has not begun by now it will "
-				 "not do. Continue it (kill -CONT %d) and ask again",
-				 (int)client->pid, (int)client->pid);
-	if (status == NEAP_ETIMEDOUT)
-		return neap_fail(err, status,
-				 "process %d did not answer within %d s; what it has not begun by now it will not do",
-				 (int)client->pid, TARGETS_BOUND_S);
-	if (status == NEAP_EIO && is_ending(client->pid))
-		return neap_fail(err, NEAP_ENOENT, "process %d ended before it answered", (int)client->pid);
-	return status;
-}
-
-enum neap_status targets_device_status(uint64_t answered)
-{
-	if (answered > NEAP_EINTERNAL)
-		return NEAP_EPROTO;
-	return answered == NEAP_ESTATE ? NEAP_EBUSY : (enum neap_status)answered;
-}
 
 int targets_given(const struct neap_arguments *arguments, bool operands, pid_t **ret_pids, size_t *ret_count)
 {

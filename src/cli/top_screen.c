@@ -16,13 +16,19 @@
 #include "top/view.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#define LIBRARY "libncursesw.so.6"
+#define SIDE_MOST 1000 /* columns, rows that are drawn */
+#define LIBRARY   "libncursesw.so.6"
 
 /* What is used of it. */
 static struct {
+	__typeof__(use_env) *use_env;
 	__typeof__(newterm) *newterm;
+	__typeof__(resizeterm) *resizeterm;
 	__typeof__(delscreen) *delscreen;
 	__typeof__(endwin) *endwin;
 	__typeof__(tigetstr) *tigetstr;
@@ -98,7 +104,9 @@ static enum neap_status load(struct neap_error *err)
 	}
 	bool whole = library && (curses.window = dlsym(library, "stdscr"));
 #define LOAD(name) whole = whole && (curses.name = (__typeof__(name) *)dlsym(library, #name))
+	LOAD(use_env);
 	LOAD(newterm);
+	LOAD(resizeterm);
 	LOAD(delscreen);
 	LOAD(endwin);
 	LOAD(tigetstr);
@@ -131,12 +139,37 @@ static enum neap_status load(struct neap_error *err)
 			 why);
 }
 
+static void ignore(int number) { (void)number; }
+
+static int bounded(int wanted, int now) { return wanted < 1 ? now : wanted > SIDE_MOST ? SIDE_MOST : wanted; }
+
+/* ncurses holds sizes in 16 bits, and crashes on larger ones: it gets the terminal's size from here alone. A signal
+ * that has a handler it leaves to us: it only ends poll. */
+static void catch_resizes(void)
+{
+	struct sigaction action = {.sa_handler = ignore};
+	sigaction(SIGWINCH, &action, NULL);
+	curses.use_env(FALSE);
+}
+
+static void fit(void)
+{
+	struct winsize size = {0};
+	int height = curses.getmaxy(*curses.window), width = curses.getmaxx(*curses.window);
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0)
+		return;
+	int new_height = bounded(size.ws_row, height), new_width = bounded(size.ws_col, width);
+	if (new_height != height || new_width != width)
+		curses.resizeterm(new_height, new_width);
+}
+
 enum neap_status top_screen_begin(bool color, struct neap_error *err)
 {
 	const char *term = getenv("TERM");
 	enum neap_status status = load(err);
 	if (status)
 		return status;
+	catch_resizes();
 	screen = curses.newterm(NULL, stdout, stdin);
 	const char *address = screen ? curses.tigetstr("cup") : NULL;
 	if (!screen || !address || address == (const char *)-1) {
@@ -170,6 +203,7 @@ void top_screen_end(void)
 
 void top_screen_size(size_t *ret_width, size_t *ret_height)
 {
+	fit();
 	int height = curses.getmaxy(*curses.window), width = curses.getmaxx(*curses.window);
 	*ret_width = width > 0 ? (size_t)width : 1;
 	*ret_height = height > 0 ? (size_t)height : 1;
@@ -207,16 +241,14 @@ static uint32_t key_of(int code)
 	return code >= 0x20 && code < 0x7f ? (uint32_t)code : 0;
 }
 
-bool top_screen_key(uint32_t *ret_key, bool *ret_resized)
+bool top_screen_key(uint32_t *ret_key)
 {
 	for (;;) {
 		int code = curses.wgetch(*curses.window);
 		if (code == ERR)
 			return false;
-		if (code == KEY_RESIZE) {
-			*ret_resized = true;
+		if (code == KEY_RESIZE)
 			continue;
-		}
 		*ret_key = key_of(code);
 		return true;
 	}

@@ -9,11 +9,11 @@
 enum neap_status top_screen_begin(bool color, struct neap_error *err);
 void top_screen_end(void); /* idempotent */
 
+/* As large as the terminal is now, up to 1000 columns and rows. */
 void top_screen_size(size_t *ret_width, size_t *ret_height);
 void top_screen_draw(const struct neap_top_grid *grid);
 
-/* The next key that was pressed, of top/view.h; false: there is none. A resize is not a key: `ret_resized` says that
- * there was one. */
-bool top_screen_key(uint32_t *ret_key, bool *ret_resized);
+/* The next key that was pressed, of top/view.h; false: there is none. */
+bool top_screen_key(uint32_t *ret_key);
 
 #endif

@@ -1,4 +1,4 @@
-/* device/cuda_error.c: CUDA's errors in neap's words, once. */
+/* device/cuda_error.c: translates CUDA's errors to neap's, in one place. */
 #include "base/error.h"
 #include "device/driver.h"
 

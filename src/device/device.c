@@ -28,7 +28,7 @@ static enum neap_status check_process(const struct neap_driver *driver, struct n
 	return neap_fail(err, NEAP_ESTATE, "the driver was opened before a fork: open it again in the child");
 }
 
-/* The granularity of virtual memory, 0 where any part of it is missing. */
+/* The granularity of virtual memory; 0 if the driver or device lacks any part of it. */
 static enum neap_status read_page_bytes(struct neap_device *device, struct neap_error *err)
 {
 	const struct neap_cuda *cuda = &device->driver->cuda;

@@ -1,5 +1,5 @@
-/* Sums over the driver's lists: a byte listed for the run counts once. Also the wait until they are 0: see the
- * headers. */
+/* device/drain.c: adds up the bytes that the driver lists for a run, each once, and waits until none are left. See
+ * the headers. */
 #include "device/drain.h"
 
 #include "base/clock.h"

@@ -1,9 +1,9 @@
 /* device/drain.h: is the memory of processes free again after their end? A pure function over readings. neap/drain.h
  * waits for it.
  *
- * The driver frees the memory of a dead process with a delay, and may stop listing the process while its bytes are
- * still used. So a run still holds the bytes that the driver lists for its processes, and the bytes that are used but
- * listed for no process, less those before the start:
+ * The driver frees the memory of a process that exited with a delay, and may stop listing the process while its bytes
+ * are still used. So a run still holds the bytes that the driver lists for its processes, and the bytes that are used
+ * but listed for no process, less those before the start:
  *
  *   left = max(listed(run), used - listed(others) - that difference before the start)
  *

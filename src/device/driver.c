@@ -22,7 +22,7 @@ static struct neap_capabilities find_capabilities(const struct neap_cuda *cuda)
 	};
 }
 
-/* cuInit, and at least one device. */
+/* Calls cuInit and checks that there is at least one device. */
 static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error *err)
 {
 	driver->can = find_capabilities(&driver->cuda);

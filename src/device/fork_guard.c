@@ -1,4 +1,4 @@
-/* device/fork_guard.c: a private page with MADV_WIPEONFORK (Linux 4.14). */
+/* device/fork_guard.c: guards against forks by a private page with MADV_WIPEONFORK (Linux 4.14). */
 #include "device/fork_guard.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* device/ledger.c: the sums. Bytes without a known owner go to `unexplained`, so that the lines always add up to the
- * device's total and nothing is hidden. */
+/* device/ledger.c: adds up the ledger. Bytes without a known owner go to `unexplained`, so that the lines always add
+ * up to the device's total and nothing is hidden. */
 #include "device/ledger.h"
 
 /* The row of `pid`; creates it if it is missing. A process that is listed twice (a partitioned device) or publishes

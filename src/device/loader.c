@@ -1,4 +1,4 @@
-/* device/loader.c: from a backend to a library to a table.
+/* device/loader.c: finds a backend's library and fills the table with its functions.
  *
  *   cuda   dlopen("libcuda.so.1"), the system's search
  *   sim    dlopen("FOLDER/libcuda.so.1"), by absolute path, so that nothing else in the process can find it
@@ -18,16 +18,6 @@
 #include <unistd.h>
 
 #define CUDA_VERSION_WANTED 12000
-
-#if defined(__x86_64__)
-#define MULTIARCH "x86_64-linux-gnu"
-#elif defined(__aarch64__)
-#define MULTIARCH "aarch64-linux-gnu"
-#elif defined(__powerpc64__)
-#define MULTIARCH "powerpc64le-linux-gnu"
-#else
-#define MULTIARCH "."
-#endif
 
 enum need { OPTIONAL, REQUIRED };
 
@@ -76,7 +66,9 @@ static bool holds_simulator(const char *folder)
 
 enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err)
 {
-	static const char *const places[] = {"sim", "neap/sim", "../lib/neap/sim", "../lib/" MULTIARCH "/neap/sim"};
+	/* In a wheel; beside the installed library; from the installed command; in the build tree. */
+	static const char *const places[] = {"sim", "neap/sim", NEAP_LIBRARIES_FROM_COMMAND "/neap/sim",
+					     "../sim/driver"};
 	const char *given = getenv("NEAP_SIM_PATH");
 	char own[PATH_MAX], candidate[PATH_MAX], found[PATH_MAX];
 	bool ok = false;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What does not change while NVML is open, once it was read. */
+/* Facts about a device that do not change while NVML is open, kept once they were read. */
 struct identity {
 	bool known;
 	unsigned char uuid[16];
@@ -104,7 +104,7 @@ void neap_monitor_close(struct neap_monitor *monitor)
 
 enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor) { return monitor->backend; }
 size_t neap_monitor_device_count(const struct neap_monitor *monitor) { return monitor->device_count; }
-/* Of a device that has none of its own. */
+/* Reads the host's memory, for a device without memory of its own. */
 static enum neap_status read_host_memory(struct neap_reading *reading, struct neap_error *err)
 {
 	struct neap_host_memory host;

@@ -1,4 +1,4 @@
-/* device/nvml.c: NVML for device.c and monitor.c: its errors in neap's words, UUIDs, process lists. */
+/* device/nvml.c: NVML for device.c and monitor.c: translates its errors, formats UUIDs, reads process lists. */
 #include "base/error.h"
 #include "device/loader.h"
 

@@ -31,6 +31,8 @@ static enum neap_status make_words(const struct neap_estimate_question *question
 	bool failed = neap_words_add(words, "neap") || neap_words_add(words, "estimate") ||
 		      neap_words_add(words, "--json") || neap_words_add(words, "--gpu") ||
 		      neap_words_add(words, question->gpus);
+	if (!failed && question->in_place)
+		failed = neap_words_add(words, "--in-place");
 	for (size_t i = 0; !failed && question->parameters && question->parameters[i]; i++)
 		failed = neap_words_add(words, "--param") || neap_words_add(words, question->parameters[i]);
 	failed = failed || neap_words_add(words, "--");
@@ -88,8 +90,8 @@ static enum neap_status read_output(int fd, struct neap_buffer *text, struct nea
 	return neap_file_read(path, ANSWER_BYTES, text, err);
 }
 
-/* The first line that it wrote to stderr, without its own name; where that announces the program's last lines, with
- * the last of them. */
+/* The first line that it wrote to stderr beside its progress, without its own name; where that announces the
+ * program's last lines, with the last of them. */
 static enum neap_status fail_with_its_words(int fd, struct neap_error *err)
 {
 	struct neap_buffer text = {0};
@@ -97,6 +99,10 @@ static enum neap_status fail_with_its_words(int fd, struct neap_error *err)
 	while (text.length && text.data[text.length - 1] == '\n')
 		text.data[--text.length] = '\0';
 	const char *line = neap_buffer_string(&text);
+	while (strncmp(line, NEAP_ESTIMATE_STILL, strlen(NEAP_ESTIMATE_STILL)) == 0) {
+		line += strcspn(line, "\n");
+		line += *line == '\n';
+	}
 	if (strncmp(line, PREFIX, strlen(PREFIX)) == 0)
 		line += strlen(PREFIX);
 	int length = (int)strcspn(line, "\n");
@@ -122,6 +128,15 @@ static enum neap_estimate_fits get_fits(const json_t *gpu)
 {
 	const json_t *fits = json_object_get(gpu, "fits");
 	return json_is_true(fits) ? NEAP_ESTIMATE_YES : json_is_false(fits) ? NEAP_ESTIMATE_NO : NEAP_ESTIMATE_UNSURE;
+}
+
+static enum neap_estimate_doubt get_doubt(const json_t *gpu)
+{
+	const char *name = neap_json_get_text(gpu, "doubt");
+	for (int doubt = NEAP_ESTIMATE_SURE + 1; doubt < NEAP_ESTIMATE_DOUBTS; doubt++)
+		if (!strcmp(name, neap_estimate_doubt_name((enum neap_estimate_doubt)doubt)))
+			return (enum neap_estimate_doubt)doubt;
+	return NEAP_ESTIMATE_SURE;
 }
 
 static void take_predictions(const json_t *predicted, struct neap_estimate_answer *answer)
@@ -163,6 +178,7 @@ static enum neap_status take_answer(const char *text, size_t length, struct neap
 	snprintf(answer.gpu, sizeof answer.gpu, "%s", neap_json_get_text(best, "name"));
 	snprintf(answer.setting, sizeof answer.setting, "%s", setting ? setting : "");
 	answer.fits = get_fits(best);
+	answer.doubt = get_doubt(best);
 	answer.total_bytes = get_bytes(best, "total");
 	answer.low_bytes = get_bytes(device, "low");
 	answer.high_bytes = get_bytes(device, "high");

@@ -1,6 +1,13 @@
 /* estimate/ask.h: an estimate for another command: runs `neap estimate --json` and reads what it says. `neap run`
  * asks before it starts a command, `neap series` for experiments whose needs nothing else tells. The process that
- * asks runs none of the program itself, so a program that fails or hangs costs it nothing. One thread. */
+ * asks runs none of the program itself, so a program that fails or hangs costs it nothing. One thread.
+ *
+ * It is a program of its own, started and read, and neither a call nor a fork:
+ *
+ *   - what the run left is read and replayed, which may take gigabytes: where the host lacks them, the kernel ends
+ *     that process and not the supervisor of a series;
+ *   - the environment, the folder and CUDA_VISIBLE_DEVICES are those of the experiment, and a process has each once;
+ *   - the supervisor has NVML loaded, which a fork without exec must not use. */
 #ifndef NEAP_ESTIMATE_ASK_H
 #define NEAP_ESTIMATE_ASK_H
 
@@ -8,13 +15,14 @@
 
 struct neap_estimate_question {
 	const char *program;          /* neap's own */
-	const char *gpus;             /* as of --gpu: NEAP_ESTIMATE_HERE, a profile */
+	const char *gpus;             /* the value of --gpu: NEAP_ESTIMATE_HERE, a profile */
 	char *const *command;         /* NULL-terminated; {NAME} not replaced yet */
 	char *const *parameters;      /* "NAME=VALUE", NULL-terminated; NULL: none */
 	char *const *environment;     /* "NAME=VALUE" over this process's own; NULL: none */
-	const char *directory;        /* to start in; NULL: this one */
-	const char *device;           /* CUDA_VISIBLE_DEVICES; NULL: as it is */
-	bool (*go_on)(void *context); /* called now and then; false ends the estimate. NULL: to its end */
+	const char *directory;        /* where it starts; NULL: the current one */
+	bool in_place;                /* --in-place: the program's files are written for real */
+	const char *device;           /* CUDA_VISIBLE_DEVICES; NULL: unchanged */
+	bool (*go_on)(void *context); /* called now and then; false ends the estimate. NULL: not called */
 	void *context;
 };
 
@@ -27,14 +35,18 @@ struct neap_estimate_answer {
 	uint64_t low_bytes, high_bytes; /* what the program takes of it in all, contexts included */
 	int64_t headroom_bytes;
 	enum neap_estimate_fits fits;
+	enum neap_estimate_doubt doubt; /* SURE unless `fits` is UNSURE */
 	char setting[256]; /* of PYTORCH_CUDA_ALLOC_CONF with which it fits; "": none, or it fits without */
 	struct {
 		char name[40];
-		uint64_t low_bytes, high_bytes; /* that it is predicted to save */
+		uint64_t low_bytes, high_bytes; /* its predicted saving */
 	} changes[NEAP_ESTIMATE_CHANGES];
 	size_t change_count;
 	double samples_share; /* predicted to fit; 0: not known */
 };
+
+/* How `neap estimate` begins a line of progress, which is no reason of a failure. */
+#define NEAP_ESTIMATE_STILL "neap estimate: still at "
 
 /* Errors: NEAP_ECANCELED: `go_on` said so; NEAP_ESTATE: there is no estimate, and the message says why in the words
  * of `neap estimate`; NEAP_EPARSE, NEAP_ENOMEM, NEAP_EIO. */

@@ -1,6 +1,6 @@
 /* estimate/estimate.h: whether a program fits on a GPU, from runs of it on the simulator.
  *
- *   GPUs that were asked for ── neap_estimate_plan ── one run for each architecture (cli starts them)
+ *   GPUs that were asked for ── neap_estimate_plan ── one run for each architecture (runs.h)
  *                                                         │
  *                                    its folder ── neap_estimate_read ── peaks, trace, analysis
  *                                                         │
@@ -20,8 +20,9 @@
 
 #include "analyze/analysis.h"
 #include "analyze/predict.h"
+#include "estimate/view.h"
 #include "run/simulated.h"
-#include "sim/profile.h"
+#include "sim/profiles/profile.h"
 #include "store/result.h"
 
 #define NEAP_ESTIMATE_GPUS      32
@@ -43,21 +44,21 @@ struct neap_estimate_plan {
 	size_t count;
 	size_t run_gpus[NEAP_ESTIMATE_GPUS]; /* of each run the largest of its GPUs */
 	size_t run_count;
-	unsigned devices; /* that a run has */
+	unsigned devices; /* how many a run has */
 	uint64_t memory_bytes;
 };
 
-/* The GPUs of this machine, which a list of GPUs names by this word. */
+/* The word in a list of GPUs that stands for the GPUs of this machine. */
 #define NEAP_ESTIMATE_HERE      "here"
 #define NEAP_ESTIMATE_HERE_MOST 8
 
 struct neap_estimate_here {
 	struct {
-		char gpu_name[96]; /* as the driver names it */
+		char gpu_name[96]; /* the driver's name */
 		uint64_t total_bytes, reserved_bytes;
 	} gpus[NEAP_ESTIMATE_HERE_MOST]; /* each kind once */
 	size_t count;
-	unsigned devices; /* that a program sees */
+	unsigned devices; /* how many a program sees */
 };
 
 /* `gpus`: profiles separated by commas ("h100-80gb,8xa100-80gb,here"); NULL: a list of common ones. `limit_bytes`:
@@ -79,20 +80,24 @@ struct neap_estimate_read {
 
 /* A process of the run that used PyTorch's allocator. */
 struct neap_estimate_process {
-	uint64_t pid, rank;       /* rank UINT64_MAX: none */
-	uint64_t steps, forwards; /* forwards: after which it was ended; 0: it was not */
-	size_t device;            /* the one on which it reserved most */
+	uint64_t pid, rank;               /* rank UINT64_MAX: none */
+	uint64_t steps, forwards;         /* forwards: counted where the program is bounded by them */
+	bool optimizer;                   /* it made an optimizer */
+	struct neap_estimate_read waited; /* where its main thread was at the time limit; line 0: not known */
+	size_t device;                    /* the device on which it reserved most */
 	char device_uuid[48];
 	uint64_t requested_peak, allocated_peak, reserved_peak; /* there, by PyTorch's statistics */
 	char snapshot[4096];
 };
 
-/* What one run tells. Free with neap_estimate_run_fini. */
+/* The findings of one run. Free with neap_estimate_run_fini. */
 struct neap_estimate_run {
 	struct neap_result result;
 	char torch[48], cuda[16];
 	char architectures[512]; /* that this PyTorch has kernels for: "sm_80 sm_90 " */
-	bool compiled, has_triton;
+	bool compiled,
+		has_triton; /* compiled: kernels of torch.compile were launched; without Triton its graphs ran */
+	bool reads_hidden;  /* lines that read values were counted until torch.compile first compiled */
 	struct neap_estimate_process processes[NEAP_ESTIMATE_PROCESSES]; /* by rank, then PID */
 	size_t process_count;
 	size_t worst; /* the process that reserved most: the one below */
@@ -101,11 +106,12 @@ struct neap_estimate_run {
 	struct neap_analysis analysis;
 	struct neap_estimate_read reads[NEAP_ESTIMATE_READS]; /* the most critical first */
 	size_t read_count;
-	uint64_t reads_lost; /* lines beyond them */
+	uint64_t reads_lost; /* how many lines did not fit into `reads` */
 	struct neap_simulated gaps;
+	struct neap_view_facts view; /* what the program could write, and did: also of a run that failed */
 };
 
-/* Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
+/* Reads the findings of a run. Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *ret_run, struct neap_error *err);
 void neap_estimate_run_fini(struct neap_estimate_run *run);
 
@@ -122,20 +128,38 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
  * top. */
 size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes);
 
-/* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to its
- * peaks: the largest of them, since one is in use at a time. */
+/* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to the
+ * peaks of each process: the largest of them, since one is in use at a time. */
 uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
+
+/* Whether the time limit ended the run before its second update (or forward pass): an optimizer makes its state in
+ * the first, so what the program takes from then on is not known. */
+bool neap_estimate_is_cut_short(const struct neap_estimate_run *run);
 
 enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };
 
+/* Why `fits` is UNSURE: the first of these that holds. */
+enum neap_estimate_doubt {
+	NEAP_ESTIMATE_SURE,
+	NEAP_ESTIMATE_CONTEXT,   /* it fits beside the smallest context, but not beside the largest */
+	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, not if libraries' workspaces take what they may */
+	NEAP_ESTIMATE_CUT_SHORT, /* it fits up to the time limit, which ended the run */
+	NEAP_ESTIMATE_DOUBTS
+};
+
+/* "context", "workspace", "time limit"; "" for SURE. */
+const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt);
+
 struct neap_estimate_verdict {
-	enum neap_estimate_fits fits; /* UNSURE: with the smallest context, not with the largest */
-	bool unsupported;             /* this PyTorch has no kernels for the architecture */
+	enum neap_estimate_fits fits;
+	enum neap_estimate_doubt doubt; /* SURE unless `fits` is UNSURE */
+	bool unsupported;               /* this PyTorch has no kernels for the architecture */
 	struct neap_estimate_context context;
 	uint64_t needed_bytes;        /* the smallest memory in which the replay ends */
-	int64_t headroom_bytes;       /* what is left of it beside the largest context; below 0: missing */
-	uint64_t retries;             /* times that PyTorch emptied its cache to continue */
-	struct neap_whatifs settings; /* others, replayed in the same memory; count 0: it fits */
+	int64_t headroom_bytes;       /* what is left beside it, the largest contexts and the workspaces; below 0:
+					 missing */
+	uint64_t retries;             /* how often PyTorch emptied its cache to continue */
+	struct neap_whatifs settings; /* others, replayed beside all of that; count 0: it fits, or was cut short */
 	/* Where it does not fit, predicted from what memory was for at the peak: what changes of training save, each
 	 * alone, and the share of the samples with which it would fit (0: with none). */
 	struct neap_saving savings[NEAP_SAVINGS];
@@ -153,7 +177,7 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
 			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 
-/* "sm_90": the architecture of a profile. */
+/* Writes the architecture of a profile: "sm_90". */
 void neap_estimate_architecture(const struct sim_profile *profile, char text[16]);
 
 #endif

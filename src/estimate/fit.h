@@ -21,9 +21,10 @@
 struct neap_estimate_point {
 	size_t run;
 	uint64_t value;
-	bool failed; /* the program did not run with it, for another reason than memory: as if it did not fit */
+	bool failed; /* the program failed with this value for another reason than memory: counts as not fitting */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
 	enum neap_estimate_fits fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
+	enum neap_estimate_doubt doubt[NEAP_ESTIMATE_GPUS];
 	int64_t headroom[NEAP_ESTIMATE_GPUS];
 };
 
@@ -31,10 +32,10 @@ struct neap_estimate_fit {
 	const char *name;                   /* of the parameter */
 	struct neap_estimate_point *points; /* NEAP_ESTIMATE_POINTS */
 	size_t count;
-	unsigned tries[NEAP_ESTIMATE_GPUS]; /* for this GPU */
+	unsigned tries[NEAP_ESTIMATE_GPUS]; /* how many values were tried for each GPU */
 };
 
-/* The next value to run for a GPU; 0: it is known. */
+/* Returns the next value to run for a GPU; 0: the largest value that fits is known. */
 uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
 				size_t gpu);
 

@@ -2,6 +2,7 @@
  * replayed in it. */
 #include "estimate/estimate.h"
 
+#include "analyze/saturate.h"
 #include "base/units.h"
 
 #include <stdlib.h>
@@ -11,6 +12,11 @@
  * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone: this is assumed.
  * It is for lazy loading (CUDA_MODULE_LOADING), the default of today's drivers. */
 #define CODE_BYTES (512 * NEAP_MIB)
+
+#define LARGEST_BYTES (1ull << 50)
+
+/* An optimizer makes its state in the first update, so the second one's peak has it beside the activations. */
+#define UPDATES_ENOUGH 2
 
 /* What cuBLAS allocates with a handle and NCCL with a communicator is theirs, beside PyTorch's allocator. The
  * workspaces of the other libraries PyTorch allocates for them. */
@@ -29,10 +35,13 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
 		if (is_beside(gap)) /* of one process: as many calls as the others make */
-			context.pools_bytes += (gap->calls + processes - 1) / processes * gap->high_bytes;
+			context.pools_bytes = neap_plus(
+				context.pools_bytes,
+				neap_to_bytes((double)gap->high_bytes *
+					      (double)(gap->calls / processes + (gap->calls % processes > 0))));
 	}
 	context.low_bytes = context.bare_bytes;
-	context.high_bytes = context.bare_bytes + context.code_bytes + context.pools_bytes;
+	context.high_bytes = neap_plus(context.bare_bytes + context.code_bytes, context.pools_bytes);
 	return context;
 }
 
@@ -55,7 +64,7 @@ size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_
 	for (size_t i = 0; *device && i < run->process_count; i++) {
 		if (i == run->worst || strcmp(run->processes[i].device_uuid, device) != 0)
 			continue;
-		*ret_bytes += run->processes[i].reserved_peak;
+		*ret_bytes = neap_plus(*ret_bytes, run->processes[i].reserved_peak);
 		count++;
 	}
 	return count;
@@ -67,7 +76,23 @@ void neap_estimate_device(const struct neap_estimate_run *run, const struct neap
 	uint64_t shared_bytes, contexts = neap_estimate_sharing(run, &shared_bytes) + 1;
 	uint64_t reserved = shared_bytes + run->reserved_peak;
 	*ret_low_bytes = reserved + contexts * context->low_bytes;
-	*ret_high_bytes = reserved + contexts * context->high_bytes + neap_estimate_workspace(run);
+	*ret_high_bytes = reserved + contexts * (context->high_bytes + neap_estimate_workspace(run));
+}
+
+bool neap_estimate_is_cut_short(const struct neap_estimate_run *run)
+{
+	const struct neap_estimate_process *process = &run->processes[run->worst];
+	return run->result.outcome == NEAP_OUTCOME_TIMEOUT && process->steps < UPDATES_ENOUGH &&
+	       process->forwards < UPDATES_ENOUGH;
+}
+
+const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt)
+{
+	static const char *const names[NEAP_ESTIMATE_DOUBTS] = {[NEAP_ESTIMATE_SURE] = "",
+								[NEAP_ESTIMATE_CONTEXT] = "context",
+								[NEAP_ESTIMATE_WORKSPACE] = "workspace",
+								[NEAP_ESTIMATE_CUT_SHORT] = "time limit"};
+	return names[doubt];
 }
 
 /* PyTorch's kernels run on their own architecture and on later ones of the same generation. */
@@ -84,23 +109,23 @@ static bool has_kernels(const struct neap_estimate_run *run, const struct sim_pr
 	return false;
 }
 
-static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+/* Bytes that a sum of a few of them cannot overflow: what a run's files say may be anything. */
+static int64_t limited(uint64_t bytes) { return bytes < LARGEST_BYTES ? (int64_t)bytes : (int64_t)LARGEST_BYTES; }
 
 static enum neap_status completes(const struct neap_estimate_run *run, struct neap_replay_options options,
-				  uint64_t memory_bytes, bool *ret_completes, uint64_t *ret_retries,
+				  int64_t memory_bytes, bool *ret_completes, uint64_t *ret_retries,
 				  struct neap_error *err)
 {
 	struct neap_replay_result result;
 	*ret_completes = false;
-	if (memory_bytes < NEAP_REPLAY_PAGE_BYTES)
+	if (memory_bytes < (int64_t)NEAP_REPLAY_PAGE_BYTES)
 		return NEAP_OK;
-	options.memory_bytes = memory_bytes;
+	options.memory_bytes = (uint64_t)memory_bytes;
 	enum neap_status status = neap_replay(run->trace, &options, &result, err);
 	if (status)
 		return status;
 	*ret_completes = result.first_oom_event == UINT64_MAX;
-	if (ret_retries)
-		*ret_retries = (uint64_t)result.usage.stats.num_alloc_retries;
+	*ret_retries = (uint64_t)result.usage.stats.num_alloc_retries;
 	return NEAP_OK;
 }
 
@@ -129,6 +154,47 @@ static void predict(const struct neap_estimate_run *run, struct neap_estimate_ve
 	verdict->samples_share = samples && room > 0 ? (double)room / (double)samples : 0;
 }
 
+/* What is left for PyTorch; below 0: so much is missing before it has any. */
+struct rooms {
+	int64_t low, high; /* beside the smallest contexts, the largest */
+	int64_t least;     /* beside the largest, when libraries' workspaces take what they may */
+};
+
+static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct neap_estimate_run *run,
+			       const struct neap_estimate_context *context)
+{
+	uint64_t shared_bytes;
+	int64_t processes = (int64_t)neap_estimate_sharing(run, &shared_bytes) + 1;
+	int64_t room = limited(gpu->total_bytes) - limited(gpu->reserved_bytes) - limited(shared_bytes);
+	struct rooms rooms = {.low = room - processes * limited(context->low_bytes),
+			      .high = room - processes * limited(context->high_bytes)};
+	rooms.least = rooms.high - processes * limited(neap_estimate_workspace(run));
+	return rooms;
+}
+
+/* Replays it in less and less of what may be left. */
+static enum neap_status find_fit(const struct neap_estimate_run *run, const struct neap_replay_options *options,
+				 const struct rooms *rooms, struct neap_estimate_verdict *verdict,
+				 struct neap_error *err)
+{
+	bool in_least = false, in_high = false, in_low = false;
+	enum neap_status status = completes(run, *options, rooms->least, &in_least, &verdict->retries, err);
+	if (!status && !in_least && rooms->high > rooms->least)
+		status = completes(run, *options, rooms->high, &in_high, &verdict->retries, err);
+	if (!status && !in_least && !in_high)
+		status = completes(run, *options, rooms->low, &in_low, &verdict->retries, err);
+	if (status)
+		return status;
+	if (!in_least)
+		verdict->doubt = in_high  ? NEAP_ESTIMATE_WORKSPACE
+				 : in_low ? NEAP_ESTIMATE_CONTEXT
+					  : NEAP_ESTIMATE_SURE;
+	else if (neap_estimate_is_cut_short(run))
+		verdict->doubt = NEAP_ESTIMATE_CUT_SHORT;
+	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : in_least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
+	return NEAP_OK;
+}
+
 enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size_t index,
 				     const struct neap_estimate_run *run,
 				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
@@ -140,30 +206,23 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 					      .device = run->analysis.device,
 					      .progress = progress,
 					      .context = context};
-	uint64_t room = minus(gpu->total_bytes, gpu->reserved_bytes);
-	uint64_t shared_bytes, sharing = neap_estimate_sharing(run, &shared_bytes);
-	uint64_t least = minus(room, (sharing + 1) * verdict.context.high_bytes + shared_bytes);
-	uint64_t most = minus(room, (sharing + 1) * verdict.context.low_bytes + shared_bytes);
-	bool in_least = false, in_most = false;
-	uint64_t workspace = neap_estimate_workspace(run);
+	struct rooms rooms = find_rooms(gpu, run, &verdict.context);
 
 	verdict.unsupported = !has_kernels(run, gpu->profile);
 	enum neap_status status = neap_replay_smallest(run->trace, &options, &verdict.needed_bytes, err);
 	if (!status)
-		status = completes(run, options, minus(least, workspace), &in_least, &verdict.retries, err);
-	if (!status && !in_least)
-		status = completes(run, options, most, &in_most, &verdict.retries, err);
+		status = find_fit(run, &options, &rooms, &verdict, err);
 	if (status)
 		return status;
-	verdict.fits = in_least ? NEAP_ESTIMATE_YES : in_most ? NEAP_ESTIMATE_UNSURE : NEAP_ESTIMATE_NO;
-	verdict.headroom_bytes = (int64_t)least - (int64_t)verdict.needed_bytes - (int64_t)workspace;
-	if (!in_least && least >= NEAP_REPLAY_PAGE_BYTES) {
-		options.memory_bytes = least;
-		status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0}, &verdict.settings,
-					   err);
-	}
-	if (!in_least)
+	verdict.headroom_bytes = rooms.least - limited(verdict.needed_bytes);
+	/* What would help a run that was cut short is not known either. */
+	if (verdict.fits != NEAP_ESTIMATE_YES && !neap_estimate_is_cut_short(run)) {
+		options.memory_bytes = rooms.least > 0 ? (uint64_t)rooms.least : 0;
+		if (options.memory_bytes >= NEAP_REPLAY_PAGE_BYTES)
+			status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0},
+						   &verdict.settings, err);
 		predict(run, &verdict);
+	}
 	if (!status)
 		*ret_verdict = verdict;
 	return status;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "run/run_stage.h"
 #include "store/json.h"
 
 #include <dirent.h>
@@ -96,6 +97,7 @@ static void take_version(const json_t *about, struct neap_estimate_run *run)
 	get_text(about, "cuda", run->cuda, sizeof run->cuda);
 	run->compiled |= json_is_true(json_object_get(about, "compiled"));
 	run->has_triton |= json_is_true(json_object_get(about, "triton"));
+	run->reads_hidden |= json_is_true(json_object_get(about, "reads_hidden"));
 	run->architectures[0] = '\0';
 	json_array_foreach(json_object_get(about, "architectures"), index, item)
 	{
@@ -103,6 +105,20 @@ static void take_version(const json_t *about, struct neap_estimate_run *run)
 		if (name && used + strlen(name) + 2 < sizeof run->architectures)
 			used += (size_t)sprintf(run->architectures + used, "%s ", name);
 	}
+}
+
+static void take_waited(const json_t *about, struct neap_estimate_read *ret_waited)
+{
+	const json_t *waited = json_object_get(about, "waited");
+	*ret_waited = (struct neap_estimate_read){.line = get_number(waited, "line", 0)};
+	get_text(waited, "file", ret_waited->file, sizeof ret_waited->file);
+	get_text(waited, "function", ret_waited->function, sizeof ret_waited->function);
+}
+
+static enum neap_status join(const char *folder, const char *name, char path[4096], struct neap_error *err)
+{
+	enum neap_status status = neap_path_join(path, 4096, folder, name);
+	return status ? neap_fail(err, status, "%.100s...: the path of this folder is too long", folder) : NEAP_OK;
 }
 
 static enum neap_status read_process(const char *folder, uint64_t pid, struct neap_estimate_run *run,
@@ -116,7 +132,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	snprintf(name, sizeof name, "estimate.%" PRIu64 ".json", pid);
 	if (run->process_count == NEAP_ESTIMATE_PROCESSES)
 		return neap_fail(err, NEAP_EINVAL, "more than %d processes use the GPU", NEAP_ESTIMATE_PROCESSES);
-	if ((status = neap_path_join(path, sizeof path, folder, name)) != NEAP_OK ||
+	if ((status = join(folder, name, path, err)) != NEAP_OK ||
 	    (status = neap_file_read(path, FILE_BYTES, &text, err)) != NEAP_OK)
 		goto out;
 	status = neap_json_parse(path, neap_buffer_string(&text), text.length, &about, err);
@@ -129,9 +145,11 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	process.rank = get_number(about, "rank", UINT64_MAX);
 	process.steps = get_number(about, "steps", 0);
 	process.forwards = get_number(about, "forwards", 0);
+	process.optimizer = json_is_true(json_object_get(about, "optimizer"));
+	take_waited(about, &process.waited);
 	take_device(about, &process);
 	snprintf(name, sizeof name, "snapshot.%" PRIu64 ".pickle", pid);
-	status = neap_path_join(process.snapshot, sizeof process.snapshot, folder, name);
+	status = join(folder, name, process.snapshot, err);
 	if (status || !process.reserved_peak) /* it looked at CUDA, and allocated nothing */
 		goto out;
 	take_version(about, run);
@@ -205,7 +223,9 @@ static enum neap_status analyze(struct neap_estimate_run *run, struct neap_error
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *run, struct neap_error *err)
 {
 	char path[4096];
-	enum neap_status status = neap_path_join(path, sizeof path, folder, "result.json");
+	enum neap_status status = join(folder, "result.json", path, err);
+	neap_run_stage_settle(folder);
+	neap_view_facts_read(folder, &run->view);
 	if (!status)
 		status = neap_result_read(path, &run->result, err);
 	if (!status)

@@ -18,38 +18,50 @@ static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
+/* "2 optimizer updates", "1 forward pass". */
+static void format_done(const struct neap_estimate_process *process, char text[64])
+{
+	if (process->forwards)
+		snprintf(text, 64, "%" PRIu64 " forward pass%s", process->forwards,
+			 process->forwards == 1 ? "" : "es");
+	else
+		snprintf(text, 64, "%" PRIu64 " optimizer update%s", process->steps, plural(process->steps));
+}
+
 void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room)
 {
-	uint64_t steps = run->processes[run->worst].steps;
-	char updates[64];
-	snprintf(updates, sizeof updates, "%" PRIu64 " optimizer update%s", steps, plural(steps));
-	uint64_t forwards = run->processes[run->worst].forwards;
-	if (forwards)
-		snprintf(ret_text, room, "%" PRIu64 " forward pass%s, no optimizer", forwards,
-			 forwards == 1 ? "" : "es");
-	else if (run->result.outcome == NEAP_OUTCOME_STOPPED)
-		snprintf(ret_text, room, "%s", updates);
-	else if (run->result.outcome == NEAP_OUTCOME_TIMEOUT)
-		snprintf(ret_text, room, "ended by the time limit after %s", updates);
-	else if (run->result.outcome == NEAP_OUTCOME_OK && steps)
-		snprintf(ret_text, room, "the whole program, %s", updates);
-	else if (run->result.outcome == NEAP_OUTCOME_OK)
+	const struct neap_estimate_process *process = &run->processes[run->worst];
+	enum neap_outcome outcome = run->result.outcome;
+	char done[64];
+	format_done(process, done);
+	if (outcome == NEAP_OUTCOME_TIMEOUT)
+		snprintf(ret_text, room, "ended by the time limit after %s", done);
+	else if (process->forwards)
+		snprintf(ret_text, room, "%s, no optimizer", done);
+	else if (outcome == NEAP_OUTCOME_STOPPED)
+		snprintf(ret_text, room, "%s", done);
+	else if (outcome == NEAP_OUTCOME_OK && (process->steps || process->optimizer))
+		snprintf(ret_text, room, "the whole program, %s", done);
+	else if (outcome == NEAP_OUTCOME_OK)
 		snprintf(ret_text, room, "the whole program, no optimizer");
 	else
-		snprintf(ret_text, room, "%s after %s", neap_outcome_name(run->result.outcome), updates);
+		snprintf(ret_text, room, "%s after %s", neap_outcome_name(outcome), done);
 }
 
 static void put_head(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
-	char end[128], text[1024], command[600];
+	char end[128], text[1024], command[600], files[1024];
 	neap_printable(command, sizeof command, report->command);
 	neap_estimate_end_text(run, end, sizeof end);
 	snprintf(text, sizeof text,
-		 "%s, with PyTorch %s on neap's simulator: every allocation is PyTorch's own, nothing was computed",
-		 end, run->torch);
+		 "%s, with PyTorch %s on neap's simulator: every allocation is PyTorch's own, no kernel ran", end,
+		 run->torch);
 	neap_report_wrap(out, "", command);
 	neap_report_wrap(out, "  ", text);
+	neap_view_facts_text(&run->view, text, sizeof text);
+	neap_printable(files, sizeof files, text);
+	neap_report_wrap(out, "  ", files);
 }
 
 /* "520 MiB" or "520 MiB to 1.02 GiB". */
@@ -178,12 +190,15 @@ static void put_predictions(struct neap_buffer *out, const struct neap_estimate_
 /* Changes that were run. */
 static void put_tries(struct neap_buffer *out, const struct neap_estimate_report *report, size_t gpu)
 {
-	static const char *const verdicts[] = {[NEAP_ESTIMATE_NO] = "does not fit",
-					       [NEAP_ESTIMATE_UNSURE] = "fits beside the smallest context alone",
-					       [NEAP_ESTIMATE_YES] = "fits"};
+	static const char *const verdicts[] = {[NEAP_ESTIMATE_NO] = "does not fit", [NEAP_ESTIMATE_YES] = "fits"};
+	static const char *const doubts[NEAP_ESTIMATE_DOUBTS] = {
+		[NEAP_ESTIMATE_CONTEXT] = "fits beside the smallest context alone",
+		[NEAP_ESTIMATE_WORKSPACE] = "fits without a library's workspace alone",
+		[NEAP_ESTIMATE_CUT_SHORT] = "fits as far as the time limit let it run"};
 	for (size_t i = 0; i < report->tries->count; i++) {
 		const struct neap_estimate_try *item = &report->tries->items[i];
 		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
+		enum neap_estimate_doubt doubt = point->doubt[gpu];
 		int64_t headroom = point->headroom[gpu];
 		uint64_t given = report->runs[report->plan->gpus[gpu].run].reserved_peak, now = point->reserved_peak;
 		char text[400], clean[400];
@@ -191,7 +206,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 			snprintf(text, sizeof text, "measured: with %.160s the program fails", item->change);
 		else
 			snprintf(text, sizeof text, "measured: with %.160s it %s: %s reserved (%s %s), %s %s",
-				 item->change, verdicts[point->fits[gpu]], SIZE(now),
+				 item->change, doubt ? doubts[doubt] : verdicts[point->fits[gpu]], SIZE(now),
 				 SIZE(now > given ? now - given : given - now), now > given ? "more" : "less",
 				 SIZE((uint64_t)(headroom < 0 ? -headroom : headroom)),
 				 headroom < 0 ? "missing" : "left");
@@ -200,28 +215,76 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
+/* The last two parts of a path. */
+static const char *tail(const char *path)
+{
+	const char *at = path + strlen(path);
+	for (int slashes = 0; at > path && (at[-1] != '/' || ++slashes < 2); at--)
+		;
+	return at;
+}
+
+/* Why more may be needed than this run shows. */
+static void put_cut_short(struct neap_buffer *out, const struct neap_estimate_run *run, enum neap_estimate_fits fits)
+{
+	const struct neap_estimate_process *process = &run->processes[run->worst];
+	const struct neap_estimate_read *waited = &process->waited;
+	bool counted = process->optimizer || process->steps || process->forwards;
+	char text[700], clean[700], done[64], place[400] = "";
+	if (!neap_estimate_is_cut_short(run))
+		return;
+	format_done(process, done);
+	if (waited->line)
+		snprintf(place, sizeof place, ", at %s:%" PRIu64 " %s", tail(waited->file), waited->line,
+			 waited->function);
+	snprintf(text, sizeof text,
+		 "%sthe time limit ended the program after %s%s; what it takes later is not in these figures. "
+		 "--time-limit gives it longer%s",
+		 fits == NEAP_ESTIMATE_UNSURE ? "perhaps at most: " : "", done, place,
+		 counted ? "" : ", --forwards N ends one without an optimizer");
+	neap_printable(clean, sizeof clean, text);
+	neap_report_wrap(out, "      ", clean);
+}
+
+static void put_doubt(struct neap_buffer *out, const struct neap_estimate_run *run, enum neap_estimate_doubt doubt)
+{
+	char text[300];
+	if (doubt == NEAP_ESTIMATE_CONTEXT)
+		neap_report_wrap(out, "      ", "fits beside the smallest context, not beside the largest");
+	if (doubt != NEAP_ESTIMATE_WORKSPACE)
+		return;
+	snprintf(text, sizeof text,
+		 "fits beside the largest context; what may be missing is a workspace whose size only NVIDIA's "
+		 "library "
+		 "knows: up to %s",
+		 SIZE(neap_estimate_workspace(run)));
+	neap_report_wrap(out, "      ", text);
+}
+
 static void put_why(struct neap_buffer *out, const struct neap_estimate_report *report, size_t index)
 {
+	const struct neap_estimate_run *run = &report->runs[report->plan->gpus[index].run];
 	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
 	const struct neap_whatif *setting = helpful(verdict);
 	char text[300], architecture[16];
 	if (verdict->unsupported) {
 		neap_estimate_architecture(report->plan->gpus[index].profile, architecture);
 		snprintf(text, sizeof text, "this PyTorch has no kernels for %s (it has: %s)", architecture,
-			 report->runs[report->plan->gpus[index].run].architectures);
+			 run->architectures);
 		neap_report_wrap(out, "      ", text);
 	} else if (verdict->fits == NEAP_ESTIMATE_YES && verdict->retries) {
 		snprintf(text, sizeof text, "PyTorch empties its cache %" PRIu64 " time%s to continue, which is slow",
 			 verdict->retries, plural(verdict->retries));
 		neap_report_wrap(out, "      ", text);
-	} else if (verdict->fits == NEAP_ESTIMATE_UNSURE) {
-		neap_report_wrap(out, "      ", "fits beside the smallest context, not beside the largest");
+	} else {
+		put_doubt(out, run, verdict->doubt);
+		put_cut_short(out, run, verdict->fits);
 	}
 	if (setting && !verdict->unsupported) {
 		snprintf(text, sizeof text, "fits with PYTORCH_CUDA_ALLOC_CONF=%s (by exact replay)",
 			 setting->settings);
 		neap_report_wrap(out, "      ", text);
-	} else if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported) {
+	} else if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported && !neap_estimate_is_cut_short(run)) {
 		neap_report_wrap(out, "      ", "no setting of PyTorch's allocator lets it fit (by exact replay)");
 	}
 	if (!verdict->unsupported)
@@ -319,15 +382,6 @@ static void put_ranks(struct neap_buffer *out, const struct neap_estimate_run *r
 	}
 }
 
-/* The last two parts of a path. */
-static const char *tail(const char *path)
-{
-	const char *at = path + strlen(path);
-	for (int slashes = 0; at > path && (at[-1] != '/' || ++slashes < 2); at--)
-		;
-	return at;
-}
-
 static void put_reads(struct neap_buffer *out, const struct neap_estimate_run *run)
 {
 	static const char *const uses[] = {
@@ -376,6 +430,22 @@ static void put_gaps(struct neap_buffer *out, const struct neap_estimate_run *ru
 	}
 }
 
+static void put_compiled(struct neap_buffer *out, const struct neap_estimate_run *run)
+{
+	if (run->compiled)
+		neap_report_wrap(
+			out, "  ",
+			run->has_triton
+				? "torch.compile: its kernels were compiled and launched as nothing"
+				: "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
+				  "code allocates less for what it fuses");
+	if (run->reads_hidden)
+		neap_report_wrap(out, "  ",
+				 "values read back after torch.compile first compiled are not listed: it could not "
+				 "fuse across "
+				 "the functions that count them");
+}
+
 static void put_notes(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
@@ -398,14 +468,13 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 		neap_report_wrap(
 			out, "  ",
 			"the replay of PyTorch's allocator parts from the recording: whether it fits is approximate");
-	if (run->compiled)
+	put_compiled(out, run);
+	if (run->processes[run->worst].optimizer && !run->processes[run->worst].steps &&
+	    run->result.outcome == NEAP_OUTCOME_OK)
 		neap_report_wrap(
 			out, "  ",
-			run->has_triton
-				? "torch.compile: its kernels were compiled and launched as nothing; values "
-				  "read back after it are not listed"
-				: "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
-				  "code allocates less for what it fuses");
+			"the program made an optimizer, which made no update: its state and the gradients may "
+			"be missing from these figures");
 	if (!run->analysis.steps.count && run->processes[run->worst].steps > 1)
 		neap_report_wrap(
 			out, "  ",

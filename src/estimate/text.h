@@ -14,7 +14,7 @@ struct neap_estimate_report {
 	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
 	const struct neap_estimate_tries *tries;      /* count 0: none */
 	const char *ranks; /* the fake world: the program ran as its first rank; NULL: none */
-	size_t top;        /* how many lines a list has at most */
+	size_t top;        /* the most lines of a list */
 };
 
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);

@@ -1,4 +1,5 @@
-/* estimate/try.h: changes of the training that were run: what each takes, and where it fits. */
+/* estimate/try.h: changes of the training that were run: the memory that each needs, and the GPUs on which it fits.
+ */
 #ifndef NEAP_ESTIMATE_TRY_H
 #define NEAP_ESTIMATE_TRY_H
 

@@ -1,7 +1,8 @@
-/* proto/client.c: the asking side of the socket. */
+/* proto/client.c: sends requests to an agent and receives its answers. */
 #include "proto/client.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "proto/frame.h"
@@ -18,12 +19,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LOOK_MS 100 /* whether the process is stopped */
+#define LOOK_MS 100 /* between checks whether the process is stopped */
 
 static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid,
 				   const struct neap_deadline *deadline, struct neap_error *err)
 {
-	/* A Unix socket's connect waits, for room in the backlog, as long as its send timeout says. */
+	/* If the backlog is full, a Unix socket's connect waits for its send timeout. */
 	uint64_t left_us = neap_deadline_left_ns(deadline) / 1000 + 1; /* 0 would mean without end */
 	struct timeval bound = {.tv_sec = (time_t)(left_us / 1000000), .tv_usec = (suseconds_t)(left_us % 1000000)};
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0)
@@ -56,7 +57,7 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, struct 
 	enum neap_status status = neap_socket_address(runtime_folder, pid, &address, &folder_fd, err);
 	if (status)
 		return status;
-	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	client.fd = neap_fd_above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (client.fd < 0)
 		status = neap_fail_errno(err, errno, "making a socket");
 	if (!status)
@@ -72,7 +73,7 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, struct 
 	return status;
 }
 
-/* The agent refused: its status and its words. */
+/* The agent refused: returns its status and message. */
 static enum neap_status refused(const struct neap_client *client, const struct neap_frame *frame,
 				const struct neap_fields *reply, struct neap_error *err)
 {
@@ -135,7 +136,7 @@ enum neap_status neap_client_call(struct neap_client *client, enum neap_request 
 		status = neap_frame_receive(client->fd, &answer, &client->payload, &client->deadline, err);
 	if (!status)
 		status = neap_fields_open(client->payload.data, client->payload.length, &reply, err);
-	/* An error may be about the frame itself: then it repeats what could be read of it. */
+	/* An error may concern the frame itself: then its header repeats only the fields that could be read. */
 	if (!status && answer.status == 0 && (answer.request != frame.request || answer.command != frame.command))
 		status = neap_fail(err, NEAP_EPROTO, "the answer is to another request");
 	if (status) {

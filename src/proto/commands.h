@@ -22,7 +22,7 @@ enum neap_request {
 #undef X
 };
 
-/* "clear"; "unknown request" where there is none. Static storage. */
+/* The request's name, such as "clear", or "unknown request". Static storage. */
 static inline const char *neap_request_name(unsigned request)
 {
 	switch (request) {
@@ -67,19 +67,19 @@ enum neap_field {
 	NEAP_FIELD_MAX_RESERVED = 22,     /* u64, bytes; likewise */
 	NEAP_FIELD_RESERVED_BEFORE = 23,  /* u64, bytes */
 	NEAP_FIELD_ALLOCATED_BEFORE = 24, /* u64, bytes */
-	NEAP_FIELD_FREE_BEFORE = 25,      /* u64, bytes the driver called free; absent where it would not say */
+	NEAP_FIELD_FREE_BEFORE = 25,      /* u64, bytes the driver called free; absent if unknown */
 	NEAP_FIELD_FREE = 26,             /* u64, bytes; likewise */
 	NEAP_FIELD_TOTAL = 27,            /* u64, bytes; likewise */
 	NEAP_FIELD_FREED = 28,            /* u64, bytes given back */
-	NEAP_FIELD_NANOSECONDS = 29,      /* u64, what it cost */
+	NEAP_FIELD_NANOSECONDS = 29,      /* u64, how long it took */
 	NEAP_FIELD_STATUS = 30,           /* u64: enum neap_status of this device's part; with NEAP_FIELD_ERROR */
 	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program continues */
 	NEAP_FIELD_LIMIT_BEFORE = 32,     /* u64, bytes that may be reserved; absent: no limit */
 	NEAP_FIELD_LIMIT = 33,            /* u64, bytes; likewise */
 	NEAP_FIELD_EMPTIED = 34,          /* u64: 1 when the cache had to be emptied for it */
-	/* clear: what the program's own callbacks say they released */
+	/* clear: the bytes that the program's own callbacks report as released */
 	NEAP_FIELD_CALLBACK_BYTES = 40, /* u64 */
-	/* clear: what the program has to say of it (what pins its memory), a line each */
+	/* clear: the program's remarks (what pins its memory), one line each */
 	NEAP_FIELD_LINE = 41, /* bytes: UTF-8 */
 };
 

@@ -7,9 +7,9 @@
 #include "neap/external.h"
 #include "proto/fields.h"
 
-/* Which answers a command shows a figure of. */
+/* The kinds of answers in which a figure is shown. */
 enum {
-	NEAP_SHOWN_HELD = 1,    /* what the allocator holds */
+	NEAP_SHOWN_HELD = 1,    /* the allocator's bytes */
 	NEAP_SHOWN_CLEARED = 2, /* after its cache was emptied */
 	NEAP_SHOWN_LIMITED = 4, /* after it was limited */
 };
@@ -18,7 +18,7 @@ struct neap_device_figure {
 	const char *name; /* of the member in struct neap_device_answer, and in JSON */
 	unsigned field;   /* enum neap_field */
 	size_t offset;
-	uint64_t absent; /* its value where the answer does not have it */
+	uint64_t absent; /* its value if the answer lacks it */
 	unsigned shown;
 };
 
@@ -31,10 +31,10 @@ static inline uint64_t neap_device_figure(const struct neap_device_answer *devic
 	return *(const uint64_t *)((const char *)device + figure->offset);
 }
 
-/* One without any figure. */
+/* Initialises an answer without any figure. */
 void neap_device_answer_init(struct neap_device_answer *device);
 
-/* As a group NEAP_FIELD_DEVICE. A figure that is UINT64_MAX is left out. */
+/* Writes the answer as a group NEAP_FIELD_DEVICE. Omits figures that are UINT64_MAX. */
 void neap_device_answer_write(struct neap_field_writer *writer, const struct neap_device_answer *device);
 
 /* The `n`th device of a reply. A figure that `needed` (bits NEAP_SHOWN_) shows must be there, unless it may be

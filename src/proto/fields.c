@@ -1,4 +1,4 @@
-/* proto/fields.c: fields into bytes, and hostile bytes into fields. */
+/* proto/fields.c: writes fields to bytes, and reads fields from hostile bytes. */
 #include "proto/fields.h"
 
 #include "base/error.h"
@@ -119,7 +119,7 @@ bool neap_fields_bytes(const struct neap_fields *fields, unsigned number, size_t
 	return true;
 }
 
-/* Makes room for one field; where its value goes, or NULL. After an overflow nothing more is written. */
+/* Reserves space for one field. Returns the place of its value, or NULL. After an overflow nothing is written. */
 static unsigned char *add(struct neap_field_writer *writer, unsigned number, enum neap_field_type type, size_t length)
 {
 	size_t left = writer->room - writer->length;
@@ -179,7 +179,7 @@ size_t neap_write_group_begin(struct neap_field_writer *writer, unsigned number)
 
 void neap_write_group_end(struct neap_field_writer *writer, size_t group)
 {
-	/* A group that did not fit is taken back whole. */
+	/* A group that did not fit is removed entirely. */
 	if (writer->overflow)
 		writer->length = group < writer->length ? group : writer->length;
 	else

@@ -44,7 +44,7 @@ bool neap_fields_bytes(const struct neap_fields *fields, unsigned number, size_t
 struct neap_field_writer {
 	unsigned char *data; /* the caller's */
 	size_t room, length;
-	bool overflow; /* something did not fit: what was written before it is whole */
+	bool overflow; /* a field did not fit; the fields before it are complete */
 };
 
 void neap_write_u64(struct neap_field_writer *writer, unsigned number, uint64_t value);

@@ -54,7 +54,7 @@ enum neap_status neap_frame_decode(const unsigned char header[NEAP_FRAME_HEADER_
 	return NEAP_OK;
 }
 
-/* Waits for `events`, or for the peer's end, which the next call then meets. */
+/* Waits for `events`, or until the peer closes, which the next call reports. */
 static enum neap_status wait_for(int fd, short events, const struct neap_deadline *deadline, struct neap_error *err)
 {
 	while (!neap_deadline_over(deadline)) {

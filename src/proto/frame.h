@@ -9,7 +9,7 @@
  *   20  .. payload            fields, see proto/fields.h
  *
  * The first twelve bytes keep this layout in every version, so that a peer of another version can be answered. A
- * header that is wrong is answered with an error and the connection is closed: what follows it cannot be trusted.
+ * header that is wrong is answered with an error and the connection is closed: the bytes after it cannot be trusted.
  *
  * Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC. Any thread; one thread per socket at a time.
  */

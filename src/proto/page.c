@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
@@ -25,8 +26,8 @@
 #define SLOW_TRIES      500 /* for a writer that is waiting for a processor */
 #define SLOW_TRY_NS     (2 * NEAP_NS_PER_MS)
 #define RECORD_KEEP_S   86400
-#define RUNTIME_ENTRIES 4096 /* looked at in one listing */
-#define MAKING_TRIES    100  /* of 1 ms: a listing holds it for as long as two files take to remove */
+#define RUNTIME_ENTRIES 4096 /* read in one listing */
+#define MAKING_TRIES    100  /* of 1 ms: a listing holds the lock only while it removes two files */
 
 static enum neap_status path_of(char *text, size_t room, const char *folder, pid_t pid, const char *suffix,
 				struct neap_error *err)
@@ -132,7 +133,7 @@ static enum neap_status check_head(const struct neap_page *head, pid_t pid, stru
 	return NEAP_OK;
 }
 
-/* All before the devices. */
+/* Reads the part of a page before its devices. */
 static enum neap_status read_head(int fd, pid_t pid, struct neap_page *ret_head, struct neap_error *err)
 {
 	struct stat info;
@@ -155,7 +156,7 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	enum neap_status status = read_head(fd, pid, &head, err);
 	if (status)
 		return status;
-	/* A lock that can be had is held by no living agent. */
+	/* If the lock is free, no living agent holds it. */
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0 || !neap_process_alive(pid, head.start_ticks))
 		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
 	ret->pid = pid;
@@ -245,7 +246,7 @@ enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct ne
 	return status;
 }
 
-/* The PID of "PID.SUFFIX"; 0 when the name is none of ours. */
+/* The PID of "PID.SUFFIX"; 0 if the name has another form. */
 static pid_t pid_of(const char *name, const char *suffix)
 {
 	char *end;
@@ -308,8 +309,8 @@ static bool is_left(const char *path, pid_t pid)
 	return left;
 }
 
-/* The caller found the process dead a moment ago. Its file names may belong to a new process by now: look again while
- * none can be made. */
+/* The caller has just found that the process exited. By now a new process may own these file names, so check again
+ * while no process can create files. */
 static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pid)
 {
 	char page[4096], socket[4096];
@@ -324,7 +325,7 @@ static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pi
 	flock(folder_fd, LOCK_UN);
 }
 
-/* A recording that its dead process left here is kept for a day: it tells of a crash. */
+/* The recording of a process that exited is kept here for a day, because it may explain a crash. */
 static void remove_old_record(const char *runtime_folder, const char *name)
 {
 	char path[4096];
@@ -403,7 +404,7 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 	return status;
 }
 
-/* A page may hold any number: sums stop at the largest. */
+/* A page may contain any number, so sums saturate. */
 static void add(int64_t *to, int64_t more)
 {
 	if (__builtin_add_overflow(*to, more, to))
@@ -476,7 +477,7 @@ static void fill_page(struct neap_page *page, const struct neap_page_identity *i
  * program, and would hold the lock for as long. Returns an errno. */
 static int map_page(const char *path, void **ret_map)
 {
-	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int fd = neap_fd_above_standard(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
 	if (fd < 0)
 		return errno;
 	void *map = mmap(NULL, sizeof(struct neap_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -499,9 +500,12 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 	if (status)
 		return status;
 	unlink(temporary); /* of a process of this PID that died between the next line and rename */
-	owner.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (owner.fd < 0)
-		return neap_fail_errno(err, errno, "making the statistics page %s", temporary);
+	owner.fd = neap_fd_above_standard(open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+	if (owner.fd < 0) {
+		status = neap_fail_errno(err, errno, "making the statistics page %s", temporary);
+		unlink(temporary); /* made, but with no descriptor above the standard ones */
+		return status;
+	}
 	int error_number;
 	do /* a host's signals, a profiler's say, interrupt it */
 		error_number = posix_fallocate(owner.fd, 0, sizeof(struct neap_page));
@@ -586,7 +590,7 @@ void neap_page_abandon(struct neap_page_owner *owner)
 {
 	if (!owner->page)
 		return;
-	/* Should even this fail, allocators of the parent must not be used here any more anyway. */
+	/* If even this fails: the child must not use the parent's allocators anyway. */
 	(void)!mmap(owner->page, sizeof *owner->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
 		    -1, 0);
 	close_own(owner);

@@ -1,9 +1,8 @@
-/* proto/page.h: the statistics page: what an attached process shows to anyone of the same user (RUNTIME/PID.page).
+/* proto/page.h: the statistics page, which an attached process shows to processes of its user (RUNTIME/PID.page).
  *
  * The agent makes the file and maps it, allocators write their part, readers read it with pread (so that a file cut
  * short under them is an error and no SIGBUS), never write, and check everything. While its process lives it holds
- * the file's lock (flock); a page whose lock is free, or whose process is gone, is that of a dead process and counts
- * as absent.
+ * the file's lock (flock); a page whose lock is free, or whose process is gone, counts as absent.
  */
 #ifndef NEAP_PROTO_PAGE_H
 #define NEAP_PROTO_PAGE_H
@@ -46,7 +45,7 @@ struct neap_attached {
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
-/* What decides whether a process is to be asked for memory. */
+/* The facts that decide whether to ask a process for memory. */
 struct neap_page_place {
 	char run_id[64], series[64];
 	size_t device_count;
@@ -108,7 +107,7 @@ void neap_page_note(struct neap_page_owner *owner, const char *note);
  * all are taken. One thread at a time, as the two below. */
 struct neap_published *neap_page_slot(struct neap_page_owner *owner);
 void neap_page_show(struct neap_page_owner *owner, const struct neap_published *slot);
-/* The allocator no longer writes there. */
+/* Called when the allocator no longer writes there. */
 void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot);
 /* Removes the file and, with `unmap`, the mapping. Idempotent. */
 void neap_page_destroy(struct neap_page_owner *owner, bool unmap);

@@ -1,4 +1,4 @@
-/* proto/socket.h: what the agent and its client both need of RUNTIME/PID.sock. Any thread. */
+/* proto/socket.h: the functions for RUNTIME/PID.sock that agent and client share. Any thread. */
 #ifndef NEAP_PROTO_SOCKET_H
 #define NEAP_PROTO_SOCKET_H
 

@@ -1,4 +1,4 @@
-/* replay/neap_policy.c: a policy's functions as calls of the allocator. A block's handle is its address. */
+/* replay/neap_policy.c: implements a policy with calls of neap's allocator. A block's handle is its address. */
 #include "replay/neap_policy.h"
 #include "base/error.h"
 #include "neap/alloc.h"
@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-#define UNBOUNDED  (1ull << 41) /* pages are real work: no bound means more than any device has */
+#define UNBOUNDED  (1ull << 41) /* no bound: more than any device has. Each page costs time */
 #define PAGE_BYTES (2ull << 20)
-/* Held frees wait on streams of their own. Events of one stream are over in order and those of a recording need not
- * be: with several streams few wait for longer than they must. */
+/* Held frees wait on streams of their own. Events of one stream complete in order, and those of a recording may not:
+ * with several streams few wait for longer than they must. */
 #define HOLDING_STREAMS 16
 
 struct own {
@@ -19,7 +19,7 @@ struct own {
 	uint64_t holds;
 };
 
-/* Streams are names only here. Aligned, and never NULL but for the default one. */
+/* A stream is only a name here: aligned, and NULL only for the default one. */
 static void *stream_of(uint64_t number) { return (void *)(uintptr_t)(number * 16); }
 
 static void own_at(struct neap_policy *policy, uint64_t event) { ((struct own *)policy)->paper.now = event; }

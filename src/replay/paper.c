@@ -1,5 +1,5 @@
-/* replay/paper.c: the table of a driver that counts. Of what the allocator may call, everything that needs no work
- * done on the device works; the rest is refused. */
+/* replay/paper.c: the function table of a driver that only counts. Functions that need no work on the device succeed;
+ * the other ones are refused. */
 #include "replay/paper.h"
 
 #include "base/error.h"
@@ -152,7 +152,7 @@ static CUresult unreserve(CUdeviceptr address, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
-/* A handle is a page: all are of one size, so that its number need not say more. */
+/* A handle stands for one page. All pages have one size, so the handle is just a number. */
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
 		       unsigned long long flags)
 {
@@ -275,7 +275,7 @@ static CUresult event_synchronize(CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* What a stream does is not on paper, so that there is nothing to delay. */
+/* Streams do no work on paper, so there is nothing to delay. */
 static CUresult stream_wait(CUstream stream, CUevent event, unsigned int flags)
 {
 	open_paper->stream_waits++;

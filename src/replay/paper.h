@@ -3,8 +3,8 @@
  * An event completes `event_delay` ticks of `now` after it was recorded; the caller sets both. An event recorded
  * while `holding` is set completes when that token is removed from `held`.
  *
- * The driver's functions take no context of ours, as CUDA's do not: the device that they mean is the thread's. So at
- * most one is open per thread, and what was made with it is used and closed by that thread.
+ * Like CUDA's, the driver's functions take no context of ours: they act on the device that their thread has opened.
+ * So a thread has at most one open, and only that thread uses and closes what was made with it.
  */
 #ifndef NEAP_REPLAY_PAPER_H
 #define NEAP_REPLAY_PAPER_H
@@ -27,7 +27,7 @@ struct neap_paper {
 	uint64_t now, event_delay;
 	bool holding;
 	uint64_t token;       /* of the events recorded while holding */
-	struct neap_map held; /* tokens of events that are not over */
+	struct neap_map held; /* tokens of events that have not completed */
 };
 
 /* A device that may hand out `room_bytes`, in pages of `page_bytes` (0: without virtual memory, in 2 MiB). The struct

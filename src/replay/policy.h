@@ -1,4 +1,4 @@
-/* replay/policy.h: what a trace is replayed through: an allocator, or a model of one, behind one table of functions.
+/* replay/policy.h: one table of functions for an allocator, or a model of one, through which a trace is replayed.
  *
  * Time is counted in events of the trace: `at` says which one is being replayed. Blocks are named by opaque handles,
  * never 0, that live from `alloc` to `free`.
@@ -24,15 +24,15 @@ struct neap_policy_usage {
 	uint64_t rejections;       /* PyTorch's num_oom_rejections */
 	uint64_t synchronizations; /* of the device, a stream or an event; a plain free of device memory is one */
 	uint64_t events_recorded;
-	/* On a device of [same_from, same_below) bytes everything would have gone in the same way: the driver would
-	 * have granted and refused the same requests. Its own size is among them. */
+	/* On any device of [same_from, same_below) bytes the replay would have gone the same way: the driver would
+	 * have granted and refused the same requests. The device's own size is among them. */
 	uint64_t same_from_bytes, same_below_bytes;
 	/* Segments made, given back, mapped and unmapped: how often and how many bytes in all. */
 	uint64_t segment_allocs, segment_frees, segment_maps, segment_unmaps;
 	uint64_t segment_alloc_bytes, segment_free_bytes, segment_map_bytes, segment_unmap_bytes;
 };
 
-/* What a replay looks at after every event: cheap to ask for. */
+/* Totals that a replay reads after every event: cheap to compute. */
 struct neap_policy_totals {
 	uint64_t calls;  /* of the driver, the sum of struct neap_policy_calls */
 	uint64_t taking; /* those of them that took memory or addresses, or mapped memory */
@@ -42,7 +42,7 @@ struct neap_policy_totals {
 
 /* The sum of the calls, failed ones too. */
 uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls);
-/* Those that succeeded in taking memory or addresses, or mapped memory. */
+/* The sum of the calls that took memory or addresses, or mapped memory, without failing. */
 uint64_t neap_policy_taking_calls(const struct neap_policy_calls *calls);
 
 struct neap_policy {
@@ -56,11 +56,11 @@ struct neap_policy {
 	enum neap_status (*alloc)(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
 				  void **ret_block, struct neap_error *err);
 	enum neap_status (*free)(struct neap_policy *policy, void *block, struct neap_error *err);
-	/* A free of a block that other streams still use, until `complete` says that they do not (or the policy waits
-	 * for them): for recordings, which tell when a free completed. `token` names it: any number, not in use. */
+	/* Frees a block that other streams use until `complete` is called (or the policy waits for them): for
+	 * recordings, which show when a free completed. `token` names the free: any number not in use. */
 	enum neap_status (*free_held)(struct neap_policy *policy, void *block, uint64_t token,
 				      struct neap_error *err);
-	void (*complete)(struct neap_policy *policy, uint64_t token); /* nothing where it is complete already */
+	void (*complete)(struct neap_policy *policy, uint64_t token); /* does nothing if it is complete already */
 	enum neap_status (*record_stream)(struct neap_policy *policy, void *block, uint64_t stream,
 					  struct neap_error *err);
 	enum neap_status (*empty_cache)(struct neap_policy *policy, struct neap_error *err);

@@ -1,4 +1,4 @@
-/* replay/replay.c: events of a trace into calls of a policy.
+/* replay/replay.c: turns events of a trace into calls of a policy.
  *
  * A recording of PyTorch's allocator interleaves what the program did with what the allocator did about it:
  *
@@ -7,7 +7,7 @@
  *   [free_completed] [segment_free] segment_alloc alloc     a request that found the device full
  *   [free_completed] segment_free, then anything else       the program emptied the cache
  *
- * Only what the program did is replayed; the rest tells when and why. Completions right before a release or
+ * Only what the program did is replayed; the rest shows when and why. Completions right before a release or
  * a failure came from waiting for all streams inside the request, not from a poll before it.
  */
 #include "base/clock.h"
@@ -40,7 +40,7 @@ enum neap_status replay_starved(struct neap_error *err)
 	return neap_fail(err, NEAP_ENOMEM, "replaying a trace: this machine is out of memory");
 }
 
-/* NEAP_EOOM where the replay ends. */
+/* Notes an out-of-memory. NEAP_EOOM: the replay ends with it. */
 static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 {
 	struct neap_replay_result *result = &replay->result;
@@ -121,7 +121,7 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 										       : replay_starved(err);
 }
 
-/* Completed within the free itself. */
+/* Whether the recorded free completed at once. */
 static bool completes_at_once(const struct replay *replay)
 {
 	struct neap_trace_cursor cursor = replay->cursor;
@@ -232,7 +232,7 @@ static void note_work(struct replay *replay, struct neap_policy_totals *totals)
 	*totals = now;
 }
 
-/* The steps that end before the event that comes now. */
+/* Passes on the steps that end before the current event. */
 static void replay_steps(struct replay *replay, size_t *mark)
 {
 	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];

@@ -1,10 +1,10 @@
-/* replay/replay_begin.c: what was there before the first event, under the policy that the trace is replayed through.
+/* replay/replay_begin.c: gives the policy the state before the first event.
  */
 #include "replay/replay_internal.h"
 
 #include <stdlib.h>
 
-/* A block that was there before the first event, under a policy that has not made it. */
+/* Allocates a block from before the first event: the policy chooses a place for it. */
 static enum neap_status place_anew(struct replay *replay, const struct neap_torch_segment *segment, uint64_t address,
 				   const struct neap_torch_piece *piece, struct neap_error *err)
 {
@@ -27,7 +27,7 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 	if (replay->same) {
 		status = neap_torch_restore(replay->policy, segment, err);
 		restored = status == NEAP_OK;
-		if (status == NEAP_EINVAL) { /* an odd file: its blocks at least */
+		if (status == NEAP_EINVAL) { /* an odd file: allocate its blocks at least */
 			replay->result.ignored++;
 			status = NEAP_OK;
 		}
@@ -44,7 +44,7 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 	return status;
 }
 
-/* What a recording that has lost its beginning knows of it: blocks without a place. */
+/* Allocates the blocks that a recording without its beginning still knows of: they have no place. */
 static enum neap_status begin_recording(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;

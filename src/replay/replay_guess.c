@@ -1,15 +1,15 @@
-/* replay/replay_guess.c: what a recording does not say, guessed; the first difference shows what was guessed wrongly.
+/* replay/replay_guess.c: guesses what a recording does not say; the first difference shows a wrong guess.
  *
  *   which release of PyTorch made it, where its keys fit several
  *   sizes of blocks at its start; which private pools do not split blocks
  *
- * (How old its first segments are, torch_age.c learns within a replay.)
+ * (torch_age.c learns within a replay how old the first segments are.)
  */
 #include "replay/replay_internal.h"
 
 #define CORRECTIONS 32
 
-/* As one release, with what the first differences teach. */
+/* Replays as one release, and again with better guesses after a first difference. */
 static enum neap_status replay_as(const struct neap_trace *trace, const struct neap_replay_options *options,
 				  unsigned torch, struct neap_replay_result *ret_result, struct neap_error *err)
 {
@@ -31,7 +31,7 @@ static enum neap_status replay_as(const struct neap_trace *trace, const struct n
 	return status;
 }
 
-/* As every release that may have made it, newest first, until one fits. */
+/* Replays as every release that may have made the trace, newest first, until one fits. */
 static enum neap_status replay_as_any(const struct neap_trace *trace, const struct neap_replay_options *options,
 				      unsigned from, unsigned to, struct neap_replay_result *ret_result,
 				      struct neap_error *err)

@@ -1,4 +1,4 @@
-/* replay/replay_internal.h: between the parts of a replay.
+/* replay/replay_internal.h: shared by the parts of a replay.
  *
  *   replay.c          what the program did, as calls of a policy
  *   replay_begin.c    what was there before
@@ -15,7 +15,7 @@
 #include "replay/start.h"
 #include "replay/torch_policy.h"
 
-/* What is tried again when a replay differs. */
+/* Guesses that are corrected and tried again when a replay differs. */
 struct replay_guesses {
 	unsigned torch;        /* as which release of PyTorch 2 */
 	struct neap_map extra; /* for the start */
@@ -24,12 +24,12 @@ struct replay_guesses {
 
 #define REPLAY_RUN_POOLS 16
 /* Segments that were released one after another, by one flush: of the default pool, then of private ones; or of
- * private ones alone. What follows from it is done at its first event. */
+ * private ones alone. The whole run is replayed at its first event. */
 struct replay_run {
 	uint64_t count, left;             /* releases; those to come */
 	bool defaults;                    /* some are of the default pool */
 	bool last;                        /* no other run follows at once */
-	bool flushed;                     /* one came right before this request */
+	bool flushed;                     /* a run came right before this request */
 	uint32_t pools[REPLAY_RUN_POOLS]; /* private ones, in their order */
 	size_t pool_count;
 };
@@ -40,9 +40,9 @@ struct replay {
 	struct neap_replay_result result;
 	struct neap_policy *policy;
 	bool recorded; /* the trace says what its allocator did */
-	bool same;     /* under the policy and the settings of the recording */
+	bool same;     /* replayed under the policy and the settings of the recording */
 	struct replay_run run;
-	int frees_have_stacks; /* of their own: 1, -1; 0: not known yet */
+	int frees_have_stacks; /* stacks of their own: 1 yes, -1 no; 0: not known yet */
 	unsigned refuse;       /* how often the driver refuses the next request */
 	struct neap_map live;  /* address or id -> block */
 	uint64_t *deferred;    /* tokens of frees that completed inside the next request */
@@ -54,9 +54,9 @@ struct replay {
 	struct neap_start start;
 	struct replay_guesses *guesses;
 	uint64_t found_bytes;                /* of the block that the model will choose for the request */
-	uint64_t wrong_address, wrong_bytes; /* the first block chosen that was not recorded, and by how much it is
-						too large to have been passed over */
-	uint32_t wrong_pool;                 /* of the request at which they part; 0: the common one */
+	uint64_t wrong_address, wrong_bytes; /* the first block chosen wrongly, and by how much smaller it must have
+						been */
+	uint32_t wrong_pool;                 /* the request's pool at the first difference; 0: the common one */
 	struct neap_trace_cursor cursor;     /* after the event being replayed */
 	struct neap_trace_cursor segments;   /* after the last segment event that was compared */
 	struct neap_trace_event event;       /* being replayed */
@@ -87,13 +87,12 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 /* replay_begin.c. The state before the first event. NEAP_EOOM: the device is too small for it. */
 enum neap_status replay_begin(struct replay *replay, struct neap_error *err);
 
-/* replay_pools.c: numbers for the private pools, 0 being the common one; and what is known of them, passed to the
- * policy.
+/* replay_pools.c: numbers the private pools (0: the common one), and passes what is known of them to the policy.
  */
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err);
-/* Lists in the result what each pool holds; of PyTorch's policy only. */
+/* Lists in the result what each pool holds; for PyTorch's policy only. */
 void replay_list_pools(struct replay *replay);
-/* What the trace and the guesses tell of private pools, into replay->traits; and the policy gets it. */
+/* Fills replay->traits from the trace and the guesses; then passes them to the policy. */
 enum neap_status replay_find_traits(struct replay *replay, struct neap_error *err);
 enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err);
 
@@ -101,25 +100,28 @@ enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *er
 void replay_observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
 uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page);
 void replay_differs(struct replay *replay);
-/* The block before the one that was wrongly chosen, if its size was a guess: it may reach into it. Adds what it must
- * have had to the guesses. Or the pool whose block was split, though the recorded one was not. */
+/* Corrects one guess. If the block before the wrongly chosen one has a guessed size, that size grows: the block may
+ * reach into the chosen one. Else the request's private pool is taken to split no blocks. False: no guess was
+ * left. */
 bool replay_correct_guess(const struct replay *replay, struct replay_guesses *guesses);
 
-/* replay_release.c. A free that seems to complete at once, just before releases and growth: had it done so, the
- * request would have found the block; on a full device it was completed by the wait that the refused request made. */
+/* replay_release.c. Whether a free that seems to complete at once, just before releases and growth, was completed by
+ * the wait of the refused request on a full device: had it completed before, the request would have found the
+ * block. */
 bool replay_waited_for(struct replay *replay);
 
-/* replay_release.c. A completion right before releases came from a poll, not from waiting inside the request. */
+/* replay_release.c. Whether a completion right before releases came from a poll, not from waiting inside the
+ * request. */
 bool replay_was_polled(const struct replay *replay);
 
 /* replay_release.c. Whether this request could not flush: it was made in the capture of a graph, or of a private
  * pool. */
 bool replay_in_capture(struct replay *replay);
-/* Whether this request, which failed, would have found a block in the pool that it seems to be of: it was of another,
- * which older snapshots do not say. */
+/* Whether this failed request would have found a block in the pool that it seems to use: then it used another pool,
+ * which older snapshots do not record. */
 bool replay_found_anyway(struct replay *replay);
 
-/* replay_release.c. The first of a run of releases that were recorded: why were they made? */
+/* replay_release.c. A recorded release. At the first one of a run, finds why the run was made. */
 enum neap_status replay_release(struct replay *replay, struct neap_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* replay/replay_match.c: the replay against its recording, action by action. */
+/* replay/replay_match.c: compares a replay with its recording, action by action. */
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
@@ -21,7 +21,7 @@ void replay_differs(struct replay *replay)
 		replay->wrong_pool = replay->pool_of[replay->event.stream];
 }
 
-/* The model chose a block that was not chosen then: it must have been smaller. */
+/* The model chose a block that the recorded allocator did not: the block must have been smaller. */
 static void note_wrong(struct replay *replay, uint64_t address)
 {
 	uint64_t size = neap_torch_round(&replay->result.settings, replay->event.size);
@@ -31,7 +31,7 @@ static void note_wrong(struct replay *replay, uint64_t address)
 	replay->wrong_bytes = replay->found_bytes - size + 512;
 }
 
-/* The model did something: is it what the recording has there? */
+/* Compares an action of the model with the recording. */
 void replay_observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
 {
 	static const uint8_t kinds[NEAP_TORCH_ACTIONS] = {
@@ -76,8 +76,8 @@ uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t po
 		if (!page)
 			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
 												    : 0;
-		/* Small ones grow by single pages of 2 MiB. What lies in a range that is there already grows there;
-		 * how large ranges are is known where the device's size is. */
+		/* Small segments grow by single pages of 2 MiB. A range that exists already grows in place; the size
+		 * of ranges is known if the device's is. */
 		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
 		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES) &&
 		    (!replay->options->memory_bytes || !neap_torch_covers(replay->policy, event.address)))
@@ -106,7 +106,7 @@ static bool correct_start(const struct replay *replay, struct neap_map *extra)
 	return false;
 }
 
-/* In a private pool: it may be one whose blocks are not split. Each is tried once. */
+/* If the request was of a private pool: tries, once for each pool, that its blocks are not split. */
 static bool correct_pool(const struct replay *replay, struct replay_guesses *guesses)
 {
 	uint32_t pool = replay->wrong_pool;

@@ -1,29 +1,53 @@
-/* replay/replay_pools.c: private pools, of graphs and of torch.cuda.MemPool: numbers for them, and what a recording
- * tells of how they were made. */
+/* replay/replay_pools.c: numbers the private pools of graphs and of torch.cuda.MemPool, and derives from a recording
+ * how they were made. */
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers for the private pools; 0 is the common one. */
+struct named {
+	const uint64_t *pool; /* both halves of its name */
+	size_t stream;
+};
+
+static int by_name(const void *left, const void *right)
+{
+	const struct named *a = left, *b = right;
+	for (int half = 0; half < 2; half++)
+		if (a->pool[half] != b->pool[half])
+			return a->pool[half] < b->pool[half] ? -1 : 1;
+	return a->stream < b->stream ? -1 : a->stream > b->stream;
+}
+
+/* Numbers the private pools, in the order of the streams in which they first occur; 0 is the common one. */
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;
 	uint32_t count = 0;
+	size_t named_count = 0;
+	struct named *named = calloc(trace->stream_count + 1, sizeof *named);
+	size_t *first = calloc(trace->stream_count + 1, sizeof *first); /* for each stream: the first one with its
+									   pool */
 	replay->pool_of = calloc(trace->stream_count + 1, sizeof *replay->pool_of);
-	if (!replay->pool_of)
+	if (!named || !first || !replay->pool_of) {
+		free(named);
+		free(first);
 		return replay_starved(err);
-	for (size_t i = 0; i < trace->stream_count; i++) {
-		const uint64_t *pool = trace->streams[i].pool;
-		if (!pool[0] && !pool[1])
-			continue;
-		for (size_t j = 0; j < i && !replay->pool_of[i]; j++)
-			if (memcmp(trace->streams[j].pool, pool, sizeof trace->streams[j].pool) == 0)
-				replay->pool_of[i] = replay->pool_of[j];
-		if (!replay->pool_of[i])
-			replay->pool_of[i] = ++count;
 	}
+	for (size_t i = 0; i < trace->stream_count; i++)
+		if (trace->streams[i].pool[0] || trace->streams[i].pool[1])
+			named[named_count++] = (struct named){trace->streams[i].pool, i};
+	qsort(named, named_count, sizeof *named, by_name);
+	for (size_t i = 0; i < named_count; i++) {
+		bool same = i > 0 && memcmp(named[i].pool, named[i - 1].pool, 2 * sizeof *named[i].pool) == 0;
+		first[named[i].stream] = same ? first[named[i - 1].stream] : named[i].stream;
+	}
+	for (size_t i = 0; i < trace->stream_count; i++)
+		if (trace->streams[i].pool[0] || trace->streams[i].pool[1])
+			replay->pool_of[i] = first[i] == i ? ++count : replay->pool_of[first[i]];
+	free(named);
+	free(first);
 	replay->pool_count = count;
 	return NEAP_OK;
 }

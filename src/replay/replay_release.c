@@ -1,5 +1,5 @@
 /* replay/replay_release.c: a recording says that segments were released, not why: to make room inside a request, or
- * because the program emptied the cache. What came next tells. */
+ * because the program emptied the cache. The next events show which. */
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
@@ -125,7 +125,7 @@ static struct replay_run find_run(const struct replay *replay)
 	return run;
 }
 
-/* The order in which segments alike were freed tells which is older. */
+/* Learns which of two equal segments is older, from the order in which they were freed. */
 static void learn_ages(const struct replay *replay)
 {
 	struct neap_trace_event event = replay->event, next;
@@ -143,7 +143,7 @@ static void learn_ages(const struct replay *replay)
 	}
 }
 
-/* The program emptied the cache, or that of one pool. */
+/* Replays that the program emptied the cache, or that of one pool. */
 static enum neap_status empty(struct replay *replay, struct neap_error *err)
 {
 	const struct replay_run *run = &replay->run;
@@ -156,7 +156,8 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 	return replay_empty(replay, err);
 }
 
-/* Releases inside a request: with max_split_size they may be of the request's own pool, oversize blocks alone. */
+/* Whether the run has only oversize blocks of the request's own pool: with max_split_size, a request may release
+ * these. */
 static bool is_oversize_run(const struct replay *replay, uint32_t pool)
 {
 	return !replay->run.defaults && replay->run.pool_count == 1 && replay->run.pools[0] == pool &&
@@ -185,7 +186,7 @@ bool replay_in_capture(struct replay *replay)
 		return false;
 	if (private && (pool[0] || !replay->rules.pools_flush))
 		return true;
-	/* What would have been freed was not. */
+	/* A flush would have freed memory, and did not come. */
 	return (private || replay->event.kind == NEAP_TRACE_OOM) && neap_torch_flushable(replay->policy, UINT32_MAX);
 }
 
@@ -198,7 +199,7 @@ bool replay_found_anyway(struct replay *replay)
 
 enum cause { UNTOLD, INSIDE, EMPTIED };
 
-/* Whether frees have stacks of their own, not those of the allocations: some are not alike. */
+/* Whether frees have stacks of their own: some differ from the stacks of their allocations. */
 static bool frees_have_stacks(const struct replay *replay)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(replay->trace, replay->options->device, 0);
@@ -216,8 +217,8 @@ static bool frees_have_stacks(const struct replay *replay)
 	return own;
 }
 
-/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none is
- * recorded for frees those of their segments' allocations. */
+/* Releases inside a request have the request's stack. Releases of an emptied cache have the stack of that call, or,
+ * if frees have no stacks of their own, those of their segments' allocations. */
 static enum cause stacks_tell(struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
@@ -237,7 +238,8 @@ static enum cause stacks_tell(struct replay *replay, const struct neap_trace_eve
 
 #define COLLECTED_MAX 512
 
-/* Garbage collection comes first in a request: *ret_bytes, what it would free. Whether the run begins with just that.
+/* Whether the run begins with just the segments that garbage collection would free, which comes first in a request.
+ * *ret_count, *ret_bytes: how many these are, and their bytes.
  */
 static bool begins_with_garbage(const struct replay *replay, const struct neap_trace_event *request,
 				size_t *ret_count, uint64_t *ret_bytes)
@@ -260,7 +262,8 @@ static bool begins_with_garbage(const struct replay *replay, const struct neap_t
 	return true;
 }
 
-/* Emptied, or in need of memory? What the device had and the fraction allowed tells, where it is known. */
+/* Was the cache emptied, or did the request need memory? The sizes of the device and of the fraction show it, if
+ * known. */
 static enum neap_status weigh(struct replay *replay, const struct neap_trace_event *growth,
 			      const struct neap_trace_event *request, struct neap_error *err)
 {
@@ -282,7 +285,7 @@ static enum neap_status weigh(struct replay *replay, const struct neap_trace_eve
 	return NEAP_OK;
 }
 
-/* The last run before a request that grew, or failed, or of neither. */
+/* The last run of releases, before a request that grew or failed, or before any other event. */
 static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 {
 	struct neap_trace_event next, request;
@@ -297,7 +300,7 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 	if (found == EMPTIED ||
 	    neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
 			      replay->pool_of[request.stream]))
-		return empty(replay, err); /* there was no need of more */
+		return empty(replay, err); /* a cached block would have served it */
 	if (found == INSIDE && !replay->options->memory_bytes) {
 		uint64_t oversize = 0;
 		replay->refuse = refusals(replay, request.size, request.stream, &oversize);

@@ -1,4 +1,4 @@
-/* replay/rerun.c: operations into calls of the allocator. */
+/* replay/rerun.c: turns operations into calls of the allocator. */
 #include "replay/rerun.h"
 
 #include "base/error.h"
@@ -7,10 +7,10 @@
 
 #include <stdlib.h>
 
-/* Streams are names only here: the device never waits for work. Aligned, and never NULL but for the default one. */
+/* A stream is only a name here, since the device never waits for work: aligned, and NULL only for the default one. */
 static void *stream_of(uint32_t number) { return (void *)(uintptr_t)((uint64_t)number * 16); }
 
-/* NEAP_EOOM: the device's. */
+/* NEAP_EOOM: out of device memory. */
 static enum neap_status play(struct neap_alloc *alloc, const struct neap_rerun *rerun,
 			     const struct neap_rerun_op *ops, size_t count, uint64_t *addresses,
 			     struct neap_error *err)

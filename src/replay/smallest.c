@@ -1,11 +1,11 @@
 /* replay/smallest.c: the smallest device on which a trace completes.
  *
- * Bisection, a whole replay per size. What costs least is not to replay:
+ * Bisection, a whole replay per size. Some outcomes are known without a replay:
  *
  *   fewer bytes than were requested at once, where nothing waits for streams    fails
  *   the interval of sizes on which a replay went in the very same way (neap_policy_usage)    ends as that one did
  *
- * and the sizes that are asked for next, whatever comes out (those right above, the middles of both halves), are
+ * The sizes that come next whatever the outcome (those right above, the middles of both halves) are
  * replayed side by side, one thread each. The answer does not depend on how many processors there are.
  */
 #include "base/error.h"
@@ -19,7 +19,7 @@
 #define PLENTY_BYTES    (1ull << 44)
 #define THREADS_MAX     8
 
-/* What is known of devices of [from, below) bytes. */
+/* The outcome on devices of [from, below) bytes. */
 struct outcome {
 	uint64_t from, below;
 	bool fits;
@@ -31,7 +31,7 @@ struct search {
 	struct neap_replay_options options;
 	uint64_t low, high; /* pages: fails, fits */
 	struct outcome outcomes[OUTCOMES];
-	size_t outcome_count; /* the oldest give way */
+	size_t outcome_count; /* the newest replace the oldest */
 	unsigned threads;
 	atomic_bool stopped;
 };
@@ -66,7 +66,8 @@ static void note_result(struct search *search, uint64_t bytes, const struct neap
 {
 	const struct neap_policy_usage *usage = &result->usage;
 	bool fits = result->first_oom_event == UINT64_MAX;
-	/* A snapshot's own events are read in the light of the device's size. */
+	/* How a snapshot's own events are read depends on the device's size: the outcome holds for this size
+	 * alone. */
 	if (search->trace->source == NEAP_TRACE_SNAPSHOT || bytes < usage->same_from_bytes ||
 	    bytes >= usage->same_below_bytes)
 		note(search, bytes, bytes + 1, fits);
@@ -185,16 +186,16 @@ static enum neap_status raise(struct search *search, struct neap_error *err)
 	return neap_fail(err, NEAP_EOOM, "no device was found to be large enough");
 }
 
-/* A first `high`: what is reserved without a bound. */
+/* Finds a first `high`: the bytes reserved without a bound. */
 static enum neap_status begin(struct search *search, struct neap_error *err)
 {
 	struct neap_replay_options options = search->options;
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(search->trace, &options, &result, err);
-	if (!status && options.policy != NEAP_REPLAY_NEAP) /* as which PyTorch, does not depend on the size */
+	if (!status && options.policy != NEAP_REPLAY_NEAP) /* the release does not depend on the size */
 		options.torch = search->options.torch = result.version.to;
 	if (!status && result.first_oom_event != UINT64_MAX) {
-		/* A recorded failure fails again where the device is not known: is it enough if there were plenty? */
+		/* A recorded failure fails again if the device is not known: would plenty of memory be enough? */
 		options.memory_bytes = PLENTY_BYTES;
 		status = neap_replay(search->trace, &options, &result, err);
 	}
@@ -203,7 +204,7 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 	if (result.first_oom_event != UINT64_MAX)
 		return neap_fail(err, NEAP_EOOM, "no device is large enough: event %llu asks for too much",
 				 (unsigned long long)result.first_oom_event);
-	/* What waits for another stream counts as requested, and does not where the device is full. */
+	/* Blocks that wait for another stream count as requested, but not when the device is full. */
 	if (search->trace->source == NEAP_TRACE_TEXT && result.usage.events_recorded == 0)
 		note(search, 0, requested_peak(&result), false);
 	search->high = reserved_peak(&result) / NEAP_REPLAY_PAGE_BYTES + 1;

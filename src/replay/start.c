@@ -7,7 +7,7 @@
  *   undo segment_map      a range of free bytes has no memory;            segment_unmap: it has
  *
  * Free neighbours are always joined, so that the blocks found are the allocator's own. The pieces are kept in one
- * set by address, with the model's own blocks and segments. What does not fit is counted and passed over.
+ * set by address, with the model's own blocks and segments. Events that do not fit are counted and skipped.
  */
 #include "replay/start.h"
 #include "base/error.h"
@@ -29,7 +29,7 @@ struct undo {
 	uint64_t end, odd;
 };
 
-/* The last piece that begins at or below `address`. */
+/* The piece that contains `address`; NULL: none does. */
 static struct block *piece_at(const struct undo *undo, uint64_t address)
 {
 	struct block *best = NULL;
@@ -44,7 +44,7 @@ static struct block *piece_at(const struct undo *undo, uint64_t address)
 	return best && address - best->address < best->size ? best : NULL;
 }
 
-/* Whether any piece lies within; NULL: none. */
+/* Whether any piece has one of these addresses. */
 static bool occupied(const struct undo *undo, uint64_t address, uint64_t size)
 {
 	struct block key = {.address = address};
@@ -135,7 +135,7 @@ static struct segment *segment_add(struct undo *undo, uint64_t address, uint64_t
 	return segment;
 }
 
-/* Whether the pool of this piece gives out whole blocks alone. */
+/* Whether the pool of this piece never splits blocks. */
 static bool is_whole(const struct undo *undo, const struct block *piece)
 {
 	uint32_t pool = undo->facts->pool_of[piece->segment->stream];
@@ -240,7 +240,7 @@ static void undo_segment_alloc(struct undo *undo, const struct neap_trace_event 
 	segment_drop(&undo->arena, segment);
 }
 
-/* Of a range of an expandable segment: gives it memory, or takes it. */
+/* Gives memory to a range of an expandable segment, or takes it away. */
 static void set_mapped(struct undo *undo, const struct neap_trace_event *event, bool mapped)
 {
 	struct block *piece = piece_at(undo, event->address);
@@ -327,8 +327,8 @@ static void load_block(struct undo *undo, struct block *piece, uint64_t address,
 		join(undo, block);
 }
 
-/* The blocks of a segment at the end, into the piece that spans it. Older layouts have no addresses of blocks: they
- * follow one another. */
+/* Loads the blocks of a segment at the end into the piece that spans it. In older layouts blocks have no addresses:
+ * they follow one another. */
 static void load_segment(struct undo *undo, const struct neap_trace_segment *from)
 {
 	uint64_t address = from->address;
@@ -392,7 +392,7 @@ static enum neap_status give(struct undo *undo, struct neap_start *start, struct
 	for (struct block *block = set_first(&undo->pieces); block; block = set_after(&undo->pieces, block)) {
 		if (block->segment->first != block)
 			continue;
-		/* An expandable segment without any memory was not there. */
+		/* An expandable segment without any memory did not exist yet. */
 		if (block->segment->expandable && !block->mapped && !block->next)
 			continue;
 		if (!give_segment(undo, block->segment, &start->segments[start->segment_count++]))

@@ -1,9 +1,9 @@
-/* replay/start.h: what an allocator held before a recording's first event.
+/* replay/start.h: finds what an allocator held before a recording's first event.
  *
  * A recording of PyTorch's ends with a list of every segment and block, and may have begun long after the process
- * did. The beginning is the end with every event undone, last to first. What cannot be known is the size of a block
- * that was freed during the recording and allocated before it: it is what the settings would round it to, and the
- * rest of its free range where that is too small to have been split off.
+ * did. The beginning is the end with every event undone, last to first. Only one thing is not known: the size of a
+ * block that was allocated before the recording and freed during it. It is guessed as the settings would round it,
+ * plus the rest of its free range if that is too small to have been split off.
  */
 #ifndef NEAP_REPLAY_START_H
 #define NEAP_REPLAY_START_H

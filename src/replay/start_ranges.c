@@ -74,8 +74,8 @@ static uint64_t distance(const struct neap_start_range *range, uint64_t address)
 	return address < range->low ? range->low - address : address >= range->high ? address - range->high : 0;
 }
 
-/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20 or what large_segment_size_mb says. What is
- * given back of small ones may be as much: then it lies near what is known of them. */
+/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20 or of large_segment_size_mb. Small ones may
+ * give back as much at once: then the range lies near other small ones. */
 static void range_find(struct search *search, const struct neap_trace_event *event)
 {
 	const struct neap_trace_stream *streams = search->trace->streams;
@@ -95,7 +95,7 @@ static void range_find(struct search *search, const struct neap_trace_event *eve
 		    best ? best->large : large);
 }
 
-/* Growth shows which kind a range is. What was given back may lie in a range known by its growth alone, so it comes
+/* Growth shows which kind a range is. A release may lie in a range that is known only by its growth, so releases come
  * last. */
 static void find_ranges(struct search *search)
 {
@@ -126,7 +126,7 @@ static bool has_ranges(const struct search *search)
 	return found;
 }
 
-/* How far apart two addresses of one reservation can be: its size, where the device's is known. Where it is not, no
+/* Finds how far apart two addresses of one reservation can be: its size, if the device's is known. If not, no
  * reservation is larger than the distance between two of them. */
 static void find_reach(struct search *search)
 {
@@ -143,7 +143,7 @@ static void find_reach(struct search *search)
 	search->reach = reach;
 }
 
-/* What each range's reservation extends to. */
+/* Finds where each range's reservation ends. */
 static void size_ranges(struct search *search)
 {
 	uint64_t device = search->device_bytes ? search->device_bytes : UNBOUNDED;
@@ -151,7 +151,7 @@ static void size_ranges(struct search *search)
 		struct neap_start_range *range = &search->ranges[i];
 		uint64_t page = page_of(search, range->large), size = range->high - range->low;
 		uint64_t room = reservation(search, device, range->large);
-		/* Another range that is known to begin before that is the limit. */
+		/* If another range begins before that end, it is the limit. */
 		for (size_t j = 0; j < search->range_count; j++)
 			if (search->ranges[j].low >= range->high && search->ranges[j].low - range->low < room)
 				room = search->ranges[j].low - range->low;

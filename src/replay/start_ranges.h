@@ -1,8 +1,7 @@
 /* replay/start_ranges.h: the expandable segments of a recording, put together.
  *
- * A snapshot lists what is mapped of an expandable segment, range by range, and events say what grew and was given
- * back. Ranges of one stream and kind are taken to lie in one reservation of addresses, that begins with the lowest
- * of them.
+ * A snapshot lists the mapped ranges of an expandable segment, and events show which ranges grew or were given back.
+ * Ranges of one stream and kind are taken to lie in one reservation of addresses, which begins with the lowest range.
  */
 #ifndef NEAP_REPLAY_START_RANGES_H
 #define NEAP_REPLAY_START_RANGES_H
@@ -12,7 +11,7 @@
 
 /* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
 struct neap_start_range {
-	uint64_t low, high; /* what is known to lie in it */
+	uint64_t low, high; /* addresses that are known to lie in it */
 	uint64_t size;      /* from `low` on: whole pages, up to the next range at most */
 	uint16_t stream;    /* index in the trace's streams */
 	bool large;

@@ -1,8 +1,8 @@
-/* replay/torch_age.c: the age of what was there before a recording began.
+/* replay/torch_age.c: the age of memory from before a recording began.
  *
- * Ties of size are broken by age, and no snapshot says it. Where a recording took another block than the guessed ages
- * would have it take, that block's memory is the older: it moves right before the other, and everything else stays in
- * place. Ages of memory made during the recording are known, and greater than all of these.
+ * Age breaks ties of size, and no snapshot has it. If a recording took another block than the guessed ages predict,
+ * that block's memory is the older: it moves right before the other, and everything else stays in place. Ages of
+ * memory made during the recording are known, and greater than all of these.
  */
 #include "replay/torch_internal.h"
 
@@ -38,7 +38,7 @@ static void set_age(struct block *block, uint64_t age)
 		set_insert(&block->pool->free, block);
 }
 
-/* Makes `block` older than `other`, by no more than it takes. */
+/* Makes `block` older than `other`, by as little as possible. */
 static void make_older(struct torch *torch, struct block *block, const struct block *other)
 {
 	uint64_t before = age_before(torch, other->age), age = before + (other->age - before) / 2;

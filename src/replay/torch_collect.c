@@ -26,8 +26,9 @@ static bool is_on(const struct torch *torch)
 
 bool neap_torch_collecting(const struct neap_policy *policy) { return is_on((const struct torch *)policy); }
 
-/* What the threshold leaves to be freed, and whole blocks; `searches` more than the pool has seen. Expandable ones
- * are not freed, but their ages count. False: there is nothing to do, or the host is out of memory. */
+/* Plans how many bytes to free, those above the threshold, and lists the unsplit blocks. `searches` are added to
+ * those that the pool has seen. Blocks of expandable segments are not freed, but their ages count. False: there is
+ * nothing to do, or the host is out of memory. */
 static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 {
 	const struct set *set = &torch->pools[0]->free;
@@ -51,7 +52,8 @@ static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 	return true;
 }
 
-/* Those above the average age go, all of them, until the target is met or nothing more goes: calls `take` for each.
+/* Calls `take` for each block to free: all of at least the average age, repeatedly, until the target is met or none
+ * is left.
  */
 static void plan_run(struct plan *plan, void (*take)(void *context, struct block *block), void *context)
 {

@@ -1,7 +1,7 @@
 /* replay/torch_events.c: frees that wait for other streams: events, polled by requests or waited for by flushes.
  *
- * An event is over so many events of the trace after it was recorded. Of a recording, which says itself when a free
- * was completed, the event is held until then.
+ * An event completes event_delay events of the trace after it was recorded. A recording shows itself when a free
+ * completed: there, the event is held until then.
  */
 #include "replay/torch_internal.h"
 

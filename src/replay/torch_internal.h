@@ -1,6 +1,6 @@
-/* replay/torch_internal.h: the model's parts. Words are PyTorch's where they name the same thing.
+/* replay/torch_internal.h: the model's parts. They have PyTorch's names for the same things.
  *
- *   torch_policy.c   the way of a request, frees, statistics
+ *   torch_policy.c   the path of a request, frees, statistics
  *   torch_events.c   frees that wait for other streams
  *   torch_pools.c    the default pool and private ones
  *   torch_collect.c  garbage collection
@@ -30,6 +30,9 @@
 #define SMALLEST_BLOCK  512ull
 #define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more without a look */
 #define UNBOUNDED       (1ull << 50) /* the bytes of a device without a bound */
+/* Bytes of addresses for an expandable segment on such a device, if no request is larger: the segments of 65536
+ * streams with two pools each fit side by side. */
+#define UNBOUNDED_RANGE (1ull << 45)
 #define AGE_STEP        (1ull << 20) /* so that others fit in between */
 
 struct use {
@@ -39,9 +42,8 @@ struct use {
 
 struct block {
 	uint64_t address, size, requested, stream;
-	uint64_t serial; /* tells apart what hostile recordings put at the same address */
-	uint64_t age; /* breaks ties of size: what comes from older memory is chosen first; 0: the address alone does
-		       */
+	uint64_t serial; /* distinguishes blocks that hostile recordings put at one address */
+	uint64_t age;    /* breaks ties of size: older memory is chosen first; 0: only the address breaks them */
 	struct pool *pool;
 	struct segment *segment;
 	struct block *prev, *next;                 /* neighbours by address */
@@ -57,7 +59,7 @@ struct block {
 	struct event *held; /* the event that a recording completes */
 };
 
-/* What one driver allocation, or one range of addresses, became. */
+/* One driver allocation, or one reserved range of addresses. */
 struct segment {
 	struct segment *prev, *next; /* in the order they were made */
 	struct block *first;
@@ -77,15 +79,16 @@ struct set {
 
 struct pool {
 	struct set free, unmapped;
-	/* Of `free`, what a flush may give back: plain segments without a split, and what has whole pages. */
+	/* The blocks of `free` that a flush may give back: plain segments without a split, and blocks with whole
+	 * pages. */
 	struct block *givable;
 	size_t givable_count;
-	uint64_t page;       /* page_bytes */
-	uint64_t free_calls; /* searches while garbage collection is on: the clock of ages */
-	uint32_t number;     /* of the private pool; 0: none */
-	uint32_t released;   /* the program is done with it, the so manieth: flushes free its memory; 0: not so */
-	struct pool *large;  /* the large half of its pair */
-	struct neap_stat reserved;     /* bytes */
+	uint64_t page;             /* page_bytes */
+	uint64_t free_calls;       /* searches while garbage collection is on: the clock of ages */
+	uint32_t number;           /* of the private pool; 0: none */
+	uint32_t released;         /* counts up in the order of releases: flushes free its memory; 0: not released */
+	struct pool *large;        /* the large half of its pair */
+	struct neap_stat reserved; /* bytes */
 	struct neap_stat reserved_all; /* of both halves: in the large one */
 	bool small;
 	bool whole; /* blocks are not split: MemPool(no_split=True) */
@@ -119,6 +122,7 @@ struct torch {
 	uint64_t last_age;
 	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */
 	size_t pool_count;
+	struct neap_map pool_places; /* number -> index of the pair's large half */
 	struct segment *first_segment, *last_segment;
 	struct queue *queues; /* streams with events, in the order of their first one */
 	size_t queue_count;
@@ -126,9 +130,9 @@ struct torch {
 	struct neap_map held_tokens; /* token -> block */
 	struct block *idle;
 	struct chunk *chunks;
-	unsigned refusals; /* of the driver, still to come within the next request */
+	unsigned refusals; /* how often the driver still refuses within the next request */
 	bool capturing;    /* the next request may not flush */
-	uint32_t released; /* pools so far */
+	uint32_t released; /* how many pools were released so far */
 	bool starved;      /* the host ran out of memory inside an operation */
 };
 
@@ -150,7 +154,7 @@ struct block *set_before(const struct set *set, const struct block *block);
 struct block *set_first(const struct set *set);
 struct block *set_last(const struct set *set);
 
-/* NULL: the host is out of memory, and torch->starved. */
+/* NULL: the host is out of memory, and torch->starved is set. */
 struct block *block_new(struct torch *torch, struct segment *segment, struct pool *pool, uint64_t stream,
 			uint64_t address, uint64_t size);
 void block_drop(struct torch *torch, struct block *block);
@@ -167,7 +171,7 @@ static inline bool block_is_idle(const struct block *block)
 uint64_t block_merge(struct torch *torch, struct block *block, struct block *other);
 void block_index(struct block *block); /* into its pool's free set, its age starting now */
 void block_unindex(struct block *block);
-/* As the free set orders them. */
+/* Compares two blocks in the order of the free set. */
 int block_order(const void *left, const void *right);
 
 /* torch_segments.c */
@@ -182,7 +186,7 @@ void release_private(struct torch *torch, uint32_t number);
 /* Links a new, empty segment; NULL and starved when the host is out of memory. */
 struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable);
 void segment_drop(struct torch *torch, struct segment *segment);
-/* What expandable segments of the pool are mapped in. */
+/* The size of the pages of the pool's expandable segments. */
 static inline uint64_t page_bytes(const struct torch *torch, const struct pool *pool)
 {
 	return pool->small ? SMALL_SEGMENT : torch->options.settings.large_segment_bytes;
@@ -200,9 +204,9 @@ void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, 
 /* The block is free from now on: it joins its neighbours and goes into the set. */
 void free_block(struct torch *torch, struct block *block);
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err);
-/* Best fit, which stays in its set. NULL: none. */
+/* The best fitting free block, which stays in its set. NULL: none. */
 struct block *look_for_free(const struct torch *torch, const struct request *request);
-/* The verdict on a request without looking at the pool's blocks. NULL pool: starved. */
+/* Sizes a request and finds its pool, without looking at the pool's blocks. NULL pool: starved. */
 struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
 static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
 
@@ -216,7 +220,7 @@ void poll_events(struct torch *torch);
 /* Makes `block` wait for an event that only `complete` completes. False: starved. */
 bool block_hold(struct torch *torch, struct block *block, uint64_t token);
 void torch_complete(struct neap_policy *policy, uint64_t token);
-/* Frees what waits for events, having waited for them: all of it, or what is of the pool whose large half this is. */
+/* Waits for events, and frees the blocks that wait for them: all, or those of the pool whose large half this is. */
 void complete_all_events(struct torch *torch, const struct pool *large);
 void events_fini(struct torch *torch);
 

@@ -1,4 +1,4 @@
-/* replay/torch_policy.c: the way of a request through PyTorch's allocator, frees, statistics.
+/* replay/torch_policy.c: the path of a request through PyTorch's allocator, frees, statistics.
  *
  *   request → complete events → round → free set ─────────────────────────────→ split → block
  *                                        └ miss → collect garbage → segment ──┘
@@ -71,7 +71,7 @@ void reserved_take(struct torch *torch, struct pool *pool, uint64_t bytes)
 	stat_take(&pool->large->reserved_all, bytes);
 }
 
-/* By a signed amount, 0 leaving the statistic as it is. */
+/* Changes a metric by a signed amount; 0 leaves it as it is. */
 static void metric_change(struct torch *torch, enum neap_metric metric, const struct pool *pool, int64_t amount)
 {
 	if (amount > 0)
@@ -142,7 +142,7 @@ static uint64_t expandable_size(const struct block *block)
 	return block->size + (block->next && !block->next->mapped ? block->next->size : 0);
 }
 
-/* Best fit counts what a block of an expandable segment can grow by. */
+/* Best fit counts the bytes by which a block of an expandable segment can grow. */
 static struct block *fit_to_grow(const struct set *set, struct block *block)
 {
 	struct block *next = block;
@@ -161,7 +161,7 @@ struct block *look_for_free(const struct torch *torch, const struct request *req
 		return NULL;
 	if (request->expandable)
 		block = fit_to_grow(set, block);
-	/* Blocks of expandable segments that were made before those were turned off are passed over. */
+	/* Skips blocks of expandable segments that were made before these were turned off. */
 	while (!request->expandable && block && block->stream == request->stream && block->segment->expandable)
 		block = set_after(set, block);
 	if (!block || block->stream != request->stream)
@@ -208,7 +208,7 @@ static bool should_split(const struct torch *torch, const struct request *reques
 	return request->size < torch->options.settings.max_split_bytes && rest > SMALL_REQUEST;
 }
 
-/* Cuts the block that was found to size, if so. What is taken is the front. NULL: starved. */
+/* Cuts the found block to size if it should be split, and takes the front. NULL: starved. */
 static struct block *cut(struct torch *torch, struct request *request)
 {
 	struct block *block = request->block;
@@ -242,7 +242,7 @@ static struct block *cut(struct torch *torch, struct request *request)
 	return block;
 }
 
-/* A block for the request, in no set. */
+/* Finds a block for the request, and takes it out of its set. */
 static bool find_block(struct torch *torch, struct request *request)
 {
 	if (find_free(torch, request))
@@ -292,7 +292,7 @@ struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream
 	return request;
 }
 
-/* What both kinds of free begin with. */
+/* The first part of both kinds of free. */
 static void request_free(struct torch *torch, struct block *block)
 {
 	block->allocated = false;
@@ -414,7 +414,7 @@ static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *re
 {
 	const struct torch *torch = torch_of(policy);
 	*ret_usage = torch->usage;
-	/* A fraction is one of the device's bytes, and so are the ranges of expandable segments. */
+	/* The fraction and the ranges of expandable segments depend on the device's size. */
 	if (torch->limited || torch->options.settings.expandable_segments) {
 		ret_usage->same_from_bytes = torch->device_bytes;
 		ret_usage->same_below_bytes = torch->device_bytes + 1;

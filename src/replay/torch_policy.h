@@ -1,8 +1,8 @@
 /* replay/torch_policy.h: a model of PyTorch's native caching allocator over a device of given bytes.
  *
- * Exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch 2.4 to
- * 2.15, default or expandable segments, apart from where a driver places a new segment. Here new segments follow one
- * another in address space and no address is used twice, unless `place` says otherwise.
+ * It is exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch
+ * 2.4 to 2.15, with default or expandable segments. Only the addresses of new segments differ. Here new segments
+ * follow one another in address space and no address is used twice, unless `place` says otherwise.
  *
  * The model is of one device of one process, without other users of its memory. Threads: one.
  */
@@ -38,8 +38,8 @@ struct neap_torch_options {
 	/* Called for every action; may be NULL. Must not call the policy. */
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
-	/* Where the next segment goes; of an expandable one, of pages of `page_bytes`, its whole range; 0 for plain
-	 * ones. 0: anywhere. NULL: anywhere, always. */
+	/* Returns where the next segment goes; 0: anywhere. For an expandable segment, `size` is its whole range and
+	 * `page_bytes` the size of its pages; 0 for a plain one. NULL: always anywhere. */
 	uint64_t (*place)(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page_bytes);
 	void *context;
 };
@@ -65,16 +65,16 @@ struct neap_torch_collected {
 size_t neap_torch_collects(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
 			   struct neap_torch_collected *ret_collected, size_t room);
 
-/* The driver refuses the next `count` times that the next request asks it for memory: for recordings of a device
- * whose size is not known, but not that it was full. */
+/* Makes the driver refuse the first `count` times that the next request asks it for memory: for recordings of a
+ * device whose size is not known, but which was full. */
 void neap_torch_refuse(struct neap_policy *policy, unsigned count);
 
-/* A request fails, whatever is cached: it was of a pool that is not known. */
+/* Fails a request, whatever is cached: its pool is not known. */
 void neap_torch_fail(struct neap_policy *policy, uint64_t bytes, uint64_t stream);
 /* Whether garbage collection is on. */
 bool neap_torch_collecting(const struct neap_policy *policy);
 
-/* The next request is made while a graph is captured, or where else no cache may be flushed. */
+/* Forbids the next request to flush caches: it is made while a graph is captured, or the like. */
 void neap_torch_capture(struct neap_policy *policy);
 
 /* A private pool: torch.cuda.MemPool, or a graph's. */
@@ -90,7 +90,8 @@ bool neap_torch_pool_reserved(struct neap_policy *policy, uint32_t number,
 			      struct neap_stat ret_reserved[NEAP_CLASS_COUNT]);
 /* The program is done with the pool: from now on flushes free its memory too. Errors: NEAP_ENOMEM. */
 enum neap_status neap_torch_pool_release(struct neap_policy *policy, uint32_t number, struct neap_error *err);
-/* About the bytes that a flush would free of one pool; UINT32_MAX: of the default one and all that are released. */
+/* The approximate bytes that a flush would free in pool `number`; UINT32_MAX: in the default pool and all released
+ * ones. */
 uint64_t neap_torch_flushable(struct neap_policy *policy, uint32_t number);
 /* Frees what is cached in a released pool, and nothing else: torch.cuda.empty_cache(pool). */
 enum neap_status neap_torch_pool_empty(struct neap_policy *policy, uint32_t number, struct neap_error *err);
@@ -101,9 +102,9 @@ struct neap_torch_piece {
 	uint64_t size;
 	uint64_t requested;
 	enum neap_torch_state state; /* UNMAPPED: of expandable segments only, in whole pages */
-	bool guessed;                /* out of start.h: by how much it exceeds its requested size is not known */
+	bool guessed;                /* from start.h: by how much it exceeds its requested size is a guess */
 	uint64_t token;              /* of a PENDING one: as in free_held */
-	void *block;                 /* set by restore: LIVE ones' handle */
+	void *block;                 /* set by restore: the handle of a LIVE one */
 };
 struct neap_torch_segment {
 	uint64_t address;
@@ -121,10 +122,10 @@ struct neap_torch_segment {
 enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torch_segment *segment,
 				    struct neap_error *err);
 
-/* The recording's next request got the block at `address`. If it ties with the one that would be chosen, and which of
- * the two is older is a guess, it is the older from now on. */
+/* The recording's next request got the block at `address`. If it ties with the block that the model would choose, and
+ * their ages are guesses, it counts as the older from now on. */
 void neap_torch_learn(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool, uint64_t address);
-/* Of two free segments alike that a recording freed one right after the other, the first is the older. */
+/* Of two equal free segments that a recording freed one right after the other, the first counts as the older. */
 void neap_torch_learn_freed(struct neap_policy *policy, uint64_t first_address, uint64_t second_address);
 
 #endif

@@ -5,10 +5,12 @@
 
 struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 {
-	for (size_t i = 0; i < torch->pool_count; i += 2)
-		if (torch->pools[i]->number == number)
-			return torch->pools[i + small];
-	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof *pools);
+	uint64_t place = 0;
+	if (neap_map_get(&torch->pool_places, number, &place))
+		return torch->pools[place + small];
+	size_t count = torch->pool_count, room = count ? 2 * count : 2;
+	bool full = (count & (count - 1)) == 0; /* room is a power of two */
+	struct pool **pools = full ? realloc(torch->pools, room * sizeof *pools) : torch->pools;
 	if (!pools)
 		goto starved;
 	torch->pools = pools;
@@ -22,6 +24,11 @@ struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 		*pool = (struct pool){.number = number, .small = i == 1, .unmapped = {.by_address = true}};
 		pool->page = page_bytes(torch, pool);
 		pools[torch->pool_count + i] = pool;
+	}
+	if (!neap_map_put(&torch->pool_places, number, torch->pool_count)) {
+		free(pools[torch->pool_count]);
+		free(pools[torch->pool_count + 1]);
+		goto starved;
 	}
 	for (size_t i = 0; i < 2; i++)
 		pools[torch->pool_count + i]->large = pools[torch->pool_count];
@@ -85,4 +92,5 @@ void pools_fini(struct torch *torch)
 	for (size_t i = 0; i < torch->pool_count; i++)
 		free(torch->pools[i]);
 	free(torch->pools);
+	neap_map_fini(&torch->pool_places);
 }

@@ -2,10 +2,10 @@
  *
  * The driver counts bytes: a call that would pass the device's size fails. A plain segment is one allocation of it.
  * An expandable segment is a range of addresses of 9/8 of the device, one per pool and stream (more when full), in
- * which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Pages mapped are the blocks with
- * `mapped`.
+ * which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Blocks with `mapped`
+ * are on mapped pages.
  *
- * The default pools and those that the program is done with are flushed; of others a flush takes nothing.
+ * A flush takes memory only from the default pools and from pools that the program has released.
  */
 #include "replay/torch_internal.h"
 
@@ -14,7 +14,7 @@
 #define FIRST_ADDRESS 0x7f0000000000ull
 #define LAST_ADDRESS  (1ull << 63)
 
-/* Room for `size` bytes of addresses; false: there is none left. */
+/* Finds a place for `size` bytes of addresses; false: there is none left. */
 static bool place(struct torch *torch, uint64_t size, const struct request *request, uint64_t page,
 		  uint64_t *ret_address)
 {
@@ -163,6 +163,14 @@ static bool is_reserve_set(const struct neap_torch_settings *settings)
 	return settings->reserve_share > 0 || settings->reserve_bytes > 0;
 }
 
+/* The bytes of a new range. */
+static uint64_t range_bytes(const struct torch *torch, const struct request *request)
+{
+	if (torch->device_bytes != UNBOUNDED || is_reserve_set(&torch->options.settings))
+		return neap_torch_reserve(&torch->options.settings, torch->device_bytes);
+	return request->size > UNBOUNDED_RANGE ? request->size : UNBOUNDED_RANGE;
+}
+
 /* The block at which a request can grow: the unmapped one lowest in address, or the free one right before it. */
 static struct block *find_room(struct torch *torch, const struct request *request)
 {
@@ -174,7 +182,7 @@ static struct block *find_room(struct torch *torch, const struct request *reques
 		if (has_room(from, request->size))
 			return from;
 	}
-	uint64_t size = neap_torch_reserve(&torch->options.settings, torch->device_bytes);
+	uint64_t size = range_bytes(torch, request);
 	size = (size + page - 1) / page * page;
 	/* A reserve that is set too small is given back: the request fails. */
 	if (size < request->size && is_reserve_set(&torch->options.settings)) {
@@ -275,7 +283,7 @@ void segment_free(struct torch *torch, struct block *block)
 	block_drop(torch, block);
 }
 
-/* A piece of a free block beyond the pages that are unmapped: it stays mapped and free. */
+/* Keeps a piece of a free block, beyond the pages that are unmapped, mapped and free. */
 static void keep_piece(struct block *piece, struct block *prev, struct block *next)
 {
 	block_link(piece, prev, next);
@@ -325,8 +333,9 @@ static void unmap(struct torch *torch, struct block *block)
 	}
 }
 
-/* Everything of one pool that is whole: plain segments without a split, whole pages of expandable ones, in the order
- * of the set. Only these are looked at: with thousands of streams most flushes find nothing among as many blocks. */
+/* Releases all that is whole in one pool: plain segments without a split, whole pages of expandable ones, in the
+ * order of the set. Only these blocks are visited: with thousands of streams there are many, and most flushes release
+ * none. */
 static void release_pool(struct torch *torch, struct pool *pool)
 {
 	size_t count = 0;
@@ -414,7 +423,7 @@ bool release_oversize(struct torch *torch, const struct request *request)
 		segment_free(torch, block);
 		return true;
 	}
-	/* No single one is large enough: the largest first, until enough. */
+	/* No single block is large enough: free the largest first, until these are enough. */
 	for (block = block ? set_before(set, block) : set_last(set);
 	     block && released < size && block->stream == request->stream && block->size >= limit; block = below) {
 		below = set_before(set, block);

@@ -17,8 +17,8 @@ struct reader {
 	const char *at;
 	struct neap_error *err;
 	struct neap_torch_settings settings;
-	bool lenient; /* what is not known is passed over */
-	bool first;   /* large_segment_size_mb alone is read: it counts wherever it stands */
+	bool lenient; /* unknown settings are skipped */
+	bool first;   /* the first pass: reads only large_segment_size_mb, which counts wherever it stands */
 };
 
 static uint32_t column(const struct reader *reader) { return (uint32_t)(reader->at - reader->text) + 1; }
@@ -135,8 +135,8 @@ static enum neap_status read_divisions(struct reader *reader, uint32_t *ret_divi
 	return NEAP_OK;
 }
 
-/* One "256:1" or ">:8" of the list. What stands before the first interval gets its value; ">" starts at the interval
- * before it, which it replaces, as in PyTorch. */
+/* One "256:1" or ">:8" of the list. Sizes before the first interval get its value; ">" starts at the interval before
+ * it, which it replaces, as in PyTorch. */
 static enum neap_status read_interval(struct reader *reader, size_t *last, bool *first)
 {
 	uint32_t *divisions = reader->settings.divisions, value = 0;
@@ -203,7 +203,7 @@ static enum neap_status read_backend(struct reader *reader)
 	return status;
 }
 
-/* It is what max_non_split_rounding_mb is where that is not set. */
+/* It is also the default of max_non_split_rounding_mb. */
 static enum neap_status read_large_segment(struct reader *reader)
 {
 	uint64_t megabytes = 0;
@@ -215,7 +215,7 @@ static enum neap_status read_large_segment(struct reader *reader)
 	return status;
 }
 
-/* "0.5", of the device, or "40G". What is neither PyTorch logs and passes over; here it is an error. */
+/* "0.5", of the device, or "40G". PyTorch logs and skips other values; here they are errors. */
 static enum neap_status read_reserve(struct reader *reader, double *ret_share, uint64_t *ret_bytes)
 {
 	char token[TOKEN_ROOM];
@@ -240,7 +240,8 @@ static enum neap_status read_reserve(struct reader *reader, double *ret_share, u
 	return NEAP_OK;
 }
 
-/* "[serving:0.25,other:8G]": of streams that the program has given a class. A trace does not say which. */
+/* "[serving:0.25,other:8G]": for streams to which the program has given a class. A trace does not record the
+ * class. */
 static enum neap_status read_reserves(struct reader *reader)
 {
 	char class[TOKEN_ROOM];
@@ -268,7 +269,7 @@ static void skip_value(struct reader *reader)
 		accept(reader, ']');
 }
 
-/* Of a setting that does not change what a replay computes, or is not known. */
+/* Reads the value of a setting that does not change what a replay computes, or is not known. */
 static enum neap_status read_other(struct reader *reader, const char *key, uint32_t start)
 {
 	static const char *const others[] = {
@@ -392,7 +393,7 @@ uint64_t neap_torch_reserve(const struct neap_torch_settings *settings, uint64_t
 	return bytes && bytes < full ? bytes : full;
 }
 
-/* To the next of `divisions` (a power of two) equal steps between two powers of two. */
+/* Rounds up to the next of `divisions` (a power of two) equal steps between two powers of two. */
 static uint64_t round_to_step(uint64_t bytes, uint64_t divisions)
 {
 	if (power_of_two(bytes))

@@ -17,12 +17,13 @@ struct neap_torch_settings {
 	bool expandable_segments;
 	uint64_t max_split_bytes;              /* NEAP_TORCH_UNLIMITED: every block may be split */
 	uint64_t max_non_split_rounding_bytes; /* how much larger than asked an unsplittable block may be */
-	double garbage_collection_threshold; /* of what the fraction allows; 0: off. Dead unless a fraction is set */
+	double garbage_collection_threshold;   /* share of what the fraction allows; 0: off. No effect without a
+						fraction */
 	/* Steps between two powers of two that sizes are rounded to; below 2: multiples of 512 B. [0] is for sizes
 	 * below 2 MiB, [i] for those from 2^i MiB, the last for all above. */
 	uint32_t divisions[NEAP_TORCH_DIVISIONS];
 	double fraction;              /* per_process_memory_fraction; 0: not set */
-	uint64_t large_segment_bytes; /* what requests above 1 MiB and below 10 MiB share, and large pages */
+	uint64_t large_segment_bytes; /* segments that requests above 1 MiB and below 10 MiB share; large pages */
 	bool throw_on_oom;            /* a request beyond the fraction is refused before anything is freed for it */
 	/* expandable_segments_reserve: the addresses of an expandable segment, as a share of the device or in bytes;
 	 * both 0: 9/8 of the device. */
@@ -30,7 +31,7 @@ struct neap_torch_settings {
 	uint64_t reserve_bytes;
 };
 
-/* What PyTorch does when nothing is set. */
+/* PyTorch's settings when nothing is set. */
 void neap_torch_settings_default(struct neap_torch_settings *ret_settings);
 
 /* Overlays `text` ("max_split_size_mb:128,expandable_segments:True") on *settings; NULL and "" change nothing.
@@ -41,8 +42,8 @@ void neap_torch_settings_default(struct neap_torch_settings *ret_settings);
 enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
 					   struct neap_error *err);
 
-/* Overlays the text that a snapshot brings, which was accepted by the PyTorch that wrote it: what is not known is
- * passed over, and what does not parse ends it. */
+/* Overlays the text in a snapshot, which the PyTorch that wrote it has accepted: unknown settings are skipped, and
+ * reading stops at an error. */
 void neap_torch_settings_take(const char *text, struct neap_torch_settings *settings);
 
 /* The bytes of addresses of an expandable segment, before they are rounded up to whole pages. */

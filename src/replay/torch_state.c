@@ -1,4 +1,4 @@
-/* replay/torch_state.c: the model's state from outside: put back what a recording begins with, check. */
+/* replay/torch_state.c: restores the state that a recording begins with, and checks the model's invariants. */
 #include "base/error.h"
 #include "replay/torch_internal.h"
 
@@ -13,7 +13,7 @@ static uint64_t mapped_bytes(const struct neap_torch_segment *segment)
 	return bytes;
 }
 
-/* What restore relies on. */
+/* Checks all that restore relies on. */
 static enum neap_status validate(struct torch *torch, const struct neap_torch_segment *segment, uint64_t *ret_size,
 				 struct neap_error *err)
 {
@@ -188,7 +188,7 @@ static enum neap_status check_segment(const struct torch *torch, const struct se
 	return NEAP_OK;
 }
 
-/* How many blocks a set has; each must be in order and free in the set's way. */
+/* Counts the blocks of a set; each must be in order, free, and mapped as the set says. */
 static enum neap_status check_set(const struct set *set, bool mapped, uint64_t *count, struct neap_error *err)
 {
 	for (struct block *block = set_first(set), *next = NULL; block; block = next) {

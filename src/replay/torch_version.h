@@ -17,22 +17,22 @@
 /* Which of several free blocks of one stream and size is chosen. */
 enum neap_torch_order {
 	NEAP_TORCH_BY_ADDRESS,     /* the lowest */
-	NEAP_TORCH_BY_BLOCK_AGE,   /* that which was made first, by the driver or by a split */
-	NEAP_TORCH_BY_SEGMENT_AGE, /* that of the segment which was made first, then the lowest */
+	NEAP_TORCH_BY_BLOCK_AGE,   /* the one made first, by the driver or by a split */
+	NEAP_TORCH_BY_SEGMENT_AGE, /* the one in the oldest segment, then the lowest */
 };
 
 struct neap_torch_rules {
 	enum neap_torch_order order;
-	bool fraction_rounds;    /* of the device, to the nearest byte; else what is over is cut off */
-	bool fraction_1_is_none; /* no limit, so that nothing that needs one is done either */
+	bool fraction_rounds;    /* the fraction of the device is rounded to the nearest byte; else down */
+	bool fraction_1_is_none; /* a fraction of 1 sets no limit: nothing that needs one is done */
 	/* With expandable segments, blocks of pools that have none are split like those of expandable ones. */
 	bool splits_alike;
 	/* A request inside a memory pool may flush the caches. (Inside a captured graph none may.) */
 	bool pools_flush;
 };
 
-/* The rules of a release, and its neighbours that have the same; of the oldest or newest one for a release beyond
- * them. */
+/* The rules of a release, and the range of releases that have the same rules. A release beyond the oldest or newest
+ * has the rules of that one. */
 struct neap_torch_rules neap_torch_rules(unsigned minor, unsigned *ret_from, unsigned *ret_to);
 
 /* "address", ... for people. */

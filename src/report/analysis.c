@@ -1,6 +1,7 @@
-/* report/analysis.c: one screen: what the file is, the peaks, who held the memory at the peak and what for. */
+/* report/analysis.c: one screen: the kind of file, the peaks, the holders of memory at the peak, and its purpose. */
 #include "report/analysis.h"
 
+#include "analyze/run.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
@@ -25,7 +26,7 @@ static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
-/* Each device is asked about by itself. */
+/* Points to failures on other devices: an analysis shows one device. */
 static void put_other_failures(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	for (size_t i = 0; i < analysis->trace->device_count; i++) {
@@ -35,7 +36,7 @@ static void put_other_failures(struct neap_buffer *out, const struct neap_analys
 	}
 }
 
-/* Which PyTorch wrote it, and what it wrote beside the device's events. */
+/* The PyTorch that wrote the trace, and the data that it wrote beside the device's events. */
 static void put_beside(struct neap_buffer *out, const struct neap_trace *trace)
 {
 	const struct neap_trace_host *host = &trace->host;
@@ -92,7 +93,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 	if (analysis->steps.count > 0)
 		neap_buffer_format(out, "  ends of steps: %zu, from %s\n", analysis->steps.count,
 				   analysis->steps.how);
-	else
+	else if (!neap_analysis_empty(analysis))
 		neap_buffer_text(out, "  steps are not marked in it: no figures per step\n");
 	if (trace->settings.known)
 		neap_buffer_format(out, "  settings: %s\n",
@@ -122,14 +123,34 @@ static uint64_t replayed(const struct neap_analysis *analysis, enum neap_metric 
 	return (uint64_t)analysis->replay.usage.stats.metric[metric][NEAP_CLASS_ALL].peak;
 }
 
+/* For a recording without allocations: the figures that its journal has of steps and failures. */
+static void put_counted(struct neap_buffer *out, const struct neap_trace *trace)
+{
+	struct neap_run_facts facts = {0};
+
+	if (trace->record)
+		neap_run_facts(trace->record, 0, &facts);
+	if (!facts.peak_allocated_bytes && !facts.peak_reserved_bytes) {
+		neap_buffer_text(out, "\nPeaks: none, no allocation is in it\n");
+		return;
+	}
+	neap_buffer_text(out, "\nPeaks, as the process counted them: no allocation is in it\n");
+	if (facts.peak_allocated_bytes)
+		neap_buffer_format(out, "  %-12s %10s\n", "allocated", SIZE(facts.peak_allocated_bytes));
+	if (facts.peak_reserved_bytes)
+		neap_buffer_format(out, "  %-12s %10s\n", "reserved", SIZE(facts.peak_reserved_bytes));
+	if (facts.steps)
+		neap_buffer_format(out, "  %-12s %10" PRIu64 "\n", "steps", facts.steps);
+}
+
 static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	const struct neap_profile *profile = &analysis->profile;
 	const struct neap_trace_levels *peak = &profile->reserved_peak;
 	bool whole = profile->from == 0 && profile->to == analysis->timeline.count;
 
-	if (analysis->lives.count == 0 && peak->reserved == 0) {
-		neap_buffer_text(out, "\nPeaks: none, no allocation is in it\n");
+	if (neap_analysis_empty(analysis)) {
+		put_counted(out, analysis->trace);
 		return;
 	}
 	neap_buffer_text(out, "\nPeaks\n");
@@ -243,6 +264,35 @@ static void put_warnings(struct neap_buffer *out, const struct neap_analysis *an
 	}
 }
 
+/* What an analysis needs, and how to record it. */
+static void put_unrecorded(struct neap_buffer *out, const struct neap_trace *trace)
+{
+	static const char *const ways[] = {
+		"neap run --allocator neap -- COMMAND: neap's allocator records each of its allocations; then neap "
+		"analyze RUNFOLDER.",
+		"A snapshot of PyTorch's own: torch.cuda.memory._record_memory_history() before the model is made, "
+		"torch.cuda.memory._dump_snapshot(\"FILE\") at the end or after an error; then neap analyze FILE.",
+		"Without a GPU: neap estimate --gpu GPU --folder DIR -- COMMAND runs a few steps on a simulated one, "
+		"and names the snapshot that it leaves in DIR.",
+	};
+	char first[16];
+
+	if (trace->source != NEAP_TRACE_RECORDING) {
+		neap_buffer_text(out, "\nOther settings: nothing to replay\n");
+		return;
+	}
+	neap_buffer_text(out, "\n");
+	neap_report_wrap(
+		out, "Not recorded: ",
+		"a recording of neap's has the allocations of neap's allocator. Of PyTorch's own it has steps, "
+		"peaks and failures alone: who holds the memory, and what other settings would change, is not "
+		"in it. To record each allocation:");
+	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+		snprintf(first, sizeof first, "  %zu. ", i + 1);
+		neap_report_wrap(out, first, ways[i]);
+	}
+}
+
 void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path, size_t top)
 {
 	put_file(out, analysis, path);
@@ -254,6 +304,8 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
 	if (analysis->has_oom) {
 		neap_buffer_text(out, "\n");
 		neap_report_oom_card(out, &analysis->oom);
+	} else if (neap_analysis_empty(analysis)) {
+		put_unrecorded(out, analysis->trace);
 	} else {
 		neap_report_whatifs(out, analysis);
 	}

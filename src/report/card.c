@@ -116,7 +116,7 @@ static void put_limit(struct neap_buffer *out, const struct neap_oom_card *card)
 	}
 }
 
-/* What is too large, and by how much. */
+/* Says what is too large, and by how much. */
 static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	uint64_t had = card->room_bytes;

@@ -86,7 +86,7 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 		if (result->drained) {
 			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
 				 neap_duration_format(result->drain_ns, size));
-		} else if (result->drain_note[0]) { /* else nobody watched the memory come back */
+		} else if (result->drain_note[0]) { /* else the memory was not watched coming back */
 			strcpy(ret_cells->text[NEAP_COLUMN_DRAIN], "not free");
 			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
 		}

@@ -1,5 +1,5 @@
 /* report/cells.h: a run's figures as the short texts that the table and the page both show, and the order of runs.
- * One thread; no allocation but in neap_report_rank. */
+ * One thread; only neap_report_rank allocates memory. */
 #ifndef NEAP_REPORT_CELLS_H
 #define NEAP_REPORT_CELLS_H
 
@@ -34,7 +34,7 @@ extern const struct neap_report_heading {
 
 void neap_report_cells(const struct neap_result *result, struct neap_report_cells *ret_cells);
 
-/* The run's peak: the driver's figure, or what its allocators reserved where that is more. 0: unknown. */
+/* The run's peak: the driver's figure, or the bytes that its allocators reserved if these are more. 0: unknown. */
 uint64_t neap_report_peak(const struct neap_result *result);
 
 /* `count` pointers into `results`, largest peak first, equal ones in their order; free() it. NULL: out of memory. */

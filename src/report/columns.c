@@ -54,7 +54,7 @@ static void value_of(const struct neap_report_columns *columns, const struct nea
 	neap_printable(ret_text, room, length ? text : "-");
 }
 
-/* Whether two results have another value of it, or one has none. */
+/* Whether two results differ in this parameter, or one lacks it. */
 static bool differs(const struct neap_report_columns *columns, const struct neap_result *results, size_t count,
 		    const char *name)
 {
@@ -165,7 +165,7 @@ bool neap_report_column_right(const struct neap_report_columns *columns, size_t 
 					      : chosen->kind != NEAP_KIND_PARAM;
 }
 
-/* What is larger stands first. */
+/* The weight of a result: heavier ones come first. */
 static double weight(const struct neap_result *result, enum neap_report_order order)
 {
 	switch (order) {

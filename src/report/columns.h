@@ -1,4 +1,4 @@
-/* report/columns.h: which columns a table has, and in what order its rows stand. Pure functions. */
+/* report/columns.h: chooses a table's columns and the order of its rows. Pure functions. */
 #ifndef NEAP_REPORT_COLUMNS_H
 #define NEAP_REPORT_COLUMNS_H
 
@@ -11,7 +11,7 @@ enum neap_report_kind {
 	NEAP_KIND_CELL, /* of struct neap_report_cells */
 	NEAP_KIND_LOSS, /* the last one */
 	NEAP_KIND_STEPS,
-	NEAP_KIND_PARAM, /* of this name: the title */
+	NEAP_KIND_PARAM, /* a parameter, whose name is the title */
 };
 
 enum neap_report_order {
@@ -39,16 +39,17 @@ struct neap_report_columns {
 enum neap_status neap_report_order_parse(const char *text, enum neap_report_order *ret_order, struct neap_error *err);
 
 /* "name,outcome,params,loss": titles of cells, "loss", "steps", names of parameters, and "params" for those that
- * differ between the results. NULL: the cells. Errors: NEAP_EINVAL for an unknown one, with what there is. */
+ * differ between the results. NULL: the cells. Errors: NEAP_EINVAL for an unknown one; the message lists the known
+ * ones. */
 enum neap_status neap_report_columns_parse(const char *list, char *const *params, size_t param_count,
 					   const struct neap_result *results, size_t count,
 					   struct neap_report_columns *ret_columns, struct neap_error *err);
 
-/* The text of a column; "-" where nothing is known. `cells` are the result's. */
+/* The text of a column; "-" if unknown. `cells` are the result's. */
 void neap_report_column_text(const struct neap_report_columns *columns, size_t column,
 			     const struct neap_result *result, const struct neap_report_cells *cells, char *ret_text,
 			     size_t room);
-/* Whether it is a column of numbers: these stand at its right. */
+/* Whether it is a column of numbers: these are aligned to the right. */
 bool neap_report_column_right(const struct neap_report_columns *columns, size_t column);
 
 /* `count` pointers into `results` in the order chosen, equal ones in theirs; free() it. NULL: out of memory. */

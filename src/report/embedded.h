@@ -1,6 +1,6 @@
 /* report/embedded.h: files that the build turns into arrays (tools/embed.py), for a page that needs nothing else.
- * Terminated; the length does not count the terminator. NAME_sha256 is the hash, in base64, that a content policy
- * knows a script or style of these bytes by. */
+ * Terminated; the length does not count the terminator. NAME_sha256 is the hash, in base64, by which
+ * a content policy allows a script or style of these bytes. */
 #ifndef NEAP_REPORT_EMBEDDED_H
 #define NEAP_REPORT_EMBEDDED_H
 

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool known(uint64_t bytes) { return bytes != NEAP_OOM_TEXT_UNKNOWN; }
 
@@ -20,14 +21,15 @@ static void line(struct neap_buffer *out, const char *what, uint64_t bytes, cons
 
 static void put_figures(struct neap_buffer *out, const struct neap_oom_text *found)
 {
+	char share[64] = "";
 	line(out, "S  asked of the driver", found->tried_bytes,
 	     "the segment PyTorch would have made for the request");
 	line(out, "F  free on the device", found->free_bytes, "");
 	line(out, "C  cached, pinned by live blocks", found->cached_bytes, "whole segments were given back before");
 	line(out, "A  allocated by PyTorch", found->allocated_bytes, "");
 	line(out, "   of it in private pools", found->private_bytes, "CUDA graphs: not available to others");
-	line(out, "M  this process in all", found->process_bytes,
-	     found->self_by_other_pid ? "listed under its PID outside the container" : "");
+	line(out, found->wording == NEAP_WORDING_SLURM ? "M  the job's processes" : "M  this process in all",
+	     found->process_bytes, found->self_by_other_pid ? "listed under its PID outside the container" : "");
 	line(out, "O  held by others", found->others_bytes,
 	     found->others_have_own_context ? "this process's own context and libraries among it" : "");
 	for (size_t i = 0; i < found->process_count; i++) {
@@ -35,13 +37,19 @@ static void put_figures(struct neap_buffer *out, const struct neap_oom_text *fou
 		snprintf(name, sizeof name, "   process %" PRIu64, found->processes[i].pid);
 		line(out, name, found->processes[i].bytes, "");
 	}
-	line(out, "L  limit of the process", found->allowed_bytes, "");
+	line(out, "W  weights", found->weights_bytes, "");
+	line(out, "N  outside PyTorch", found->outside_bytes, "");
+	line(out, "P  activations at their peak", found->activation_bytes, "of the profiling run");
+	if (found->utilization > 0)
+		snprintf(share, sizeof share, "gpu_memory_utilization %.4g of the device", found->utilization);
+	line(out, found->wording == NEAP_WORDING_SLURM ? "L  limit of the job" : "L  limit of the process",
+	     found->allowed_bytes, share);
 	line(out, "T  the device", found->total_bytes, "");
 	if (found->absurd_process)
 		neap_buffer_text(out, "    (what the process holds was printed as a number below zero: left out)\n");
 }
 
-/* Fragmentation is what failed the request, yet little is left to win by mending it. */
+/* Fragmentation failed the request, but fixing it would save little. */
 static bool nearly_full(const struct neap_oom_text *found)
 {
 	return known(found->cached_bytes) && known(found->reserved_bytes) &&
@@ -74,13 +82,54 @@ static void put_unknown(struct neap_buffer *out, enum neap_oom_wording wording)
 		text = "unknown: the text says what was asked for, not what was free. JAX takes three quarters of "
 		       "the "
 		       "device when it starts, whatever it needs.";
+	else if (wording == NEAP_WORDING_VLLM)
+		text = "unknown: weights, activations and what is outside PyTorch leave nothing of vLLM's share of "
+		       "the "
+		       "device for the KV cache. How much each takes stands in its log before this message, not in "
+		       "this text.";
 	neap_buffer_text(out, text);
+}
+
+/* Nothing is left of vLLM's share of the device. */
+static void put_share(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	neap_buffer_format(out, "%s: ", found->cause == NEAP_TEXT_LIMIT ? "the limit" : "capacity");
+	if (known(found->weights_bytes) && known(found->outside_bytes) && known(found->activation_bytes))
+		neap_buffer_format(out, "weights, activations and what is outside PyTorch take %s (W + N + P)",
+				   NEAP_SIZE(found->weights_bytes + found->outside_bytes + found->activation_bytes));
+	else
+		neap_buffer_text(out, "what the model takes before its first request");
+	if (known(found->allowed_bytes))
+		neap_buffer_format(out, "%s of the %s that vLLM may have (L)",
+				   known(found->shortfall_bytes) && found->shortfall_bytes ? " instead" : "",
+				   NEAP_SIZE(found->allowed_bytes));
+	neap_buffer_text(out, ": nothing is left for the KV cache");
+	if (known(found->shortfall_bytes) && found->shortfall_bytes)
+		neap_buffer_format(out, ", %s are missing before its first block", NEAP_SIZE(found->shortfall_bytes));
+	neap_buffer_text(out, found->cause == NEAP_TEXT_LIMIT
+				      ? "."
+				      : ". That is more than the device has: no share of it is enough.");
+}
+
+static void put_host(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	neap_buffer_text(out, "host memory: the processes of the job passed its limit, for which the kernel kills "
+			      "processes. This is the node's memory, not the GPU's");
+	if (known(found->process_bytes) && known(found->allowed_bytes))
+		neap_buffer_format(out, ": they had %s (M) of %s (L), %s too much.", NEAP_SIZE(found->process_bytes),
+				   NEAP_SIZE(found->allowed_bytes), NEAP_SIZE(found->shortfall_bytes));
+	else
+		neap_buffer_text(out, ". The text does not say how much they had.");
 }
 
 static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	uint64_t missing = found->shortfall_bytes, cached = known(found->cached_bytes) ? found->cached_bytes : 0;
 
+	if (found->wording == NEAP_WORDING_VLLM && found->cause != NEAP_TEXT_UNKNOWN) {
+		put_share(out, found);
+		return;
+	}
 	switch (found->cause) {
 	case NEAP_TEXT_REQUEST:
 		neap_buffer_format(out, "the request alone: %s is more than %s %s has.",
@@ -132,8 +181,13 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 			"quota) refused.",
 			NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
 		break;
+	case NEAP_TEXT_HOST:
+		put_host(out, found);
+		break;
 	case NEAP_TEXT_UNKNOWN:
 		put_unknown(out, found->wording);
+		if (known(missing))
+			neap_buffer_format(out, " %s are missing before the first block.", NEAP_SIZE(missing));
 		break;
 	}
 }
@@ -194,10 +248,60 @@ static void advise_less(void (*visit)(void *context, const char *text), void *co
 	       "it.");
 }
 
+static void advise_vllm(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
+			void *context)
+{
+	double least = found->least_utilization;
+	if (least > 0 && least < 1)
+		advise(visit, context,
+		       "--gpu-memory-utilization above %.3f: from there on something is left for the cache. What "
+		       "other "
+		       "processes hold of the device limits it: neap info names them.",
+		       least);
+	else if (found->cause == NEAP_TEXT_UNKNOWN)
+		advise(visit, context,
+		       "--gpu-memory-utilization nearer to 1, unless other processes need the device (neap info "
+		       "names "
+		       "them). Set low to share a device, it has to cover the weights as well.");
+	advise(visit, context,
+	       "Less for activations: a smaller --max-model-len, --max-num-batched-tokens or --max-num-seqs; "
+	       "--enforce-eager leaves out what CUDA graphs take.");
+	advise(visit, context,
+	       "Less for weights: a quantized model (--quantization), or --tensor-parallel-size N over N GPUs.");
+}
+
+static void advise_host(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
+			void *context)
+{
+	int job = (int)strspn(found->step, "0123456789_");
+	advise(visit, context,
+	       "More for the job: sbatch --mem=SIZE for each node, or --mem-per-cpu. What it had: sacct -j %.*s "
+	       "--format=JobID,State,ReqMem,MaxRSS (it samples, and can miss a short peak).",
+	       job > 0 ? job : 3, job > 0 ? found->step : "JOB");
+	advise(visit, context,
+	       "Each worker of a DataLoader is a process of its own: fewer num_workers, a smaller prefetch_factor, "
+	       "arrays rather than lists of Python objects. Each rank has workers of its own.");
+	advise(visit, context,
+	       "Checkpoints that every rank reads into host memory: torch.load(..., mmap=True), or one rank reads "
+	       "and "
+	       "sends. Files in /dev/shm, and in /tmp where that is in memory, count as well.");
+	advise(visit, context,
+	       "neap run --max-host SIZE -- ... warns from 90 %% of a limit on, and ends the command in order, with "
+	       "time "
+	       "to save, before the kernel kills it.");
+}
+
 void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
 				 void *context)
 {
+	if (found->wording == NEAP_WORDING_VLLM) {
+		advise_vllm(found, visit, context);
+		return;
+	}
 	switch (found->cause) {
+	case NEAP_TEXT_HOST:
+		advise_host(found, visit, context);
+		break;
 	case NEAP_TEXT_REQUEST:
 		advise(visit, context,
 		       "Look at the line that asked: often a wrong shape, a matrix of all pairs, or logits of a "
@@ -278,18 +382,19 @@ void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *f
 {
 	struct neap_buffer verdict = {0};
 	struct numbered numbered = {.out = out};
-	char gpu[32] = "";
+	char gpu[48] = "";
 
 	if (found->gpu >= 0)
 		snprintf(gpu, sizeof gpu, ", GPU %d", found->gpu);
 	if (found->line) /* 0: it was not read from a log */
 		neap_buffer_format(out, "Line %" PRIu32 ": ", found->line);
-	neap_buffer_format(out, "%s out of memory%s (worded as by %s)\n\n", found->backend, gpu,
-			   neap_oom_wording_name(found->wording));
+	if (found->step[0])
+		snprintf(gpu, sizeof gpu, ", step %s", found->step);
+	neap_buffer_format(out, "%s out of %smemory%s (worded as by %s)\n\n", found->backend,
+			   found->cause == NEAP_TEXT_HOST ? "host " : "", gpu, neap_oom_wording_name(found->wording));
 	put_figures(out, found);
 	neap_report_oom_text_verdict(&verdict, found);
-	bool bare = found->wording == NEAP_WORDING_BARE || found->wording == NEAP_WORDING_LIBRARY;
-	neap_buffer_text(out, bare ? "" : "\n");
+	neap_buffer_text(out, neap_oom_text_bare(found) ? "" : "\n");
 	neap_report_wrap(out, "  Cause: ", neap_buffer_string(&verdict));
 	neap_buffer_text(out, "\n  Try first\n");
 	neap_report_oom_text_advice(found, put_advice, &numbered);

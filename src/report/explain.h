@@ -9,7 +9,7 @@
 void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *found);
 /* "fragmentation: 3.24 GiB is cached, ...": one sentence. */
 void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom_text *found);
-/* What to try, the first first; `visit` is called once per advice. */
+/* What to try, best first; calls `visit` once per advice. */
 void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
 				 void *context);
 

@@ -1,4 +1,4 @@
-/* report/packed.c: what is packed goes through three small buffers; none holds more than a piece of it. */
+/* report/packed.c: packed numbers pass through three small buffers, piece by piece. */
 #include "report/packed.h"
 
 #include "base/error.h"
@@ -65,7 +65,7 @@ static void put_base64(struct neap_page_out *out, const unsigned char *bytes, si
 	neap_page_out_flush(out, false);
 }
 
-/* Deflates `plain`. What comes out is written in pieces of a multiple of three bytes; up to two are carried over. */
+/* Deflates `plain`. Writes the output in pieces of a multiple of three bytes, and carries up to two bytes over. */
 static void push(struct neap_packed *packed, int how)
 {
 	unsigned char piece[PIECE_BYTES + 3];

@@ -131,7 +131,7 @@ static void put_table(struct neap_buffer *out, const struct neap_result **ranked
 	neap_buffer_text(out, "</tbody>\n</table></div>\n");
 }
 
-/* Which samples go into the page: all, or of each stretch the lowest and the highest. Returns how many were chosen.
+/* Chooses the samples for the page: all, or the lowest and the highest of each stretch. Returns how many.
  */
 static size_t choose_samples(const struct neap_result *result, size_t *chosen)
 {
@@ -237,7 +237,7 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 			 strcmp(result->leak_verdict, "clean") == 0 ? NEAP_TONE_GOOD : NEAP_TONE_PLAIN);
 		return;
 	}
-	/* Rounded up to 100 % it would claim what a statistic cannot. */
+	/* Rounded up to 100 %, the figure would claim too much for a statistic. */
 	double percent = 100 * result->leak_confidence;
 	bool above = percent > 99.9;
 	snprintf(text, sizeof text, "memory grows by %s with each step (confidence %s%.1f %%)",
@@ -246,7 +246,7 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 	put_fact(out, "leak", text, NEAP_TONE_BAD);
 }
 
-/* Where the session saw memory end, and what it did about it. */
+/* The step at which the session forecast the end of memory, and how often the process restarted. */
 static void put_forecast_fact(struct neap_buffer *out, const struct neap_result *result)
 {
 	unsigned long long low = result->memory_ends_low_step, high = result->memory_ends_high_step;

@@ -1,5 +1,5 @@
-/* report/page_file.h: where a page goes: a file that is replaced whole or not at all, or what cannot be replaced (a
- * pipe, a device, standard output), which is written as it is. */
+/* report/page_file.h: opens the target of a page: a file, which is replaced whole or not at all, or something that
+ * cannot be replaced (a pipe, a device, standard output), which is written directly. */
 #ifndef NEAP_REPORT_PAGE_FILE_H
 #define NEAP_REPORT_PAGE_FILE_H
 
@@ -11,8 +11,8 @@ struct neap_page_file {
 	bool direct, opened;
 };
 
-/* "-" is standard output. Errors: NEAP_EINVAL for a folder, and for `input` itself (a file the page is made from);
- * those of opening. On failure there is nothing to abort. */
+/* "-" is standard output. Errors: NEAP_EINVAL for a folder, and for `input` (the file that the page is made from);
+ * those of opening. After a failure, there is nothing to abort. */
 enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *input,
 				      struct neap_error *err);
 enum neap_status neap_page_file_commit(struct neap_page_file *file, struct neap_error *err);

@@ -58,7 +58,7 @@ static size_t first_above(const struct finder *finder, uint64_t address)
 	return low;
 }
 
-/* Ends, at event `at`, what is open in `range`. Where nothing is open and `before` is set, something was there from
+/* Ends, at event `at`, the open pieces in `range`. Where none is open and `before` is set, a piece was there from
  * before the first event until `at`. */
 static void end_range(struct finder *finder, const struct neap_piece *range, uint64_t at, bool before)
 {
@@ -82,14 +82,14 @@ static void end_range(struct finder *finder, const struct neap_piece *range, uin
 		part.address = low;
 		part.size = part_end - low;
 		close_piece(finder, part, at);
-		if (whole.address < low) { /* what lies below stays */
+		if (whole.address < low) { /* the part below stays */
 			open->size = low - whole.address;
 			index++;
 		} else {
 			memmove(open, open + 1, (finder->open.count - index - 1) * sizeof *open);
 			finder->open.count--;
 		}
-		if (whole_end > end) { /* and what lies above */
+		if (whole_end > end) { /* and so does the part above */
 			open = make_room(finder, &finder->open, index);
 			if (open) {
 				*open = whole;
@@ -130,15 +130,15 @@ static void see_event(struct finder *finder, const struct neap_trace_event *even
 	if (piece.size == 0)
 		return;
 	if (event->kind == NEAP_TRACE_SEGMENT_ALLOC || event->kind == NEAP_TRACE_SEGMENT_MAP) {
-		end_range(finder, &piece, at, false); /* odd, when there was any */
+		end_range(finder, &piece, at, false); /* an odd file, if one was there */
 		begin_piece(finder, &piece);
 	} else if (event->kind == NEAP_TRACE_SEGMENT_FREE || event->kind == NEAP_TRACE_SEGMENT_UNMAP) {
-		piece.stack = 0; /* of the release */
+		piece.stack = 0; /* the event's stack is the release's */
 		end_range(finder, &piece, at, true);
 	}
 }
 
-/* Of a segment of the final state, the parts that no event made were there before the first one. */
+/* Adds the parts of a final segment that no event made: they were there before the first event. */
 static void see_final(struct finder *finder, const struct neap_trace_segment *segment)
 {
 	uint64_t low = segment->address, end = low + within(low, segment->size);

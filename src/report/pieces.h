@@ -1,15 +1,15 @@
 /* report/pieces.h: reserved memory as pieces of the address space, each with the events between which it was there.
  * Pure.
  *
- * A piece is a segment, or of an expandable one what was mapped at once and unmapped at once. A piece that was there
- * before the first event is known from its release, or from the final state.
+ * A piece is a segment, or a range of an expandable one that was mapped at once and unmapped at once. A piece that
+ * was there before the first event is known from its release, or from the final state.
  */
 #ifndef NEAP_REPORT_PIECES_H
 #define NEAP_REPORT_PIECES_H
 
 #include "analyze/lives.h"
 
-#define NEAP_PIECES_AT_ONCE 32768 /* more are left out, and counted: no allocator has as many */
+#define NEAP_PIECES_AT_ONCE 32768 /* more are left out, and counted: no allocator has so many */
 
 struct neap_piece {
 	uint64_t address, size; /* address + size does not wrap */

@@ -13,7 +13,7 @@
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count,
 		       const struct neap_report_columns *columns, bool color);
 
-/* Of each run that did not end well: why, and where its folder is; nothing when all did. In the order of `results`.
+/* For each run that failed: why, and where its folder is; nothing if none failed. In the order of `results`.
  */
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count);
 

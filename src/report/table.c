@@ -1,5 +1,5 @@
-/* report/table.c: the ranked table. Columns are as wide as what stands in them; the rung, the longest, takes what is
- * left of 120 columns and continues below where that is too little.
+/* report/table.c: the ranked table. Columns are as wide as their widest cell; the rung, the longest, takes the rest
+ * of the 120 columns, and continues below if that is too little.
  *
  *   NAME      OUTCOME      PEAK  HEADROOM    DRAIN  RETRIES  RUNG                  LEAK            TIME
  *   big       ok       5.98 GiB  1.52 GiB  3.10 ms        0  micro_batch 64 -> 16,  clean         12.3 s
@@ -31,8 +31,8 @@ static const char *tone_code(enum neap_report_tone tone)
 	return tone == NEAP_TONE_GOOD ? "\033[32m" : tone == NEAP_TONE_WARN ? "\033[33m" : "\033[31m";
 }
 
-/* Bytes of `text` that fit `width` columns. With `words`, broken after a comma, else after a space, where it lies in
- * them: "micro_batch 64 -> 32," stays together. */
+/* Bytes of `text` that fit `width` columns. With `words`, breaks after a comma, else after a space, if it has one:
+ * "micro_batch 64 -> 32," stays together. */
 static size_t fitting(const char *text, size_t width, bool words)
 {
 	size_t bytes = 0, columns = 0, space = 0, comma = 0;
@@ -80,7 +80,7 @@ static void trim_line(struct neap_buffer *out, size_t start)
 	neap_buffer_text(out, "\n");
 }
 
-/* What stands in a line of the table. */
+/* The cells of one line of the table. */
 struct row {
 	char text[NEAP_REPORT_COLUMNS][256];
 	enum neap_report_tone tone[NEAP_REPORT_COLUMNS];
@@ -103,7 +103,7 @@ static void fill_row(const struct neap_report_columns *columns, const struct nea
 	}
 }
 
-/* The rung, where there is one, continues below. */
+/* The rung, if there is one, continues below. */
 static void put_row(struct neap_buffer *out, const struct neap_report_columns *columns, const struct row *row,
 		    const size_t *widths, bool color)
 {

@@ -1,5 +1,5 @@
-/* report/trace_data.c: columns, one pass over the lives (or events) for each: what is alike stands together, so that
- * it deflates well, and nothing has to be kept but which number a text, a size or an address has. */
+/* report/trace_data.c: writes column by column, with one pass over the lives (or events) for each: similar numbers
+ * stand together, so that they deflate well, and only the numbers given to texts, sizes and addresses are kept. */
 #include "report/trace_data.h"
 
 #include "base/array.h"
@@ -108,7 +108,7 @@ void neap_trace_data_names(struct neap_page_out *out, const struct neap_trace *t
 	table_fini(&texts, out);
 }
 
-/* Whether it is to be seen between the analysis's first and last event. */
+/* Whether the life overlaps the stretch between the analysis's first and last event. */
 static bool shown(const struct neap_analysis *analysis, const struct neap_life *life)
 {
 	uint64_t from = analysis->profile.from, to = analysis->profile.to;
@@ -128,7 +128,7 @@ struct device_data {
 	struct neap_packed packed;
 	const struct neap_analysis *analysis;
 	struct table sizes, addresses;
-	uint64_t before; /* the value before, of columns of differences */
+	uint64_t before; /* the previous value, for columns of differences */
 };
 
 static void put_begin(struct device_data *data, const struct neap_life *life)
@@ -266,7 +266,7 @@ static bool within(const struct neap_analysis *analysis, uint64_t event)
 	return event >= analysis->profile.from && event < analysis->profile.to;
 }
 
-/* What a pass over the events puts of one of them; *value lives through the pass and begins as 0. False: nothing. */
+/* Puts one event during a pass over the events; *value lives through the pass and begins as 0. False: put nothing. */
 typedef bool put_event(struct device_data *data, const struct neap_timeline_cursor *cursor, uint64_t *value);
 
 static bool is_change(struct device_data *data, const struct neap_timeline_cursor *cursor, uint64_t *reserved)
@@ -348,7 +348,7 @@ static bool put_emptied(struct device_data *data, const struct neap_timeline_cur
 	return true;
 }
 
-/* Differences of times; one that runs backwards waits until the clock has caught up. */
+/* Differences of times; while times run backwards, they are 0 until the clock has caught up. */
 static bool put_time(struct device_data *data, const struct neap_timeline_cursor *cursor, uint64_t *value)
 {
 	(void)value;

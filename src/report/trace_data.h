@@ -1,4 +1,4 @@
-/* report/trace_data.h: what the page of a trace draws, as packed numbers; trace_data.js reads exactly this.
+/* report/trace_data.h: the data that the page of a trace draws, as packed numbers; trace_data.js reads exactly this.
  *
  * number: neap_packed_number; signed: neap_packed_signed; u64: 8 bytes; a list is its length and then each column
  * whole.

@@ -1,5 +1,5 @@
-/* report/trace_page.c: see trace_page.h. What a script reads from the page's own JSON are numbers and words of
- * neap's; names from the trace are in the packed data alone. */
+/* report/trace_page.c: see trace_page.h. The page's own JSON has only numbers and words of neap's; names from the
+ * trace are in the packed data alone. */
 #include "report/trace_page.h"
 
 #include "base/error.h"
@@ -86,6 +86,10 @@ static void put_tiles(struct page *page, const struct neap_analysis *analysis)
 	bool whole = profile->from == 0 && profile->to == analysis->timeline.count;
 	const struct neap_stats *replayed = &analysis->replay.usage.stats;
 
+	if (neap_analysis_empty(analysis)) {
+		neap_buffer_text(page->text, "<p>No allocation is in it. The report says what is.</p>\n");
+		return;
+	}
 	neap_buffer_text(page->text, "<dl class=\"tiles\">\n");
 	put_tile(page, "peak requested", profile->requested_peak.requested, profile->requested_peak.event, NULL);
 	if (whole && neap_analysis_exact(analysis))
@@ -145,7 +149,7 @@ static void put_steps_of(struct page *page, const uint64_t *values, size_t count
 		neap_buffer_format(page->text, "V%.1fH%zu", 100 - 100 * (double)values[i] / (double)top, i + 1);
 }
 
-/* The curve that is there before any script has run: of each stretch the highest level. */
+/* The curve that is shown before any script runs: the highest level of each stretch. */
 static void put_coarse(struct page *page, const struct neap_analysis *analysis)
 {
 	struct coarse *coarse = malloc(sizeof *coarse);
@@ -200,7 +204,7 @@ static void put_peak(struct page *page, const char *name, uint64_t bytes, uint64
 		neap_buffer_format(page->text, "%" PRIu64 "],", event);
 }
 
-/* What makes two streams different: handle, and the private pool if any. */
+/* What distinguishes streams: the handle, and the private pool if any. */
 static void put_streams(struct page *page)
 {
 	const struct neap_trace *trace = page->trace;
@@ -236,7 +240,7 @@ static void put_facts(struct page *page, const struct neap_analysis *analysis, c
 			   profile->from > 0 ? neap_steps_before(&analysis->steps, profile->from - 1) : 0);
 }
 
-/* What is the same for all devices: words, and the scripts. */
+/* The parts that all devices share: words, and the scripts. */
 static void put_scripts(struct page *page)
 {
 	struct neap_holder holder = {.kind = NEAP_HOLDER_SIZE};

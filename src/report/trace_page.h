@@ -5,7 +5,7 @@
  *
  *   header ── a device: figures, coarse curve (SVG), text ── the chart's frame ── scripts ── names, data ── ...
  *
- * A browser paints what stands before the scripts without them. Text from outside is either escaped
+ * A browser paints all before the scripts without running them. Text from outside is either escaped
  * (neap_markup_text) or lies in base64; a content policy allows the page's own scripts and style by their hashes and
  * nothing else.
  */
@@ -18,7 +18,8 @@ struct neap_trace_page_options {
 	const char *path; /* of the trace, as it is shown */
 	size_t top;       /* how many lines a list of the text has at most */
 	/* How `analysis` was made. The trace's other devices are analyzed in the same way and follow it, unless a
-	 * device or a stretch of events was chosen. Its progress is asked while the page is written, too. */
+	 * device or a stretch of events was chosen. Its progress function is called while the page is written,
+	 * too. */
 	const struct neap_analysis_options *analysis;
 	/* Markup above the figures, in which all text from outside is escaped; NULL: none. */
 	const char *above;

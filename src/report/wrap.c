@@ -1,4 +1,4 @@
-/* report/wrap.c: words into lines. A word longer than a line is cut between characters. */
+/* report/wrap.c: breaks a text into lines. A word longer than a line is cut between characters. */
 #include "report/wrap.h"
 
 #include "base/printable.h"

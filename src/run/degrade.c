@@ -1,4 +1,4 @@
-/* run/degrade.c: a scanner over the rules, and arithmetic on texts that hold whole numbers. */
+/* run/degrade.c: scans the rules of a ladder, and halves and doubles whole numbers that are kept as text. */
 #include "run/degrade.h"
 
 #include "base/error.h"
@@ -249,7 +249,7 @@ enum neap_status neap_ladder_parse(const char *rules, const struct neap_paramete
 	return NEAP_OK;
 }
 
-/* False when the change does not apply; a change that finds its work done applies and changes nothing. */
+/* False: the change does not apply. A change whose value is already set applies and changes nothing. */
 static bool change_value(const struct neap_change *change, struct neap_parameter *item)
 {
 	uint64_t number = 0;

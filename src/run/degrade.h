@@ -1,7 +1,7 @@
 /* run/degrade.h: parameters of a command, and the ladder of `--on-oom`: how they change after an OOM. Pure functions
  * over plain data.
  *
- *   ladder  = rung (";" rung)*            taken in order; a rung is used again as long as it applies
+ *   ladder  = rung (";" rung)*            tried in order; a rung is used again as long as it applies
  *   rung    = change ("," change)*        all of it or nothing
  *   change  = "halve" NAME | "double" NAME | "set" NAME "=" VALUE | "enable" NAME
  *
@@ -52,17 +52,18 @@ struct neap_ladder {
 /* "NAME=VALUE". Errors: NEAP_EPARSE with the column; NEAP_EEXIST when the name is there already; NEAP_EINVAL when
  * there are too many. */
 enum neap_status neap_parameters_add(struct neap_parameters *parameters, const char *text, struct neap_error *err);
-/* NULL when there is none of this name. */
+/* NULL: no parameter has this name. */
 const char *neap_parameters_get(const struct neap_parameters *parameters, const char *name);
 
-/* Appends `word` with each {NAME} replaced by its value. "{{NAME}}" gives "{NAME}", and "${NAME}" is the shell's and
+/* Appends `word` with each {NAME} replaced by its value. "{{NAME}}" gives "{NAME}". "${NAME}" is for the shell and
  * stays. Braces around anything but a name stay. Errors: NEAP_EINVAL for a name that is not a parameter. */
 enum neap_status neap_parameters_expand(const struct neap_parameters *parameters, const char *word,
 					struct neap_buffer *out, struct neap_error *err);
 
 /* "micro_batch=32 accumulate=1" */
 void neap_parameters_text(const struct neap_parameters *parameters, struct neap_buffer *out);
-/* The differences: "micro_batch 64 -> 16, accumulate 1 -> 4"; empty when there are none. Both have the same names. */
+/* The differences: "micro_batch 64 -> 16, accumulate 1 -> 4"; empty when there are none. Both must have the same
+ * names in the same order. */
 void neap_parameters_difference(const struct neap_parameters *before, const struct neap_parameters *after,
 				struct neap_buffer *out);
 
@@ -72,8 +73,8 @@ void neap_parameters_difference(const struct neap_parameters *before, const stru
 enum neap_status neap_ladder_parse(const char *rules, const struct neap_parameters *parameters,
 				   struct neap_ladder *ret_ladder, struct neap_error *err);
 
-/* Takes the next step: changes `parameters` by the first rung from *rung on that applies, and leaves *rung at it.
- * False, with nothing changed, at the ladder's end. */
+/* Starts at *rung and finds the first rung that applies. Changes `parameters` by it and sets *rung to it. False: no
+ * rung applies, and nothing has changed. */
 bool neap_ladder_descend(const struct neap_ladder *ladder, struct neap_parameters *parameters, size_t *rung);
 
 #endif

@@ -23,8 +23,9 @@ enum neap_status neap_needs_parse(const char *text, struct neap_needs *ret_needs
 	return NEAP_OK;
 }
 
-/* With memory info v1 alone the driver's reserve is part of `used` and not known by itself: an empty device then
- * shows up to about 1 GiB (or a twentieth of a large one) and no process. */
+/* Whether the device is empty. If the driver has only memory info v1, it counts its reserve as used and does not
+ * report the reserve by itself. An empty device then shows up to about 1 GiB (1/20 of a large device) and no process.
+ */
 static bool whole(const struct neap_reading *reading)
 {
 	if (reading->reserved_known)

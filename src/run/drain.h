@@ -1,11 +1,11 @@
-/* run/drain.h: checks that there is room before a start. Pure functions over readings. device/drain.h checks that the
- * memory is back after an end. */
+/* run/drain.h: before a start, checks that the device has enough free memory. Pure functions over readings.
+ * device/drain.h checks after the end that the memory is free again. */
 #ifndef NEAP_RUN_DRAIN_H
 #define NEAP_RUN_DRAIN_H
 
 #include "device/drain.h"
 
-/* A device counts as empty up to this much use: the driver's bookkeeping. */
+/* A device that uses no more than this counts as empty: the driver needs it for bookkeeping. */
 #define NEAP_WHOLE_SLACK (32ull << 20)
 
 enum neap_needs_kind { NEAP_NEEDS_NONE, NEAP_NEEDS_BYTES, NEAP_NEEDS_DEVICE };

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define PROC_BYTES   (1u << 20)
-#define SYSTEMD_MS   2000 /* for an answer of systemd's */
+#define SYSTEMD_MS   2000 /* longest wait for systemd's answer */
 #define LOOK_NS      (5 * NEAP_NS_PER_MS)
 #define ENDED_LOOKS  400
 #define KILL_ROUNDS  100
@@ -28,7 +28,7 @@
 
 extern char **environ;
 
-/* Where the cgroup file system is mounted, and which of its folders is the mount's root. */
+/* Finds where the cgroup file system is mounted, and which of its folders is mounted there. */
 static bool find_mount(char *point, char *root, size_t room)
 {
 	struct neap_buffer text = {0};
@@ -51,7 +51,7 @@ static bool find_mount(char *point, char *root, size_t room)
 	return found;
 }
 
-/* The path of a process's group in the hierarchy of version 2: "/a/b". */
+/* Reads the path of a process's group in the cgroup v2 hierarchy: "/a/b". */
 static bool read_group(pid_t pid, char *path, size_t room)
 {
 	char file[64];
@@ -71,7 +71,7 @@ static bool read_group(pid_t pid, char *path, size_t room)
 	return found;
 }
 
-/* The folder of a path in the hierarchy. */
+/* Finds the folder of a group, given its path in the hierarchy. */
 static bool folder_of(const char *group, char *folder, size_t room)
 {
 	char point[4096], root[4096];
@@ -202,7 +202,7 @@ bool neap_group_enter(struct neap_group *group, pid_t pid)
 {
 	char number[16];
 	if (group->scope)
-		return enter_scope(group, pid); /* one for each start: systemd removed the last one */
+		return enter_scope(group, pid); /* a new one for each start: systemd removed the last one */
 	if (!group->path[0])
 		return false;
 	snprintf(number, sizeof number, "%d", (int)pid);
@@ -210,7 +210,7 @@ bool neap_group_enter(struct neap_group *group, pid_t pid)
 		return true;
 	snprintf(group->why, sizeof group->why, "the command cannot be moved into %.100s: %s", group->path,
 		 strerror(errno));
-	if (!rmdir(group->path)) /* else an earlier start has left processes in it */
+	if (!rmdir(group->path)) /* fails if an earlier start left processes in it */
 		group->path[0] = '\0';
 	return false;
 }
@@ -226,7 +226,8 @@ static bool is_empty(const char *path)
 	return !populated;
 }
 
-/* Before Linux 5.14 there is no cgroup.kill: one process after another, frozen so that none forks meanwhile. */
+/* Linux before 5.14 has no cgroup.kill: kills one process after another. The caller freezes the group meanwhile, so
+ * that no process forks. */
 static void kill_each(const char *path, int depth)
 {
 	char file[4400];
@@ -309,7 +310,7 @@ bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room)
 		size_t more = strcspn(at + length, "/");
 		if (more && (more != strlen(".scope") || strncmp(at + length, ".scope", more) != 0))
 			continue;
-		at[length + more] = '\0'; /* not the groups that the command made below it */
+		at[length + more] = '\0'; /* cuts off groups that the command made below it */
 		return folder_of(group, path, room);
 	}
 	return false;

@@ -3,9 +3,9 @@
  *   our own group                 a folder of the cgroup file system, ours to write (root, or delegated to the user)
  *     neap-RUN_ID                 the command and all that it starts, however they daemonise
  *
- * A process cannot leave it by forking, by a session of its own or by an empty environment; only a user with the
- * permission can move it. So all processes can be found, counted and ended by the group's name, even when the
- * supervisor is dead.
+ * A process cannot leave it by forking, by starting a session or by emptying its environment; only a user with the
+ * permission can move it. So neap can find, count and end all processes by the group's name, even after the
+ * supervisor has exited.
  *
  * The user cannot write the group of a login session (session-N.scope). There, neap asks systemd's user manager for a
  * scope "neap-RUN_ID.scope". It does so nowhere else: the processes of a Slurm job or a container must stay in it.
@@ -28,22 +28,23 @@ struct neap_group {
 	bool scope;      /* systemd makes it, when the first process enters, and removes it */
 };
 
-/* Makes the group of a run below our own. */
+/* Makes the run's group below our own group. */
 void neap_group_make(const char *run_id, struct neap_group *ret_group);
 
-/* Moves our child, which has not called exec yet, into it. False: the child stays where it is; a group without
- * processes is removed. */
+/* Moves our child, which has not called exec yet, into the group. False: the child stays where it is, and the group
+ * is removed if it has no processes. */
 bool neap_group_enter(struct neap_group *group, pid_t pid);
 
 /* Sends SIGKILL to all processes in it and waits a moment until they are gone. False: some are left. */
 bool neap_group_kill(const char *path);
-/* Removes it, once it is empty. */
+/* Removes the group if it is empty. */
 void neap_group_remove(struct neap_group *group);
 
-/* Ends and removes the group of a run whose supervisor is dead, if that was started from the same group as ours. */
+/* For a run whose supervisor has exited: ends and removes its group, if the supervisor was started in the group that
+ * we are in. */
 void neap_group_end(const char *run_id);
 
-/* The folder of this run's group that the process is in. False: it is in none. */
+/* Finds the folder of this run's group if the process is in that group. False: it is not. */
 bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room);
 
 #endif

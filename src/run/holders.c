@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KERNEL_THREADS 2 /* the parent of them all: they open no files */
+#define KERNEL_THREADS 2 /* kthreadd, the parent of all kernel threads: they open no files */
 
 struct search {
 	const char *prefix;
@@ -17,7 +17,7 @@ struct search {
 	struct neap_holders *found;
 };
 
-/* The target of a link in /proc; false where it cannot be read. */
+/* Reads the target of a link in /proc. False: it cannot be read. */
 static bool read_link(const char *path, char *target, size_t room)
 {
 	ssize_t length = readlink(path, target, room - 1);
@@ -35,7 +35,7 @@ static bool is_device(const char *path, const char *prefix)
 	return strspn(path + length, "0123456789") == strlen(path + length);
 }
 
-/* Copies the first such file's path; false when it has none open. */
+/* Copies the path of the process's first open device file. False: it has none. */
 static bool has_open(pid_t pid, const char *prefix, char *path, size_t room, bool *unseen)
 {
 	char folder[64], link[PATH_MAX], target[PATH_MAX];

@@ -1,5 +1,5 @@
-/* run/holders.h: finds the processes that have a device's file open. They can hold memory that the driver lists under
- * no process, for example a loader's worker that outlived its parent.
+/* run/holders.h: finds the processes that have a device's file open. Such a process can hold memory for which the
+ * driver lists no process, for example a loader's worker that outlived its parent.
  *
  * Only root sees the files of other users' processes: the others are counted in `unseen`. This module only names
  * processes; run/orphans.h finds and ends those of a run. It leaves out this program and the driver's own daemon,
@@ -21,7 +21,7 @@ struct neap_holders {
 		char path[256]; /* the first such file */
 	} items[NEAP_HOLDERS];
 	size_t count;  /* may be above NEAP_HOLDERS */
-	size_t unseen; /* processes whose files we may not see */
+	size_t unseen; /* processes whose files we may not list */
 };
 
 /* Finds the processes with an open file whose path is `prefix` ("/dev/nvidia") and then digits. Errors: NEAP_EIO

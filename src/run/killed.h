@@ -15,7 +15,7 @@
  * kill. */
 enum neap_status neap_killed_record(pid_t target, uint64_t until_wall_ns, struct neap_error *err);
 
-/* For the supervisor: the process of neap kill that ended a command, which ended at `ended_wall_ns`; 0: none. */
+/* For the supervisor: returns the PID of the neap kill that ended a command at `ended_wall_ns`; 0: none did. */
 pid_t neap_killed_by(const char *folder, uint64_t ended_wall_ns);
 void neap_killed_forget(const char *folder);
 

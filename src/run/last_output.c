@@ -1,4 +1,4 @@
-/* run/last_output.c: see last_output.h. Cleans lines one by one, first to last. */
+/* run/last_output.c: see last_output.h. Cleans the lines one by one, from first to last. */
 #include "run/last_output.h"
 
 #include "base/printable.h"
@@ -11,7 +11,7 @@
 #define LINE_ROOM 512
 #define MARK      "Traceback (most recent call last):"
 
-/* Bytes of the escape sequence at `text`: ESC [ ... letter, ESC ] ... BEL, or ESC and one more. */
+/* The length of the escape sequence at `text`: ESC [ ... letter, ESC ] ... BEL, or ESC and one more byte. */
 static size_t escape_length(const char *text, size_t length)
 {
 	size_t at = 2;
@@ -28,14 +28,14 @@ static size_t escape_length(const char *text, size_t length)
 	return at < length ? at + 1 : length;
 }
 
-/* One line, as a terminal would show it in the end. */
+/* Writes one line as a terminal would finally show it. */
 static void clean(const char *text, size_t length, char line[LINE_ROOM])
 {
 	char plain[LINE_ROOM];
 	size_t used = 0;
 	while (length && (text[length - 1] == '\r' || text[length - 1] == ' '))
 		length--;
-	const char *over = length ? memrchr(text, '\r', length) : NULL; /* a progress bar, written over */
+	const char *over = length ? memrchr(text, '\r', length) : NULL; /* the last time a progress bar rewrote it */
 	size_t at = over ? (size_t)(over - text) + 1 : 0;
 	while (at < length && used < sizeof plain - 1) {
 		if (text[at] == '\033') {
@@ -63,7 +63,7 @@ static bool is_exception(const char *line)
 	return !line[length] || (line[length] == ':' && (!line[length + 1] || line[length + 1] == ' '));
 }
 
-/* A line without its traceback counts as an exception by the end of its name. */
+/* A line outside a traceback is an exception if its name ends like one. */
 static bool is_named_error(const char *line)
 {
 	static const char *const ends[] = {"Error", "Exception", "KeyboardInterrupt", "SystemExit"};

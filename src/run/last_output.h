@@ -1,5 +1,5 @@
-/* run/last_output.h: the end of a command's output, readable: its last lines, and the line that says why it failed.
- * Pure, any thread.
+/* run/last_output.h: makes the end of a command's output readable: its last lines, and the line that says why it
+ * failed. Pure, any thread.
  *
  * The text is untrusted and may hold any bytes. Escape sequences are dropped. A line that a progress bar rewrote is
  * kept in its last form. Every line goes through base/printable.h.
@@ -12,11 +12,11 @@
 #define NEAP_LAST_LINES 16
 #define NEAP_LAST_BYTES 4096
 
-/* Bytes of the end that are read: a traceback is longer than the lines that are kept. */
+/* How many bytes are read from the end: more than the lines that are kept, since a traceback is longer. */
 #define NEAP_LAST_LOOK 65536
 
 struct neap_last_output {
-	char of[24];                 /* the source: "stderr", "stdout and stderr"; "" neither was readable */
+	char of[24];                 /* the source: "stderr", "stdout and stderr"; "" none was readable */
 	char error[200];             /* the line of Python's exception, else the last line; "" nothing was written */
 	char lines[NEAP_LAST_BYTES]; /* whole lines, the last NEAP_LAST_LINES that are not blank; "" none */
 };

@@ -23,7 +23,7 @@ static bool is_near(enum neap_limit limit, uint64_t at, uint64_t reading)
 {
 	if (!at || reading == NEAP_READING_UNKNOWN || limit == NEAP_LIMIT_TIME)
 		return false;
-	/* the small number is multiplied: at most 2^64 / 9, else it is as good as never */
+	/* divides first: the product overflows only for readings above 9/10 of 2^64 */
 	return limit == NEAP_LIMIT_DISK ? reading / 10 * 9 < at && reading >= at : reading / 9 * 10 >= at;
 }
 

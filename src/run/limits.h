@@ -4,7 +4,7 @@
  *   limit       measures                                                   warns at             crossed when
  *   ---------   --------------------------------------------------------   ------------------   -------------
  *   time        how long the command has run                               -                    it is reached
- *   device      bytes of the run on the watched device, as the driver says 90 % of it           above
+ *   device      bytes of the run on the watched device, from the driver    90 % of it           above
  *   host        host memory of the run's processes together                90 % of it           above
  *   disk        bytes free where the run's folder is                       below 10/9 of it     below
  *
@@ -34,24 +34,25 @@ struct neap_limits {
 struct neap_limits_state {
 	bool warned[NEAP_LIMITS];
 	bool asked, killed;
-	enum neap_limit crossed; /* once asked: the limit, */
-	uint64_t reading;        /* the reading then, */
-	uint64_t asked_ns;       /* and the time */
+	enum neap_limit crossed; /* if asked: the limit that was crossed */
+	uint64_t reading;        /* if asked: the reading that crossed it */
+	uint64_t asked_ns;       /* if asked: when */
 };
 
 enum neap_limits_action {
 	NEAP_LIMITS_NOTHING,
-	NEAP_LIMITS_WARN, /* of *ret_limit; ask again, there may be more */
+	NEAP_LIMITS_WARN, /* about *ret_limit; call again, there may be more warnings */
 	NEAP_LIMITS_ASK,
 	NEAP_LIMITS_KILL,
 };
 
-/* The next action; changes the state as if it were done. `readings`: by enum neap_limit. */
+/* Returns the next action, and changes the state as if the caller had done it. `readings`: by enum neap_limit. */
 enum neap_limits_action neap_limits_next(const struct neap_limits *limits, struct neap_limits_state *state,
 					 const uint64_t readings[NEAP_LIMITS], uint64_t now_ns,
 					 enum neap_limit *ret_limit);
 
-/* How long until time alone may change the answer, for a command that has run for `ran_ns`; UINT64_MAX: never. */
+/* How long until neap_limits_next may decide otherwise with the same readings, for a command that has run for
+ * `ran_ns`; UINT64_MAX: never. */
 uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_limits_state *state, uint64_t ran_ns,
 			    uint64_t now_ns);
 

@@ -1,6 +1,6 @@
-/* run/observe.c: pages belong to our user only, the driver's lists name every user's processes: a listed process is
- * the run's if its parents lead to the supervisor. In a container the driver may list host PIDs that do not exist
- * here; then the run's bytes are the growth of the device's use since before the start.
+/* run/observe.c: see observe.h. We read pages of our own user only, but the driver lists every user's processes. A
+ * listed process belongs to the run if it descends from the supervisor. In a container the driver may list host PIDs
+ * that do not exist here. Then the run's bytes are the growth of the device's use since before the start.
  */
 #include "run/observe.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define DEPTH          64
-#define OTHERS_AT_ONCE 4 /* devices beside the watched one, in one look */
+#define OTHERS_AT_ONCE 4 /* devices read in one sample beside the watched one */
 
 static void merge(struct neap_result_sample *into, const struct neap_result_sample *from)
 {
@@ -78,7 +78,7 @@ enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_mon
 	strcpy(observe->run_id, run_id);
 	struct neap_error why = {0};
 	if (neap_path_runtime_noted(observe->runtime, sizeof observe->runtime, observe->runtime_note, &why))
-		snprintf(observe->runtime_note, sizeof observe->runtime_note, "No process can be attached: %s",
+		snprintf(observe->runtime_note, sizeof observe->runtime_note, "no process can be attached: %s",
 			 why.message); /* and `runtime` stays "" */
 	observe->device_count = monitor ? neap_monitor_device_count(monitor) : 0;
 	observe->before = calloc(observe->device_count + 1, sizeof *observe->before);
@@ -89,7 +89,7 @@ enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_mon
 	if (!status && device)
 		status = find_device(observe, device, err);
 	if (!status && !device && visible) {
-		/* "", "-1" and unknown names make no device visible, as in CUDA */
+		/* "", "-1" and unknown names hide all devices, as in CUDA */
 		char first[64];
 		size_t length = strcspn(visible, ",");
 		memcpy(first, visible, length < sizeof first ? length : sizeof first - 1);
@@ -163,13 +163,15 @@ static void note_pid(struct neap_observe *observe, pid_t pid)
 		observe->pids[observe->pid_count++] = pid;
 }
 
-/* Notes the reason when the process is first seen: later it may have exited. Most are attached a moment later. */
+/* Notes the reason when the process is first seen, since it may exit. Most processes are attached a moment later. */
 static void note_outsider(struct neap_observe *observe, pid_t pid)
 {
 	size_t at = observe->outsider_count;
 	if (seen(observe, pid) || at == NEAP_OBSERVED_OUTSIDERS)
 		return;
-	if (neap_outsider_describe(pid, observe->outsiders[at].text, sizeof observe->outsiders[at].text)) {
+	const char *no_runtime = observe->runtime[0] ? NULL : observe->runtime_note;
+	if (neap_outsider_describe(pid, no_runtime, observe->outsiders[at].text,
+				   sizeof observe->outsiders[at].text)) {
 		observe->outsiders[at].pid = pid;
 		observe->outsider_count++;
 	}
@@ -215,7 +217,7 @@ static void take_use(struct neap_observe *observe, struct neap_observed *slot, s
 	}
 }
 
-/* Counts a page's device into the sample when it is the watched one (or when no device is known). */
+/* Adds a page's figures to the sample if they are of the watched device (or if no device is known). */
 static void take_published(struct neap_observe *observe, const struct neap_published *published,
 			   struct neap_observed *slot, struct neap_result_sample *sample)
 {
@@ -274,7 +276,8 @@ static void note_stray(struct neap_observe *observe, size_t index, const struct 
 	}
 }
 
-/* The driver's bytes for the run on a device, NEAP_BYTES_UNKNOWN if it gives none. */
+/* The run's bytes on a device: the driver's figures for its processes, else the growth since before the start;
+ * NEAP_BYTES_UNKNOWN: neither is known. */
 static uint64_t run_bytes(struct neap_observe *observe, size_t index, const struct neap_reading *reading)
 {
 	uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-/* run/observe.h: how a run uses the devices, as its supervisor sees it: the statistics pages of its attached
+/* run/observe.h: samples how a run uses the devices. The supervisor reads the statistics pages of the run's attached
  * processes, and the driver's figures.
  *
  * One device is watched: the requested one, else the first visible one, else, once a process of the run is attached,
@@ -17,8 +17,8 @@
 
 #define NEAP_CURVE_POINTS 2000
 
-/* A memory curve in bounded room: when full, neighbours are merged in pairs (the higher one stays), and from then on
- * each point stands for twice as many samples. A zeroed struct is empty. */
+/* A memory curve of bounded size. When it is full, neighbours are merged in pairs (the higher one stays), and from
+ * then on each point stands for twice as many samples. A zeroed struct is empty. */
 struct neap_samples {
 	struct neap_result_sample items[NEAP_CURVE_POINTS];
 	size_t count;
@@ -31,12 +31,12 @@ void neap_samples_add(struct neap_samples *samples, const struct neap_result_sam
 struct neap_observed {
 	pid_t pid;
 	uint64_t start_ticks;
-	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, its own exact ones */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, as its allocator counted */
 	uint64_t ooms;                                      /* on all its devices */
 	char record_path[512];
-	uint64_t uses;                       /* bit per device, by NVML's index: it has, or had, an allocator there */
-	uint64_t strays;                     /* likewise: it holds a context and nothing else there */
-	uint64_t context_bytes, stray_bytes; /* of one context that it uses; of the last that it does not */
+	uint64_t uses;                       /* a bit per device, by NVML's index: it has or had an allocator there */
+	uint64_t strays;                     /* a bit per device: it holds a context there and nothing else */
+	uint64_t context_bytes, stray_bytes; /* size of the largest context it uses; of the last stray one */
 	bool ooms_rose;                      /* in the last neap_observe_take */
 	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording already shown */
 };
@@ -61,18 +61,18 @@ struct neap_observe {
 	size_t attached_count;
 	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
 	size_t pid_count;
-	/* The first few that the driver listed before they were attached, with the reason (run/outsider.h).
-	 */
+	/* The first few processes that the driver listed before they were attached: why they are not
+	 * (run/outsider.h). */
 	struct {
 		pid_t pid;
 		char text[320];
 	} outsiders[NEAP_OBSERVED_OUTSIDERS];
 	size_t outsider_count;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
-	uint64_t run_bytes;          /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
+	uint64_t run_bytes;          /* of the run on the watched device, in the last sample; NEAP_BYTES_UNKNOWN */
 	uint64_t peak_device_bytes;  /* the driver's figure for the run; 0 unknown */
 	uint64_t highest_used_bytes; /* of the device, others included */
-	size_t turn;                 /* the device that is looked at beside the watched one */
+	size_t turn;                 /* the device other than the watched one that was read last */
 };
 
 /* Chooses the device. `device`: an index or a UUID (or its beginning); NULL: the first of CUDA_VISIBLE_DEVICES, as
@@ -90,22 +90,23 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
 /* Takes one sample. Values that cannot be read stay unknown. */
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
 
-/* Once the command has ended: adds the facts of the recording that a process left at `path`. A process that no sample
- * saw counts as attached. */
+/* Call after the command has ended: adds the facts of the recording that a process left at `path`. The process counts
+ * as attached even if no sample saw it. */
 void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
-/* Whether a sample saw it while it used a device. */
+/* Whether a sample saw the process while it used a device. */
 bool neap_observe_met(const struct neap_observe *observe, pid_t pid);
 
-/* Bytes the run still holds, on every device it was seen on and on the watched one; 0: drained, or unknown (no
+/* Bytes the run still holds on the watched device and on every device it was seen on; 0: drained, or unknown (no
  * monitor). */
 uint64_t neap_observe_left(struct neap_observe *observe);
 
-/* The higher of two figures: the attached processes' own counts (exact, each alone) and their sums as sampled. */
+/* Each peak is the highest of: the peaks that the attached processes counted (exact, for one process alone), and the
+ * sum over processes in a sample. */
 void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
 			uint64_t *ret_reserved_bytes);
 
-/* The run's peak on the watched device: the driver's highest figure or, where no sample saw the peak, the bytes
- * reserved then plus a context. 0 unknown: the run was too short to be seen. */
+/* The run's peak on the watched device: the higher of the driver's highest figure and `peak_reserved_bytes` plus a
+ * context (no sample may have seen the peak). 0 unknown: the run was too short to be seen. */
 uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes);
 
 /* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did.

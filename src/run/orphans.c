@@ -1,4 +1,5 @@
-/* run/orphans.c: find and end in rounds: if a process forks while neap ends it, the next round finds the child. */
+/* run/orphans.c: finds and ends processes in rounds: if a process forks while neap ends it, the next round finds the
+ * child. */
 #include "run/orphans.h"
 
 #include "base/error.h"
@@ -9,7 +10,7 @@
 
 #define ROUNDS   3
 #define GRACE_MS 3000
-#define FLIGHTS  256 /* of a batch each: stops chasing a fork bomb */
+#define FLIGHTS  256 /* batches, at most: then gives up on a fork bomb */
 #define DEPTH    64
 
 struct search {
@@ -39,7 +40,7 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 	return descends || (run_id[0] && process_run_id && !strcmp(process_run_id, run_id));
 }
 
-/* Reads the process again: in the middle of an exec it had no command line yet. */
+/* Reads the process again: during an exec it had no command line yet. */
 static void take(struct search *search, const struct neap_process *process)
 {
 	struct neap_process *found = &search->found[search->count++];
@@ -94,7 +95,7 @@ enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms
 		for (size_t i = 0; i < count; i++)
 			ended += ret_orphans[total + i].ended_by != 0;
 		total += count;
-		if (!ended) /* those that cannot be ended would be found again */
+		if (!ended) /* processes that cannot be ended would be found again */
 			break;
 	}
 	*ret_count = total;
@@ -132,7 +133,7 @@ enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
 			ended += orphans[i].ended_by != 0;
 		}
 		total += count;
-		if (count < NEAP_ENDING_BATCH || !ended) /* those that cannot be ended are found again */
+		if (count < NEAP_ENDING_BATCH || !ended) /* processes that cannot be ended are found again */
 			break;
 	}
 	end_group(of);

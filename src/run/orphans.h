@@ -2,8 +2,8 @@
  *
  * A process belongs to a run when it lives in the run's control group (run/group.h), when the environment it
  * started with has NEAP_RUN_ID=ID, or when it descends from the run's supervisor, which is the subreaper of
- * everything it started. Only processes of our own user count, never the caller. base/ending.h ends them: never a
- * reused PID.
+ * everything it started. Only processes of our own user count, never the caller. base/ending.h ends them, and never
+ * signals a reused PID.
  */
 #ifndef NEAP_RUN_ORPHANS_H
 #define NEAP_RUN_ORPHANS_H
@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-/* The run they belong to. */
+/* The run whose processes are meant. */
 struct neap_orphans_of {
 	const char *run_id;
 	pid_t ancestor;  /* the supervisor; 0: it is dead */
@@ -23,17 +23,18 @@ struct neap_orphans_of {
 enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes, size_t room,
 				   size_t *ret_count, struct neap_error *err);
 
-/* True when the process (with its starting environment's NEAP_RUN_ID, NULL unknown) belongs to the run. */
+/* Whether the process belongs to the run. `process_run_id`: NEAP_RUN_ID in the environment it started with; NULL:
+ * unknown. `descends`: it descends from the supervisor or is in the run's control group. */
 bool neap_orphans_match(const struct neap_process *process, const char *process_run_id, const char *run_id,
 			bool descends, pid_t self, uid_t uid);
 
-/* Finds and ends them: SIGTERM, `grace_ms`, SIGKILL, at most 30 s more; again for processes that appeared meanwhile.
- * Our own ended children stay zombies for the caller to reap. */
+/* Finds and ends the run's processes: SIGTERM, after `grace_ms` SIGKILL, then waits at most 30 s. Repeats this for
+ * processes that appeared meanwhile. Our own ended children stay zombies for the caller to reap. */
 enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
 				  size_t room, size_t *ret_count, struct neap_error *err);
 
-/* Ends all of them, however many, and reports each, ended or not; then ends the group with what is still in it (a
- * fork bomb). *ret_count: the processes reported. Errors as above. */
+/* Ends all of them, however many, and reports each, ended or not. Then ends the control group with all processes that
+ * are still in it (a fork bomb). *ret_count: the processes reported. Errors: as neap_orphans_find. */
 enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
 				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
 				      size_t *ret_count, struct neap_error *err);

@@ -1,4 +1,4 @@
-/* run/outcome.c: the order of the questions is the decision. */
+/* run/outcome.c: see outcome.h. The order of the tests is the decision. */
 #include "run/outcome.h"
 
 #include "neap/train.h"
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Lines from the end that are searched: a Python traceback with its OOM message, then a launcher's own last lines. */
+/* How many lines from the end are searched: enough for a traceback with its OOM message and a launcher's last lines.
+ */
 #define TAIL_LINES 40
 
 static const char *const oom_phrases[] = {
@@ -17,9 +18,9 @@ static const char *const oom_phrases[] = {
 	"CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED: Out of memory",
 };
 
-/* CUDA's errors for a device that is unusable, for good or for now: CUresult 46, 214 and 220, by name and by the
- * runtime's message. Not 700, 714 and 719, which are usually a program's own errors: if it was the device after all,
- * NVML reports it. */
+/* CUDA's errors for a device that is unusable, for now or forever: CUresult 46, 214 and 220, by name and by the
+ * runtime's message. 700, 714 and 719 are left out: usually the program caused them, and if the device did, NVML
+ * reports it. */
 static const char *const lost_phrases[] = {
 	"CUDA_ERROR_ECC_UNCORRECTABLE",  "uncorrectable ECC error",
 	"cudaErrorECCUncorrectable",     "CUDA_ERROR_NVLINK_UNCORRECTABLE",

@@ -1,4 +1,5 @@
-/* run/outsider.c: see outsider.h. The environment is the one at the process's start: its interpreter read that. */
+/* run/outsider.c: see outsider.h. Reads the environment that the process started with: its interpreter read that too.
+ */
 #include "run/outsider.h"
 
 #include "base/buffer.h"
@@ -32,7 +33,7 @@ const char *neap_python_isolated(const char *const *words)
 				return "-E";
 			if (*letter == 'S')
 				return "-S";
-			if (strchr("cm", *letter)) /* the program; all else is its own */
+			if (strchr("cm", *letter)) /* names the program; the rest are the program's options */
 				return NULL;
 			if (strchr("WX", *letter)) { /* with a value, in this word or the next */
 				i += !letter[1] && words[i + 1];
@@ -49,6 +50,8 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 		return "its environment was emptied on the way: NEAP_ATTACH is not in it (env -i, sudo, a container)";
 	if (!strcmp(process->attach, "0"))
 		return "NEAP_ATTACH=0 is set";
+	if (process->no_runtime)
+		return process->no_runtime;
 	if (!process->words[0] || !neap_is_python(process->words[0]))
 		return "it does not use libneap, and is seen from outside only";
 	const char *isolated = neap_python_isolated(process->words);
@@ -61,7 +64,7 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 	return "a Python program is attached when it uses PyTorch, or calls neap.attach()";
 }
 
-/* Its words, pointing into `buffer`. */
+/* Reads the process's command line; `words` point into `buffer`. */
 static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[WORDS + 1])
 {
 	char path[64];
@@ -76,7 +79,7 @@ static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[
 	return true;
 }
 
-bool neap_outsider_describe(pid_t pid, char *text, size_t room)
+bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room)
 {
 	struct neap_buffer command = {0};
 	struct neap_process process = {0};
@@ -86,7 +89,8 @@ bool neap_outsider_describe(pid_t pid, char *text, size_t room)
 	if (found) {
 		enum neap_status attach_status = neap_process_environment(pid, "NEAP_ATTACH", attach, VALUE_ROOM);
 		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_ROOM);
-		struct neap_outsider outsider = {words, attach_status ? NULL : attach, path ? python_path : NULL};
+		struct neap_outsider outsider = {words, attach_status ? NULL : attach, path ? python_path : NULL,
+						 no_runtime};
 		snprintf(text, room, "process %d (%s): %s", (int)pid, process.command,
 			 attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider));
 	}

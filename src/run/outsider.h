@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The facts about a process that decide. */
+/* The facts about a process that decide whether it is attached. */
 struct neap_outsider {
 	const char *const *words; /* its command line, ended by NULL */
 	const char *attach;       /* NEAP_ATTACH of its environment; NULL: not set */
 	const char *python_path;  /* PYTHONPATH, likewise */
+	const char *no_runtime;   /* why no process of the run can be attached; NULL: they can */
 };
 
 /* Whether a command's first word is a Python: "python", "/usr/bin/python3.11". */
@@ -21,10 +22,11 @@ bool neap_is_python(const char *word);
  * command is not Python. */
 const char *neap_python_isolated(const char *const *words);
 
-/* Pure; static text. */
+/* Pure; static text, or `no_runtime`. */
 const char *neap_outsider_why(const struct neap_outsider *process);
 
-/* "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. False: it has exited. */
-bool neap_outsider_describe(pid_t pid, char *text, size_t room);
+/* Writes "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. `no_runtime`: as in
+ * struct neap_outsider. False: the process has exited, or host memory is short. */
+bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room);
 
 #endif

@@ -16,8 +16,8 @@ struct neap_ranks {
 /* Adds a process; those beyond NEAP_RESULT_RANKS are left out. */
 void neap_ranks_add(struct neap_ranks *ranks, uint64_t pid, const struct neap_run_facts *facts);
 
-/* Once all are added: puts them into the result, in order. A rank's children inherit its environment and so its rank:
- * they become processes of that rank. Errors: NEAP_ENOMEM. */
+/* Call after all are added: puts them into the result, sorted. A rank's children inherit its environment and so its
+ * rank: they become plain processes of that rank. Errors: NEAP_ENOMEM. */
 enum neap_status neap_ranks_put(struct neap_ranks *ranks, struct neap_result *result, struct neap_error *err);
 
 #endif

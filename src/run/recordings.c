@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <string.h>
 
-/* Behind `prefix` a number and no more; NULL: no. */
+/* Skips `prefix` and the number after it. NULL: the name does not begin so. */
 static const char *skip_number(const char *name, const char *prefix)
 {
 	size_t length = strlen(prefix);
@@ -30,7 +30,8 @@ void neap_recordings_cut(const char *folder)
 {
 	char path[4200];
 	DIR *entries = opendir(folder);
-	/* Cutting replaces the file under its name: if the listing shows it again, there is nothing more to cut. */
+	/* Cutting replaces the file under the same name. If readdir returns it again, there is nothing more to cut.
+	 */
 	for (struct dirent *entry; entries && (entry = readdir(entries));)
 		if (neap_recording_is_named(entry->d_name) &&
 		    !neap_path_join(path, sizeof path, folder, entry->d_name))

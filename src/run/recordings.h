@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* "record.PID", or "start-N.record.PID" of a start that ran out of memory. */
+/* Whether a name is "record.PID", or "start-N.record.PID" (a start that ran out of memory). */
 bool neap_recording_is_named(const char *name);
 
 /* Cuts each recording in `folder` to its written length (trace/record.h). The caller holds the run's lock. A

@@ -28,6 +28,7 @@
 
 #define SCHEMA      1
 #define ENDED_LIMIT (1u << 20)
+#define SETTLE_NS   (60 * NEAP_NS_PER_S)
 
 static bool is_there(const char *folder, const char *name)
 {
@@ -217,7 +218,7 @@ static enum neap_status read_end(const char *folder, struct end *end, struct nea
 	return status;
 }
 
-/* Makes the result as its supervisor would have, without the drain. */
+/* Makes the result as the supervisor would have made it, but without waiting for memory to drain. */
 static enum neap_status complete(const char *folder, struct end *end, struct neap_error *err)
 {
 	struct neap_verdict verdict;
@@ -286,4 +287,13 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 		neap_owner_leave(folder);
 	close(fd);
 	return status;
+}
+
+enum neap_run_stage neap_run_stage_settle(const char *folder)
+{
+	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), SETTLE_NS);
+	while (neap_run_stage_read(folder) != NEAP_STAGE_OVER &&
+	       neap_run_stage_recover_locked(folder, NULL) == NEAP_EBUSY && !neap_deadline_over(&end))
+		neap_clock_sleep(end.clock, NEAP_NS_PER_MS);
+	return neap_run_stage_read(folder);
 }

@@ -201,7 +201,7 @@ void neap_simulated_text(const struct neap_simulated *simulated, struct neap_buf
 	uint64_t values = simulated->calls[NEAP_GAP_VALUES];
 	if (!simulated->processes)
 		return;
-	neap_buffer_text(out, "nothing was computed");
+	neap_buffer_text(out, "no kernel ran");
 	put_kind(simulated, NEAP_GAP_WORKSPACE, "workspaces not modelled", out);
 	put_kind(simulated, NEAP_GAP_REFUSED, "refused", out);
 	put_kind(simulated, NEAP_GAP_TRANSFER, "not moved between ranks", out);

@@ -1,11 +1,11 @@
-/* run/simulated.h: reports what neap's stand-ins for NVIDIA's libraries (src/runtime) did not model in a run.
+/* run/simulated.h: reports what neap's stand-ins for NVIDIA's libraries (sim/runtime) did not model in a run.
  *
  *   RUN/simulated.PID   of each process that loaded them; empty while there is nothing to report. For each function:
  *
  *                           GAP LIBRARY FUNCTION CALLS LOW HIGH
  *
- *                       GAP is values, workspace, refused, transfer or kernel (enum runtime_gap,
- * src/runtime/services.h); LOW and HIGH are the bytes between which a workspace may lie, 0 for the others.
+ *                       GAP is values, workspace, refused, transfer or kernel (enum runtime_gap in
+ *                       sim/runtime/services.h). LOW and HIGH bound the bytes of a workspace; 0 for the others.
  *
  * A process writes its file again, whole, whenever its tally grows, so a reader sees each call once. The program's
  * processes write the files and may write anything: every length and every count is capped, and lines of another form
@@ -55,7 +55,7 @@ bool neap_simulated_is_used(const char *folder);
 /* Adds every RUN/simulated.PID. An unreadable file counts as empty. */
 void neap_simulated_read(const char *folder, struct neap_simulated *simulated);
 
-/* "nothing was computed; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: ...": one
+/* "no kernel ran; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: ...": one
  * line. Nothing where no process loaded the stand-ins. */
 void neap_simulated_text(const struct neap_simulated *simulated, struct neap_buffer *out);
 

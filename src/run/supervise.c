@@ -1,4 +1,5 @@
-/* run/supervise.c: the sequence of a run. outcome.c, drain.c and degrade.c decide the next action; this file does it.
+/* run/supervise.c: the sequence of a run. outcome.c, drain.c and degrade.c decide the next action; this file takes
+ * it.
  */
 #include "run/supervise_internal.h"
 
@@ -10,6 +11,7 @@
 #include "run/holders.h"
 #include "run/killed.h"
 #include "run/orphans.h"
+#include "run/run_stage.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,8 +29,7 @@
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
 /* The kernel needs a while to unmap a large process after SIGKILL, longer on a loaded machine. */
 #define KILLED_NS (60 * NEAP_NS_PER_S)
-/* The longest drain for a command that was never seen on a device: later changes are a neighbour's.
- */
+/* The longest drain for a command that was never seen on a device: another process causes any later change. */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
 
 static void log_holders(struct neap_supervise *run, const char *what)
@@ -103,8 +104,8 @@ static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint6
 	return due_ns < next ? due_ns : next;
 }
 
-/* Stops waiting for a command that survives SIGKILL inside a driver call. Its result is written, and the memory it
- * holds is reported as not given back. */
+/* Stops waiting for a command that survives SIGKILL inside a driver call. The run still writes its result, and
+ * reports the memory that the command holds as not given back. */
 static void abandon_child(struct neap_supervise *run, uint64_t now_ns)
 {
 	struct neap_process process = {0};
@@ -150,8 +151,8 @@ static void look_for_device(struct neap_supervise *run, struct neap_evidence *ev
 		snprintf(evidence->lost_text, sizeof evidence->lost_text, "%s", err.message);
 }
 
-/* The prefix of the devices' file names; false: there are no files. The simulator has files in their place if it is
- * given a folder. */
+/* The prefix of the names of device files. False: there are none. The simulator uses plain files instead, if
+ * NEAP_SIM_FILES names their folder. */
 static bool device_files(const struct neap_supervise *run, char prefix[512])
 {
 	const char *folder = getenv("NEAP_SIM_FILES");
@@ -164,7 +165,7 @@ static bool device_files(const struct neap_supervise *run, char prefix[512])
 
 struct leftovers {
 	struct neap_supervise *run;
-	struct neap_holders holders; /* read before they were ended */
+	struct neap_holders holders; /* read before the leftovers were ended */
 };
 
 static void tell_leftover(void *context, const struct neap_ended *orphan)
@@ -186,8 +187,8 @@ static void tell_leftover(void *context, const struct neap_ended *orphan)
 			 process->command, path ? " with " : "", path ? path : "", path ? " open" : "");
 }
 
-/* Gives leftover processes a moment to end by themselves: Python's resource tracker, which removes the command's
- * shared memory; the last of a pipe. False: there was none. */
+/* Gives leftover processes a moment to end by themselves, for example Python's resource tracker, which removes the
+ * command's shared memory, or the last process of a pipe. False: there was none. */
 static bool wait_for_leavers(struct neap_supervise *run)
 {
 	uint64_t begun_ns = neap_supervise_now(run);
@@ -224,7 +225,7 @@ static uint64_t end_leftovers(struct neap_supervise *run)
 
 static double gigabytes(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
-/* The lines of a cleanup, with the driver's figures. */
+/* Logs the lines of a cleanup, with the peaks of the run. */
 static void log_cleanup(struct neap_supervise *run)
 {
 	const struct neap_log_sink *log = run->options.log;
@@ -255,8 +256,8 @@ static void log_driver_report(struct neap_supervise *run)
 		 (unsigned long long)(reading->free_bytes / NEAP_MIB));
 }
 
-/* Adds to the note the processes that have the devices' files open: the driver may list none for memory that is still
- * used. */
+/* Adds to drain_note the processes that have device files open: the driver may list no process for memory that is
+ * still used. */
 static void name_holders(struct neap_supervise *run)
 {
 	struct neap_holders holders;
@@ -316,28 +317,61 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 }
 
 /* Whether a command that ran out of memory would be restarted. */
-static bool has_rung(const struct neap_supervise *run, size_t rung)
+static bool has_rung(const struct neap_supervise *run)
 {
 	struct neap_parameters parameters = run->parameters;
+	size_t rung = run->rung;
 	return run->retries < run->options.retries && !run->cancel_count &&
 	       neap_ladder_descend(&run->options.ladder, &parameters, &rung);
 }
 
-/* Writes the end to disk before acting on it: if the supervisor is killed from here on, nothing is lost. */
-static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence, size_t rung)
+/* Collects the evidence that is known once the command has ended. Runs in this process or in the guard. */
+static void gather(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	neap_supervise_last_read(run, evidence);
+	neap_facts_meet_recorded(run);
+	evidence->started = true;
+	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
+	evidence->wait_status = run->child.wait_status;
+	evidence->canceled_by = run->canceled_by;
+	neap_supervise_limits_evidence(run, evidence);
+	evidence->host_kills = neap_host_kills(&evidence->host_counter) - run->host_kills;
+}
+
+/* Writes the end to disk before acting on it: if the supervisor is killed afterwards, nothing is lost. Then releases
+ * the guard, which is no longer needed to write it. */
+static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence)
 {
 	struct neap_error err = {0};
 	neap_supervise_room_for_end(run);
 	enum neap_status status = NEAP_ENOMEM;
 	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
-		status = neap_run_stage_end(run, evidence, has_rung(run, rung), &err);
+		status = neap_run_stage_end(run, evidence, has_rung(run), &err);
 	if (status)
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
+	else
+		neap_guard_release(&run->guard);
 }
 
-/* One start of the command, to its end. `rung`: its place on the ladder. */
-static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct neap_evidence *evidence,
-				 struct neap_error *err)
+void neap_supervise_take_over(struct neap_supervise *run, int wait_status)
+{
+	struct neap_evidence evidence = {0};
+	if (neap_run_stage_read(run->folder) != NEAP_STAGE_BEGAN)
+		return;
+	run->options.log = NULL;
+	run->options.show = NULL;
+	run->last_card = (struct neap_buffer){0};
+	run->guard = (struct neap_guard){.to_fd = -1, .from_fd = -1};
+	neap_tee_join(&run->tee);
+	run->child.ended = true;
+	run->child.wait_status = wait_status;
+	run->child.ended_ns = neap_supervise_now(run);
+	gather(run, &evidence);
+	note_end(run, &evidence);
+}
+
+/* Starts the command once and runs it to its end. */
+static enum neap_status run_once(struct neap_supervise *run, struct neap_evidence *evidence, struct neap_error *err)
 {
 	char **words = NULL;
 	run->limits = (struct neap_limits_state){0};
@@ -348,17 +382,17 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 	enum neap_status status = neap_supervise_words(run, &words, err);
 	if (status)
 		return status;
-	uint64_t kills_before = 0;
 	if (!wait_for_room(run, evidence))
 		goto out;
 	neap_killed_forget(run->folder);
-	kills_before = neap_host_kills(&evidence->host_counter);
+	run->host_kills = neap_host_kills(&evidence->host_counter);
 	run->started_ns = neap_supervise_now(run);
 	neap_observe_start(&run->observe, run->started_ns);
 	if (!run->started_once) {
 		status = neap_run_stage_begin(run, err);
 		if (status)
 			goto out;
+		neap_group_make(run->run_id, &run->group); /* not earlier: without a guard nothing would remove it */
 		run->started_once = true;
 		run->first_started_ns = run->started_ns;
 		run->first_wall_ns = neap_wall_ns();
@@ -375,18 +409,11 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 		goto out;
 	}
 	observe_until_end(run);
-	neap_supervise_last_read(run, evidence);
-	neap_facts_meet_recorded(run);
-	evidence->started = true;
-	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
-	evidence->wait_status = run->child.wait_status;
-	evidence->canceled_by = run->canceled_by;
-	neap_supervise_limits_evidence(run, evidence);
-	evidence->host_kills = neap_host_kills(&evidence->host_counter) - kills_before;
-	note_end(run, evidence, rung);
+	gather(run, evidence);
+	note_end(run, evidence);
 	look_for_device(run, evidence);
 	if (evidence->lost_text[0])
-		note_end(run, evidence, rung);
+		note_end(run, evidence);
 	log_cleanup(run);
 	drain(run, end_leftovers(run));
 	log_driver_report(run);
@@ -397,12 +424,12 @@ out:
 }
 
 /* After an OOM: takes the next rung, if there is one. */
-static bool again(struct neap_supervise *run, const struct neap_verdict *verdict, size_t *rung)
+static bool again(struct neap_supervise *run, const struct neap_verdict *verdict)
 {
 	struct neap_parameters before = run->parameters;
 	if (verdict->outcome != NEAP_OUTCOME_OOM || run->retries >= run->options.retries || run->cancel_count)
 		return false;
-	if (!neap_ladder_descend(&run->options.ladder, &run->parameters, rung)) {
+	if (!neap_ladder_descend(&run->options.ladder, &run->parameters, &run->rung)) {
 		if (run->options.ladder.count)
 			neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory, and no rung is left");
 		return false;
@@ -413,13 +440,13 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
 		 run->retries, run->options.retries, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
+	neap_guard_release(&run->guard); /* its start is over, noted or not */
 	neap_run_stage_begin_again(run);
 	neap_facts_set_aside(run);
 	return true;
 }
 
-/* Before the first start, ends processes that earlier runs left on the devices. If it cannot look, the run starts
- * anyway.
+/* Before the first start, ends processes that earlier runs left on the devices. If that fails, the run starts anyway.
  */
 static void clear_leftovers(struct neap_supervise *run)
 {
@@ -437,15 +464,15 @@ enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_resu
 				    struct neap_error *err)
 {
 	struct neap_verdict verdict;
-	size_t rung = 0;
+	run->rung = 0;
 	if (run->options.clear_memory_on_start)
 		clear_leftovers(run);
 	do {
 		struct neap_evidence evidence = {0};
-		enum neap_status status = run_once(run, rung, &evidence, err);
+		enum neap_status status = run_once(run, &evidence, err);
 		if (status)
 			return status;
 		neap_outcome_decide(&evidence, &verdict);
-	} while (again(run, &verdict, &rung));
+	} while (again(run, &verdict));
 	return neap_facts_result(run, &verdict, ret_result, err);
 }

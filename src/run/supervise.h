@@ -7,8 +7,9 @@
  *   end       give up the lock
  *
  * The supervisor is the subreaper of the run: all descendants of the command stay below it, however often they fork.
- * The command dies with its supervisor (PR_SET_PDEATHSIG). If the supervisor is killed, the command's other processes
- * are found by their environment: neap_orphans_end(run_id, 0, ...).
+ * The command's parent is a guard (run/guard.h). If the supervisor is killed, the guard ends the command, or writes
+ * its end to disk if it had already ended. The command dies with its guard (PR_SET_PDEATHSIG). Without a control
+ * group the command's other processes are then found by their environment: neap_orphans_end(run_id, 0, ...).
  *
  * Signals: every signal that can be caught and was not ignored from the start is passed on to the command, and none
  * ends the supervisor. SIGINT, SIGTERM and SIGHUP ask the command's process group to end, the second one as SIGKILL;
@@ -73,8 +74,8 @@ void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
 				      struct neap_supervise **ret_supervise, struct neap_error *err);
 
-/* Runs it to its end. NEAP_OK however the command ended (see *ret_result); errors are the supervisor's own
- * (NEAP_ENOMEM, NEAP_EIO: fork or pipes failed). The caller frees the result. */
+/* Runs the command to its end. Returns NEAP_OK however the command ended (see *ret_result). Errors are the
+ * supervisor's own (NEAP_ENOMEM; NEAP_EIO: fork or pipes failed). The caller frees the result. */
 enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct neap_result *ret_result,
 				    struct neap_error *err);
 

@@ -13,6 +13,7 @@
 #include "run/recordings.h"
 #include "run/run_stage.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,13 +22,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to name the first device */
+#define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* longest wait for the driver to name the first device */
 #define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
 #define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
 #define PRUNED_TRIES      5
@@ -61,7 +63,7 @@ void neap_supervise_words_free(char **words)
 	free(words);
 }
 
-/* Without parameters braces mean nothing. */
+/* If the run has no parameters, braces are plain text. */
 enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
 {
 	char *const *command = run->options.command;
@@ -90,7 +92,7 @@ enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***
 	return status;
 }
 
-/* Absolute. */
+/* Makes the folder and keeps its absolute path. */
 static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
@@ -140,7 +142,7 @@ static enum neap_status lock_once(struct neap_supervise *run, struct neap_error 
 		if (run->lock_fd < 0)
 			return neap_fail_errno(err, errno, "creating %s", path);
 	}
-	int failed = 0; /* locking an inherited, locked one does nothing */
+	int failed = 0; /* flock does nothing on an inherited lock that is already held */
 	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) &&
 			    (errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES;
 	     tries++)
@@ -197,7 +199,7 @@ static enum neap_status take_room(struct neap_supervise *run, struct neap_error 
 	do
 		cause = posix_fallocate(run->room_fd, 0, bytes);
 	while (cause == EINTR);
-	if (cause == ENOSPC || cause == EDQUOT) /* with another cause the file system cannot do it */
+	if (cause == ENOSPC || cause == EDQUOT) /* any other cause: the file system cannot reserve space */
 		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result", (int)(bytes / 1024),
 				       run->folder);
 	return NEAP_OK;
@@ -211,7 +213,9 @@ void neap_supervise_room_for_end(struct neap_supervise *run)
 		give_room_back(run);
 }
 
-/* The agent skips the recording if space is short, and stays silent inside the command. So the supervisor warns. */
+/* The supervisor warns, because the agent is silent inside the command: it just skips the recording if space is
+ * short.
+ */
 static void warn_of_little_space(const struct neap_supervise *run)
 {
 	char left[NEAP_UNITS_ROOM], needed[NEAP_UNITS_ROOM];
@@ -226,8 +230,8 @@ static void warn_of_little_space(const struct neap_supervise *run)
 			 neap_size_format(NEAP_RECORD_BYTES, needed));
 }
 
-/* The part of CUDA_VISIBLE_DEVICES that chooses the device: if there are several, CUDA's first one by its UUID, since
- * only the driver knows their order; "" if none can be named. */
+/* The value of CUDA_VISIBLE_DEVICES that chooses the watched device. If there are several devices: the UUID of CUDA's
+ * first one, since only the driver knows their order; "" if it cannot be named. */
 static const char *visible_devices(struct neap_supervise *run, char uuid_text[48])
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -249,7 +253,7 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	struct neap_error why = {0};
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
-		/* Fails for a mistyped device, and for a device that must be waited for but is not visible. */
+		/* Without a driver, fail if the run's options need a device, or if the options were wrong. */
 		if (why.status == NEAP_EINVAL || run->options.only_device ||
 		    run->options.needs.kind != NEAP_NEEDS_NONE || run->options.limits.at[NEAP_LIMIT_DEVICE]) {
 			if (err)
@@ -261,7 +265,8 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	enum neap_status status = neap_observe_init(&run->observe, run->monitor, run->options.device,
 						    visible_devices(run, uuid_text), run->run_id, err);
 	if (!status && run->observe.runtime_note[0])
-		neap_log(run->options.log, NEAP_LOG_WARNING, "%s", run->observe.runtime_note);
+		neap_log(run->options.log, NEAP_LOG_WARNING, "%c%s", toupper(run->observe.runtime_note[0]),
+			 run->observe.runtime_note + 1);
 	/* No process can use a device that cannot be read now. A caller that waits for it retries with a newly opened
 	 * driver. */
 	bool needed = run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE;
@@ -272,16 +277,6 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	return status;
 }
 
-/* Starts the guard and the tee before devices are opened, so that they inherit none. */
-static void contain(struct neap_supervise *run)
-{
-	neap_group_make(run->run_id, &run->group);
-	if (run->group.path[0] || run->group.scope)
-		neap_guard_start(&run->guard);
-	if (!run->options.log_files)
-		neap_tee_start(&run->tee);
-}
-
 struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run)
 {
 	return (struct neap_orphans_of){run->run_id, getpid(), {run->guard.pid, run->tee.pid}};
@@ -290,9 +285,10 @@ struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
 				      struct neap_supervise **ret_supervise, struct neap_error *err)
 {
-	struct neap_supervise *run = calloc(1, sizeof *run);
+	struct neap_supervise *run =
+		mmap(NULL, sizeof *run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char **words = NULL;
-	if (!run)
+	if (run == MAP_FAILED)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	run->options = *options;
 	run->parameters = options->parameters;
@@ -315,8 +311,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = neap_supervise_limits_check(run, err);
 	if (!status)
 		status = neap_child_logs_check(run, err);
-	if (!status)
-		contain(run);
+	if (!status && !run->options.log_files)
+		neap_tee_start(&run->tee); /* before devices are opened, so that it inherits none */
 	if (!status)
 		status = neap_child_signals_begin(run, err);
 	if (!status)
@@ -362,10 +358,10 @@ void neap_supervise_end(struct neap_supervise *run)
 {
 	if (!run)
 		return;
+	neap_group_remove(&run->group);
+	neap_child_guard_end(run); /* first: the guard may still use what is freed below */
 	neap_observe_fini(&run->observe);
 	neap_monitor_close(run->monitor);
-	neap_group_remove(&run->group);
-	neap_guard_end(&run->guard);
 	neap_tee_end(&run->tee);
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
@@ -374,5 +370,5 @@ void neap_supervise_end(struct neap_supervise *run)
 		neap_owner_leave(run->folder);
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
-	free(run);
+	munmap(run, sizeof *run);
 }

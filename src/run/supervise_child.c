@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/owner.h"
 #include "base/paths.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static bool among(int number, const int *numbers, size_t count)
 	return false;
 }
 
-/* Everything else, unless it was ignored from the start: nohup stays nohup, for the command too. */
+/* Chooses all other signals, except those ignored from the start: under nohup, the command keeps ignoring SIGHUP. */
 static void choose_signals(sigset_t *signals)
 {
 	sigemptyset(signals);
@@ -55,7 +56,7 @@ static void choose_signals(sigset_t *signals)
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
-	sigaction(SIGCHLD, &action, NULL); /* an inherited SIG_IGN would reap the command behind our back */
+	sigaction(SIGCHLD, &action, NULL); /* with an inherited SIG_IGN the kernel would reap the command */
 	choose_signals(&run->signals);
 	if (sigprocmask(SIG_BLOCK, &run->signals, &run->mask_before))
 		return neap_fail_errno(err, errno, "blocking signals");
@@ -92,7 +93,7 @@ void neap_child_signals_end(struct neap_supervise *run)
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 }
 
-/* Whether `entry` sets what one of these "NAME=VALUE" sets. */
+/* Whether one of the settings ("NAME=VALUE") has the same name as `entry`. */
 static bool is_replaced(const char *entry, char *const *settings)
 {
 	for (; settings && *settings; settings++) {
@@ -103,7 +104,8 @@ static bool is_replaced(const char *entry, char *const *settings)
 	return false;
 }
 
-/* Our environment with the options' settings and our own variables in it. One block: free() it. */
+/* Copies our environment, and adds the options' settings and our own variables. The caller frees it with one free().
+ */
 static char **make_environment(const struct neap_supervise *run)
 {
 	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "CUDA_VISIBLE_DEVICES"};
@@ -176,33 +178,32 @@ enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct 
 	return status;
 }
 
-/* The command as the child becomes it. */
+/* A start of the command. */
 struct start {
+	struct neap_supervise *run;
 	char *const *words;
 	char **environment;
 	const int *logs;      /* its stdout and stderr; below 0: those of the supervisor */
-	int report_fd, go_fd; /* where it reports an errno; its first byte lets it start */
-	pid_t supervisor;
+	int report_fd, go_fd; /* the child writes an errno to report_fd; it starts when go_fd has a byte */
 };
 
-/* In the child: never returns. */
-static void become(const struct neap_supervise *run, const struct start *start)
+/* In the command's process, whose parent is the guard: never returns. */
+static void become(void *context)
 {
+	const struct start *start = context;
+	const struct neap_supervise *run = start->run;
 	char *const *words = start->words;
 	const int *logs = start->logs;
 	char go;
 	if (run->child.own_group)
 		setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != start->supervisor) /* the supervisor died before the line above */
-		_exit(125);
 	while (read(start->go_fd, &go, 1) < 0 && errno == EINTR) /* until the parent has moved us into the group */
 		;
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 	if (run->options.directory && chdir(run->options.directory)) {
-		int cause = -errno; /* below 0: not the command's */
+		int cause = -errno; /* below 0: chdir failed, not exec */
 		ssize_t written = write(start->report_fd, &cause, sizeof cause);
 		(void)written;
 		_exit(127);
@@ -218,6 +219,29 @@ failed:;
 	_exit(cause == ENOENT ? 127 : 126);
 }
 
+/* In the guard, once the supervisor is dead. */
+static void note(void *context, int wait_status)
+{
+	const struct start *start = context;
+	neap_supervise_take_over(start->run, wait_status);
+}
+
+/* Without locks the guard owns the folder while it lives, so that nobody takes the folder while the guard writes the
+ * end. */
+static void own_folder(const struct neap_supervise *run, pid_t pid)
+{
+	if (run->owned)
+		neap_owner_give(run->folder, pid, NULL);
+}
+
+void neap_child_guard_end(struct neap_supervise *run)
+{
+	if (!run->guard.pid)
+		return;
+	neap_guard_end(&run->guard);
+	own_folder(run, getpid());
+}
+
 /* Sends its output through the tee: stderr, and stdout if both lead to the same place. */
 static enum neap_status use_tee(const struct neap_supervise *run, int *logs, struct neap_error *err)
 {
@@ -228,7 +252,8 @@ static enum neap_status use_tee(const struct neap_supervise *run, int *logs, str
 							     : NEAP_OK;
 }
 
-/* At a terminal, in its foreground: stay in its group, so that Ctrl-C, Ctrl-Z and reading work as without us. */
+/* Whether we are in a terminal's foreground. Then the command stays in our group, so that Ctrl-C, Ctrl-Z and reading
+ * work as without neap. */
 static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
@@ -256,23 +281,26 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 		goto out;
 	}
 	run->child = (struct neap_child){.own_group = !at_terminal()};
-	pid_t supervisor = getpid(), pid = fork();
-	if (pid < 0) {
-		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+	neap_child_guard_end(run); /* of the last start */
+	struct start start = {run, words, environment, logs, report[1], go[0]};
+	pid_t pid = 0;
+	status = neap_guard_start(&(struct neap_guard_task){.become = become,
+							    .note = note,
+							    .context = &start,
+							    .run_id = run->run_id,
+							    .group = run->group.path,
+							    .keep = {run->lock_fd, run->room_fd},
+							    .own_group = run->child.own_group},
+				  &run->guard, &pid, err);
+	if (status)
 		goto out;
-	}
-	if (pid == 0)
-		become(run, &(struct start){words, environment, logs, report[1], go[0], supervisor});
-	if (run->child.own_group)
-		setpgid(pid, pid); /* in parent and child, to win the race; fails harmlessly after exec */
-	if (neap_group_enter(&run->group, pid))
-		neap_guard_set_group(&run->guard, run->group.path);
+	own_folder(run, run->guard.pid);
+	neap_group_enter(&run->group, pid);
 	neap_fd_write(go[1], "", 1, NULL);
 	close(report[1]);
 	report[1] = -1;
 	if (!neap_fd_read(report[0], &cause, sizeof cause, NULL)) {
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
+		neap_child_guard_end(run);
 		*ret_spawn_errno = cause;
 	} else {
 		run->child.pid = pid;
@@ -299,25 +327,46 @@ void neap_child_signal(struct neap_supervise *run, int number)
 	kill(run->child.own_group ? -run->child.pid : run->child.pid, number);
 }
 
+static void note_child_end(struct neap_supervise *run, int wait_status)
+{
+	if (run->child.ended)
+		return;
+	run->child.ended = true;
+	run->child.wait_status = wait_status;
+	run->child.ended_ns = neap_supervise_now(run);
+}
+
+/* When the guard dies, the kernel kills the command and makes it our child. */
+static void lose_guard(struct neap_supervise *run)
+{
+	if (!run->child.ended)
+		neap_log(run->options.log, NEAP_LOG_WARNING,
+			 "The guard of this run, process %d (neap-guard), was killed: the command ends with it",
+			 (int)run->guard.pid);
+	neap_guard_reaped(&run->guard);
+	own_folder(run, getpid());
+}
+
 static void reap(struct neap_supervise *run)
 {
+	int wait_status = 0;
+	if (neap_guard_news(&run->guard, &wait_status))
+		note_child_end(run, wait_status);
 	for (;;) {
-		int wait_status = 0;
 		pid_t pid = waitpid(-1, &wait_status, WNOHANG);
 		if (pid < 0 && errno == EINTR)
 			continue;
 		if (pid <= 0)
 			return;
 		neap_tee_reaped(&run->tee, pid, wait_status);
-		if (pid == run->child.pid && !run->child.ended) {
-			run->child.ended = true;
-			run->child.wait_status = wait_status;
-			run->child.ended_ns = neap_supervise_now(run);
-		}
+		if (pid == run->guard.pid)
+			lose_guard(run);
+		else if (pid == run->child.pid)
+			note_child_end(run, wait_status);
 	}
 }
 
-/* Ctrl-Z for a group of its own: stop it, stop ourselves, and continue together. */
+/* Ctrl-Z, if the command has its own group: stops the command, then us; both continue together. */
 static void suspend(struct neap_supervise *run)
 {
 	neap_child_signal(run, SIGTSTP);
@@ -325,8 +374,8 @@ static void suspend(struct neap_supervise *run)
 	neap_child_signal(run, SIGCONT);
 }
 
-/* Whether the kernel raised it for our own action: a write to a closed pipe or beyond a file size limit, or our CPU
- * time used up. */
+/* Whether our own action caused the signal: we wrote to a closed pipe or beyond a file size limit, or used up our CPU
+ * time. */
 static bool is_our_own(const struct signalfd_siginfo *info)
 {
 	switch (info->ssi_signo) {
@@ -349,11 +398,11 @@ static void cancel(struct neap_supervise *run, int number, bool had_it)
 		neap_child_signal(run, SIGKILL);
 	else if (!had_it)
 		neap_child_signal(run, number);
-	neap_child_signal(run, SIGCONT); /* a stopped one must run to end */
+	neap_child_signal(run, SIGCONT); /* a stopped command must continue to end */
 }
 
-/* A terminal signals a whole group, so we signal the command's; a process signals one process. The command handles
- * both: programs save on SIGUSR1, print their stacks on SIGQUIT. */
+/* A terminal signals a whole group, so we signal the command's group. A process signals one process, so we signal the
+ * command alone. Programs use such signals: they save on SIGUSR1, or print their stacks on SIGQUIT. */
 static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
 {
 	static const int of_terminals[] = {SIGINT, SIGQUIT, SIGHUP, SIGWINCH};
@@ -375,10 +424,11 @@ static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *i
 
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)
 {
-	struct pollfd fd = {.fd = run->signal_fd, .events = POLLIN};
+	struct pollfd fds[] = {{.fd = run->signal_fd, .events = POLLIN},
+			       {.fd = run->guard.pid ? run->guard.from_fd : -1, .events = POLLIN}};
 	uint64_t wait_ms = (wait_ns + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS;
 	struct signalfd_siginfo info;
-	poll(&fd, 1, wait_ms < 60000 ? (int)wait_ms : 60000);
+	poll(fds, 2, wait_ms < 60000 ? (int)wait_ms : 60000);
 	while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
 		pass_on(run, &info);
 	reap(run);

@@ -1,5 +1,4 @@
-/* run/supervise_curve.c: a run's memory curve and its marks, from its main recording and from the samples taken
- * meanwhile.
+/* run/supervise_curve.c: makes a run's memory curve and marks from its main recording and the supervisor's samples.
  */
 #include "run/supervise_internal.h"
 
@@ -9,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the curve: from the recording, and from our samples. */
+/* How many points of the curve come from our samples and from the recording. */
 #define SAMPLED_POINTS  500u
 #define RECORDED_POINTS (NEAP_CURVE_POINTS - SAMPLED_POINTS)
 
-/* The recording's points, in time since the start; 0 when there is no usable curve. */
+/* Reads the recording's points, with times since the start of the command. Returns 0 if there is no usable curve. */
 static size_t read_curve(const struct neap_supervise *run, const struct neap_record *record,
 			 struct neap_curve_point *points)
 {
@@ -32,7 +31,7 @@ static size_t read_curve(const struct neap_supervise *run, const struct neap_rec
 	return count;
 }
 
-/* Our samples, at most SAMPLED_POINTS of them: of each group the one with the most device bytes. */
+/* Thins our samples to at most SAMPLED_POINTS: of each group it keeps the sample with the most device bytes. */
 static size_t thin_samples(const struct neap_samples *samples, struct neap_result_sample *points)
 {
 	size_t each = (samples->count + SAMPLED_POINTS - 1) / SAMPLED_POINTS, count = 0;
@@ -48,9 +47,7 @@ static size_t thin_samples(const struct neap_samples *samples, struct neap_resul
 	return count;
 }
 
-/* The recording's curve, which is fine and exact, with our samples between its points, which have the driver's
- * figure.
- */
+/* Merges the recording's points, which are dense and exact, with our samples, which have the driver's figure. */
 enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err)
 {
@@ -76,7 +73,7 @@ enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct
 			r++;
 		}
 	}
-	free(result->samples); /* a result that was read back has room for some */
+	free(result->samples); /* a result that was read back has samples already */
 	result->samples = curve;
 	result->sample_count = count;
 	curve = NULL;
@@ -87,7 +84,7 @@ out:
 	return status;
 }
 
-/* The marks of the recording: all, or as many first and last ones as there is room for, half each. */
+/* Copies the recording's marks. If there are too many: the first half and the last half of NEAP_RESULT_MARKS. */
 enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err)
 {

@@ -20,10 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
+#define CARDS_SHOWN 4u     /* of one start; further cards repeat the same findings */
 #define TAIL_BYTES  65536u /* of stderr.log */
 #define RECORDINGS  64u
-/* Time limit for the replays of cards shown while the run is still watched. */
+/* Time limit for the replays behind a card: the run may still be running. */
 #define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
 
 /* The PID in "record.PID", or after another prefix; 0 for another name. */
@@ -36,8 +36,7 @@ static pid_t file_pid(const char *name, const char *prefix)
 	return (pid_t)pid;
 }
 
-/* Waits before a retry: host memory may be free in a moment, and the outcome depends on it. False: no more retries.
- */
+/* Waits before a retry: host memory may be free soon, and the outcome depends on the file. False: no more retries. */
 static bool wait_for_memory(uint64_t *pause_ns)
 {
 	if (*pause_ns >= NEAP_NS_PER_S)
@@ -103,8 +102,8 @@ static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid
 	return NULL;
 }
 
-/* The card of a recording's OOM, with the findings of replays until the deadline; from the journal alone if there is
- * no trace. */
+/* Makes the card of a recording's OOM, with the findings of the replays that end before the deadline. If there is no
+ * trace, makes it from the journal alone. */
 static bool make_card(const char *path, const struct neap_record *record, size_t index, struct neap_deadline deadline,
 		      struct neap_oom_card *ret_card)
 {
@@ -156,8 +155,9 @@ void neap_facts_show_simulated(struct neap_supervise *run)
 	    !neap_simulated_is_used(run->folder))
 		return;
 	run->simulated_reported = true;
-	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: nothing is computed (%s)",
-		 name[0] ? name : "no device is watched");
+	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: no kernel runs (%s)%s",
+		 name[0] ? name : "no device is watched",
+		 getenv("NEAP_ESTIMATE") ? "" : "; files are written for real");
 }
 
 struct evidence_search {
@@ -250,7 +250,7 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 	if (neap_facts_read(path, &record, &err)) {
 		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
 		snprintf(evidence->unread_text, sizeof evidence->unread_text, "%s", err.message);
-		if (process && process->ooms) { /* its page counted them */
+		if (process && process->ooms) { /* counted by its statistics page */
 			evidence->ooms += process->ooms;
 			evidence->recovered = false;
 			snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory",
@@ -263,7 +263,7 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 	if (process)
 		process->cards_shown = count;
 	if (count) {
-		/* every process with an OOM must have gone on */
+		/* every process with an OOM must have continued */
 		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on(&record);
 		if (last_oom_ns(&record) >= search->last_oom_ns) {
 			search->last_oom_ns = last_oom_ns(&record);

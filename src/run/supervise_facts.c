@@ -1,4 +1,4 @@
-/* run/supervise_facts.c: from recordings and samples to a result.
+/* run/supervise_facts.c: makes a result from recordings and samples.
  *
  * A start may have several attached processes, each with its recording. The one with the highest peak gives the
  * steps, leak, fluctuation and curve; OOMs are counted over all of them.
@@ -26,7 +26,7 @@ struct best {
 	struct neap_record record;
 	struct neap_run_facts facts;
 	uint64_t total_bytes, rungs, ooms;
-	struct neap_ranks ranks; /* of every recording */
+	struct neap_ranks ranks; /* from all recordings */
 };
 
 static void choose(struct neap_supervise *run, const char *path, pid_t pid, void *context)
@@ -74,7 +74,7 @@ static void put_rungs(struct neap_buffer *text, uint32_t rungs, const char *how)
 					   neap_rung_name((enum neap_rung)rung));
 }
 
-/* Steps, leak, fluctuation, cleanups and rungs inside the process. `status` collects the first failure. */
+/* Puts the steps, leak, fluctuation, cleanups and rungs of the process. */
 static enum neap_status put_story(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
 	const struct neap_run_facts *facts = &best->facts;
@@ -179,8 +179,8 @@ static void put_observed(struct neap_supervise *run, struct neap_result *result)
 	result->device_total_bytes = observe->watched < observe->device_count ? observe->now.total_bytes : 0;
 }
 
-/* Peaks are the higher of sampled and recorded ones. Figures of the device stay as they are if none is watched (any
- * more). */
+/* Each peak is the higher of the sampled and the recorded one. If no device is watched, the device's figures stay as
+ * they are. */
 static void put_peaks(struct neap_supervise *run, const struct best *best, struct neap_result *result)
 {
 	const struct neap_observe *observe = &run->observe;
@@ -204,7 +204,7 @@ static void put_peaks(struct neap_supervise *run, const struct best *best, struc
 	result->rungs = (uint32_t)(best->rungs + result->retries);
 }
 
-/* The times of the command over all its starts, without the drain. */
+/* The command's times, over all its starts and without the drain. */
 static void put_times(const struct neap_supervise *run, struct neap_result *result)
 {
 	result->ended_wall_ns = neap_wall_ns();
@@ -215,7 +215,7 @@ static void put_times(const struct neap_supervise *run, struct neap_result *resu
 	result->ended_wall_ns = result->started_wall_ns + result->duration_ns;
 }
 
-/* The last command line, on one line. The caller frees the text. */
+/* Formats the command of the last start as one line. The caller frees the text. */
 static enum neap_status command_line(const struct neap_supervise *run, char **ret_text, struct neap_error *err)
 {
 	struct neap_words words = {0};
@@ -286,7 +286,8 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	return status;
 }
 
-/* Drops the end of the output of a command that did not fail: it is kept only to show why one failed. */
+/* Drops the last lines of the output, for a command that succeeded: they are kept only to show why a command failed.
+ */
 static enum neap_status forget_last(struct neap_result *result, struct neap_error *err)
 {
 	enum neap_status status = neap_result_set(&result->error_line, "", err);
@@ -295,7 +296,7 @@ static enum neap_status forget_last(struct neap_result *result, struct neap_erro
 	return status ? status : neap_result_set(&result->last_lines_of, "", err);
 }
 
-/* The verdict, and the facts in the run's folder beside recordings. */
+/* Puts the verdict, the simulation's gaps and the last OOM card. */
 static enum neap_status put_verdict(struct neap_supervise *run, const struct neap_verdict *verdict,
 				    struct neap_result *result, struct neap_error *err)
 {

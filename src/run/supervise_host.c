@@ -1,5 +1,5 @@
-/* run/supervise_host.c: counts kills of the host's OOM killer, from the kernel's counters: those of our control
- * group, else of the machine.
+/* run/supervise_host.c: reads how often the host's OOM killer has killed: from our control group's counter, else from
+ * the machine's.
  */
 #include "run/supervise_internal.h"
 

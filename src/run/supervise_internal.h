@@ -25,26 +25,31 @@ struct neap_child {
 	uint64_t ended_ns;
 };
 
+/* One run. It lies in memory that the guard shares: when the supervisor is killed, the guard has the newest figures
+ * and requests. Memory behind pointers is not shared: the guard sees it as it was at the start of the command, so
+ * only last_card's may change after that. */
 struct neap_supervise {
 	struct neap_supervise_options options;
 	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
 	int lock_fd, signal_fd;
-	bool owned;                    /* the folder, where there are no locks: base/owner.h */
+	bool owned;                    /* we own the folder without a lock: base/owner.h */
 	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
 	sigset_t signals, mask_before; /* the signals we read; the mask that the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
 	struct neap_group group;           /* the command's */
-	struct neap_guard guard;           /* ends it when we are killed */
+	struct neap_guard guard;           /* its parent; notes its end when we are killed */
 	struct neap_tee tee;               /* passes its output on */
-	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
+	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "": unchanged */
 	struct neap_parameters parameters; /* of this start */
 	struct neap_child child;
 	/* of this start */
-	int canceled_by; /* the first signal from the user */
+	size_t rung;         /* its place on the ladder */
+	uint64_t host_kills; /* when it began */
+	int canceled_by;     /* the first signal from the user */
 	unsigned cancel_count;
 	struct neap_limits_state limits;
-	uint64_t host_look_ns;           /* the next time to read host memory */
+	uint64_t host_look_ns;           /* when to read host memory next */
 	uint64_t started_ns, log_offset; /* where stderr.log, or the file that stderr is, began */
 	uint64_t tee_offset;             /* where its output through the tee began */
 	struct neap_last_output last;    /* the end of its output; once ended */
@@ -55,7 +60,7 @@ struct neap_supervise {
 	uint64_t waited_ns, drain_ns, ooms;
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
-	bool simulated_reported; /* has reported that nothing is computed */
+	bool simulated_reported; /* has reported that no kernel runs */
 	char unwatched[256];     /* why no device could be named from the start; "" */
 	char drain_note[512];
 	uint32_t retries;
@@ -81,15 +86,22 @@ struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run
 /* Frees part of the disk space reserved for the result, for RUN/ended. */
 void neap_supervise_room_for_end(struct neap_supervise *run);
 
+/* supervise.c */
+
+/* In the guard, once the supervisor is dead and the command has ended: writes the end to disk, unless it is there. */
+void neap_supervise_take_over(struct neap_supervise *run, int wait_status);
+
 /* supervise_child.c */
 
+/* Ends the guard of a start. A command that still runs ends with it. */
+void neap_child_guard_end(struct neap_supervise *run);
 /* Starts the command. *ret_spawn_errno: why exec failed, below 0: why its folder could not be entered; then there is
  * no child. */
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
 				  struct neap_error *err);
 /* Before any start: checks that the logs can be written. */
 enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err);
-/* Sends to the command and, where it has one, to its group. */
+/* Sends a signal to the command, or to its whole group if it has its own. */
 void neap_child_signal(struct neap_supervise *run, int number);
 /* Sleeps until an event or for `wait_ns`; then reaps ended processes and passes signals on. */
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
@@ -139,7 +151,7 @@ void neap_facts_set_aside(struct neap_supervise *run);
 
 /* Before a start: notes where its output will begin. */
 void neap_supervise_last_begin(struct neap_supervise *run);
-/* After it has ended: fills run->last, and its evidence about device memory and the device. */
+/* After the command has ended: fills run->last, and the evidence that its output gives. */
 void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *evidence);
 
 /* supervise_facts.c */
@@ -150,7 +162,7 @@ enum neap_status neap_facts_plain(struct neap_supervise *run, const struct neap_
 /* Adds the facts of the recordings, and the verdict. */
 enum neap_status neap_facts_complete(struct neap_supervise *run, const struct neap_verdict *verdict,
 				     struct neap_result *result, struct neap_error *err);
-/* Both: all facts, once the run is over. */
+/* Does both: gives all facts, once the run is over. */
 enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
 				   struct neap_result *ret_result, struct neap_error *err);
 

@@ -39,7 +39,7 @@ void neap_supervise_last_begin(struct neap_supervise *run)
 		position_of(STDERR_FILENO, &run->log_offset);
 }
 
-/* The end of a file from `from` on: at most `room` bytes. */
+/* Reads the end of a file: at most its last `room` bytes, none before `from`. */
 static size_t read_end(int fd, uint64_t from, char *ret_text, size_t room)
 {
 	struct stat file;
@@ -50,7 +50,7 @@ static size_t read_end(int fd, uint64_t from, char *ret_text, size_t room)
 	return got > 0 ? (size_t)got : 0;
 }
 
-/* Whether we wrote the line: our log, or the card that was shown. */
+/* Whether neap wrote the line: a line of our log, or of the OOM card that was shown. */
 static bool is_ours(const char *line, size_t length, const char *card)
 {
 	static const char stamp[] = "dddd-dd-dd dd:dd:dd,ddd neap ";
@@ -67,7 +67,7 @@ static bool is_ours(const char *line, size_t length, const char *card)
 	return !strncmp(card, text + 1, length + 1) || strstr(card, text);
 }
 
-/* Takes our own lines out, in place. Returns the length that is left. */
+/* Removes our own lines, in place. Returns the remaining length. */
 static size_t without_ours(char *text, size_t length, const char *card)
 {
 	size_t kept = 0;
@@ -106,7 +106,7 @@ struct first_error {
 	char line[sizeof((struct neap_last_output *)0)->error];
 };
 
-/* Of several failed processes, the first is the cause. */
+/* Keeps the earliest error: if several processes failed, the first caused the others to fail. */
 static void read_error(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct first_error *first = context;

@@ -1,4 +1,4 @@
-/* run/supervise_limits.c: reads what limits.h decides on, and acts on its decisions.
+/* run/supervise_limits.c: takes the readings that limits.h decides on, and acts on its decisions.
  *
  * Host memory is the sum over the run's processes. Resident bytes are cheap to read but count a page that is
  * shared by ten workers ten times; each page's share (Pss) is exact but costs a walk over the pages. So neap reads
@@ -22,8 +22,8 @@
 #define HOST_LOOK_NS   (200 * NEAP_NS_PER_MS)
 #define HOST_PROCESSES 1024
 
-/* The process's share of its pages; if that cannot be read, its resident bytes now. A process that has just ended has
- * neither: workers that end together must not each count all the pages they shared. */
+/* The process's share of its pages; if that cannot be read, its resident bytes now. 0 for a process that has just
+ * ended: workers that end together must not each count all the pages they shared. */
 static uint64_t share_bytes(const struct neap_process *process)
 {
 	struct neap_buffer text = {0};

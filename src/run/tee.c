@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,11 +22,12 @@
 
 #define FLUSH_NS    NEAP_NS_PER_S
 #define LOOK_NS     (NEAP_NS_PER_MS / 2)
+#define PIPE_FD     3  /* the pipe's descriptor in the tee's process */
 #define READER_GONE 17 /* exit status: our output has no reader any more */
 
 struct neap_tee_ring {
-	_Atomic uint64_t passed; /* bytes since the beginning; of them the last NEAP_LAST_LOOK are in `bytes` */
-	_Atomic bool busy;       /* it has read bytes that are not passed on yet */
+	_Atomic uint64_t passed; /* bytes since the beginning; `bytes` has the last NEAP_LAST_LOOK */
+	_Atomic bool busy;       /* the tee has read bytes and not passed them on yet */
 	char bytes[NEAP_LAST_LOOK];
 };
 
@@ -58,8 +60,8 @@ static void keep(struct neap_tee_ring *ring, const char *bytes, size_t length)
 	atomic_store(&ring->passed, passed + length);
 }
 
-/* Never returns. Closes everything but its pipe and our stderr: no lock or device may wait for it. Ignores signals
- * sent to the whole group or session: it ends when the last writer does. */
+/* The tee's process. Never returns. Closes everything but its pipe and our stderr, so that it keeps no lock and no
+ * device. Ignores signals sent to the whole group or session: it ends after the last writer. */
 static void serve(struct neap_tee_ring *ring, int read_fd)
 {
 	static char bytes[16384];
@@ -68,21 +70,21 @@ static void serve(struct neap_tee_ring *ring, int read_fd)
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_PDEATHSIG, 0);
 	prctl(PR_SET_NAME, "neap-tee");
-	if (read_fd != 3)
-		dup2(read_fd, 3); /* first: it may have the number of a stream that was closed */
+	if (read_fd != PIPE_FD)
+		dup2(read_fd, PIPE_FD); /* first: it may have the number of a stream that was closed */
 	int null_fd = open("/dev/null", O_RDWR);
 	dup2(null_fd, STDIN_FILENO);
 	dup2(null_fd, STDOUT_FILENO);
-	close_range(4, ~0u, 0);
+	close_range(PIPE_FD + 1, ~0u, 0);
 	setsid();
 	if (chdir("/"))
 		errno = 0;
-	struct pollfd fd = {.fd = 3, .events = POLLIN};
+	struct pollfd fd = {.fd = PIPE_FD, .events = POLLIN};
 	for (;;) {
 		if (poll(&fd, 1, -1) < 0)
 			continue;
 		atomic_store(&ring->busy, true);
-		ssize_t got = read(3, bytes, sizeof bytes);
+		ssize_t got = read(PIPE_FD, bytes, sizeof bytes);
 		if (got > 0)
 			keep(ring, bytes, (size_t)got);
 		bool passed = got <= 0 || pass_on(bytes, (size_t)got);
@@ -147,6 +149,14 @@ void neap_tee_start(struct neap_tee *ret_tee)
 uint64_t neap_tee_passed(const struct neap_tee *tee_process)
 {
 	return tee_process->ring ? atomic_load(&tee_process->ring->passed) : 0;
+}
+
+void neap_tee_join(struct neap_tee *tee_process)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)tee_process->pid, PIPE_FD);
+	tee_process->write_fd = -1;
+	tee_process->read_fd = tee_process->pid ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
 }
 
 void neap_tee_flush(const struct neap_tee *tee_process)

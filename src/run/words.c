@@ -1,4 +1,4 @@
-/* run/words.c: lists of strings, and a command line split without a shell. */
+/* run/words.c: see words.h. Splits command lines without a shell. */
 #include "run/words.h"
 
 #include "base/buffer.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes `text`, also when it fails. */
+/* Takes ownership of `text`, also on failure. */
 static enum neap_status add_take(struct neap_words *words, char *text)
 {
 	char **items = text ? realloc(words->items, (words->count + 2) * sizeof *items) : NULL;

@@ -19,7 +19,7 @@ struct neap_journal {
 	char folder[4096];
 	bool owned;  /* without locks: base/owner.h */
 	int fd;      /* appending */
-	int lock_fd; /* closing any descriptor of the lock file drops the lock: it is opened once */
+	int lock_fd; /* the only one of the lock file: closing any descriptor of the file drops the lock */
 	size_t dropped;
 	json_t *records;
 };
@@ -35,7 +35,7 @@ uint32_t neap_journal_crc(const void *bytes, size_t length)
 	return ~crc;
 }
 
-/* The record of one line without its newline, or NULL when the line is not one, or when memory is short. */
+/* Parses one line without its newline. NULL: it is not a record, or memory is short. */
 static json_t *parse_line(const char *line, size_t length)
 {
 	if (length < 11 || line[8] != ' ' || memchr(line, 0, length))
@@ -84,7 +84,7 @@ static enum neap_status read_lines(const char *path, const char *text, size_t le
 	while (at < length) {
 		const char *end = memchr(text + at, '\n', length - at);
 		json_t *record = end ? parse_line(text + at, (size_t)(end - text) - at) : NULL;
-		/* A line that could not be read because memory was short is neither torn nor damaged. */
+		/* If memory was short, the line may be good: do not take it for torn or damaged. */
 		if ((record && json_array_append_new(records, record)) || neap_json_failures() != failures)
 			return neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
 		if (!record)

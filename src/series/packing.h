@@ -1,7 +1,7 @@
 /* series/packing.h: chooses the device to start an experiment on, beside those that run. Pure.
  *
- * A running experiment counts with the bytes it needs, not those it holds now: right after its start it holds none.
- * (Its own supervisor waits until other programs leave these bytes free: run/drain.h.)
+ * A running experiment counts with the bytes it needs, not the bytes it holds now: right after its start it holds
+ * none. (Its own supervisor waits until other programs leave these bytes free: run/drain.h.)
  *
  *   invariant: the needs of the experiments on a device fit into it together, or only one runs there
  */
@@ -19,12 +19,12 @@ struct neap_packing_device {
 	bool whole;           /* one needs the whole device */
 };
 
-/* Adds an experiment that was started on the device. */
+/* Adds the needs of an experiment that was started on the device. */
 void neap_packing_add(struct neap_packing_device *device, const struct neap_needs *needs);
 
-/* The device with the most room for it, or `only` if that is not NEAP_PACKING_ANY; `count` when it must wait. An
- * experiment that needs more than any device has goes to an idle one; its supervisor reports the error. If it needs
- * nothing, any device will do: returns 0. */
+/* Returns the device with the most free memory for the experiment, or `only` if that is not NEAP_PACKING_ANY;
+ * `count`: the experiment must wait. If it needs more than any device has, it gets an idle one; its supervisor
+ * reports the error. If it needs nothing, returns 0. */
 size_t neap_packing_choose(const struct neap_packing_device *devices, size_t count, const struct neap_needs *needs,
 			   size_t only);
 

@@ -1,5 +1,5 @@
-/* series/prune.c: lists and decides; see prune.h. A run's end is the time when its result.json was written: reading
- * thousands of results would take a second. */
+/* series/prune.c: lists runs and decides; see prune.h. Takes the time when result.json was written as the run's end:
+ * reading thousands of results would take a second. */
 #include "series/prune.h"
 
 #include "base/array.h"
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Runs that never started are left alone for this long: they may be about to start. */
+/* Runs that never started are kept for this long: they may be about to start. */
 #define UNBEGUN_NS (3600 * NEAP_NS_PER_S)
 
 static uint64_t ns_of(const struct timespec *time)
@@ -28,7 +28,7 @@ static uint64_t ns_of(const struct timespec *time)
 	return time->tv_sec < 0 ? 0 : (uint64_t)time->tv_sec * NEAP_NS_PER_S + (uint64_t)time->tv_nsec;
 }
 
-/* When `name` in the folder was written; 0: it is not there. */
+/* When the file `name` in the folder was written; 0: it does not exist. */
 static uint64_t written_ns(const char *folder, const char *name)
 {
 	char path[4200];
@@ -38,7 +38,7 @@ static uint64_t written_ns(const char *folder, const char *name)
 	return ns_of(&info.st_mtim);
 }
 
-/* False: keep all of it. */
+/* Finds when the run ended. False: keep all of it. */
 static bool read_end(const char *folder, uint64_t now_ns, uint64_t *ret_ended_ns)
 {
 	switch (neap_run_stage_read(folder)) {
@@ -54,7 +54,7 @@ static bool read_end(const char *folder, uint64_t now_ns, uint64_t *ret_ended_ns
 	case NEAP_STAGE_ENDED:
 		break;
 	}
-	return false; /* its result is still to be made */
+	return false; /* its result can still be made */
 }
 
 static bool is_locked(const char *folder)
@@ -140,7 +140,7 @@ static enum neap_status add(struct neap_prune *prune, const char *folder, const 
 	return NEAP_OK;
 }
 
-/* Each folder of `path`/runs. */
+/* Adds each folder of `path`/runs. */
 static enum neap_status scan_runs(struct neap_prune *prune, const char *path, const char *series, bool facts,
 				  struct neap_error *err)
 {
@@ -166,7 +166,7 @@ static bool is_finished(const char *folder)
 	return finished;
 }
 
-/* "nightly" of "nightly-0123abcd" and "nightly-0123abcd-2": the name that the file gave. */
+/* The series' name in its file: "nightly" for the folders "nightly-0123abcd" and "nightly-0123abcd-2". */
 static void series_name(const char *folder_name, char name[256])
 {
 	snprintf(name, 256, "%s", folder_name);

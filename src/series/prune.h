@@ -2,11 +2,11 @@
  *
  *   neap_prune_scan    lists STATE/runs/ID, and for recordings STATE/series/NAME/runs/EXPERIMENT-N of
  *                      finished series
- *   neap_prune_plan    decides; pure
+ *   neap_prune_plan    decides which runs go; pure
  *   neap_prune_apply   deletes each run under its lock, after checking again
  *
- * Never deleted: a run that is running, or whose result can still be made; an attempt of an unfinished series; a file
- * that neap does not make (its folder stays whole); the target of a link. The history keeps its rows. One thread.
+ * Never deletes a run that is running, or whose result can still be made; an attempt of an unfinished series; a
+ * folder with a file that neap does not make; the target of a link. The history keeps its rows. One thread.
  */
 #ifndef NEAP_SERIES_PRUNE_H
 #define NEAP_SERIES_PRUNE_H
@@ -20,7 +20,7 @@
 /* Selects runs. Deletes a run that passes the filters and exceeds one of the bounds; without bounds, every run that
  * passes the filters. */
 struct neap_prune_rules {
-	bool recordings; /* delete only recordings: results, logs and all else stay */
+	bool recordings; /* delete only recordings: results, logs and all other files stay */
 	/* Filters. Names are patterns with *, ? and [...]; NULL: any. */
 	const char *series, *name, *outcome;
 	uint64_t since_wall_ns; /* ended then or later; 0: no bound */
@@ -34,8 +34,8 @@ struct neap_prune_rules {
 
 struct neap_prune_run {
 	char *folder;
-	char *series;         /* "" a run of its own */
-	char *name, *outcome; /* "" not known */
+	char *series;         /* "": the run belongs to no series */
+	char *name, *outcome; /* "": not known */
 	uint64_t ended_wall_ns;
 	uint64_t bytes, recording_bytes; /* on the disk */
 	bool goes;
@@ -44,8 +44,8 @@ struct neap_prune_run {
 struct neap_prune {
 	struct neap_prune_run *runs; /* newest first */
 	size_t count;
-	size_t busy;          /* running runs and unfinished series: not among the runs */
-	uint64_t now_wall_ns; /* of the scan; 0 before it: the system's clock is read */
+	size_t busy;          /* how many running runs and unfinished series: they are not in `runs` */
+	uint64_t now_wall_ns; /* time of the scan; 0 before it: the scan reads the system's clock */
 };
 
 /* `facts`: also read each run's name and outcome. `prune`: zeroed before, but for now_wall_ns; call neap_prune_fini
@@ -54,7 +54,7 @@ enum neap_status neap_prune_scan(const char *state_folder, bool series, bool fac
 				 struct neap_error *err);
 void neap_prune_fini(struct neap_prune *prune);
 
-/* Sets `goes`. */
+/* Sets `goes` of each run. */
 void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *rules);
 
 struct neap_prune_done {

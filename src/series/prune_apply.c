@@ -21,10 +21,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether the rest of a name is empty, or the suffix of a file that is not whole yet. */
+/* Whether the rest of a name is empty, or the suffix of a file that is still being written. */
 static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5) || !strcmp(rest, ".part"); }
 
-/* Behind the prefix a number and `ending`, or (NULL) the six letters of mkstemp. */
+/* Whether a name is the prefix, a number and `ending`; if `ending` is NULL, the prefix and the six letters of
+ * mkstemp. */
 static bool has_suffix(const char *name, const char *prefix, const char *ending)
 {
 	size_t length = strlen(prefix);
@@ -37,11 +38,11 @@ static bool has_suffix(const char *name, const char *prefix, const char *ending)
 	return suffix > 0 && !strncmp(rest, ending, strlen(ending)) && is_end(rest + strlen(ending));
 }
 
-/* ARCHITECTURE.md has them all, and the test reads it. */
+/* The same list is in ARCHITECTURE.md: a test compares them. */
 bool neap_prune_is_ours(const char *name)
 {
-	static const char *const names[] = {"lock",  "owner",  "spec.json",  "result.json", "began",
-					    "ended", "killed", "stdout.log", "stderr.log",  "claim"};
+	static const char *const names[] = {"lock",   "owner",      "spec.json",  "result.json", "began",    "ended",
+					    "killed", "stdout.log", "stderr.log", "claim",       "view.json"};
 	static const char *const numbered[][2] = {{"record.", ""},         {"oom.", ""},       {"error.", ""},
 						  {"note.", ""},           {"simulated.", ""}, {"estimate.", ".json"},
 						  {"snapshot.", ".pickle"}};
@@ -69,7 +70,7 @@ struct hold {
 	bool owned;
 };
 
-/* NEAP_EBUSY: the run is running, or has changed since the scan. */
+/* Opens the folder and takes the run's lock. NEAP_EBUSY: the run is running, or has changed since the scan. */
 static enum neap_status take(const char *folder, struct hold *hold, struct neap_error *err)
 {
 	struct stat info;
@@ -157,7 +158,7 @@ static bool remove_name(int folder_fd, const char *name, struct removal *removal
 	return true;
 }
 
-/* Removes all but the files that identify the run, which go last. */
+/* Removes a file, except result.json and lock: they identify the run and go last. */
 static bool remove_one(int folder_fd, const char *name, void *context)
 {
 	struct removal *removal = context;
@@ -201,7 +202,7 @@ static void remove_run(const struct neap_prune_run *run, bool recordings, struct
 		done->error = err;
 }
 
-/* The series of an attempt's folder, SERIES/runs/EXPERIMENT-N, held so that no process resumes it meanwhile. */
+/* The series of an attempt's folder, SERIES/runs/EXPERIMENT-N. We hold its journal, so that no process resumes it. */
 struct held_series {
 	char folder[4096];
 	struct neap_journal *journal; /* NULL: unfinished, or held by another process */

@@ -1,4 +1,4 @@
-/* series/series.c: see series.h. One function per kind of step; the loop gets the next step and does it. */
+/* series/series.c: see series.h. Each kind of step has one function; the loop gets the next step and takes it. */
 #include "series/series.h"
 
 #include "base/clock.h"
@@ -74,7 +74,7 @@ void neap_series_keep(struct neap_series *series, const struct neap_result *resu
 	series->history_behind = true;
 }
 
-/* Makes this step's attempt `now`. */
+/* Sets `now` to this step's attempt; opens the attempt if it is not under way yet. */
 static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	struct neap_running *free_one = NULL;
@@ -85,7 +85,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 		if (series->now->of == series->spec->count)
 			free_one = series->now;
 	}
-	if (!free_one) /* more in the journal than any file allows */
+	if (!free_one) /* the journal has more open attempts than any file allows */
 		return neap_fail(err, NEAP_EPARSE, "more than %d attempts are under way", NEAP_SPEC_PARALLEL);
 	series->now = free_one;
 	enum neap_status status =
@@ -116,7 +116,7 @@ static void recall_place(struct neap_series *series, struct neap_running *runnin
 	running->placed = true;
 }
 
-/* Finds a device for it beside the running experiments; false: not yet. */
+/* Finds a device for the experiment beside the running ones. False: there is none yet. */
 static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
 		       const struct neap_needs *needs, size_t *ret_device)
 {
@@ -144,7 +144,7 @@ static bool find_place(struct neap_series *series, const struct neap_experiment 
 	return chosen < room->count;
 }
 
-/* *ret_started: false if there is no room for it yet. */
+/* Starts an experiment's attempt. *ret_started is false if no device is free for it yet. */
 static enum neap_status start(struct neap_series *series, struct neap_step step, bool *ret_started,
 			      struct neap_error *err)
 {
@@ -161,7 +161,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	status = turn_to(series, step, err);
 	if (!status)
 		status = neap_attempt_claim(&series->now->attempt, err);
-	/* Its start was journaled in a line that was lost: journal it again, then adopt it. */
+	/* The attempt exists, but its start record was lost: journal the start again, then adopt the attempt. */
 	bool adopt = status == NEAP_EBUSY || status == NEAP_EEXIST;
 	if (status && !adopt)
 		return status;
@@ -305,8 +305,8 @@ static size_t count_children(const struct neap_series *series)
 	return count;
 }
 
-/* The series ends early: waits for its own supervisors, and takes their results as long as they can be journaled.
- * Errors now repeat earlier ones and are dropped. */
+/* Called when the series ends early: waits for our supervisors, and takes their results while they can be journaled.
+ * Drops errors: they repeat the earlier one. */
 static void wait_for_children(struct neap_series *series)
 {
 	size_t children = count_children(series);
@@ -360,7 +360,7 @@ void neap_series_count_ends(struct neap_series *series)
 	}
 }
 
-/* Tasks of a job array claim the remaining experiments without a lock that would stop us. */
+/* Refuses a series that is submitted to Slurm: its tasks claim experiments without a lock that would stop us. */
 static enum neap_status check_submitted(const struct neap_series *series, struct neap_error *err)
 {
 	const struct neap_series_state *state = &series->state;

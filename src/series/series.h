@@ -1,20 +1,20 @@
-/* series/series.h: a series of experiments, one after another or several at a time, each exactly once.
+/* series/series.h: runs a series of experiments, one after another or several at a time, each exactly once.
  *
  *   STATE/series/NAME-HASH/        hash of the file's path; then NAME-HASH-2, -3, ... once one is finished
  *     lock, journal                the progress (series/journal.h, series/series_state.h)
  *     runs/EXPERIMENT-N/           attempt N, with its supervisor's lock and result (store/result.h)
  *     report.html
  *
- * series/step.h decides the next step from the journal and the state of the open attempt; this module does it. After
+ * series/step.h decides the next step from the journal and the state of the open attempt; this module takes it. After
  * a kill at any instant, the journal, the lock or the result show how to continue:
  *
  *   before the start is journaled     no supervisor exists: the attempt is started as if for the first time
  *   before the supervisor exists      lock free, nothing started: another attempt, and none is lost
- *   while it runs                     it runs on; the series waits for the lock and takes the result
+ *   while it runs                     it continues; the series waits for the lock and takes the result
  *   before its end is journaled       the result is taken again; the history replaces its row
  *
  * Killing a supervisor while its command runs loses the attempt; killing it later loses nothing (run/run_stage.h). A
- * series that ends early, for any reason, first waits for the supervisors that it has started.
+ * series that ends early, for any reason, first waits for the supervisors that it started.
  */
 #ifndef NEAP_SERIES_SERIES_H
 #define NEAP_SERIES_SERIES_H
@@ -32,13 +32,14 @@ struct neap_series_options {
 	const char *state_folder; /* where history.db and series/ are */
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
-	bool only_failed;     /* with `resume`: rerun only failed experiments */
-	const char *estimate; /* GPUs to estimate unknown needs for, as of neap_estimate_plan; NULL: no estimates */
-	bool quiet;           /* supervisors log nothing but errors */
+	bool only_failed;       /* with `resume`: rerun only failed experiments */
+	const char *estimate;   /* GPUs to estimate unknown needs for, as of neap_estimate_plan; NULL: no estimates */
+	bool estimate_in_place; /* estimates write the programs' files for real */
+	bool quiet;             /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
 	/* Called several times a second while an experiment runs; NULL: not called */
 	void (*progress)(void *context, const struct neap_series_progress *progress);
-	void *line_context;                      /* of both */
+	void *line_context;                      /* for `line` and `progress` */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
 	const struct neap_clock *clock;          /* NULL: the system's. The supervisors know nothing of it */
 };
@@ -50,9 +51,9 @@ struct neap_series_summary {
 	size_t count;
 	struct neap_comparison *comparisons; /* in the file's order; NULL while unfinished */
 	size_t comparison_count;
-	size_t failed;       /* experiments that ended, but not well */
+	size_t failed;       /* experiments that ended without success */
 	size_t left;         /* experiments that have not ended */
-	int supervisor_exit; /* the status of a supervisor that failed and so ended the series; else 0 */
+	int supervisor_exit; /* exit status of a supervisor whose failure ended the series; else 0 */
 };
 
 /* Runs the remaining experiments of `spec`. Fills *ret_summary in any case (free it with neap_series_summary_fini).

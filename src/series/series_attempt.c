@@ -157,12 +157,13 @@ static void leave_name(const char *path)
 	neap_file_write(path, text, strlen(text), NULL);
 }
 
-/* So that processes of one series know each other (src/agent/peers.c), by whatever path they came to its folder. */
+/* Sets NEAP_SERIES, by which processes of one series find each other (src/agent/peers.c). It does not depend on the
+ * path of the series' folder. */
 static void name_series(const struct neap_attempt *attempt)
 {
 	char path[sizeof attempt->folder + 8], name[64];
 	struct stat folder;
-	unsetenv("NEAP_SERIES"); /* of a series that this one is part of */
+	unsetenv("NEAP_SERIES"); /* may be set by a series that runs this one */
 	snprintf(path, sizeof path, "%s/../..", attempt->folder);
 	if (stat(path, &folder) != 0)
 		return;
@@ -171,8 +172,9 @@ static void name_series(const struct neap_attempt *attempt)
 	setenv("NEAP_SERIES", name, 1);
 }
 
-/* Turns this process into the supervisor: its descriptors, its signals, its environment. Returns only if the program
- * cannot be started. */
+/* Sets descriptors, signals and environment, and becomes the supervisor. Returns only if the program cannot be
+ * started.
+ */
 static void exec_supervisor(const struct neap_attempt *attempt, const char *program,
 			    const struct neap_experiment *experiment, char **argv, int log_fd)
 {
@@ -200,7 +202,7 @@ static void exec_supervisor(const struct neap_attempt *attempt, const char *prog
 	dprintf(STDERR_FILENO, "cannot start the supervisor %s: %s\n", program, strerror(errno));
 }
 
-/* In the child: waits for the series to write down its name; exits if the series has exited. */
+/* In the child: waits until the series lets it start; exits if the series has exited. Then writes its own pid. */
 static void wait_for_go(const int go[2], const char *name_path)
 {
 	char byte;
@@ -328,7 +330,7 @@ void neap_attempt_sleep(struct neap_attempt *attempt, int timeout_ms)
 	}
 }
 
-/* A handle on the supervisor that RUN/supervisor names. */
+/* Opens a pidfd of the supervisor that RUN/supervisor names. */
 static enum neap_status find_supervisor(const struct neap_attempt *attempt, int *ret_pidfd, struct neap_error *err)
 {
 	char path[4096], *end = NULL;
@@ -355,7 +357,7 @@ static enum neap_status find_supervisor(const struct neap_attempt *attempt, int 
 enum neap_status neap_attempt_cancel(const struct neap_attempt *attempt, struct neap_error *err)
 {
 	int pidfd = -1;
-	if (attempt->child) /* not reaped yet: the number is still its own */
+	if (attempt->child) /* not reaped yet, so the PID is still its own */
 		return kill(attempt->child, SIGTERM) ? neap_fail_errno(err, errno, "ending the run") : NEAP_OK;
 	enum neap_status status = find_supervisor(attempt, &pidfd, err);
 	if (status)

@@ -17,7 +17,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 		status = neap_parameters_add(parameters, experiment->params.items[i], err);
 	if (status)
 		neap_error_prefix(err, "params");
-	/* Without parameters braces are the command's own: see `neap run`. */
+	/* If an experiment has no parameters, braces are plain text: see `neap run`. */
 	for (size_t i = 0; i < experiment->command.count && parameters->count && !status; i++) {
 		neap_buffer_clear(&word);
 		status = neap_parameters_expand(parameters, experiment->command.items[i], &word, err);

@@ -28,8 +28,8 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The time of a step since the settings last changed: the fastest tenth's, so that other work on the host counts for
- * little. Skips the first step, which waits for everything. 0 when there is no other. */
+/* The time of a step since the settings last changed, from the fastest tenth of the steps, so that other work on the
+ * host matters little. Skips the first step, which includes warming up. Returns 0 if there is no other step. */
 static uint64_t step_ns(const struct neap_record *record, uint64_t *ret_median_ns)
 {
 	uint64_t *steps = calloc(record->journal_count + 1, sizeof *steps), before_ns = 0, found = 0;
@@ -97,7 +97,7 @@ static void read_side(const struct neap_series *series, size_t at, struct side *
 		closedir(entries);
 }
 
-/* The experiment's number; count when there is none. */
+/* Returns the index of the experiment, or `count` if there is none. */
 static size_t find(const struct neap_spec *spec, const char *name)
 {
 	size_t at = 0;

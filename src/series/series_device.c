@@ -1,6 +1,6 @@
 /* series/series_device.c: handles missing devices: mistyped, not yet there, or lost.
  *
- *   named in the file, and not there when the series begins      refused, with what there is
+ *   named in the file, and not there when the series begins      refused, with a list of the devices
  *   not there when an attempt begins                             retried for wait_limit, if one was ever seen
  *   lost while an attempt ran (NEAP_OUTCOME_NO_DEVICE)           waited for, at most wait_limit, until it can be read
  *
@@ -26,7 +26,7 @@ static uint64_t limit_of(const struct neap_experiment *experiment)
 	return limit_ns;
 }
 
-/* Sleeps; less when the user asks to stop. */
+/* Sleeps, or returns early when the user asks to stop. */
 static void nap(const struct neap_series *series, uint64_t pause_ns)
 {
 	for (; pause_ns > NAP_MS * NEAP_NS_PER_MS && !neap_series_interrupts(series);

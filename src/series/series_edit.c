@@ -59,7 +59,7 @@ static enum fate fate_of(const struct neap_series *series, size_t at)
 	return experiment->ended ? FATE_KEPT : FATE_LEFT;
 }
 
-/* An attempt that was started from another content of the file must have ended. */
+/* Fails unless an attempt that was started from another version of the file has ended. */
 static enum neap_status check_open(const struct neap_series *series, const char *name, uint32_t number,
 				   struct neap_error *err)
 {
@@ -85,7 +85,7 @@ static enum neap_status check_all_open(const struct neap_series *series, const e
 	for (size_t i = 0; i < state->count && !status; i++) {
 		if (!state->experiments[i].open || !is_changed(series, i))
 			continue;
-		/* else its end would count as the new one's */
+		/* else the end of the old attempt would count as the new one's */
 		status = check_open(series, series->spec->experiments[i].name, state->experiments[i].attempts, err);
 		if (!status && fates[i] == FATE_LEFT) /* --only-failed */
 			status =

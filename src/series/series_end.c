@@ -1,5 +1,5 @@
-/* series/series_end.c: the end of an attempt: its result is taken, or it is lost, canceled or given up. Each is in
- * the journal before the next step. */
+/* series/series_end.c: ends an attempt: takes its result, or counts it as lost, canceled or given up. Journals each
+ * end before the next step. */
 #include "series/series_internal.h"
 
 #include "base/clock.h"
@@ -108,7 +108,7 @@ enum neap_status neap_series_take(struct neap_series *series, struct neap_step s
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s",
 				 series->now->attempt.folder);
 	enum neap_status status = read_patiently(path, &result, err);
-	if (status == NEAP_EPARSE) /* half a disk block, or edited by hand: counts as none */
+	if (status == NEAP_EPARSE) /* damaged or edited by hand: there is no result */
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
@@ -152,9 +152,8 @@ enum neap_status neap_series_take(struct neap_series *series, struct neap_step s
 /* A supervisor's exit codes for a failure to start: usage, data, no input, no device, no disk space. The attempt does
  * not count as lost: a full disk must not use up an experiment's attempts. */
 static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 73 || code == 74; }
-/* Other codes of sysexits.h: it could not end well (disk full, ...). 128 and up: it was killed, which is not its
- * fault.
- */
+/* Other codes of sysexits.h: the supervisor failed later (disk full, ...). Codes from 128 on mean that it was killed:
+ * that is no failure of its own. */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
 static void tell_orphan(void *context, const struct neap_ended *orphan)
@@ -172,8 +171,9 @@ void neap_series_end_leftovers(const struct neap_series *series, const char *run
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
-/* Its command died with the supervisor, but not the command's children, which would hold memory during the next
- * attempt. Runs before the loss is journaled: after a kill in between, the series searches again. */
+/* Ends the command's children: the command died with its supervisor, but they did not, and they would hold memory
+ * during the next attempt. Call before the loss is journaled: if we are killed in between, the series searches again.
+ */
 static void end_orphans(struct neap_series *series, struct neap_step step)
 {
 	neap_series_end_leftovers(series, series->state.ends[step.experiment].run_id);
@@ -207,7 +207,7 @@ enum neap_status neap_series_lose(struct neap_series *series, struct neap_step s
 	end_orphans(series, step);
 	neap_recordings_cut(series->now->attempt.folder);
 	int code = series->now->attempt.exit_code;
-	/* A supervisor asked to end before it listened for signals leaves no result. */
+	/* If a supervisor gets SIGTERM before it reads signals, it leaves no result. */
 	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;
 	enum neap_status status = neap_series_append(
 		series, neap_series_record_of(refused || canceled || !began ? "cancel" : "lost", name, step.attempt),

@@ -1,4 +1,4 @@
-/* series/series_internal.h: one series being run; shared by series*.c and src/slurm. */
+/* series/series_internal.h: the state of a series while it runs; shared by series*.c and src/slurm. */
 #ifndef NEAP_SERIES_SERIES_INTERNAL_H
 #define NEAP_SERIES_SERIES_INTERNAL_H
 
@@ -15,13 +15,13 @@
 struct neap_running {
 	struct neap_attempt attempt;
 	struct neap_series *series;
-	size_t of;   /* the experiment; count: none, and ignore the other fields */
-	bool placed; /* its needs and device are known: we started it, or from the journal */
+	size_t of;   /* index of the experiment; count: the slot is free, and the other fields mean nothing */
+	bool placed; /* its needs and device are known: we started it, or the journal has them */
 	struct neap_needs needs;
 	size_t device;        /* in `room`; NEAP_PACKING_ANY: none in particular */
-	bool announced;       /* reported that we wait for it (adopted) */
-	bool asked;           /* the history was asked for its usual time: */
-	uint64_t usual_ns;    /* 0: unknown */
+	bool announced;       /* adopted, and reported that we wait for it */
+	bool asked;           /* usual_ns was read from the history */
+	uint64_t usual_ns;    /* its usual time; 0: unknown */
 	sig_atomic_t cancels; /* how often it was asked to end */
 };
 
@@ -31,16 +31,16 @@ struct neap_series {
 	struct neap_series_summary *summary;
 	struct neap_journal *journal;
 	struct neap_series_state state;
-	struct neap_history *history; /* NULL: it cannot be opened; the series runs without */
-	bool history_behind;          /* a result is missing there: put all again at the end */
+	struct neap_history *history; /* NULL: it cannot be opened; the series runs without it */
+	bool history_behind;          /* the history lacks a result: put all of them again at the end */
 	struct neap_running running[NEAP_SPEC_PARALLEL];
-	struct neap_running *now; /* of them, the current step's */
+	struct neap_running *now; /* the one of `running` that the current step is about */
 	struct neap_series_room room;
-	bool journal_torn;    /* writing a record failed: none can follow */
+	bool journal_torn;    /* writing a record failed: no other record can follow */
 	bool ending;          /* an error occurred: start nothing more */
-	unsigned unbegun;     /* our supervisors, in a row, that ended before they started their command */
-	bool device_seen;     /* a run of ours had one: if there is none now, it is lost */
-	uint64_t progress_ns; /* when progress was shown */
+	unsigned unbegun;     /* how many of our supervisors in a row ended before they started their command */
+	bool device_seen;     /* a run of ours had a device: if there is none now, it is lost */
+	uint64_t progress_ns; /* when progress was last shown */
 	size_t device_of;     /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
 };
@@ -50,47 +50,47 @@ static inline uint64_t neap_series_now(const struct neap_series *series)
 	return neap_clock_now(series->options->clock ? series->options->clock : neap_clock_system());
 }
 
-/* How often a running attempt is checked. The end of our own supervisor is noticed at once, of an adopted one within
- * this time. */
+/* How often a running attempt is checked. We notice the end of our own supervisor at once, and the end of an adopted
+ * one within this time. */
 #define NEAP_SERIES_LOOK_MS 25
 
-/* Prints what its supervisor has written since. */
+/* Prints the lines that its supervisor has written since the last call. */
 void neap_series_show(struct neap_running *running);
 
 /* series_end.c: the kinds of steps that end an attempt or an experiment. */
 
-/* It has a result: journals what it means, and drops the attempt. */
+/* The attempt has a result: journals its end, and drops the attempt. */
 enum neap_status neap_series_take(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
-/* It has none. Only an attempt that began can be lost. */
+/* The attempt has no result. Only an attempt that began can be lost. */
 enum neap_status neap_series_lose(struct neap_series *series, struct neap_step step, bool began,
 				  struct neap_error *err);
 
 /* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
 enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
-/* It was lost too often. */
+/* The experiment's attempts were lost too often. */
 enum neap_status neap_series_give_up(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
-/* Drops the attempt, after its supervisor's last lines; nothing where there is none. */
+/* Prints the supervisor's last lines and drops the attempt. Does nothing if there is none. */
 void neap_series_release(struct neap_series *series, struct neap_running *running);
 
-/* One line of progress. */
+/* Prints one line of progress. */
 void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
 
-/* Takes the record over (NULL: memory was short); adds the time (wall_ns), makes it durable, then true. Errors: of
- * neap_journal_append. */
+/* Takes ownership of the record (NULL: memory was short), adds the time (wall_ns), writes it to disk, then applies it
+ * to the state. Errors: of neap_journal_append. */
 enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err);
 
 /* Prints the line of an attempt's end. */
 void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result);
 
-/* Whether retry_failed asks for another attempt. Not after an OOM, which has its ladder, nor after a limit, which
- * would stop it again. */
+/* Whether retry_failed asks for another attempt. Never after an OOM, for which there is the ladder, and never after a
+ * limit, which would stop it again. */
 bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
 				  const struct neap_result *result);
 
-/* Whether it lost its device and is to be restarted. An experiment that keeps losing its device ends. */
+/* Whether the experiment lost its device and must be restarted. One that keeps losing its device ends. */
 bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
 			       const struct neap_result *result);
 
@@ -102,7 +102,7 @@ enum neap_status neap_series_edit(struct neap_series *series, bool look, struct 
 /* Ends and reports the processes of a run whose supervisor was killed. */
 void neap_series_end_leftovers(const struct neap_series *series, const char *run_id);
 
-/* All has ended: writes the report and the journal's last record. */
+/* Call when all experiments have ended: writes the report and the journal's last record. */
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err);
 
 void neap_series_open_history(struct neap_series *series);
@@ -123,8 +123,8 @@ void neap_series_progress_show(struct neap_series *series);
 void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
 		       char text[NEAP_UNITS_ROOM], char words[64]);
 
-/* With options->estimate, estimates each experiment whose need is not known otherwise, and journals it. An estimate
- * that fails is reported; the experiment is as it would be without. Errors: NEAP_ECANCELED; those of
+/* With options->estimate, estimates each experiment whose needs are not known otherwise, and journals the estimate.
+ * If an estimate fails, reports it, and the experiment runs as without estimates. Errors: NEAP_ECANCELED; those of
  * neap_series_append. */
 enum neap_status neap_series_estimate(struct neap_series *series, struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* series/series_needs.c: what an experiment needs. The first of these that is known:
+/* series/series_needs.c: finds what an experiment needs: the first of these that is known.
  *
  *   needs: in the file     measured by an earlier run of the same command     estimated     the whole device
  *
@@ -14,7 +14,8 @@
 
 /* --- what is known --- */
 
-/* Measured for this series by an earlier run of the same command; else estimated. False: neither. */
+/* Finds needs that an earlier run of the same command measured for this series; else estimated ones. False: neither.
+ */
 static bool find_needs(struct neap_series *series, const struct neap_experiment *experiment,
 		       char text[NEAP_UNITS_ROOM], char words[64])
 {
@@ -49,7 +50,7 @@ void neap_series_needs(struct neap_series *series, const struct neap_experiment 
 
 /* --- estimates --- */
 
-/* Not started yet, and nothing tells its needs. */
+/* Whether the experiment must be estimated: it has not started, and its needs are not known otherwise. */
 static bool is_asked_for(struct neap_series *series, size_t at)
 {
 	const struct neap_step_experiment *state = &series->state.experiments[at];
@@ -61,7 +62,7 @@ static bool is_asked_for(struct neap_series *series, size_t at)
 
 static bool go_on(void *context) { return neap_series_interrupts(context) == 0; }
 
-/* The device that the file gives it, as CUDA_VISIBLE_DEVICES takes it. NULL: none in particular. */
+/* The experiment's device in the file, in the form of CUDA_VISIBLE_DEVICES. NULL: any device. */
 static const char *device_of(struct neap_series *series, const struct neap_experiment *experiment)
 {
 	if (!experiment->device)
@@ -72,7 +73,7 @@ static const char *device_of(struct neap_series *series, const struct neap_exper
 	return at < series->room.count ? series->room.uuids[at] : NULL;
 }
 
-/* A program that fits nowhere gets a whole device, where the run itself shows what it does. */
+/* Journals an estimate. A program that fits nowhere gets a whole device: its run will show what happens. */
 static enum neap_status keep(struct neap_series *series, size_t at, const struct neap_estimate_answer *answer,
 			     uint64_t took_ns, struct neap_error *err)
 {
@@ -100,6 +101,7 @@ static enum neap_status estimate(struct neap_series *series, size_t at, struct n
 						  .parameters = experiment->params.items,
 						  .environment = experiment->env.items,
 						  .directory = experiment->directory,
+						  .in_place = series->options->estimate_in_place,
 						  .device = device_of(series, experiment),
 						  .go_on = go_on,
 						  .context = series};

@@ -32,7 +32,7 @@ static uint64_t elapsed_ns(const char *folder)
 	return now_ns > begun_ns ? now_ns - begun_ns : 0;
 }
 
-/* Of several processes, the furthest. */
+/* Reads the step of the run: of several processes, the highest. */
 static void read_step(const char *folder, struct neap_progress_run *run)
 {
 	DIR *files = opendir(folder);
@@ -82,7 +82,7 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 	}
 }
 
-/* The time left, if it takes as long as last time. Asks the history once per attempt. */
+/* The remaining time, if the run takes as long as last time. Reads the history once per attempt. */
 static uint64_t left_ns(struct neap_series *series, struct neap_running *running, uint64_t passed_ns)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[running->of];

@@ -1,4 +1,4 @@
-/* series/series_report.c: the end of a series: all results, and the page.
+/* series/series_report.c: collects all results at the end of a series and writes the page.
  *
  * Everything here comes from the journal and the runs' folders, so it can be repeated after a kill with the same
  * outcome.

@@ -59,7 +59,9 @@ static size_t find_experiment(const struct neap_spec *spec, const char *name)
 	return at;
 }
 
-/* An experiment to run again is as if it had never started, but attempt numbers continue: the folders stay. */
+/* Resets each experiment that runs again, as if it had never started. Its attempt numbers continue, since folders
+ * stay.
+ */
 static enum neap_status apply_edit(struct neap_series_state *state, const struct neap_spec *spec,
 				   const json_t *record, struct neap_error *err)
 {
@@ -87,7 +89,7 @@ static enum neap_status apply_edit(struct neap_series_state *state, const struct
 	return NEAP_OK;
 }
 
-/* A record about an experiment that is not in the file any more. */
+/* Applies a record about an experiment that is not in the file any more. */
 static enum neap_status apply_to_gone(struct neap_series_state *state, const char *type, const char *name,
 				      json_int_t attempt, struct neap_error *err)
 {
@@ -215,7 +217,7 @@ static enum neap_status apply_give_up(struct neap_series_state *state, size_t at
 	return NEAP_OK;
 }
 
-/* The attempt is still to be run, by another task. */
+/* The task ended before it began: another task will run the attempt. */
 static enum neap_status apply_unbegun(struct neap_series_state *state, size_t at, uint32_t attempt,
 				      struct neap_error *err)
 {

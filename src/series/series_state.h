@@ -25,15 +25,15 @@
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
  *
- * An attempt that a job array's task runs is journaled when it is over, its start right before its end: while it
- * runs, its folder says so (slurm/claim.h).
+ * If a task of a job array runs an attempt, the journal gets its start only when it is over, right before its end.
+ * While it runs, the claim in its folder shows that (slurm/claim.h).
  *
  * The journal is untrusted: types, names, numbers and the order are checked.
  *
- * Records before the last edit belong to another content of the file: they may name experiments that it no longer
+ * Records before the last edit belong to an earlier version of the file: they may name experiments that it no longer
  * has.
  *
- *   invariant: a record is applied exactly when neap_journal_append has made it durable
+ *   invariant: a record is applied only after neap_journal_append has written it to disk
  */
 #ifndef NEAP_SERIES_SERIES_STATE_H
 #define NEAP_SERIES_SERIES_STATE_H
@@ -53,7 +53,7 @@ struct neap_series_state {
 	struct neap_step_experiment *experiments; /* one per experiment of the spec */
 	struct neap_series_end {
 		char run_id[64];           /* of the last attempt; "" none */
-		enum neap_outcome outcome; /* of one that has ended */
+		enum neap_outcome outcome; /* if the experiment has ended */
 		int exit_status;
 		uint32_t submission; /* the last one with a task for the next attempt; 0: none */
 		uint32_t task;       /* its number in that array */
@@ -70,7 +70,7 @@ struct neap_series_state {
 	bool begun, finished;
 	bool submitted; /* tasks of an array may run unended experiments */
 	bool edited;    /* the file has changed since the journal's first record or last edit */
-	bool tolerant;  /* replaying records that belong to another content of the file */
+	bool tolerant;  /* replaying records that belong to an earlier version of the file */
 	struct neap_series_gone {
 		char name[NEAP_SPEC_NAME_ROOM];
 		uint32_t attempts;
@@ -79,13 +79,13 @@ struct neap_series_state {
 	size_t gone_count;
 };
 
-/* An empty state for `spec`. Errors: NEAP_ENOMEM. */
+/* Makes an empty state for `spec`. Errors: NEAP_ENOMEM. */
 enum neap_status neap_series_state_init(struct neap_series_state *state, const struct neap_spec *spec,
 					struct neap_error *err);
 void neap_series_state_fini(struct neap_series_state *state);
 
-/* Errors, with the state unchanged: NEAP_EPARSE for a record that no series could have written; NEAP_ESTATE for one
- * that belongs to another content of the series file. */
+/* Applies one record. Errors leave the state unchanged: NEAP_EPARSE for a record that no series could have written;
+ * NEAP_ESTATE for one that belongs to another version of the series file. */
 enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
 					 const json_t *record, struct neap_error *err);
 
@@ -103,7 +103,7 @@ json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again)
 /* `needs`: as neap_needs_parse reads it. */
 json_t *neap_series_record_needs(const struct neap_experiment *experiment, const char *needs,
 				 const struct neap_estimate_answer *answer);
-/* `experiments`, task 1's first, and `needs`: arrays of texts, which it takes over. */
+/* `experiments` (task 1's first) and `needs`: arrays of texts; takes ownership of both. */
 json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);

@@ -1,8 +1,8 @@
-/* series/spec.c: from YAML to plain experiments.
+/* series/spec.c: turns YAML into plain experiments.
  *
- * The document is walked by tables: a table says which keys a mapping may have and how each value is read. Aliases
- * are followed where they stand (never copied, so that a file cannot grow by them), and the walk's depth is the
- * schema's.
+ * Tables drive the walk over the document: a table has the keys that a mapping may have and how to read each value.
+ * Aliases are followed in place (never copied, so that they cannot make a file large), and only as deep as the schema
+ * goes.
  */
 #include "series/spec.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_SHOWN      160 /* bytes: a message has room for no more */
+#define KEYS_SHOWN      160 /* bytes: more do not fit into a message */
 #define GRID_PARAMETERS 16
 
 /* Everything a key's reader may need. Settings readers use `experiment`. */
@@ -222,7 +222,7 @@ static enum neap_status read_series_name(struct reader *reader, const char *key,
 /* --- mappings ----------------------------------------------------------------------------------------------------
  */
 
-/* Beside the settings of spec_settings.h. */
+/* Keys besides the settings of spec_settings.h. */
 static const struct key defaults_keys[] = {
 	{"command", read_command}, {"env", read_env}, {"params", read_params}, {NULL}};
 static const struct key experiment_keys[] = {
@@ -407,7 +407,7 @@ static enum neap_status expand(struct reader *reader, struct neap_experiment *ex
 			status = neap_buffer_status(&name, reader->err);
 		if (!status)
 			status = add_experiment(reader->spec, experiment, neap_buffer_string(&name), reader->err);
-		/* The last parameter is the fastest digit. */
+		/* The last parameter varies fastest. */
 		for (digit = 0; digit < parameters; digit++) {
 			size_t at = parameters - 1 - digit;
 			if (++odometer[at] < reader->grid[at].count)
@@ -470,7 +470,7 @@ static enum neap_status read_slurm(struct reader *reader, const char *key, struc
 	return neap_spec_slurm_read(value, &reader->spec->slurm, reader->err);
 }
 
-/* The defaults apply wherever they stand, so the list is read last. */
+/* Keeps the list to read it last: the defaults apply even if they come after it. */
 static enum neap_status keep_experiments(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	if (!neap_yaml_is_list(value))
@@ -486,7 +486,7 @@ static const struct key top_keys[] = {
 	{"name", read_series_name},  {"parallel", read_parallel},       {"slurm", read_slurm},
 	{"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
 
-/* Names must be those of other experiments, after grids are expanded. */
+/* Checks that each compare_to names another experiment. Call after grids are expanded. */
 static enum neap_status check_compared(const struct neap_spec *spec, struct neap_error *err)
 {
 	for (size_t i = 0; i < spec->count; i++) {

@@ -1,4 +1,4 @@
-/* series/spec.h: a series file, read and checked.
+/* series/spec.h: reads and checks a series file.
  *
  *   name: nightly
  *   parallel: 2                         # at most so many at the same time; default 1
@@ -54,7 +54,7 @@ struct neap_experiment {
 struct neap_spec {
 	char *name;
 	uint32_t parallel;            /* experiments that may run at the same time; at least 1 */
-	bool has_parallel;            /* the file says so */
+	bool has_parallel;            /* the file sets `parallel` */
 	struct neap_spec_slurm slurm; /* used only with --slurm */
 	uint64_t hash;                /* of the file's bytes: a changed file is another series */
 	struct neap_experiment *experiments;

@@ -1,4 +1,4 @@
-/* series/spec_hash.c: which file, and which experiment: hashes that an edit changes. */
+/* series/spec_hash.c: hashes of a series file and of an experiment, which an edit changes. */
 #include "series/spec.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 {
 	const struct neap_words *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
 	uint64_t hash = neap_spec_hash("", 0);
-	/* each word with its terminator, each list with its length: so that different lists never hash the same bytes
+	/* hash each word with its terminator and each list with its length, so that different lists differ in bytes
 	 */
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		uint64_t count = lists[i]->count;

@@ -1,5 +1,5 @@
-/* series/spec_settings.h: the one-text settings of an experiment, declared once: their keys, allowed values, and
- * options of `neap run`.
+/* series/spec_settings.h: the settings of an experiment that are a single text. One table has their keys, allowed
+ * values, and options of `neap run`.
  */
 #ifndef NEAP_SERIES_SPEC_SETTINGS_H
 #define NEAP_SERIES_SPEC_SETTINGS_H
@@ -10,8 +10,8 @@ struct neap_setting {
 	const char *key;
 	size_t offset; /* of its text in struct neap_experiment */
 	bool (*is_good)(const char *text);
-	const char *expected; /* in words */
-	const char *option;   /* of neap run, with the text as its value; NULL: used by the series itself */
+	const char *expected; /* describes the allowed values */
+	const char *option;   /* of neap run, with the text as its value; NULL: only the series uses it */
 	bool only_experiment; /* not in defaults */
 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The characters of Slurm's names, lists of names and gres. */
+/* Whether the text has only characters of Slurm's names, lists of names and gres. */
 static bool is_name(const char *text)
 {
 	for (const char *c = text; *c; c++)
@@ -59,8 +59,8 @@ static const char *const own_options[] = {"array",   "clusters", "error", "help"
 					  "output",  "parsable", "quiet", "test-only", "usage",
 					  "verbose", "version",  "wait",  "wrap",      NULL};
 
-/* "--NAME" or "--NAME=VALUE" of printable characters; *ret_own: the option is neap's own, also abbreviated, as sbatch
- * allows. */
+/* Whether the text is "--NAME" or "--NAME=VALUE" in printable characters. *ret_own: neap's own option that it names
+ * or abbreviates, as sbatch allows. */
 static bool is_option(const char *text, const char **ret_own)
 {
 	size_t length = strcspn(text, "=");

@@ -7,7 +7,7 @@
  *     mem: 32GiB              # default: from the experiments' max_host
  *     sbatch: [--constraint=nvme, --nice=100]
  *
- * Every value is checked when the file is read. It becomes a word of sbatch's command line, never a shell's.
+ * Every value is checked when the file is read. It becomes a word of sbatch's argv; no shell reads it.
  */
 #ifndef NEAP_SERIES_SPEC_SLURM_H
 #define NEAP_SERIES_SPEC_SLURM_H

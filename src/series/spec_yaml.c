@@ -24,7 +24,7 @@ struct neap_yaml_node {
 	uint32_t line, column;
 	uint32_t count;   /* TEXT: bytes; LIST: items; MAPPING: pairs */
 	uint32_t span;    /* nodes, this one and all below it */
-	const char *text; /* TEXT: into the tree; not terminated */
+	const char *text; /* TEXT: points into the tree; not terminated */
 };
 
 struct neap_yaml_document {
@@ -42,7 +42,8 @@ struct verdict {
 	struct neap_error err;
 };
 
-/* In the child: never returns. The child exists so that a crash is harmless: no handler, no core dump. */
+/* In the child: parses, sends the verdict and the tree. Never returns. A crash here is harmless: the child has no
+ * handlers and writes no core dump. */
 static void parse_and_send(const char *text, size_t length, int fd)
 {
 	static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
@@ -57,7 +58,7 @@ static void parse_and_send(const char *text, size_t length, int fd)
 	_exit(sent ? 0 : 1);
 }
 
-/* Reads to the pipe's end. */
+/* Receives the verdict and the tree, up to the end of the pipe. */
 static enum neap_status receive(int fd, struct neap_buffer *ret_tree, struct neap_error *err)
 {
 	struct verdict verdict = {0};

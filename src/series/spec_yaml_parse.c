@@ -1,7 +1,7 @@
-/* series/spec_yaml_parse.c: YAML to the flat tree of spec_yaml_parse.h, by libfyaml.
+/* series/spec_yaml_parse.c: parses YAML with libfyaml into the flat tree of spec_yaml_parse.h.
  *
- * libfyaml gives scalars a place but collections none: a mapping or list gets the place of its first scalar, an empty
- * one that of the value before it.
+ * libfyaml has a place for scalars, not for collections. So a mapping or list gets the place of its first scalar, and
+ * an empty one gets the place of the value before it.
  */
 #include "series/spec_yaml_parse.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Deep nesting is refused before it is followed. */
+/* Deeper nesting is refused before it is read. */
 #define DEPTH 16
 
 struct place {
@@ -89,7 +89,7 @@ static void put(struct writer *writer, enum neap_yaml_kind kind, const struct pl
 	writer->nodes++;
 }
 
-/* Where the count of a list or mapping goes, known only at its end. */
+/* Writes the count of a list or mapping, which is known only at its end, into its node. */
 static void put_count(struct writer *writer, size_t offset, uint32_t count)
 {
 	if (!writer->tree->failed)
@@ -123,7 +123,8 @@ static enum neap_status put_children(struct writer *writer, struct place at, int
 	return status;
 }
 
-/* Aliases are followed, so that a short text can be a large tree: it is bounded. */
+/* Writes a node and all below it. Aliases are followed, so a short text can make a large tree: its size is limited.
+ */
 static enum neap_status put_node(struct writer *writer, struct place at, int depth)
 {
 	size_t length = 0;
@@ -140,7 +141,7 @@ static enum neap_status put_node(struct writer *writer, struct place at, int dep
 	return NEAP_OK;
 }
 
-/* Exactly one document, whose root is a mapping. */
+/* Parses exactly one document, whose root is a mapping. */
 static enum neap_status parse(struct fy_parser *parser, struct fy_diag *diag, struct neap_buffer *tree,
 			      struct neap_error *err)
 {

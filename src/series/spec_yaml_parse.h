@@ -1,7 +1,7 @@
-/* series/spec_yaml_parse.h: YAML to a flat tree, for spec_yaml.c alone.
+/* series/spec_yaml_parse.h: parses YAML into a flat tree; only for spec_yaml.c.
  *
- * A tree is its nodes in the order of the text, each a struct neap_yaml_flat and, for a text, its bytes. A list is
- * followed by its items, a mapping by its keys and values in turn.
+ * A tree has its nodes in the order of the text: each is a struct neap_yaml_flat and, for a text, its bytes. After a
+ * list come its items, after a mapping its keys and values in turn.
  *
  * libfyaml does not survive an allocation that fails: it crashes. So it mostly runs in a process of its own.
  */

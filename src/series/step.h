@@ -25,19 +25,19 @@
 
 struct neap_step_experiment {
 	uint32_t attempts;   /* started so far; the open or last one has this number */
-	uint32_t lost;       /* of them */
+	uint32_t lost;       /* how many of them were lost */
 	bool open;           /* the last one was started and has no end */
 	bool ended;          /* it has a result that counts */
 	uint32_t failed;     /* attempts that failed and led to another */
 	uint32_t deviceless; /* attempts that lost their device and led to another */
 };
 
-/* The open attempt, from its lock and files. */
+/* The state of the open attempt, from its lock and files. */
 enum neap_step_found {
 	NEAP_STEP_FOUND_NOTHING, /* lock free, no result: its supervisor died while its command ran */
 	NEAP_STEP_FOUND_UNBEGUN, /* lock free, and its command was never begun */
 	NEAP_STEP_FOUND_ENDED,   /* lock free, its command has ended, no result yet */
-	NEAP_STEP_FOUND_LOCK,    /* its supervisor lives */
+	NEAP_STEP_FOUND_LOCK,    /* its lock is held: its supervisor lives */
 	NEAP_STEP_FOUND_RESULT,  /* lock free, and a result */
 };
 
@@ -46,7 +46,7 @@ enum neap_step_kind {
 	NEAP_STEP_WAIT,
 	NEAP_STEP_TAKE,
 	NEAP_STEP_LOSE,
-	NEAP_STEP_SKIP, /* as if it had not been started */
+	NEAP_STEP_SKIP, /* count it as not started */
 	NEAP_STEP_GIVE_UP,
 	NEAP_STEP_FINISH,
 };
@@ -68,7 +68,7 @@ enum neap_step_kind neap_step_of_open(enum neap_step_found found);
 struct neap_step neap_step_beside(const struct neap_step_experiment *experiments, size_t count, size_t parallel,
 				  uint32_t limit);
 
-/* Both, for one at a time. `found` is the first open attempt's state; ignored if there is none. */
+/* Does both, for one experiment at a time. `found`: the first open attempt's state; ignored if there is none. */
 struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
 				enum neap_step_found found, uint32_t limit);
 

@@ -1,7 +1,7 @@
-/* slurm/decide.h: decides about an attempt that a task has claimed. Pure.
+/* slurm/decide.h: decides what to do with an attempt that a task has claimed. Pure.
  *
- * The result in the attempt's folder shows how it ended, squeue whether the task is still in the queue, and the end
- * of the task's output why Slurm ended it.
+ * The result in the attempt's folder shows how it ended. squeue shows whether the task is still in the queue. The end
+ * of the task's output shows why Slurm ended it.
  *
  *   a result                        the task                       so
  *   -----------------------------   ----------------------------   -------------------------------------------------
@@ -18,7 +18,7 @@
  *                                   is gone; cancelled, taken      CANCEL
  *                                   is gone, no cause              LOSE
  *
- * CANCEL and LOSE mean another attempt; only LOSE counts against the limit of lost ones.
+ * After CANCEL and LOSE there is another attempt; only LOSE counts against the limit of lost attempts.
  */
 #ifndef NEAP_SLURM_DECIDE_H
 #define NEAP_SLURM_DECIDE_H
@@ -30,7 +30,7 @@
 
 struct neap_slurm_facts {
 	bool gone;                   /* squeue answered, and does not list the task */
-	bool begun_again;            /* the same task has claimed the next attempt */
+	bool begun_again;            /* the same task has claimed the next attempt too */
 	enum neap_slurm_cause cause; /* why Slurm ended it */
 	bool lock_held;
 	bool has_result;

@@ -211,7 +211,7 @@ static enum neap_status find(struct neap_slurm *slurm, size_t at, struct found *
 	return status;
 }
 
-/* The time that a file was last written, in nanoseconds since 1970; 0 when it is not there. */
+/* When a file was last written, in nanoseconds since 1970; 0: it does not exist. */
 static uint64_t written_ns(const char *path)
 {
 	struct stat info;
@@ -309,7 +309,7 @@ static enum neap_status lose(struct neap_slurm *slurm, size_t at, struct found *
 	return append_of(slurm, "lost", at, err);
 }
 
-/* *ret_moved: the journal has grown. */
+/* Checks an attempt that a task has claimed. *ret_moved: the journal has grown. */
 static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct found found;
@@ -331,8 +331,8 @@ static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, boo
 	return status;
 }
 
-/* Its task has ended without a claim. A task without output was cancelled in the queue; a task that had started and
- * failed counts as a lost attempt. */
+/* Handles an experiment whose task ended without a claim. If the task has no output, it was cancelled in the queue.
+ * If it had started and failed, that counts as a lost attempt. */
 static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct neap_slurm_look *look = &slurm->looks[at];

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define MINUTE_NS    (60 * NEAP_NS_PER_S)
-#define NEAP_OWN_MIB 64 /* host memory of neap itself, beside the command's */
+#define NEAP_OWN_MIB 64 /* host memory that neap itself needs, added to the command's */
 
 static bool needs_device(const struct neap_spec *spec, const struct neap_experiment *experiment)
 {
@@ -32,7 +32,7 @@ static uint64_t duration_or(const char *text, uint64_t otherwise_ns)
 	return ns;
 }
 
-/* A task's total time: the wait for memory, the command, its end, the drain. Twice the time if the command may be
+/* A task's total time: the wait for memory, the command, its end, the drain. The time doubles if the command may be
  * restarted after an OOM. 0: no limit. */
 static uint64_t minutes_of(const struct neap_experiment *experiment)
 {
@@ -86,7 +86,7 @@ static struct neap_slurm_batch *add_batch(struct neap_slurm_plan *plan, bool dev
 	return batch->members ? batch : NULL;
 }
 
-/* The arrays of one kind. */
+/* Adds the arrays of the experiments that need a device, or of those that do not. */
 static enum neap_status add_kind(const struct neap_spec *spec, const bool *wanted, size_t most, bool device,
 				 struct neap_slurm_plan *plan)
 {
@@ -105,7 +105,7 @@ enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *
 				      struct neap_slurm_plan *ret_plan, struct neap_error *err)
 {
 	struct neap_slurm_plan plan = {0};
-	if (max_array < 2) /* the highest task is one below */
+	if (max_array < 2) /* the highest task number is max_array - 1 */
 		return neap_fail(err, NEAP_ENOTSUP, "this cluster allows no job arrays (MaxArraySize is %" PRIu32 ")",
 				 max_array);
 	size_t most = max_array - 1 < spec->count ? max_array - 1 : spec->count;

@@ -1,5 +1,5 @@
 /* slurm/plan.h: turns experiments into job arrays: groups them, computes the resources to ask Slurm for, and makes
- * sbatch's words and script. Pure.
+ * sbatch's argv and script. Pure.
  *
  *   experiments 1..1500, MaxArraySize 1001; 3 and 4 need no device
  *
@@ -7,8 +7,8 @@
  *   --array=1-498    --gres=gpu:1     experiments 1003, ..., 1500
  *   --array=1-2                       experiments 3 and 4
  *
- * The tasks of an array ask for the same: time and memory of the largest of its experiments. If the file limits how
- * many run at a time, each array waits for the one before.
+ * All tasks of an array ask for the same resources: the time and memory of its largest experiment. If the file limits
+ * how many run at a time, each array waits for the previous one.
  */
 #ifndef NEAP_SLURM_PLAN_H
 #define NEAP_SLURM_PLAN_H
@@ -22,9 +22,9 @@
 struct neap_slurm_batch {
 	size_t *members;    /* experiments, ascending */
 	size_t count;       /* at least 1 */
-	bool device;        /* its tasks need one */
+	bool device;        /* its tasks need a device */
 	uint64_t minutes;   /* --time; 0: the partition's default */
-	uint64_t mebibytes; /* --mem; 0: likewise */
+	uint64_t mebibytes; /* --mem; 0: the partition's default */
 };
 
 struct neap_slurm_plan {
@@ -38,20 +38,21 @@ enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *
 				      struct neap_slurm_plan *ret_plan, struct neap_error *err);
 void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
 
-/* Errors: NEAP_EPARSE for a setting that Slurm decides (`device`), with the experiment's name. */
+/* Checks a series file. Errors: NEAP_EPARSE for a setting that Slurm decides (`device`), with the experiment's name.
+ */
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
-/* FOLDER/slurm/SUBMISSION.sh */
+/* Makes the path FOLDER/slurm/SUBMISSION.sh. */
 enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission, char path[4096],
 					struct neap_error *err);
 
-/* sbatch's words. `after`: the job that it waits for; 0 none. `test_only`: only check, do not submit. Errors:
- * NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would change. */
+/* Makes sbatch's argv. `after`: the job that the array waits for; 0 none. `test_only`: sbatch only checks and does
+ * not submit. Errors: NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would change. */
 enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
 				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
 				  struct neap_words *ret_words, struct neap_error *err);
 
-/* The script of a submission, with its words in a comment. `program`: neap's absolute path. */
+/* Makes the script of a submission, with sbatch's argv in a comment. `program`: neap's absolute path. */
 enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
 				   const char *folder, uint32_t submission, struct neap_buffer *script,
 				   struct neap_error *err);

@@ -33,7 +33,8 @@ static int by_key(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* NEAP_EPARSE: a line is malformed, and `bad` (room for 64) has its beginning. */
+/* Reads squeue's output into `listed`. NEAP_EPARSE: a line is malformed, and `bad` (room for 64) has its beginning.
+ */
 static enum neap_status list_tasks(struct neap_slurm *slurm, const struct neap_buffer *output, char *bad,
 				   struct neap_error *err)
 {
@@ -80,7 +81,7 @@ enum neap_status neap_slurm_queue_ask(struct neap_slurm *slurm, struct neap_erro
 	enum neap_status status =
 		call((const char *const[]){"squeue", "--all", "--noheader", "--array", user, "--format=%F_%K", NULL},
 		     &output, complaint, &why);
-	if (status == NEAP_ETIMEDOUT || status == NEAP_EPROTO) /* a controller that is down comes back */
+	if (status == NEAP_ETIMEDOUT || status == NEAP_EPROTO) /* the controller may be down for a while */
 		snprintf(complaint, sizeof complaint, "%s", why.message);
 	else if (status && err)
 		*err = why;

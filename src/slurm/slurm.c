@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often squeue is run while we wait: soon at first, then less often, to spare the controller. */
+/* The pause between calls of squeue while we wait: short at first, then longer, to spare the controller. */
 #define PAUSE_LEAST_NS (500 * NEAP_NS_PER_MS)
 #define PAUSE_MOST_NS  (30 * NEAP_NS_PER_S)
 #define SLICE_NS       (50 * NEAP_NS_PER_MS)

@@ -1,4 +1,4 @@
-/* slurm/slurm.h: a series as Slurm job arrays: submitted, gathered, submitted again.
+/* slurm/slurm.h: runs a series as Slurm job arrays: submits them, gathers results, submits again.
  *
  *   SERIES/                    as for a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
  *     slurm/series.yaml        copy of the file, made at submission; tasks read it
@@ -6,7 +6,7 @@
  *     slurm/JOB-TASK.out       which attempt a task runs, and why Slurm ended it
  *     runs/EXPERIMENT-N/claim  the task that runs attempt N (slurm/claim.h); the run's output is beside it
  *
- * Tasks pull: each claims the next experiment of its array that no other task has claimed, and leaves a result.
+ * Each task claims the next experiment of its array that no other task has claimed, runs it and leaves a result.
  * Claim, result and queue show where an experiment is: a task in the queue may still claim or end. Only the process
  * that submits and gathers writes the journal and the history. It writes in this order, so that a kill at any instant
  * loses nothing and runs nothing twice:
@@ -36,10 +36,10 @@ struct neap_slurm_options {
 struct neap_slurm_summary {
 	struct neap_series_summary series;
 	bool begun;       /* there is a series to resume */
-	size_t submitted; /* tasks, by this call */
+	size_t submitted; /* tasks that this call submitted */
 	size_t running, pending;
-	size_t waiting;                       /* experiments to submit again, but not by this call */
-	uint32_t jobs[NEAP_SLURM_JOBS_SHOWN]; /* with tasks that have not ended */
+	size_t waiting;                       /* experiments that must be submitted again by a later call */
+	uint32_t jobs[NEAP_SLURM_JOBS_SHOWN]; /* jobs with tasks that have not ended */
 	size_t job_count;
 };
 
@@ -54,8 +54,8 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 				struct neap_slurm_summary *ret_summary, struct neap_error *err);
 void neap_slurm_summary_fini(struct neap_slurm_summary *summary);
 
-/* The plan of a first submission, as --dry-run shows it, and its folder: nothing is written. Asks the cluster, if
- * there is one, for MaxArraySize. */
+/* Makes the plan of a first submission, as --dry-run shows it, and the folder's name. Writes nothing to disk. Asks
+ * the cluster, if there is one, for MaxArraySize. */
 enum neap_status neap_slurm_plan_first(const struct neap_spec *spec, const struct neap_slurm_options *options,
 				       struct neap_slurm_plan *ret_plan, char folder[4096], struct neap_error *err);
 

@@ -43,7 +43,7 @@ static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submissi
 		status = neap_slurm_script_path(slurm->folder, submission, path, err);
 	if (!status)
 		status = neap_file_write(path, neap_buffer_string(&script), script.length, err);
-	if (!status && chmod(path, 0700)) /* it can be run by hand, within a job */
+	if (!status && chmod(path, 0700)) /* a user can run it by hand, within a job */
 		status = neap_fail(err, NEAP_EIO, "making %.150s a program", path);
 	neap_buffer_fini(&script);
 	return status;
@@ -63,7 +63,7 @@ static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *re
 	return status;
 }
 
-/* Whether sbatch would accept it, before anything is journaled: most refusals are spelling errors in the file. */
+/* Asks sbatch to check the batch before anything is journaled: most refusals are spelling errors in the file. */
 static enum neap_status test(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t submission,
 			     uint32_t after, struct neap_error *err)
 {
@@ -116,7 +116,7 @@ static enum neap_status append_array(struct neap_slurm *slurm, uint32_t submissi
 	return neap_series_append(series, record, err);
 }
 
-/* The tasks of a batch are in the queue now. */
+/* Notes that the tasks of a batch are in the queue now. */
 static void count_tasks(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t job)
 {
 	for (size_t i = 0; i < batch->count; i++)

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The series may be testing the lock at this instant. */
+/* The series may hold the lock for a moment, to test it: retry. */
 #define LOCK_TRIES 500
 #define READ_TRIES 5
 #define PAUSE_NS   (20 * NEAP_NS_PER_MS)
@@ -30,7 +30,7 @@ struct work {
 	const char *folder;
 	struct neap_series_state state;
 	json_t *records;
-	const json_t *names, *needs; /* of the array; in `records` */
+	const json_t *names, *needs; /* of the array; they point into `records` */
 };
 
 static void work_fini(struct work *work)
@@ -75,7 +75,7 @@ static enum neap_status work_read(struct work *work, uint32_t submission, struct
 				       work->folder, submission);
 }
 
-/* A number from Slurm's environment. */
+/* Reads a number from an environment variable that Slurm sets. */
 static bool number_from(const char *name, uint32_t *ret_number)
 {
 	uint64_t number = 0;
@@ -101,8 +101,7 @@ static enum neap_status read_environment(struct neap_slurm_claim *claim, struct 
 	return NEAP_OK;
 }
 
-/* Whether it has a result that allows no other attempt. Errors: a result is there but cannot be read now.
- */
+/* Whether the attempt has a result that allows no other attempt. Errors: the result exists but cannot be read now. */
 static enum neap_status find_end(const char *folder, bool *ret_end, struct neap_error *err)
 {
 	char path[4096];
@@ -118,7 +117,7 @@ static enum neap_status find_end(const char *folder, bool *ret_end, struct neap_
 	return NEAP_OK;
 }
 
-/* Whether an attempt is an earlier start of this task, ended by Slurm. */
+/* Whether this task claimed the attempt in an earlier start, which Slurm ended. */
 static enum neap_status find_requeued(const struct neap_slurm_claim *claim, const char *folder, bool *ret_requeued,
 				      struct neap_error *err)
 {
@@ -134,7 +133,7 @@ static enum neap_status find_requeued(const struct neap_slurm_claim *claim, cons
 	return status;
 }
 
-/* The experiment of one entry; NULL: it has ended, or is no longer in the file. */
+/* Finds the experiment of an entry of the array. NULL: it has ended, or is no longer in the file. */
 static const struct neap_experiment *find_unfinished(const struct work *work, size_t entry, uint32_t *ret_attempt)
 {
 	const char *name = json_string_value(json_array_get(work->names, entry));
@@ -148,7 +147,7 @@ static const struct neap_experiment *find_unfinished(const struct work *work, si
 	return NULL;
 }
 
-/* NEAP_EEXIST: another task has claimed it. */
+/* Claims the next attempt of one experiment. NEAP_EEXIST: another task has claimed it. */
 static enum neap_status claim_one(const struct neap_slurm_claim *claim, const char *series_folder,
 				  const char *experiment, uint32_t first, struct neap_attempt *attempt,
 				  struct neap_error *err)
@@ -167,7 +166,7 @@ static enum neap_status claim_one(const struct neap_slurm_claim *claim, const ch
 	return status;
 }
 
-/* The next one that no task has begun. NEAP_EEXIST: there is none. */
+/* Claims the next experiment that no task has claimed. NEAP_EEXIST: there is none. */
 static enum neap_status claim_next(const struct neap_slurm_claim *claim, const struct work *work,
 				   const struct neap_experiment **ret_experiment, const char **ret_needs,
 				   struct neap_attempt *attempt, struct neap_error *err)
@@ -186,7 +185,7 @@ static enum neap_status claim_next(const struct neap_slurm_claim *claim, const s
 	return status;
 }
 
-/* A job has no login session: its runtime folder may not be there. */
+/* Unsets XDG_RUNTIME_DIR if it cannot be used: a job has no login session, so the folder may not exist. */
 static void leave_session(void)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");

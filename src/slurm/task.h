@@ -1,12 +1,12 @@
-/* slurm/task.h: one task of a job array, on the machine that Slurm chose.
+/* slurm/task.h: runs one task of a job array, on the machine that Slurm chose.
  *
- * It reads FOLDER/slurm/series.yaml, the series file as it was when the array was submitted, and the journal: the
- * array's experiments, which of them have not ended, and how many attempts each has had. Task K begins at the K-th
- * experiment and goes round the list: it claims the first next attempt that no other task has claimed
- * (slurm/claim.h), and becomes `neap run`. A task that Slurm requeued finds the attempt that it had claimed and
- * continues with the next attempt.
+ * It reads FOLDER/slurm/series.yaml, the series file as it was when the array was submitted. From the journal it
+ * reads the array's experiments, which of them have not ended, and how many attempts each has had. Task K begins at
+ * the K-th experiment and goes round the list: of the experiments' next attempts it claims the first that no other
+ * task has claimed (slurm/claim.h), and becomes `neap run`. A task that Slurm requeued finds the attempt that it had
+ * claimed and continues with the attempt after it.
  *
- * It writes into the attempt's folder only: the journal and the history belong to the machine that submits.
+ * It writes only into the attempt's folder: the journal and the history belong to the machine that submits.
  */
 #ifndef NEAP_SLURM_TASK_H
 #define NEAP_SLURM_TASK_H

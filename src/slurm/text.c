@@ -13,7 +13,7 @@ struct piece {
 	size_t length;
 };
 
-/* Cuts the first line off. False: there is none left. */
+/* Cuts off the first line. False: no line is left. */
 static bool next_line(struct piece *rest, struct piece *line)
 {
 	if (!rest->length)
@@ -35,7 +35,7 @@ static bool contains(struct piece piece, const char *text)
 	return memmem(piece.text, piece.length, text, strlen(text)) != NULL;
 }
 
-/* A decimal number of at most 32 bits, and nothing else. */
+/* Reads a decimal number of at most 32 bits. False: the piece has anything else. */
 static bool read_number(struct piece piece, uint32_t *ret_number)
 {
 	uint64_t number = 0;

@@ -1,8 +1,8 @@
 /* store/history.c: see history.h.
  *
  * One table, one row a run. The column `result` holds all of struct neap_result as JSON (store/result.h; in SQL:
- * json_extract(result, '$.advice')), with a thinned memory curve; the whole curve stays in the run's folder. The
- * other columns are those by which runs are chosen. The file itself, and its schema: store/history_file.c.
+ * json_extract(result, '$.advice')), with a thinned memory curve; the whole curve stays in the run's folder. Queries
+ * choose runs by the other columns. store/history_file.c has the file and its schema.
  */
 #include "store/history_internal.h"
 
@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of each group of neighbours the one with the most device bytes, or reserved ones: peaks survive. `ret_points` has
- * room for NEAP_HISTORY_SAMPLES. */
+/* Keeps one sample of each group of neighbours: the one with the most reserved bytes, or at equal ones the most
+ * allocated bytes. So peaks survive. `ret_points` has room for NEAP_HISTORY_SAMPLES. */
 static size_t thin(const struct neap_result *result, struct neap_result_sample *ret_points)
 {
 	size_t each = (result->sample_count + NEAP_HISTORY_SAMPLES - 1) / NEAP_HISTORY_SAMPLES, count = 0;
@@ -33,7 +33,7 @@ static size_t thin(const struct neap_result *result, struct neap_result_sample *
 static enum neap_status format_result(const struct neap_result *result, struct neap_buffer *text,
 				      struct neap_error *err)
 {
-	struct neap_result copy = *result; /* its strings stay the result's */
+	struct neap_result copy = *result; /* the result still owns the strings */
 	copy.samples = calloc(NEAP_HISTORY_SAMPLES, sizeof *copy.samples);
 	if (!copy.samples)
 		return neap_fail(err, NEAP_ENOMEM, "writing the history: out of memory");
@@ -67,7 +67,7 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 	return status;
 }
 
-/* One number about the runs of an experiment; none: NEAP_ENOENT. */
+/* Reads one number about the runs of an experiment. Error: NEAP_ENOENT: there is none. */
 static enum neap_status read_number(struct neap_history *history, const char *sql, const char *series,
 				    const char *experiment, const char *key, uint64_t *ret_number,
 				    struct neap_error *err)
@@ -108,7 +108,7 @@ enum neap_status neap_history_duration(struct neap_history *history, const char 
 		series, experiment, key, ret_ns, err);
 }
 
-/* " WHERE ..." for the filter; bind_filter gives its values in the same order. */
+/* Writes " WHERE ..." for the filter; bind_filter binds the values in the same order. */
 static void write_where(struct neap_buffer *sql, const struct neap_history_filter *filter)
 {
 	neap_buffer_text(sql, " WHERE 1");
@@ -141,7 +141,7 @@ static int bind_filter(sqlite3_stmt *statement, const struct neap_history_filter
 	return code;
 }
 
-/* "VERB runs WHERE ...", ready to be stepped. */
+/* Prepares "VERB runs WHERE ...", with the filter's values bound. */
 static enum neap_status choose(struct neap_history *history, const char *verb, const char *order,
 			       const struct neap_history_filter *filter, sqlite3_stmt **ret_statement,
 			       struct neap_error *err)
@@ -158,7 +158,7 @@ static enum neap_status choose(struct neap_history *history, const char *verb, c
 	return status;
 }
 
-/* Reads the row the statement stands at and shows it. */
+/* Reads the statement's current row and passes it to `visit`. */
 static enum neap_status visit_row(sqlite3_stmt *statement, bool (*visit)(void *context, struct neap_history_run *run),
 				  void *context, bool *ret_more, struct neap_error *err)
 {

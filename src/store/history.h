@@ -9,58 +9,58 @@
 
 struct neap_history;
 
-/* Opens, making it where needed. Renames a damaged file to PATH.damaged-TIME, and one of an earlier neap, whose
- * schema it does not read, to PATH.earlier-TIME, and starts a new one: `ret_note` (room for 512, may be NULL) then
- * reports it, else is "". Opens a file that cannot be written (the disk is full) for reading, with a note. Errors:
+/* Opens the file, or creates it. Renames a damaged file to PATH.damaged-TIME, and a file of an earlier neap, whose
+ * schema it cannot read, to PATH.earlier-TIME, and starts a new one: `ret_note` (room for 512, may be NULL) then
+ * reports this, else is "". Opens a file that cannot be written (the disk is full) for reading, with a note. Errors:
  * NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
 
-/* Adds a run, with its marks and a curve of at most NEAP_HISTORY_SAMPLES points; a second time with the same run_id
- * replaces it (so that a resumed series adds nothing twice). `key`: runs with the same key are of the same
- * experiment, see neap_history_peak; "" none. */
+/* Adds a run, with its marks and a curve of at most NEAP_HISTORY_SAMPLES points. Replaces a run with the same run_id,
+ * so that a resumed series adds nothing twice. `key`: runs with the same key belong to the same experiment, see
+ * neap_history_peak; "" none. */
 enum neap_status neap_history_put(struct neap_history *history, const char *series, const char *key,
 				  const struct neap_result *result, struct neap_error *err);
 
 #define NEAP_HISTORY_SAMPLES 256
 
-/* The highest device bytes any successful run of this experiment in this series took: the driver's figure, or what
- * its allocators reserved where that is more (the driver's is sampled, and may have missed the peak). Only runs with
- * the same key count: an experiment whose command was edited has another one. NEAP_ENOENT: no such run, or none was
- * measured. */
+/* The highest device bytes of any successful run of this experiment in this series: the driver's figure, or the bytes
+ * that the allocators reserved if that is more (the driver's figure is sampled, and may miss the peak). Only runs
+ * with the same key count: an experiment whose command was edited has another key. NEAP_ENOENT: no such run, or none
+ * was measured. */
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
 				   const char *key, uint64_t *ret_bytes, struct neap_error *err);
 
-/* How long the last successful run of this experiment took; keys as above. NEAP_ENOENT: no such run. */
+/* The duration of the last successful run of this experiment; `key` as above. NEAP_ENOENT: no such run. */
 enum neap_status neap_history_duration(struct neap_history *history, const char *series, const char *experiment,
 				       const char *key, uint64_t *ret_ns, struct neap_error *err);
 
 /* Which runs; a zeroed struct: all. Names are patterns with *, ? and [...] (SQLite's GLOB). */
 struct neap_history_filter {
 	const char *series, *name, *outcome;   /* NULL: any. outcome: its name */
-	const char *run;                       /* a run_id, or the beginning of one */
+	const char *run;                       /* a run_id, or its beginning */
 	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
-	uint64_t limit;                        /* at most so many, the newest; 0: all */
+	uint64_t limit;                        /* only so many, the newest; 0: all */
 };
 
 struct neap_history_run {
 	const char *series; /* "" none */
 	const char *key;
-	struct neap_result *result; /* whole, with a thinned curve; take it by leaving a zeroed one */
+	struct neap_result *result; /* whole, with a thinned curve; to take it over, leave a zeroed one */
 };
 
-/* Calls `visit` for each, newest first, until it returns false. The run is valid only during the call. Errors: also
- * NEAP_EPARSE for a result that neap did not write. */
+/* Calls `visit` for each run, newest first, until it returns false. The run is valid only during the call. Errors:
+ * also NEAP_EPARSE for a result that neap did not write. */
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
 				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err);
 
-/* How many the filter finds (ignores its limit). */
+/* Counts the runs that the filter finds (ignores its limit). */
 enum neap_status neap_history_count(struct neap_history *history, const struct neap_history_filter *filter,
 				    uint64_t *ret_count, struct neap_error *err);
 
-/* Deletes the runs that the filter finds (ignores its limit), and gives the space back to the disk. */
+/* Deletes the runs that the filter finds (ignores its limit), and shrinks the file. */
 enum neap_status neap_history_prune(struct neap_history *history, const struct neap_history_filter *filter,
 				    uint64_t *ret_count, struct neap_error *err);
 

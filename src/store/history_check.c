@@ -1,10 +1,10 @@
-/* store/history_check.c: remembers when the history's file was last read whole and found sound.
+/* store/history_check.c: records when neap last read the history's whole file and found no damage.
  *
  *   PATH.checked   one line "CHECKED INODE SIZE TIME": when (nanoseconds since 1970), and the file as neap left it
  *
- * `PRAGMA quick_check` reads the whole file: seconds, once it has years of runs in it. So it runs at most once a day,
- * unless the file has changed since neap left it (restored, copied over, or its last writer was killed), or a query
- * has found damage.
+ * `PRAGMA quick_check` reads the whole file, which takes seconds once that has years of runs. So neap runs it at most
+ * once a day, unless the file has changed since neap left it (restored, copied over, or its last writer was killed),
+ * or a query has found damage.
  */
 #include "store/history_internal.h"
 

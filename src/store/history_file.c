@@ -1,12 +1,12 @@
-/* store/history_file.c: opens the history's file, and sets one aside that is damaged or of an earlier neap.
+/* store/history_file.c: opens the history's file, and sets aside a file that is damaged or of an earlier neap.
  *
  * A process holds a shared lock (flock) on the folder while it opens the file, and an exclusive lock while it sets
- * the file aside. Under the exclusive lock it checks again: another process may have done so, and the file may be a
- * good one now. Nor is any process then opening the old file: closing that would remove the new file's log by its
- * name.
+ * the file aside. Under the exclusive lock it checks again: another process may have set the bad file aside, and the
+ * file may be a good one now. The exclusive lock also makes sure that no process is opening the old file: on closing
+ * it, that process would remove the new file's log, which has the same name.
  *
- * `PRAGMA user_version` is the schema's version, 0 in a new file. It is read again under the write lock: of two
- * processes that open a new file, one makes the table.
+ * `PRAGMA user_version` is the schema's version, 0 in a new file. neap reads it again under the write lock: if two
+ * processes open a new file, only one makes the table.
  */
 #include "store/history_internal.h"
 
@@ -33,7 +33,7 @@ static const char schema[] =
 	"CREATE INDEX runs_ended ON runs (ended_wall_ns);"
 	"PRAGMA user_version = 3";
 
-/* Why a file is set aside: what its new name says, and the note. */
+/* Why a file is set aside: the suffix of its new name, and the words of the note. */
 static const struct misfit {
 	const char *suffix, *words;
 } damaged = {"damaged", "was damaged"}, earlier = {"earlier", "is of an earlier version of neap"};
@@ -68,7 +68,8 @@ enum neap_status neap_history_fail(sqlite3 *database, const char *what, const ch
 			 database ? sqlite3_errmsg(database) : "out of memory");
 }
 
-/* The first column of the first row, as an integer or as text into `text` when that is given; -1 on failure. */
+/* Returns the first column of the first row as an integer; -1: failure. Copies it also to `text`, unless that is
+ * NULL. */
 static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t room)
 {
 	sqlite3_stmt *statement = NULL;
@@ -120,7 +121,7 @@ static enum neap_status check_version(struct neap_history *history, const struct
 			 history->path, (int)version, VERSION);
 }
 
-/* Opens and checks; *ret_misfit: why a failure is due to the file itself; NULL: it is not. */
+/* Opens and checks the file. On failure *ret_misfit tells what is wrong with the file; NULL: nothing. */
 static enum neap_status open_checked(struct neap_history *history, const struct misfit **ret_misfit,
 				     struct neap_error *err)
 {
@@ -151,8 +152,8 @@ static enum neap_status open_checked(struct neap_history *history, const struct 
 	return check_version(history, ret_misfit, err);
 }
 
-/* SQLite's busy timeout does not cover the change of a new file to WAL: the process that loses that race gets
- * SQLITE_BUSY at once. So retry opening for as long. */
+/* SQLite's busy timeout does not cover the change of a new file to WAL: a process that loses that race gets
+ * SQLITE_BUSY at once. So this retries for as long as the timeout. */
 static enum neap_status open_patiently(struct neap_history *history, const struct misfit **ret_misfit,
 				       struct neap_error *err)
 {
@@ -167,7 +168,7 @@ static enum neap_status open_patiently(struct neap_history *history, const struc
 	}
 }
 
-/* PATH as an URI's, with room for three times its length and 32. */
+/* Writes the path as a URI. `uri` has room for three times the path's length and 32. */
 static void write_uri(const char *path, char *uri)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -186,8 +187,8 @@ static void write_uri(const char *path, char *uri)
 	strcpy(uri + length, "?immutable=1");
 }
 
-/* If SQLite cannot make the log's index beside the file (the disk is full), opens the file as it is, for reading.
- * Only if there is no log, whose rows would be missing. */
+/* Opens the file as it is, for reading, if SQLite could not make the log's index beside it (the disk is full). False
+ * if there is a log: its rows would be missing. */
 static bool open_as_it_stands(struct neap_history *history)
 {
 	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";
@@ -207,8 +208,8 @@ static bool open_as_it_stands(struct neap_history *history)
 	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
 }
 
-/* Renames the file, never over one that was set aside before, with its log if SQLite has left one: it may hold rows
- * that can be saved. The log's index can be made again. */
+/* Renames the file, never over a file that was set aside before. Renames also a log that SQLite has left, as it may
+ * hold rows that can be saved. Deletes the log's index, which SQLite can make again. */
 static enum neap_status set_aside(const char *path, const struct misfit *misfit, char *ret_note,
 				  struct neap_error *err)
 {
@@ -221,7 +222,7 @@ static enum neap_status set_aside(const char *path, const struct misfit *misfit,
 			snprintf(number, sizeof number, "-%u", n);
 		snprintf(aside, sizeof aside, "%s.%s-%llu%s", path, misfit->suffix, now_s, number);
 		result = renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE);
-		if (result && errno == EINVAL) /* the file system cannot do it in one step */
+		if (result && errno == EINVAL) /* the file system does not know RENAME_NOREPLACE */
 			result = access(aside, F_OK) ? rename(path, aside) : (errno = EEXIST, -1);
 	}
 	if (result)
@@ -239,7 +240,7 @@ static enum neap_status set_aside(const char *path, const struct misfit *misfit,
 	return NEAP_OK;
 }
 
-/* Opens the file's folder, to lock it; -1 if there is none: then opening the file fails too. */
+/* Opens the file's folder, to lock it; -1: there is none, so opening the file will fail too. */
 static int open_folder(const char *path)
 {
 	char folder[4096];
@@ -250,8 +251,8 @@ static int open_folder(const char *path)
 	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Waits as long as for any lock of the history. Goes on without the lock if the file system has none, or if the
- * process that holds it is stopped. */
+/* Waits up to BUSY_MS for the lock. Then goes on without it: the process that holds the lock may be stopped. Goes on
+ * at once if the file system has no locks. */
 static void lock(int folder_fd, int operation)
 {
 	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), BUSY_MS);
@@ -261,7 +262,7 @@ static void lock(int folder_fd, int operation)
 		neap_clock_sleep(end.clock, 5 * NEAP_NS_PER_MS);
 }
 
-/* Opens the file; sets one aside that does not fit, and starts a new one. */
+/* Opens the file. If it is damaged or of an earlier neap, sets it aside and starts a new one. */
 static enum neap_status open_or_begin(struct neap_history *history, int folder_fd, char *ret_note,
 				      const struct misfit **ret_misfit, struct neap_error *err)
 {
@@ -293,7 +294,7 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 	const struct misfit *misfit = NULL;
 	int folder_fd = open_folder(history->path);
 	enum neap_status status = open_or_begin(history, folder_fd, note, &misfit, err);
-	lock(folder_fd, LOCK_UN); /* a child that was forked meanwhile may have it open */
+	lock(folder_fd, LOCK_UN); /* a child forked meanwhile may keep the descriptor, and the lock */
 	if (folder_fd >= 0)
 		close(folder_fd);
 	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !misfit && open_as_it_stands(history)) {

@@ -16,9 +16,9 @@ enum neap_status neap_history_fail(sqlite3 *database, const char *what, const ch
 
 /* history_check.c: whether the file is known to be sound and need not be read whole. */
 bool neap_history_is_checked(const char *path);
-/* Notes that it was read whole and is sound. */
+/* Records that the whole file was read and is sound. */
 void neap_history_note_checked(const char *path);
-/* Notes its state as we leave it. */
+/* Records the file's state when neap closes it. */
 void neap_history_note_left(const char *path);
 /* Forgets the check: a query found damage, or the file was replaced. */
 void neap_history_suspect(const char *path);

@@ -1,4 +1,4 @@
-/* store/json.c: see json.h. The reserve is handed out piece by piece, and used again once all of it has come back. */
+/* store/json.c: see json.h. The reserve is handed out piece by piece, and reused once all pieces were freed. */
 #include "store/json.h"
 
 #include "base/error.h"
@@ -155,7 +155,7 @@ enum neap_status neap_json_parse(const char *name, const char *text, size_t leng
 static int keep(const char *bytes, size_t length, void *context)
 {
 	neap_buffer_append(context, bytes, length);
-	return 0; /* the buffer remembers */
+	return 0; /* the buffer records a failure */
 }
 
 char *neap_json_dump(const json_t *value, size_t flags)

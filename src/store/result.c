@@ -236,7 +236,7 @@ static const struct list {
 };
 #define LISTS (sizeof lists / sizeof *lists)
 
-/* The only error that is not about the value. */
+/* The only error that does not concern the value. */
 static const char no_memory[] = "does not fit into host memory";
 
 static json_t *list_value(const struct neap_result *result, const struct list *list)
@@ -301,7 +301,7 @@ static json_t *field_value(const struct neap_result *result, const struct neap_r
 	return NULL;
 }
 
-/* One key, on its line; lets go of the value. */
+/* Writes one key on its line. Releases the value. */
 static void format_value(struct neap_buffer *text, const char *key, json_t *value)
 {
 	char *dumped = neap_json_dump(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
@@ -413,7 +413,7 @@ static const char *read_field(const struct neap_result_field *field, const json_
 	return "is of an unknown kind";
 }
 
-/* The key whose value is wrong, and how; NULL when all is well. */
+/* Returns the key whose value is wrong; *ret_wrong says how. NULL: all values are good. */
 static const char *read_object(const json_t *root, struct neap_result *result, const char **ret_wrong)
 {
 	const json_t *schema = json_object_get(root, "schema");

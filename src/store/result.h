@@ -30,7 +30,7 @@ enum neap_outcome {
 	NEAP_OUTCOME_OK = 0,
 	NEAP_OUTCOME_FAILED,    /* ended with a status other than 0, and no sign of OOM */
 	NEAP_OUTCOME_OOM,       /* device memory ran out; `evidence` says how we know */
-	NEAP_OUTCOME_HOST_OOM,  /* the host's own OOM killer */
+	NEAP_OUTCOME_HOST_OOM,  /* the host's OOM killer ended it */
 	NEAP_OUTCOME_SIGNALED,  /* ended by a signal that neap did not send */
 	NEAP_OUTCOME_TIMEOUT,   /* its time limit passed and neap ended it */
 	NEAP_OUTCOME_CANCELED,  /* the user interrupted it */
@@ -44,7 +44,7 @@ enum neap_outcome {
 	NEAP_OUTCOME_COUNT
 };
 
-/* "ok", "failed", "oom", ...; never NULL. And the outcome of that name; false: there is none. */
+/* "ok", "failed", "oom", ...; never NULL. The second finds the outcome with a name; false: there is none. */
 const char *neap_outcome_name(enum neap_outcome outcome);
 bool neap_outcome_named(const char *name, enum neap_outcome *ret_outcome);
 
@@ -151,8 +151,8 @@ void neap_result_fini(struct neap_result *result);
 /* Replaces an owned string. */
 enum neap_status neap_result_set(char **field, const char *text, struct neap_error *err);
 
-/* As JSON, appended to `text`; `name` is for errors. A figure that JSON cannot hold is written as the nearest one:
- * INT64_MAX; 0 for what is not a finite number. From it: the errors of read. */
+/* Append a result as JSON to `text`, and parse one; `name` is for errors. A number that JSON cannot hold is written
+ * as INT64_MAX, or as 0 if it is not finite. Errors of parse: those of neap_result_read. */
 enum neap_status neap_result_format(const char *name, const struct neap_result *result, struct neap_buffer *text,
 				    struct neap_error *err);
 enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,

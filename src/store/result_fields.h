@@ -8,7 +8,7 @@
  *   name    the member, and the key in JSON
  *   label   in `neap history`; "": not among its figures
  *
- * The order is that of result.json and of `neap history`.
+ * result.json and `neap history` have the fields in this order.
  */
 X(TEXT, run_id, "")
 X(TEXT, name, "name")             /* experiment or program */
@@ -29,7 +29,7 @@ X(TEXT, device_name, "device")
 X(TEXT, device_uuid, "uuid")
 X(TEXT, backend, "backend") /* "cuda" or "sim" */
 X(BYTES, device_total_bytes, "device memory")
-X(BOOL, attached, "")                            /* some process of the run was */
+X(BOOL, attached, "")                            /* a process of the run was attached */
 X(BYTES, peak_allocated_bytes, "peak allocated") /* of attached processes, exact; 0 when none */
 X(BYTES, peak_reserved_bytes, "peak reserved")
 /* Highest sample of the driver's figure, or the reserved peak plus a context if no sample saw it; 0 unknown. */

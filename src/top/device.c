@@ -20,7 +20,7 @@ static const struct {
 	{"free", "\xc2\xb7", "."}, /* middle dot */
 };
 
-/* As they are drawn: what can grow stands together, the free part and the driver's own at the end. */
+/* The parts in the order in which they are drawn: first those that can grow, last the free and the driver's own. */
 static const size_t drawn[NEAP_TOP_PARTS] = {2, 3, 1, 4, 5, 6, 0};
 
 static enum neap_top_style style_of(size_t part) { return (enum neap_top_style)(NEAP_TOP_PART_RESERVED + part); }
@@ -91,8 +91,8 @@ void neap_top_split(const struct neap_ledger *ledger, size_t width, size_t ret_c
 		ret_cells[i] = share[i] >= 1 ? (size_t)share[i] : bytes > 0;
 		used += ret_cells[i];
 	}
-	/* Whole cells in place of shares: the part that lost most by it gains one, the one that won most loses one.
-	 */
+	/* Corrects the rounding to whole cells: while cells are left, gives one to the part that lost most; while
+	 * there are too many, takes one from the part that gained most. */
 	while (used != width && sum > 0) {
 		size_t best = NEAP_TOP_PARTS;
 		for (size_t i = 0; i < NEAP_TOP_PARTS; i++) {
@@ -201,19 +201,18 @@ size_t neap_top_draw_legend(struct neap_top_grid *grid, const struct neap_top_de
 	return row - first + 1;
 }
 
-/* -- the curve: a column is a group of instants, the one with most memory in use speaks for it --------------------
- */
+/* -- the curve: a column is a group of instants; it shows the one with the most memory in use -------------------- */
 
 struct point {
 	bool known;
 	struct neap_ledger ledger;
-	int utilization; /* the largest of the group; -1 */
+	int utilization; /* the largest of the group; -1: not known */
 };
 
 static uint64_t used_of(const struct neap_ledger *ledger) { return ledger->total - ledger->free; }
 
-/* Fills `columns` points, the newest last; each stands for `group` samples, counted from the first ever taken, so
- * that a group keeps its samples while it moves to the left. */
+/* Fills `columns` points, the newest last. Each shows `group` samples. Groups are counted from the first sample ever
+ * taken, so that a group keeps its samples while it moves to the left. */
 static void collect(const struct neap_top_history *history, size_t device, size_t group, struct point *points,
 		    size_t columns)
 {
@@ -235,7 +234,7 @@ static void collect(const struct neap_top_history *history, size_t device, size_
 	}
 }
 
-/* The part that a level of the bar lies in, from the bottom up; PART_FREE above all that is used. */
+/* The part in which a level of the curve lies, counted from the bottom; the free part if it is above all use. */
 static size_t part_at(const struct neap_ledger *ledger, double level)
 {
 	double sum = 0;
@@ -258,7 +257,7 @@ static const char *const eighths[] = {" ",
 				      "\xe2\x96\x87",
 				      "\xe2\x96\x88"};
 
-/* One cell of the curve: the part at its middle; its top is drawn in eighths where the curve ends in it. */
+/* Draws one cell of the curve with the part at its middle. If the curve ends in the cell, fills it by eighths. */
 static void draw_point(struct neap_top_grid *grid, const struct point *point, struct neap_top_place place,
 		       double bottom, double step)
 {
@@ -283,7 +282,8 @@ static void draw_utilization(struct neap_top_grid *grid, const struct point *poi
 	size_t left = place.column;
 	neap_top_put(grid, (struct neap_top_place){.row = place.row, .style = NEAP_TOP_DIM}, "  busy");
 	for (size_t i = 0; i < columns; i++) {
-		int percent = points[i].utilization;
+		int percent =
+			points[i].utilization < 100 ? points[i].utilization : 100; /* a driver may report more */
 		place.column = left + i;
 		if (percent < 0)
 			continue;

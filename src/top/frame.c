@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_LEAST  5 /* rows of the table, its head among them, before devices give way */
-#define LIST_WANTED 9 /* before the curve does */
+#define LIST_LEAST  5 /* rows of the table, head included; below this, devices give way */
+#define LIST_WANTED 9 /* below this, the curve does */
 
-/* Where each part stands. */
+/* The rows of each part. */
 struct layout {
-	size_t device_rows;   /* of each: 1 or 2 */
-	size_t devices;       /* shown; then a line says how many are not */
+	size_t device_rows;   /* of each device: 1 or 2 */
+	size_t devices;       /* how many are shown; if not all, a line after them counts the others */
 	size_t legend, curve; /* rows; 0: not shown */
 	size_t list, bottom;
 	size_t height;
@@ -47,7 +47,7 @@ static void plan_devices(struct layout *layout, size_t count, size_t room)
 		layout->devices = room > 1 ? room - 1 : 0;
 }
 
-/* Whether text stands in place of the processes. */
+/* Whether text is shown in place of the processes. */
 static bool shows_text(const struct neap_top_view *view)
 {
 	return view->mode == NEAP_TOP_HELP || view->mode == NEAP_TOP_SHOW ||
@@ -88,7 +88,7 @@ static struct layout plan(const struct neap_top_history *history, const struct n
 	return layout;
 }
 
-/* What the host, or its control group, has left, in at most `room` columns; "" where that is too few. */
+/* Writes what memory the host, or its control group, has left, in at most `room` columns; "" if it does not fit. */
 static void describe_host(const struct neap_top_sample *sample, size_t room, char *text, size_t text_room)
 {
 	static const struct {
@@ -133,7 +133,7 @@ static void draw_header(struct neap_top_grid *grid, const struct neap_top_sample
 	}
 }
 
-/* Each with its legend. Returns the row after them. */
+/* Draws each device with its legend. Returns the row after them. */
 static size_t draw_devices_once(struct neap_top_grid *grid, const struct neap_top_sample *sample,
 				const struct neap_top_view *view, size_t row)
 {
@@ -145,7 +145,7 @@ static size_t draw_devices_once(struct neap_top_grid *grid, const struct neap_to
 	return row;
 }
 
-/* Returns the row after them. The view's device is among those that are shown. */
+/* Draws the devices for which there are rows, the view's device among them. Returns the row after them. */
 static size_t draw_devices(struct neap_top_grid *grid, const struct neap_top_sample *sample,
 			   const struct neap_top_view *view, const struct layout *layout, size_t row)
 {
@@ -165,7 +165,7 @@ static size_t draw_devices(struct neap_top_grid *grid, const struct neap_top_sam
 	return row;
 }
 
-/* What the line above the keys says of the selected process. */
+/* Writes the line above the keys: the selected process. */
 static void describe(const struct neap_top_process *process, char *text, size_t room)
 {
 	char strays[32], stray[64] = "";
@@ -232,7 +232,7 @@ static void question(const struct neap_top_view *view, char *text, size_t room)
 	}
 }
 
-/* The last line: keys, a question, or what is typed. */
+/* Draws the last line: the keys, a question, or the typed text. */
 static void draw_prompt(struct neap_top_grid *grid, const struct neap_top_view *view, size_t row)
 {
 	char text[256];
@@ -266,7 +266,7 @@ static void draw_prompt(struct neap_top_grid *grid, const struct neap_top_view *
 	neap_top_put(grid, place, text);
 }
 
-/* Lines of text in place of the processes. */
+/* Draws lines of text in place of the processes. */
 static void draw_text(struct neap_top_grid *grid, const char *text, size_t first, struct neap_top_place place,
 		      size_t rows)
 {

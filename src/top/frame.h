@@ -10,8 +10,8 @@
  *   the selected process in one line, or a message
  *   the keys, a question, or what is typed
  *
- * Everything gives way in this order when rows are short: the curve, the bars' own lines, the legend, devices beyond
- * those that fit ("and 8 more GPUs").
+ * When rows are short, parts give way in this order: the curve, the bars' own lines, the legend, devices beyond those
+ * that fit ("and 8 more GPUs").
  */
 #ifndef NEAP_TOP_FRAME_H
 #define NEAP_TOP_FRAME_H
@@ -19,7 +19,7 @@
 #include "top/grid.h"
 #include "top/view.h"
 
-/* A frame of view->width x view->height; with view->once as high as all of it needs. The caller calls
+/* Draws a frame of view->width x view->height; with view->once it is as high as its contents. The caller calls
  * neap_top_grid_fini. Errors: NEAP_ENOMEM, NEAP_EINVAL. */
 enum neap_status neap_top_frame_make(const struct neap_top_history *history, const struct neap_top_view *view,
 				     struct neap_top_grid *ret_grid, struct neap_error *err);

@@ -33,8 +33,8 @@ void neap_top_grid_fini(struct neap_top_grid *grid)
 	*grid = (struct neap_top_grid){0};
 }
 
-/* Whether every terminal draws the character in one column. Beyond the Latin, Greek and Cyrillic letters, only what
- * the frames themselves draw: arrows, lines, blocks and braille. */
+/* Whether every terminal draws the character in one column. True for Latin, Greek and Cyrillic letters, and for the
+ * arrows, lines, blocks and braille that the frames draw. */
 static bool is_narrow(uint32_t character)
 {
 	return (character >= 0x20 && character < 0x300) || (character >= 0x370 && character < 0x483) ||
@@ -116,7 +116,7 @@ void neap_top_select(struct neap_top_grid *grid, size_t row)
 		grid->cells[row * grid->width + column].selected = true;
 }
 
-/* SGR of each style; of the parts, the background is left as it is, so that it suits light and dark terminals. */
+/* The SGR sequence of each style. Parts keep the terminal's background, so they suit light and dark terminals. */
 static const char *const sgr[NEAP_TOP_STYLES] = {
 	[NEAP_TOP_PLAIN] = "",
 	[NEAP_TOP_TITLE] = "1",

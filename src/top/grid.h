@@ -1,8 +1,8 @@
-/* top/grid.h: a screen as data: cells of one character and one style each. Frames are drawn into it, a terminal or a
- * file shows it. One thread.
+/* top/grid.h: a screen as data: cells of one character and one style each. Frames are drawn into it; then it is
+ * printed to a terminal or a file. One thread.
  *
- * A character takes one column. Text from outside is made fit to print first; a character that terminals draw wider
- * than one column, or on top of another, becomes '?', so that columns stay columns.
+ * A character takes one column. Make text from outside printable first. A character that terminals draw wider than
+ * one column, or on top of another, becomes '?', so that the columns stay aligned.
  */
 #ifndef NEAP_TOP_GRID_H
 #define NEAP_TOP_GRID_H
@@ -13,13 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a cell means; the terminal chooses the colour. The parts of the ledger stand in its order. */
+/* The meaning of a cell; the terminal chooses the colour. The parts of the ledger have the ledger's order. */
 enum neap_top_style {
 	NEAP_TOP_PLAIN,
 	NEAP_TOP_TITLE,
 	NEAP_TOP_DIM,
 	NEAP_TOP_WARN,
-	NEAP_TOP_MATCH, /* what the search found */
+	NEAP_TOP_MATCH, /* a match of the search */
 	NEAP_TOP_KEY,   /* a key in the help line */
 	NEAP_TOP_PART_RESERVED,
 	NEAP_TOP_PART_CONTEXT,
@@ -53,7 +53,7 @@ struct neap_top_place {
 	enum neap_top_style style;
 };
 
-/* Writes `text` and returns the column after it. What does not fit is cut; nothing is written outside the grid. */
+/* Writes `text`, cut to what fits into the grid. Returns the column after it. */
 size_t neap_top_put(struct neap_top_grid *grid, struct neap_top_place place, const char *text);
 size_t neap_top_putf(struct neap_top_grid *grid, struct neap_top_place place, const char *format, ...)
 	NEAP_PRINTF(3, 4);

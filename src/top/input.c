@@ -1,4 +1,4 @@
-/* top/input.c: keys and samples to the state of the view: see view.h. */
+/* top/input.c: keys and samples change the view: see view.h. */
 #include "top/view.h"
 
 #include "base/printable.h"
@@ -43,7 +43,7 @@ static void select_row(struct neap_top_view *view, const struct neap_top_rows *r
 	set_target(&view->selected, rows->rows[view->selected_row].process);
 }
 
-/* Up and down from the selected row; the ends stop it. */
+/* Moves the selection up or down, at most to the end of the list. */
 static void move(struct neap_top_view *view, const struct neap_top_rows *rows, long by)
 {
 	size_t row = neap_top_rows_selected(rows, view);
@@ -55,7 +55,8 @@ static void move(struct neap_top_view *view, const struct neap_top_rows *rows, l
 		select_row(view, rows, row + (size_t)by);
 }
 
-/* The next row that the search finds, from the one after the selected on; with `here` from the selected one. */
+/* Selects the next row that the search finds: from the row after the selected one on, with `here` from the selected
+ * one on. */
 static void find_next(struct neap_top_view *view, const struct neap_top_rows *rows, bool here)
 {
 	size_t row = neap_top_rows_selected(rows, view);
@@ -80,7 +81,7 @@ static void move_device(struct neap_top_view *view, const struct neap_top_histor
 		view->device = (view->device + (back ? count - 1 : 1)) % count;
 }
 
-/* What a verb may be asked of: the selected process, if it can do it. */
+/* Makes the selected process the verb's target, if the verb can act on it. NULL: it cannot; a notice says why. */
 static const struct neap_top_process *choose_target(struct neap_top_view *view,
 						    const struct neap_top_history *history, enum neap_top_verb verb)
 {
@@ -124,7 +125,7 @@ static void begin_entry(struct neap_top_view *view, enum neap_top_mode mode, con
 	snprintf(view->entry, sizeof view->entry, "%s", text);
 }
 
-/* Keys that move the selection; false: it is none of them. */
+/* Handles a key that moves the selection; false: the key is no such key. */
 static bool press_move(struct neap_top_view *view, const struct neap_top_rows *rows, uint32_t key)
 {
 	switch (key) {
@@ -225,7 +226,7 @@ static void end_entry(struct neap_top_view *view, const struct neap_top_rows *ro
 	}
 }
 
-/* Only ASCII is typed here: names of users, commands and runs rarely have more. */
+/* Accepts only ASCII: names of users, commands and runs rarely have more. */
 static void press_entry(struct neap_top_view *view, const struct neap_top_rows *rows, uint32_t key)
 {
 	size_t length = strlen(view->entry);
@@ -247,7 +248,7 @@ static size_t line_count(const char *text)
 	return lines;
 }
 
-/* Whether the key scrolls the text. */
+/* Scrolls the text if the key does that; false: it does not. */
 static bool scroll(struct neap_top_view *view, uint32_t key)
 {
 	size_t lines = line_count(view->text);
@@ -293,13 +294,13 @@ static enum neap_top_effect press(struct neap_top_view *view, const struct neap_
 	case NEAP_TOP_HELP:
 		view->mode = NEAP_TOP_LIST;
 		break;
-	case NEAP_TOP_WAIT: /* the verb answers within its own bounds; until then only leaving is possible */
+	case NEAP_TOP_WAIT: /* the verb ends within its own timeouts; until then the only possible key is q */
 		return key == 'q' ? NEAP_TOP_QUIT : NEAP_TOP_DRAW;
 	}
 	return NEAP_TOP_DRAW;
 }
 
-/* A verb is for a process that is in sight: a filter that hides the selected one selects another. */
+/* Selects another process if a filter hides the selected one: a verb must act on a process that the user sees. */
 static void keep_selected(struct neap_top_view *view, const struct neap_top_history *history)
 {
 	struct neap_top_rows rows = {0};
@@ -325,7 +326,7 @@ enum neap_top_effect neap_top_press(struct neap_top_view *view, const struct nea
 	return effect;
 }
 
-/* A question about a process that is gone is withdrawn. */
+/* Withdraws a question about a process that has ended. */
 static void withdraw(struct neap_top_view *view, const struct neap_top_sample *sample)
 {
 	bool asking = view->mode == NEAP_TOP_CONFIRM || view->mode == NEAP_TOP_ENTER_FRACTION;

@@ -1,4 +1,4 @@
-/* top/process.c: the table of processes. Columns give way to the command when the screen is narrow. */
+/* top/process.c: the table of processes. On a narrow screen other columns are left out in favour of the command. */
 #include "top/parts.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum column { PID, USER, DEVICE, TIME, HELD, ALLOCATED, CACHED, CONTEXT, OTHER, GROWTH, COLUMNS };
 
-/* In the order they stand; `rank`: the order in which they are given room. */
+/* The columns from left to right. `rank`: the order in which they get space. */
 static const struct {
 	const char *title;
 	size_t width;
@@ -28,7 +28,7 @@ static const struct {
 	[GROWTH] = {"+/MIN", 6, 7},
 };
 
-/* The columns that fit beside a command of COMMAND_LEAST columns. */
+/* Chooses the columns that fit beside a command of COMMAND_LEAST characters. */
 static void choose(size_t width, bool ret_shown[COLUMNS])
 {
 	size_t taken = COMMAND_LEAST;
@@ -109,7 +109,7 @@ static enum neap_top_style cell_style(const struct neap_top_row *row, size_t col
 	return process->attached ? columns[column].style : NEAP_TOP_PLAIN;
 }
 
-/* The lines of the tree before a command; returns the column after them. */
+/* Draws the tree's lines before a command. Returns the column after them. */
 static size_t draw_branch(struct neap_top_grid *grid, const struct neap_top_row *row, struct neap_top_place place)
 {
 	place.style = NEAP_TOP_DIM;
@@ -172,7 +172,7 @@ static void draw_head(struct neap_top_grid *grid, const struct neap_top_view *vi
 	neap_top_putf(grid, place, "  by %s%s", neap_top_sort_name(view->sort), view->reversed ? " ^" : "");
 }
 
-/* The first row shown: the selected one stands in the middle, where there are rows enough. */
+/* The first row to show, so that the selected row stands in the middle if there are enough rows. */
 static size_t first_row(const struct neap_top_rows *rows, size_t selected, size_t room)
 {
 	if (selected >= rows->count || rows->count <= room)

@@ -1,7 +1,7 @@
-/* top/rows.c: which processes the list shows, in which order, and what stands below what.
+/* top/rows.c: which processes the list shows, in which order, and which stands below which.
  *
- * A process stands below the nearest of its ancestors that is shown too. Siblings are ordered by the key of the view;
- * by memory and growth a process counts with all that stands below it, so that the tree that holds most comes first.
+ * A process stands below its nearest ancestor that is shown too. The view's key orders siblings. By memory and growth
+ * a process counts together with all processes below it, so that the tree that holds the most comes first.
  */
 #include "top/view.h"
 
@@ -96,7 +96,7 @@ static size_t find_pid(const struct forest *forest, pid_t pid)
 	return i;
 }
 
-/* Parents, once the nodes stand where they stay. */
+/* Finds each node's parent. The nodes must be in their final order. */
 static void link_parents(struct forest *forest)
 {
 	for (size_t i = 0; i < forest->count; i++) {
@@ -149,7 +149,7 @@ static void show_all(struct forest *forest, bool flat)
 	for (size_t i = 0; i < forest->count; i++)
 		if (flat || forest->nodes[i].parent == SIZE_MAX)
 			show(forest, i, 0, 0);
-	for (size_t i = 0; i < forest->count; i++) /* below more than DEPTH_MOST others, or each other's parent */
+	for (size_t i = 0; i < forest->count; i++) /* those deeper than DEPTH_MOST, and parents of each other */
 		if (!forest->nodes[i].shown)
 			show(forest, i, 0, 0);
 }

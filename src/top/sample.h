@@ -1,7 +1,7 @@
-/* top/sample.h: what `neap top` saw at one instant, and the instants it keeps. Plain data, filled by the command; the
- * frame and the keys only read it. One thread.
+/* top/sample.h: what `neap top` saw at one instant, and the samples that it keeps. Plain data: the command fills it,
+ * the frame and the keys only read it. One thread.
  *
- * A process is one row whatever number of devices it uses: its figures are sums over them.
+ * A process is one row, however many devices it uses: its figures are sums over them.
  */
 #ifndef NEAP_TOP_SAMPLE_H
 #define NEAP_TOP_SAMPLE_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define NEAP_TOP_HISTORY 300 /* instants kept: five minutes at one a second */
-#define NEAP_TOP_DEVICES 64  /* that a process's set of devices can name */
+#define NEAP_TOP_DEVICES 64  /* bits of a process's set of devices */
 
 enum neap_top_kind {
 	NEAP_TOP_GPU,
@@ -34,9 +34,9 @@ struct neap_top_process {
 	bool attached;
 	bool launcher; /* it holds no device memory: it is shown because it started processes that do */
 	bool bytes_known;
-	uint64_t bytes; /* as the driver reports, where it does */
+	uint64_t bytes; /* as the driver reports them, if bytes_known */
 	uint64_t context, allocated, cached;
-	int64_t other;     /* attached only: bytes beside all these */
+	int64_t other;     /* attached only: bytes that are none of these */
 	uint64_t run_ns;   /* UINT64_MAX: not known */
 	char run_time[24]; /* the same as ps shows it */
 	char user[32], command[256], run_id[64], note[200];
@@ -49,7 +49,7 @@ struct neap_top_sample {
 	struct neap_top_process *processes;
 	size_t process_count;
 	size_t unlisted;         /* attached processes on a device that NVML does not list */
-	uint64_t unlisted_bytes; /* what these have reserved there */
+	uint64_t unlisted_bytes; /* the bytes that these have reserved there */
 	bool simulated;
 	bool host_known, host_by_group; /* by_group: a control group leaves less than the host has */
 	uint64_t host_available_bytes;
@@ -67,17 +67,17 @@ struct neap_top_history {
 /* Takes the sample over, and forgets the oldest when the ring is full. */
 void neap_top_history_take(struct neap_top_history *history, struct neap_top_sample *sample);
 void neap_top_history_fini(struct neap_top_history *history);
-/* `age` 0 is the newest; NULL: that old, there is none. */
+/* The sample that is `age` samples older than the newest; NULL: there is none. */
 const struct neap_top_sample *neap_top_history_at(const struct neap_top_history *history, size_t age);
 
-/* NULL: it is not there. A PID that was given to another process is not the same process. */
+/* The process with this PID and this start time (a PID may be reused). NULL: it is not in the sample. */
 const struct neap_top_process *neap_top_find(const struct neap_top_sample *sample, pid_t pid, uint64_t start_ticks);
 
-/* What a process holds, as far as it is known: what the driver says, else what it publishes itself. */
+/* The bytes that a process holds: the driver's figure, or if there is none, what the process publishes itself. */
 uint64_t neap_top_held(const struct neap_top_process *process);
 
-/* Bytes a minute by which what the process holds grew, over the last minute or since it is known. False: it was seen
- * for less than two seconds. */
+/* The growth of the process's bytes per minute, over the last minute or since it was first seen. False: that was less
+ * than two seconds ago. */
 bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
 		     int64_t *ret_bytes_per_minute);
 

@@ -1,8 +1,8 @@
 /* top/view.h: what the person at `neap top` has chosen, and how a key changes it. Pure: no terminal, no files. One
  * thread.
  *
- *   key --neap_top_press--> view, and an effect: what the command has to do for it
- *   sample --neap_top_settle--> view: a process that ended while it was selected
+ *   key --neap_top_press--> view, and an effect: what the command must do
+ *   sample --neap_top_settle--> view: the selected process may have ended
  *
  *   LIST --k--> effect PREVIEW --neap_top_ask--> CONFIRM --y--> effect RUN --neap_top_tell--> TEXT --any key--> LIST
  *        --c--> CONFIRM
@@ -34,7 +34,7 @@ enum neap_top_key {
 };
 
 enum neap_top_sort {
-	NEAP_TOP_BY_MEMORY, /* the most first, as time and growth */
+	NEAP_TOP_BY_MEMORY, /* the most first; so too by time and by growth */
 	NEAP_TOP_BY_GROWTH,
 	NEAP_TOP_BY_TIME,
 	NEAP_TOP_BY_PID,
@@ -48,7 +48,7 @@ enum neap_top_mode {
 	NEAP_TOP_ENTER_FILTER,
 	NEAP_TOP_ENTER_SEARCH,
 	NEAP_TOP_ENTER_FRACTION,
-	NEAP_TOP_CONFIRM, /* `text` has what is known of it before */
+	NEAP_TOP_CONFIRM, /* `text` stands above the question */
 	NEAP_TOP_WAIT,    /* a verb runs */
 	NEAP_TOP_SHOW,    /* `text` has its output */
 	NEAP_TOP_HELP,
@@ -74,13 +74,13 @@ struct neap_top_view {
 	bool ascii;
 	bool once; /* one frame for a file: no keys, no selection, every process */
 	char clock[16], every[32];
-	char problem[256]; /* why there is no newer sample; "" there is */
-	char notice[128];  /* one line that the next key takes away */
-	size_t device;     /* whose history is shown */
+	char problem[256]; /* why there is no newer sample; "": there is one */
+	char notice[128];  /* one line; the next key removes it */
+	size_t device;     /* the device whose curve is shown */
 	enum neap_top_sort sort;
 	bool reversed, flat, paused;
-	struct neap_top_target selected; /* PID 0: nothing is */
-	size_t selected_row;             /* where it stood: the row to choose when it ends */
+	struct neap_top_target selected; /* PID 0: none */
+	size_t selected_row;             /* its last row, which is selected when the process ends */
 	char filter[NEAP_TOP_ENTRY], search[NEAP_TOP_ENTRY], entry[NEAP_TOP_ENTRY];
 	enum neap_top_mode mode;
 	enum neap_top_verb verb;
@@ -96,11 +96,11 @@ bool neap_top_sort_parse(const char *name, enum neap_top_sort *ret_sort);
 /* "clear", "fraction", "kill". */
 const char *neap_top_verb_name(enum neap_top_verb verb);
 
-/* What a key does. */
+/* Handles a key. */
 enum neap_top_effect neap_top_press(struct neap_top_view *view, const struct neap_top_history *history, uint32_t key);
 
-/* After a new sample, also the first: selects a process when none is, says when the selected one has ended, and asks
- * nothing more about one that has. */
+/* Call it after each new sample, also the first. Selects a process if none is selected, reports that the selected one
+ * has ended, and withdraws a question about a process that has ended. */
 void neap_top_settle(struct neap_top_view *view, const struct neap_top_history *history);
 
 /* The answer to PREVIEW: asks whether to continue, with `text` above the question. */
@@ -108,13 +108,12 @@ void neap_top_ask(struct neap_top_view *view, const char *text);
 /* The output of a verb, or why it cannot be done. */
 void neap_top_tell(struct neap_top_view *view, const char *text);
 
-/* -- rows of the list, in the order and with the filter of a view -------------------------------------------------
- */
+/* -- rows of the list, in the order and with the filter of a view ------------------------------------------------ */
 
 struct neap_top_row {
 	const struct neap_top_process *process; /* of the newest sample */
-	unsigned depth;                         /* 0: a root; else below the row that has one less */
-	bool last;                              /* the last of its parent's */
+	unsigned depth;                         /* 0: a root; else its parent is the last row before with depth - 1 */
+	bool last;                              /* its parent's last child */
 	uint64_t open;                          /* bit D: a line of depth D continues below this row */
 	bool growth_known;
 	int64_t growth; /* bytes a minute */

@@ -92,8 +92,19 @@ static const Driver &driver()
 }
 
 /* A descriptor that is closed at the end of its block. */
+/* As base/descriptor.h: where the program has closed its standard descriptors, no file of neap's takes their place. */
+static int above_standard(int fd)
+{
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), cause = errno;
+	close(fd);
+	errno = cause;
+	return above;
+}
+
 struct Descriptor {
-	explicit Descriptor(int number) : fd(number) {}
+	explicit Descriptor(int number) : fd(above_standard(number)) {}
 	~Descriptor()
 	{
 		if (fd >= 0)
@@ -113,7 +124,7 @@ class Kept
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		all.reserve(all.size() + 1);
-		fd_ = opens();
+		fd_ = above_standard(opens());
 		struct stat info = {};
 		if (fd_ >= 0 && !fstat(fd_, &info))
 			all.push_back(was_ = {fd_, info.st_dev, info.st_ino});

@@ -1,4 +1,4 @@
-/* trace/before.c: what was live before a history began, from what it says later. */
+/* trace/before.c: finds the blocks that were live before a history began, from its later events and its end. */
 #include "base/error.h"
 #include "base/map.h"
 #include "trace/trace.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct before {
-	struct neap_map seen; /* addresses that the history has spoken of */
+	struct neap_map seen; /* addresses that the history has named */
 	struct neap_trace_block *blocks;
 	size_t count, room;
 };
@@ -34,7 +34,8 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 		return neap_map_put(&before->seen, event->address, 1);
 	case NEAP_TRACE_FREE_REQUESTED:
 	case NEAP_TRACE_FREE_COMPLETED:
-		/* An address that no event named before. Requested first: live. Completed first: it was pending. */
+		/* No event named this address before. If its free is requested first, it was live; if completed
+		 * first, pending. */
 		if (!neap_map_get(&before->seen, event->address, NULL)) {
 			block.state = event->kind == NEAP_TRACE_FREE_REQUESTED ? NEAP_TRACE_BLOCK_LIVE
 									       : NEAP_TRACE_BLOCK_PENDING;
@@ -47,7 +48,7 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 	}
 }
 
-/* What a recording's ring has lost and nothing speaks of later: in rounded bytes. */
+/* Adds the bytes that a recording's ring has lost and that no later event names: in rounded bytes. */
 static bool add_rest(struct before *before, uint64_t all)
 {
 	struct neap_trace_block rest = {.address = NEAP_TRACE_REST, .state = NEAP_TRACE_BLOCK_LIVE};

@@ -1,6 +1,6 @@
 /* trace/build.c: interning, growth, and the last steps of a trace that was read.
  *
- * Frames of the same stack come again and again, so a whole stack is looked up by its hash first; only a new one is
+ * The same stacks come again and again, so a whole stack is looked up by its hash first; only a new one is
  * added to the tree of calls, from its outermost frame inwards. */
 #include "trace/build.h"
 
@@ -68,7 +68,7 @@ static struct neap_index_slot *index_next(const struct neap_index *index, uint32
 	}
 }
 
-/* Room for one more, so that searches end and adding cannot fail. */
+/* Makes room for one more, so that searches end and adding cannot fail. */
 static bool index_reserve(struct neap_build *build, struct neap_index *index)
 {
 	if (build->failed)
@@ -90,7 +90,7 @@ static void index_add(struct neap_index *index, struct neap_index_slot *slot, ui
 /* --- arrays ------------------------------------------------------------------------------------------------------
  */
 
-/* Room for `more` elements after `count`; the array may move. */
+/* Makes room for `more` elements after `count`; the array may move. */
 static bool make_room(struct neap_build *build, void *array_address, size_t count, size_t more, size_t *room,
 		      size_t element_bytes)
 {
@@ -176,7 +176,7 @@ static uint32_t add_text(struct neap_build *build, const char *bytes, size_t len
 	return (uint32_t)store->text_count++;
 }
 
-/* The end of the text with this number, its terminator counted. */
+/* The end of the text with this number, including its terminator. */
 static size_t text_end(const struct neap_trace_store *store, size_t number)
 {
 	return number + 1 < store->text_count ? store->text_offsets[number + 1] : store->texts_length;
@@ -291,7 +291,7 @@ uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t p
 
 	if (!memcmp(&trace->streams[build->last_stream], &wanted, sizeof wanted))
 		return build->last_stream;
-	if (!handle && !pool0 && !pool1) /* there from the start, and not in the index */
+	if (!handle && !pool0 && !pool1) /* always there, and not in the index */
 		return build->last_stream = 0;
 	if (!index_reserve(build, &build->streams))
 		return 0;
@@ -455,7 +455,7 @@ static int by_device_and_event(const void *left, const void *right)
 	return a->time_us < b->time_us ? -1 : a->time_us > b->time_us;
 }
 
-/* Sorts without changing the order of equals, which qsort does not promise: marks at one place keep theirs. */
+/* Sorts, and keeps the order of equals, which qsort does not promise: marks at one place keep theirs. */
 static bool sort_marks(struct neap_trace *trace)
 {
 	struct neap_trace_mark *marks = trace->marks, *other;

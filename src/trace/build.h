@@ -1,8 +1,8 @@
-/* trace/build.h: what every reader builds a trace with: equal texts, frames, stacks and streams get one number.
+/* trace/build.h: builds a trace, for every reader: equal texts, frames, stacks and streams get one number.
  *
- * The functions that return numbers never fail one by one: the first failed allocation, or a table that is full,
- * marks the build, later calls return 0, and the reader checks `failed` now and then and neap_build_finish at the
- * end. Begin with neap_build_init, end with neap_build_finish or neap_build_fini.
+ * The functions that return numbers report no failures. The first failed allocation, or a full table, is kept in
+ * `failed`, and later calls return 0; the reader checks `failed` now and then, and neap_build_finish at the end.
+ * Begin with neap_build_init, end with neap_build_finish or neap_build_fini.
  */
 #ifndef NEAP_TRACE_BUILD_H
 #define NEAP_TRACE_BUILD_H
@@ -10,10 +10,10 @@
 #include "trace/store.h"
 
 #define NEAP_BUILD_TEXT_BYTES 65535u     /* longer texts are cut */
-#define NEAP_BUILD_WARNINGS   32u        /* different ones; the last says that there were more */
+#define NEAP_BUILD_WARNINGS   32u        /* different warnings; the last one says that there were more */
 #define NEAP_BUILD_TABLE_MAX  (1u << 30) /* entries of a table: more is a hostile file */
 
-/* A hash table of numbers whose content lies elsewhere. A zeroed struct is empty. */
+/* A hash table of numbers; the content that these stand for lies elsewhere. A zeroed struct is empty. */
 struct neap_index {
 	struct neap_index_slot {
 		uint32_t hash;
@@ -35,24 +35,24 @@ struct neap_build {
 enum neap_status neap_build_init(struct neap_build *build, enum neap_trace_source source, struct neap_error *err);
 void neap_build_fini(struct neap_build *build);
 
-/* Makes what neap_trace_read returns: sorts marks and segments by device, trims. On failure the build is as before.
- * Errors: NEAP_ENOMEM; NEAP_EPARSE when a table was full. */
+/* Makes the trace that neap_trace_read returns: sorts marks and segments by device, trims. On failure the build is
+ * unchanged. Errors: NEAP_ENOMEM; NEAP_EPARSE when a table was full. */
 enum neap_status neap_build_finish(struct neap_build *build, struct neap_trace **ret_trace, struct neap_error *err);
 
-/* Control characters and broken UTF-8 become '?'. */
+/* The number of a text. Control characters and broken UTF-8 become '?'. */
 uint32_t neap_build_text(struct neap_build *build, const char *bytes, size_t length);
 uint32_t neap_build_frame(struct neap_build *build, uint32_t file, uint32_t name, uint32_t line);
 /* Frames innermost first. */
 uint32_t neap_build_stack(struct neap_build *build, const uint32_t *frames, size_t count);
 uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t pool0, uint64_t pool1);
 
-/* Devices up to this index exist from now on. False: more than 256. */
+/* Creates the devices up to this index. False: more than 256. */
 bool neap_build_device(struct neap_build *build, uint64_t device);
 /* Appends to the store: the caller later gives each device a range of it. */
 void neap_build_event(struct neap_build *build, const struct neap_trace_event *event);
 void neap_build_mark(struct neap_build *build, const struct neap_trace_mark *mark);
 void neap_build_segment(struct neap_build *build, const struct neap_trace_segment *segment);
-/* In order of events. `event` counts in the store until neap_snapshot_end. */
+/* Notes and annotations come in order of events; `event` counts in the store until neap_snapshot_end. */
 void neap_build_note(struct neap_build *build, const struct neap_trace_note *note);
 void neap_build_annotation(struct neap_build *build, const struct neap_trace_annotation *annotation);
 void neap_build_host_segment(struct neap_build *build, const struct neap_trace_segment *segment);

@@ -1,5 +1,5 @@
-/* trace/formats.h: one reader per format. Each takes an input that stands at the file's first byte, fills a build,
- * and on failure an error whose message begins after "reading PATH: ". */
+/* trace/formats.h: one reader per format. Each takes an input that stands at the file's first byte and fills a build.
+ * On failure it fills an error; the message continues "reading PATH: ". */
 #ifndef NEAP_TRACE_FORMATS_H
 #define NEAP_TRACE_FORMATS_H
 
@@ -13,7 +13,7 @@
  *     r <id> <stream>             record_stream     e          empty the cache
  *     # a comment, as are empty lines
  *
- * Words are apart by blanks; a name is the rest of its line. An id is live from its `a` to its `f` and may then be
+ * Blanks separate words; a name is the rest of its line. An id is live from its `a` to its `f` and may then be
  * used again; `f` and `r` of an id that is not live are errors. Lines hold at most 65535 bytes. */
 #define NEAP_TEXT_BYTES_MAX ((1ull << 47) - 1) /* of one allocation */
 enum neap_status neap_text_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
@@ -22,7 +22,7 @@ enum neap_status neap_text_read(struct neap_input *input, struct neap_build *bui
  * pickle protocols 2 to 5. See pickle.h. Positions in errors are bytes of the (decompressed) file. */
 enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
 
-/* neap's own recording (record.h), of a process that lives or died. A tag is a stack of one frame with that name.
+/* neap's own recording (record.h), of a live or an exited process. A tag becomes a stack of one frame with that name.
  * Errors name the path themselves. */
 enum neap_status neap_recording_read(const char *path, struct neap_build *build, struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* trace/input.c: a window over a file, by read(2), so that what was read does not stay in our memory. */
+/* trace/input.c: a window over a file, filled by read(2), so that data read before does not stay in our memory. */
 #include "trace/input.h"
 
 #include "base/error.h"
@@ -12,15 +12,15 @@
 #include <zstd.h>
 
 #define ROOM (NEAP_INPUT_WINDOW * 2)
-/* A text trace shrinks to a sixth. What grows far beyond that was made to fill memory. */
+/* A text trace shrinks to a sixth. A file that grows far more was made to fill memory. */
 #define RATIO_MAX      500u
 #define RATIO_FREE     (64u << 20)
-#define WINDOW_LOG_MAX 27 /* 128 MiB: what `zstd -19` and less ever need */
+#define WINDOW_LOG_MAX 27 /* 128 MiB: the most that `zstd -19` and lower levels need */
 
 struct neap_inflate {
 	ZSTD_DCtx *context;
 	ZSTD_inBuffer in;
-	size_t pending; /* what the decoder still expects; 0 between frames */
+	size_t pending; /* bytes that the decoder still expects; 0 between frames */
 	unsigned char raw[NEAP_INPUT_WINDOW / 2];
 };
 
@@ -31,7 +31,7 @@ static bool stop(struct neap_input *input, enum neap_status status)
 	return false;
 }
 
-/* Up to `room` bytes of the file as they are; 0 at its end or on failure. */
+/* Reads up to `room` bytes of the file as they are; returns 0 at its end or on failure. */
 static size_t read_raw(struct neap_input *input, void *bytes, size_t room)
 {
 	for (;;) {
@@ -55,7 +55,7 @@ static size_t broken_zstd(struct neap_input *input, const char *what)
 	return 0;
 }
 
-/* Up to `room` decompressed bytes; 0 at the end or on failure. */
+/* Reads up to `room` decompressed bytes; returns 0 at the end or on failure. */
 static size_t read_inflated(struct neap_input *input, void *bytes, size_t room)
 {
 	struct neap_inflate *inflate = input->inflate;
@@ -141,7 +141,7 @@ enum neap_status neap_input_open(struct neap_input *input, const char *path, str
 	size_t have = 0, got;
 
 	*input = (struct neap_input){.path = path, .fd = -1, .file_bytes = UINT64_MAX};
-	input->fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+	input->fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
 					   : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (input->fd < 0 || fstat(input->fd, &about) != 0) {
 		status = neap_fail_errno(err, errno, "opening the trace %s", path);

@@ -1,4 +1,4 @@
-/* trace/machine.c: the stack and the memo of the machine that reads pickles, and what instructions do to them.
+/* trace/machine.c: the stack and the memo of the machine that reads pickles, and the instructions on them.
  *
  * Bounds: the stack has at most STACK_MAX values and MARKS_MAX open marks, memo numbers are compared with the bytes
  * there are, and a fetched value is a copy of 8 bytes, so a pickle that repeats itself costs no more than its length.
@@ -92,7 +92,7 @@ enum neap_status neap_machine_need(struct machine *machine, size_t count, const 
 	return NEAP_OK;
 }
 
-/* Takes the innermost mark; *ret_items are the values above it, and they stay on the stack. With `owner`, a container
+/* Removes the innermost mark; *ret_items are the values above it, which stay on the stack. With `owner`, a container
  * must be below the mark. */
 static enum neap_status pop_mark(struct machine *machine, bool owner, const char *name, struct value **ret_items,
 				 size_t *ret_count)
@@ -137,7 +137,7 @@ static enum neap_status pack_entry(struct machine *machine, const struct value *
 	return NEAP_OK;
 }
 
-/* Runs and what was taken already are one of a kind: nothing refers to them again. */
+/* Whether a value is used only once: nothing refers again to runs, or to values that were taken already. */
 static bool is_single_use(const struct value *value)
 {
 	return value->type == VALUE_EVENTS || value->type == VALUE_BLOCKS || value->type == VALUE_SEGMENTS ||
@@ -179,7 +179,7 @@ enum neap_status neap_machine_put(struct machine *machine, uint64_t number)
 	return result == NEAP_MEMO_DONE ? NEAP_OK : memo_failed(machine, result, number);
 }
 
-/* The value became something else after it was put. */
+/* Updates the memo when a value became something else after it was put. */
 static void update_memo(struct machine *machine, struct value *value)
 {
 	uint64_t *entry;
@@ -194,7 +194,7 @@ static void update_memo(struct machine *machine, struct value *value)
 	if (!entry)
 		return;
 	if (is_single_use(value))
-		*entry = VALUE_MARK; /* as forgotten */
+		*entry = VALUE_MARK; /* counts as forgotten */
 	else
 		pack_entry(machine, value, entry);
 }
@@ -241,7 +241,7 @@ enum neap_status neap_machine_get(struct machine *machine, uint64_t number)
 /* --- containers
  * ------------------------------------------------------------------------------------------------------ */
 
-/* After items were added to the value at `at`: runs of bare events, blocks or segments next to each other are one. */
+/* After items were added to the value at `at`: joins neighbouring runs of bare events, blocks or segments. */
 static void merge_run(struct machine *machine, size_t at)
 {
 	machine->depth = at + 1;
@@ -291,7 +291,7 @@ enum neap_status neap_machine_add_one(struct machine *machine, bool dict)
 	return add_items(machine, machine->depth - count - 1, machine->depth - count, dict);
 }
 
-/* DICT and LIST: a container from everything above the mark, in its place. */
+/* DICT and LIST: replaces everything above the mark by one container. */
 enum neap_status neap_machine_collect(struct machine *machine, bool dict)
 {
 	struct value *items = NULL;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORGET_ENTRIES 64u /* at most so many move to close a gap */
+#define FORGET_ENTRIES 64u /* most entries that are moved to close a gap */
 #define FORGET_PAGES   4u
 
-/* Low numbers up to this one; new ones are forgotten so far. */
+/* Makes the low numbers up to this one; new ones begin as forgotten. */
 static bool add_low(struct neap_memo *memo, uint64_t number)
 {
 	if (number >= memo->low_room) {
@@ -29,7 +29,7 @@ static size_t page_of(uint64_t number) { return (size_t)(number / 64 - NEAP_MEMO
 
 static bool grow_pages(struct neap_memo *memo, uint64_t number)
 {
-	/* The low numbers are all there before the first page is. */
+	/* All low numbers are made before the first page is. */
 	if (!add_low(memo, number < NEAP_MEMO_LOW ? number : NEAP_MEMO_LOW - 1))
 		return false;
 	if (number < NEAP_MEMO_LOW)
@@ -49,7 +49,7 @@ static bool grow_pages(struct neap_memo *memo, uint64_t number)
 	return true;
 }
 
-/* Makes the pages up to the page of `number`; mostly they exist. */
+/* Makes the pages up to the page of `number`; mostly they exist already. */
 static bool add_pages(struct neap_memo *memo, uint64_t number)
 {
 	if (number < NEAP_MEMO_LOW ? number < memo->low_room : page_of(number) < memo->page_count)

@@ -1,5 +1,5 @@
-/* trace/memo.h: a pickle's memo: what was put under 0, 1, 2, ... A pickler numbers every dict, so half of the entries
- * stand for events that no later event refers to. Those are forgotten, and a forgotten entry costs a bit.
+/* trace/memo.h: a pickle's memo: the values put under 0, 1, 2, ... A pickler numbers every dict, so half of the
+ * entries are events that nothing refers to again. Those are forgotten, and a forgotten entry costs one bit.
  *
  *   low       entries of the numbers below NEAP_MEMO_LOW, as an array: what is used often was put early
  *   pages     one per 64 numbers from there on: a bit per number, and where its entries begin
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define NEAP_MEMO_LOW       (1u << 17)
-#define NEAP_MEMO_FORGOTTEN UINT64_MAX /* no entry is this */
+#define NEAP_MEMO_FORGOTTEN UINT64_MAX /* no entry has this value */
 
 struct neap_memo {
 	uint64_t *low;
@@ -31,11 +31,11 @@ struct neap_memo {
 
 enum neap_memo_result { NEAP_MEMO_DONE, NEAP_MEMO_NO_MEMORY, NEAP_MEMO_ORDER };
 
-/* Puts under a number that is new, or still known. ORDER: neither (no pickler does that). */
+/* Puts an entry under a number that is new, or not forgotten. ORDER: the number is neither (no pickler does that). */
 enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uint64_t entry);
-/* Passes over a number, as put and forgotten. */
+/* Skips a number, as if its entry were put and forgotten. */
 enum neap_memo_result neap_memo_skip(struct neap_memo *memo, uint64_t number);
-/* Forgets an entry put lately; one put long ago stays as it is. True when it was forgotten. */
+/* Forgets an entry that was put lately; an older one stays. True when it was forgotten. */
 bool neap_memo_forget(struct neap_memo *memo, uint64_t number);
 void neap_memo_fini(struct neap_memo *memo);
 
@@ -47,7 +47,7 @@ static inline unsigned neap_memo_bits(uint64_t bits)
 	return (unsigned)(bits * 0x0101010101010101ull >> 56);
 }
 
-/* NULL when it was never put, or is forgotten. */
+/* The entry of a number; NULL when it was never put, or is forgotten. */
 static inline uint64_t *neap_memo_get(const struct neap_memo *memo, uint64_t number)
 {
 	if (number >= memo->next)

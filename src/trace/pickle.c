@@ -1,5 +1,5 @@
 /* trace/pickle.c: the instructions of pickles, protocols 2 to 5. It executes nothing: see pickle.h. Lengths are
- * compared with the bytes there are before anything is taken. */
+ * checked against the bytes that are left before memory is taken. */
 #include "trace/pickle.h"
 
 #include "base/error.h"
@@ -118,7 +118,7 @@ static enum neap_status cut_short(struct machine *machine, const char *what)
 	return neap_pickle_fail(machine, "the file ends inside %s: it is cut short", what);
 }
 
-/* Whether `length` more bytes can follow; a pipe or a compressed file tells only when it ends. */
+/* Whether `length` more bytes can follow; for a pipe or a compressed file that is not known until it ends. */
 static enum neap_status check_length(struct machine *machine, uint64_t length, const char *what)
 {
 	const struct neap_input *input = machine->input;
@@ -217,7 +217,7 @@ static enum neap_status read_bytes(struct machine *machine, size_t width)
 	return status == NEAP_OK ? neap_machine_push(machine, VALUE_OTHER, 0, 0) : status;
 }
 
-/* A frame says only how many bytes may be read at once. */
+/* A frame only says how many bytes may be read at once. */
 static enum neap_status read_frame(struct machine *machine)
 {
 	uint64_t length = little_endian(machine->input->at, 8);
@@ -277,8 +277,8 @@ static uint64_t take(struct machine *machine, size_t width)
 	return value;
 }
 
-/* EMPTY_DICT and EMPTY_LIST. MEMOIZE and MARK come next in nearly every pickle; to look for them here saves two turns
- * of the loop. */
+/* EMPTY_DICT and EMPTY_LIST. MEMOIZE and MARK come next in nearly every pickle; handling them here saves two turns of
+ * the loop. */
 static enum neap_status open_container(struct machine *machine, bool dict)
 {
 	struct neap_input *input = machine->input;
@@ -299,7 +299,7 @@ static enum neap_status open_container(struct machine *machine, bool dict)
 	return neap_machine_push_mark(machine);
 }
 
-/* One instruction whose fixed arguments are in the window. */
+/* Executes one instruction whose fixed arguments are in the window. */
 static enum neap_status step(struct machine *machine, unsigned char code)
 {
 	switch (code) {
@@ -380,8 +380,8 @@ static enum neap_status step(struct machine *machine, unsigned char code)
 	}
 }
 
-/* Most instructions by far push a small number or fetch a text, a frame or a stack. This carries out a run of those
- * with everything in registers, and stops before anything else, an error included: step() sees to it. */
+/* By far most instructions push a small number or fetch a text, a frame or a stack. This function executes a run of
+ * those with everything in registers, and stops before anything else, also before an error: step() handles it. */
 static void push_run(struct machine *machine)
 {
 	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX)
@@ -390,7 +390,7 @@ static void push_run(struct machine *machine)
 	struct value *top = machine->stack + machine->depth, *limit = machine->stack + machine->room;
 	uint64_t low = machine->memo.next < NEAP_MEMO_LOW ? machine->memo.next : NEAP_MEMO_LOW;
 
-	/* Conditions in this order, not a switch: the processor foresees them, since keys and values take turns. */
+	/* Conditions in this order, not a switch: the processor predicts them, since keys and values take turns. */
 	for (; at <= last && top < limit; top++) {
 		uint64_t number = at[1];
 		if (*at == 'h' || *at == 'j') {
@@ -438,7 +438,7 @@ static enum neap_status run(struct machine *machine)
 	while (!status && !machine->build->failed) {
 		push_run(machine);
 		machine->position = neap_input_position(input);
-		/* Mostly true at the first look; near the end of the input what is there must do. */
+		/* Mostly there are enough bytes; near the end of the input fewer must do. */
 		if ((size_t)(input->end - input->at) < ARGUMENT_MAX && !neap_input_fill(input, ARGUMENT_MAX)) {
 			size_t have = (size_t)(input->end - input->at);
 			if (have < 1)
@@ -466,8 +466,8 @@ enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *b
 		status = neap_pickle_fail(&machine, "%zu values are left at STOP, not one", machine.depth);
 	if (!status && !build->failed && neap_input_has(input, 1))
 		neap_build_warn(build, neap_input_position(input), "bytes follow the end of the pickle");
-	/* A file that ends after STOP but whose reading failed is still whole; the failure would be about what
-	 * follows. */
+	/* If reading failed only after STOP, the pickle is still whole: the failure is about the bytes that
+	 * follow. */
 	if (!status && !build->failed)
 		status = neap_snapshot_end(&machine, &machine.stack[0]);
 	neap_machine_fini(&machine);

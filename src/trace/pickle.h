@@ -1,10 +1,10 @@
-/* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the instructions), machine.c (stack and
- * memo), snapshot.c and snapshot_list.c (the shapes) and snapshot_end.c (what is known only at the end).
+/* trace/pickle.h: reads a PyTorch snapshot; internal to pickle.c (the instructions), machine.c (stack and
+ * memo), snapshot.c and snapshot_list.c (the shapes) and snapshot_end.c (all that is known only at the end).
  *
  * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
  * would import or call something are refused by name. No tree of objects is built: a container is recognised when its
- * items arrive, turned into what it is (an event of the store, a frame, a stack, ...), and from then on is a small
- * value. Values cannot be changed after that, so a container that holds itself cannot come to be.
+ * items arrive, converted (to an event of the store, a frame, a stack, ...), and from then on is a small value.
+ * Values cannot be changed after that, so no container can hold itself.
  *
  *   stack:  ... LIST MARK  DICT MARK "action" "alloc" "addr" 140.. "frames" STACK(17)     SETITEMS
  *           ... LIST MARK  EVENTS(first 512, 1 of them)                                   next event, and so on
@@ -19,7 +19,7 @@
 #include "trace/pools.h"
 
 enum value_type {
-	VALUE_OTHER, /* anything that means nothing to us: its content is gone */
+	VALUE_OTHER, /* anything that we do not use: its content is dropped */
 	VALUE_NONE,
 	VALUE_BOOL,     /* a: 0 or 1 */
 	VALUE_INT,      /* a: two's complement; b: 0; 1: a is unsigned; 2: it needs more than 64 bits */
@@ -47,12 +47,12 @@ struct value {
 	uint8_t type;  /* enum value_type */
 	bool list;     /* a list (EVENTS, BLOCKS, ... are runs of bare items otherwise) */
 	bool fresh;    /* made here, not fetched from the memo: items may still be added */
-	bool memoised; /* memo says under which number */
+	bool memoised; /* the field memo has its number */
 	uint64_t memo;
 	uint64_t a, b;
 };
 
-/* Texts that are known are interned first, in this order, so their numbers are these. */
+/* Known texts are interned first, in this order, which gives them their numbers. */
 enum known_text {
 #define KNOWN(name, text) NAME_##name,
 	NAME_EMPTY,
@@ -76,25 +76,25 @@ struct machine {
 	struct neap_memo memo;
 	struct neap_pools pools;
 	uint64_t position; /* of the instruction */
-	uint32_t *frames;  /* room to gather a stack in */
+	uint32_t *frames;  /* buffer in which a stack is gathered */
 	size_t frame_room;
 	struct range traces[256], host_trace;
 	size_t trace_count;
 	uint32_t divisions[16];
 	uint64_t free_requests, free_completions;
 	bool has_segments, has_traces;
-	unsigned torch_from, torch_to; /* of PyTorch 2: its first and last that write what was read; 0: any */
+	unsigned torch_from, torch_to; /* the first and last release of PyTorch 2 that write these keys; 0: any */
 };
 
 /* Fails at the current instruction; always returns NEAP_EPARSE. */
 enum neap_status neap_pickle_fail(struct machine *machine, const char *format, ...) NEAP_PRINTF(2, 3);
 enum neap_status neap_pickle_no_memory(struct machine *machine);
 
-/* Room for more values. */
+/* Makes room for more values. */
 enum neap_status neap_machine_grow(struct machine *machine);
 void neap_machine_fini(struct machine *machine);
 
-/* What instructions do; each fails at the current one. `need`: at least so many values above the innermost mark. */
+/* The instructions; each fails at the current one. `need`: at least so many values above the innermost mark. */
 enum neap_status neap_machine_need(struct machine *machine, size_t count, const char *name);
 enum neap_status neap_machine_push(struct machine *machine, enum value_type type, uint64_t a, uint64_t b);
 enum neap_status neap_machine_push_mark(struct machine *machine);
@@ -109,7 +109,7 @@ enum neap_status neap_machine_collect(struct machine *machine, bool dict);
 enum neap_status neap_machine_make_tuple(struct machine *machine, size_t count);
 enum neap_status neap_machine_make_marked_tuple(struct machine *machine);
 
-/* Gives `dict`, which is below them, its items: `count` values, key and value in turn. */
+/* Adds `count` values, key and value in turn, to `dict`, which is below them. */
 enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict, struct value *items, size_t count);
 /* Adds items to `list`, which is below them. */
 enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count);
@@ -123,9 +123,9 @@ static inline void neap_value_become(struct value *value, enum value_type type, 
 	value->a = a;
 	value->b = b;
 }
-/* Of the event that is about to be taken: its metadata, as numbers of texts. */
+/* Sets the metadata of the next event, as numbers of texts. */
 void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile);
-/* Makes the trace from the value that the pickle is. */
+/* Makes the trace from the value of the whole pickle. */
 enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top);
 
 #endif

@@ -14,7 +14,8 @@ static bool is_private(const struct neap_trace *trace, uint16_t stream)
 	return trace->streams[stream].pool[0] || trace->streams[stream].pool[1];
 }
 
-/* Of all segments, by handle: those handles stay that are of one private pool alone. */
+/* The segments are sorted by handle. Keeps one segment of each handle, if all of its segments are in the same private
+ * pool, and drops the others. */
 static size_t keep_sole(const struct neap_trace *trace, struct neap_pool_entry *entries, size_t count)
 {
 	size_t kept = 0;
@@ -57,7 +58,7 @@ static void make(struct neap_pools *pools, struct neap_build *build)
 	pools->stream_count = keep_sole(trace, pools->streams, count);
 }
 
-/* The last entry whose key is not above; NULL: there is none. */
+/* The last entry whose key is at most `key`; NULL: there is none. */
 static const struct neap_pool_entry *find(const struct neap_pool_entry *entries, size_t count, uint64_t key)
 {
 	size_t low = 0, high = count;

@@ -1,6 +1,6 @@
-/* trace/read.c: finds out what a file is, and hands it to its reader. A snapshot and a text are read as they come; a
- * recording's reader looks here and there, so that one from a pipe is first copied: no more of it than its header
- * says that it has. */
+/* trace/read.c: detects a file's format, and calls its reader. Snapshots and texts are read in order. A recording's
+ * reader needs random access, so a recording from a pipe is copied first: at most as many bytes as its header
+ * says. */
 #include "base/error.h"
 #include "neap/trace.h"
 #include "trace/formats.h"
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A first look, for files that are certainly something else. */
+/* Names files that are certainly something else. NULL: it may be a trace. */
 static const char *what_else(const struct neap_input *input)
 {
 	static const struct {
@@ -45,13 +45,14 @@ static enum neap_trace_source find_source(const struct neap_input *input)
 
 	if (*input->at == 0x80)
 		return NEAP_TRACE_SNAPSHOT;
-	/* A recording's reader opens the file itself: of a compressed one it would see something else. */
+	/* A recording's reader opens the file itself, so it cannot read a compressed one. */
 	if (have >= 8 && !memcmp(input->at, NEAP_RECORD_MAGIC, 8) && !input->compressed)
 		return NEAP_TRACE_RECORDING;
 	return NEAP_TRACE_TEXT;
 }
 
-/* Of a whole recording, by its header; of what is none, the header's: its reader refuses it. */
+/* The bytes of a whole recording, by its header; without a valid one, the header's own: the reader then refuses
+ * it. */
 static uint64_t recording_bytes(struct neap_input *input)
 {
 	struct neap_record_header header;
@@ -66,7 +67,8 @@ static uint64_t recording_bytes(struct neap_input *input)
 	       (header.journal_capacity + header.allocation_capacity) * sizeof(struct neap_event);
 }
 
-/* Into memory; one byte more where there are more, so that it is seen. *ret_fd is the caller's to close. */
+/* Copies it into memory, with one byte more if there are more, so that the reader notices. *ret_fd is the caller's to
+ * close. */
 static enum neap_status copy_recording(struct neap_input *input, int *ret_fd, struct neap_error *err)
 {
 	uint64_t left = recording_bytes(input) + 1;
@@ -116,7 +118,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	struct neap_input input;
 	struct neap_build build = {0};
 	enum neap_status status = neap_input_open(&input, path, err);
-	bool named = false; /* the message says the path already */
+	bool named = false; /* the message has the path already */
 
 	if (status)
 		return status;

@@ -44,7 +44,7 @@ static enum neap_status fail_version(struct neap_error *err, uint32_t version, c
 	return NEAP_EPARSE;
 }
 
-/* Up to `length` bytes at `offset`; fewer only at the file's end. */
+/* Reads up to `length` bytes at `offset`; fewer only at the file's end. */
 static enum neap_status read_at(int fd, void *bytes, size_t length, uint64_t offset, const char *path,
 				size_t *ret_length, struct neap_error *err)
 {
@@ -103,7 +103,7 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 	return NEAP_OK;
 }
 
-/* One ring of the file, while it is read. */
+/* One ring of the file while it is being read. */
 struct ring {
 	uint64_t offset;   /* of slot 0 in the file */
 	uint64_t capacity; /* events */
@@ -122,7 +122,8 @@ static int by_time(const void *left, const void *right)
 
 	if (a->time_ns != b->time_ns)
 		return a->time_ns < b->time_ns ? -1 : 1;
-	/* Same instant: as they were claimed. Differences of sequences stay right across the wrap of 32 bits. */
+	/* At the same instant: in the order in which they were claimed. Differences of sequences survive the wrap of
+	 * 32 bits. */
 	int32_t order = (int32_t)(a->sequence - b->sequence);
 	return order < 0 ? -1 : order > 0;
 }
@@ -147,7 +148,7 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 	for (size_t i = 0; i < count; i++) {
 		uint32_t wanted = (uint32_t)(first + i + 1);
 		if (before[i].sequence != wanted || after[i].sequence != wanted) {
-			/* An older event's, of a slot whose run goes on or ended early. */
+			/* The slot has an older event: its run goes on, or ended early. */
 			bool unwritten = (int32_t)(wanted - after[i].sequence) > 0;
 			ring->torn += !(ring->runs && unwritten);
 			continue;
@@ -158,7 +159,7 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 	return NEAP_OK;
 }
 
-/* Drops what was claimed again while we read: its payload may be a newer event's. */
+/* Drops events whose slots were claimed again while we read: their bytes may be a newer event's. */
 static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *path, struct neap_error *err)
 {
 	uint64_t written = 0;
@@ -180,8 +181,8 @@ static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *pa
 	return NEAP_OK;
 }
 
-/* An event may be stored after later ones of its address, up to a part of the ring further on. So at the edge where
- * events were overwritten, one may be missing between two that are there: drops all as old as any at the edge. */
+/* An event may be stored after later ones of its address, up to a part of the ring further on. So at the edge to
+ * overwritten events, one may be missing between two that are there: drops all events as old as any at the edge. */
 static void drop_edge(struct ring *ring)
 {
 	uint64_t edge = ring->written - ring->capacity + ring->capacity / NEAP_RECORD_RUN_PART, until_ns = 0;
@@ -198,7 +199,7 @@ static void drop_edge(struct ring *ring)
 	ring->count = kept;
 }
 
-/* The events in order of time, those FREE as the two that they stand for. */
+/* Puts the events in order of time, and replaces each FREE by the two events that it stands for. */
 static enum neap_status split_frees(struct ring *ring, const char *path, struct neap_error *err)
 {
 	size_t frees = 0;
@@ -285,7 +286,7 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
 	enum neap_status status;
 	struct stat file;
 	size_t got = 0;
-	/* Not blocking: opening a FIFO someone put here must not hang us. */
+	/* Not blocking: opening a FIFO must not hang us. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)

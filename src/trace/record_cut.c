@@ -36,7 +36,7 @@ static void punch(int fd, uint64_t from, uint64_t until)
 		(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(until - from));
 }
 
-/* Of both rings what no event was written to. */
+/* Gives back the slots of both rings to which no event was written. */
 static void give_back_unused(const char *path, const struct neap_record_header *header)
 {
 	uint64_t journal = NEAP_RECORD_HEADER_BYTES;
@@ -95,7 +95,7 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 	int fd = -1;
 	if (lstat(path, &info))
 		return neap_fail_errno(err, errno, "looking at recording %s", path);
-	if (!S_ISREG(info.st_mode)) /* what a link leads to is not ours */
+	if (!S_ISREG(info.st_mode)) /* a link's target is not ours */
 		return neap_fail(err, NEAP_EINVAL, "recording %s is not a regular file", path);
 	enum neap_status status = neap_record_open(path, &fd, &header, err);
 	if (status)

@@ -1,5 +1,5 @@
-/* The end of a recording's journal, for readers that look several times a second: the header and the newest events,
- * 48 KiB, where the whole is 5 MB. An event that is being written is passed over. */
+/* The end of a recording's journal, for readers that sample it several times a second: they read the header and the
+ * newest events, 48 KiB, instead of 5 MB. Events that are being written are skipped. */
 #include "trace/record.h"
 
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* The recorder: an observer that keeps events in a file which outlives the process.
  *
- * The problem: the story of a crash is wanted exactly when the process can no longer tell it. So events go straight
+ * The problem: a crash must be explained when the process can no longer do so. So events go straight
  * into a shared mapping of a file; the kernel keeps the pages whatever kills us, and no write ever waits for a disk.
  *
  *   +--------+----------------------+------------------------------------+
@@ -14,15 +14,16 @@
  *
  *   the slot of i holds i + 1 in `sequence`   =>   its other words are event i's
  *
- * unless a writer was held up, between claiming and storing, for as long as the others took to fill the whole ring;
- * then the two may mix: that takes a stall of 64000 events; the reader gives what is in the slot.
+ * unless a writer stalls between claiming and storing while the others fill the whole ring (64000 events). Then two
+ * events may mix, and the reader returns whatever is in the slot.
  *
- * To claim is the dearest part of it, so a source of many events (a stream) claims a run of indices at once and fills
+ * Claiming costs most, so a source of many events (a stream) claims a run of indices at once and fills
  * them itself as its events come. A run that a 64th of the ring's newer events have passed is given up. What it left
  * unwritten still holds an older event, or nothing: the reader skips it.
  *
  * Names are few and are never taken back: looked up without a lock, added under one. */
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "base/slot.h"
@@ -42,7 +43,7 @@
 
 #define JOURNAL_CAPACITY    16384u
 #define ALLOCATION_CAPACITY 65536u
-/* 1 GiB a ring: more is a mistake in a unit, here and in a file that claims it. */
+/* 1 GiB a ring: more is a mistake in a unit, here or in a file. */
 #define CAPACITY_MAX (1u << 24)
 #define RUN_MOST     16u /* events that a run holds */
 
@@ -57,7 +58,7 @@ struct neap_recorder {
 	uint64_t *journal;                 /* words of the rings */
 	uint64_t *allocations;
 	uint64_t journal_capacity,
-		allocation_capacity; /* ours: what the file says is not trusted, not even our own */
+		allocation_capacity; /* our own copies: the file is not trusted, not even our own */
 	size_t mapped_bytes;
 	uint64_t run_events;        /* indices claimed at once for a run */
 	uint64_t run_window;        /* a run is given up when so many newer ones were claimed */
@@ -83,7 +84,7 @@ static void record_event(void *context, const struct neap_event *event)
 			     event);
 }
 
-/* A run ends where the ring does: it is not continued at its beginning. */
+/* A run ends at the ring's end: it does not wrap. */
 static bool start_run(void *context, struct neap_event_run *run)
 {
 	struct neap_recorder *recorder = context;
@@ -152,7 +153,7 @@ static void fill_header(struct neap_recorder *recorder)
 	memcpy(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic);
 }
 
-/* Takes the space on disk. A file-size limit is looked at first: to run into it would be a signal to our host. */
+/* Takes the space on disk. Checks the limit on file sizes first: exceeding it would raise a signal in our host. */
 static enum neap_status reserve_space(int fd, const char *path, size_t bytes, struct neap_error *err)
 {
 	struct rlimit limit;
@@ -190,12 +191,12 @@ static bool is_ours(const struct neap_recorder *recorder)
 	return true;
 }
 
-/* Goes on with a recording that this process began itself: what it did before an exec stays in its story. */
+/* Continues a recording that this process began itself: the events before an exec stay in it. */
 static bool reopen(struct neap_recorder *recorder, const char *path)
 {
 	struct stat status;
 	void *mapping = MAP_FAILED;
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = neap_fd_above_standard(open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 
 	if (fd < 0)
 		return false;
@@ -214,7 +215,7 @@ static bool reopen(struct neap_recorder *recorder, const char *path)
 }
 
 /* Makes the file under a temporary name, maps it, and publishes it whole: a reader never sees a file without header,
- * and a recording that is still mapped by someone else is replaced, not cut. */
+ * and a recording that another process still maps is replaced, not cut. */
 static enum neap_status map_file(struct neap_recorder *recorder, const char *path, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
@@ -226,9 +227,12 @@ static enum neap_status map_file(struct neap_recorder *recorder, const char *pat
 	if (length < 0 || (size_t)length >= sizeof temporary)
 		return neap_fail(err, NEAP_EINVAL, "the path of the recording is too long (%zu bytes)", strlen(path));
 	unlink(temporary);
-	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return neap_fail_errno(err, errno, "creating recording %s", path);
+	fd = neap_fd_above_standard(open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+	if (fd < 0) {
+		status = neap_fail_errno(err, errno, "creating recording %s", path);
+		unlink(temporary); /* created, but the descriptor could not be moved above the standard ones */
+		return status;
+	}
 	status = reserve_space(fd, path, recorder->mapped_bytes, err);
 	if (status)
 		goto out;

@@ -3,8 +3,8 @@
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
  * device. So each device takes one walk through both, the older event first.
  *
- * A process that restarted in place (NEAP_EVENT_RESTART) gave back everything at once, without a word: its live
- * blocks are freed here at that instant. */
+ * A process that restarted in place (NEAP_EVENT_RESTART) freed everything at once, without events: its live blocks
+ * are freed here at that instant. */
 #include "base/error.h"
 #include "base/map.h"
 #include "neap/trace.h"
@@ -159,13 +159,13 @@ static void take_mark(struct recording *recording, const struct neap_event *from
 		name = "rung";
 		break;
 	default:
-		return; /* figures of the session, not places in the history */
+		return; /* figures of the session, without a place in the history */
 	}
 	mark.name = neap_build_text(recording->build, name, strlen(name));
 	neap_build_mark(recording->build, &mark);
 }
 
-/* What was allocated before the first event that the ring still has: each says what there was after it. */
+/* The bytes allocated before the first event that the ring still has: each event has the bytes after it. */
 static uint64_t allocated_before(const struct neap_record *record, uint8_t device)
 {
 	for (size_t i = 0; i < record->allocation_count; i++) {
@@ -270,7 +270,7 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 		free(record);
 		return status;
 	}
-	build->trace->record = record; /* the trace's from here on */
+	build->trace->record = record; /* the trace owns it from here on */
 	uint64_t devices = highest_device(record->allocations, record->allocation_count, &impossible);
 	uint64_t others = highest_device(record->journal, record->journal_count, &impossible);
 	devices = devices > others ? devices : others;

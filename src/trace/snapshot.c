@@ -1,4 +1,4 @@
-/* trace/snapshot.c: what the dicts of a PyTorch snapshot are, by their keys:
+/* trace/snapshot.c: finds by its keys what a dict of a PyTorch snapshot is:
  *
  *   action                event        filename or line+name   frame        stage+name   annotation
  *   blocks                segment      real_size               history      segments, device_traces: the snapshot
@@ -228,7 +228,7 @@ static enum neap_status take_block(struct machine *machine, struct value *dict, 
 	return NEAP_OK;
 }
 
-/* Gives blocks of older layouts their addresses, and says what does not add up. */
+/* Gives blocks of older layouts their addresses, and warns of sums that do not add up. */
 static void place_blocks(struct machine *machine, const struct neap_trace_segment *segment)
 {
 	struct neap_build *build = machine->build;

@@ -1,5 +1,5 @@
-/* trace/snapshot_end.c: once all of a snapshot is read, its events have their devices; and what stands between them
- * (ranges, metadata, annotations) gets its place. Until then places count in the store.
+/* trace/snapshot_end.c: once a whole snapshot is read, the devices of its events are known, and ranges, metadata and
+ * annotations get their places between events. Until then, places count in the store.
  */
 #include "trace/pickle.h"
 
@@ -27,7 +27,7 @@ static bool says_something(const struct neap_trace_note *note)
 	return note->user || note->internal || note->compile;
 }
 
-/* Those within one device's events, and what was in force where they begin. */
+/* Places the notes within one device's events, and the note in force where these begin. */
 static void place_notes(struct neap_build *build, const struct neap_trace_note *notes, size_t count, size_t device,
 			const struct range *events)
 {
@@ -71,7 +71,7 @@ static void place_annotations(struct machine *machine)
 	trace->annotation_count = kept;
 }
 
-/* Notes and annotations, and the host's events. */
+/* Places notes and annotations, and the host's events. */
 static enum neap_status place_beside(struct machine *machine)
 {
 	struct neap_build *build = machine->build;
@@ -104,7 +104,7 @@ static int by_time(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Each annotation before the first event that is not earlier. */
+/* Places each annotation before the first event that is not earlier. */
 static enum neap_status place_marks(struct machine *machine)
 {
 	struct neap_trace *trace = machine->build->trace;
@@ -146,7 +146,7 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 		return neap_pickle_fail(machine,
 					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
 					"was expected");
-	/* Keys that contradict one another are of a file that PyTorch did not write. */
+	/* If keys contradict one another, PyTorch did not write the file. */
 	if (machine->torch_from <= machine->torch_to || !machine->torch_to) {
 		build->trace->torch_from = machine->torch_from;
 		build->trace->torch_to = machine->torch_to;

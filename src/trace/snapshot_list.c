@@ -1,4 +1,4 @@
-/* trace/snapshot_list.c: what the lists and tuples of a PyTorch snapshot are, by their items: a stack of
+/* trace/snapshot_list.c: finds by its items what a list or tuple of a PyTorch snapshot is: a stack of
  * frames, runs of events, blocks or segments, the traces of all devices. */
 #include "trace/pickle.h"
 
@@ -12,7 +12,7 @@ void neap_snapshot_tuple(const struct value *items, size_t count, struct value *
 		neap_value_become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
 }
 
-/* A list of frames, perhaps with some in it already. */
+/* Adds frames to a list, which may have some already. */
 static enum neap_status add_frames(struct machine *machine, struct value *list, const struct value *items,
 				   size_t count)
 {
@@ -61,7 +61,7 @@ static bool is_run(const struct value *item)
 	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
 }
 
-/* What a list is that has this one item. */
+/* Decides by its first item what a list is. */
 static enum neap_status add_first(struct machine *machine, struct value *list, const struct value *item)
 {
 	enum value_type type = VALUE_OTHER;

@@ -1,6 +1,5 @@
 /* trace/store.c: packing and unpacking of events, and the accessors of a loaded trace. See store.h for the format.
- *
- * Only this process writes what is unpacked here, so unpacking trusts it. */
+ * Only this process writes the packed events, so unpacking trusts them. */
 #include "trace/store.h"
 #include "trace/record.h"
 
@@ -45,7 +44,7 @@ static uint64_t pack_size(uint64_t size) { return size & 511 ? size << 1 : size 
 
 static uint64_t unpack_size(uint64_t value) { return value & 1 ? value >> 1 << 9 : value >> 1; }
 
-/* Space for a whole group in one chunk, and its place. */
+/* Makes space for a whole group in one chunk, and keeps its place. */
 static bool begin_group(struct neap_trace_store *store)
 {
 	if (store->group_count == store->group_room) {
@@ -112,7 +111,7 @@ bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_even
 	return true;
 }
 
-/* Before event `target` of the store, up to `end`. */
+/* A cursor before event `target` of the store, up to `end`. */
 static struct neap_trace_cursor cursor_at(const struct neap_trace *trace, uint64_t target, uint64_t end,
 					  uint8_t device)
 {
@@ -220,7 +219,7 @@ const char *neap_trace_kind_name(enum neap_trace_kind kind)
 	return (size_t)kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
 }
 
-/* Shrinks one array in place; that cannot fail in a way that matters. */
+/* Shrinks one array in place; a failure does not matter. */
 static void *shrink(void *array, size_t bytes)
 {
 	void *smaller = bytes ? realloc(array, bytes) : NULL;

@@ -32,7 +32,7 @@ struct neap_trace_store {
 
 /* Appends one event; `device` is not kept, sizes above INT64_MAX are cut to it. False when out of host memory. */
 bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_event *event);
-/* Gives back what growth left over. */
+/* Gives back the memory that growth left unused. */
 void neap_store_trim(struct neap_trace_store *store);
 
 #endif

@@ -22,7 +22,7 @@ struct text_reader {
 	struct neap_error *err;
 };
 
-/* What a live id was allocated with is one number: its size above the 16 bits of its stream. */
+/* A live id's size and stream are one number: the size above the 16 bits of the stream. */
 _Static_assert(NEAP_TEXT_BYTES_MAX >> 48 == 0, "a size and a stream fit in one number");
 
 static enum neap_status fail_at(struct text_reader *reader, const struct line *line, const char *at, const char *what)
@@ -206,7 +206,7 @@ static enum neap_status read_line(struct text_reader *reader, struct line *line)
 	return fail_at(reader, line, start, "expected a, f, r, e, s, m or # at the start of a line");
 }
 
-/* Finds the next line in the window. *ret_length: with its end. False: there is none, or it is too long. */
+/* Finds the next line in the window. *ret_length includes its line end. False: there is none, or it is too long. */
 static bool find_line(struct neap_input *input, struct line *line, size_t *ret_length)
 {
 	const unsigned char *newline = NULL;

@@ -4,10 +4,10 @@
  *   neap's own recording        ─┼─ neap_trace_read ─┼─ segments[], blocks[]: the state at its end, if it has one
  *   text, plain or zstd         ─┘                   └─ stacks of frames, streams, settings, warnings
  *
- * Which kinds of event a trace holds depends on where it came from:
+ * Which kinds of event a trace holds depends on its source:
  *
- *   text       what the program asked: ALLOC, FREE_REQUESTED, RECORD_STREAM, EMPTY_CACHE. `address` is the line's id.
- *   snapshot   what the program asked and what the allocator did; never RECORD_STREAM nor EMPTY_CACHE
+ *   text       the program's requests: ALLOC, FREE_REQUESTED, RECORD_STREAM, EMPTY_CACHE. `address` is the line's id.
+ *   snapshot   the program's requests and the allocator's actions; never RECORD_STREAM nor EMPTY_CACHE
  *   recording  both
  *
  * Events are kept packed (8 to 12 bytes each instead of 32), so they are visited by a cursor, in order, not indexed
@@ -45,7 +45,7 @@ enum neap_trace_kind {
 	NEAP_TRACE_SEGMENT_MAP,
 	NEAP_TRACE_SEGMENT_UNMAP,
 	NEAP_TRACE_OOM,            /* size: the rounded one that was tried; address: the device's free bytes */
-	NEAP_TRACE_SNAPSHOT_TAKEN, /* size: what the file says, usually bytes in use */
+	NEAP_TRACE_SNAPSHOT_TAKEN, /* size: from the file, usually bytes in use */
 	NEAP_TRACE_EMPTY_CACHE,
 };
 
@@ -54,7 +54,7 @@ struct neap_record;
 struct neap_trace_event {
 	uint64_t address; /* text: the id */
 	uint64_t size;    /* FREE_* of a text trace: the size of its alloc */
-	uint64_t time_us; /* since 1970 where the file says so; 0: the file has no times */
+	uint64_t time_us; /* since 1970 if the file has that; 0: the file has no times */
 	uint32_t stack;   /* index in calls: the innermost one; 0: none */
 	uint16_t stream;  /* index in streams; text FREE_REQUESTED: that of its alloc */
 	uint8_t kind;     /* enum neap_trace_kind */
@@ -92,7 +92,7 @@ enum neap_trace_state {
 struct neap_trace_block {
 	uint64_t address;
 	uint64_t size;      /* rounded; 0: unknown, only in what neap_trace_live_before gives */
-	uint64_t requested; /* live and pending ones; of a free one whatever the file says */
+	uint64_t requested; /* of live and pending blocks; of a free one as in the file */
 	uint32_t stack;
 	uint8_t state; /* enum neap_trace_state */
 };
@@ -111,7 +111,7 @@ struct neap_trace_segment {
 	bool expandable;
 };
 
-#define NEAP_TRACE_REST 1u /* the address of what was there before and is never spoken of: no block's own */
+#define NEAP_TRACE_REST 1u /* the address of one block for all before that no event names: no real block has it */
 
 struct neap_trace_device {
 	uint64_t event_count;
@@ -121,7 +121,7 @@ struct neap_trace_device {
 	/* Of a recording that has lost events: what was allocated, in rounded bytes, before the first that it has.
 	 * neap_trace_live_before gives what nothing tells of it as one block, at NEAP_TRACE_REST. */
 	uint64_t before_bytes;
-	uint32_t before_stack; /* what that block is called, as a stack; 0: there is none */
+	uint32_t before_stack; /* the name of that block, as a stack; 0: there is none */
 	uint64_t first_event;  /* of the store; for the cursor alone */
 };
 
@@ -135,12 +135,12 @@ struct neap_trace_settings {
 	uint32_t conf;                         /* neap_trace_text of PYTORCH_CUDA_ALLOC_CONF; 0: "" */
 };
 
-/* Any other setting, as text: "release_lock_on_cudamalloc" = "False"; of nested ones "outer.inner". */
+/* Any other setting, as text: "release_lock_on_cudamalloc" = "False"; nested ones as "outer.inner". */
 struct neap_trace_setting {
 	uint32_t key, value; /* neap_trace_text */
 };
 
-/* Something odd that did not keep the file from being read. Equal ones are counted, not repeated. */
+/* An oddity that did not stop the reading. Equal ones are counted, not repeated. */
 struct neap_trace_warning {
 	char text[160];
 	uint64_t position; /* of the first: byte offset, in text traces the line */
@@ -152,12 +152,12 @@ struct neap_trace_frame {
 	uint32_t line;       /* 0: unknown */
 };
 
-/* What PyTorch wrote beside a device's events: in force from this one to that of the next note. Most traces have
+/* What PyTorch wrote beside a device's events. It holds from this event to that of the next note. Most traces have
  * none. */
 struct neap_trace_note {
 	uint64_t event;
 	uint32_t user;     /* neap_trace_text of user_metadata; 0: "" */
-	uint32_t internal; /* likewise of internal_metadata: what the allocator itself says of the event */
+	uint32_t internal; /* likewise of internal_metadata: the allocator's own remarks about the event */
 	uint32_t compile;  /* likewise of compile_context; 0: "N/A" as well */
 	uint8_t device;
 };
@@ -174,8 +174,8 @@ struct neap_trace_annotation {
 	uint8_t device;
 };
 
-/* Pinned memory of the host, where PyTorch recorded it. Not among the devices: its segments and blocks are in tables
- * like theirs, its events behind neap_trace_host_events. */
+/* Pinned memory of the host, if PyTorch recorded it. It is not among the devices: its segments and blocks are in
+ * tables like theirs, and neap_trace_host_events visits its events. */
 struct neap_trace_host {
 	struct neap_trace_segment *segments; /* in the file's order; their blocks are in the trace's */
 	size_t segment_count;
@@ -194,7 +194,7 @@ struct neap_trace_call {
 	uint32_t parent; /* index in calls; 0: outermost */
 };
 
-/* The tables of marks, segments and blocks are never NULL, also where they are empty. */
+/* The tables of marks, segments and blocks are never NULL, even when empty. */
 struct neap_trace {
 	enum neap_trace_source source;
 	struct neap_trace_device *devices; /* at least one */
@@ -226,14 +226,14 @@ struct neap_trace {
 	size_t warning_count; /* at most 32 different ones */
 	uint64_t bytes_read;  /* of the file */
 	struct neap_record
-		*record; /* what a RECORDING came from, with the figures of its journal (record.h); else NULL
-			  */
+		*record; /* the record that a RECORDING was made from, with its journal's figures (record.h); else
+			    NULL */
 	struct neap_trace_store *store; /* the rest, behind the functions below */
 };
 
-/* Reads the file or pipe at PATH ("-": standard input) to its end; its format its first bytes tell. Errors:
- * NEAP_EPARSE with line and column (text) or position (bytes, counted in what was decompressed); NEAP_ENOENT,
- * NEAP_EIO, NEAP_ENOMEM; the path is in every message. Free with neap_trace_free. */
+/* Reads the file or pipe at PATH ("-": standard input) to its end; the first bytes decide the format. Errors:
+ * NEAP_EPARSE with line and column (text) or position (bytes of the decompressed data); NEAP_ENOENT, NEAP_EIO,
+ * NEAP_ENOMEM; the path is in every message. Free with neap_trace_free. */
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err);
 void neap_trace_free(struct neap_trace *trace);
 
@@ -256,12 +256,12 @@ struct neap_trace_cursor {
 
 /* A cursor before event `first` of the device; at the end when there is none. */
 struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first);
-/* Those of the host's pinned memory. */
+/* A cursor for the events of the host's pinned memory. */
 struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace);
 /* False at the end, and then *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
 
-/* The note in force at an event; all zero where there is none. */
+/* The note in force at an event; all zero if there is none. */
 struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event);
 
 /* The blocks that were live (or pending) before the first event of the device: those that were freed and never

@@ -1,8 +1,8 @@
 /* trace/write_recording.c: a trace as neap's recorder would have kept it.
  *
  * The two rings are written one after the other, in one walk each over the merged sequence of marks and events, which
- * is the same both times. What stands in another ring is put in order by its time alone; so every event has a time of
- * its own: its microsecond, and within it as many nanoseconds as came before. */
+ * is the same both times. Only times order events of different rings, so every event has a time of its own: its
+ * microsecond, plus one nanosecond for each event before it in that microsecond. */
 #include "base/error.h"
 #include "base/map.h"
 #include "neap/trace.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OTHER (NEAP_RECORD_NAMES - 1) /* the last name stands for all that have no place */
+#define OTHER (NEAP_RECORD_NAMES - 1) /* the last name stands for all names beyond the table */
 
 struct recording_writer {
 	const struct neap_trace *trace;
@@ -23,9 +23,9 @@ struct recording_writer {
 	struct neap_output output;
 	struct neap_record_header header;
 	uint16_t *tags; /* by stack: plus one; 0: not asked yet */
-	bool journal;   /* the ring that is written; */
-	bool counting;  /* none: only counted */
-	/* Of the device that is walked. */
+	bool journal;   /* the ring that is being written */
+	bool counting;  /* no ring is written: events are only counted */
+	/* Of the current device. */
 	uint64_t now_ns, allocated, reserved, low, high;
 	struct neap_map live; /* address -> bytes */
 	bool no_memory;
@@ -51,7 +51,8 @@ static uint16_t name_of(struct recording_writer *writer, const char *text)
 	return (uint16_t)header->names_used++;
 }
 
-/* Names of marks come first, since they are few or alike: "iter 17" is "iter #" where half of the table is taken. */
+/* Names of marks come first, since they are few or alike: once half of the table is taken, "iter 17" becomes "iter
+ * #". */
 static uint16_t mark_name(struct recording_writer *writer, const struct neap_trace_mark *mark)
 {
 	char stem[NEAP_RECORD_NAME_ROOM];
@@ -151,7 +152,7 @@ static void put_event(struct recording_writer *writer, const struct neap_trace_e
 		[NEAP_TRACE_OOM] = NEAP_EVENT_OOM,
 		[NEAP_TRACE_EMPTY_CACHE] = NEAP_EVENT_EMPTY_CACHE,
 	};
-	bool handles = writer->trace->source != NEAP_TRACE_SNAPSHOT; /* of snapshots they may be addresses */
+	bool handles = writer->trace->source != NEAP_TRACE_SNAPSHOT; /* in snapshots, handles may be addresses */
 	uint32_t stream = handles ? (uint32_t)writer->trace->streams[from->stream].handle : from->stream;
 	struct neap_event event = {.kind = from->kind < sizeof kinds ? kinds[from->kind] : 0, .device = from->device};
 	uint16_t tag = tag_of(writer, from->stack);
@@ -206,8 +207,8 @@ static void put_mark(struct recording_writer *writer, const struct neap_trace_ma
 	put(writer, &event, time_us);
 }
 
-/* What was live before the first event is not in the ring, as in a recording whose first events were overwritten; but
- * it counts. */
+/* Blocks live before the first event are not in the ring, as in a recording whose first events were overwritten; but
+ * their bytes count. */
 static void begin_device(struct recording_writer *writer, size_t device, const struct neap_trace_block *before,
 			 size_t count)
 {
@@ -311,7 +312,7 @@ enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap
 	memcpy(writer->header.magic, NEAP_RECORD_MAGIC, sizeof writer->header.magic);
 	writer->header.version = NEAP_RECORD_VERSION;
 	writer->header.header_bytes = NEAP_RECORD_HEADER_BYTES;
-	writer->header.pid = 1; /* no real process: it is not known */
+	writer->header.pid = 1; /* not a real process: that one is not known */
 	writer->header.names_used = 1;
 	for (size_t i = 0; i < trace->mark_count; i++)
 		mark_name(writer, &trace->marks[i]);

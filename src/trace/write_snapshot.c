@@ -1,8 +1,8 @@
 /* trace/write_snapshot.c: a trace as PyTorch would have written it: pickle protocol 4.
  *
  * Only instructions that PyTorch's viewer knows, items in batches of at most 1000. Texts, frames and stacks are put
- * into the memo where they occur first and fetched from then on; what occurs once is not put there, so that neither
- * we nor a viewer has to keep it. */
+ * into the memo where they first occur, and fetched from then on. Values that occur once are not put there, so that
+ * neither we nor a viewer has to keep them. */
 #include "base/error.h"
 #include "trace/output.h"
 #include "trace/trace.h"
@@ -15,7 +15,7 @@
 
 #define BATCH 1000u
 
-/* What is in the memo: number plus one, 0 where it is not yet. */
+/* The memo: number plus one, 0 if it is not there yet. */
 struct snapshot_writer {
 	const struct neap_trace *trace;
 	struct neap_output output;
@@ -23,7 +23,7 @@ struct snapshot_writer {
 	uint32_t *frames, *stacks;
 	uint32_t *words; /* by number in `keys` */
 	uint32_t next;
-	bool frames_known;     /* the trace has any: then every event has the key */
+	bool frames_known;     /* the trace has frames: then every event has the key */
 	uint32_t not_compiled; /* "N/A" */
 	bool host;             /* events of pinned memory are being written */
 	bool untimed;          /* the trace has no times: its events' numbers stand for them */
@@ -43,7 +43,7 @@ enum {
 	MEMOIZE = 0x94,
 };
 
-/* Every word that is written by name, so that it is memoised once. */
+/* The words that are written by name: each is memoised once. */
 /* clang-format off */
 #define KEYS \
 	X(segments) X(device_traces) X(allocator_settings) X(external_annotations) X(device) X(address) \
@@ -101,7 +101,7 @@ static void put_number(struct snapshot_writer *writer, uint64_t value)
 	} else if (value <= INT32_MAX) {
 		put_wide(writer, 'J', value, 4);
 	} else {
-		/* Two's complement, so a leading zero where the highest bit is set. */
+		/* Two's complement: a leading zero if the highest bit is set. */
 		while (length < 8 && value >> (8 * length - 1))
 			length++;
 		length += length == 8 && value >> 63;
@@ -137,7 +137,7 @@ static void put_double(struct snapshot_writer *writer, double value)
 	neap_output_bytes(&writer->output, bytes, sizeof bytes);
 }
 
-/* Fetches what is in the memo, or says that it must be made and will be the next one. */
+/* Fetches an entry of the memo; false: it must be made, and will be the next one. */
 static bool fetch(struct snapshot_writer *writer, const uint32_t *memo)
 {
 	if (!*memo)
@@ -302,7 +302,7 @@ static void put_segment(struct snapshot_writer *writer, const struct neap_trace_
 	put_byte(writer, SETITEMS);
 }
 
-/* What PyTorch writes beside an event since the release that the trace is from. */
+/* Writes what PyTorch writes beside an event, since the release that the trace is from. */
 static void put_note(struct snapshot_writer *writer, const struct neap_trace_note *note)
 {
 	unsigned release = writer->trace->torch_from;
@@ -356,7 +356,7 @@ static void put_annotated(struct snapshot_writer *writer, const struct neap_trac
 	put_event(writer, &event, &note, KEY_annotate);
 }
 
-/* What stands before event `index` of a device: annotations, from number *at on. */
+/* Writes the annotations before event `index` of a device, from number *at on. */
 static void put_annotateds(struct snapshot_writer *writer, size_t device, uint64_t index, size_t *at, uint64_t *count)
 {
 	const struct neap_trace *trace = writer->trace;
@@ -412,7 +412,7 @@ static void put_list(struct snapshot_writer *writer, struct neap_trace_cursor cu
 	list_end(writer, count);
 }
 
-/* One stage of one annotation. */
+/* Writes one stage of one annotation. */
 static void put_annotation(struct snapshot_writer *writer, const struct neap_trace_mark *mark, enum key stage,
 			   uint64_t time_us)
 {
@@ -456,7 +456,7 @@ static void put_annotations(struct snapshot_writer *writer)
 	list_end(writer, count);
 }
 
-/* A setting that was read as text goes back to what it was. */
+/* Writes a setting that was read as text as the value that it was. */
 static void put_setting(struct snapshot_writer *writer, uint32_t value)
 {
 	const char *text = neap_trace_text(writer->trace, value);

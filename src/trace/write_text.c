@@ -1,4 +1,4 @@
-/* trace/write_text.c: a history in the text form. */
+/* trace/write_text.c: writes a history in the text form. */
 #include "base/error.h"
 #include "base/map.h"
 #include "trace/formats.h"
@@ -11,9 +11,9 @@
 struct text_writer {
 	const struct neap_trace *trace;
 	struct neap_output output;
-	struct neap_map ids; /* address of what is live in the text -> id */
+	struct neap_map ids; /* address of a block that is live in the text -> id */
 	uint64_t next_id;
-	uint64_t too_large; /* bytes of an allocation that the form does not take */
+	uint64_t too_large; /* bytes of an allocation that is too large for the form */
 	bool no_memory;
 };
 
@@ -40,7 +40,8 @@ static void write_free(struct text_writer *writer, uint64_t address)
 		neap_output_format(&writer->output, "f %" PRIu64 "\n", id);
 }
 
-/* A text trace knows its streams by handle; of others a handle may be an address, and pools part them further. */
+/* A text trace knows its streams by handle; in other traces a handle may be an address, and streams of one handle may
+ * differ in their pools. */
 static unsigned stream_number(const struct text_writer *writer, uint16_t stream)
 {
 	return writer->trace->source == NEAP_TRACE_TEXT ? (unsigned)writer->trace->streams[stream].handle : stream;
@@ -52,7 +53,7 @@ static void write_event(struct text_writer *writer, const struct neap_trace_even
 
 	switch ((enum neap_trace_kind)event->kind) {
 	case NEAP_TRACE_ALLOC:
-		if (event->size) /* one of no bytes is none in the text form */
+		if (event->size) /* the text form has no allocations of 0 bytes */
 			write_alloc(writer, event->address, event->size, stream_number(writer, event->stream));
 		return;
 	case NEAP_TRACE_FREE_REQUESTED:
@@ -71,7 +72,7 @@ static void write_event(struct text_writer *writer, const struct neap_trace_even
 		neap_output_format(&writer->output, "# out of memory: %" PRIu64 " bytes\n", event->size);
 		return;
 	default:
-		return; /* the allocator's doing, not the program's */
+		return; /* an action of the allocator, not of the program */
 	}
 }
 

@@ -1,6 +1,6 @@
-/* A cleanup: give the cache back to the driver, then say what that changed, by our counters and by the driver's.
+/* train/cleanup.c: gives the cache back to the driver, and logs the change by neap's counters and by the driver's.
  *
- * The lines are fixed: people look for them, and scripts too. "GB" in them is 2^30, as is customary there. */
+ * The lines never change: people and scripts search for them. "GB" in them is 2^30, as is customary there. */
 #include "train/cleanup.h"
 
 #include "base/clock.h"

@@ -1,8 +1,8 @@
-/* The degradation ladder: what to try next when memory was not enough. Deciding only; a pure function.
+/* train/ladder.c: the degradation ladder. Decides what to try next when memory was not enough; a pure function.
  *
- * From the rung that costs least to the one that costs most. A split costs nothing but launches. Efficient attention
- * computes scores again. Mixed precision changes numerics: only if asked for. Checkpointing computes every
- * layer again: a third more time. */
+ * The order goes from the cheapest rung to the most expensive one. A split costs only launches. Efficient attention
+ * computes scores again. Mixed precision changes numerics, so it needs the caller's consent. Checkpointing computes
+ * every layer again, which takes a third more time. */
 #include "neap/train.h"
 
 /* Half the micro-batch, rounded up. */

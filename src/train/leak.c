@@ -1,23 +1,23 @@
-/* Does memory grow with the steps? Low-water marks are noisy: batches differ in shape, caches fill, teeth rise and
- * fall. Three tests are run on them. Report a leak only if all three agree.
+/* train/leak.c: tests whether memory grows with the steps. Low-water marks are noisy: batches differ in shape, caches
+ * fill, teeth rise and fall. Three tests examine them. Report a leak only if all three agree.
  *
- * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968), and their interval: the slopes of rank
- * (N - C) / 2 and (N + C) / 2 of N, C being z times the deviation of Mann and Kendall's score below. They are found
- * by bisection: the number of pairs whose slope is below s is the number of inversions of y - s x, which a merge sort
- * counts; so no array of pairs.
+ * How fast does it grow? Theil-Sen gives the median of the slopes of all pairs (Sen 1968), and their interval: the
+ * slopes of rank (N - C) / 2 and (N + C) / 2 of N, where C is z times the deviation of Mann and Kendall's score
+ * below. Bisection finds them without an array of pairs: the number of pairs with a slope below s is the number of
+ * inversions of y - s x, which a merge sort counts.
  *
- * How sure? Mann-Kendall, whether later values tend to be larger (Mann 1945), corrected for ties and continuity, and
- * for neighbours that resemble each other: a slowly changing level is not as many witnesses as it has steps. (The
- * variance is multiplied by (1+r)/(1-r), r the lag-1 correlation of the residuals; after Yue & Wang 2004,
- * doi:10.1023/B:WARM.0000043140.61082.60.)
+ * How sure is it? Mann-Kendall tests whether later values tend to be larger (Mann 1945). The score is corrected for
+ * ties and continuity, and for neighbours that resemble each other: the steps of a slowly changing level are not
+ * independent. (The variance is multiplied by (1+r)/(1-r), where r is the lag-1 correlation of the residuals; after
+ * Yue & Wang 2004, doi:10.1023/B:WARM.0000043140.61082.60.)
  *
- * Still so? The floor must keep rising to the end: the floor of each sixth of the run is not below the one before,
- * and in the last third it is above it by a part of what the slope promises. A plateau, a cache that has filled, a
- * tooth that falls back, a mere change of level: none of them does that.
+ * Does it still grow? The floor must keep rising to the end: the floor of each sixth of the run is not below the one
+ * before, and in the last third it is higher by a part of the rise that the slope predicts. A plateau, a cache that
+ * has filled, a tooth that falls back and a mere change of level fail this test.
  *
- * A warm-up that bends into a leak answers no to the second: its residuals resemble each other too well. So the
- * second half of a run is asked again by itself, and then the floor has to rise as a straight line does, which what
- * levels off does not.
+ * A warm-up that bends into a leak fails the second test: its residuals resemble each other too much. So the second
+ * half of a run is tested again alone. Then the floor must rise like a straight line, so growth that levels off
+ * fails.
  *
  * Nothing is allocated; the stack holds three arrays of 512 doubles at a time. */
 #include "train/leak.h"
@@ -28,13 +28,13 @@
 #define SAMPLES           512
 #define STEPS_MIN         20
 #define CONFIDENCE_MIN    0.999
-#define SHORT             40 /* samples: few samples show badly how neighbours resemble each other, so ask for more */
-#define CONFIDENCE_MAX    0.9999 /* what the normal approximation says beyond is not to be believed */
-#define RISE_MIN          0.2    /* of what the slope promises, from window to window of the last third */
+#define SHORT             40     /* samples: so few hardly show how neighbours resemble each other, so demand more */
+#define CONFIDENCE_MAX    0.9999 /* the normal approximation is not reliable beyond */
+#define RISE_MIN          0.2    /* of the rise that the slope predicts, from window to window of the last third */
 #define LATER_SAMPLES_MIN 60
-#define STRAIGHT_MIN      0.7 /* likewise in each window, where only the second half is asked */
-#define WARM_UP_JUMP      8.0 /* times how much a step's change usually differs from the median one */
-#define STEEP             8.0 /* times the residuals' range: a rise that no resemblance of neighbours explains */
+#define STRAIGHT_MIN      0.7 /* likewise in each window, if only the second half is tested */
+#define WARM_UP_JUMP      8.0 /* times the usual difference of a step's change from the median change */
+#define STEEP             8.0 /* times the residuals' range: correlated neighbours do not explain such a rise */
 #define BISECTIONS        64
 #define CORRELATION_MAX   0.95
 #define INTERVAL_Z        2.5758 /* 99 %, two-sided */
@@ -80,7 +80,7 @@ static double median_of(double *values, size_t count)
 
 static double pairs_of(size_t count) { return (double)count * (double)(count - 1) / 2; }
 
-/* The slope per sample that `rank` of all pairs' slopes lie below; half of the pairs: the median, Theil-Sen. */
+/* The slope per sample below which `rank` pairs' slopes lie. If that is half of the pairs, Theil-Sen's median. */
 static double slope_at(const double *y, size_t count, double rank)
 {
 	double low = 0, high = 0, shifted[SAMPLES];
@@ -102,7 +102,7 @@ static double slope_at(const double *y, size_t count, double rank)
 	return low + (high - low) / 2;
 }
 
-/* How much less than independent neighbours say: (1+r)/(1-r) of the residuals, at least 1. */
+/* The factor (1+r)/(1-r) of the residuals, at least 1, by which correlated neighbours raise the variance. */
 static double correlation_factor(const double *y, size_t count, double slope)
 {
 	double mean = 0, products = 0, squares = 0, previous = 0, lowest = INFINITY, highest = -INFINITY;
@@ -118,7 +118,7 @@ static double correlation_factor(const double *y, size_t count, double slope)
 			products += residual * previous;
 		previous = residual;
 	}
-	/* Residuals below a byte are rounding, and a level that wanders so little does not rise so far. */
+	/* Residuals below a byte are rounding errors; a level that wanders so little does not rise so far. */
 	if (squares < (double)count || products <= 0 || fabs(slope) * (double)count >= STEEP * (highest - lowest))
 		return 1;
 	double r = products / squares;
@@ -127,7 +127,7 @@ static double correlation_factor(const double *y, size_t count, double slope)
 	return (1 + r) / (1 - r);
 }
 
-/* The variance of Mann and Kendall's score where there is no trend; 0 where all values are the same. */
+/* The variance of Mann and Kendall's score without a trend; 0 if all values are the same. */
 static double score_variance(const double *y, size_t count, double slope)
 {
 	double n = (double)count, ties = 0, sorted[SAMPLES];
@@ -159,8 +159,8 @@ static double mann_kendall(const double *y, size_t count, double variance)
 	return fmin(0.5 * erfc(-z / sqrt(2.0)), CONFIDENCE_MAX);
 }
 
-/* The floor of samples [first, end) at their middle: the lowest, each moved there along the slope, so that it does
- * not matter where in the window the lowest happens to lie. */
+/* The floor of samples [first, end): the lowest of them, after each was moved to the middle along the slope, so that
+ * the place of the lowest in the window does not matter. */
 static double floor_of(const double *y, size_t first, size_t end, double slope)
 {
 	double middle = (double)(first + end - 1) / 2, floor = INFINITY;
@@ -170,7 +170,7 @@ static double floor_of(const double *y, size_t first, size_t end, double slope)
 	return floor;
 }
 
-/* `straight`: not only in the last third, and as evenly as a straight line does. */
+/* Whether the floor keeps rising. `straight`: in every window, and as evenly as a straight line. */
 static bool floor_keeps_rising(const double *y, size_t count, double slope, bool straight)
 {
 	size_t windows = count >= 36 ? 6 : 4;
@@ -189,8 +189,8 @@ static bool floor_keeps_rising(const double *y, size_t count, double slope, bool
 	return true;
 }
 
-/* Samples to leave out: up to the last jump within the first third that is far above a usual change. (A leak is a
- * usual change, so that what a warm-up adds to it is seen.) */
+/* How many samples to leave out: up to the last jump within the first third that is far above a usual change. (A
+ * leak's change is usual, so the jumps that a warm-up adds stand out.) */
 static size_t find_warm_up(const double *y, size_t count)
 {
 	double changes[SAMPLES];
@@ -210,8 +210,8 @@ static size_t find_warm_up(const double *y, size_t count)
 	return warm_up;
 }
 
-/* At most SAMPLES values: the marks themselves, or the lowest of each of SAMPLES equal stretches, relative to the
- * first (so that doubles keep every byte). Returns how many. */
+/* Takes at most SAMPLES values: the marks themselves, or the lowest mark of each of SAMPLES equal stretches. They are
+ * relative to the first, so that doubles keep every byte. Returns how many. */
 static size_t take_samples(const uint64_t *low_bytes, size_t steps, double *y)
 {
 	size_t count = steps < SAMPLES ? steps : SAMPLES;
@@ -236,7 +236,7 @@ static uint64_t steps_left(uint64_t free_bytes, double bytes_per_step)
 	return left < 9e18 ? (uint64_t)left : UINT64_MAX;
 }
 
-/* The interval of the slope, per step: two more bisections, for a leak alone. */
+/* The interval of the slope, per step. Takes two more bisections, so it is computed only for a leak. */
 static void put_interval(struct neap_leak *leak, const double *y, size_t count, double variance, double stride)
 {
 	double pairs = pairs_of(count), around = INTERVAL_Z * sqrt(variance), slope = leak->bytes_per_step;
@@ -245,7 +245,7 @@ static void put_interval(struct neap_leak *leak, const double *y, size_t count, 
 	leak->high_bytes_per_step = fmax(slope, slope_at(y, count, fmin((pairs + around) / 2, pairs - 1)) / stride);
 }
 
-/* The three questions, of the samples from `first` on. `straight`: as in floor_keeps_rising. */
+/* Runs the three tests on the samples from `first` on. `straight`: as in floor_keeps_rising. */
 static struct neap_leak ask(const double *samples, size_t count, size_t first, size_t steps, bool straight)
 {
 	double stride = (double)steps / (double)count;
@@ -277,7 +277,7 @@ void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes
 	if (steps >= STEPS_MIN) {
 		size_t count = take_samples(low_bytes, steps, samples);
 		leak = ask(samples, count, find_warm_up(samples, count), steps, false);
-		/* A warm-up that bends hides the straight line after it. */
+		/* A bending warm-up can hide the straight line after it. */
 		if (leak.verdict != NEAP_LEAK_FOUND && count >= LATER_SAMPLES_MIN) {
 			later = ask(samples, count, count / 2, steps, true);
 			leak = later.verdict == NEAP_LEAK_FOUND ? later : leak;

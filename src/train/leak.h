@@ -1,4 +1,4 @@
-/* train/leak.h: does memory grow with the steps? Public: neap/leak.h. */
+/* train/leak.h: tests whether memory grows with the steps. The public header is neap/leak.h. */
 #ifndef NEAP_TRAIN_LEAK_H
 #define NEAP_TRAIN_LEAK_H
 

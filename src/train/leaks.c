@@ -1,5 +1,5 @@
-/* The leak watch: looks at the steps' low-water marks, says at which step memory will end, and does something about
- * it before.
+/* train/leaks.c: the leak watch. Tests the steps' low-water marks, forecasts the step at which memory will end, and
+ * acts before it.
  *
  *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row
  *                                                                                |
@@ -7,8 +7,8 @@
  *                                                                                |
  *   warn, clear by force, or restart  <--  step + margin >= low, and the run needs more steps than that
  *
- * Every look makes a new forecast, and the forecast goes when the finding does. One act for one forecast: what
- * clearing gave shows in later steps, from which the watch starts again. */
+ * Every test makes a new forecast, or drops it if there is no leak any more. The watch acts once for one forecast:
+ * the effect of clearing shows in later steps, from which the watch starts again. */
 #include "train/session_internal.h"
 
 #include "base/log.h"
@@ -19,8 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A steep leak ends memory soon: as long as few steps are known, they are looked at more often than the caller asked.
- */
+/* A steep leak ends memory soon, so while few steps are known, they are tested more often than the caller asked. */
 #define EARLY_STEPS 60
 #define EARLY_EVERY 5
 
@@ -29,7 +28,7 @@ static uint64_t step_after(const struct neap_train *train, uint64_t steps)
 	return steps > UINT64_MAX - train->steps ? UINT64_MAX : train->steps + steps;
 }
 
-/* "step 310", "step 300 to 320"; without an end when even the lowest slope says that it may never. */
+/* "step 310", "step 300 to 320"; without an end if memory may never end at the lowest slope. */
 static void describe_end(const struct neap_forecast *forecast, char text[NEAP_REASON_ROOM])
 {
 	int length = snprintf(text, NEAP_REASON_ROOM, "step %llu", (unsigned long long)forecast->step);
@@ -54,7 +53,7 @@ static void report_leak(struct neap_train *train, const struct neap_leak *leak)
 		snprintf(last, sizeof last, "memory will end at %s of %llu", end, total);
 	else
 		snprintf(last, sizeof last, "memory will end at %s", end);
-	/* Cut, not rounded: 99.999 % is not a certainty. */
+	/* Truncated, not rounded: 99.999 % is not 100 %. */
 	double percent = floor(leak->confidence * 10000) / 100;
 	neap_log(train->options.log, NEAP_LOG_WARNING,
 		 "%s: memory grows by %s per step (confidence %.2f %%, over %zu steps up to step %llu): %s",
@@ -67,7 +66,7 @@ static void report_leak(struct neap_train *train, const struct neap_leak *leak)
 	train->summary.leak_confidence = leak->confidence;
 }
 
-/* The step after which `room_bytes` are used up; UINT64_MAX: never. */
+/* The step after which the headroom of `room_bytes` is used up; UINT64_MAX: never. */
 static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, double bytes_per_step)
 {
 	double steps = bytes_per_step > 0 ? (double)room_bytes / bytes_per_step : INFINITY;
@@ -75,10 +74,10 @@ static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, d
 	return steps < 9e18 ? step_after(train, (uint64_t)steps) : UINT64_MAX;
 }
 
-/* What was found makes a forecast. Memory ends when the highest tooth no longer fits on the floor that rises: the
- * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest. The last
- * free bytes may lie in pieces, each too small for what one more step leaks: so the earliest is a step's leak sooner.
- * `room_bytes`: above the newest low-water mark. */
+/* Makes a forecast of a leak. Memory ends when a tooth no longer fits above the rising floor: at the earliest with
+ * the highest tooth and slope, at the latest with the lowest tooth and slope. The last free bytes may lie in pieces,
+ * each too small for one more step's leak, so the earliest possible end is one step's leak earlier. `room_bytes`: the
+ * bytes above the newest low-water mark. */
 static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t room_bytes)
 {
 	struct neap_forecast *forecast = &train->forecast;
@@ -106,7 +105,7 @@ static void forecast(struct neap_train *train, const struct neap_leak *leak, uin
 								      .high_step = forecast->high_step});
 }
 
-/* A cache that fills looks like a leak for a while: so it must be found at two looks in a row. */
+/* A cache that fills looks like a leak for a while, so two tests in a row must find the leak. */
 static void look(struct neap_train *train)
 {
 	size_t count = train->low_count < LOW_MARKS ? (size_t)train->low_count : LOW_MARKS;
@@ -161,10 +160,10 @@ static void clear_by_force(struct neap_train *train, const char *end)
 		 (unsigned long long)(gave / per_step),
 		 gave ? "" : " (what drops memory is registered with neap_attach_on_clear)");
 	neap_session_forget_leak(train);
-	neap_take_extremes(train->alloc, &lowest, &highest); /* what was held is not the next step's */
+	neap_take_extremes(train->alloc, &lowest, &highest); /* the next step's extremes begin here */
 }
 
-/* The last boundary before memory may end. */
+/* Acts at the last boundary between steps before memory may end. */
 static void prevent(struct neap_train *train)
 {
 	const struct neap_forecast *forecast = &train->forecast;

@@ -1,4 +1,4 @@
-/* Thresholds on the memory that is left: measured here when a step ends, decided by thresholds.c, done here. */
+/* train/levels.c: thresholds on the memory left. Measures it when a step ends, lets thresholds.c decide, and acts. */
 #include "train/session_internal.h"
 
 #include "base/hostmem.h"
@@ -101,7 +101,7 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 	if (act == NEAP_THRESHOLD_NOTHING && (warned || !at_end))
 		return;
 	if (act == NEAP_THRESHOLD_NOTHING)
-		act = NEAP_THRESHOLD_WARN; /* it was warned of before, when rungs were left */
+		act = NEAP_THRESHOLD_WARN; /* it warned of this before, when rungs were left */
 	below_bytes = act == NEAP_THRESHOLD_STOP      ? levels->stop_bytes
 		      : act == NEAP_THRESHOLD_DEGRADE ? levels->degrade_bytes
 						      : neap_threshold_warns_below(levels, rung_left);

@@ -1,4 +1,4 @@
-/* Out of memory: the report, and the next rung of the ladder, which is taken at a low-memory threshold too.
+/* train/recover.c: reports out of memory, and takes the next rung of the ladder, then or at a low-memory threshold.
  */
 #include "train/session_internal.h"
 
@@ -46,8 +46,8 @@ static void emit_rung(struct neap_train *train, enum neap_rung rung, const struc
 							      .accumulate_before = train->now.split.accumulate});
 }
 
-/* One rung down the ladder, if there is one: false at its end. Taken on out of memory and at the low-memory
- * threshold, between two steps. */
+/* Goes one rung down the ladder; false at its end. Called on out of memory and, between two steps, at the low-memory
+ * threshold. */
 bool neap_session_degrade(struct neap_train *train)
 {
 	struct neap_train_settings next;
@@ -75,7 +75,7 @@ bool neap_session_degrade(struct neap_train *train)
 	return true;
 }
 
-/* The names of rungs in a sentence: "A, B". */
+/* Writes the names of rungs: "A, B". */
 static const char *name_rungs(uint32_t rungs, char *text, size_t room)
 {
 	size_t used = 0;

@@ -1,4 +1,4 @@
-/* Restarts in place: an exec of the same program, which gives back everything that leaked. */
+/* train/restart.c: restarts the program in place, by exec, which frees everything that leaked. */
 #include "base/error.h"
 #include "base/units.h"
 #include "neap/attach.h"
@@ -19,7 +19,7 @@ extern char **environ;
 /* Left by the image before this one: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH". */
 enum { PID, COUNT, MICRO_BATCH, ACCUMULATE, RANKS, RUNGS, BATCH, NUMBERS };
 
-/* How many numbers there are; 0 when it is none of ours: what a child inherits is its parent's. */
+/* Returns how many numbers there are; 0 if another process wrote the entry: a child inherits its parent's. */
 static size_t read_entry(uint64_t ret_numbers[NUMBERS])
 {
 	const char *text = getenv("NEAP_RESTARTS");
@@ -82,7 +82,7 @@ static size_t count_of(char *const *list)
 	return count;
 }
 
-/* The arguments, and the flag where it is not among them. The caller frees the list alone. */
+/* A list of the arguments, with the flag added if it is missing. The caller frees the list, not the strings. */
 static char **make_arguments(char *const *argv, const char *flag)
 {
 	size_t count = count_of(argv);
@@ -94,11 +94,11 @@ static char **make_arguments(char *const *argv, const char *flag)
 	for (size_t i = 1; flag && i < count; i++)
 		if (!strcmp(argv[i], flag))
 			flag = NULL;
-	arguments[count] = (char *)(uintptr_t)flag; /* execve writes to none of them */
+	arguments[count] = (char *)(uintptr_t)flag; /* execve does not write to its arguments */
 	return arguments;
 }
 
-/* The environment with `entry` in place of the old count. Likewise. */
+/* A list of the environment, with `entry` in place of the old one. The caller frees it likewise. */
 static char **make_environment(char *entry)
 {
 	size_t kept = 0, count = environ ? count_of(environ) : 0;
@@ -113,7 +113,8 @@ static char **make_environment(char *entry)
 	return environment;
 }
 
-/* A driver's open file would keep the device's memory through the exec. NVIDIA's closes its own; this makes sure. */
+/* A driver's file that stays open through the exec would keep the device's memory. NVIDIA's driver closes its files;
+ * this makes sure. */
 static void close_devices_at_exec(void)
 {
 	DIR *folder = opendir("/proc/self/fd");

@@ -1,5 +1,5 @@
-/* What is free and what is reserved already, together: they change places, their sum does not, unless others take or
- * give memory. */
+/* train/room.c: the sum of free and reserved bytes. Allocating moves bytes from one to the other; only other
+ * processes change the sum. */
 #include "train/room.h"
 
 #include "train/cleanup.h"

@@ -1,4 +1,5 @@
-/* A scope: what a stretch of the program did to the host's memory and to the device's, in two lines at its end. */
+/* train/scope.c: a scope logs, in two lines at its end, how a stretch of the program changed host and device
+ * memory. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -46,8 +47,8 @@ void neap_scope_begin(struct neap_scope *scope, struct neap_alloc *alloc, const 
 			(struct neap_event_scope){.name = neap_emit_name(alloc, name)});
 }
 
-/* The highest allocated bytes inside, as far as is known: exact when the scope set a new peak, else the higher end.
- */
+/* The highest allocated bytes inside, as far as known: exact if the scope set a new peak, otherwise the higher of its
+ * beginning and end. */
 static uint64_t peak_inside(const struct neap_scope *scope, const struct neap_memory *now)
 {
 	uint64_t began = (uint64_t)scope->allocated_bytes;
@@ -76,5 +77,5 @@ void neap_scope_end(struct neap_scope *scope)
 			(struct neap_event_scope){.name = neap_emit_name(scope->alloc, scope->name),
 						  .ns = neap_clock_now(neap_clock_system()) - scope->began_ns,
 						  .peak_bytes = peak_inside(scope, &now)});
-	scope->alloc = NULL; /* ended: once is enough */
+	scope->alloc = NULL; /* marks the scope as ended */
 }

@@ -1,4 +1,4 @@
-/* The training session: turns what the loop tells into events, log lines, cleanups, and a ladder.
+/* train/session.c: the training session. Turns the loop's calls into events, log lines, cleanups and rungs.
  *
  *   tick tick step   tick tick step   tick OOM            tick tick tick tick step
  *                |                |        |
@@ -21,12 +21,12 @@
 #include <string.h>
 
 #define LEAK_WATCH_STEPS   20
-#define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
-#define FUTILE_SHARE       8 /* all but so small a share of what a cleanup returned was allocated again */
+#define FRUITLESS_CLEANUPS 3 /* in a row, until a warning that they only cost time */
+#define FUTILE_SHARE       8 /* a cleanup is futile if all but this share of its bytes was allocated again */
 /* The valid bits of cleanup_points. */
 #define POINTS_KNOWN ((2u << NEAP_CLEANUP_LEAK) - 1)
 
-/* What asks for cleanups of this reason, in the words of struct neap_train_options; NULL: they cannot be left out. */
+/* The option of struct neap_train_options that requests cleanups for this reason; NULL: they cannot be omitted. */
 static const char *option_of(const struct neap_train *train, enum neap_cleanup_reason reason)
 {
 	const struct neap_train_options *options = &train->options;
@@ -47,7 +47,7 @@ static const char *option_of(const struct neap_train *train, enum neap_cleanup_r
 	}
 }
 
-/* That cleanups only cost time, once for each row of FRUITLESS_CLEANUPS. */
+/* Warns that cleanups only cost time, once for each row of FRUITLESS_CLEANUPS. */
 static void warn_of_cleanups(struct neap_train *train, enum neap_cleanup_reason reason, const char *why)
 {
 	uint64_t trained_ns = neap_clock_now(neap_clock_system()) - train->began_ns;
@@ -67,7 +67,7 @@ static void count_fruitless(struct neap_train *train, enum neap_cleanup_reason r
 		warn_of_cleanups(train, reason, "gave nothing back");
 }
 
-/* Of what the last cleanup gave back, that which the process has reserved again. */
+/* How many of the bytes that the last cleanup gave back the process has reserved again. */
 static uint64_t taken_again(const struct neap_train *train)
 {
 	uint64_t freed = train->last_cleanup.freed_bytes, left = train->last_cleanup.reserved_bytes;
@@ -153,7 +153,7 @@ static bool wanted(const struct neap_train *train, enum neap_cleanup_reason reas
 
 static bool due(uint64_t count, uint64_t every) { return every > 0 && count % every == 0; }
 
-/* How many of the parts have a sample less than the others. */
+/* How many of the parts have one sample less than the others. */
 static uint64_t smaller_parts(const struct neap_split *split)
 {
 	uint64_t batch = neap_split_batch(split), parts = neap_split_parts(split, batch);
@@ -221,7 +221,7 @@ static void note_peaks(struct neap_train *train)
 		summary->peak_reserved_bytes = memory.peak_reserved_bytes;
 }
 
-/* The event and the line of a mark. */
+/* Emits the event of a mark and logs its line. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value)
 {
 	const char *name = mark_name(mark);
@@ -295,8 +295,8 @@ static bool same_batch(const struct neap_split *a, const struct neap_split *b)
 	return batch != UINT64_MAX && batch == neap_split_batch(b) && a->ranks == b->ranks;
 }
 
-/* After a restart in place: what had to be given up before it is not tried again. Only what the ladder could have
- * made of the settings asked for. */
+/* After a restart in place, takes over the settings of the image before it, so that settings that failed are not
+ * tried again. Accepts only settings that the ladder could have made of the requested ones. */
 static void take_over_settings(struct neap_train *train)
 {
 	struct neap_train_settings before, *now = &train->now;
@@ -355,7 +355,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
 		neap_session_cleanup(train, NEAP_CLEANUP_START);
 	neap_session_mark(train, NEAP_MARK_START, 0);
-	neap_take_extremes(alloc, &lowest, &highest); /* what came before is not step 1's */
+	neap_take_extremes(alloc, &lowest, &highest); /* step 1's extremes begin here */
 	*ret_train = train;
 	return NEAP_OK;
 }
@@ -428,7 +428,7 @@ void neap_train_step(struct neap_train *train, double loss)
 		neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 }
 
-/* What each tag holds and held at most: from it the parent predicts what other settings would take. */
+/* Emits the live and peak bytes of each tag, from which the parent predicts how much other settings would take. */
 static void emit_tags(struct neap_train *train)
 {
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];

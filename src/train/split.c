@@ -1,9 +1,9 @@
-/* A batch in micro-batches of nearly equal size. Pure functions.
+/* train/split.c: splits a batch into micro-batches of nearly equal size. Pure functions.
  *
  *   batch 514, micro-batch 129:   | 129 | 129 | 128 | 128 |
  *
  * Invariant: with n = ceil(batch / micro_batch) parts the largest has ceil(batch / n) samples, which is at most
- * micro_batch; and ceil(batch / that) is n again, so that a settled split stays as it is. */
+ * micro_batch. ceil(batch / that) is n again, so splitting again changes nothing. */
 #include "neap/train.h"
 
 #include <stdio.h>

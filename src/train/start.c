@@ -1,5 +1,5 @@
-/* Clearing memory on start: what earlier runs of this user left on our device. Emptying a new process's own cache
- * would give nothing back; what an earlier process holds is what is in the way. */
+/* train/start.c: clears memory at the start, by ending processes that earlier runs of this user left on the device.
+ * Emptying a new process's own cache would free nothing. */
 #include "train/session_internal.h"
 
 #include "base/error.h"

@@ -1,7 +1,8 @@
-/* Thresholds: warn, degrade, stop. See the header; the order of the questions is the decision. */
+/* train/thresholds.c: decides whether to warn, degrade or stop. See the header. The first condition that holds
+ * decides. */
 #include "neap/train.h"
 
-/* `low` in a row. */
+/* Counts how often in a row memory was low. */
 static void count(uint64_t *in_a_row, bool low) { *in_a_row = low ? *in_a_row + 1 : 0; }
 
 static enum neap_threshold_act warn(struct neap_threshold *threshold, uint64_t below_bytes, uint64_t left_bytes)

@@ -1,4 +1,4 @@
-/* Trials: what a stretch of a program left behind.
+/* train/trial.c: trials list the allocations that a stretch of a program leaves behind.
  *
  *   serial   1 2 3 4 | 5 6 7 8 9 10 | 11 ...        one number for each allocation of the allocator, ever
  *                    ^ begin        ^ end
@@ -6,8 +6,8 @@
  *            baseline    survivors
  *
  * Invariants: listed is ordered by (bytes descending, number ascending), without holes; the sums over tags equal the
- * totals. Walking the blocks takes the allocator's lock and no memory, so that a trial which ran out of memory is
- * reported all the same. */
+ * totals. Walking the blocks takes the allocator's lock and no memory, so a trial that ran out of memory is reported,
+ * too. */
 #include "neap/trial.h"
 
 #include "base/log.h"
@@ -120,7 +120,7 @@ static void order_tags(struct neap_trial_result *result)
 
 static const char *name_of(const char *tag) { return tag[0] ? tag : "untagged"; }
 
-/* "8.00 MiB activations, 4.00 MiB batch"; what does not fit `room` is left off. */
+/* "8.00 MiB activations, 4.00 MiB batch"; entries that do not fit into `room` are omitted. */
 static void describe_tags(const struct neap_trial_result *result, char *text, size_t room)
 {
 	size_t used = 0;

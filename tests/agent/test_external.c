@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char folder[64], runtime[80];
@@ -47,6 +48,18 @@ static void peer_end(struct peer *peer)
 {
 	pthread_join(peer->thread, NULL);
 	neap_client_close(&peer->client);
+}
+
+/* What CLOCK_REALTIME shows while the machine's clock is being set: it is this much ahead. */
+static int64_t ahead_s;
+int __real_clock_gettime(clockid_t id, struct timespec *time);
+int __wrap_clock_gettime(clockid_t id, struct timespec *time);
+int __wrap_clock_gettime(clockid_t id, struct timespec *time)
+{
+	int result = __real_clock_gettime(id, time);
+	if (id == CLOCK_REALTIME)
+		time->tv_sec += __atomic_load_n(&ahead_s, __ATOMIC_RELAXED);
+	return result;
 }
 
 static int attach(void **state)
@@ -149,6 +162,26 @@ static void test_fraction_refused(void **state)
 	assert_non_null(strstr(peer.err.message, "a graph is being captured"));
 }
 
+/* A clock that is set back after a bound was taken ends no wait before its time, and prolongs none. */
+static void test_clock_is_set(void **state)
+{
+	struct peer peer = {.request = NEAP_REQUEST_RESET_PEAK};
+	struct neap_external_request request;
+	struct neap_error err = {0};
+	(void)state;
+	assert_int_equal(neap_external_open("PyTorch", &err), NEAP_OK);
+	__atomic_store_n(&ahead_s, -3600, __ATOMIC_RELAXED);
+	peer_begin(&peer);
+	assert_int_equal(neap_external_next(20000, &request, &err), NEAP_OK);
+	assert_int_equal(neap_external_begin(request.id, &err), NEAP_OK);
+	assert_int_equal(neap_external_answer(request.id, NEAP_OK, NULL, NULL, 0, &err), NEAP_OK);
+	peer_end(&peer);
+	assert_int_equal(peer.status, NEAP_OK);
+	__atomic_store_n(&ahead_s, 3600, __ATOMIC_RELAXED);
+	assert_int_equal(neap_external_next(1, &request, &err), NEAP_ETIMEDOUT); /* not an hour later */
+	__atomic_store_n(&ahead_s, 0, __ATOMIC_RELAXED);
+}
+
 /* Taken and not begun when the program closes: withdrawn, and busy for the peer. Without one: as if there were none.
  */
 static void test_withdrawn(void **state)
@@ -243,6 +276,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_clear, attach, detach),
 		cmocka_unit_test_setup_teardown(test_fraction_refused, attach, detach),
+		cmocka_unit_test_setup_teardown(test_clock_is_set, attach, detach),
 		cmocka_unit_test_setup_teardown(test_withdrawn, attach, detach),
 		cmocka_unit_test_setup_teardown(test_detach_withdraws, attach, detach),
 		cmocka_unit_test_setup_teardown(test_publish, attach, detach),

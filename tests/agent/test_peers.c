@@ -3,8 +3,13 @@
  *
  *   this process --a letter--> the other: c caches 150 MiB   m allocates in vain, 50 times   e empties its cache
  *                <--a letter--
+ *
+ * It also plays a peer that lies: with a digit, an index of `lies`, it answers the next request itself.
  */
 #include "agent_test.h"
+
+#include "proto/commands.h"
+#include "proto/frame.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +17,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +75,72 @@ static void allocate_in_vain(struct neap_alloc *alloc)
 	}
 }
 
+#define REPLY_ROOM 512 /* of an answer, as in agent/peers.c */
+
+static const struct lie {
+	size_t payload_bytes; /* 0: the fields alone */
+	uint64_t freed_bytes;
+	bool cut; /* the last byte is never sent */
+} lies[] = {
+	{.freed_bytes = 5 * MIB}, /* the truth would look like this */
+	{.freed_bytes = UINT64_MAX - 5},
+	{.payload_bytes = REPLY_ROOM - NEAP_FRAME_HEADER_BYTES, .freed_bytes = 6 * MIB},
+	{.payload_bytes = REPLY_ROOM - NEAP_FRAME_HEADER_BYTES + 1, .freed_bytes = 6 * MIB},
+	{.payload_bytes = REPLY_ROOM, .freed_bytes = 6 * MIB},
+	{.payload_bytes = 65536, .freed_bytes = 6 * MIB},
+	{.freed_bytes = 5 * MIB, .cut = true},
+};
+
+static size_t make_lie(const struct lie *lie, unsigned char *bytes, size_t room)
+{
+	static const unsigned char filler[65536];
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES,
+					   .room = room - NEAP_FRAME_HEADER_BYTES};
+	neap_write_u64(&writer, NEAP_FIELD_FREED, lie->freed_bytes);
+	size_t freed = writer.length;
+	neap_write_bytes(&writer, NEAP_FIELD_UUID, filler, 0);
+	size_t head = writer.length - freed;
+	writer.length = freed;
+	if (lie->payload_bytes)
+		neap_write_bytes(&writer, NEAP_FIELD_UUID, filler, lie->payload_bytes - freed - head);
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION,
+				   .command = NEAP_REQUEST_RELEASE,
+				   .request = 1,
+				   .length = (uint32_t)writer.length};
+	neap_frame_encode(&frame, bytes);
+	return NEAP_FRAME_HEADER_BYTES + writer.length;
+}
+
+/* Answers one peer in place of the agent. */
+static void answer_with(const struct lie *lie, int to)
+{
+	static unsigned char bytes[70000];
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const struct timeval limit = {.tv_sec = 5};
+	char path[128], aside[160];
+	path_in(path, ".sock");
+	snprintf(aside, sizeof aside, "%s/aside", folder);
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+	assert_int_equal(rename(path, aside), 0);
+	int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(listen(listening, 1), 0);
+	/* The one that asks may find no time to connect. */
+	assert_int_equal(setsockopt(listening, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+	letter_to(to);
+	int fd = accept(listening, NULL, NULL);
+	if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0) {
+		size_t length = make_lie(lie, bytes, sizeof bytes) - lie->cut;
+		(void)send(fd, bytes, length, MSG_NOSIGNAL);
+		while (recv(fd, bytes, sizeof bytes, 0) > 0) /* until it has heard enough */
+			;
+	}
+	if (fd >= 0)
+		close(fd);
+	close(listening);
+	assert_int_equal(rename(aside, path), 0);
+}
+
 static void be_the_other(int from, int to)
 {
 	char letter;
@@ -84,6 +156,8 @@ static void be_the_other(int from, int to)
 			allocate_in_vain(alloc);
 		else if (letter == 'e')
 			must(neap_empty_cache(alloc, NULL, NULL), &(struct neap_error){0});
+		else if (letter >= '0' && letter <= '9')
+			answer_with(&lies[letter - '0'], to);
 		letter_to(to);
 	}
 	neap_alloc_destroy(alloc);
@@ -162,6 +236,38 @@ static void one_is_out_of_reach(void **state)
 	assert_true(asked.processes == 0 && asked.answered == 0 && asked.freed_bytes == 0);
 	assert_null(strstr(err.message, "asked"));
 	assert_int_equal(rename(aside, socket_path), 0);
+	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
+	neap_alloc_destroy(alloc);
+	neap_detach();
+}
+
+/* A peer of the same user may answer anything: only a whole answer of a size that fits counts, and no more than the
+ * device has. */
+static void one_lies(void **state)
+{
+	static const struct {
+		bool answered;
+		uint64_t freed_bytes;
+	} expected[] = {{true, 5 * MIB}, {true, 256 * MIB}, {true, 6 * MIB}, {false, 0},
+			{false, 0},      {false, 0},        {false, 0}};
+	(void)state;
+	struct neap_error err = {0};
+	struct neap_asked asked;
+	attach();
+	struct neap_alloc *alloc = make_alloc();
+	uint64_t held = take(alloc, 70 * MIB);
+	for (size_t i = 0; i < COUNT(lies); i++) {
+		size_t tries = 0;
+		do { /* again, if the other process came too late */
+			have_other((char)('0' + i));
+			assert_int_equal(try_taking(alloc, &err), NEAP_EOOM);
+			hear();
+			neap_last_asked(alloc, &asked);
+		} while (expected[i].answered && !asked.answered && ++tries < 100);
+		assert_int_equal(asked.answered, expected[i].answered);
+		assert_int_equal(asked.freed_bytes, expected[i].freed_bytes);
+	}
+	neap_free(alloc, held);
 	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
 	neap_alloc_destroy(alloc);
 	neap_detach();
@@ -322,6 +428,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(other_gives_back),
 		cmocka_unit_test(one_is_out_of_reach),
+		cmocka_unit_test(one_lies),
 		cmocka_unit_test(every_call_fails),
 		cmocka_unit_test(both_are_out_of_memory),
 		cmocka_unit_test(forking_while_a_thread_asks),

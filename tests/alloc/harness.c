@@ -1,5 +1,6 @@
 #include "harness.h"
 
+#include "alloc/front/front.h"
 #include "base/clock.h"
 
 static void on_event(void *context, const struct neap_event *event)
@@ -63,7 +64,7 @@ void world_alloc(struct world *world, double fraction)
 		fail_msg("%s", err.message);
 }
 
-void world_check(struct world *world)
+void world_look(struct world *world)
 {
 	struct neap_error err = {0};
 	struct neap_sim_fault_report report;
@@ -71,6 +72,15 @@ void world_check(struct world *world)
 		fail_msg("%s", err.message);
 	world->sim->report(&report);
 	assert_string_equal(report.text, "");
+}
+
+void world_check(struct world *world)
+{
+	world_look(world);
+	neap_alloc_lock(world->alloc);
+	neap_front_flush(world->alloc);
+	neap_alloc_unlock(world->alloc);
+	world_look(world);
 }
 
 uint64_t take(struct world *world, size_t bytes, void *stream)

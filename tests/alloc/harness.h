@@ -38,7 +38,10 @@ void world_open(struct world *world, const char *spec);
 /* Fails the test when the simulator has detected a race or an illegal access. */
 void world_close(struct world *world);
 void world_alloc(struct world *world, double fraction); /* creates the allocator, with the events' observer */
-void world_check(struct world *world);                  /* invariants, and no detected error */
+/* The invariants, and no detected error: as it is, and again with the bins emptied. */
+void world_check(struct world *world);
+/* As it is alone: the next request finds what the bins hold. */
+void world_look(struct world *world);
 
 uint64_t take(struct world *world, size_t bytes, void *stream);
 void give(struct world *world, uint64_t address);

@@ -4,7 +4,7 @@
  *
  * Usage: test_alloc_faults [SPEC]
  */
-#include "alloc/internal.h"
+#include "alloc/core/core.h"
 #include "harness.h"
 #include "support/host_fails.h"
 

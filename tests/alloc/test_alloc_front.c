@@ -1,4 +1,4 @@
-/* The fast way of requests (src/alloc/front.h): several threads take and give on several streams, and give what
+/* The fast way of requests (src/alloc/front): several threads take and give on several streams, and give what
  * others took, each with a ledger of its own. After each phase every counter is what the ledgers sum to, the blocks
  * were nobody else's meanwhile, and the peak is neither below what was held at once nor above what could have been.
  *
@@ -6,7 +6,7 @@
  */
 #include "harness.h"
 
-#include "alloc/give_back.h"
+#include "alloc/agent.h"
 #include "base/map.h"
 #include "neap/trace.h"
 #include "trace/record.h"

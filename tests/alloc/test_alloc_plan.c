@@ -1,8 +1,8 @@
 /* Steps that repeat, served from a plan: the same figures as without one, no race between streams, and no harm when a
  * step differs, memory is short or the host has none. */
-#include "alloc/give_back.h"
-#include "alloc/internal.h"
-#include "alloc/plan.h"
+#include "alloc/agent.h"
+#include "alloc/front/front.h"
+#include "alloc/plan/plan.h"
 #include "harness.h"
 #include "support/host_fails.h"
 
@@ -118,6 +118,36 @@ static void test_surprise(void **state)
 		end_step(&world);
 	}
 	assert_null(world.alloc->region);
+	world_close(&world);
+}
+
+static bool all_streams(void *context, void *stream)
+{
+	(void)context, (void)stream;
+	return true;
+}
+
+/* What a private pool asks for is the pool's, although the plan expects it. */
+static void test_pool(void **state)
+{
+	struct world world;
+	struct neap_block_info info;
+	uint64_t at[4];
+	(void)state;
+	open_planned(&world, "mem=256MiB,reserved=0,context=16MiB", true);
+	for (int i = 0; i < 3; i++) {
+		run_step(&world, at);
+		end_step(&world);
+	}
+	assert_int_equal(neap_pool_begin(world.alloc, 1, 2, all_streams, NULL, NULL), NEAP_OK);
+	uint64_t block = take(&world, 20 * MIB, NULL);
+	assert_false(in_region(&world, block));
+	assert_int_equal(neap_block_at(world.alloc, block, &info), NEAP_OK);
+	assert_int_equal(info.pool_high, 1);
+	assert_int_equal(neap_pool_end(world.alloc, 1, 2), NEAP_OK);
+	assert_int_equal(neap_pool_release(world.alloc, 1, 2), NEAP_OK);
+	give(&world, block);
+	world_check(&world);
 	world_close(&world);
 }
 
@@ -363,6 +393,7 @@ int main(void)
 		cmocka_unit_test(test_same_figures), cmocka_unit_test(test_surprise),
 		cmocka_unit_test(test_short_memory), cmocka_unit_test(test_random),
 		cmocka_unit_test(test_threads),      cmocka_unit_test(test_give_back),
+		cmocka_unit_test(test_pool),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,13 @@
  * they are queued far behind: the simulator reports a race or an access to unmapped memory where the allocator gave
  * bytes away too early. A ledger of our own says what is live; the invariants are checked after every operation.
  *
- * Usage: test_alloc_random [SPEC [roomy]]    (of the simulated device, on which memory is tight unless it is roomy;
- * NEAP_SEED=N repeats a run)
+ * Usage: test_alloc_random [SPEC [roomy | few]]    (of the simulated device, on which memory is tight unless it is
+ * roomy; NEAP_SEED=N repeats a run)
+ *
+ * `few`: of few sizes, with the bins left as they are, so that the front serves a good part of the requests.
  */
+#include "alloc/agent.h"
+#include "alloc/front/front.h"
 #include "harness.h"
 
 #define STREAMS 4
@@ -19,13 +23,16 @@ struct shadow {
 struct game {
 	struct world world;
 	uint64_t random, live_bytes, ooms;
+	uint64_t takes, hits; /* hits: of the front */
 	void *streams[STREAMS];
 	struct shadow blocks[MOST];
 	size_t count;
+	bool calm; /* few: the device is not full */
 };
 
 static const char *spec = "mem=96MiB,reserved=0,context=8MiB";
 static bool roomy; /* enough for all, so that streams come to share what they cache */
+static bool few;
 
 static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
 
@@ -63,15 +70,35 @@ static void check_refusal(const struct game *game, uint64_t bytes)
 			 (unsigned long long)bytes, (unsigned long long)live, (unsigned long long)(limit / page));
 }
 
+static uint64_t pick_bytes(struct game *game)
+{
+	static const uint64_t sizes[] = {1000, 40000, MIB, 3 * MIB, 9 * MIB};
+	uint64_t limit = pick(game, 3) ? 64 * 1024 : pick(game, 3) ? 3 * MIB : 24 * MIB;
+	return few ? sizes[pick(game, game->calm ? 4 : 5)] : 1 + pick(game, limit);
+}
+
+/* Requests that lanes have served since the allocator's lock was taken last. */
+static uint64_t hits_now(const struct game *game)
+{
+	const struct neap_front *front = &game->world.alloc->front;
+	uint64_t hits = 0;
+	for (uint32_t i = 0; i < front->count; i++)
+		hits += (uint64_t)(front->lanes[i]->takes[NEAP_CLASS_LARGE].blocks +
+				   front->lanes[i]->takes[NEAP_CLASS_SMALL].blocks);
+	return hits;
+}
+
 static void play_take(struct game *game)
 {
 	struct neap_error err = {0};
 	if (game->count == MOST)
 		return;
-	uint64_t limit = pick(game, 3) ? 64 * 1024 : pick(game, 3) ? 3 * MIB : 24 * MIB;
-	struct shadow block = {.bytes = 1 + pick(game, limit), .stream = (int)pick(game, STREAMS)};
+	struct shadow block = {.bytes = pick_bytes(game), .stream = (int)pick(game, STREAMS)};
+	uint64_t hits = hits_now(game);
 	enum neap_status status =
 		neap_malloc(game->world.alloc, block.bytes, game->streams[block.stream], &block.address, &err);
+	game->takes++;
+	game->hits += hits_now(game) == hits + 1;
 	if (status == NEAP_EOOM) {
 		game->ooms++;
 		check_refusal(game, block.bytes);
@@ -119,28 +146,72 @@ static void play_fraction(struct game *game)
 	assert_int_equal(neap_set_fraction(game->world.alloc, fractions[pick(game, 4)], NULL), NEAP_OK);
 }
 
+static void play(struct game *game)
+{
+	uint64_t what = pick(game, 100), freed = 0;
+	if (what < 45)
+		play_take(game);
+	else if (what < 80 && game->count)
+		play_give(game, pick(game, game->count));
+	else if (what < 97 && game->count)
+		play_share(game, pick(game, game->count));
+	else if (what < 99)
+		assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
+	else
+		play_fraction(game);
+}
+
+/* Much is taken and given where memory is plentiful, then as much is taken as there is, and so on: what lanes were
+ * given has to move. */
+static void play_few(struct game *game, int step)
+{
+	struct neap_given_back given;
+	uint64_t what = pick(game, 1000), freed = 0;
+	game->calm = step % 500 < 350;
+	uint64_t most = game->calm ? MOST / 4 : MOST;
+	if (what < 20 && game->count)
+		play_share(game, pick(game, game->count));
+	else if (what < 22)
+		neap_give_back(game->world.alloc, &given, NULL); /* or it cannot, as it says */
+	else if (step % 500 == 0)
+		assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
+	else if (what < 24)
+		play_fraction(game);
+	else if (game->count && pick(game, 2 * most) < game->count + most / 2)
+		play_give(game, pick(game, game->count));
+	else
+		play_take(game);
+}
+
+static void check(struct game *game)
+{
+	struct neap_stats stats;
+	if (few)
+		world_look(&game->world);
+	else
+		world_check(&game->world);
+	neap_get_stats(game->world.alloc, &stats);
+	assert_int_equal(stats.metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].current, game->live_bytes);
+	assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][NEAP_CLASS_ALL].current, game->count);
+}
+
 static void test_random(void **state)
 {
 	struct game *game = *state;
 	struct neap_stats stats;
 	uint64_t freed = 0;
-	for (int step = 0; step < 4000; step++) {
-		uint64_t what = pick(game, 100);
-		if (what < 45)
-			play_take(game);
-		else if (what < 80 && game->count)
-			play_give(game, pick(game, game->count));
-		else if (what < 97 && game->count)
-			play_share(game, pick(game, game->count));
-		else if (what < 99)
-			assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
+	for (int step = 0; step < (few ? 20000 : 4000); step++) {
+		if (few)
+			play_few(game, step);
 		else
-			play_fraction(game);
-		world_check(&game->world);
-		neap_get_stats(game->world.alloc, &stats);
-		assert_int_equal(stats.metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].current, game->live_bytes);
-		assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][NEAP_CLASS_ALL].current, game->count);
+			play(game);
+		/* Between two checks lanes go on for as long as they may. */
+		if (!few || pick(game, 8) == 0)
+			check(game);
 	}
+	printf("%llu of %llu requests were served by the front\n", (unsigned long long)game->hits,
+	       (unsigned long long)game->takes);
+	assert_true(game->hits >= (few ? game->takes / 5 : 0));
 	while (game->count)
 		play_give(game, 0);
 	assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
@@ -155,8 +226,12 @@ static void test_random(void **state)
 static int setup(void **state)
 {
 	struct game *game = calloc(1, sizeof *game);
+	struct neap_error err = {0};
+	struct neap_alloc_options options = {.observer = &game->world.observer, .no_plan = few};
 	world_open(&game->world, spec);
-	world_alloc(&game->world, 0);
+	if (neap_alloc_create(game->world.device, &options, &game->world.alloc,
+			      &err)) /* a plan would shut the front */
+		fail_msg("%s", err.message);
 	game->random = test_seed();
 	for (int i = 1; i < STREAMS; i++)
 		game->streams[i] = stream_new(&game->world); /* 0 is the default stream */
@@ -177,6 +252,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		spec = argv[1];
 	roomy = argc > 2 && strcmp(argv[2], "roomy") == 0;
+	few = argc > 2 && strcmp(argv[2], "few") == 0;
 	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_random, setup, teardown)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  *
  * NEAP_SEED=N repeats a run of the random program.
  */
-#include "alloc/give_back.h"
+#include "alloc/agent.h"
 #include "harness.h"
 
 #define BLOCKS  18
@@ -213,6 +213,65 @@ static void test_order(void **state)
 	world_check(world);
 }
 
+/* Where the page of the suffix has become free as a whole, the prefix is used up and the page is cut: what is left of
+ * it stays beside the bytes before it. */
+static void test_cut(void **state)
+{
+	struct world *world = *state;
+	uint64_t at[BLOCKS];
+	fill(world, NULL, at);
+	make_ends(world, at);
+	uint64_t wide = take(world, 6 * MIB, NULL);
+	give(world, wide);
+	give(world, at[0]);
+	assert_int_equal(take(world, 13 * MIB / 2, NULL), wide - MIB / 2);
+	assert_int_equal(take(world, 5 * MIB / 2, NULL), at[0]);
+	world_check(world);
+}
+
+/* A kept view is not made smaller for a block that needs less of it: it serves its own size again, without
+ * mapping. */
+static void test_size(void **state)
+{
+	struct world *world = *state;
+	uint64_t at[BLOCKS];
+	fill(world, NULL, at);
+	for (int i = 1; i < 15; i += 3)
+		give(world, at[i]);
+	uint64_t wide = take(world, 12 * MIB, NULL);
+	assert_false(at_home(at, wide));
+	give(world, wide);
+	uint64_t first = take(world, 3 * MIB, NULL), second = take(world, 3 * MIB, NULL);
+	assert_true(at_home(at, first) && at_home(at, second));
+	uint64_t maps = world->sim->calls("cuMemMap");
+	give(world, take(world, 8 * MIB, NULL));
+	assert_int_equal(world->sim->calls("cuMemMap"), maps + 5);
+	give(world, first);
+	give(world, second);
+	assert_int_equal(take(world, 12 * MIB, NULL), wide);
+	assert_int_equal(world->sim->calls("cuMemMap"), maps + 5);
+	world_check(world);
+}
+
+/* The pages of a view stay mapped until the work on its last block is done. */
+static void test_busy(void **state)
+{
+	struct world *world = *state;
+	uint64_t at[BLOCKS];
+	fill(world, NULL, at);
+	make_ends(world, at);
+	give(world, at[7]);
+	uint64_t wide = take(world, 6 * MIB, NULL);
+	world->sim->hold(1);
+	touch(world, NULL, wide, 6 * MIB, 1, 1000000);
+	give(world, wide);
+	uint64_t wider = take(world, 7 * MIB, NULL); /* of as many pages, two of them the same */
+	assert_false(at_home(at, wider) || (wider >= wide - PAGE && wider < wide + 8 * MIB));
+	world->sim->step(2000000);
+	world->sim->hold(0);
+	world_check(world);
+}
+
 static bool never(void *context, void *stream)
 {
 	(void)context;
@@ -306,8 +365,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {TEST(test_again), TEST(test_give_back), TEST(test_other_process),
-					   TEST(test_move),  TEST(test_order),     TEST(test_pools),
-					   TEST(test_random)};
+	const struct CMUnitTest tests[] = {
+		TEST(test_again), TEST(test_give_back), TEST(test_other_process), TEST(test_move), TEST(test_order),
+		TEST(test_pools), TEST(test_cut),       TEST(test_size),          TEST(test_busy), TEST(test_random)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Memory for another process: what an allocator gives back without waiting, and when others are asked for theirs. */
 #include "harness.h"
 
-#include "alloc/give_back.h"
+#include "alloc/agent.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* Layouts of blocks known in advance: no overlap, by an independent look at every pair; never below the bound; the
  * optimum where all orders can be tried; inputs that are wrong or huge; each failure of the host's memory. */
-#include "alloc/layout.h"
+#include "alloc/plan/plan.h"
 #include "support/host_fails.h"
 #include "support/test.h"
 

@@ -1,7 +1,6 @@
 /* The plan by itself: when it learns, which steps it finds, with and without marks, what it expects, when it gives
  * up. Programs are made up here: they ask and free as a program would, and memory is short when the test says so. */
-#include "alloc/period.h"
-#include "alloc/plan.h"
+#include "alloc/plan/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -425,6 +424,60 @@ static void test_too_long(void **state)
 	program_free(program);
 }
 
+/* The same requests again and again, without marks; each time a block more stays live, or one more is freed that was
+ * there before: no step has come back to the level where it began. */
+static void drifting_steps(struct program *program, int drift)
+{
+	enum { HELD = 20, STEPS = 12 };
+	uint64_t before[STEPS], held[HELD] = {0};
+	program->moved = 0;
+	for (size_t i = 0; i < STEPS; i++)
+		before[i] = ask(program, 500000, 0);
+	program->moved = 100000;
+	for (size_t step = 0; step < STEPS; step++) {
+		program->random = 7;
+		uint64_t extra = ask(program, 500000, 0);
+		for (size_t i = 0; i < 5000; i++) {
+			if (held[i % HELD])
+				release(program, held[i % HELD]);
+			held[i % HELD] = ask(program, 2000 + draw(program, 1000000), 0);
+		}
+		if (drift <= 0)
+			release(program, extra);
+		if (drift < 0)
+			release(program, before[step]);
+	}
+}
+
+static void test_drift(void **state)
+{
+	(void)state;
+	for (int drift = -1; drift <= 1; drift++) {
+		struct program *program = program_new();
+		drifting_steps(program, drift);
+		assert_int_equal(program->starts, drift == 0);
+		program_free(program);
+	}
+}
+
+/* A step that repeats without a strain is not worth a plan, and no reason to rest: the next strain is learned
+ * from. */
+static void test_no_strain(void **state)
+{
+	struct program *program = program_new();
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		four_blocks(program, 3001);
+		program->moved = 0;
+	}
+	assert_int_equal(program->starts, 0);
+	assert_false(neap_plan_watches(program->plan));
+	program->moved = 100000;
+	ask(program, 4000, 0);
+	assert_true(neap_plan_watches(program->plan));
+	program_free(program);
+}
+
 /* A number of a request that the plan has not seen (another way of the allocator): it begins to learn again. */
 static void test_gap(void **state)
 {
@@ -448,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_long_loop),     cmocka_unit_test(test_noise),
 		cmocka_unit_test(test_never_repeats), cmocka_unit_test(test_near_repeats),
 		cmocka_unit_test(test_too_long),      cmocka_unit_test(test_gap),
+		cmocka_unit_test(test_drift),         cmocka_unit_test(test_no_strain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

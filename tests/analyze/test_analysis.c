@@ -172,6 +172,46 @@ static void what_lifetimes_tell(void **state)
 	neap_trace_free(trace);
 }
 
+/* Data that is loaded once lives as parameters do, and a batch from step to step as gradients do: what has no
+ * companion of its size, and what a line of the program loads in each step, is neither. */
+static void data_is_no_part_of_the_model(void **state)
+{
+	(void)state;
+	struct neap_analysis analysis = {0};
+	struct maker maker;
+	begin(&maker);
+	uint32_t program = stack(&maker, "/home/me/job/train.py", "<module>", 4);
+	uint32_t made =
+		stack(&maker, "/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", "__init__", 109);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 40 * MIB, program); /* data, loaded once */
+	event(&maker, NEAP_TRACE_ALLOC, 0x20000000, 8 * MIB, program);  /* a parameter, by its size */
+	event(&maker, NEAP_TRACE_ALLOC, 0x30000000, 4 * MIB, program);  /* its copy in 16 bits */
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 2 * MIB, made);     /* one of a module made on the device */
+	for (size_t step = 0; step < 4; step++) {
+		char name[32];
+		snprintf(name, sizeof name, "step %zu", step);
+		range(&maker, NEAP_TRACE_BEGIN, name);
+		if (step > 0) {
+			release(&maker, 0x50000000, 24 * MIB, 0);
+			release(&maker, 0x60000000, 8 * MIB, 0);
+			release(&maker, 0x70000000, 40 * MIB, 0);
+		}
+		event(&maker, NEAP_TRACE_ALLOC, 0x50000000, 24 * MIB, program); /* a batch */
+		event(&maker, NEAP_TRACE_ALLOC, 0x70000000, 40 * MIB, program); /* one as large as the data */
+		event(&maker, NEAP_TRACE_ALLOC, 0x60000000, 8 * MIB, 0);        /* a gradient: of autograd's thread */
+		range(&maker, NEAP_TRACE_END, name);
+	}
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	const struct neap_categories *categories = &analysis.categories;
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME], 12 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_FRAMES], 2 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_LIFETIME], 8 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], (40 + 24 + 40) * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 /* A block freed and never allocated was there before; one allocated twice has lost its free. */
 static void lives_from_before(void **state)
 {
@@ -219,6 +259,9 @@ static void recordings_that_begin_midway(void **state)
 			range(&maker, NEAP_TRACE_BEGIN, name);
 			event(&maker, NEAP_TRACE_ALLOC, 0x1000, 3 * MIB, 0);
 			release(&maker, 0x1000, 3 * MIB, 0);
+			if (step > 1) /* a gradient, from step to step */
+				release(&maker, 0x5000, 5 * MIB, 0);
+			event(&maker, NEAP_TRACE_ALLOC, 0x5000, 5 * MIB, 0);
 			range(&maker, NEAP_TRACE_END, name);
 		}
 		release(&maker, 0x9000, 5 * MIB, 0);
@@ -230,6 +273,7 @@ static void recordings_that_begin_midway(void **state)
 				 midway ? 0 : 5 * MIB);
 		assert_int_equal(analysis.categories.bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING],
 				 midway ? 5 * MIB : 0);
+		assert_int_equal(analysis.categories.bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_LIFETIME], 5 * MIB);
 		neap_analysis_fini(&analysis);
 		neap_trace_free(trace);
 	}
@@ -370,17 +414,12 @@ static void why_steps_differ(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),
-		cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds),
-		cmocka_unit_test(what_is_no_line_of_the_program),
-		cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(lives_from_before),
-		cmocka_unit_test(recordings_that_begin_midway),
-		cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(frees_with_the_stacks_of_allocations),
-		cmocka_unit_test(swings_and_their_causes),
-		cmocka_unit_test(why_steps_differ),
+		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_is_no_line_of_the_program),
+		cmocka_unit_test(what_lifetimes_tell),        cmocka_unit_test(data_is_no_part_of_the_model),
+		cmocka_unit_test(lives_from_before),          cmocka_unit_test(recordings_that_begin_midway),
+		cmocka_unit_test(a_leak_has_a_line),          cmocka_unit_test(frees_with_the_stacks_of_allocations),
+		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(why_steps_differ),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

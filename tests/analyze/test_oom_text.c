@@ -310,18 +310,96 @@ static void test_several(void **state)
 	assert_size(two.tried_bytes, 2, GIB);
 }
 
-/* Any bytes: an answer or none, and the loop ends. */
-static void test_mutations(void **state)
+static const char vllm[] =
+	"INFO worker.py:267] the current vLLM instance can use total_gpu_memory (23.58GiB) x gpu_memory_utilization "
+	"(0.90) = 21.22GiB\nINFO worker.py:267] model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch "
+	"activation peak memory takes 0.37GiB; the rest of the memory reserved for KV Cache is "
+	"-0.56GiB.\nValueError: No "
+	"available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
+	"engine.\n";
+
+/* Its figures stand before the message, worded differently from version to version. */
+static void test_vllm(void **state)
 {
 	(void)state;
-	unsigned seed = 20261121;
-	printf("seed %u\n", seed);
+	struct neap_oom_text found = first(vllm);
+	assert_int_equal(found.wording, NEAP_WORDING_VLLM);
+	assert_string_equal(found.backend, "vLLM");
+	assert_size(found.total_bytes, 23.58, GIB);
+	assert_size(found.weights_bytes, 21.21, GIB);
+	assert_size(found.outside_bytes, 0.20, GIB);
+	assert_size(found.activation_bytes, 0.37, GIB);
+	assert_int_equal(found.cause, NEAP_TEXT_LIMIT);
+	assert_true(found.utilization > .899 && found.utilization < .901);
+	assert_true(found.least_utilization > .923 && found.least_utilization < .924); /* 21.78 of 23.58 */
+	assert_size(found.shortfall_bytes, 21.21 + .20 + .37 - .9 * 23.58, GIB);
+
+	found = first("total_gpu_memory     15.00GiB\ngpu_memory_utilization 0.90\nmodel weights take 14.96GiB\n"
+		      "non_torch_memory     1.79GiB\nPyTorch activation peak memory       1.26GiB\n"
+		      "available_kv_cache_memory -4.51GiB\nNo available memory for the cache blocks.");
+	assert_size(found.outside_bytes, 1.79, GIB);
+	assert_size(found.activation_bytes, 1.26, GIB);
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY); /* 18.01 of 15 */
+
+	found = first("Model loading took 64.24 GiB and 0.97 seconds\nAvailable KV cache memory: -0.30 GiB\n"
+		      "ValueError: No available memory for the cache blocks.");
+	assert_size(found.weights_bytes, 64.24, GIB);
+	assert_size(found.shortfall_bytes, .3, GIB);
+	assert_int_equal(found.cause, NEAP_TEXT_UNKNOWN);
+
+	found = first("Available KV cache memory: 8.11 GiB\nNo available memory for the cache blocks");
+	assert_int_equal(found.shortfall_bytes, UNKNOWN); /* of another engine: nothing was missing there */
+	assert_true(neap_oom_text_bare(&found));
+}
+
+static void test_slurm(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *step;
+	} cases[] = {
+		{"slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0. Some of the step tasks have "
+		 "been "
+		 "OOM Killed.",
+		 "11300781.0"},
+		{"[2026-01-02T03:04:05.006] error: Detected 2 oom_kill events in StepId=7.batch. Some of the step "
+		 "tasks",
+		 "7.batch"},
+		{"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=938.batch cgroup. Some of your processes",
+		 "938.batch"},
+		{"slurmstepd: error: Detected 2 oom-kill event(s) in step 3756240.batch cgroup.", "3756240.batch"},
+		{"slurmstepd: error: Exceeded job memory limit at some point.\nStepId=9.0", ""},
+		{"slurmstepd: Exceeded step memory limit at some point.", ""},
+		{"StepId=1.0\nslurmstepd: error: Step 123.0 exceeded memory limit (4297612 > 4194304), being killed",
+		 "123.0"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct neap_oom_text found = first(cases[i].text);
+		assert_int_equal(found.wording, NEAP_WORDING_SLURM);
+		assert_int_equal(found.cause, NEAP_TEXT_HOST);
+		assert_string_equal(found.step, cases[i].step);
+		assert_int_equal(found.process_bytes, UNKNOWN); /* the last case's unit is not known */
+	}
+	struct neap_oom_text found =
+		first("slurmstepd: error: StepId=7.batch exceeded memory limit (734003200 > 52428800), being killed");
+	assert_string_equal(found.step, "7.batch");
+	assert_int_equal(found.process_bytes, 700 * MIB);
+	assert_int_equal(found.allowed_bytes, 50 * MIB);
+	assert_int_equal(found.shortfall_bytes, 650 * MIB);
+	found = first("StepId=7.0 exceeded memory limit (50 > 700), being killed");
+	assert_int_equal(found.process_bytes, UNKNOWN);
+}
+
+/* Any bytes: an answer or none, and the loop ends. */
+static void mutate(const char *whole, size_t size, unsigned *seed)
+{
 	for (unsigned round = 0; round < 3000; round++) {
-		char text[sizeof sentences];
-		memcpy(text, sentences, sizeof text);
+		char text[sizeof sentences + sizeof vllm];
+		assert_true(size <= sizeof text);
+		memcpy(text, whole, size);
 		for (unsigned i = 0; i < 1 + round % 9; i++)
-			text[(unsigned)rand_r(&seed) % sizeof text] = (char)rand_r(&seed);
-		size_t length = (unsigned)rand_r(&seed) % sizeof text + 1, position = 0;
+			text[(unsigned)rand_r(seed) % size] = (char)rand_r(seed);
+		size_t length = (unsigned)rand_r(seed) % size + 1, position = 0;
 		char *exact = malloc(length); /* an address sanitizer sees a byte too far */
 		assert_non_null(exact);
 		memcpy(exact, text, length);
@@ -337,6 +415,20 @@ static void test_mutations(void **state)
 	}
 }
 
+static void test_mutations(void **state)
+{
+	(void)state;
+	static const char slurm[] =
+		"error: StepId=7.batch exceeded memory limit (734003200 > 52428800), being killed\nslurmstepd: "
+		"error: "
+		"Detected 1 oom_kill event in StepId=7.batch. Some of the step tasks have been OOM Killed.";
+	unsigned seed = 20261121;
+	printf("seed %u\n", seed);
+	mutate(sentences, sizeof sentences, &seed);
+	mutate(vllm, sizeof vllm, &seed);
+	mutate(slurm, sizeof slurm, &seed);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -350,6 +442,8 @@ int main(void)
 		cmocka_unit_test(test_async),
 		cmocka_unit_test(test_other_programs),
 		cmocka_unit_test(test_several),
+		cmocka_unit_test(test_vllm),
+		cmocka_unit_test(test_slurm),
 		cmocka_unit_test(test_mutations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

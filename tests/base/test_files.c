@@ -119,6 +119,30 @@ static void failed_writes_leave_the_old_file(void **unused)
 	close(fd);
 }
 
+/* Standard input is closed, and there is no descriptor above the standard ones: the file is made, and cannot be kept.
+ */
+static void a_file_without_a_descriptor_is_not_left(void **unused)
+{
+	struct neap_file file;
+	struct rlimit before, none;
+	const size_t count = entries();
+
+	(void)unused;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){STDERR_FILENO + 1, before.rlim_max};
+	int kept = dup(STDIN_FILENO);
+	const char *path = in_folder("none");
+	close(STDIN_FILENO);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	enum neap_status status = neap_file_begin(&file, path, 0600, NULL);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+	dup2(kept, STDIN_FILENO);
+	close(kept);
+	assert_int_not_equal(status, NEAP_OK);
+	assert_int_equal(entries(), count);
+}
+
 static void short_reads_go_on(void **unused)
 {
 	char text[6] = "-----";
@@ -302,6 +326,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_appear_whole),
 		cmocka_unit_test(failed_writes_leave_the_old_file),
+		cmocka_unit_test(a_file_without_a_descriptor_is_not_left),
 		cmocka_unit_test(short_reads_go_on),
 		cmocka_unit_test(paths_are_joined),
 		cmocka_unit_test(runtime_folder_is_checked),

@@ -214,6 +214,18 @@ static void test_newest(void **state)
 		NEAP_OK);
 	assert_int_equal(plan.drop_count, 0);
 	neap_retention_plan_fini(&plan);
+	/* nor is a file of the future old enough to go, though it is not the newest */
+	static const struct given later[] = {
+		{"a", 0, 3, 1, NO_METRIC, 0}, {"b", 0, 2, 1, NO_METRIC, 0}, {"c", 1, 1, 1, NO_METRIC, 0}};
+	plan = plan_of(later, 3, NEAP_METRIC_MODE_UNKNOWN);
+	plan.entries[0].modified_ns = NOW + 6 * DAY;
+	plan.entries[1].modified_ns = NOW + 5 * DAY;
+	assert_int_equal(
+		neap_retention_decide(&plan, &(struct neap_retention_options){.delete_rest = true}, NOW, NULL),
+		NEAP_OK);
+	dropped(&plan, text, sizeof text);
+	assert_string_equal(text, "c ");
+	neap_retention_plan_fini(&plan);
 }
 
 static void test_not_a_number(void **state)

@@ -200,6 +200,46 @@ static void test_holds(void **state)
 	unlink(outside);
 }
 
+/* Writes a file again, keeping what is asked for of what it was. */
+static void write_again(const char *name, const char *content, bool same_file, bool same_time)
+{
+	struct stat was;
+
+	assert_int_equal(stat(name, &was), 0);
+	int fd = open(same_file ? name : "fresh", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, content, strlen(content)), strlen(content));
+	if (same_time)
+		assert_int_equal(futimens(fd, (struct timespec[]){was.st_atim, was.st_mtim}), 0);
+	close(fd);
+	if (!same_file)
+		assert_int_equal(rename("fresh", name), 0);
+}
+
+/* A checkpoint that was written again since the plan stays, even if its size, its time or its inode alone says so. */
+static void test_written_again(void **state)
+{
+	struct neap_retention_result result;
+
+	(void)state;
+	for (int i = 1; i <= 5; i++) {
+		char name[] = "step_0.pt";
+		name[5] = (char)('0' + i);
+		put(name, "content", i < 5 ? 10 - i : 0);
+	}
+	struct neap_retention_plan made = plan(&all_old);
+	assert_int_equal(made.drop_count, 4);
+	write_again("step_1.pt", "as long", true, false);
+	write_again("step_2.pt", "longer now", true, true);
+	write_again("step_3.pt", "as long", false, true);
+	assert_int_equal(neap_retention_apply(&made, &all_old, &result, NULL), NEAP_OK);
+	assert_int_equal(entry(&made, "step_1.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_2.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_3.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_4.pt")->done, NEAP_RETENTION_MOVED);
+	neap_retention_plan_fini(&made);
+}
+
 /* The metric is the one that most carry, in whatever order they are read: two of three, whichever the third is. */
 static void test_inferred(void **state)
 {
@@ -504,6 +544,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_inferred, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_holds, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_written_again, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_trash, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_trash_in_use, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_metrics_first, set_up, tear_down),

@@ -152,3 +152,42 @@ PYTHON
 	show 'cat page.html; ls'
 	expect html_failed 'writing \d+ bytes/writing N bytes'
 }
+
+# The recording of a process whose own allocator neap does not see: it has its steps, and no allocation.
+unrecorded() {
+	mkdir "$1"
+	neap analyze trace.txt --write "$1/it.record" >/dev/null
+	mv "$1/it.record" "$1/record.$2"
+	printf '%08d' 0 | tr 0 '\0' | dd of="$1/record.$2" bs=1 seek=64 conv=notrunc status=none # allocation_written
+}
+
+@test "a run's folder without allocations: what is not recorded, and how to record it" {
+	unrecorded run 11
+	show 'neap analyze run --html page.html'
+	show 'neap analyze run --json | jq -c "[.requested_peak, .counted_without_allocations]"'
+	show 'grep -c "No allocation is in it" page.html'
+	# As neap estimate leaves it: the snapshot of that process has what its recording has not.
+	neap analyze trace.txt --write run/snapshot.11.pickle >/dev/null
+	show 'neap analyze run | head -n 2'
+	# Where nothing tells of allocations either.
+	printf 's\n' >steps.txt
+	show 'neap analyze steps.txt'
+	expect unrecorded "$page_size"
+}
+
+@test "compare takes run folders; what is in neither is not compared" {
+	unrecorded one 11
+	unrecorded two 12
+	mkdir three
+	neap analyze trace.txt --write three/it.record >/dev/null
+	mv three/it.record three/record.13
+	cp one/record.11 three/record.14
+	show 'neap compare one two'
+	show 'neap compare one three'
+	show 'neap compare one three --json | jq -c "[.requested_peak, .allocated_peak, .categories.unknown, .holders]"'
+	mkdir empty series
+	touch series/journal
+	show 'neap compare one empty'
+	show 'neap compare series one'
+	expect folders
+}

@@ -62,6 +62,13 @@ steps() {
 	show 'neap check leak.txt --baseline base.json --tolerance 1000'
 	neap check leak.txt --save-baseline leaking.json
 	show 'neap check leak.txt --baseline leaking.json'
+	# Too few steps to know growth: the peak is compared all the same.
+	show 'neap check trace.txt --baseline base.json --json | jq -c "[.ok, .peak.ok, .growth.ok]"'
+	show 'neap check trace.txt --baseline base.json --save-baseline never.json'
+	[ ! -e never.json ]
+	printf 'a 1 107374182 0\ns\n' >more.txt
+	show 'neap check more.txt --baseline base.json'
+	show 'neap check more.txt --baseline base.json --json | jq -c "[.ok, .peak.ok, .growth.ok]"'
 	expect baseline_growth
 }
 

@@ -37,6 +37,75 @@ complete_fish() { fish -c 'source $argv[1]; complete -C "$argv[2]"' "$completion
 	done
 }
 
+# zsh_completes LINE TEXT: a zsh on a terminal of its own shows TEXT after LINE and a tab
+zsh_completes() {
+	timeout 60 zsh -fc 'zmodload zsh/zpty
+		zpty terminal "PS1= zsh -fi"
+		zpty -w terminal "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D; setopt nolistambiguous; stty columns 200; echo read\"\"y"
+		zpty -r terminal seen "*ready*"
+		zpty -n -w terminal "$2"$'"'\t'"'
+		zpty -r terminal seen "*$3*" && zpty -d terminal' - "$completions" "$1" "$2"
+}
+
+# hold_memory: an attached process and another one, $attached and $other
+hold_memory() {
+	export NEAP_DEVICE=sim NEAP_SIM_PATH=$BUILD/sim/driver NEAP_SIM="mem=256MiB,world=completions-$$" XDG_RUNTIME_DIR=$BATS_TEST_TMPDIR
+	export LD_LIBRARY_PATH=$BUILD/sim/driver:$BUILD/src PATH=$BUILD/src:$PATH
+	NEAP_ATTACH=1 "$BUILD/tests/cli/hold" --for 600000 10M 3>&- &
+	attached=$!
+	"$BUILD/tests/cli/hold" --for 600000 10M 3>&- &
+	other=$!
+	until [ "$(neap info --csv | grep -c "hold --for")" -eq 2 ] && neap info --csv | grep -q ",$attached,.*,1,"; do sleep 0.05; done
+}
+
+teardown() {
+	[ -z "${other:-}" ] || kill "$attached" "$other"
+	rm -f "/dev/shm/neap-sim-$(id -u)-completions-$$"
+}
+
+@test "GPUs after --gpu, in a list as well" {
+	[ "$(complete_bash neap check --gpu h)" = "h100-80gb h200-141gb" ]
+	[ "$(complete_bash neap estimate --gpu rtx4)" = "rtx4090-24gb rtx4060-8gb" ]
+	[ "$(complete_bash neap estimate --gpu h100-80gb,8xt)" = "h100-80gb,8xt4-16gb" ]
+	[ "$(complete_bash neap estimate --gpu 2xl4-24gb,he)" = "2xl4-24gb,here" ]
+	[ -z "$(complete_bash neap check --gpu h100-80gb,)" ]
+	[ "$(complete_bash neap estimate --gpu "" | wc -w)" -eq $(("$("$NEAP" sim profiles | grep -c '^[a-z0-9]*-[0-9]*gb ')" + 1)) ]
+	if command -v zsh >/dev/null; then
+		export PATH=$BUILD/src:$PATH
+		zsh_completes 'neap check --gpu l4' 'check --gpu l4-24gb'
+		zsh_completes 'neap estimate --gpu h100-80gb,8xt4' '--gpu h100-80gb,8xt4-16gb'
+		zsh_completes 'neap estimate --gpu 2xher' '--gpu 2xhere'
+	fi
+	if command -v fish >/dev/null; then
+		export HOME=$BATS_TEST_TMPDIR
+		[ "$(complete_fish 'neap check --gpu h')" = "h100-80gb h200-141gb " ]
+		[ "$(complete_fish 'neap estimate --gpu h100-80gb,8xt')" = "h100-80gb,8xt4-16gb " ]
+		[ "$(complete_fish 'neap estimate --gpu=h100-80gb,he')" = "--gpu=h100-80gb,here " ]
+	fi
+}
+
+@test "processes after kill and --pid: those that the command can name" {
+	hold_memory
+	both=$(printf '%s\n' "$attached" "$other" | sort -n | tr '\n' ' ')
+	[ "$(complete_bash neap kill "") " = "$both" ]
+	[ "$(complete_bash neap kill "$attached" --pid "") " = "$both" ]
+	[ "$(complete_bash neap info --pid "") " = "$both" ]
+	for command in clear reset fraction explain; do
+		[ "$(complete_bash neap $command --pid "")" = "$attached" ]
+	done
+	[ "$(complete_bash neap kill "${other%?}" | tr ' ' '\n' | grep -cx "$other")" -eq 1 ]
+	[ -z "$(complete_bash neap kill x)" ]
+	if command -v zsh >/dev/null; then
+		zsh_completes 'neap clear --pid ' "clear --pid $attached"
+		zsh_completes "neap kill " "$other" # in the list of both
+	fi
+	if command -v fish >/dev/null; then
+		export HOME=$BATS_TEST_TMPDIR
+		[ "$(complete_fish 'neap kill ')" = "$both" ]
+		[ "$(complete_fish 'neap clear --pid ')" = "$attached " ]
+	fi
+}
+
 @test "zsh takes its file" {
 	command -v zsh >/dev/null || skip "needs zsh"
 	zsh -n "$completions/_neap"

@@ -47,6 +47,35 @@ message() {
 	expect without
 }
 
+@test "a log of vLLM: what is left for its cache, by the figures before the message" {
+	cat >log <<-'EOF'
+		INFO worker.py:267] the current vLLM instance can use total_gpu_memory (23.58GiB) x gpu_memory_utilization (0.90) = 21.22GiB
+		INFO worker.py:267] model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch activation peak memory takes 0.37GiB; the rest of the memory reserved for KV Cache is -0.56GiB.
+		    raise ValueError("No available memory for the cache blocks. "
+		ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.
+	EOF
+	show 'neap explain log'
+	show 'sed "s/23.58/20.00/" log | neap explain | grep -A 3 "Cause:"'
+	show 'neap explain log --json | jq -c ".messages[0] | [.backend, .cause, .weights_bytes, .utilization, .least_utilization]"'
+	show 'tail -n 1 log | neap explain'
+	show '(echo "Available KV cache memory: -0.3 GiB"; tail -n 1 log) | neap explain | grep -A 3 "Cause:"'
+	expect vllm
+}
+
+@test "a log of Slurm: host memory, which step, how much where it says so" {
+	cat >log <<-'EOF'
+		slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0. Some of the step tasks have been OOM Killed.
+		srun: error: node7: task 0: Out Of Memory
+		slurmstepd: error: Detected 1 oom-kill event(s) in step 370626.batch cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.
+		slurmstepd: error: Exceeded job memory limit at some point.
+		slurmstepd: error: StepId=7.batch exceeded memory limit (734003200 > 52428800), being killed
+	EOF
+	show 'head -n 2 log | neap explain'
+	show 'neap explain log | grep -A 3 -e "^Line" -e "Cause"'
+	show 'neap explain log --json | jq -c ".messages[] | [.backend, .step, .cause, .process_bytes, .allowed_bytes]"'
+	expect slurm
+}
+
 @test "the topics, each with this machine's figures" {
 	show 'neap explain </dev/null'
 	topics=$(sed -n 's/^  \([a-z-]*\)  .*/\1/p' <<<"$output")

@@ -171,6 +171,17 @@ tee_of() {
 	expect plain
 }
 
+@test "... of a run that ran out of memory and was retried: the card is that of the start that failed" {
+	unset NEAP_ATTACH
+	neap run --quiet --folder retried --param mib=16384 --on-oom 'halve mib' -- hold {mib}M 2>/dev/null
+	show 'neap explain retried | grep -v "PyTorch"'
+	show 'neap explain retried --json | jq -c "[.ooms, .restarts, .rung, .recording.ooms, .failed_recording.ooms, .failed_recording.oom != null]"'
+	show 'neap explain retried --number 2'
+	rm retried/start-*
+	show 'neap explain retried | sed -n "1,/^Out of/p"' # by the card that the result keeps
+	expect retried
+}
+
 @test "... and says where there is none" {
 	mkdir empty series
 	touch series/journal

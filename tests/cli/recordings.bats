@@ -48,6 +48,7 @@ is_cut() {
 	kill -KILL $pid
 	wait $pid || true
 	while grep -qsE '^State:.[^ZX]' "/proc/$holder/status"; do sleep 0.02; done
+	flock --timeout 60 "$folder/lock" true # its guard has it until then
 	neap history >/dev/null
 	[ ! -e "$folder/result.json" ]
 	is_cut "$folder"

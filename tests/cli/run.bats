@@ -285,7 +285,7 @@ END
 	kill -KILL $pid
 	wait $pid || true
 	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done # its new parent may not reap it
-	flock --nonblock run/lock true
+	flock --timeout 60 run/lock true # its guard has it until then
 	[ ! -e run/result.json ]
 }
 
@@ -391,6 +391,8 @@ all_gone() {
 	for child in $(cat "/proc/$supervisor/task/$supervisor/children"); do
 		[ "$(cat "/proc/$child/comm")" != neap-guard ] || guard=$child
 	done
+	# Stopped first: a supervisor that saw the guard's end would note that the command was ended.
+	kill -STOP "$supervisor"
 	kill -KILL "$guard" "$supervisor"
 	wait $pid
 	grep -q "process $(cat daemon) (sleep 1000) was left behind, ended" out
@@ -465,6 +467,7 @@ all_gone() {
 
 @test "without a runtime folder nothing is attached, and a message says so" {
 	show 'XDG_RUNTIME_DIR=$dir/none neap run --folder run -- true'
+	show 'XDG_RUNTIME_DIR=$dir/none neap run --folder run2 -- hold --looks 8 1G; result .not_attached run2'
 	expect no_runtime_folder
 }
 

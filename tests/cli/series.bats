@@ -151,6 +151,7 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	for one in $(cat "/proc/$supervisor/task/$supervisor/children"); do
 		[ "$(cat "/proc/$one/comm")" != neap-guard ] || guard=$one
 	done
+	kill -STOP "$supervisor" # it would note the guard's end
 	kill -9 $guard "$supervisor"
 	wait "$series"
 	grep -q "^process $(cat child) (sleep 300) was left behind, ended" err

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -47,6 +48,9 @@ class Server:
         self.address = line.split()[2].rstrip("/")
         self.host, self.port = self.address.removeprefix("http://").rsplit(":", 1)
 
+    def connect(self, source="127.0.0.1"):
+        return socket.create_connection((self.host, int(self.port)), timeout=20, source_address=(source, 0))
+
     def get(self, path):
         with urllib.request.urlopen(self.address + path, timeout=20) as answer:
             return answer.read().decode()
@@ -61,7 +65,7 @@ class Server:
         return answer.status, dict(answer.getheaders()), body
 
     def raw(self, data):
-        with socket.create_connection((self.host, int(self.port)), timeout=20) as one:
+        with self.connect() as one:
             one.sendall(data)
             return one.makefile("rb").read(4096)
 
@@ -119,11 +123,43 @@ def test_refusals(server):
         check(server.ask(method)[0] == 405, method)
     for path in ("/nothing", "/../etc/passwd", "//", "/metrics/", "/%2e%2e/x"):
         check(server.ask(path=path)[0] == 404, path)
-    for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "1.2.3.4"):
-        check(server.ask(Host=host)[0] == 403, f"Host: {host}")
-    for host in ("localhost", f"localhost:{server.port}", f"127.0.0.1:{server.port}", "[::1]:1"):
-        check(server.ask(Host=host)[0] == 200, f"Host: {host}")
-    check(b" 200 " in server.raw(b"GET /api HTTP/1.0\r\n\r\n")[:20], "without a Host, as no browser asks")
+    test_hosts(server)
+
+
+def code_of(answer):
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+def ask_host(server, *hosts, version="1.1", path="/api"):
+    """The code of a request with these Host headers, as they are."""
+    lines = "".join(f"Host: {host}\r\n" for host in hosts)
+    return code_of(server.raw(f"GET {path} HTTP/{version}\r\n{lines}Connection: close\r\n\r\n".encode("latin-1")))
+
+
+def test_hosts(server):
+    """On the loopback address: a request is for a name of this machine."""
+    port = server.port
+    name = socket.gethostname()
+    good = ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:1", "LocalHost:80", "localhost.", f"localhost.:{port}", "localhost:",
+            "127.9.8.7", "[::1]", "[0:0:0:0:0:0:0:1]:9401", " localhost", name, f"{name.upper()}.:{port}", name.split(".", maxsplit=1)[0])
+    bad = ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "1.2.3.4", "localhost:@evil.com",
+           f"localhost:{port}@evil.com", "localhost@evil.com", "evil.com#localhost", "localhost:80:80", "localhost:80.evil.com", "localhost:65536",
+           "localhost:-1", "localhost:99999999999999999999", "localhost..", ".localhost", "", ".", ":", f":{port}", "[::1", "::1", f"::1:{port}",
+           "[::1]x", "[::1]evil.com", "[::1]:80@evil.com", "[localhost]", "[]", "[", "[]:80", "127.0.0.1:80:1", "127.0.0.256", "127.1", "2130706433",
+           "localhost,evil.com", "localhost evil.com", "evil.com localhost", "localhost/../evil.com", "local\xadhost", "[fe80::1%25lo]", "x" * 300,
+           "0.0.0.0", "[::]")
+    for host in good:
+        check(ask_host(server, host) == 200, f"Host: {host}")
+    for host in bad:
+        check(ask_host(server, host) == 403, f"Host: {host}: {ask_host(server, host)}")
+    for hosts in ((), ("localhost", "localhost"), ("localhost", "evil.com"), ("evil.com", "localhost")):
+        check(ask_host(server, *hosts) == 400, f"Host headers: {hosts}")
+    check(ask_host(server, version="1.0") == 200, "HTTP/1.0 without a Host, as no browser asks")
+    check(ask_host(server, "evil.com", version="1.0") == 403, "HTTP/1.0 with another one")
+    check(ask_host(server, "localhost", path="http://evil.com/api") == 404, "a proxy's request")
+    forwarded = {"X-Forwarded-Host": "localhost", "X-Host": "localhost", "Forwarded": "host=localhost"}
+    check(server.ask(Host="evil.com", **forwarded)[0] == 403, "what a proxy says makes no name good")
+    check(server.ask(**{"X-Forwarded-Host": "evil.com"})[0] == 200, "and none bad")
 
 
 def test_bounds(server):
@@ -133,15 +169,6 @@ def test_bounds(server):
     except ConnectionError:
         pass
     server.raw(b"\0\xff nonsense\r\n\r\n")
-    # Clients that say nothing take every place. They lose it, and the next client is served.
-    silent = []
-    for _ in range(200):
-        silent.append(socket.create_connection((server.host, int(server.port)), timeout=20))
-    check(len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir())) < 100, "descriptors are bounded")
-    until(lambda: served(server), "a client is served beside 200 silent ones", 60)
-    for one in silent:
-        one.close()
-    until(lambda: served(server), "a client is served afterwards")
 
 
 def served(server):
@@ -151,17 +178,136 @@ def served(server):
         return False
 
 
-def test_slow(server):
-    """A request that comes byte by byte is never silent, and yet ends."""
-    begun = time.monotonic()
-    with socket.create_connection((server.host, int(server.port)), timeout=20) as one:
+def test_crowd(server):
+    """Clients of one address that take every place take none from another address, and keep no new client out."""
+    def begin(source="127.0.0.1"):
+        crowd.append(server.connect(source))
+        crowd[-1].sendall(b"GET /api HTTP/1.1\r\n")
+        return crowd[-1]
+
+    def finish(one):
+        one.sendall(b"Host: localhost\r\n\r\n")
+        answer = http.client.HTTPResponse(one)
+        answer.begin()
+        answer.read()
+        return answer.status
+
+    crowd = []
+    for _ in range(70):
+        begin()
+    one = begin()
+    for _ in range(40):
+        begin()
+    check(served(server), "a new client, after which the server has seen all the others")
+    check(finish(one) == 200, "of one address, the connection that has waited longest loses its place")
+    for _ in range(40):
+        begin()
+    check(served(server), "another one")
+    one.sendall(b"GET /api HTTP/1.1\r\n")
+    check(finish(one) == 200, "which waits from its last request on")
+    for number in range(70):
+        begin(f"127.0.1.{number}")
+    one = begin()
+    for _ in range(3):
+        begin()
+    check(served(server), "another one")
+    check(finish(one) == 200, "the newest are spared")
+    early = http.client.HTTPConnection(server.host, int(server.port), timeout=20)
+    early.request("GET", "/metrics")
+    early.getresponse().read()
+    kept = early.sock
+    for _ in range(200):
+        begin("127.0.0.2")
+    check(len(list(pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir())) < 110, "descriptors are bounded")
+    for _ in range(20):
+        check(served(server), "a client is served beside 200 slow ones")
+    early.request("GET", "/metrics")
+    check(early.getresponse().status == 200 and early.sock is kept, "a connection of another address keeps its place")
+    early.close()
+    same = [server.connect() for _ in range(200)]
+    for one in same[::2]:
+        one.sendall(b"G")
+    for _ in range(20):
+        check(served(server), "and beside 200 slow and silent ones of its own address")
+    for one in crowd + same:
+        one.close()
+    check(served(server), "and afterwards")
+
+
+def again_and_again(server, source, stop):
+    """A client that connects, sends half a request and waits for its end, until it is to stop."""
+    while not stop.is_set():
         try:
-            for _ in range(200):
-                one.sendall(b"G")
-                time.sleep(0.5)
+            with server.connect(source) as one:
+                one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+                one.settimeout(0.2)
+                while not stop.is_set():
+                    try:
+                        if one.recv(1) == b"":
+                            break
+                    except TimeoutError:
+                        one.sendall(b"a")
         except OSError:
             pass
-    check(time.monotonic() - begun < 90, "a request that never ends was ended")
+
+
+def never_reads(server, source, stop):
+    """A client that asks for many answers and reads none."""
+    while not stop.is_set():
+        try:
+            with server.connect(source) as one:
+                one.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
+                stop.wait(0.5)
+        except OSError:
+            pass
+
+
+ASK = """
+import http.client, sys
+for _ in range(int(sys.argv[3])):
+    one = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=60)
+    one.request("GET", "/api")
+    assert one.getresponse().status == 200
+    one.close()
+"""
+
+
+def test_storm(server, what, clients, sources, asked):
+    """Clients that take places as fast as they can: another one, a process of its own, gets every answer."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=what, args=(server, f"127.0.0.{1 + number % sources}", stop)) for number in range(clients)]
+    for one in threads:
+        one.start()
+    try:
+        run = subprocess.run([sys.executable, "-c", ASK, server.host, server.port, str(asked)], capture_output=True, text=True, check=False)
+        check(run.returncode == 0, f"a client beside {clients} of {what.__name__}: {run.stderr}")
+    finally:
+        stop.set()
+        for one in threads:
+            one.join()
+
+
+class Slow(threading.Thread):
+    """A request that comes byte by byte, so that it is never silent: whether the server ends it."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server = server
+        self.ended = False
+        self.start()
+
+    def run(self):
+        stop = time.monotonic() + 120
+        with self.server.connect() as one:
+            one.settimeout(0.5)
+            while not self.ended and time.monotonic() < stop:
+                try:
+                    one.sendall(b"G")
+                    self.ended = one.recv(1) == b""
+                except TimeoutError:
+                    pass
+                except OSError:
+                    self.ended = True
 
 
 def test_lost_device(neap, environment, place):
@@ -190,8 +336,14 @@ def test_addresses(neap, environment):
         fails(64, "--listen", words)
     fails(64, "--every", "1ms")
     check(server.end(signal.SIGTERM) == 143, "SIGTERM")
-    server = Server(neap, environment, "--listen", "0.0.0.0:0")
-    check(server.ask(Host="anything.example")[0] == 200, "an open address answers to any name")
+    for words in ("", "a b", "evil.com:80", "[::1", "@x", "x" * 300):
+        fails(64, "--host", words)
+    names = ("gpu01.Example.com.", "alias", "2001:db8::7", "192.0.2.7")
+    server = Server(neap, environment, "--listen", "0.0.0.0:0", *(word for name in names for word in ("--host", name)))
+    for host in ("anything.example", "gpu02.example.com", "192.0.2.8", "localhost:@evil.com", "0.0.0.0"):
+        check(ask_host(server, host) == 403, f"an open address: Host: {host}")
+    for host in ("gpu01.example.com", "alias:80", "[2001:DB8:0::7]:9401", "192.0.2.7:9401", "localhost", "127.0.0.1", socket.gethostname()):
+        check(ask_host(server, host) == 200, f"an open address: Host: {host}")
     check(server.end() == 0, "the end")
     check("can read the users and command lines" in server.process.stderr.read(), "and warns")
 
@@ -294,19 +446,29 @@ def main():
         environment.pop("LD_LIBRARY_PATH", None)
         holder = subprocess.Popen([hold, "--for", "600000", "100M"], env=dict(environment, NEAP_ATTACH="1", NEAP_RUN_ID="a run"))
         server = Server(neap, environment)
+        beside = Server(neap, environment)
+        slow = Slow(beside)
         try:
             test_answers(server, holder, neap, environment)
             test_refusals(server)
             test_bounds(server)
+            test_crowd(server)
+            for what in (again_and_again, never_reads):
+                test_storm(server, what, clients=60, sources=1, asked=20)
             test_dashboard(server)
             test_promtool(server)
             if LONG:
-                test_slow(server)
+                for what in (again_and_again, never_reads):
+                    for clients, sources in ((150, 1), (150, 200), (400, 1), (400, 4)):
+                        test_storm(server, what, clients, sources, asked=500)
                 test_prometheus(server, place)
                 test_load(server)
             check(server.end() == 0, "Ctrl-C ends it with 0")
             test_lost_device(neap, environment, place)
             test_addresses(neap, environment)
+            slow.join()
+            check(slow.ended, "a request that never ends was ended")
+            check(beside.end() == 0, "the end")
         finally:
             for process in (holder, *Server.started):
                 if process.poll() is None:

@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 setup() {
 	dir="$(mktemp -d)"
 	mkdir "$dir/bin"
-	export HOME="$dir" XDG_CACHE_HOME="$dir/cache" PATH="$dir/bin:$PATH" SOURCE=${SOURCE:-$BATS_TEST_DIRNAME/../..}
+	export dir HOME="$dir" XDG_CACHE_HOME="$dir/cache" PATH="$dir/bin:$PATH" SOURCE=${SOURCE:-$BATS_TEST_DIRNAME/../..}
 	unset NEAP_TEST_TORCH NEAP_TEST_VENV_SECONDS
 }
 
@@ -81,6 +81,30 @@ FAILED: one.o
 gcc -c one.c
 one.c:3:1: error: unknown type name 'voit'
 ninja: build stopped: subcommand failed." ]
+}
+
+@test "a long silent command: the time that it has taken, on a terminal in one line; its status and output stay" {
+	long() { # ends once two lines are shown
+		until [ "$(tr '\r' '\n' <"$dir/said" | grep -c 'Building it')" -ge 2 ]; do sleep 0.02; done
+		echo output
+		return 3
+	}
+	export -f long
+	: >"$dir/said"
+	status=0
+	output=$(bash -euo pipefail -c '. "$SOURCE/tools/setup.sh"; report_every=0.1; report "Building it" long' 2>"$dir/said") ||
+		status=$?
+	[ "$status" -eq 3 ]
+	[ "$output" = output ]
+	[ "$(sed -E 's/[0-9]+ s$/N s/' "$dir/said" | sort -u)" = "Building it: N s" ]
+	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
+	: >"$dir/said"
+	status=0
+	TERM=xterm python3 "$BATS_TEST_DIRNAME/pty.py" "$dir/said" 80 \
+		bash -euo pipefail -c '. "$SOURCE/tools/setup.sh"; report "Building it" long' >"$dir/out" || status=$?
+	[ "$status" -eq 3 ]
+	[ "$(cat "$dir/out")" = output ]
+	[ "$(sed -E 's/\x1b\[K//g; s/[0-9]+ s/N s/g; s/(\rBuilding it: N s)+/SHOWN/' "$dir/said")" = $'SHOWN\r' ]
 }
 
 # pip_says TEXT...: python3 whose environments have a pip that says TEXT and fails; the first line of tools/python_env.sh

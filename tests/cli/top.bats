@@ -10,17 +10,19 @@ screens="$BATS_TEST_DIRNAME/top"
 # json EXPRESSION: evaluates a Python expression over the JSON `j` in $output
 json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(sys.argv[2]))' "$output" "$1"; }
 
-# begin WIDTH HEIGHT ARGS...: neap top on a terminal of its own, in a shell that stays
+# begin WIDTH HEIGHT ARGS...: neap top on a terminal of its own, in a shell that stays; its PID in $pid
 begin() {
 	command -v tmux >/dev/null || skip "needs tmux"
 	begun=$((${begun:-0} + 1)) self=$BASHPID
 	socket="$dir/tmux-$begun"
-	export LC_ALL=C.UTF-8
+	export LC_ALL=C.UTF-8 SHELL=/bin/sh # tmux starts our shell in it
 	tmux -S "$socket" -u -f /dev/null new-session -d -x "$1" -y "$2" sh 3>&- 4>&-
 	shift 2
-	tmux -S "$socket" send-keys "clear; stty -a >$dir/before; '$NEAP' top $* ; echo left with \$?; stty -a >$dir/after" Enter
+	local top="sh -c 'echo \$\$ >$dir/pid; exec \"\$0\" \"\$@\"' '$NEAP' top $*"
+	tmux -S "$socket" send-keys "clear; stty -a >$dir/before; $top ; echo left with \$?; stty -a >$dir/after" Enter
 	shows '^neap top  '
-	tops+=("$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")")
+	pid=$(<"$dir/pid")
+	tops+=("$pid")
 }
 
 end() {
@@ -192,14 +194,12 @@ screen() {
 	[ "$(tmux -S "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
 	end
 	begin 80 24
-	pid=$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")
 	kill -TERM "$pid"
 	shows 'left with 143'
 	cmp "$dir/before" "$dir/after"
 	[ "$(tmux -S "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
 	end
 	begin 80 24
-	pid=$(pgrep -P "$(tmux -S "$socket" display -p '#{pane_pid}')")
 	end
 	for _ in $(seq 200); do
 		[ -e "/proc/$pid" ] || break
@@ -232,6 +232,11 @@ screen() {
 	[ "$(json 'j["devices"][0]["ledger"]["total"]')" = "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))" ]
 	[ "$(json 'sum(v for k, v in j["devices"][0]["ledger"].items() if k != "total") == j["devices"][0]["ledger"]["total"]')" = True ]
 	[ "$(json 'j["devices"][0]["ledger"]["allocated"]')" = $((64 << 20)) ]
+}
+
+@test "a terminal of any size: at most 1000 columns are drawn" {
+	start 64 32
+	python3 "$BATS_TEST_DIRNAME/wide.py" "$NEAP"
 }
 
 @test "wrong arguments" {

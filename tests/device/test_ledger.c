@@ -97,7 +97,7 @@ static void one_process_is_one_row(void **unused)
 		.processes = {{.pid = 1, .bytes = 200}, {.pid = 1, .bytes = 100}},
 	};
 	/* Two allocators in one process share its context; torn figures never give a negative cache. */
-	struct neap_ledger_attached attached[] = {attach(1, 50, 100, 80), attach(1, 50, 60, 70)};
+	struct neap_ledger_attached attached[] = {attach(1, 40, 100, 80), attach(1, 50, 60, 70)};
 	struct account account = account_of(&reading, attached, 2);
 	const struct neap_ledger_process *processes = account.processes;
 

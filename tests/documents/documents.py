@@ -12,6 +12,7 @@ needs. A command line that can neither be run nor is listed there fails; so does
 NEAP_LONG=1 also runs what needs PyTorch.
 """
 
+import getpass
 import hashlib
 import os
 import pathlib
@@ -82,6 +83,7 @@ def commands(text):
 
 def shape(line):
     """The line with its figures taken out."""
+    line = re.sub(rf"(?<!\S)({re.escape(getpass.getuser())}|root)(?=/|\s)", "USER", line)
     line = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", line)
     line = re.sub(r"\d{8}-\d{6}-\d+-\d+", "RUN", line)
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(,\d+)?)?", "TIME", line)

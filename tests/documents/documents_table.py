@@ -36,7 +36,7 @@ TABLE = {
             "./run ": _SETS_UP,
             "./test ": _SETS_UP,
             "neap estimate --gpu h100": "tests/python/test_estimate.py runs it",
-            **dict.fromkeys(("meson install", "pip install", "ninja -C build uninstall", "packaging/", "cc use.c"), _INSTALLS),
+            **dict.fromkeys(("meson install", "python3 -m venv", "ninja -C build uninstall", "packaging/", "cc use.c"), _INSTALLS),
         },
     ),
     "docs/tour.md": Document(
@@ -54,7 +54,7 @@ TABLE = {
         output=("import neap",),
     ),
     "docs/c.md": Document(
-        not_run={"cc use.c": "tests/cli/install.bats runs both lines"},
+        not_run=dict.fromkeys(("meson install", "cc use.c"), "tests/cli/install.bats runs them in a folder of its own"),
     ),
     "docs/ci.md": Document(torch=("neap check",), fails=()),
     "docs/estimate.md": Document(torch=("neap estimate",)),
@@ -108,6 +108,11 @@ TABLE = {
             "NEAP_LONG=1 tests/browser/first_paint.py": "./test --long runs it",
             "bench/": _MEASURES,
         },
+    ),
+    "sim/README.md": Document(
+        torch=("NEAP_SIM=h100-80gb python", "NEAP_SIM=8xa100-80gb python"),
+        before={"cc hello.c": "sed -n '/^```c$/,/^```$/{/^```/d;p}' examples/../sim/README.md >hello.c"},
+        output=("  libraries ──>",),
     ),
     "docs/traces.md": Document(
         pid="4805",

@@ -38,9 +38,12 @@ kill_unseen() {
 	for child in $(cat "/proc/$1/task/$1/children"); do
 		[ "$(cat "/proc/$child/comm")" != neap-guard ] || guard=$child
 	done
-	if [ -n "$guard" ]; then # the two are all that would have removed it
-		group="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)$(sed -n 's/^0:://p' "/proc/$left/cgroup")"
-	fi
+	group="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)$(sed -n 's/^0:://p' "/proc/$left/cgroup")"
+	case $group in
+	*/neap-*) ;; # the two are all that would have removed it
+	*) group= ;; # an ordinary user can make none
+	esac
+	kill -STOP "$1" # it would note the guard's end, and end the command
 	kill -KILL $guard "$1"
 	wait "$1" || true
 }

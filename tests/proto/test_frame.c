@@ -70,7 +70,8 @@ static void fields_that_do_not_fit(void **state)
 {
 	(void)state;
 	unsigned char whole[512], cut[512];
-	size_t length = sample_payload(whole, sizeof whole);
+	const void *group;
+	size_t group_length, length = sample_payload(whole, sizeof whole);
 	for (size_t room = 0; room <= length; room++) { /* the last: it fits exactly */
 		struct neap_fields fields;
 		struct neap_field_writer writer = {.data = cut, .room = room};
@@ -86,6 +87,9 @@ static void fields_that_do_not_fit(void **state)
 		neap_write_group_end(&writer, outer);
 		assert_int_equal(writer.overflow, room < 16 * 2 + 14 + 8 + 8 + 32);
 		assert_int_equal(neap_fields_open(cut, writer.length, &fields, NULL), NEAP_OK);
+		/* A group is there whole or not at all. */
+		assert_int_equal(neap_fields_bytes(&fields, NEAP_FIELD_DEVICE, 0, &group, &group_length),
+				 !writer.overflow);
 		for (size_t i = room; i < sizeof cut; i++)
 			assert_int_equal(cut[i], 0xee);
 	}

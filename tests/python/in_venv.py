@@ -1,7 +1,8 @@
 """Runs a test with the interpreter of the virtual environment that tools/python_env.sh makes: in_venv.py STAGE FILE...
 
-Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip. The stage `oldest` is another
-environment, with the oldest PyTorch that neap supports: for NEAP_LONG=1 alone, as `./test --long` sets it.
+Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip. The stages `oldest` and `gpu_day`
+are other environments, with the oldest PyTorch that neap supports and with that of a GPU day: `oldest` for NEAP_LONG=1 alone, as
+`./test --long` sets it.
 """
 
 import fcntl
@@ -15,8 +16,9 @@ cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 folder = os.path.join(cache, "python-%d.%d" % sys.version_info[:2])
 stage = sys.argv[1]
 maker = "tools/python_env.sh"
-if stage == "oldest":
-    folder, maker = folder + "-oldest", maker + " --oldest"
+if stage in ("oldest", "gpu_day"):
+    folder = f"{folder}-{stage}"
+    maker = f"{maker} --{stage.replace('_', '-')}"
 
 
 def skip(why):

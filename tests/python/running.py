@@ -12,6 +12,7 @@ import unittest
 NEAP = os.environ["NEAP"]
 MIB = 1 << 20
 BOUND = 150
+LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
 # Variables of the caller that place it in a distributed training, or in a run.
 _DROPPED = (
     "NEAP_ATTACH",

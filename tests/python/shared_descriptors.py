@@ -91,6 +91,7 @@ def main():
     tensors.put(None)
     child.join(BOUND)
     found["child"] = child.exitcode
+    torch.cuda.ipc_collect()  # PyTorch crashes in its own exit handlers, on any allocator, where tensors wait to be collected
     print(json.dumps(found), flush=True)
 
 

@@ -2,7 +2,7 @@
 
     shared_tensors.py default | expandable | neap      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 
-Nothing is computed on the simulator, but copies move bytes.
+No kernel runs on the simulator, but copies move bytes.
 """
 
 import gc

@@ -8,7 +8,8 @@ import sys
 import time
 import unittest
 
-from test_estimate import LONG, MIB, NEAP, SAMPLES, Estimate
+from running import LONG, MIB, NEAP
+from test_estimate import SAMPLES, Estimate
 
 
 class Admission(Estimate):
@@ -38,10 +39,10 @@ class Admission(Estimate):
             f"- {{name: hangs, command: '{sys.executable} hangs.py'}}\n"
         )
         (self.folder / "hangs.py").write_text(
-            "import os, time\nif not os.path.exists('go'):\n    open('at', 'w').close()\n    time.sleep(600)\n")
+            "import os, time\nif not os.path.exists('go'):\n    print('at', flush=True)\n    time.sleep(600)\n")
         series = [NEAP, "series", "s.yaml", "--estimate", "--folder", "s"]
         process = subprocess.Popen(series, cwd=self.folder, env=self.base, stderr=subprocess.PIPE, text=True)
-        while not (self.folder / "at").exists() and process.poll() is None:
+        while not self.printed("at\n") and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
@@ -67,6 +68,7 @@ class Admission(Estimate):
         taken = json.loads((self.folder / "s" / "runs" / "small-1" / "result.json").read_text())["peak_device_bytes"]
         self.assertTrue(needs["small"]["low"] <= taken <= needs["small"]["high"], (taken, needs["small"]))
 
+    @LONG
     def test_a_run_is_warned_of(self) -> None:
         """On a small device: the estimate comes first, then the run in any case; with =refuse only where it may fit."""
         sim = self.base["NEAP_SIM"] + "-small,mem=2GiB"

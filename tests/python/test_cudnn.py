@@ -1,6 +1,6 @@
 """Layers that PyTorch computes with cuDNN, on the stand-in: they train, and allocate what their sizes say.
 
-Nothing is computed, so no value is tested; each allocation is PyTorch's own. `allocations` lists the sizes that PyTorch
+No kernel runs, so no value is tested; each allocation is PyTorch's own. `allocations` lists the sizes that PyTorch
 asks for, so an unexpected workspace or reserve shows.
 """
 

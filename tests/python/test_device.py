@@ -1,5 +1,5 @@
 """The package on PyTorch's real CUDA allocator, over neap's stand-ins for NVIDIA's libraries: every allocation, statistic and
-out-of-memory error is PyTorch's own, and nothing is computed. In this process alone; test_live.py has the command."""
+out-of-memory error is PyTorch's own, and no kernel runs. In this process alone; test_live.py has the command."""
 
 import gc
 import glob
@@ -279,7 +279,7 @@ class TrainingCase(Case):
     def training(self, batch, **options):
         model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1)).cuda()
         data = options.pop("data", None) or (torch.randn(batch, 64), torch.randn(batch, 1))
-        options = {"batch_size": batch, "allow_checkpointing": False, **options}
+        options = {"batch_size": batch, "ladder": neap.LadderOptions(allow_checkpointing=False), **options}
         return neap.Training(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.functional.mse_loss, data, **options)
 
 
@@ -287,12 +287,12 @@ class Trainings(TrainingCase):
     def test_one_takes_rungs_until_it_fits_the_limit(self):
         whole = self.training(4096).train()
         self.assertEqual((whole.ooms, whole.steps), (0, 1))
-        result = self.training(4096, memory_limit=int(whole.peak * 0.7)).train()
+        result = self.training(4096, memory=neap.MemoryOptions(limit=int(whole.peak * 0.7))).train()
         self.assertGreater(result.ooms, 0)
         self.assertEqual((result.steps, result.split.effective), (1, 4096))
         self.assertLess(result.rungs[-1].peak_after, whole.peak * 0.7)
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
-            self.training(4096, memory_limit="80 MiB").train()
+            self.training(4096, memory=neap.MemoryOptions(limit="80 MiB")).train()
         *_, limited = caught.exception.recommendations
         self.assertEqual(limited, "this process is limited to 80.0 MiB of the 3.97 GiB of GPU 0: raise the limit")
 
@@ -300,21 +300,21 @@ class Trainings(TrainingCase):
         kept = [take(20) for _ in range(40)]
         del kept[::2]
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
-            self.training(4096, memory_limit=torch.cuda.memory_reserved() + (40 << 20), ladder=False).train()
+            self.training(4096, memory=neap.MemoryOptions(limit=torch.cuda.memory_reserved() + (40 << 20)), ladder=False).train()
         texts = caught.exception.recommendations
         self.assertTrue(any(re.match(r"\d+ MiB were reserved and not in use when it ran out: start with `neap run --enable`", t) for t in texts), texts)
 
     def test_a_threshold_of_reserved_memory(self):
         logging.getLogger("neap").setLevel(logging.WARNING)
         with self.assertLogs("neap", logging.WARNING) as logged:
-            self.training(256, memory_threshold_mb=100, epochs=3).train()
+            self.training(256, memory=neap.MemoryOptions(threshold_mb=100), epochs=3).train()
         self.assertEqual(len(logged.output), 1, logged.output)
         self.assertRegex(logged.output[0], "Reserved GPU memory passed the threshold of 100 MiB: ... MiB reserved, ... MiB of it allocated")
         with self.assertRaises(ValueError):
-            self.training(256, memory_threshold_mb=-1)
+            self.training(256, memory=neap.MemoryOptions(threshold_mb=-1))
 
     def test_a_failure_leaves_nothing(self):
-        training = self.training(4096, memory_limit="200 MiB", ladder=False)
+        training = self.training(4096, memory=neap.MemoryOptions(limit="200 MiB"), ladder=False)
         before = torch.cuda.memory_allocated()
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
             training.train()
@@ -326,7 +326,7 @@ class Leaks(TrainingCase):
     """Trainings whose steps keep 8 MiB each, limited to 720 MiB of their device."""
 
     def leaking(self, steps, **options):
-        """With a reference cycle where `cycle` is true: a collection would drop it."""
+        """With a reference cycle where `cycle` is true: a collection would drop it. `on_step` in place of what keeps."""
         cycle = options.pop("cycle", False)
         gc.disable()
         self.addCleanup(gc.enable)
@@ -339,7 +339,8 @@ class Leaks(TrainingCase):
                 kept_in_a_global.append(take(8))
 
         logging.getLogger("neap").setLevel(logging.WARNING)
-        options = {"memory_limit": "720 MiB", "shuffle": False, "on_step": keep, **options}
+        callbacks = neap.CallbackOptions(on_step=options.pop("on_step", keep))
+        options = {"memory": neap.MemoryOptions(limit="720 MiB"), "shuffle": False, "callbacks": callbacks, **options}
         run = self.training(64, data=(torch.randn(64 * steps, 64), torch.randn(64 * steps, 1)), **options)
         with self.assertLogs("neap", logging.WARNING) as self.logged:
             logging.getLogger("neap").warning("begins")
@@ -354,13 +355,13 @@ class Leaks(TrainingCase):
         self.assertRegex(warned[0], r"^Step \d\d: memory grows by 8\.00 MiB per step \(confidence 99\.99 %, over \d\d steps\): enough memory is left for all 50 steps$")
         self.assertTrue(any("8388608] on cuda:0: " in line and "held by global kept_in_a_global[" in line for line in warned), warned)
         kept_in_a_global.clear()
-        warned = self.leaking(70, ladder=False, epochs=2, on_leak="stop")
+        warned = self.leaking(70, ladder=False, epochs=2, watch=neap.WatchOptions(on_leak="stop"))
         self.assertRegex(warned[0], r": memory will end at step \d\d( \(\d\d to \d\d, 99 %\))? of 140$")
 
     def test_it_stops_in_time_with_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.pt")
-            self.leaking(100, on_leak="stop", checkpoint_path=path)
+            self.leaking(100, watch=neap.WatchOptions(on_leak="stop"), saving=neap.SavingOptions(path=path))
             self.assertEqual(torch.load(path)["step"], self.result.steps)
         self.assertEqual(self.result.ooms, 0)
         self.assertTrue(35 < self.result.steps < self.result.leak.earliest, self.result)
@@ -369,14 +370,14 @@ class Leaks(TrainingCase):
     def test_pieces_between_what_is_kept_end_memory_sooner(self):
         def keep(step, loss):
             return kept_in_a_global.append(take(7))  # PyTorch takes 20 MiB of the device for two of them
-        self.leaking(200, on_leak="stop", on_step=keep)
+        self.leaking(200, watch=neap.WatchOptions(on_leak="stop"), on_step=keep)
         pieces = torch.cuda.memory_stats()["inactive_split_bytes.all.current"]
         self.assertGreater(pieces, 50 * MIB)
         self.assertEqual((self.result.ooms, self.result.rungs), (0, ()))
         self.assertGreater(self.result.steps, 30)
 
     def test_it_clears_by_force_in_time(self):
-        warned = self.leaking(120, on_leak="clear", cycle=True)
+        warned = self.leaking(120, watch=neap.WatchOptions(on_leak="clear"), cycle=True)
         self.assertEqual((self.result.steps, self.result.ooms, self.result.stopped), (120, 0, ""))
         self.assertTrue(any(line.startswith("Cleared by force: ") and re.search("room for [2-9][0-9] more", line) for line in warned), warned)
         gc.collect()
@@ -403,12 +404,12 @@ class Leaks(TrainingCase):
     def test_none_is_found_where_none_is(self):
         warned = self.leaking(60, on_step=None)
         self.assertEqual((warned, self.result.leak), ([], None))
-        self.leaking(40, leak_watch_every_steps=0)
+        self.leaking(40, watch=neap.WatchOptions(leaks_every_steps=0))
         self.assertIsNone(self.result.leak)
 
     def test_wrong_words(self):
         with self.assertRaisesRegex(ValueError, "expected 'warn', 'clear' or 'stop'"):
-            self.training(64, on_leak="restart")
+            self.training(64, watch=neap.WatchOptions(on_leak="restart"))
 
 
 class TwoDevices(Case):  # in the end: the second one stays in use

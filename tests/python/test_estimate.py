@@ -1,6 +1,7 @@
 """`neap estimate` on real PyTorch programs: its figures are those of `neap run`, and what it says of a smaller device comes
 true on one."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,8 +12,8 @@ import tempfile
 import time
 import unittest
 
-NEAP = os.environ["NEAP"]
-MIB = 1 << 20
+from running import LONG, MIB, NEAP
+
 DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "NEAP_SIM", "NEAP_ESTIMATE", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 KEPT = ("NEAP_SIM_PATH", "NEAP_SIM_RUNTIME")
 
@@ -61,7 +62,16 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": "", **more}
 
 
-LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
+def setUpModule() -> None:
+    """The byte code that Python makes in an estimate is dropped with all else: a run makes that of PyTorch, once for all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = "import torch._dynamo, torch._inductor.compile_fx\n"
+        (pathlib.Path(folder) / "train.py").write_text(compiler + TRAINING)
+        subprocess.run(
+            [NEAP, "run", "--quiet", "--no-history", "--folder", "run", "--max-steps", "1", "--", sys.executable, "train.py", "1", "8"],
+            cwd=folder, env=environment(NEAP_DEVICE="sim", NEAP_SIM="h100-80gb,backing=none"), capture_output=True,
+        )
+
 
 
 class Estimate(unittest.TestCase):
@@ -84,6 +94,13 @@ class Estimate(unittest.TestCase):
     def estimate(self, *arguments: str, options: "tuple[str, ...]" = (), code: int = 0) -> dict:
         done = self.call("estimate", "--json", *options, "--", sys.executable, *arguments, code=code)
         return json.loads(done.stdout)
+
+    def printed(self, text: str) -> bool:
+        """Whether a program of an estimate that runs printed this: its files are in its own view."""
+        try:
+            return any(text in log.read_text() for log in self.temporary.glob("neap-*/*/stdout.log"))
+        except OSError:
+            return False  # of one that ended
 
     def ends(self, bytes_for_torch: int, *arguments: str) -> str:
         """How a run ends on a device that leaves PyTorch so much."""
@@ -124,6 +141,7 @@ class Figures(Estimate):
         self.assertAlmostEqual(found["categories"]["optimizer state"], 2 * parameters, delta=65536)
         self.assertTrue(any("train.py:5 <module>" in line["text"] and line["bytes"] == parameters for line in found["lines"]))
 
+    @LONG
     def test_of_forward_passes(self) -> None:
         """A program without optimizer can be ended after a few; one with an optimizer is not."""
         lines = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 64)).cuda()\nkept = []\nfor i in range(50):\n" \
@@ -153,6 +171,7 @@ class Fits(Estimate):
         self.assertEqual(self.ends(found["smallest_memory"], *arguments), "stopped early")
         self.assertEqual(self.ends(found["smallest_memory"] - 2 * MIB, *arguments), "oom")
 
+    @LONG
     def test_is_said_of_a_limit(self) -> None:
         (self.folder / "samples.py").write_text(SAMPLES)
         arguments = ("samples.py", "5")
@@ -168,6 +187,7 @@ class Fits(Estimate):
         found = self.estimate(*arguments, options=("--max-memory", str(least)), code=1)["gpus"][0]
         self.assertIs(found["fits"], False)
 
+    @LONG
     def test_other_settings_are_replayed(self) -> None:
         (self.folder / "fragmented.py").write_text(FRAGMENTED)
         found = self.estimate("fragmented.py", options=("--gpu", "h100-80gb"))
@@ -178,6 +198,20 @@ class Fits(Estimate):
         self.assertIsNone(tight["fits"])
         self.assertIn("expandable_segments:True", tight["fits_with"])
         self.assertNotIn("max_split_size_mb:128", tight["fits_with"])
+
+    def test_a_workspace_may_be_what_is_missing(self) -> None:
+        """No setting is offered that leaves the workspace no memory either: the defaults end there as well."""
+        lines = "import torch\nx = torch.zeros(64, 64, 64, 64, device='cuda')\n" \
+            "torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(2)]).cuda()(x)\n"
+        (self.folder / "convolution.py").write_text(lines)
+        options = ("--gpu", "t4-16gb", "--max-memory", "900MiB")
+        found = self.estimate("convolution.py", options=options)
+        gpu = found["gpus"][0]
+        self.assertEqual((gpu["fits"], gpu["doubt"], gpu["fits_with"]), (None, "workspace", []))
+        self.assertTrue(-found["workspace_not_modelled"] <= gpu["headroom"] < 0, gpu["headroom"])
+        text = " ".join(self.call("estimate", *options, "--", sys.executable, "convolution.py").stdout.split())
+        self.assertIn("what may be missing is a workspace whose size only NVIDIA's library knows: up to 128 MiB", text)
+        self.assertNotIn("PYTORCH_CUDA_ALLOC_CONF", text)
 
     @LONG
     def test_more_than_any_gpu_has_is_run_with_more(self) -> None:
@@ -202,6 +236,7 @@ class Ranks(Estimate):
         command = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py", str(apart), str(mib))
         return self.estimate(*command, options=("--gpu", gpu), code=code)
 
+    @LONG
     def test_each_has_its_figures(self) -> None:
         found = self.ranks(1, 4096, "2xrtx4060-8gb")
         self.assertEqual([process["rank"] for process in found["processes"]], [0, 1])
@@ -229,6 +264,7 @@ class Ranks(Estimate):
         self.assertIs(found["gpus"][0]["fits"], False)
         self.assertIs(self.ranks(0, 3072, "rtx4060-8gb")["gpus"][0]["fits"], True)
 
+    @LONG
     def test_more_than_there_are_gpus(self) -> None:
         (self.folder / "ranks.py").write_text(RANKS)
         command = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py", "1", "64")
@@ -266,6 +302,11 @@ class Help(Estimate):
         self.assertEqual(fits["change"], "batch=5")
         self.assertIs(fits["fits"], True)
         self.assertEqual((fails["failed"], fails["fits"], fails["reserved_peak"]), (True, False, None))
+
+    @LONG
+    def test_changes_in_the_words_of_the_report(self) -> None:
+        (self.folder / "samples.py").write_text(SAMPLES)
+        options = ("--max-memory", "2GiB", "--param", "batch=25", "--try", "batch=5", "--try", "batch=many")
         text = " ".join(self.call("estimate", *options, "--", sys.executable, "samples.py", "{batch}", code=1).stdout.split())
         self.assertRegex(text, r"measured: with batch=5 it fits: [\d.]+ MiB reserved \([\d.]+ GiB less\), [\d.]+ [GM]iB left")
         self.assertIn("measured: with batch=many the program fails", text)
@@ -339,6 +380,31 @@ for _ in range(3):
 """
 
 
+BACKEND = """
+import ctypes, sys, torch
+
+PTX = b".version 9.0\\n.target sm_90\\n.address_size 64\\n.visible .entry scale()\\n{\\nret;\\n}\\n"
+
+def launch():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuModuleLoadData(ctypes.byref(module), PTX) == 0
+    assert cuda.cuModuleGetFunction(ctypes.byref(function), module, b"scale") == 0
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+
+def backend(graph, _):
+    def run(*arguments):
+        if int(sys.argv[1]):
+            launch()
+        return graph.forward(*arguments)
+    return run
+
+x = torch.ones(8, device="cuda")
+launch()  # the program's own
+torch.compile(lambda x: x + 1, backend=backend)(x)
+"""
+
+
 class Trust(Estimate):
     def test_values_read_back_are_named(self) -> None:
         lines = "import torch\nx = torch.zeros(8, device='cuda')\n" \
@@ -354,6 +420,9 @@ class Trust(Estimate):
              (9, "cpu", "value", 1), (10, "to", "value", 1), (11, "where", "size", 1), (12, "repeat_interleave", "size", 1),
              (13, "one_hot", "size", 1)],
         )
+
+    @LONG
+    def test_values_read_back_in_the_words_of_the_report(self) -> None:
         (self.folder / "branches.py").write_text("import torch\nx = torch.zeros(8, device='cuda').sum()\nfor _ in range(2):\n    if x: pass\n")
         text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "branches.py").stdout
         self.assertRegex(text, r"branches.py:4 <module>: __bool__, 2 times; the program branches on it")
@@ -364,6 +433,10 @@ class Trust(Estimate):
         found = self.estimate("extension.py", options=("--gpu", "h100-80gb"))
         kernels = [gap for gap in found["unmodelled"] if gap["kind"] == "kernel"]
         self.assertEqual([(gap["library"], gap["function"], gap["calls"]) for gap in kernels], [("libm", "ops::scale", 3)])
+
+    @LONG
+    def test_kernels_of_extensions_in_the_words_of_the_report(self) -> None:
+        (self.folder / "extension.py").write_text(EXTENSION)
         text = " ".join(self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "extension.py").stdout.split())
         self.assertIn("kernel of an extension, which did nothing: libm ops::scale, 3 calls", text)
 
@@ -377,16 +450,43 @@ class Trust(Estimate):
         gpu = found["gpus"][0]
         self.assertEqual(gpu["process"]["high"], gpu["context"]["high"] + gpu["reserved_peak"] + gap["high"])
 
+    @LONG
     def test_torch_compile_is_eager_without_triton(self) -> None:
         lines = "import torch\nmodel = torch.nn.Linear(64, 64).cuda()\ncompiled = torch.compile(model, mode='max-autotune')\n" \
-            "compiled(torch.ones(8, 64, device='cuda')).sum().backward()\n"
+            "x = torch.ones(8, 64, device='cuda')\nx.sum().item()\ncompiled(x).sum().backward()\nx.sum().item()\n"
         (self.folder / "compiled.py").write_text(lines)
-        text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "compiled.py").stdout
-        self.assertIn("torch.compile", text)
+        options = ("--gpu", "h100-80gb", "--", sys.executable, "compiled.py")
         try:
             import triton  # noqa: F401
         except ImportError:
-            self.assertIn("ran eagerly", " ".join(text.split()))
+            text = " ".join(self.call("estimate", *options).stdout.split())
+            self.assertIn("Triton is not installed, so what it compiles ran eagerly", text)
+            self.assertIn("read back after torch.compile first compiled are not listed", text)
+        found = json.loads(self.call("estimate", "--json", *options).stdout)
+        self.assertEqual((found["compiled"], found["reads_hidden"]), (True, True))
+        self.assertEqual([(read["line"], read["count"]) for read in found["reads"]], [(5, 1)])
+
+    def test_torch_compile_of_what_is_never_called(self) -> None:
+        """A library that decorates its functions has compiled nothing."""
+        lines = "import torch\n@torch.compile\ndef unused(x):\n    return x + 1\n" \
+            "x = torch.zeros(8, device='cuda')\nif x.sum():\n    pass\nprint(x.sum().item())\n"
+        (self.folder / "unused.py").write_text(lines)
+        options = ("--gpu", "h100-80gb", "--", sys.executable, "unused.py")
+        found = json.loads(self.call("estimate", "--json", *options).stdout)
+        self.assertEqual((found["compiled"], found["reads_hidden"]), (False, False))
+        self.assertEqual([(read["line"], read["reader"]) for read in found["reads"]], [(6, "__bool__"), (8, "item")])
+        self.assertNotIn("torch.compile", self.call("estimate", *options).stdout)
+
+    @LONG
+    def test_kernels_of_torch_compile_are_those_that_were_launched(self) -> None:
+        """With Triton, here one in name alone, and a backend that loads and launches a kernel as Triton does, or does not."""
+        (self.folder / "triton").mkdir()
+        (self.folder / "triton" / "__init__.py").write_text("raise ImportError('in name alone')\n")
+        (self.folder / "backend.py").write_text(BACKEND)
+        for launches in (0, 1):
+            command = ("estimate", "--json", "--gpu", "h100-80gb", "--", sys.executable, "backend.py", str(launches))
+            found = json.loads(self.call(*command).stdout)
+            self.assertEqual((found["compiled"], found["reads_hidden"]), (launches == 1, True))
 
     def test_a_gpu_without_kernels(self) -> None:
         text = "import torch\ntorch.cuda.get_arch_list = lambda: ['sm_80', 'sm_90']\nx = torch.empty(1 << 20, device='cuda')\n"
@@ -415,27 +515,106 @@ class Failures(Estimate):
             self.call("estimate", *options, "--", "true", code=64)
         self.call("estimate", code=64)
 
-    def test_a_time_limit(self) -> None:
-        (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1 << 20, device='cuda')\nopen('at', 'w').close()\ntime.sleep(600)\n")
+    def cut_short(self, lines: str, *options: str) -> dict:
+        """An estimate whose time limit ends the program once it has written the file `at`, for real."""
+        (self.folder / "long.py").write_text(lines)
         for limit in ("8s", "30s", "120s"):  # longer where a busy machine ended it before it got there
-            done = self.call("estimate", "--json", "--gpu", "h100-80gb", "--time-limit", limit, "--", sys.executable, "long.py", code=None)
+            command = ("estimate", "--in-place", "--json", "--gpu", "h100-80gb", "--time-limit", limit, *options)
+            done = self.call(*command, "--", sys.executable, "long.py", code=None)
             if (self.folder / "at").exists():
                 break
         self.assertEqual(done.returncode, 0, done.stderr)
-        found = json.loads(done.stdout)
-        self.assertEqual((found["outcome"], found["requested_peak"]), ("timeout", 4 << 20))
+        return json.loads(done.stdout)
+
+    def test_a_time_limit(self) -> None:
+        """Before the first update it leaves open whether the program fits, and tells where it waited."""
+        lines = "import torch, time\nx = torch.zeros(1 << 20, device='cuda')\ndef wait():\n    open('at', 'w').close()\n    time.sleep(600)\nwait()\n"
+        found = self.cut_short(lines)
+        self.assertEqual((found["outcome"], found["requested_peak"], found["steps"]), ("timeout", 4 << 20, 0))
+        self.assertEqual((found["cut_short"], found["gpus"][0]["fits"], found["gpus"][0]["doubt"]), (True, None, "time limit"))
+        self.assertEqual(found["waited_at"], {"file": str((self.folder / "long.py").resolve()), "line": 5, "function": "wait"})
+
+    @LONG
+    def test_a_time_limit_in_the_words_of_the_report(self) -> None:
+        lines = "import torch, time\nx = torch.nn.Linear(8, 8).cuda()\noptimizer = torch.optim.SGD(x.parameters())\n" \
+            "open('at', 'w').close()\ntime.sleep(600)\n"
+        (self.folder / "long.py").write_text(lines)
+        for limit in ("10s", "30s", "120s"):
+            options = ("--in-place", "--gpu", "h100-80gb", "--time-limit", limit, "--fit", "batch", "--param", "batch=4")
+            done = self.call("estimate", *options, "--", sys.executable, "long.py", "{batch}", code=None)
+            if (self.folder / "at").exists():
+                break
+        text = " ".join(done.stdout.split())
+        self.assertRegex(text, r"perhaps at most: the time limit ended the program after 0 optimizer updates, at \S*/long.py:5 <module>;")
+        self.assertNotIn("--forwards", text)  # it has an optimizer
+        self.assertIn("--fit batch: not searched, the program was ended by the time limit after 0 optimizer updates", done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    @LONG
+    def test_a_time_limit_after_what_was_enough(self) -> None:
+        """Two updates, or two of the forward passes that were asked for, show what the program takes."""
+        model = "import torch, time\nmodel = torch.nn.Linear(8, 8).cuda()\nx = torch.ones(8, 8, device='cuda')\n"
+        for passes, cut_short in ((1, True), (2, False)):
+            wait = "open('at', 'w').close()\ntime.sleep(600)\n"
+            found = self.cut_short(model + f"for _ in range({passes}):\n    model(x)\n" + wait, "--forwards", "9")
+            self.assertEqual((found["forwards"], found["cut_short"]), (passes, cut_short))
+            (self.folder / "at").unlink()
+            update = f"optimizer = torch.optim.SGD(model.parameters())\nfor _ in range({passes}):\n    model(x).sum().backward()\n    optimizer.step()\n"
+            found = self.cut_short(model + update + wait)
+            self.assertEqual((found["steps"], found["cut_short"], found["gpus"][0]["fits"]), (passes, cut_short, None if cut_short else True))
+            (self.folder / "at").unlink()
+
+    @LONG
+    def test_an_optimizer_that_makes_no_update(self) -> None:
+        lines = "import torch\ndef main():\n    model = torch.nn.Linear(8, 8).cuda()\n    torch.optim.SGD(model.parameters())\nmain()\n"
+        (self.folder / "idle.py").write_text(lines)
+        text = " ".join(self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "idle.py").stdout.split())
+        self.assertIn("the whole program, 0 optimizer updates", text)
+        self.assertIn("made an optimizer, which made no update", text)
+
+    def test_a_long_run_is_heard_of_without_a_terminal(self) -> None:
+        (self.folder / "wait.sh").write_text("until [ -e go ]; do sleep 0.05; done\n")
+        with subprocess.Popen([NEAP, "estimate", "--in-place", "--gpu", "h100-80gb", "--", "sh", "wait.sh"], cwd=self.folder, env=self.base,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            (self.folder / "go").touch()
+            rest = process.stderr.read()
+        self.assertRegex(line, r"^neap estimate: still at run 1 of 1: sm_90, 132 multiprocessors, \d+ s\n$")
+        self.assertIn("ended without using the GPU", rest)
+        self.assertEqual(process.returncode, 1)
 
     def test_an_interrupt(self) -> None:
-        (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1, device='cuda')\nopen('at', 'w').close()\ntime.sleep(600)\n")
+        (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1, device='cuda')\nprint('at', flush=True)\ntime.sleep(600)\n")
         process = subprocess.Popen([NEAP, "estimate", "--", sys.executable, "long.py"], cwd=self.folder, env=self.base,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        while not (self.folder / "at").exists() and process.poll() is None:
+        while not self.printed("at\n") and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, out), (130, ""), err)
         self.assertIn("stopped", err)
         self.assertEqual(list(self.temporary.glob("neap*")), [])
+
+    def test_an_interrupt_while_gpus_are_judged(self) -> None:
+        """On a terminal, which shows that it has come so far: the runs are over by then."""
+        lines = "import torch, random\nrandom.seed(1)\nlive = []\nfor i in range(4000):\n" \
+            "    live.append(torch.empty(random.randrange(1, 40) << 18, dtype=torch.uint8, device='cuda'))\n" \
+            "    if len(live) > 99:\n        del live[random.randrange(99)]\n"
+        (self.folder / "many.py").write_text(lines)
+        terminal, end = os.openpty()
+        command = [NEAP, "estimate", "--gpu", ",".join(["h100-80gb"] * 32), "--", sys.executable, "many.py"]
+        process = subprocess.Popen(command, cwd=self.folder, env={**self.base, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=end)
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal's end
+            while part := os.read(terminal, 4096):
+                if b"GPU 1 of 32" not in shown and b"GPU 1 of 32" in shown + part:
+                    process.send_signal(signal.SIGINT)
+                shown += part
+        os.close(terminal)
+        self.assertEqual((process.communicate(timeout=60)[0], process.returncode), (b"", 130), shown)
+        self.assertEqual(shown.split(b"\x1b[K")[-1], b"neap estimate: stopped\r\n")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ class UnderPyTorch(unittest.TestCase):
             )
         for which, one in found.items():
             with self.subTest(allocator=which):
-                if not SIMULATED:  # there nothing is computed
+                if not SIMULATED:  # there no kernel runs
                     self.assertEqual(one["losses"], own["losses"])
                 self.assertEqual((one["requested"], one["allocations"]), (own["requested"], own["allocations"]))
 

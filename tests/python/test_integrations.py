@@ -1,5 +1,5 @@
 """neap's callbacks inside the real Lightning and transformers, which train on "cuda": PyTorch's own CUDA allocator, over neap's
-stand-ins for NVIDIA's libraries. Nothing is computed, so no value is compared: memory, checkpoints, errors and instants are.
+stand-ins for NVIDIA's libraries. No kernel runs, so no value is compared: memory, checkpoints, errors and instants are.
 And the pytest marker."""
 
 import gc
@@ -30,6 +30,7 @@ logging.disable(logging.WARNING)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 MIB = 1 << 20
+LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
 
 
 def names(callback):
@@ -274,6 +275,7 @@ class HuggingFace(Case):
         trainer.train()
         self.assertEqual((names(callback)[-1], trainer.state.global_step), ("end", 1))
 
+    @LONG
     def test_beside_the_trainers_own_search_for_a_batch(self):
         callback = for_transformers.MemoryCallback()
         torch.cuda.set_per_process_memory_fraction(0.25)
@@ -345,6 +347,7 @@ class Runs(Folder):
         marks = [mark[1] for mark in self.run_it(LIGHTNING, 32768)["marks"] if mark[1] not in ("peak", "held")]
         self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
 
+    @LONG
     def test_transformers(self):
         marks = [mark[1] for mark in self.run_it(TRANSFORMERS, 64)["marks"] if mark[1] not in ("peak", "held")]
         self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
@@ -431,6 +434,7 @@ def forget_world():
         path.unlink(missing_ok=True)
 
 
+@LONG
 class Examples(Folder):
     """examples/with_lightning.py and with_transformers.py print what docs/python.md shows."""
 

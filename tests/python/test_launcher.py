@@ -217,6 +217,18 @@ class Launcher(unittest.TestCase):
         self.assertIn("customized sitecustomize", done.stdout)
         self.assertEqual(len(self.recordings()), 1)
 
+    def test_another_copy_of_neap_on_the_path_steps_aside(self):
+        """A source tree's beside a build's, say: what happens once is counted once. The user's sitecustomize runs all the same."""
+        other = self.folder / "other"
+        shutil.copytree(os.path.join(os.environ["NEAP_SOURCE"], "python", "launch"), other / "launch")
+        self.script("import sys; sys.is_users = True", "site/sitecustomize.py")
+        self.script(TORCH.replace("lambda function: function()", "lambda function: calls.append(function)") + "\ncalls = []\n",
+                    "site/torch.py")
+        self.script("import sys, torch; print(len(torch.calls), sys.is_users)")
+        alone = self.run_neap(PYTHON, "script.py").stdout
+        self.assertRegex(alone, r"^[1-9]\d* True$")
+        self.assertEqual(self.run_neap(PYTHON, "script.py", PYTHONPATH=f"{other / 'launch'}:{self.site}").stdout, alone)
+
     def test_a_sitecustomize_that_fails_fails_as_without_us(self):
         self.script("raise ValueError('theirs')", "own/sitecustomize.py")
         path = f"{self.folder / 'own'}:{self.site}"

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from running import BOUND, MIB, NEAP, Case
+from running import BOUND, LONG, MIB, NEAP, Case
 
 # Reads the name of a phase, makes a step that waits in it until the file go.N is there, and says what it did.
 TRAINER = """
@@ -218,6 +218,7 @@ class Live(Case):
         (device,) = self.ask("info")["devices"]
         self.assertEqual((device["ledger"]["allocated"], device["ledger"]["not_attached"], device["ledger"]["contexts"]), (0, 0, 0))
 
+    @LONG
     def test_a_kill_during_a_capture(self):
         self.kill(self.start(), 1, "capture")
 
@@ -263,6 +264,7 @@ class Live(Case):
         limited = self.device("fraction", "0.5")
         self.assertEqual((limited["context"], limited["other"]), (context, 0))
 
+    @LONG
     def test_of_several_devices_each_is_limited_when_it_comes_into_use(self):
         code = "import torch, time, os, json\ntorch.cuda.init()\nopen('at.0', 'w').close()\n"
         code += "while not os.path.exists('go.0'): time.sleep(0.005)\n"
@@ -336,6 +338,7 @@ out(2000)
         self.assertEqual((small["largest_free_elsewhere"], small["largest_free_elsewhere_pool"]), (16 * MIB, "large"))
         self.assertIn("of the small pool\n         holds the 2.00 MiB asked for, and the largest, 16.0 MiB, belongs to the large pool", done.stderr)
 
+    @LONG
     def test_a_limit_in_pytorchs_settings(self):
         code = "import torch\nassert hasattr(torch.cuda, 'get_per_process_memory_fraction')\n"
         code += "print(torch.cuda.get_per_process_memory_fraction())\ntorch.zeros(1200 << 20, dtype=torch.uint8, device='cuda')"
@@ -346,6 +349,7 @@ out(2000)
         (card,) = self.cards()
         self.assertEqual((card["cause"], card["limit"]), ("limit", 1016 * MIB))
 
+    @LONG
     def test_the_history_of_allocations_is_not_copied_for_a_card(self):
         code = """
 import inspect, torch

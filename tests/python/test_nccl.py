@@ -1,6 +1,6 @@
 """Ranks that train together over NCCL's stand-in, by torchrun, each on a simulated device of its own.
 
-Nothing is computed, so gradients are zeros. What programs send each other arrives: objects, flags, lengths, sums of
+No kernel runs, so gradients are zeros. What programs send each other arrives: objects, flags, lengths, sums of
 uploaded numbers. Each rank's memory is PyTorch's own, and is compared with the sum of what the rank must hold:
 parameters, gradients, buckets, shards, states.
 
@@ -322,6 +322,9 @@ def program(*command, **more):
     return done.returncode, done.stdout
 
 
+LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "many processes that import PyTorch: only with NEAP_LONG=1")
+
+
 def torchrun(ranks, *arguments, **more):
     return program("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *arguments, **more)
 
@@ -415,6 +418,7 @@ class TwoRanks(Ranks, unittest.TestCase):
         self.every_rank_holds("tensor_parallel", 2 * 2 * LAYER // 2)
 
 
+@LONG
 class FourRanks(Ranks, unittest.TestCase):
     ranks = 4
 
@@ -441,7 +445,7 @@ class FourRanks(Ranks, unittest.TestCase):
         self.every_rank_holds("pipeline", 2 * LAYER)
 
 
-@unittest.skipUnless(os.environ.get("NEAP_LONG"), "eight processes that import PyTorch: in ./test --long")
+@LONG
 class EightRanks(Ranks, unittest.TestCase):
     ranks = 8
 
@@ -533,11 +537,13 @@ class Alone(unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.assertIn("[0, 1] [0.0, 1.0, 2.0", output)
 
+    @LONG
     def test_two_ranks_on_one_device(self):
         code, output = self.run_script(2, ON_ONE_DEVICE, NCCL_DEBUG="WARN")
         self.assertNotEqual(code, 0)
         self.assertIn("Duplicate GPU detected : rank 0 and rank 1 both on CUDA device", output)
 
+    @LONG
     def test_ddp_compares_shapes(self):
         code, output = self.run_script(2, OTHER_SHAPES)
         self.assertNotEqual(code, 0)

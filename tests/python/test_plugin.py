@@ -88,6 +88,23 @@ print(torch.randn(8, device="cuda").shape, torch.cuda.is_current_stream_capturin
 """)
         self.assertEqual(done.stdout.strip(), "torch.Size([8]) False", done.stderr)
 
+    @unittest.skipUnless(hasattr(torch.cuda, "get_per_process_memory_fraction"), "this PyTorch does not say the fraction")
+    def test_the_fraction(self):
+        """All before the first allocation and without a limit; a limit of 0 allows nothing."""
+        done = FORKS.run("""
+import neap, torch
+neap.install_allocator(plugin=True)
+print(torch.cuda.get_per_process_memory_fraction())
+torch.cuda.set_per_process_memory_fraction(0.0)
+try:
+    torch.empty(1, device="cuda")
+except RuntimeError as error:
+    print(str(error).split(".")[0])
+torch.cuda.set_per_process_memory_fraction(1.0)
+print(torch.empty(1, device="cuda").numel())
+""")
+        self.assertEqual(done.stdout.splitlines(), ["1.0", "CUDA out of memory", "1"], done.stderr)
+
     def test_too_late_is_refused(self):
         done = FORKS.run("import neap, torch\nx = torch.zeros(1, device='cuda')\nneap.install_allocator(plugin=True)")
         self.assertIn("must be installed before CUDA is used", done.stderr)

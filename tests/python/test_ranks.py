@@ -15,6 +15,7 @@ import unittest.mock
 import warnings
 
 warnings.filterwarnings("ignore")
+import neap
 import torch
 import torch.distributed as dist
 from neap import _ranks, memory
@@ -179,14 +180,17 @@ class Scenarios:
         kind = OutOnce if self.here else torch.optim.SGD
         return self.train(model, optimizer=kind(model.parameters(), lr=0.1))
 
+    def calls_back(self, **callbacks):
+        return self.train(callbacks=neap.CallbackOptions(**callbacks))
+
     def checkpoint_fails_on_rank_0(self):
-        return self.train(checkpoint_path=str(self.folder / "nowhere" / "model.pt"))
+        return self.train(saving=neap.SavingOptions(path=self.folder / "nowhere" / "model.pt"))
 
     def callback_fails(self):
-        return self.train(on_step=lambda step, loss: 1 / (2 - step) if self.here else None)
+        return self.calls_back(on_step=lambda step, loss: 1 / (2 - step) if self.here else None)
 
     def last_callback_fails(self):
-        return self.train(on_epoch=lambda epoch: 1 / 0 if self.here else None)
+        return self.calls_back(on_epoch=lambda epoch: 1 / 0 if self.here else None)
 
     def loader_fails(self):
         def batches():
@@ -214,7 +218,7 @@ class Scenarios:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        return self.train(on_step=interrupt if self.here else None)
+        return self.calls_back(on_step=interrupt if self.here else None)
 
     def the_ladders_end_of_one(self):
         return self.train(Blocks(room=0 if self.here else None), ladder=not self.here)
@@ -232,7 +236,7 @@ class Scenarios:
                 ranks._timeout = datetime.timedelta(seconds=2)  # from here on: what is waited for is that one
                 dist.distributed_c10d._set_pg_timeout(ranks._timeout, ranks._group)
 
-        run = training(Blocks(), batch_size=4, rank_timeout=PATIENCE, on_step=stuck)
+        run = training(Blocks(), batch_size=4, rank_timeout=PATIENCE, callbacks=neap.CallbackOptions(on_step=stuck))
         ranks = run._ranks
         try:
             return run.train()
@@ -249,7 +253,7 @@ class Scenarios:
             (self.folder / "given up").touch()
 
     def is_gone(self):
-        return self.train(on_step=(lambda *_: os._exit(0)) if self.here else None)
+        return self.calls_back(on_step=(lambda *_: os._exit(0)) if self.here else None)
 
 
 class Once:

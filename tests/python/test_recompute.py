@@ -125,7 +125,7 @@ class Model(unittest.TestCase):
             value.backward()
             results.append(value.item())
         self.assertEqual(*results)
-        if DEVICE == "cpu":  # the simulator computes nothing
+        if DEVICE == "cpu":  # the simulator runs no kernel
             for one, other in zip(model.parameters(), twin.parameters()):
                 self.assertTrue(torch.equal(one.grad, other.grad))
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import unittest
 
-from running import MIB, Case
+from running import LONG, MIB, Case
 
 USES_CUDA = """
 import os, sys, torch
@@ -39,6 +39,7 @@ print("never here")
         self.assertEqual((result["outcome"], result["evidence"], result["steps"]), ("stopped early", "the 3 steps of --max-steps", 3))
         self.assertIn("stopped early (the 3 steps of --max-steps), exit status 0", done.stderr)
 
+    @LONG
     def test_below_it_nothing_ends_and_the_run_knows_what_was_held(self):
         done, result = self.run_script(USES_CUDA + "opt.step(); opt.step()\ntorch.cuda.empty_cache()\nprint('here')", "--max-steps", "3")
         self.assertEqual((done.stdout, result["outcome"], result["steps"], result["attached"]), ("here\n", "ok", 2, True))
@@ -95,6 +96,7 @@ print(batch, accumulate)
         self.assertEqual(result["outcome"], "oom")
         self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
 
+    @LONG
     def test_an_error_that_ended_a_child_is_evidence(self):
         code = """
 import os, sys
@@ -154,6 +156,7 @@ if __name__ == "__main__":
         self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("  process  ")]), 6)
         self.assertEqual(len(self.recordings()), 6)
 
+    @LONG
     def test_ranks_and_what_they_start_are_told_apart(self):
         rank = """
 import os, subprocess, sys, torch

@@ -1,6 +1,6 @@
 """PyTorch's real CUDA allocator on neap's libcudart: what memory holds, what is counted, streams, graphs, errors.
 
-Nothing is computed. Data that was copied to the device comes back; everything else reads as zeros, every time.
+No kernel runs. Data that was copied to the device comes back; everything else reads as zeros, every time.
 """
 
 import gc

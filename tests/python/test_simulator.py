@@ -143,7 +143,7 @@ class Simulator(unittest.TestCase):
         done = self.run_neap(PYTHON, "script.py")
         self.assertEqual(done.stdout, "neap\n" * 4)
         self.assertEqual(len(list((self.folder / "run").glob("simulated.*"))), 4)
-        self.assertEqual(done.stderr.count("simulated: nothing is computed ("), 1)
+        self.assertEqual(done.stderr.count("simulated: no kernel runs ("), 1)
 
     # Messages.
 
@@ -152,8 +152,8 @@ class Simulator(unittest.TestCase):
         code = SAYS + f"\nimport os\nopen(os.environ['NEAP_RUN_DIR'] + '/simulated.%d' % os.getpid(), 'w').write({tally!r})"
         done = self.run_neap(PYTHON, "-c", code)
         self.assertEqual(done.stdout, "neap\n")
-        self.assertRegex(done.stderr, r"neap WARNING simulated: nothing is computed \(Simulated GPU 1024 MiB\)\n")
-        summary = "nothing was computed; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: cuBLAS cublasXt (1 call); 3 results of library calls read as zeros"
+        self.assertRegex(done.stderr, r"neap WARNING simulated: no kernel runs \(Simulated GPU 1024 MiB\); files are written for real\n")
+        summary = "no kernel ran; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: cuBLAS cublasXt (1 call); 3 results of library calls read as zeros"
         self.assertEqual(self.result()["simulated"], summary)
         self.assertIn(f"  simulated {summary}\n", done.stderr)
         shown = self.command(NEAP, "history", self.result()["run_id"]).stdout

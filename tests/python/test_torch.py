@@ -626,8 +626,11 @@ class TrainingCase(unittest.TestCase):
 
 class Train(TrainingCase):
     def test_options_that_make_no_sense(self):
-        wrong = ({"cleanup_every_steps": -1}, {"cleanup_every_epochs": -1}, {"memory_limit": 1.5}, {"memory_limit": 0.0},
-                 {"memory_limit": "junk"}, {"batch_size": 0})  # fmt: skip
+        wrong = (
+            {"cleanup": neap.CleanupOptions(every_steps=-1)}, {"cleanup": neap.CleanupOptions(every_epochs=-1)},
+            {"memory": neap.MemoryOptions(limit=1.5)}, {"memory": neap.MemoryOptions(limit=0.0)},
+            {"memory": neap.MemoryOptions(limit="junk")}, {"batch_size": 0},
+        )  # fmt: skip
         for options in wrong:
             with self.assertRaises(ValueError, msg=str(options)):
                 training(Blocks(), **options)
@@ -635,7 +638,7 @@ class Train(TrainingCase):
     def test_a_limit_without_a_device_is_said(self):
         for limit in (0.5, "1 GiB"):
             with self.assertLogs("neap", "WARNING") as logged:
-                training(Blocks(), memory_limit=limit).train()
+                training(Blocks(), memory=neap.MemoryOptions(limit=limit)).train()
             self.assertTrue(any("No memory was limited" in line for line in logged.output), logged.output)
 
     def test_the_repr_of_results_is_short(self):
@@ -721,7 +724,7 @@ class Train(TrainingCase):
     def test_mixed_precision_only_where_asked_for(self):
         model = Blocks(room=0)
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
-            training(model, allow_mixed_precision=True).train()
+            training(model, ladder=neap.LadderOptions(allow_mixed_precision=True)).train()
         self.assertIn("mixed precision on", str(caught.exception))
         seen = []
         model = Blocks()
@@ -783,14 +786,14 @@ class Train(TrainingCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.pt")
             result = training(
-                Blocks(), epochs=2, cleanup_every_steps=2, cleanup_every_epochs=1, checkpoint_path=path,
-                clear_memory_after_save=True, clear_memory_on_end=True, milestone_every_steps=3,
+                Blocks(), epochs=2, saving=neap.SavingOptions(path=path), watch=neap.WatchOptions(milestone_every_steps=3),
+                cleanup=neap.CleanupOptions(every_steps=2, every_epochs=1, after_save=True, on_end=True),
             ).train()
             self.assertEqual((torch.load(path)["epoch"], torch.load(path)["step"]), (2, 6))
         names = [m.name for m in result.milestones]
         self.assertEqual(names, ["start", "epoch 1 starts", "step 3", "epoch 1", "saved", "epoch 2 starts", "step 6", "epoch 2", "saved", "end"])
         self.assertEqual(result.cleanups, 1 + 3 + 2 + 2 + 1)
-        self.assertEqual(training(Blocks(room=4), cleanup_every_ticks=3).train().cleanups, 1 + 1 + 2)  # start, oom; six ticks
+        self.assertEqual(training(Blocks(room=4), cleanup=neap.CleanupOptions(every_ticks=3)).train().cleanups, 1 + 1 + 2)  # start, oom; six ticks
         self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [0, 3, 3, 6])
 
     def test_milestones_are_taken_where_they_happen(self):
@@ -825,38 +828,39 @@ class Train(TrainingCase):
 
     def test_thresholds(self):
         with self.low(100 << 20):
-            result = training(Blocks(), degrade_below="200 MiB").train()
+            result = training(Blocks(), memory=neap.MemoryOptions(degrade_below="200 MiB")).train()
             self.assertEqual((result.ooms, result.rungs[0].what), (0, "micro_batch 4, accumulate 2"))
             self.assertEqual((result.rungs[0].why, result.rungs[0].step), ("low: device memory below 200 MiB (99.0 MiB left)", 2))
             self.assertEqual((result.steps, len(result.rungs)), (3, 1))
-            result = training(Blocks(), epochs=5, stop_below="200 MiB").train()
+            result = training(Blocks(), epochs=5, memory=neap.MemoryOptions(stop_below="200 MiB")).train()
             stopped = "device memory below 200 MiB (99.0 MiB left) after step 2"
             self.assertEqual((result.steps, result.epochs, result.stopped), (2, 0, stopped))
-            self.assertEqual(training(Blocks(), stop_below="50 MiB").train().stopped, "")
+            self.assertEqual(training(Blocks(), memory=neap.MemoryOptions(stop_below="50 MiB")).train().stopped, "")
         with unittest.mock.patch.object(memory, "host_available_bytes", lambda: 1 << 20):
-            self.assertEqual(training(Blocks(), host_stop_below="2 MiB").train().steps, 2)
-            (rung,) = training(Blocks(), host_degrade_below="2 MiB").train().rungs
+            self.assertEqual(training(Blocks(), memory=neap.MemoryOptions(host_stop_below="2 MiB")).train().steps, 2)
+            (rung,) = training(Blocks(), memory=neap.MemoryOptions(host_degrade_below="2 MiB")).train().rungs
             self.assertEqual((rung.step, rung.why), (2, "low: host memory below 2.00 MiB (1.00 MiB left)"))
             with self.assertLogs("neap", "WARNING") as logged:
-                training(Blocks(), host_warn_below="2 MiB").train()
+                training(Blocks(), memory=neap.MemoryOptions(host_warn_below="2 MiB")).train()
             self.assertEqual(len(logged.output), 1)
         with self.assertRaises(ValueError):
-            training(Blocks(), warn_below="1 GiB", degrade_below="2 GiB")
+            training(Blocks(), memory=neap.MemoryOptions(warn_below="1 GiB", degrade_below="2 GiB"))
 
     def test_a_threshold_backs_off(self):
         with self.low(100 << 20):
             with self.assertLogs("neap", "WARNING") as logged:
-                result = training(Blocks(), epochs=10, degrade_below="200 MiB", ladder=False).train()
+                result = training(Blocks(), epochs=10, memory=neap.MemoryOptions(degrade_below="200 MiB"), ladder=False).train()
             self.assertEqual((result.steps, result.cleanups, result.rungs), (30, 1, ()))  # the one at the start
             self.assertEqual(len(logged.output), 1, logged.output)
             self.assertIn("device memory below 200 MiB (99.0 MiB left); no rung of the ladder is left", logged.output[0])
-            rungs = training(Blocks(), epochs=10, degrade_below="200 MiB", allow_checkpointing=False).train().rungs
+            ladder = neap.LadderOptions(allow_checkpointing=False)
+            rungs = training(Blocks(), epochs=10, memory=neap.MemoryOptions(degrade_below="200 MiB"), ladder=ladder).train().rungs
             self.assertEqual([r.step for r in rungs], [2, 11, 20])  # eight steps for each to show its effect
             self.assertEqual((rungs[0].peak_before, rungs[0].peak_after), (3 << 20, 3 << 20))
 
     def test_cleanups_that_only_slow_are_said_to(self):
         with self.low(100 << 20), self.assertLogs("neap", "WARNING") as logged:
-            training(Blocks(), epochs=5, cleanup_every_steps=1).train()
+            training(Blocks(), epochs=5, cleanup=neap.CleanupOptions(every_steps=1)).train()
         self.assertEqual(len(logged.output), 1, logged.output)
         self.assertRegex(logged.output[0], r"3 cleanups in a row after each step gave nothing back and took \d+\.\d ms")
 

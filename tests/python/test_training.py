@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import dataclasses
 import logging
 import os
 import pathlib
@@ -15,7 +14,7 @@ import warnings
 warnings.filterwarnings("ignore")
 import neap
 import torch
-from neap import _batches, _efficient, _options
+from neap import _batches, _efficient
 from test_torch import Blocks, TrainingCase, data, training
 from torch import nn
 
@@ -62,6 +61,11 @@ class Data(TrainingCase):
         self.assertEqual(result.split, neap.Split(4, 2))
         with self.assertRaisesRegex(ValueError, "the DataLoader's batches have 4 samples, batch_size is 8"):
             training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=4))
+
+    def test_steps_of_an_epoch_are_counted_beforehand(self):
+        for count, steps in ((22, 3), (24, 3), (25, 4)):
+            batches = _batches.Batches(torch, data(count), neap.Split(4, 2), rank=0, shuffle=False, seed=0)
+            self.assertEqual((batches.count_steps(), len(list(batches.epoch(0)))), (steps, steps))
 
     def test_a_sampler_is_told_the_epoch(self):
         dataset = torch.utils.data.TensorDataset(*data(8))
@@ -188,7 +192,7 @@ class Models(TrainingCase):
             for wrap in (nn.DataParallel, lambda model: torch.compile(model, backend="eager")):
                 inner = Blocks(room=3)
                 path = os.path.join(folder, "model.pt")
-                result = training(wrap(inner), optimizer=torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9), checkpoint_path=path).train()
+                result = training(wrap(inner), optimizer=torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9), saving=neap.SavingOptions(path=path)).train()
                 self.assertEqual(result.split, neap.Split(2, 4))
                 self.same(wanted, inner)
                 self.assertEqual(set(torch.load(path)["model"]), set(inner.state_dict()))  # without the wrapper's prefix
@@ -262,7 +266,7 @@ class Models(TrainingCase):
         model = Blocks()
         modes = []
         model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
-        training(model, epochs=2, on_epoch=lambda epoch: model.eval()).train()
+        training(model, epochs=2, callbacks=neap.CallbackOptions(on_epoch=lambda epoch: model.eval())).train()
         self.assertEqual(set(modes), {True})
 
 
@@ -282,7 +286,8 @@ class Optimizers(TrainingCase):
         rates = []
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-        result = training(model, optimizer=optimizer, on_step=lambda step, loss: (schedule.step(), rates.extend(schedule.get_last_lr()))).train()
+        callbacks = neap.CallbackOptions(on_step=lambda step, loss: (schedule.step(), rates.extend(schedule.get_last_lr())))
+        result = training(model, optimizer=optimizer, callbacks=callbacks).train()
         self.assertEqual((rates, result.steps), ([0.5, 0.25, 0.125], 3))
 
     def test_half_precision_scales_the_loss(self):
@@ -345,13 +350,13 @@ class Saving(TrainingCase):
     def there(self):
         return sorted(int(name[5:-3]) for name in os.listdir(self.folder) if name.endswith(".pt"))
 
-    def train(self, scores, **options):
+    def train(self, scores, **saving):
         """One epoch of three steps for each score."""
-        options = {"checkpoint_folder": self.folder, "epochs": len(scores), "on_epoch": lambda epoch: scores[epoch - 1], **options}
-        return training(Blocks(), **options).train()
+        callbacks = neap.CallbackOptions(on_epoch=lambda epoch: scores[epoch - 1])
+        return training(Blocks(), epochs=len(scores), callbacks=callbacks, saving=neap.SavingOptions(folder=self.folder, **saving)).train()
 
     def test_the_best_and_the_newest_stay(self):
-        result = self.train([0.5, 0.2, 0.9, 0.3, 0.7], checkpoint_keep_best=2)
+        result = self.train([0.5, 0.2, 0.9, 0.3, 0.7], keep_best=2)
         self.assertEqual(self.there(), [6, 12, 15])
         self.assertEqual(result.checkpoints, tuple(os.path.join(self.folder, f"step-{n}.pt") for n in (15, 12, 6)))
         self.assertEqual(sorted(name for name in os.listdir(self.folder) if not name.startswith(".")), sorted(f"step-{n}.{e}" for n in (6, 12, 15) for e in ("pt", "json")))
@@ -360,17 +365,17 @@ class Saving(TrainingCase):
         self.assertEqual([m.name for m in result.milestones].count("saved"), 5)
 
     def test_by_the_mean_loss_and_the_highest(self):
-        self.train([None] * 3, checkpoint_keep_best=1)  # the loss falls
+        self.train([None] * 3, keep_best=1)  # the loss falls
         self.assertEqual(self.there(), [6, 9])
         self.folder += "-max"
-        self.train([0.5, 0.9, 0.1], checkpoint_keep_best=1, checkpoint_mode="max")
+        self.train([0.5, 0.9, 0.1], keep_best=1, mode="max")
         self.assertEqual(self.there(), [6, 9])
 
     def test_at_most_so_many_bytes(self):
         self.train([0.1])
         size = os.path.getsize(os.path.join(self.folder, "step-3.pt"))
         self.folder += "-small"
-        self.train([0.1, 0.5, 0.4, 0.3], checkpoint_max_size=size * 5 // 2)
+        self.train([0.1, 0.5, 0.4, 0.3], max_size=size * 5 // 2)
         self.assertEqual(self.there(), [3, 12])
         self.assertFalse(any(files for where, _, files in os.walk(os.path.join(self.folder, ".neap-trash")) if any(f.endswith(".pt") for f in files)))
 
@@ -382,40 +387,22 @@ class Saving(TrainingCase):
             self.train([0.1])
         self.assertEqual(os.listdir(self.folder), ["step-1.pt"])
         os.unlink(theirs)
-        self.train([0.1, 0.2], checkpoint_keep_best=1)
-        self.train([0.1, 0.2, 0.3], checkpoint_keep_best=1)  # its own it knows again
+        self.train([0.1, 0.2], keep_best=1)
+        self.train([0.1, 0.2, 0.3], keep_best=1)  # its own it knows again
         self.assertEqual(self.there(), [3, 9])
 
     def test_no_metric_to_compare(self):
         logging.getLogger("neap").setLevel(logging.WARNING)
         with self.assertLogs("neap", "WARNING") as logged:
-            self.train([float("nan")] * 3, checkpoint_keep_best=1)
+            self.train([float("nan")] * 3, keep_best=1)
         self.assertIn("No checkpoint was deleted: ", logged.output[0])
         self.assertEqual(self.there(), [3, 6, 9])
-        for wrong in ({"checkpoint_mode": "best"}, {"checkpoint_keep_best": -1}, {"checkpoint_max_size": "much"}):
+        for wrong in ({"mode": "best"}, {"keep_best": -1}, {"max_size": "much"}):
             with self.assertRaises(ValueError):
                 self.train([0.1], **wrong)
 
 
 class Groups(TrainingCase):
-    def test_each_option_has_two_names(self):
-        """A value that is not the default, by its theme and by its old name."""
-        empty = dict.fromkeys(_options._NAMES)
-        names = set()
-        for group, (kind, old) in _options._NAMES.items():
-            for field in dataclasses.fields(kind):
-                name = old.get(field.name, field.name)
-                if group == "ladder" and name == "enabled":
-                    continue  # ladder=False
-                value = "clear" if name == "on_leak" else "max" if field.default == "min" else not field.default if isinstance(field.default, bool) else 7
-                by_theme = _options.Options({**empty, group: kind(**{field.name: value})}, {})
-                by_name = _options.Options(empty, {name: value})
-                for theme in empty:
-                    self.assertEqual(getattr(by_theme, theme), getattr(by_name, theme), name)
-                self.assertEqual(getattr(getattr(by_name, group), field.name), value)
-                names.add(name)
-        self.assertEqual(names, set(_options.OldNames.__annotations__))
-
     def test_by_theme(self):
         seen = []
         with tempfile.TemporaryDirectory() as folder:
@@ -437,11 +424,10 @@ class Groups(TrainingCase):
 
     def test_what_is_wrong(self):
         for error, text, options in (
-            (TypeError, "memory_limit and memory are both given: put limit into the MemoryOptions", {"memory": neap.MemoryOptions(), "memory_limit": 0.5}),
             (TypeError, "memory: a CleanupOptions is not a MemoryOptions", {"memory": neap.CleanupOptions()}),
-            (TypeError, "unknown option 'memry_limit'", {"memry_limit": 0.5}),
+            (TypeError, "unexpected keyword argument 'memory_limit'", {"memory_limit": 0.5}),
             (ValueError, "on_leak='no'", {"watch": neap.WatchOptions(on_leak="no")}),
-            (ValueError, "cleanup_every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
+            (ValueError, "every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
         ):
             with self.assertRaisesRegex(error, text):
                 training(Blocks(), **options)
@@ -449,9 +435,11 @@ class Groups(TrainingCase):
 
 class Arguments(TrainingCase):
     def test_what_makes_no_sense(self):
-        for wrong in ({"epochs": -1}, {"epochs": 1.5}, {"accumulate": 0}, {"batch_size": "8"}, {"leak_watch_every_steps": -1},
-                      {"milestone_every_steps": -1}, {"rank_timeout": 0}, {"memory_limit": True}, {"batch_size": True},
-                      {"degrade_below": "much"}):  # fmt: skip
+        for wrong in (
+            {"epochs": -1}, {"epochs": 1.5}, {"accumulate": 0}, {"batch_size": "8"}, {"rank_timeout": 0}, {"batch_size": True},
+            {"watch": neap.WatchOptions(leaks_every_steps=-1)}, {"watch": neap.WatchOptions(milestone_every_steps=-1)},
+            {"memory": neap.MemoryOptions(limit=True)}, {"memory": neap.MemoryOptions(degrade_below="much")},
+        ):  # fmt: skip
             with self.assertRaises(ValueError, msg=str(wrong)):
                 training(Blocks(), **wrong)
         for model in (None, nn.Identity(), Blocks):
@@ -476,11 +464,11 @@ class Arguments(TrainingCase):
         self.same(wanted, model)
 
     def test_callbacks_that_raise(self):
-        for options in ({"on_step": lambda *_: 1 / 0}, {"on_epoch": lambda _: 1 / 0}):
+        for callbacks in (neap.CallbackOptions(on_step=lambda *_: 1 / 0), neap.CallbackOptions(on_epoch=lambda _: 1 / 0)):
             model = Blocks()
             with self.assertRaises(ZeroDivisionError), self.assertLogs("neap", "INFO") as logged:
                 logging.getLogger("neap").setLevel(logging.INFO)
-                training(model, clear_memory_on_start=False, **options).train()
+                training(model, cleanup=neap.CleanupOptions(on_start=False), callbacks=callbacks).train()
             self.assertTrue(any("Cleaning up" in line for line in logged.output))  # after the failure, too
 
     def test_callbacks_are_called(self):
@@ -488,7 +476,8 @@ class Arguments(TrainingCase):
         epochs = []
         def starts(epoch):
             return epochs.append(-epoch)
-        training(Blocks(), epochs=2, on_epoch_start=starts, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()
+        called = neap.CallbackOptions(on_epoch_start=starts, on_step=lambda *step: steps.append(step), on_epoch=epochs.append)
+        training(Blocks(), epochs=2, callbacks=called).train()
         self.assertEqual(([s for s, _ in steps], epochs), ([1, 2, 3, 4, 5, 6], [-1, 1, -2, 2]))
         self.assertTrue(all(loss > 0 for _, loss in steps))
 

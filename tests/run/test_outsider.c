@@ -16,7 +16,7 @@ static void test_table(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *words[8], *attach, *python_path, *why;
+		const char *words[8], *attach, *python_path, *why, *no_runtime;
 	} rows[] = {
 		{{"train"}, NULL, PATH, "emptied"},
 		{{"python3", "a.py"}, NULL, NULL, "emptied"},
@@ -35,10 +35,14 @@ static void test_table(void **state)
 		{{"python3", "-X"}, "1", PATH, "when it uses PyTorch"},
 		{{"python3", "a.py"}, "1", NULL, "PYTHONPATH"},
 		{{"python3", "a.py"}, "1", "/y", "PYTHONPATH"},
+		{{"train"}, "1", PATH, "no folder", "no folder"},
+		{{"python3", "a.py"}, "1", PATH, "no folder", "no folder"},
+		{{"train"}, "0", PATH, "NEAP_ATTACH=0", "no folder"},
+		{{"train"}, NULL, PATH, "emptied", "no folder"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		const char *why = neap_outsider_why(
-			&(struct neap_outsider){rows[i].words, rows[i].attach, rows[i].python_path});
+		const char *why = neap_outsider_why(&(struct neap_outsider){rows[i].words, rows[i].attach,
+									    rows[i].python_path, rows[i].no_runtime});
 		if (!strstr(why, rows[i].why))
 			fail_msg("row %zu: %s, not %s", i, why, rows[i].why);
 	}
@@ -59,14 +63,14 @@ static void test_a_real_one(void **state)
 		_exit(127);
 	}
 	assert_int_equal(read(ready[0], text, 1), 1); /* it has called exec */
-	assert_true(neap_outsider_describe(pid, text, sizeof text));
+	assert_true(neap_outsider_describe(pid, NULL, text, sizeof text));
 	assert_non_null(strstr(text, "): "));
 	assert_non_null(strstr(text, "does not use libneap"));
-	assert_true(neap_outsider_describe(pid, small, sizeof small));
+	assert_true(neap_outsider_describe(pid, NULL, small, sizeof small));
 	assert_int_equal(strlen(small), sizeof small - 1);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	assert_false(neap_outsider_describe(pid, text, sizeof text));
+	assert_false(neap_outsider_describe(pid, NULL, text, sizeof text));
 	close(ready[0]);
 	close(ready[1]);
 }

@@ -29,15 +29,14 @@ static void test_line(void **state)
 	(void)state;
 	says(&simulated, "");
 	add(&simulated, "");
-	says(&simulated, "nothing was computed");
+	says(&simulated, "no kernel ran");
 	add(&simulated, "values cuBLAS cublasSgemm_v2 1 0 0\n");
-	says(&simulated, "nothing was computed; 1 result of library calls reads as zeros");
+	says(&simulated, "no kernel ran; 1 result of library calls reads as zeros");
 	add(&simulated, "transfer NCCL ncclReduce 2 0 0\nrefused cuBLAS cublasXt 1 0 0\n"
 			"workspace cuDNN forward 3 1024 2048\nvalues cuBLAS cublasSgemm_v2 4 0 0\n");
-	says(&simulated,
-	     "nothing was computed; workspaces not modelled: cuDNN forward (3 calls, 1.00 KiB to 2.00 KiB "
-	     "each); refused: cuBLAS cublasXt (1 call); not moved between ranks: NCCL ncclReduce (2 "
-	     "calls); 5 results of library calls read as zeros");
+	says(&simulated, "no kernel ran; workspaces not modelled: cuDNN forward (3 calls, 1.00 KiB to 2.00 KiB "
+			 "each); refused: cuBLAS cublasXt (1 call); not moved between ranks: NCCL ncclReduce (2 "
+			 "calls); 5 results of library calls read as zeros");
 	assert_int_equal(simulated.processes, 3);
 }
 
@@ -49,7 +48,7 @@ static void test_merged_over_processes(void **state)
 	add(&simulated,
 	    "workspace cuDNN b 4 512 1048576\nworkspace cuDNN a 7 0 1\nrefused x e 9 0 0\nrefused x d 2 0 0\n");
 	says(&simulated,
-	     "nothing was computed; workspaces not modelled: cuDNN a (7 calls, 0 B to 1 B each), cuDNN b (7 "
+	     "no kernel ran; workspaces not modelled: cuDNN a (7 calls, 0 B to 1 B each), cuDNN b (7 "
 	     "calls, 512 B to 1.00 MiB each); refused: x e (9 calls), x b (2 calls), x c (2 calls), 2 calls "
 	     "of others");
 }
@@ -83,9 +82,9 @@ static void test_hostile_lines(void **state)
 	snprintf(text, sizeof text, "values a %0500d 1 0 0\n", 7);
 	add(&simulated, text);
 	neap_simulated_add(&simulated, "values a b\0 1 0 0\n", 18);
-	says(&simulated, "nothing was computed");
+	says(&simulated, "no kernel ran");
 	add(&simulated, "broken\nvalues a b 18446744073709551615 0 0\nvalues a b 18446744073709551615 0 0\n");
-	says(&simulated, "nothing was computed; 18446744073709551615 results of library calls read as zeros");
+	says(&simulated, "no kernel ran; 18446744073709551615 results of library calls read as zeros");
 }
 
 static void test_more_than_are_told_apart(void **state)
@@ -98,9 +97,8 @@ static void test_more_than_are_told_apart(void **state)
 		add(&simulated, line);
 	}
 	assert_int_equal(simulated.gap_count, NEAP_SIMULATED_GAPS);
-	says(&simulated,
-	     "nothing was computed; refused: x f000 (1 call), x f001 (1 call), x f002 (1 call), 97 calls of "
-	     "others");
+	says(&simulated, "no kernel ran; refused: x f000 (1 call), x f001 (1 call), x f002 (1 call), 97 calls of "
+			 "others");
 }
 
 static void test_a_folder(void **state)

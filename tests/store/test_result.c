@@ -40,7 +40,7 @@ static void fill(struct neap_result *result)
 	assert_int_equal(neap_result_set(&result->oom_card, "line one\nline two\n", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->advice, "micro-batch 9 is the largest", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->not_attached, "process 7", NULL), NEAP_OK);
-	assert_int_equal(neap_result_set(&result->simulated, "nothing was computed", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->simulated, "no kernel ran", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->savings, "mixed precision 1 GiB", NULL), NEAP_OK);
 	result->advised_micro_batch = 9;
 	result->kept_accumulate = 4;
@@ -85,7 +85,7 @@ static void test_round_trip(void **state)
 	assert_string_equal(got.advice, written.advice);
 	assert_string_equal(got.savings, written.savings);
 	assert_string_equal(got.not_attached, "process 7");
-	assert_string_equal(got.simulated, "nothing was computed");
+	assert_string_equal(got.simulated, "no kernel ran");
 	assert_int_equal(got.advised_micro_batch, 9);
 	assert_int_equal(got.kept_accumulate, 4);
 	assert_int_equal(got.batch, 35);

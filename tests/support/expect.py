@@ -59,8 +59,8 @@ def processes(text: str, targets: str) -> str:
 def user(text: str) -> str:
     """Names the user, whose name sets the width of a column."""
     name = pwd.getpwuid(os.getuid()).pw_name
-    text = text.replace("user" + " " * (len(name) - 4) + "  run time", "user  run time")
-    text = text.replace(f" {name.ljust(4)}  ", " USER  ")
+    text = re.sub("user" + " " * (len(name) - 4) + "( +run time)", r"user\1", text)
+    text = re.sub(rf" {name.ljust(4)}  (?! *run time)", " USER  ", text)
     return re.sub(rf'"{name}"|\b{name}(?=/\w+\(PID)', lambda match: match[0].replace(name, "USER"), text)
 
 

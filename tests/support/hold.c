@@ -4,12 +4,12 @@
  *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] [--unseen] SIZE
  *
  * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, until FILE is there, and
- * until its parent, a supervisor that sleeps between its looks, has slept N times more; all three by default not at
- * all. Then it ends without giving them back: with status N (default 0) or by SIGNAL. When there is not enough
+ * until its supervisor, which sleeps between its looks, has slept N times more; all three by default not at all. Then
+ * it ends without giving them back: with status N (default 0) or by SIGNAL. When there is not enough
  * memory: says so on stderr and ends with 9; with --recover it takes half as much, again and again, and marks each
  * step it then makes. With --stray it also makes a context on the second device, and uses it for nothing. With
- * --unseen its parent, a supervisor, sees its context and nothing else of it: the parent is stopped while this
- * process attaches, takes memory and ends.
+ * --unseen its supervisor sees its context and nothing else of it: it is stopped while this process attaches, takes
+ * memory and ends.
  */
 #include "neap/alloc.h"
 #include "neap/train.h"
@@ -37,12 +37,26 @@ static void hold_for(unsigned long ms)
 		;
 }
 
-/* How often the parent has gone to sleep; what cannot be read has not slept. */
-static unsigned long parents_sleeps(void)
+/* The supervisor: our parent, or the parent of our guard. */
+static pid_t supervisor(void)
+{
+	char path[64], name[32] = "";
+	pid_t parent = getppid(), above = parent;
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)parent);
+	FILE *file = fopen(path, "r");
+	if (file && fscanf(file, "%*d (%31[^)]) %*c %d", name, &above) != 2)
+		above = parent;
+	if (file)
+		fclose(file);
+	return strcmp(name, "neap-guard") ? parent : above;
+}
+
+/* How often it has gone to sleep; what cannot be read has not slept. */
+static unsigned long supervisors_sleeps(void)
 {
 	char path[64], line[256];
 	unsigned long sleeps = 0;
-	snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
+	snprintf(path, sizeof path, "/proc/%d/status", (int)supervisor());
 	FILE *file = fopen(path, "r");
 	while (file && fgets(line, sizeof line, file) && !sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps))
 		;
@@ -53,15 +67,15 @@ static unsigned long parents_sleeps(void)
 
 static void hold_while_looked_at(unsigned long looks)
 {
-	unsigned long enough = parents_sleeps() + looks;
-	while (parents_sleeps() < enough)
+	unsigned long enough = supervisors_sleeps() + looks;
+	while (supervisors_sleeps() < enough)
 		hold_for(5);
 }
 
-static bool parent_is_stopped(void)
+static bool supervisor_is_stopped(void)
 {
 	char path[64], line[256], state = '?';
-	snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
+	snprintf(path, sizeof path, "/proc/%d/status", (int)supervisor());
 	FILE *file = fopen(path, "r");
 	while (file && fgets(line, sizeof line, file) && !sscanf(line, "State: %c", &state))
 		;
@@ -70,12 +84,12 @@ static bool parent_is_stopped(void)
 	return state == 'T';
 }
 
-/* Forks one that sets the parent going again when this process has ended. Before there is a device: it has none. */
-static void have_parent_continued(void)
+/* Forks one that continues the supervisor when this process has ended. Before there is a device: it has none. */
+static void have_supervisor_continued(void)
 {
 	int ends[2];
 	char byte;
-	pid_t parent = getppid();
+	pid_t stopped = supervisor();
 	if (pipe(ends))
 		exit(70);
 	pid_t helper = fork();
@@ -86,14 +100,14 @@ static void have_parent_continued(void)
 		return;
 	while (read(ends[0], &byte, 1) != 0)
 		;
-	kill(parent, SIGCONT);
+	kill(stopped, SIGCONT);
 	_exit(0);
 }
 
-static void stop_parent(void)
+static void stop_supervisor(void)
 {
-	kill(getppid(), SIGSTOP);
-	while (!parent_is_stopped())
+	kill(supervisor(), SIGSTOP);
+	while (!supervisor_is_stopped())
 		hold_for(1);
 }
 
@@ -163,12 +177,12 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	if (unseen)
-		have_parent_continued();
+		have_supervisor_continued();
 	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err))
 		say("device", &err);
 	if (unseen) {
 		hold_while_looked_at(4);
-		stop_parent();
+		stop_supervisor();
 	}
 	if (neap_alloc_create(device, NULL, &alloc, &err) || (stray && neap_device_open(driver, 1, &unused, &err)))
 		say("device", &err);

@@ -5,6 +5,7 @@
 
 #include "support/test.h"
 
+#include <limits.h>
 #include <string.h>
 
 static struct neap_top_history history;
@@ -320,6 +321,32 @@ static void test_curve(void **state)
 	free(text);
 }
 
+/* The driver reports more than 100 % at times: it is drawn as 100 %. */
+static void test_busier_than_possible(void **state)
+{
+	static const int percents[] = {100, 112, 113, 200, INT_MAX};
+	(void)state;
+	view.height = 30;
+	for (size_t i = 0; i < sizeof percents / sizeof percents[0]; i++) {
+		struct neap_top_sample sample = make_sample(1, 100);
+		neap_top_history_fini(&history);
+		sample.devices[0].utilization_percent = percents[i];
+		take(sample);
+		for (int ascii = 0; ascii < 2; ascii++) {
+			view.ascii = ascii;
+			char *text = frame_text(false), *line = strstr(text, "\n  busy");
+			const char *full = ascii ? "9" : "\xe2\x96\x88";
+			size_t count = 0;
+			assert_non_null(line);
+			line[1 + strcspn(line + 1, "\n")] = '\0';
+			for (const char *at = line; (at = strstr(at, full)); at++)
+				count++;
+			assert_int_equal(count, 1);
+			free(text);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -334,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_split),
 		cmocka_unit_test(test_sizes_in_words),
 		cmocka_unit_test_setup_teardown(test_curve, begin, end),
+		cmocka_unit_test_setup_teardown(test_busier_than_possible, begin, end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,15 @@
 #!/bin/sh
-# memcheck.sh SANITIZER VALGRIND-OPTION PROGRAM [ARG...]: the program under valgrind; any error of memory and any block
-# that nothing points to any more at its end fails it. 77 (skipped) where valgrind is not, or cannot be, used.
-sanitizer=$1 option=$2
-shift 2
+# memcheck.sh SANITIZER quick|long VALGRIND-OPTION PROGRAM [ARG...]: the program under valgrind; any error of memory and any block
+# that nothing points to any more at its end fails it. 77 (skipped) where valgrind is not, or cannot be, used, and for `long`
+# without NEAP_LONG=1.
+sanitizer=$1 length=$2 option=$3
+shift 3
 [ "$sanitizer" = none ] || {
 	echo "skipped: the sanitizer of this build ($sanitizer) and valgrind cannot watch the same program"
+	exit 77
+}
+[ "$length" = quick ] || [ -n "${NEAP_LONG-}" ] || {
+	echo "skipped: only with NEAP_LONG=1"
 	exit 77
 }
 command -v valgrind >/dev/null || {

@@ -1,0 +1,432 @@
+/* sim/driver/state.h: the simulated driver inside one process, shared by its source files.
+ *
+ *   exports.c     the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
+ *   calls.c       entering and leaving a call: counters, latency, faults, sticky errors, the call log
+ *   init.c        cuInit: the environment, the world, the devices
+ *   device.c      devices                                        attributes.c   their attributes
+ *   context.c     primary contexts, each thread's stack of them  settings.c     a context's settings
+ *
+ *   physical.c    handles and the bytes behind them              memory.c       address ranges: reserve, map
+ *   virtual.c     the calls for both                             alloc.c        cuMemAlloc and its like
+ *   pool.c        stream-ordered allocation                      host.c         pinned, registered, managed memory
+ *   pointer.c     attributes of addresses                        peer.c         memory of other devices
+ *   share.c       memory shared between processes                ipc.c          the calls for it
+ *
+ *   stream.c      streams, host functions                        event.c        events
+ *   work.c        submitting work                                copy.c, set.c  copies and sets
+ *   capture.c     stream capture                                 graph.c        graphs and their nodes
+ *   graph_exec.c  executable graphs                              user_object.c  resources that graphs keep alive
+ *
+ *   module.c      modules, libraries, variables                  image.c        reads their images
+ *   function.c    resources of kernels                           launch.c       launching them
+ *   occupancy.c   how many blocks fit a device                   tensor_map.c   descriptors of tensors
+ *
+ *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
+ *   refused.c     functions that are not simulated
+ *
+ * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
+ * a work's function (submit, advance, synchronise, query), so a function may run for any time.
+ *
+ * The simulator has one state per process, like the driver.
+ */
+#ifndef NEAP_SIM_STATE_H
+#define NEAP_SIM_STATE_H
+
+#include "base/map.h"
+#include "device/cuda_api.h"
+#include "neap/sim.h"
+#include "neap/status.h"
+#include "sim/driver/engine.h"
+#include "sim/driver/world.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum sim_call {
+#define X(need, name, symbol, parameters) SIM_CALL_##name,
+#include "device/cuda_functions.h"
+#undef X
+	SIM_CALL_COUNT
+};
+
+/* The implementations: sim_cuInit and so on, in the files above. */
+#define X(need, name, symbol, parameters) CUresult sim_##name parameters;
+#include "device/cuda_functions.h"
+#undef X
+
+/* -- physical memory --------------------------------------------------------------------------------------------- */
+
+struct sim_handle {
+	uint64_t id;    /* names it to the program */
+	uint64_t space; /* its bytes, in the engine: one for all handles of a share */
+	uint64_t bytes, file_offset;
+	struct sim_file *file;    /* the file with its bytes; NULL: this process's own */
+	struct sim_share *share;  /* shared with other processes; NULL: it is not */
+	uint64_t requested_bytes; /* imported: of the original allocation */
+	uint32_t device;          /* CUDA's ordinal */
+	uint32_t held, mappings;  /* freed when both are 0: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
+	bool named;               /* made by cuMemCreate: the program has its handle */
+	CUmemAllocationHandleType handle_types; /* allowed exports */
+};
+
+/* Returns the handle held once. CUDA_ERROR_OUT_OF_MEMORY if the device lacks the memory. Lock held. */
+CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle);
+/* Lock held. The first frees the handle if nothing holds it; the second drops one hold first. */
+void sim_physical_settle(struct sim_handle *handle);
+void sim_physical_release(struct sim_handle *handle);
+struct sim_handle *sim_physical_find(uint64_t id);
+/* The program's handle, while it holds it; else NULL. Lock held. */
+struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
+/* Unused room in this process's file. False: host out of memory. Lock held. */
+bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset);
+
+/* A file of another process whose memory this process has imported: share.c. Lock held. */
+struct sim_file {
+	struct sim_file *next; /* of sim.shared_files */
+	uint64_t device, inode;
+	int fd;
+	uint32_t references;
+};
+
+void sim_file_release(struct sim_file *file); /* NULL is fine */
+/* A shared handle is being freed. True: no other process holds the memory. */
+bool sim_share_leave(const struct sim_handle *handle);
+
+/* Charges in the world for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's
+ * end. */
+CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
+void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
+/* The descriptor of the file with the handle's bytes. */
+int sim_physical_file(const struct sim_handle *handle);
+
+/* -- address ranges ---------------------------------------------------------------------------------------------- */
+
+struct sim_range {
+	uint64_t start, bytes;
+};
+
+/* A set of disjoint ranges, each the first member of its struct. */
+struct sim_ranges {
+	void *root;
+};
+
+struct sim_range *sim_ranges_find(const struct sim_ranges *ranges, uint64_t start, uint64_t bytes);
+bool sim_ranges_add(struct sim_ranges *ranges, struct sim_range *range); /* false: host out of memory */
+void sim_ranges_remove(struct sim_ranges *ranges, struct sim_range *range);
+
+enum sim_reservation_kind {
+	SIM_RESERVED, /* cuMemAddressReserve */
+	SIM_ALLOCATED,
+	SIM_POOLED,
+	SIM_STATIC,   /* a module's variables */
+	SIM_IMPORTED, /* cuIpcOpenMemHandle: another process's allocation */
+};
+
+struct sim_reservation {
+	struct sim_range range;
+	enum sim_reservation_kind kind;
+	uint64_t requested_bytes; /* all but RESERVED */
+	uint32_t device;
+	bool sync_memops;    /* as the program set it */
+	CUmemoryPool pool;   /* POOLED */
+	bool pool_free;      /* POOLED: freed by the program, in its pool's list */
+	uint32_t free_event; /* the engine's: recorded where it was freed */
+	struct sim_reservation *next_free;
+	uint32_t opened; /* IMPORTED: opens less closes */
+	uint64_t mappings;
+};
+
+struct sim_mapping {
+	struct sim_range range;
+	struct sim_handle *handle;
+	struct sim_reservation *reservation;
+	uint64_t valid_bytes; /* bytes that a program may touch: less than range.bytes for an allocation */
+	unsigned char access[SIM_DEVICE_LIMIT]; /* RESERVED: CUmemAccess_flags of each device */
+};
+
+/* How a device may access the mapping. Lock held. */
+CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t device);
+
+/* Lock held, all of them. */
+CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
+void sim_unreserve(struct sim_reservation *reservation);
+/* `open`: its device may read and write it at once; else no device may yet. */
+CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open);
+/* Restores inaccessible pages; false if the host refuses. */
+bool sim_map_cover(const struct sim_mapping *mapping);
+/* The widest access that any device has. */
+CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping);
+/* Gives the host that access. False: the host is out of mappings. */
+bool sim_map_protect(uint64_t start, uint64_t bytes, CUmemAccess_flags access);
+void sim_unmap(struct sim_mapping *mapping);
+struct sim_mapping *sim_mapping_at(uint64_t address);
+/* Whether the address is in the region of device memory. */
+bool sim_address_ours(uint64_t address);
+/* Makes reservation, handle and mapping in one call, for alloc.c and pool.c; sim_deallocate undoes it. */
+CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
+		      struct sim_reservation **ret_reservation);
+void sim_deallocate(struct sim_reservation *reservation);
+/* Frees all allocations of a device. */
+void sim_allocations_drop(uint32_t device);
+
+/* How much of an allocation of this size a program may touch: the driver's own rounding. */
+static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+#define SIM_HOST_ITSELF (-1) /* CU_DEVICE_CPU, CU_DEVICE_INVALID */
+#define SIM_NOWHERE     (-2)
+
+enum sim_host_kind {
+	SIM_HOST_PINNED,
+	SIM_HOST_REGISTERED, /* the program's own pages */
+	SIM_HOST_MANAGED,
+};
+
+#define SIM_ACCESSED_BY_HOST (1u << 31)
+
+/* Host memory that devices reach. */
+struct sim_host {
+	struct sim_range range;
+	uint64_t space; /* of the engine */
+	enum sim_host_kind kind;
+	unsigned int flags;
+	uint32_t device; /* current at the call */
+	/* MANAGED: advice. */
+	bool read_mostly;
+	CUmemLocation preferred, fetched;
+	uint32_t accessed_by; /* bits of devices, and SIM_ACCESSED_BY_HOST */
+};
+
+struct sim_host *sim_host_at(uint64_t address); /* lock held */
+CUresult sim_managed_free(uint64_t start);
+/* Frees the managed memory of a device whose context ends. Lock held. */
+void sim_managed_drop(uint32_t device);
+
+/* -- work -------------------------------------------------------------------------------------------------------- */
+
+/* Unfinished work of the engine. */
+struct sim_flight {
+	struct sim_flight *next, *previous;
+	uint64_t id;
+	const char *name;
+	void (*function)(void *argument); /* NULL: none, or cancelled */
+	void *argument;
+	void *staged;                    /* freed with it */
+	struct sim_operation *operation; /* launched by it; NULL: none. A reference */
+	size_t range_count;
+	struct neap_sim_range ranges[];
+};
+
+struct sim_operation; /* graph.h */
+
+struct sim_task { /* work to be queued */
+	const char *name;
+	CUgraphNodeType type; /* of the node that replaces it in a capture */
+	uint64_t duration_ns;
+	const struct neap_sim_range *ranges;
+	size_t range_count;
+	void (*function)(void *argument);
+	void *argument;
+	void *staged;                    /* taken over, also on failure */
+	bool strict;                     /* a range outside device memory is a detected error, not an invalid value */
+	struct sim_operation *operation; /* set by sim_submit_operation */
+};
+
+/* `ret_id` (NULL allowed) names the flight for sim_flight_cancel. Detected errors: a race; strict ranges. */
+CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id);
+/* Submits the operation of a graph's node again. */
+CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation);
+/* Prevents its function from running. */
+void sim_flight_cancel(uint64_t id);
+/* Frees the work of a dropped engine, when the driver's state is discarded. Lock held. */
+void sim_flights_drop(void);
+/* Lock held. The work in flight that touches these addresses, or NULL. */
+const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
+/* Lock held. False if work in flight touches these addresses; the detected error "WHAT of ... while ..." is then
+ * recorded. */
+bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
+
+CUresult sim_result_of(enum sim_order order);
+/* Launches a kernel that declares no ranges and has no function. `duration_ns` 0: NEAP_SIM_KERNEL's. */
+CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
+uint64_t sim_loaded_launches(void); /* so far, of kernels that this process loaded itself */
+
+/* -- streams, events, capture ------------------------------------------------------------------------------------ */
+
+/* Nodes of one graph, each once. A zeroed struct is empty. */
+struct sim_nodes {
+	CUgraphNode *list;
+	size_t count, room;
+};
+
+struct CUstream_st {
+	uint32_t number, device;
+	unsigned int flags;
+	int priority;
+	uint64_t id;
+
+	struct sim_capture *capture; /* that captures it; NULL: none */
+	CUstream next_captured;
+	struct sim_nodes next;  /* dependencies of its next node */
+	CUgraphEdgeData *edges; /* that many zeros, for callers that ask for edges */
+};
+
+struct CUevent_st {
+	uint32_t number, device;
+	unsigned int flags;
+	uint64_t capture;       /* the id of the capture where it was last recorded; 0: none */
+	struct sim_nodes nodes; /* and its place there */
+};
+
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are one stream here. */
+static inline bool sim_null_stream(CUstream stream) { return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD; }
+
+bool sim_stream_known(CUstream stream); /* false for null streams. Lock held */
+bool sim_event_known(CUevent event);    /* lock held */
+/* A stream's device; for a null stream, the device of the calling thread's context. Lock held. */
+CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
+/* Called before work is added to a stream. Returns the engine's number of the stream, and whether it is capturing: a
+ * node then replaces the work. Errors: CUDA_ERROR_INVALID_HANDLE, or a capture forbids the work. Lock held. */
+CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
+/* Destroys the streams, or the events, of a device whose context ends. Puts references to user objects on `holds`.
+ * Lock held. */
+struct sim_hold;
+void sim_streams_drop(uint32_t device, struct sim_hold **holds);
+void sim_events_drop(uint32_t device);
+/* After a wait on the host: trims the pool of the current device to its threshold. Passes `result` on. */
+CUresult sim_after_wait(CUresult result);
+
+/* For calls that may be unsafe during a capture: refuses the call and spoils the captures that forbid it. Takes the
+ * lock. */
+CUresult sim_capture_check_unsafe(void);
+/* For a wait on a whole device: forbidden while any of its streams is capturing. Takes the lock. */
+CUresult sim_capture_check_device(uint32_t device);
+/* For a use of the current device's null stream: forbidden while a blocking stream of that device is capturing.
+ * `spoil`: spoils those captures. Lock held. */
+CUresult sim_capture_check_null(bool spoil);
+/* Ends all captures: the driver restarts. Lock held. */
+void sim_captures_drop(void);
+void sim_graphs_drop(void);
+
+/* -- context ----------------------------------------------------------------------------------------------------- */
+
+#define SIM_PRIORITY_LEAST    0
+#define SIM_PRIORITY_GREATEST (-5) /* as on devices since compute capability 7.0 */
+
+struct sim_settings {
+	size_t limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE + 1]; /* by CUlimit */
+	CUfunc_cache cache;
+};
+
+struct CUctx_st {
+	uint32_t device;
+	unsigned int retained, flags;
+	bool active;
+	uint32_t peers;               /* bits of the devices whose memory it can use */
+	struct sim_settings settings; /* while it is active */
+};
+
+/* Sets a new context's defaults. Lock held. */
+void sim_settings_reset(struct CUctx_st *context);
+
+struct CUmemPoolHandle_st {
+	CUmemoryPool next; /* of sim.pools */
+	uint32_t device;
+	bool destroyed; /* freed with its last allocation */
+	uint64_t limit; /* bytes it may hold; 0: the device's */
+	uint64_t threshold, reserved_bytes, reserved_high, used_bytes, used_high;
+	int reuse[3];                           /* by CUmemPool_attribute - 1; stored, without effect */
+	unsigned char access[SIM_DEVICE_LIMIT]; /* CUmemAccess_flags of other devices */
+	struct sim_reservation *free_list;
+};
+
+struct sim_device {
+	struct sim_view_device view;
+	const struct sim_profile *profile; /* static: its model, or the most similar one */
+	uint32_t index;                    /* in the world */
+	struct CUctx_st context;
+	CUmemoryPool default_pool, pool; /* NULL: not created yet. `pool`: for cuMemAllocAsync */
+};
+
+bool sim_device_known(CUdevice device);
+const struct sim_architecture *sim_architecture_of(const struct sim_device *device);
+/* Whether two devices can read each other's memory. */
+bool sim_peers(uint32_t device, uint32_t peer);
+bool sim_context_known(CUcontext context); /* an active one */
+/* The device of the calling thread's current context; false without one. */
+bool sim_current_device(uint32_t *ret_device);
+CUresult sim_synchronize_all(void);
+/* Lock held. Frees cached blocks of a device's pools until each holds no more than this; blocks that work still uses
+ * stay. */
+void sim_pools_trim(uint32_t device, uint64_t keep_bytes);
+/* Removes a block from its pool. Lock held. */
+void sim_pool_take_out(struct sim_reservation *block);
+/* Destroys the pools of a device whose context ends, and their blocks. Lock held. */
+void sim_pools_drop(uint32_t device);
+/* A live allocation that starts at this address, or NULL. Lock held. */
+struct sim_reservation *sim_allocation_at(uint64_t address);
+
+/* Unloads the modules of a device whose context ends. Lock held. */
+void sim_modules_drop(uint32_t device);
+void sim_libraries_drop(void);
+
+/* -- the one state ----------------------------------------------------------------------------------------------- */
+
+struct sim_state {
+	pthread_mutex_t lock;
+	atomic_bool initialized;
+	atomic_bool forked; /* this is a child of the process that called cuInit */
+	atomic_bool ended;  /* the process is exiting: it has left its world, other threads may still call */
+	atomic_int sticky;  /* CUresult of a detected error */
+	uint64_t kernel_ns; /* NEAP_SIM_KERNEL: the default duration of a kernel */
+	pid_t pid;
+	char environment[1024]; /* as cuInit found it, to detect changes */
+	char message[320];      /* why cuInit failed */
+	CUresult init_result;   /* its error then */
+	struct sim_spec spec;
+	struct sim_world *world;
+	struct sim_engine *engine;
+	uint32_t device_count;
+	struct sim_device devices[SIM_DEVICE_LIMIT];
+	int files[SIM_DEVICE_LIMIT]; /* descriptors + 1 of the stand-ins for device files; 0: none */
+
+	uint64_t next_id; /* of handles and of pinned memory */
+	struct neap_map handles;
+	int file; /* memfd; -1: none yet */
+	uint64_t file_end, file_size;
+	uint64_t next_address; /* of device memory; 0: none used yet */
+	struct sim_ranges reservations, mappings, hosts;
+	CUmemoryPool pools;
+	struct sim_file *shared_files;
+	struct sim_share *shares;
+	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
+	uint64_t directory, directory_end; /* its place in the file: entries of this process's shares */
+	struct sim_flight *flights;
+
+	/* Handles that the program has. */
+	struct neap_map streams, events, graphs, nodes, executables, objects, modules, libraries, functions;
+	struct sim_capture *captures; /* running */
+	atomic_uint capture_count;    /* how many; read without the lock */
+	struct neap_sim_fault_report report;
+};
+
+extern struct sim_state sim;
+
+/* Records a detected error: keeps the first one's text, and makes every later call return CUDA_ERROR_ILLEGAL_ADDRESS.
+ * Lock held. */
+CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
+
+CUresult sim_call_enter(enum sim_call call);
+CUresult sim_call_leave(enum sim_call call, CUresult result);
+/* Returns and counts an injected fault due for this call. */
+CUresult sim_fault_take(enum sim_call call);
+/* Reads faults, latencies and the log from the environment. NEAP_EPARSE with the expected form. */
+enum neap_status sim_calls_configure(struct neap_error *err);
+int sim_fault_add(const char *name, uint64_t skip, uint64_t count, int code);
+bool sim_latency_set(const char *name, uint64_t ns);
+uint64_t sim_call_total(const char *name);
+const char *sim_error_name(CUresult result);
+/* Resets counts, latencies, faults and the log. */
+void sim_calls_reset(void);
+
+#endif

@@ -1,0 +1,500 @@
+/* The queue of a communicator: issue, publish, complete (comm.h). */
+#include "sim/libraries/nccl/comm.h"
+#include "sim/libraries/nccl/fail.h"
+
+#include <stdlib.h>
+
+/* -- all unfinished operations of the process that have a destination, the oldest first -------------------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	struct nccl_operation *oldest, *newest;
+} unfinished = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void list(struct nccl_operation *operation)
+{
+	if (operation->destination_bytes == 0)
+		return;
+	pthread_mutex_lock(&unfinished.lock);
+	operation->listed = true;
+	operation->older = unfinished.newest;
+	if (unfinished.newest)
+		unfinished.newest->newer = operation;
+	else
+		unfinished.oldest = operation;
+	unfinished.newest = operation;
+	pthread_mutex_unlock(&unfinished.lock);
+}
+
+static void unlist(struct nccl_operation *operation)
+{
+	if (!operation->listed)
+		return;
+	pthread_mutex_lock(&unfinished.lock);
+	operation->listed = false;
+	*(operation->older ? &operation->older->newer : &unfinished.oldest) = operation->newer;
+	*(operation->newer ? &operation->newer->older : &unfinished.newest) = operation->older;
+	pthread_mutex_unlock(&unfinished.lock);
+}
+
+/* Finds an older operation of another communicator with an overlapping destination. Returns that communicator, held;
+ * NULL: none. */
+static struct ncclComm *find_older(const struct nccl_operation *operation, uint64_t *ret_ticket)
+{
+	uint64_t start = operation->call.destination, end = start + operation->destination_bytes;
+	const struct nccl_operation *other;
+	struct ncclComm *comm = NULL;
+
+	if (operation->destination_bytes == 0)
+		return NULL;
+	pthread_mutex_lock(&unfinished.lock);
+	for (other = operation->listed ? operation->older : NULL; other && !comm; other = other->older) {
+		if (other->call.comm == operation->call.comm || other->call.destination >= end ||
+		    start >= other->call.destination + other->destination_bytes)
+			continue;
+		comm = other->call.comm;
+		*ret_ticket = other->ticket;
+		nccl_comm_hold(comm);
+	}
+	pthread_mutex_unlock(&unfinished.lock);
+	return comm;
+}
+
+static void before_fork(void) { pthread_mutex_lock(&unfinished.lock); }
+static void after_fork(void) { pthread_mutex_unlock(&unfinished.lock); }
+
+static void in_child(void)
+{
+	unfinished.oldest = unfinished.newest = NULL; /* they are the parent's */
+	pthread_mutex_unlock(&unfinished.lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	(void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+static void release(struct nccl_operation *operation)
+{
+	if (atomic_fetch_sub(&operation->references, 1) > 1)
+		return;
+	nccl_comm_release(operation->call.comm);
+	nccl_sparse_drop(&operation->packed);
+	free(operation);
+}
+
+/* -- the driver's steps: one thread at a time, without the lock -------------------------------------------------- */
+
+/* Publishes operations while the log has room. True: published at least one. */
+static bool publish(struct ncclComm *comm)
+{
+	struct nccl_operation *operation;
+	bool moved = false;
+
+	for (;;) {
+		struct nccl_entry entry;
+		bool lost = false;
+
+		pthread_mutex_lock(&comm->lock);
+		operation = comm->unpublished;
+		pthread_mutex_unlock(&comm->lock);
+		if (!operation)
+			return moved;
+		entry = nccl_entry_of(operation);
+		if (operation->call.function != NCCL_RECV &&
+		    !nccl_segment_publish(comm->segment, &entry, operation->packed.data, operation->packed.bytes,
+					  &lost))
+			return moved;
+		if (lost)
+			nccl_services()->tally(GAP_TRANSFER, NCCL_LIBRARY,
+					       nccl_function_name(operation->call.function), 0, 0);
+		nccl_sparse_drop(&operation->packed);
+		operation->published = true;
+		pthread_mutex_lock(&comm->lock);
+		comm->unpublished = operation->next;
+		pthread_mutex_unlock(&comm->lock);
+		moved = true;
+	}
+}
+
+/* Lets the peers drop the entries that this operation has read. */
+static void acknowledge(struct ncclComm *comm, const struct nccl_operation *operation)
+{
+	if (operation->call.function == NCCL_RECV)
+		nccl_segment_received(comm->segment, operation->call.root, operation->number + 1);
+	else if (operation->call.function != NCCL_SEND)
+		nccl_segment_collected(comm->segment, operation->number + 1);
+}
+
+static void pop(struct ncclComm *comm, struct nccl_operation *operation)
+{
+	pthread_mutex_lock(&comm->lock);
+	comm->first = operation->next;
+	if (!comm->first)
+		comm->last = &comm->first;
+	comm->completed++;
+	pthread_mutex_unlock(&comm->lock);
+	unlist(operation);
+	release(operation);
+}
+
+static void stop_driving(struct ncclComm *comm, ncclResult_t error)
+{
+	struct nccl_operation *operation;
+
+	if (atomic_load(&comm->error) == ncclSuccess)
+		atomic_store(&comm->error, error);
+	for (;;) {
+		pthread_mutex_lock(&comm->lock);
+		operation = comm->first;
+		comm->unpublished = NULL;
+		pthread_mutex_unlock(&comm->lock);
+		if (!operation)
+			return;
+		if (operation->destination_bytes && !operation->superseded)
+			nccl_services()->forget(operation->call.destination, operation->destination_bytes);
+		pop(comm, operation);
+	}
+}
+
+/* Completes the oldest operation if it is ready. True: completed. */
+static bool complete(struct ncclComm *comm)
+{
+	struct nccl_operation *operation;
+	struct ncclComm *older;
+	ncclResult_t error = ncclSuccess;
+	uint64_t ticket;
+
+	pthread_mutex_lock(&comm->lock);
+	operation = comm->first;
+	pthread_mutex_unlock(&comm->lock);
+	if (!operation || !operation->published)
+		return false;
+	older = find_older(operation, &ticket);
+	if (older) {
+		nccl_comm_release(older);
+		return false;
+	}
+	switch (nccl_compute(operation, &error)) {
+	case NCCL_WAITING:
+		return false;
+	case NCCL_BROKEN:
+		stop_driving(comm, error);
+		return true;
+	default:
+		acknowledge(comm, operation);
+		pop(comm, operation);
+		return true;
+	}
+}
+
+/* Fails the communicator if the oldest operation, or the log, waits for a rank that will never act. */
+static bool look_for_dead(struct ncclComm *comm)
+{
+	struct nccl_operation *operation;
+	enum nccl_peer state;
+	int rank;
+
+	pthread_mutex_lock(&comm->lock);
+	operation = comm->first;
+	pthread_mutex_unlock(&comm->lock);
+	if (!operation)
+		return false;
+	rank = operation->published ? nccl_missing(operation) : nccl_segment_stuck(comm->segment);
+	if (rank < 0)
+		return false;
+	state = nccl_segment_peer(comm->segment, rank);
+	if (rank == comm->rank) /* this rank published, but its entry is gone */
+		stop_driving(comm, nccl_fail(ncclInternalError, "the shared file was overwritten"));
+	else if (state == NCCL_PEER_HERE || (operation->published && nccl_missing(operation) != rank))
+		return false; /* it is alive, or published before it left */
+	else
+		stop_driving(comm, nccl_fail(ncclRemoteError, "rank %d %s before its %s", rank,
+					     state == NCCL_PEER_DEAD ? "has died" : "has left the communicator",
+					     nccl_function_name(operation->call.function)));
+	return true;
+}
+
+/* -- driving ----------------------------------------------------------------------------------------------------- */
+
+/* Waits until no other thread drives, and drives. Lock held. False: this thread drives already, inside a step. */
+static bool begin_driving(struct ncclComm *comm)
+{
+	while (comm->driving) {
+		if (pthread_equal(comm->driver, pthread_self()))
+			return false;
+		pthread_cond_wait(&comm->moved, &comm->lock);
+	}
+	comm->driving = true;
+	comm->driver = pthread_self();
+	return true;
+}
+
+/* Lock held. */
+static void end_driving(struct ncclComm *comm)
+{
+	comm->driving = false;
+	pthread_cond_broadcast(&comm->moved);
+}
+
+/* Waits for what blocks the oldest operation: an operation of another communicator, or else a peer. */
+static void wait_once(struct ncclComm *comm, uint32_t bell)
+{
+	struct ncclComm *older = NULL;
+	uint64_t ticket = 0;
+
+	pthread_mutex_lock(&comm->lock);
+	if (comm->first)
+		older = find_older(comm->first, &ticket);
+	pthread_mutex_unlock(&comm->lock);
+	if (older) {
+		nccl_advance(older, ticket + 1, true);
+		nccl_comm_release(older);
+		return;
+	}
+	nccl_segment_wait(comm->segment, bell, NCCL_LOOK_MS);
+}
+
+/* Publishes and completes what is ready, and checks for dead peers. True: the queue changed. */
+static bool step(struct ncclComm *comm)
+{
+	bool moved;
+
+	if (atomic_load(&comm->error) != ncclSuccess) {
+		stop_driving(comm, ncclSuccess);
+		return true;
+	}
+	moved = publish(comm);
+	moved |= complete(comm);
+	return moved || look_for_dead(comm);
+}
+
+void nccl_advance(struct ncclComm *comm, uint64_t ticket, bool wait)
+{
+	pthread_mutex_lock(&comm->lock);
+	while (comm->first && (!wait || comm->completed < ticket) && begin_driving(comm)) {
+		uint32_t bell = nccl_segment_bell(comm->segment);
+		bool moved;
+
+		pthread_mutex_unlock(&comm->lock);
+		moved = step(comm);
+		pthread_mutex_lock(&comm->lock);
+		end_driving(comm);
+		if (moved)
+			continue;
+		if (!wait)
+			break;
+		pthread_mutex_unlock(&comm->lock);
+		wait_once(comm, bell);
+		pthread_mutex_lock(&comm->lock);
+	}
+	pthread_mutex_unlock(&comm->lock);
+}
+
+bool nccl_begin_driving(struct ncclComm *comm)
+{
+	bool driving;
+
+	pthread_mutex_lock(&comm->lock);
+	driving = begin_driving(comm);
+	pthread_mutex_unlock(&comm->lock);
+	return driving;
+}
+
+void nccl_end_driving(struct ncclComm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	end_driving(comm);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+void nccl_stop(struct ncclComm *comm, ncclResult_t error)
+{
+	bool driving = nccl_begin_driving(comm);
+
+	stop_driving(comm, error);
+	if (driving)
+		nccl_end_driving(comm);
+	if (comm->segment)
+		nccl_segment_ring(comm->segment);
+}
+
+bool nccl_is_behind(struct ncclComm *comm)
+{
+	bool behind;
+
+	pthread_mutex_lock(&comm->lock);
+	behind = comm->unpublished != NULL;
+	pthread_mutex_unlock(&comm->lock);
+	return behind;
+}
+
+bool nccl_is_finalizing(struct ncclComm *comm)
+{
+	bool finalizing;
+
+	pthread_mutex_lock(&comm->lock);
+	finalizing = comm->phase == NCCL_PHASE_FINALIZED && comm->first;
+	pthread_mutex_unlock(&comm->lock);
+	return finalizing;
+}
+
+uint64_t nccl_issued(struct ncclComm *comm)
+{
+	uint64_t issued;
+
+	pthread_mutex_lock(&comm->lock);
+	issued = comm->issued;
+	pthread_mutex_unlock(&comm->lock);
+	return issued;
+}
+
+/* -- issuing ----------------------------------------------------------------------------------------------------- */
+
+static void open_gate(void *argument)
+{
+	struct nccl_operation *operation = argument;
+
+	nccl_advance(operation->call.comm, operation->ticket + 1, true);
+	release(operation);
+}
+
+/* The result no longer matters; the peers still need this rank's data. */
+static void drop_gate(void *argument) { release(argument); }
+
+static bool gate_is_ready(void *argument)
+{
+	const struct nccl_operation *operation = argument;
+	struct ncclComm *comm = operation->call.comm;
+	bool ready;
+
+	nccl_advance(comm, 0, false);
+	pthread_mutex_lock(&comm->lock);
+	ready = comm->completed > operation->ticket;
+	pthread_mutex_unlock(&comm->lock);
+	return ready;
+}
+
+/* Waits for the driver, if there is one: it may be writing. */
+static void supersede_gate(void *argument)
+{
+	struct nccl_operation *operation = argument;
+	struct ncclComm *comm = operation->call.comm;
+	bool driving = nccl_begin_driving(comm);
+
+	operation->superseded = true;
+	if (driving)
+		nccl_end_driving(comm);
+}
+
+static const struct runtime_gate gate_functions = {
+	.open = open_gate,
+	.drop = drop_gate,
+	.ready = gate_is_ready,
+	.supersede = supersede_gate,
+};
+
+/* Each rank multiplies by its own scalar before it publishes. Zeros stay zeros. */
+static void premultiply(const struct nccl_call *call, struct nccl_packed *packed)
+{
+	struct nccl_sparse sparse;
+	size_t table;
+
+	if (packed->bytes == 0 || !nccl_sparse_open(packed->data, packed->bytes, nccl_source_bytes(call), &sparse))
+		return;
+	table = (size_t)(sparse.bytes - (unsigned char *)packed->data);
+	nccl_multiply(call->type, (packed->bytes - table) / nccl_type_bytes(call->type),
+		      (unsigned char *)packed->data + table, call->scalar);
+}
+
+static struct nccl_operation *create(const struct nccl_call *call)
+{
+	struct nccl_operation *operation = calloc(1, sizeof *operation);
+
+	if (!operation)
+		return NULL;
+	operation->call = *call;
+	operation->destination_bytes = nccl_destination_bytes(call);
+	operation->references = 2;
+	if (!nccl_sparse_pack(nccl_services(), call->source, nccl_source_bytes(call), &operation->packed)) {
+		free(operation);
+		return NULL;
+	}
+	if (call->reduction == NCCL_REDUCE_PREMULTIPLIED)
+		premultiply(call, &operation->packed);
+	nccl_comm_hold(call->comm);
+	return operation;
+}
+
+static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
+{
+	const struct nccl_call *call = &operation->call;
+
+	list(operation);
+	pthread_mutex_lock(&comm->lock);
+	operation->ticket = comm->issued++;
+	if (call->function == NCCL_SEND)
+		operation->number = comm->sent[call->root]++;
+	else if (call->function == NCCL_RECV)
+		operation->number = comm->expected[call->root]++;
+	else
+		operation->number = comm->collectives++;
+	*comm->last = operation;
+	comm->last = &operation->next;
+	if (!comm->unpublished)
+		comm->unpublished = operation;
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* A captured call would run at each launch of its graph; no data moves then. */
+static bool capturing(void *stream)
+{
+	int (*query)(void *stream, int *status) = NULL;
+	void *symbol = nccl_symbol("cuStreamIsCapturing");
+	int status = 0;
+
+	if (!symbol)
+		return false;
+	memcpy(&query, &symbol, sizeof query);
+	return query(stream, &status) == 0 && status == 1;
+}
+
+static ncclResult_t issue(const struct nccl_call *call)
+{
+	const struct runtime_services *services = nccl_services();
+	const char *name = nccl_function_name(call->function);
+	struct nccl_operation *operation;
+	int error;
+
+	error = services->launch(call->stream, name);
+	if (error != 0)
+		return nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error);
+	if (capturing(call->stream)) {
+		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
+		return ncclSuccess;
+	}
+	operation = create(call);
+	if (!operation)
+		return nccl_fail(ncclSystemError, "%s: host out of memory", name);
+	if (operation->packed.lost)
+		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
+	enqueue(call->comm, operation);
+	if (!services->gate(call->stream, call->destination, operation->destination_bytes, &gate_functions,
+			    operation)) {
+		release(operation);
+		return nccl_fail(ncclSystemError, "%s: host out of memory", name);
+	}
+	nccl_advance(call->comm, 0, false);
+	return ncclSuccess;
+}
+
+ncclResult_t nccl_issue(const struct nccl_call *call)
+{
+	int device = nccl_services()->device();
+	ncclResult_t result;
+
+	nccl_use_device(call->comm->device);
+	result = issue(call);
+	nccl_use_device(device);
+	return result;
+}

@@ -1,0 +1,166 @@
+/* sim/libraries/nccl/sparse.c: see the header. */
+#include "sim/libraries/nccl/sparse.h"
+
+#include <stdlib.h>
+
+#define EXTENT_LIMIT (NCCL_PACKED_LIMIT / NCCL_BLOCK)
+
+struct scan {
+	const struct runtime_services *services;
+	uint64_t address;
+	struct nccl_extent *extents; /* room for EXTENT_LIMIT */
+	size_t count;
+	uint64_t held; /* their bytes */
+	bool lost;
+};
+
+static void add(struct scan *scan, uint64_t offset, uint64_t bytes)
+{
+	struct nccl_extent *last = scan->count ? &scan->extents[scan->count - 1] : NULL;
+
+	scan->held += bytes;
+	if (scan->held > NCCL_PACKED_LIMIT)
+		scan->lost = true;
+	else if (last && last->offset + last->bytes == offset)
+		last->bytes += bytes;
+	else if (scan->count < EXTENT_LIMIT)
+		scan->extents[scan->count++] = (struct nccl_extent){offset, bytes};
+	else
+		scan->lost = true;
+}
+
+/* Adds the blocks of the range that are not empty. Recurses into halves: its depth is the logarithm of the size. */
+static void visit(struct scan *scan, uint64_t offset, uint64_t bytes)
+{
+	uint64_t left;
+
+	if (scan->lost || !scan->services->holds(scan->address + offset, bytes))
+		return;
+	if (bytes <= NCCL_BLOCK) {
+		add(scan, offset, bytes);
+		return;
+	}
+	left = (bytes / 2 + NCCL_BLOCK - 1) / NCCL_BLOCK * NCCL_BLOCK;
+	visit(scan, offset, left);
+	if (bytes > left)
+		visit(scan, offset + left, bytes - left);
+}
+
+static bool pack(const struct scan *scan, struct nccl_packed *ret_packed)
+{
+	uint64_t count = scan->count, table = sizeof count + count * sizeof *scan->extents;
+	unsigned char *data, *at;
+	size_t i;
+
+	if (count == 0)
+		return true;
+	data = malloc(table + scan->held);
+	if (!data)
+		return false;
+	memcpy(data, &count, sizeof count);
+	memcpy(data + sizeof count, scan->extents, count * sizeof *scan->extents);
+	for (i = 0, at = data + table; i < count; at += scan->extents[i++].bytes)
+		scan->services->read(scan->address + scan->extents[i].offset, at, scan->extents[i].bytes);
+	*ret_packed = (struct nccl_packed){.data = data, .bytes = table + scan->held};
+	return true;
+}
+
+bool nccl_sparse_pack(const struct runtime_services *services, uint64_t address, uint64_t bytes,
+		      struct nccl_packed *ret_packed)
+{
+	struct scan scan = {.services = services, .address = address};
+	bool packed = true;
+
+	*ret_packed = (struct nccl_packed){0};
+	if (bytes == 0 || !services->holds(address, bytes))
+		return true;
+	scan.extents = malloc(EXTENT_LIMIT * sizeof *scan.extents);
+	if (!scan.extents)
+		return false;
+	visit(&scan, 0, bytes);
+	if (scan.lost)
+		ret_packed->lost = true;
+	else
+		packed = pack(&scan, ret_packed);
+	free(scan.extents);
+	return packed;
+}
+
+void nccl_sparse_drop(struct nccl_packed *packed)
+{
+	free(packed->data);
+	*packed = (struct nccl_packed){0};
+}
+
+static bool extents_valid(const struct nccl_extent *extents, uint64_t count, uint64_t total, uint64_t room)
+{
+	uint64_t end = 0, held = 0, i;
+
+	for (i = 0; i < count; i++) {
+		if (extents[i].offset % NCCL_BLOCK != 0 || extents[i].offset < end || extents[i].offset >= total ||
+		    extents[i].bytes == 0 || extents[i].bytes > total - extents[i].offset ||
+		    extents[i].bytes > room - held)
+			return false;
+		end = extents[i].offset + extents[i].bytes;
+		held += extents[i].bytes;
+	}
+	return held == room;
+}
+
+bool nccl_sparse_open(const void *packed, size_t packed_bytes, uint64_t total, struct nccl_sparse *ret_sparse)
+{
+	const unsigned char *data = packed;
+	const struct nccl_extent *extents;
+	uint64_t count, table;
+
+	*ret_sparse = (struct nccl_sparse){0};
+	if (packed_bytes == 0)
+		return true;
+	if (packed_bytes < sizeof count || packed_bytes > NCCL_PACKED_ROOM)
+		return false;
+	memcpy(&count, data, sizeof count);
+	if (count > EXTENT_LIMIT)
+		return false;
+	table = sizeof count + count * sizeof *extents;
+	if (packed_bytes < table)
+		return false;
+	extents = (const struct nccl_extent *)(const void *)(data + sizeof count); /* malloc'ed: aligned */
+	if (!extents_valid(extents, count, total, packed_bytes - table))
+		return false;
+	*ret_sparse = (struct nccl_sparse){.extents = extents, .count = count, .bytes = data + table};
+	return true;
+}
+
+uint64_t nccl_sparse_next(const struct nccl_sparse *sparse, uint64_t offset)
+{
+	size_t low = 0, high = sparse->count;
+
+	while (low < high) { /* the first extent that ends after `offset` */
+		size_t middle = low + (high - low) / 2;
+
+		if (sparse->extents[middle].offset + sparse->extents[middle].bytes <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == sparse->count)
+		return UINT64_MAX;
+	return sparse->extents[low].offset > offset ? sparse->extents[low].offset : offset;
+}
+
+void nccl_sparse_read(const struct nccl_sparse *sparse, uint64_t offset, void *to, size_t bytes)
+{
+	const unsigned char *data = sparse->bytes;
+	uint64_t end = offset + bytes;
+	size_t i;
+
+	memset(to, 0, bytes);
+	for (i = 0; i < sparse->count && sparse->extents[i].offset < end; data += sparse->extents[i++].bytes) {
+		const struct nccl_extent *extent = &sparse->extents[i];
+		uint64_t first = extent->offset > offset ? extent->offset : offset;
+		uint64_t last = extent->offset + extent->bytes < end ? extent->offset + extent->bytes : end;
+
+		if (first < last)
+			memcpy((unsigned char *)to + (first - offset), data + (first - extent->offset), last - first);
+	}
+}

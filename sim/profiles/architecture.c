@@ -1,0 +1,108 @@
+/* sim/profiles/architecture.c: see the header, which also names the source of the table. */
+#include "sim/profiles/architecture.h"
+
+#include <stddef.h>
+
+#define KIB 1024
+
+/* Oldest first. */
+static const struct sim_architecture architectures[] = {
+	{.major = 7,
+	 .minor = 0,
+	 .threads = 2048,
+	 .blocks = 32,
+	 .shared_bytes = 96 * KIB,
+	 .shared_optin_bytes = 96 * KIB,
+	 .shared_reserved = 0,
+	 .single_double_ratio = 2,
+	 .l2_fetch_bytes = 64,
+	 .clusters = false,
+	 .residency = false},
+	{.major = 7,
+	 .minor = 5,
+	 .threads = 1024,
+	 .blocks = 16,
+	 .shared_bytes = 64 * KIB,
+	 .shared_optin_bytes = 64 * KIB,
+	 .shared_reserved = 0,
+	 .single_double_ratio = 32,
+	 .l2_fetch_bytes = 64,
+	 .clusters = false,
+	 .residency = false},
+	{.major = 8,
+	 .minor = 0,
+	 .threads = 2048,
+	 .blocks = 32,
+	 .shared_bytes = 164 * KIB,
+	 .shared_optin_bytes = 163 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 2,
+	 .l2_fetch_bytes = 64,
+	 .clusters = false,
+	 .residency = true},
+	{.major = 8,
+	 .minor = 6,
+	 .threads = 1536,
+	 .blocks = 16,
+	 .shared_bytes = 100 * KIB,
+	 .shared_optin_bytes = 99 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 32,
+	 .l2_fetch_bytes = 64,
+	 .clusters = false,
+	 .residency = true},
+	{.major = 8,
+	 .minor = 9,
+	 .threads = 1536,
+	 .blocks = 24,
+	 .shared_bytes = 100 * KIB,
+	 .shared_optin_bytes = 99 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 64,
+	 .l2_fetch_bytes = 64,
+	 .clusters = false,
+	 .residency = true},
+	{.major = 9,
+	 .minor = 0,
+	 .threads = 2048,
+	 .blocks = 32,
+	 .shared_bytes = 228 * KIB,
+	 .shared_optin_bytes = 227 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 2,
+	 .l2_fetch_bytes = 64,
+	 .clusters = true,
+	 .residency = true},
+	{.major = 10,
+	 .minor = 0,
+	 .threads = 2048,
+	 .blocks = 32,
+	 .shared_bytes = 228 * KIB,
+	 .shared_optin_bytes = 227 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 2,
+	 .l2_fetch_bytes = 64,
+	 .clusters = true,
+	 .residency = true},
+	{.major = 12,
+	 .minor = 0,
+	 .threads = 1536,
+	 .blocks = 24,
+	 .shared_bytes = 100 * KIB,
+	 .shared_optin_bytes = 99 * KIB,
+	 .shared_reserved = 1 * KIB,
+	 .single_double_ratio = 64,
+	 .l2_fetch_bytes = 64,
+	 .clusters = true,
+	 .residency = true},
+};
+
+const struct sim_architecture *sim_architecture_find(int major, int minor)
+{
+	const struct sim_architecture *found = &architectures[0];
+
+	for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++)
+		if (architectures[i].major * 100 + architectures[i].minor <= major * 100 + minor)
+			found = &architectures[i];
+	return found;
+}

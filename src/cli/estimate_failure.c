@@ -1,0 +1,103 @@
+/* cli/estimate_failure.c: see estimate_failure.h. */
+#include "cli/estimate_failure.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/print.h"
+#include "cli/run_folder.h"
+#include "cli/run_python.h"
+#include "estimate/runs.h"
+#include "run/run_stage.h"
+
+#include <string.h>
+
+#define LAST_LINES 12
+
+/* The last lines of what the program wrote to stderr, else to stdout. */
+static void print_last_lines(const char *folder)
+{
+	static const char *const names[] = {"stderr.log", "stdout.log"};
+	for (size_t i = 0; i < 2; i++) {
+		struct neap_buffer text = {0};
+		char path[NEAP_ESTIMATE_ROOM];
+		if (neap_path_join(path, sizeof path, folder, names[i]) == NEAP_OK &&
+		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK && text.length) {
+			const char *whole = neap_buffer_string(&text), *at = whole + text.length;
+			for (int lines = 0; at > whole && (at[-1] != '\n' || ++lines <= LAST_LINES); at--)
+				;
+			print_safe_lines(stderr, at);
+			neap_buffer_fini(&text);
+			return;
+		}
+		neap_buffer_fini(&text);
+	}
+}
+
+/* A program of several ranks, on a machine that is simulated with one GPU. */
+static bool asks_for_more_gpus(const char *folder)
+{
+	struct neap_buffer text = {0};
+	char path[NEAP_ESTIMATE_ROOM];
+	bool asks = neap_path_join(path, sizeof path, folder, "stderr.log") == NEAP_OK &&
+		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK &&
+		    strstr(neap_buffer_string(&text), "invalid device ordinal");
+	neap_buffer_fini(&text);
+	return asks;
+}
+
+/* The file that it could not write, if there is one. */
+static void print_refusal(const struct neap_view_facts *view)
+{
+	if (view->full)
+		fprintf(stderr,
+			"neap estimate: what the program writes is bounded at %s, half of the free host memory: "
+			"--in-place lets it write to its disk\n",
+			NEAP_SIZE(view->limit_bytes));
+	else if (*view->refused)
+		fprintf(stderr,
+			"neap estimate: %s was not written (%s): an estimate changes none of your files; "
+			"--in-place lets it\n",
+			NEAP_PRINTABLE(view->refused), view->reason);
+}
+
+int estimate_explain_failure(const struct neap_estimate_run *run, const char *folder, const char *gpu,
+			     enum neap_status status, const struct neap_error *err)
+{
+	const struct neap_result *result = &run->result;
+	if (!result->name && run->view.kind == NEAP_VIEW_UNKNOWN) {
+		fputs("neap estimate: the process that isolates the run was killed\n", stderr);
+		return NEAP_EXIT_OS;
+	}
+	if (!result->name && neap_run_stage_settle(folder) == NEAP_STAGE_BEGAN) {
+		run_folder_print_lost("estimate", stderr);
+		return NEAP_EXIT_FAILED;
+	}
+	if (!result->name) /* `neap run` failed, and has printed why */
+		return neap_complain("estimate", err);
+	if (result->outcome == NEAP_OUTCOME_NOT_FOUND) {
+		fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->evidence));
+		return result->exit_status;
+	}
+	if (result->outcome == NEAP_OUTCOME_TIMEOUT)
+		fprintf(stderr, "neap estimate: the time limit ended the program before it used the GPU, or it did "
+				"not end when it was asked to: --time-limit\n");
+	else if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
+		fprintf(stderr, "neap estimate: the program failed (%s, exit status %d). The last it wrote:\n",
+			neap_outcome_name(result->outcome), result->exit_status);
+	else if (status == NEAP_ENOENT)
+		fprintf(stderr, "neap estimate: the program ended without using the GPU through PyTorch\n");
+	else
+		neap_complain("estimate", err);
+	if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
+		print_last_lines(folder);
+	print_refusal(&run->view);
+	if (asks_for_more_gpus(folder))
+		fprintf(stderr,
+			"neap estimate: the program used a GPU that is not there: name as many as it uses, as in "
+			"--gpu 8x%s\n",
+			gpu);
+	run_python_print_notes(folder, stderr);
+	return NEAP_EXIT_FAILED;
+}

@@ -1,0 +1,25 @@
+/* estimate/fit_runs.h: `neap estimate --fit`: runs the command with other values of a parameter until the largest
+ * that fits is known for each GPU. */
+#ifndef NEAP_ESTIMATE_FIT_RUNS_H
+#define NEAP_ESTIMATE_FIT_RUNS_H
+
+#include "estimate/fit.h"
+#include "estimate/runs.h"
+
+struct neap_estimate_fit_options {
+	const struct neap_estimate_plan *plan;
+	const struct neap_estimate_command *command;
+	const char *folder;
+	bool keep; /* the folders of the runs */
+	/* Those with the given value, and their findings; by run and by GPU of the plan. */
+	const struct neap_estimate_run *runs;
+	const struct neap_estimate_verdict *verdicts;
+	uint64_t value;
+};
+
+/* `fit` has its name and room for its points; on return every GPU's value is known, or as many as
+ * NEAP_ESTIMATE_POINTS allows. Errors: NEAP_ECANCELED; those of starting runs. */
+enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *options,
+					struct neap_estimate_fit *fit, struct neap_error *err);
+
+#endif

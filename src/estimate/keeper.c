@@ -1,0 +1,283 @@
+/* estimate/keeper.c: see keeper.h. The keeper tells its parent by a pipe whether the run starts: one byte for yes, or
+ * a status and the message of an error. */
+#include "estimate/keeper.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/process.h"
+#include "estimate/view_landlock.h"
+#include "run/run_stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STARTS     'y'
+#define OS_FAILED  71
+#define REAPS_MOST 200 /* of 50 ms */
+#define REAP_NS    (50 * NEAP_NS_PER_MS)
+
+static volatile sig_atomic_t runner; /* the PID of `neap run` */
+
+static void pass_on(int number)
+{
+	int error_number = errno;
+	if (runner > 0)
+		kill((pid_t)runner, number);
+	errno = error_number;
+}
+
+static void set_handler(int number, void (*handler)(int))
+{
+	struct sigaction action = {.sa_handler = handler};
+	sigaction(number, &action, NULL);
+}
+
+_Noreturn static void report(int pipe_fd, const struct neap_error *err)
+{
+	(void)!neap_fd_write(pipe_fd, err, sizeof *err, NULL);
+	_exit(OS_FAILED);
+}
+
+/* Closes all but the standard descriptors and `kept`: an inherited file would lead the program out of its view.
+ * False: /proc cannot be read, so some may be open still. */
+static bool close_others(int kept)
+{
+	DIR *entries = opendir("/proc/self/fd");
+	struct dirent *entry;
+	if (!entries)
+		return false;
+	while ((entry = readdir(entries))) {
+		int fd = atoi(entry->d_name);
+		if (fd > STDERR_FILENO && fd != kept && fd != dirfd(entries))
+			close(fd);
+	}
+	closedir(entries);
+	return true;
+}
+
+/* The process that becomes `neap run`. */
+_Noreturn static void run(const struct neap_keeper_options *options, const char *program, int pipe_fd, pid_t parent)
+{
+	struct neap_error err = {0};
+	sigset_t none;
+	sigemptyset(&none);
+	set_handler(SIGTERM, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(OS_FAILED);
+	options->prepare(options->context);
+	if (options->kind == NEAP_VIEW_LANDLOCK ? neap_view_restrict(options->view.folder, &err)
+						: neap_view_find_temporary(options->view.folder, &err))
+		report(pipe_fd, &err);
+	if (access(program, X_OK)) {
+		neap_fail_errno(&err, errno, "%s: neap itself, in the view", program);
+		report(pipe_fd, &err);
+	}
+	(void)!neap_fd_write(pipe_fd, &(char){STARTS}, 1, NULL);
+	execv(program, options->argv);
+	_exit(OS_FAILED);
+}
+
+static bool kill_child(void *context, const struct neap_process *process)
+{
+	(void)context;
+	if (process->parent == getpid())
+		kill(process->pid, SIGKILL);
+	return true;
+}
+
+/* What `neap run` did not end, having been killed itself: they are this process's children now. */
+static void end_the_rest(void)
+{
+	for (int i = 0; i < REAPS_MOST; i++) {
+		pid_t ended;
+		while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+			;
+		if (ended < 0 && errno == ECHILD)
+			return;
+		neap_process_each(kill_child, NULL, NULL);
+		neap_clock_sleep(neap_clock_system(), REAP_NS);
+	}
+}
+
+/* Returns how `neap run` ended, as of wait(2). */
+static int wait_for_run(void)
+{
+	int status = 0, other;
+	pid_t ended;
+	while ((ended = waitpid(-1, &other, 0)) != (pid_t)runner) {
+		if (ended < 0 && errno != EINTR)
+			return -1;
+	}
+	status = other;
+	runner = 0;
+	return status;
+}
+
+/* Starts it with the signals blocked, so that one that comes meanwhile is passed on. The terminal sends its own to
+ * each of us: the keeper outlives them, to clean up. */
+static enum neap_status start_run(const struct neap_keeper_options *options, const char *program, int pipe_fd,
+				  struct neap_error *err)
+{
+	static const int of_terminal[] = {SIGINT, SIGHUP, SIGQUIT};
+	const struct sigaction ignored = {.sa_handler = SIG_IGN};
+	struct sigaction usual[3];
+	pid_t self = getpid(), child;
+	sigset_t asked, before;
+	sigemptyset(&asked);
+	sigaddset(&asked, SIGTERM);
+	sigprocmask(SIG_BLOCK, &asked, &before);
+	set_handler(SIGTERM, pass_on);
+	for (size_t i = 0; i < 3; i++)
+		sigaction(of_terminal[i], &ignored, &usual[i]);
+	child = fork();
+	for (size_t i = 0; child == 0 && i < 3; i++)
+		sigaction(of_terminal[i], &usual[i], NULL);
+	if (child == 0)
+		run(options, program, pipe_fd, self);
+	int error_number = errno;
+	runner = child;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return child > 0 ? NEAP_OK : neap_fail_errno(err, error_number, "starting a run");
+}
+
+/* --- after the death of the parent --- */
+
+/* The folders that the run's is in, as they are outside of the view. */
+struct above {
+	int fds[2];         /* the estimate's folder, and the one that it is in; -1: not known */
+	char names[2][256]; /* the run's folder, and the estimate's */
+};
+
+static void find_above(const char *folder, struct above *above)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%s", folder);
+	for (size_t i = 0; i < 2; i++) {
+		char *slash = strrchr(path, '/');
+		if (!slash || slash == path)
+			return;
+		snprintf(above->names[i], sizeof above->names[i], "%s", slash + 1);
+		*slash = '\0';
+		above->fds[i] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+}
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+	(void)status;
+	(void)kind;
+	if (place->level > 0)
+		(void)remove(path);
+	return 0;
+}
+
+/* The last of several runs removes the estimate's folder. */
+static void remove_folders(const char *folder, const struct above *above)
+{
+	(void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	for (size_t i = 0; i < 2; i++)
+		if (above->fds[i] >= 0)
+			(void)unlinkat(above->fds[i], above->names[i], AT_REMOVEDIR);
+}
+
+_Noreturn static void keep(const struct neap_keeper_options *options, int pipe_fd, pid_t parent)
+{
+	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = options->kind}};
+	struct neap_error err = {0};
+	char program[PATH_MAX];
+	struct above above = {.fds = {-1, -1}};
+	int keep_fd = -1;
+	set_handler(SIGINT, SIG_DFL);
+	set_handler(SIGTERM, SIG_DFL);
+	if (!close_others(pipe_fd))
+		neap_fail_errno(&err, errno, "/proc/self/fd");
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (!err.status && (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0))
+		neap_fail_errno(&err, errno, "/dev/null");
+	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+	if (!err.status && (length < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1)))
+		neap_fail_errno(&err, errno, "starting a run");
+	program[length > 0 ? length : 0] = '\0';
+	if (!err.status && options->keep && (keep_fd = open(options->keep, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		neap_fail_errno(&err, errno, "%s", options->keep);
+	find_above(options->view.folder, &above);
+	if (!err.status && options->kind == NEAP_VIEW_MOUNTS)
+		neap_view_enter(&options->view, &view, &err);
+	if (err.status)
+		report(pipe_fd, &err);
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* other credentials would have cleared it */
+	if (getppid() != parent)
+		_exit(OS_FAILED);
+	if (start_run(options, program, pipe_fd, &err))
+		report(pipe_fd, &err);
+	close(pipe_fd);
+	int status = wait_for_run();
+	neap_run_stage_settle(options->view.folder); /* killed: its guard is a child of ours, and may still write */
+	end_the_rest();
+	if (options->kind == NEAP_VIEW_MOUNTS)
+		neap_view_measure(&view, keep_fd);
+	if (options->temporary && getppid() != parent)
+		remove_folders(options->view.folder, &above);
+	else
+		(void)!neap_view_facts_write(options->view.folder, &view.facts, NULL);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+/* Waits for the first word of the keeper. */
+static enum neap_status hear(int pipe_fd, struct neap_error *err)
+{
+	struct neap_error heard = {0};
+	size_t length = 0;
+	while (length < sizeof heard) {
+		ssize_t count = read(pipe_fd, (char *)&heard + length, sizeof heard - length);
+		if (count < 0 && errno == EINTR)
+			return neap_fail(err, NEAP_ECANCELED, "stopped");
+		if (count <= 0)
+			break;
+		length += (size_t)count;
+		if (length == 1 && *(char *)&heard == STARTS)
+			return NEAP_OK;
+	}
+	if (length < sizeof heard)
+		return neap_fail(err, NEAP_ESTATE, "the process that isolates the run was killed");
+	heard.message[sizeof heard.message - 1] = '\0';
+	return neap_fail(err, heard.status, "%s", heard.message);
+}
+
+enum neap_status neap_keeper_start(const struct neap_keeper_options *options, pid_t *ret_pid, struct neap_error *err)
+{
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC))
+		return neap_fail_errno(err, errno, "starting a run");
+	pid_t parent = getpid(), child = fork();
+	int error_number = errno;
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		keep(options, ends[1], parent);
+	}
+	close(ends[1]);
+	enum neap_status status =
+		child > 0 ? hear(ends[0], err) : neap_fail_errno(err, error_number, "starting a run");
+	close(ends[0]);
+	if (status && child > 0) {
+		kill(child, SIGTERM);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	if (!status)
+		*ret_pid = child;
+	return status;
+}

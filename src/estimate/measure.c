@@ -1,0 +1,277 @@
+/* estimate/measure.c: see measure.h. */
+#include "estimate/measure.h"
+
+#include "analyze/analysis.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "device/monitor.h"
+#include "run/folder.h"
+#include "run/run_stage.h"
+#include "run/words.h"
+#include "store/json.h"
+#include "store/result.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SCHEMA         1
+#define BASELINE_BYTES 65536
+#define LOOK_NS        (20 * NEAP_NS_PER_MS)
+
+static uint64_t whole_bytes(double bytes) { return bytes >= 1 && bytes < 0x1p63 ? (uint64_t)llround(bytes) : 0; }
+
+/* --- a command --- */
+
+static enum neap_status make_words(const struct neap_check_command *command, const char *folder,
+				   struct neap_words *words, struct neap_error *err)
+{
+	const char *const fixed[] = {"neap", "run", "--quiet", "--no-history", "--folder", folder, NULL};
+	const char *const options[] = {"--max-steps", command->steps, "--time-limit", command->time_limit};
+	bool failed = false;
+	for (size_t i = 0; fixed[i] && !failed; i++)
+		failed = neap_words_add(words, fixed[i]);
+	for (size_t i = 0; i < 4 && !failed; i += 2)
+		if (options[i + 1])
+			failed = neap_words_add(words, options[i]) || neap_words_add(words, options[i + 1]);
+	failed = failed || neap_words_add(words, "--");
+	for (size_t i = 0; command->words[i] && !failed; i++)
+		failed = neap_words_add(words, command->words[i]);
+	return failed ? neap_fail(err, NEAP_ENOMEM, "checking: out of memory") : NEAP_OK;
+}
+
+/* Whether the simulator has to stand for a GPU. NEAP_DEVICE decides where it is set. */
+static bool has_no_gpu(void)
+{
+	struct neap_monitor *monitor = NULL;
+	if (getenv("NEAP_DEVICE"))
+		return false;
+	bool none = neap_monitor_open(NEAP_BACKEND_CUDA, &monitor, NULL) != NEAP_OK ||
+		    neap_monitor_device_count(monitor) == 0;
+	neap_monitor_close(monitor);
+	return none;
+}
+
+/* In the child: never returns. */
+static void become_run(const struct neap_check_command *command, char **words, pid_t parent)
+{
+	struct sigaction usual = {.sa_handler = SIG_DFL};
+	sigaction(SIGINT, &usual, NULL);
+	sigaction(SIGTERM, &usual, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(71);
+	if (command->gpu || has_no_gpu()) {
+		char spec[256];
+		snprintf(spec, sizeof spec, "%.160s,backing=none,world=check-%d",
+			 command->gpu ? command->gpu : "h100-80gb", (int)getpid());
+		setenv("NEAP_DEVICE", "sim", 1);
+		setenv("NEAP_SIM", spec, 1);
+		unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
+	}
+	execv("/proc/self/exe", words);
+	_exit(71);
+}
+
+static bool go_on(const struct neap_check_command *command)
+{
+	return command->watch.go_on(command->watch.context, NULL, 0);
+}
+
+static int wait_for(const struct neap_check_command *command, pid_t child)
+{
+	int status = 0;
+	bool asked = false;
+	while (waitpid(child, &status, WNOHANG) == 0) {
+		if (!asked && !go_on(command)) {
+			kill(child, SIGTERM);
+			asked = true;
+		}
+		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static enum neap_status take_result(const char *folder, struct neap_check_figures *figures, struct neap_error *err)
+{
+	struct neap_result result = {0};
+	char path[4096];
+	enum neap_status status = neap_path_join(path, sizeof path, folder, "result.json");
+	if (!status)
+		status = neap_result_read(path, &result, err);
+	if (status)
+		return status;
+	bool ended_well = result.outcome == NEAP_OUTCOME_OK || result.outcome == NEAP_OUTCOME_STOPPED ||
+			  result.outcome == NEAP_OUTCOME_TIMEOUT;
+	figures->exit_status = ended_well ? 0 : result.exit_status ? result.exit_status : 1;
+	figures->allocated_peak = result.peak_allocated_bytes;
+	figures->reserved_peak = result.peak_reserved_bytes;
+	figures->steps = result.steps;
+	figures->simulated = strcmp(result.backend, "sim") == 0;
+	snprintf(figures->where, sizeof figures->where, "%s", result.device_name);
+	if (strcmp(result.leak_verdict, "leak") == 0) {
+		figures->growth = NEAP_CHECK_GROWTH_FOUND;
+		figures->bytes_per_step = whole_bytes(result.leak_bytes_per_step);
+	} else if (strcmp(result.leak_verdict, "clean") == 0) {
+		figures->growth = NEAP_CHECK_GROWTH_NONE;
+	}
+	if (ended_well && !result.attached)
+		status = neap_fail(
+			err, NEAP_ESTATE,
+			"no process of the command used a GPU through PyTorch or neap, so its memory is not known");
+	neap_result_fini(&result);
+	return status;
+}
+
+static enum neap_status run(const struct neap_check_command *command, const char *folder,
+			    struct neap_check_figures *figures, struct neap_error *err)
+{
+	struct neap_words words = {0};
+	enum neap_status status = make_words(command, folder, &words, err);
+	if (status)
+		return status;
+	pid_t parent = getpid(), child = fork();
+	if (child == 0)
+		become_run(command, words.items, parent);
+	if (child < 0)
+		status = neap_fail_errno(err, errno, "starting the command");
+	int code = child > 0 ? wait_for(command, child) : 0;
+	neap_words_fini(&words);
+	if (!status && !go_on(command))
+		return neap_fail(err, NEAP_ECANCELED, "stopped");
+	if (!status)
+		figures->lost = neap_run_stage_settle(folder) == NEAP_STAGE_BEGAN;
+	if (!status)
+		status = take_result(folder, figures, err);
+	if (status == NEAP_ENOENT) { /* `neap run` was killed, or failed and has printed why */
+		figures->exit_status = code ? code : 1;
+		status = NEAP_OK;
+	}
+	return status;
+}
+
+enum neap_status neap_check_measure_command(const struct neap_check_command *command,
+					    struct neap_check_figures *ret_figures, struct neap_error *err)
+{
+	const char *temporary = getenv("TMPDIR");
+	struct neap_check_figures figures = {0};
+	char folder[NEAP_ESTIMATE_ROOM];
+	snprintf(folder, sizeof folder, "%s/neap-check-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+	if (!mkdtemp(folder))
+		return neap_fail_errno(err, errno, "making %.200s", folder);
+	enum neap_status status = run(command, folder, &figures, err);
+	neap_estimate_remove(folder);
+	if (!status)
+		*ret_figures = figures;
+	return status;
+}
+
+/* --- a trace --- */
+
+static void take_analysis(const struct neap_analysis *analysis, struct neap_check_figures *figures)
+{
+	const struct neap_stats *stats = &analysis->replay.usage.stats;
+	const struct neap_leak *leak = &analysis->trends.leak;
+	int64_t allocated = stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak;
+	uint64_t reserved = analysis->profile.reserved_peak.reserved;
+	figures->allocated_peak = allocated > 0 ? (uint64_t)allocated : analysis->profile.requested_peak.requested;
+	figures->reserved_peak = reserved == UINT64_MAX ? 0 : reserved;
+	figures->steps = analysis->steps.count;
+	if (leak->verdict == NEAP_LEAK_FOUND) {
+		figures->growth = NEAP_CHECK_GROWTH_FOUND;
+		figures->bytes_per_step = whole_bytes(leak->bytes_per_step);
+	} else if (leak->verdict == NEAP_LEAK_CLEAN) {
+		figures->growth = NEAP_CHECK_GROWTH_NONE;
+	}
+}
+
+enum neap_status neap_check_measure_trace(const char *path, struct neap_check_figures *ret_figures,
+					  struct neap_error *err)
+{
+	struct neap_analysis_options options = {.device = SIZE_MAX};
+	struct neap_check_figures figures = {0};
+	struct neap_analysis analysis = {0};
+	struct neap_trace *trace = NULL;
+	enum neap_status status;
+	if (neap_run_folder_is(path)) {
+		status = take_result(path, &figures, err);
+	} else {
+		status = neap_trace_read(path, &trace, err);
+		if (!status)
+			status = neap_analyze(trace, &options, &analysis, err);
+		if (!status)
+			take_analysis(&analysis, &figures);
+		snprintf(figures.where, sizeof figures.where, "%s", path);
+		neap_analysis_fini(&analysis);
+		neap_trace_free(trace);
+	}
+	if (!status)
+		*ret_figures = figures;
+	return status;
+}
+
+/* --- a baseline --- */
+
+enum neap_status neap_check_baseline_load(const char *path, struct neap_check_figures *ret_figures,
+					  struct neap_error *err)
+{
+	struct neap_check_figures figures = {.growth = NEAP_CHECK_GROWTH_UNKNOWN};
+	struct neap_buffer text = {0};
+	uint64_t schema = 0;
+	json_t *root = NULL;
+	enum neap_status status = neap_file_read(path, BASELINE_BYTES, &text, err);
+	if (!status)
+		status = neap_json_parse(path, neap_buffer_string(&text), text.length, &root, err);
+	neap_buffer_fini(&text);
+	if (status)
+		return status;
+	if (!neap_json_get_number(root, "schema", &schema) || schema != SCHEMA ||
+	    !neap_json_get_number(root, "allocated_peak", &figures.allocated_peak))
+		status = neap_fail(err, NEAP_EPARSE, "%.180s: not a baseline of neap check", path);
+	neap_json_get_number(root, "reserved_peak", &figures.reserved_peak);
+	neap_json_get_number(root, "steps", &figures.steps);
+	if (neap_json_get_number(root, "bytes_per_step", &figures.bytes_per_step))
+		figures.growth = figures.bytes_per_step > 0 ? NEAP_CHECK_GROWTH_FOUND : NEAP_CHECK_GROWTH_NONE;
+	figures.simulated = json_is_true(json_object_get(root, "simulated"));
+	snprintf(figures.where, sizeof figures.where, "%s", neap_json_get_text(root, "where"));
+	json_decref(root);
+	if (!status)
+		*ret_figures = figures;
+	return status;
+}
+
+enum neap_status neap_check_baseline_save(const char *path, const struct neap_check_figures *figures,
+					  struct neap_error *err)
+{
+	uint64_t failures = neap_json_failures();
+	bool known = figures->growth != NEAP_CHECK_GROWTH_UNKNOWN;
+	struct neap_buffer out = {0};
+	json_t *root = json_object();
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "allocated_peak", neap_json_number(figures->allocated_peak));
+	neap_json_set(root, "reserved_peak", neap_json_number_or_null(figures->reserved_peak, 0));
+	neap_json_set(root, "bytes_per_step", known ? neap_json_number(figures->bytes_per_step) : json_null());
+	neap_json_set(root, "steps", neap_json_number(figures->steps));
+	neap_json_set(root, "where", neap_json_text(figures->where));
+	neap_json_set(root, "simulated", json_boolean(figures->simulated));
+	char *text = neap_json_dump(root, JSON_INDENT(2));
+	json_decref(root);
+	if (text)
+		neap_buffer_format(&out, "%s\n", text);
+	bool failed = !text || neap_json_failures() != failures;
+	free(text);
+	enum neap_status status =
+		failed ? neap_fail(err, NEAP_ENOMEM, "%.180s: out of memory", path) : neap_buffer_status(&out, err);
+	if (!status)
+		status = neap_file_write(path, out.data, out.length, err);
+	neap_buffer_fini(&out);
+	return status;
+}

@@ -1,0 +1,44 @@
+/* estimate/mountinfo.h: the mounts that this process sees, from /proc/self/mountinfo. Pure but for neap_mounts_read.
+ *
+ * A mount may be hidden: by another one on the same folder, or on a folder above. Only visible ones matter, since the
+ * others cannot be reached by a path. One thread.
+ */
+#ifndef NEAP_ESTIMATE_MOUNTINFO_H
+#define NEAP_ESTIMATE_MOUNTINFO_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define NEAP_MOUNTS_MOST 100000
+
+struct neap_mount {
+	uint64_t id, parent;
+	dev_t device;     /* of its file system */
+	const char *path; /* where it is mounted, decoded */
+	const char *type; /* of the file system: "ext4" */
+	bool read_only;   /* the mount, or its file system */
+	bool visible;
+};
+
+/* Sorted by path: a mount comes after the mounts below which it is. A zeroed struct is empty. */
+struct neap_mounts {
+	struct neap_mount *items;
+	size_t count;
+	char *text; /* holds the strings */
+};
+
+/* Errors: NEAP_EPARSE with the line for text that is not of the form; NEAP_EINVAL for more than NEAP_MOUNTS_MOST;
+ * NEAP_ENOMEM. */
+enum neap_status neap_mounts_parse(const char *text, size_t length, struct neap_mounts *ret_mounts,
+				   struct neap_error *err);
+enum neap_status neap_mounts_read(struct neap_mounts *ret_mounts, struct neap_error *err);
+void neap_mounts_fini(struct neap_mounts *mounts);
+
+/* Whether `path` is `folder` or lies below it. Both absolute, without a slash at the end but for "/". */
+bool neap_path_is_below(const char *path, const char *folder);
+
+#endif

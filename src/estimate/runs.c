@@ -1,0 +1,340 @@
+/* estimate/runs.c: see runs.h. */
+#include "estimate/runs.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hostmem.h"
+#include "estimate/trackers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORDS_FIXED 16
+#define AT_ONCE     8 /* at most */
+#define POLL_NS     (50 * NEAP_NS_PER_MS)
+#define LEAST_BYTES (64ull << 20) /* that a run may write, however little memory is free */
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+	(void)status;
+	(void)kind;
+	(void)place;
+	(void)remove(path);
+	return 0;
+}
+
+void neap_estimate_remove(const char *folder) { (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
+
+void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
+			       const char *folder, const char *suffix, struct neap_estimate_job *ret_job)
+{
+	const struct sim_profile *profile = plan->gpus[plan->run_gpus[run]].profile;
+	char world[64], architecture[16], name[64];
+	*ret_job = (struct neap_estimate_job){0};
+	neap_estimate_architecture(profile, architecture);
+	snprintf(world, sizeof world, "estimate-%d-%zu%s", (int)getpid(), run, suffix);
+	snprintf(name, sizeof name, "%s-%dmp%s", architecture, profile->multiprocessors, suffix);
+	neap_estimate_spec(plan, run, memory_bytes, world, ret_job->spec, sizeof ret_job->spec);
+	snprintf(ret_job->label, sizeof ret_job->label, "%s, %d multiprocessors", architecture,
+		 profile->multiprocessors);
+	(void)neap_path_join(ret_job->folder, sizeof ret_job->folder, folder, name);
+}
+
+static bool same_name(const char *first, const char *second)
+{
+	size_t length = strcspn(first, "=");
+	return strcspn(second, "=") == length && strncmp(first, second, length) == 0;
+}
+
+/* `neap run` of it. free() the array, not its strings. NULL: out of memory. */
+static char **make_words(const struct neap_estimate_command *command, struct neap_estimate_job *job)
+{
+	size_t parameters = 0, words = 0, used = 0;
+	while (command->parameters[parameters])
+		parameters++;
+	while (command->words[words])
+		words++;
+	char **list = calloc(WORDS_FIXED + 2 * parameters + words + 1, sizeof *list);
+	if (!list)
+		return NULL;
+	static char *const fixed[] = {"neap", "run", "--quiet", "--no-history", "--log", "--grace", "300s", NULL};
+	for (size_t i = 0; fixed[i]; i++)
+		list[used++] = fixed[i];
+	list[used++] = "--folder";
+	list[used++] = job->folder;
+	list[used++] = "--max-steps";
+	list[used++] = (char *)(uintptr_t)command->steps;
+	list[used++] = "--time-limit";
+	list[used++] = (char *)(uintptr_t)command->time_limit;
+	for (size_t i = 0; i < parameters; i++) {
+		bool other = job->parameter && same_name(job->parameter, command->parameters[i]);
+		list[used++] = "--param";
+		list[used++] = other ? (char *)(uintptr_t)job->parameter : command->parameters[i];
+	}
+	list[used++] = "--";
+	for (size_t i = 0; i < words; i++)
+		list[used++] = command->words[i];
+	return list;
+}
+
+struct child {
+	const struct neap_estimate_command *command;
+	const struct neap_estimate_job *job;
+};
+
+/* The environment of `neap run`. */
+static void prepare(const void *context)
+{
+	const struct child *child = context;
+	const struct neap_estimate_command *command = child->command;
+	const struct neap_estimate_job *job = child->job;
+	setenv("NEAP_DEVICE", "sim", 1);
+	setenv("NEAP_SIM", job->spec, 1);
+	setenv("NEAP_ESTIMATE", "1", 1);
+	if (command->forwards)
+		setenv("NEAP_ESTIMATE_FORWARDS", command->forwards, 1);
+	if (command->ranks)
+		setenv("NEAP_ESTIMATE_RANKS", command->ranks, 1);
+	setenv("TORCH_SYMBOLIZE_MODE", "dladdr", 0); /* C++ frames by name alone, which is fast */
+	unsetenv("NEAP_ATTACH");
+	unsetenv("NEAP_FRACTION");
+	unsetenv("NEAP_ALLOCATOR");       /* the estimate is of PyTorch's own */
+	unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
+	if (!command->isolation->in_place)
+		neap_trackers_set_offline(job->folder);
+}
+
+/* In the child: never returns. */
+static void become_run(const struct child *child, char **words, pid_t parent)
+{
+	struct sigaction usual = {.sa_handler = SIG_DFL};
+	sigaction(SIGINT, &usual, NULL);
+	sigaction(SIGTERM, &usual, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(70);
+	int null_fd = open("/dev/null", O_RDWR);
+	if (null_fd >= 0)
+		dup2(null_fd, STDIN_FILENO);
+	prepare(child);
+	execv("/proc/self/exe", words);
+	_exit(70);
+}
+
+static enum neap_status start_in_place(const struct child *child, struct neap_estimate_job *job, char **words,
+				       struct neap_error *err)
+{
+	const struct neap_view_facts facts = {.kind = NEAP_VIEW_IN_PLACE};
+	pid_t parent = getpid();
+	enum neap_status status = neap_view_facts_write(job->folder, &facts, err);
+	pid_t pid = status == NEAP_OK ? fork() : 0;
+	if (status)
+		return status;
+	if (pid == 0)
+		become_run(child, words, parent);
+	if (pid < 0)
+		return neap_fail_errno(err, errno, "starting a run");
+	job->pid = pid;
+	return NEAP_OK;
+}
+
+static uint64_t free_host_bytes(void)
+{
+	struct neap_host_memory memory;
+	return neap_host_memory_read("", &memory, NULL) == NEAP_OK ? memory.available_bytes : 0;
+}
+
+/* Half of the host memory that is free, shared by the runs side by side. */
+static uint64_t writes_limit(size_t side_by_side)
+{
+	uint64_t bytes = free_host_bytes() / 2 / side_by_side;
+	return bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
+}
+
+static enum neap_status make_keep(const struct neap_estimate_command *command, const struct neap_estimate_job *job,
+				  char text[NEAP_ESTIMATE_ROOM], struct neap_error *err)
+{
+	enum neap_status status =
+		neap_path_join(text, NEAP_ESTIMATE_ROOM, command->isolation->keep, strrchr(job->folder, '/') + 1);
+	return status ? neap_fail(err, status, "--keep-writes: the path is too long")
+		      : neap_make_folder(text, 0777, err);
+}
+
+/* The first run got no view of the files. */
+static enum neap_status start_otherwise(struct neap_keeper_options *options, struct neap_estimate_job *job,
+					enum neap_status status, struct neap_error *err)
+{
+	struct neap_error first = *err, second = {0};
+	if (options->keep || options->view.no_network)
+		return neap_fail(err, status == NEAP_EPERM ? NEAP_ENOTSUP : status,
+				 "nothing was run: %.150s (%s needs a view of the files)", first.message,
+				 options->keep ? "--keep-writes" : "--no-network");
+	options->kind = NEAP_VIEW_LANDLOCK;
+	status = neap_keeper_start(options, &job->pid, &second);
+	if (!status || status == NEAP_ECANCELED)
+		return status;
+	return neap_fail(err, NEAP_ENOTSUP,
+			 "nothing was run: %.80s; %.60s. So the program would write your files for real: --in-place "
+			 "allows that",
+			 first.message, second.message);
+}
+
+/* What this system allows: a view of the files, else Landlock. */
+static enum neap_status start_isolated(const struct child *child, struct neap_estimate_job *job, char **words,
+				       size_t side_by_side, struct neap_error *err)
+{
+	struct neap_estimate_isolation *isolation = child->command->isolation;
+	char kept[NEAP_ESTIMATE_ROOM];
+	struct neap_keeper_options options = {.kind = isolation->kind ? isolation->kind : NEAP_VIEW_MOUNTS,
+					      .view = {.folder = job->folder,
+						       .limit_bytes = writes_limit(side_by_side),
+						       .no_network = isolation->no_network,
+						       .words = child->command->words},
+					      .temporary = isolation->temporary,
+					      .keep = isolation->keep ? kept : NULL,
+					      .argv = words,
+					      .prepare = prepare,
+					      .context = child};
+	enum neap_status status = isolation->keep ? make_keep(child->command, job, kept, err) : NEAP_OK;
+	if (!status)
+		status = neap_keeper_start(&options, &job->pid, err);
+	if (status && status != NEAP_ECANCELED && status != NEAP_ESTATE && status != NEAP_ENOMEM && !isolation->kind)
+		status = start_otherwise(&options, job, status, err);
+	if (!status)
+		isolation->kind = options.kind;
+	return status;
+}
+
+static enum neap_status start(const struct neap_estimate_command *command, struct neap_estimate_job *job,
+			      size_t side_by_side, struct neap_error *err)
+{
+	const struct child child = {command, job};
+	enum neap_status status = neap_make_folder(job->folder, 0700, err);
+	char **words = status == NEAP_OK ? make_words(command, job) : NULL;
+	if (status)
+		return status;
+	if (!words)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	status = command->isolation->in_place ? start_in_place(&child, job, words, err)
+					      : start_isolated(&child, job, words, side_by_side, err);
+	free(words);
+	return status;
+}
+
+/* How many runs go side by side. Each has a processor. Together they take at most three quarters of the free host
+ * memory, and write at most half of it (writes_limit). */
+static size_t room_for(long peak_kib, const char *folder)
+{
+	struct neap_view_facts facts;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN), free_kib = (long)(free_host_bytes() >> 10);
+	long most = processors < 1 ? 1 : processors > AT_ONCE ? AT_ONCE : processors;
+	neap_view_facts_read(folder, &facts);
+	long written_kib = (long)(facts.bytes >> 10);
+	long memory = free_kib / 4 * 3 / (peak_kib + written_kib > 0 ? peak_kib + written_kib : 1);
+	if (written_kib && free_kib / 2 / written_kib < memory)
+		memory = free_kib / 2 / written_kib;
+	return (size_t)(memory < 1 ? 1 : memory < most ? memory : most);
+}
+
+static bool go_on(const struct neap_estimate_watch *watch, const char *what, uint64_t elapsed_ns)
+{
+	return watch->go_on(watch->context, what, elapsed_ns);
+}
+
+static void show_jobs(const struct neap_estimate_watch *watch, const struct neap_estimate_job *jobs, size_t count,
+		      uint64_t elapsed_ns)
+{
+	size_t over = 0, first = count;
+	char text[160];
+	for (size_t i = 0; i < count; i++) {
+		over += jobs[i].over;
+		if (jobs[i].pid && first == count)
+			first = i;
+	}
+	if (first == count)
+		return;
+	snprintf(text, sizeof text, "run %zu of %zu: %s", over + 1, count, jobs[first].label);
+	go_on(watch, text, elapsed_ns);
+}
+
+/* Reaps those that have ended. Returns how many still run. */
+static size_t reap(struct neap_estimate_job *jobs, size_t count)
+{
+	size_t running = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct rusage usage = {0};
+		int status;
+		if (!jobs[i].pid)
+			continue;
+		if (wait4(jobs[i].pid, &status, WNOHANG, &usage) == 0) {
+			running++;
+			continue;
+		}
+		jobs[i].pid = 0;
+		jobs[i].over = true;
+		jobs[i].peak_kib = usage.ru_maxrss;
+	}
+	return running;
+}
+
+static void stop(struct neap_estimate_job *jobs, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (jobs[i].pid)
+			kill(jobs[i].pid, SIGTERM);
+}
+
+/* The next one that has not begun; `count`: none. */
+static size_t next_job(const struct neap_estimate_job *jobs, size_t count)
+{
+	size_t i = 0;
+	while (i < count && (jobs[i].over || jobs[i].pid))
+		i++;
+	return i;
+}
+
+enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *command, struct neap_estimate_job *jobs,
+					size_t count, size_t at_once, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	const struct neap_estimate_watch *watch = &command->watch;
+	const struct neap_clock *clock = neap_clock_system();
+	const uint64_t began_ns = neap_clock_now(clock);
+	size_t running = 0, room = at_once ? at_once : 1, next;
+	bool stopped = false;
+	while (true) {
+		while (go_on(watch, NULL, 0) && !status && running < room && (next = next_job(jobs, count)) < count) {
+			status = start(command, &jobs[next], room, err);
+			running += status == NEAP_OK;
+		}
+		if ((!go_on(watch, NULL, 0) || status) && !stopped) {
+			stop(jobs, count);
+			stopped = true;
+		}
+		show_jobs(watch, jobs, count, neap_clock_now(clock) - began_ns);
+		size_t left = reap(jobs, count);
+		if (!at_once && left < running) /* one has shown what it takes */
+			for (size_t i = 0; i < count; i++)
+				if (jobs[i].over)
+					room = room_for(jobs[i].peak_kib, jobs[i].folder);
+		running = left;
+		if (!running && (stopped || next_job(jobs, count) == count))
+			break;
+		if (running)
+			neap_clock_sleep(clock, POLL_NS);
+	}
+	go_on(watch, "", 0);
+	if (!status && !go_on(watch, NULL, 0))
+		return neap_fail(err, NEAP_ECANCELED, "stopped");
+	return status;
+}

@@ -1,0 +1,67 @@
+/* estimate/runs.h: the runs of `neap estimate`: each a `neap run` of the command on the simulator, several side
+ * by side, in folders of their own. */
+#ifndef NEAP_ESTIMATE_RUNS_H
+#define NEAP_ESTIMATE_RUNS_H
+
+#include "estimate/estimate.h"
+#include "estimate/keeper.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define NEAP_ESTIMATE_ROOM 4096
+
+/* How the runs are isolated from the user's files and network. */
+struct neap_estimate_isolation {
+	bool in_place; /* the runs are not isolated at all */
+	bool no_network;
+	bool temporary;           /* the folder of the runs is: keeper.h */
+	const char *keep;         /* a folder for what is written, in a folder for each run; NULL: none */
+	enum neap_view_kind kind; /* what this system allows: found by the first run */
+};
+
+/* Required. Called often while runs are under way, or are judged. `what` goes on, for `elapsed_ns` by now: "run 1 of
+ * 5: sm_90, 132 multiprocessors"; "": it is over; NULL: there is nothing to show. False ends the runs. */
+struct neap_estimate_watch {
+	bool (*go_on)(void *context, const char *what, uint64_t elapsed_ns);
+	void *context;
+};
+
+/* Borrowed until the runs are over. */
+struct neap_estimate_command {
+	char *const *words; /* NULL-terminated; {NAME} not replaced yet */
+	char **parameters;  /* "NAME=VALUE", NULL-terminated */
+	const char *steps;  /* of --max-steps */
+	const char *time_limit;
+	const char *forwards; /* of a program without optimizer, at most; NULL: to its end */
+	struct neap_estimate_isolation *isolation;
+	const char *ranks; /* that the program is to take itself for the first of; NULL: as many as it starts */
+	struct neap_estimate_watch watch;
+};
+
+struct neap_estimate_job {
+	char folder[NEAP_ESTIMATE_ROOM];
+	char spec[256];        /* NEAP_SIM */
+	char label[64];        /* for the progress line: "sm_90, 132 multiprocessors" */
+	const char *parameter; /* "batch=48": instead of the one of that name among the command's; NULL: none */
+	pid_t pid;             /* of its `neap run`; 0: not started, or over */
+	bool over;
+	long peak_kib; /* peak host memory of its largest process */
+};
+
+/* A run of the plan in a folder below `folder`, whose name ends with `suffix`. `memory_bytes` as in
+ * neap_estimate_spec. */
+void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
+			       const char *folder, const char *suffix, struct neap_estimate_job *ret_job);
+
+/* Starts all that are not over, `at_once` side by side (0: as many as the machine has room for, after the first one
+ * has shown what host memory it takes), and waits for their ends. Errors: NEAP_ECANCELED: the command's watch ended
+ * them; NEAP_ENOTSUP where this system allows no isolation, and nothing was run; those of starting a process. */
+enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *command, struct neap_estimate_job *jobs,
+					size_t count, size_t at_once, struct neap_error *err);
+
+/* Removes a folder with everything in it. Ignores failures. */
+void neap_estimate_remove(const char *folder);
+
+#endif

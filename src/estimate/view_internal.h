@@ -1,0 +1,32 @@
+/* estimate/view_internal.h: functions shared by view_mounts.c and view_places.c. */
+#ifndef NEAP_ESTIMATE_VIEW_INTERNAL_H
+#define NEAP_ESTIMATE_VIEW_INTERNAL_H
+
+#include "estimate/view.h"
+
+#include <sys/stat.h>
+
+/* Folders that the program is likely to write to, and may: each exists, its path is resolved. In a user namespace an
+ * overlay cannot copy up a folder of another owner, so these are made in the upper layer beforehand. A zeroed struct
+ * is empty. */
+struct neap_view_places {
+	char **items;
+	size_t count;
+};
+
+/* The working directory, the home, /tmp and the like, and what the environment and `words` name. Looks at each, so
+ * that an automounter mounts it. */
+enum neap_status neap_view_places_find(char *const *words, struct neap_view_places *ret_places,
+				       struct neap_error *err);
+void neap_view_places_fini(struct neap_view_places *places);
+
+/* Makes, in the upper layer `upper_fd`, the folders of `path` that lie below `lower`, with their modes. */
+enum neap_status neap_view_place_make(int upper_fd, const char *lower, const char *path, struct neap_error *err);
+
+/* The mode of a copy of a folder that is ours, while the folder itself may be another's. */
+mode_t neap_view_mode(const char *path, const struct stat *about);
+
+/* Sets TMPDIR, the runtime folders and Triton's to a folder in the run's. */
+enum neap_status neap_view_move_folders(const char *folder, struct neap_error *err);
+
+#endif

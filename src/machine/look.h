@@ -1,0 +1,68 @@
+/* machine/look.h: one look at every device and every attached process, from outside: NVML and statistics pages.
+ * Creates no CUDA context. */
+#ifndef NEAP_MACHINE_LOOK_H
+#define NEAP_MACHINE_LOOK_H
+
+#include "device/ledger.h"
+#include "machine/who.h"
+#include "proto/page.h"
+
+struct neap_look_process {
+	struct neap_ledger_process account;
+	bool stray;          /* attached, but without allocator on this device: it does not use its context here */
+	size_t stray_from;   /* if stray: index of the device that it uses */
+	struct neap_who who; /* neap_look_who fills it */
+};
+
+struct neap_look_device {
+	struct neap_reading reading;
+	struct neap_ledger ledger;
+	struct neap_look_process *processes;
+	size_t process_count;
+	bool left_out; /* not to be shown */
+};
+
+struct neap_look {
+	enum neap_backend backend;
+	struct neap_look_device *devices;
+	size_t device_count;
+	struct neap_attached *attached;
+	size_t attached_count;
+};
+
+/* Takes a look. NVML and the pages are read at slightly different times. If the ledger leaves bytes unexplained,
+ * looks again, a few times, and keeps the look that leaves the least. The caller calls neap_look_fini, also after a
+ * failure. */
+enum neap_status neap_look_take(struct neap_monitor *monitor, const char *runtime_folder, struct neap_look *ret_look,
+				struct neap_error *err);
+void neap_look_fini(struct neap_look *look);
+
+/* Reads `who` of every process on the devices that are not left out, once for each PID. */
+void neap_look_who(struct neap_look *look);
+
+const char *neap_look_backend_name(enum neap_backend backend);
+
+/* The bytes that attached processes hold on the device outside their allocators and contexts, as far as the driver
+ * lists them. */
+int64_t neap_look_other(const struct neap_look_device *device);
+
+/* The bytes of a process that is not attached, as the ledger counts them: 0 for an attached one. */
+uint64_t neap_look_not_attached(const struct neap_ledger_process *account);
+
+/* The next device that an attached process uses and NVML does not list: a MIG instance, or another machine's view.
+ * NULL: no more. `cursor` begins at 0. */
+const struct neap_published *neap_look_next_unlisted(const struct neap_look *look,
+						     const struct neap_attached *attached, size_t *cursor);
+uint64_t neap_look_reserved(const struct neap_published *published);
+
+/* Sorts the processes of each device by "memory" or "time" (descending), "pid", "user" or "name" (ascending). False:
+ * no such key, nothing was sorted. */
+bool neap_look_sort(struct neap_look *look, const char *key);
+
+/* A process's command line as neap_look_who read it; "?": not known. */
+const char *neap_look_command(const struct neap_look_process *process);
+
+/* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
+void neap_look_name(pid_t pid, char ret_name[64]);
+
+#endif

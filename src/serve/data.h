@@ -1,0 +1,28 @@
+/* serve/data.h: what `neap serve` shows: the last look, the last 600 points of each device, and the texts made from
+ * them. Each text is made at most once per look.
+ *
+ * Threads: one takes looks, another requests texts.
+ */
+#ifndef NEAP_SERVE_DATA_H
+#define NEAP_SERVE_DATA_H
+
+#include "machine/look.h"
+#include "serve/http.h"
+
+#define NEAP_SERVE_POINTS 600 /* looks that the curves keep */
+
+struct neap_serve_data;
+
+/* `every_ns`: the time between looks, for the page. The caller still owns the monitor. Errors: NEAP_ENOMEM. */
+enum neap_status neap_serve_data_create(struct neap_monitor *monitor, const char *runtime_folder, uint64_t every_ns,
+					struct neap_serve_data **ret_data, struct neap_error *err);
+void neap_serve_data_destroy(struct neap_serve_data *data);
+
+/* Takes a look. If that fails, drops the last one, and the texts say why there is no data. Errors: those of
+ * neap_look_take. */
+enum neap_status neap_serve_data_look(struct neap_serve_data *data, struct neap_error *err);
+
+/* The function `answer` of struct neap_serve_http_options; `context` is the data. */
+void neap_serve_data_answer(void *context, const char *path, struct neap_serve_reply *ret_reply);
+
+#endif

@@ -1,0 +1,418 @@
+/* Does a run fit on a GPU? The judge on small made runs: what contexts, workspaces and other processes leave of a
+ * GPU, to the page. */
+#include "estimate/estimate.h"
+
+#include "support/test.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE      NEAP_REPLAY_PAGE_BYTES
+#define CODE      (512 * MIB) /* the code that judge.c assumes */
+#define BARE      (100 * MIB)
+#define OWN       (10 * MIB) /* the driver's */
+#define REQUESTED (20 * MIB) /* by PLAIN: the smallest memory that it ends in */
+
+static const char plain[] = "a 1 20971520 0\n";
+/* The second block is no part of the first one's segment, which has to be released. */
+static const char flushing[] = "a 1 20971520 0\nf 1\na 2 31457280 0\n";
+
+static struct sim_profile profile = {
+	.name = "made", .gpu_name = "Made", .compute_major = 8, .compute_minor = 6, .context_mib = BARE / MIB};
+
+struct world {
+	struct neap_estimate_plan plan;
+	struct neap_estimate_run run;
+	struct neap_estimate_verdict verdict;
+};
+
+static struct neap_trace *read_trace(const char *text)
+{
+	char path[] = "/tmp/neap-judge-XXXXXX";
+	struct neap_trace *trace = NULL;
+	struct neap_error err;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	enum neap_status status = neap_trace_read(path, &trace, &err);
+	unlink(path);
+	if (status)
+		fail_msg("%s", err.message);
+	return trace;
+}
+
+/* One GPU, and one process that ran to its third update. */
+static struct world *make(const char *text)
+{
+	struct world *world = calloc(1, sizeof *world);
+	assert_non_null(world);
+	world->plan.count = world->plan.run_count = 1;
+	world->plan.gpus[0] = (struct neap_estimate_gpu){.name = "made", .profile = &profile, .reserved_bytes = OWN};
+	world->run.trace = read_trace(text);
+	world->run.process_count = 1;
+	world->run.processes[0] = (struct neap_estimate_process){.steps = 3, .device_uuid = "GPU-0"};
+	world->run.result.outcome = NEAP_OUTCOME_STOPPED;
+	return world;
+}
+
+static void drop(struct world *world)
+{
+	neap_trace_free(world->run.trace);
+	free(world);
+}
+
+static void add_gap(struct world *world, const char *library, const char *function, uint64_t calls, uint64_t low,
+		    uint64_t high)
+{
+	struct neap_simulated_gap *gap = &world->run.gaps.gaps[world->run.gaps.gap_count++];
+	*gap = (struct neap_simulated_gap){
+		.kind = NEAP_GAP_WORKSPACE, .calls = calls, .low_bytes = low, .high_bytes = high};
+	snprintf(gap->library, sizeof gap->library, "%s", library);
+	snprintf(gap->function, sizeof gap->function, "%s", function);
+}
+
+/* In a GPU with so much beside what its driver takes. */
+static const struct neap_estimate_verdict *judge(struct world *world, uint64_t bytes)
+{
+	struct neap_error err = {0};
+	world->plan.gpus[0].total_bytes = OWN + bytes;
+	memset(&world->verdict, 0xee, sizeof world->verdict);
+	if (neap_estimate_judge(&world->plan, 0, &world->run, NULL, NULL, &world->verdict, &err))
+		fail_msg("%s", err.message);
+	return &world->verdict;
+}
+
+static void expect(struct world *world, uint64_t bytes, enum neap_estimate_fits fits, enum neap_estimate_doubt doubt,
+		   int64_t headroom)
+{
+	const struct neap_estimate_verdict *verdict = judge(world, bytes);
+	if (verdict->fits != fits || verdict->doubt != doubt || verdict->headroom_bytes != headroom)
+		fail_msg(
+			"with %llu bytes: fits %d (expected %d), doubt '%s' (expected '%s'), headroom %lld (expected "
+			"%lld)",
+			(unsigned long long)bytes, verdict->fits, fits, neap_estimate_doubt_name(verdict->doubt),
+			neap_estimate_doubt_name(doubt), (long long)verdict->headroom_bytes, (long long)headroom);
+}
+
+#define YES   NEAP_ESTIMATE_YES, NEAP_ESTIMATE_SURE
+#define NO    NEAP_ESTIMATE_NO, NEAP_ESTIMATE_SURE
+#define MAYBE NEAP_ESTIMATE_UNSURE
+
+static void a_page_decides(void **state)
+{
+	(void)state;
+	const int64_t page = (int64_t)PAGE, code = (int64_t)CODE;
+	struct world *world = make(plain);
+	uint64_t low = BARE + REQUESTED, high = low + CODE;
+	expect(world, high + PAGE, YES, page);
+	expect(world, high, YES, 0);
+	assert_int_equal(world->verdict.needed_bytes, REQUESTED);
+	assert_int_equal(world->verdict.settings.count, 0);
+	expect(world, high - 1, MAYBE, NEAP_ESTIMATE_CONTEXT, -1);
+	expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -page);
+	expect(world, low, MAYBE, NEAP_ESTIMATE_CONTEXT, -code);
+	expect(world, low - PAGE, NO, -code - page);
+	drop(world);
+}
+
+/* What is missing of a GPU that has not even a context's memory is missing too. */
+static void less_than_a_context(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	expect(world, 0, NO, -(int64_t)(BARE + CODE + REQUESTED));
+	assert_int_equal(world->verdict.settings.count, 0);
+	drop(world);
+}
+
+static void a_workspace_decides(void **state)
+{
+	(void)state;
+	const int64_t page = (int64_t)PAGE, most = 8 * (int64_t)MIB;
+	struct world *world = make(plain);
+	uint64_t high = BARE + CODE + REQUESTED;
+	add_gap(world, "cudnn", "cudnnConvolutionForward", 3, 2 * MIB, 6 * MIB);
+	add_gap(world, "cublas", "cublasLtMatmul", 1, MIB, 9 * MIB); /* the largest, above what it has here */
+	assert_int_equal(neap_estimate_workspace(&world->run), most);
+	expect(world, high + 8 * MIB, YES, 0);
+	expect(world, high + 8 * MIB - PAGE, MAYBE, NEAP_ESTIMATE_WORKSPACE, -page);
+	expect(world, high, MAYBE, NEAP_ESTIMATE_WORKSPACE, -most);
+	expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -most - page);
+	expect(world, BARE + REQUESTED - PAGE, NO, -most - page - (int64_t)CODE);
+	drop(world);
+}
+
+/* What a library takes itself is part of the context, for each call of one process. */
+static void pools_are_beside(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	add_gap(world, "cuBLAS", "cublasCreate_v2", 2, 0, 8 * MIB);
+	add_gap(world, "NCCL", "ncclCommInitRank", 1, 0, 40 * MIB);
+	world->run.gaps.gaps[world->run.gaps.gap_count++] =
+		(struct neap_simulated_gap){.kind = NEAP_GAP_REFUSED, .calls = 9, .high_bytes = 99 * MIB};
+	assert_int_equal(neap_estimate_workspace(&world->run), 0);
+	expect(world, BARE + CODE + 56 * MIB + REQUESTED, YES, 0);
+	assert_int_equal(world->verdict.context.pools_bytes, 56 * MIB);
+	expect(world, BARE + CODE + 56 * MIB + REQUESTED - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -(int64_t)PAGE);
+
+	world->run.process_count = 2; /* three calls of two processes: up to two of one */
+	world->run.gaps.gaps[0].calls = 3;
+	assert_int_equal(neap_estimate_context(&world->plan, 0, &world->run).pools_bytes, 56 * MIB);
+	world->run.gaps.gaps[0].calls = 5;
+	assert_int_equal(neap_estimate_context(&world->plan, 0, &world->run).pools_bytes, 64 * MIB);
+	drop(world);
+}
+
+/* Each rank on the GPU has a context, a workspace, and what it reserves; one on another GPU counts nothing. */
+static void ranks_share_a_gpu(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	struct neap_estimate_process *others = world->run.processes + 1;
+	uint64_t low, high, alone = BARE + CODE + 4 * MIB;
+	world->run.process_count = 4;
+	world->run.reserved_peak = REQUESTED;
+	others[0] = (struct neap_estimate_process){.reserved_peak = 16 * MIB, .device_uuid = "GPU-0"};
+	others[1] = (struct neap_estimate_process){.reserved_peak = 18 * MIB, .device_uuid = "GPU-1"};
+	others[2] = (struct neap_estimate_process){.reserved_peak = 6 * MIB, .device_uuid = "GPU-0"};
+	add_gap(world, "cudnn", "cudnnConvolutionForward", 1, 0, 4 * MIB);
+	uint64_t all = 3 * alone + 22 * MIB + REQUESTED;
+	expect(world, all, YES, 0);
+	expect(world, all - PAGE, MAYBE, NEAP_ESTIMATE_WORKSPACE, -(int64_t)PAGE);
+	expect(world, all - 12 * MIB - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -12 * (int64_t)MIB - (int64_t)PAGE);
+	expect(world, 3 * BARE + 22 * MIB + REQUESTED, MAYBE, NEAP_ESTIMATE_CONTEXT,
+	       -3 * (int64_t)CODE - 12 * (int64_t)MIB);
+	judge(world, 3 * BARE + 22 * MIB + REQUESTED - PAGE);
+	assert_int_equal(world->verdict.fits, NEAP_ESTIMATE_NO);
+	neap_estimate_device(&world->run, &world->verdict.context, &low, &high);
+	assert_int_equal(low, 3 * BARE + 22 * MIB + REQUESTED);
+	assert_int_equal(high, all);
+
+	world->run.processes[0].device_uuid[0] = '\0'; /* not known: none shares it */
+	expect(world, alone + REQUESTED, YES, 0);
+	drop(world);
+}
+
+static void kernels_for_the_architecture(void **state)
+{
+	static const struct {
+		const char *has;
+		bool unsupported;
+	} cases[] = {{"", false},
+		     {"sm_80 sm_90 ", false},
+		     {"sm_86 ", false},
+		     {"sm_75 sm_90 ", true},
+		     {"sm_89 ", true}, /* later than it, of its generation */
+		     {"sm_50 sm_60 sm_120 ", true}};
+	(void)state;
+	struct world *world = make(plain);
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		snprintf(world->run.architectures, sizeof world->run.architectures, "%s", cases[i].has);
+		judge(world, GIB);
+		if (world->verdict.unsupported != cases[i].unsupported)
+			fail_msg("PyTorch with kernels for '%s'", cases[i].has);
+		assert_int_equal(world->verdict.fits, NEAP_ESTIMATE_YES); /* as far as memory goes */
+	}
+	drop(world);
+}
+
+/* Ten blocks of 30 MiB, each replaced by one of 16 MiB. Then one of 140 MiB, as much as the ten gaps together. */
+static struct world *make_fragmented(void)
+{
+	char text[4096] = "";
+	for (int i = 0; i < 10; i++)
+		snprintf(text + strlen(text), sizeof text - strlen(text), "a %d 31457280 0\nf %d\na %d 16777216 0\n",
+			 100 + i, 100 + i, 200 + i);
+	strcat(text, "a 300 146800640 0\n");
+	return make(text);
+}
+
+static uint64_t smallest(const struct world *world, const char *settings)
+{
+	struct neap_replay_options options = {.policy = NEAP_REPLAY_TORCH, .settings = settings};
+	uint64_t bytes = 0;
+	assert_int_equal(neap_replay_smallest(world->run.trace, &options, &bytes, NULL), NEAP_OK);
+	return bytes;
+}
+
+/* Of PyTorch's own allocator, as they are offered. */
+static bool offers(const struct neap_estimate_verdict *verdict, const char *settings)
+{
+	for (size_t i = 0; i < verdict->settings.count; i++) {
+		const struct neap_whatif *item = &verdict->settings.items[i];
+		if (item->tried && item->fits && !item->own && item->settings && !strcmp(item->settings, settings))
+			return true;
+	}
+	return false;
+}
+
+static void settings_that_help(void **state)
+{
+	(void)state;
+	static const char expandable[] = "expandable_segments:True";
+	struct world *world = make_fragmented();
+	uint64_t needed = smallest(world, NULL), less = smallest(world, expandable);
+	assert_true(less + 50 * MIB < needed);
+	judge(world, BARE + CODE + less);
+	assert_int_equal(world->verdict.doubt, NEAP_ESTIMATE_CONTEXT);
+	assert_true(offers(&world->verdict, expandable));
+	assert_false(offers(&world->verdict, "max_split_size_mb:512"));
+	judge(world, BARE + CODE + less - PAGE);
+	assert_false(offers(&world->verdict, expandable));
+	assert_true(world->verdict.settings.count > 0); /* it was tried */
+	judge(world, BARE + CODE + needed);
+	assert_int_equal(world->verdict.fits, NEAP_ESTIMATE_YES);
+	assert_int_equal(world->verdict.settings.count, 0);
+	drop(world);
+}
+
+/* A setting has to leave the workspace as well: with less it is not offered, though it completes without it. */
+static void settings_that_do_not_help(void **state)
+{
+	(void)state;
+	static const char expandable[] = "expandable_segments:True";
+	struct world *world = make(plain);
+	add_gap(world, "cudnn", "cudnnConvolutionForward", 1, 0, 8 * MIB);
+	judge(world, BARE + CODE + REQUESTED);
+	assert_int_equal(world->verdict.doubt, NEAP_ESTIMATE_WORKSPACE);
+	for (size_t i = 0; i < world->verdict.settings.count; i++)
+		assert_false(world->verdict.settings.items[i].fits);
+	drop(world);
+
+	world = make_fragmented();
+	uint64_t less = smallest(world, expandable);
+	add_gap(world, "cudnn", "cudnnConvolutionForward", 1, 0, 8 * MIB);
+	judge(world, BARE + CODE + less + 8 * MIB);
+	assert_true(offers(&world->verdict, expandable));
+	judge(world, BARE + CODE + less + 8 * MIB - PAGE);
+	assert_false(offers(&world->verdict, expandable));
+	assert_int_equal(world->verdict.settings.memory_bytes, less - PAGE);
+	drop(world);
+}
+
+static void emptied_caches_are_counted(void **state)
+{
+	(void)state;
+	struct world *world = make(flushing);
+	expect(world, BARE + CODE + 50 * MIB, YES, 20 * (int64_t)MIB);
+	assert_int_equal(world->verdict.retries, 0);
+	expect(world, BARE + CODE + 30 * MIB, YES, 0);
+	assert_int_equal(world->verdict.retries, 1);
+	drop(world);
+}
+
+/* Before the second update (or forward pass) the time limit leaves "yes" open, and "no" as it is. */
+static void a_run_that_was_cut_short(void **state)
+{
+	static const struct {
+		enum neap_outcome outcome;
+		uint64_t steps, forwards;
+		bool cut_short;
+	} cases[] = {{NEAP_OUTCOME_TIMEOUT, 0, 0, true},  {NEAP_OUTCOME_TIMEOUT, 1, 0, true},
+		     {NEAP_OUTCOME_TIMEOUT, 2, 0, false}, {NEAP_OUTCOME_TIMEOUT, 0, 1, true},
+		     {NEAP_OUTCOME_TIMEOUT, 0, 2, false}, {NEAP_OUTCOME_STOPPED, 1, 0, false},
+		     {NEAP_OUTCOME_OK, 0, 0, false}};
+	(void)state;
+	struct world *world = make(plain);
+	uint64_t high = BARE + CODE + REQUESTED;
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		bool cut_short = cases[i].cut_short;
+		world->run.result.outcome = cases[i].outcome;
+		world->run.processes[0].steps = cases[i].steps;
+		world->run.processes[0].forwards = cases[i].forwards;
+		assert_int_equal(neap_estimate_is_cut_short(&world->run), cut_short);
+		expect(world, high, cut_short ? MAYBE : NEAP_ESTIMATE_YES,
+		       cut_short ? NEAP_ESTIMATE_CUT_SHORT : NEAP_ESTIMATE_SURE, 0);
+		expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -(int64_t)PAGE);
+		assert_int_equal(world->verdict.settings.count > 0, !cut_short); /* what would help is open too */
+		expect(world, BARE, NO, -(int64_t)(CODE + REQUESTED));
+	}
+	drop(world);
+}
+
+static void predicts_what_would_help(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	uint64_t(*bytes)[NEAP_HOWS] = world->run.analysis.categories.bytes;
+	bytes[NEAP_CATEGORY_ACTIVATIONS][0] = 5 * MIB;
+	bytes[NEAP_CATEGORY_ACTIVATIONS][1] = 3 * MIB;
+	bytes[NEAP_CATEGORY_TEMPORARIES][0] = 6 * MIB;
+	bytes[NEAP_CATEGORY_INPUTS][0] = 2 * MIB;
+	bytes[NEAP_CATEGORY_PARAMETERS][0] = 4 * MIB;
+	judge(world, BARE + CODE + REQUESTED - 4 * MIB);
+	assert_true(world->verdict.samples_share > 0.7499 && world->verdict.samples_share < 0.7501); /* 12 of 16 */
+	assert_true(world->verdict.saving_count > 0);
+	judge(world, BARE + CODE + REQUESTED - 16 * MIB);
+	assert_true(world->verdict.samples_share == 0);
+	judge(world, BARE + CODE + REQUESTED);
+	assert_int_equal(world->verdict.saving_count, 0);
+	drop(world);
+}
+
+/* A run's files may say anything, which is never less than nothing. */
+static void figures_beyond_all_memory(void **state)
+{
+	(void)state;
+	static const uint64_t huge[] = {UINT64_MAX, UINT64_MAX - GIB, UINT64_MAX / 2 + 1, 1ull << 60};
+	for (size_t i = 0; i < COUNT(huge); i++) {
+		struct world *workspace = make(plain), *pool = make(plain), *shared = make(plain);
+		add_gap(workspace, "cudnn", "cudnnConvolutionForward", 1, 0, huge[i]);
+		assert_int_equal(judge(workspace, 80 * GIB)->doubt, NEAP_ESTIMATE_WORKSPACE);
+		add_gap(pool, "NCCL", "ncclCommInitRank", 16, 0, huge[i]);
+		assert_int_equal(judge(pool, 80 * GIB)->doubt, NEAP_ESTIMATE_CONTEXT);
+		shared->run.process_count = NEAP_ESTIMATE_PROCESSES;
+		for (size_t at = 1; at < NEAP_ESTIMATE_PROCESSES; at++)
+			shared->run.processes[at] =
+				(struct neap_estimate_process){.reserved_peak = huge[i], .device_uuid = "GPU-0"};
+		assert_int_equal(judge(shared, 80 * GIB)->fits, NEAP_ESTIMATE_NO);
+		assert_true(workspace->verdict.headroom_bytes < 0 && pool->verdict.headroom_bytes < 0 &&
+			    shared->verdict.headroom_bytes < 0);
+		drop(workspace);
+		drop(pool);
+		drop(shared);
+	}
+}
+
+static bool refuse(void *context, uint64_t done, uint64_t total)
+{
+	(void)context;
+	(void)done;
+	(void)total;
+	return false;
+}
+
+static void can_be_stopped(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	struct neap_error err = {0};
+	world->plan.gpus[0].total_bytes = GIB;
+	world->verdict.retries = 77;
+	assert_int_equal(neap_estimate_judge(&world->plan, 0, &world->run, refuse, NULL, &world->verdict, &err),
+			 NEAP_ECANCELED);
+	assert_int_equal(world->verdict.retries, 77);
+	drop(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_page_decides),
+		cmocka_unit_test(less_than_a_context),
+		cmocka_unit_test(a_workspace_decides),
+		cmocka_unit_test(pools_are_beside),
+		cmocka_unit_test(ranks_share_a_gpu),
+		cmocka_unit_test(kernels_for_the_architecture),
+		cmocka_unit_test(settings_that_help),
+		cmocka_unit_test(settings_that_do_not_help),
+		cmocka_unit_test(emptied_caches_are_counted),
+		cmocka_unit_test(a_run_that_was_cut_short),
+		cmocka_unit_test(predicts_what_would_help),
+		cmocka_unit_test(figures_beyond_all_memory),
+		cmocka_unit_test(can_be_stopped),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
