@@ -76,8 +76,8 @@ def dump(path):
 
 _estimate._finish_on_sigterm()
 threading.Thread(target=_estimate.finish).start()
-while True:
-    time.sleep(1000)
+while True:  # short: Python misses a signal that arrives just before a sleep until the sleep is over
+    time.sleep(0.01)
 """
 
 CHILD = """

@@ -67,7 +67,8 @@ raise SystemExit(3)
 
     def test_the_exception_that_ended_it_is_known_without_its_stderr(self):
         code = "import os, sys\nos.close(2)\nimport torch\nraise ValueError('bad rate\\nand more')\n"
-        done, result = self.run_script(code, check=False)
+        # Without this variable Python ends with 120: it cannot flush what it has kept for the closed descriptor.
+        done, result = self.run_script(code, check=False, PYTHONUNBUFFERED="1")
         self.assertEqual((done.returncode, result["evidence"]), (1, "exit status 1: ValueError: bad rate"))
         done, result = self.run_script("import torch\nraise SystemExit(4)\n", check=False)
         self.assertEqual((done.returncode, result["evidence"], result["error_line"]), (4, "exit status 4", ""))
