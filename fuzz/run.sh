@@ -15,11 +15,11 @@ for tool in clang meson ninja; do
 	}
 done
 build=${BUILD:-build} folder=build-fuzz sanitize=(-fsanitize=address,undefined -fno-sanitize-recover=undefined)
-libraries=("$folder/src/libneap_command.a" "$folder/src/libneap_core.a")
+libraries=("$folder"/src/libneap_{command,reader,core}.a)
 
 [ -f "$folder/build.ninja" ] || CC=clang meson setup "$folder" -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
 	-Doptimization=1 -Dc_args="-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined" >/dev/null
-ninja -C "$folder" --quiet src/libneap_command.a src/libneap_core.a >"$folder/build.log" 2>&1 || { cat "$folder/build.log" >&2; exit 70; }
+ninja -C "$folder" --quiet src/libneap_{command,reader,core}.a >"$folder/build.log" 2>&1 || { cat "$folder/build.log" >&2; exit 70; }
 for target in "$@"; do
 	clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer "${sanitize[@]}" -Iinclude -Isrc -I. "fuzz/fuzz_$target.c" -o \
 		"$folder/fuzz_$target" -Wl,--start-group "${libraries[@]}" -Wl,--end-group -ljansson -lfyaml -lsqlite3 -lzstd -lz -lm \

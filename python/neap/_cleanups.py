@@ -10,16 +10,16 @@ log = logging.getLogger("neap")
 
 _IN_A_ROW = 3
 _WORDS = {
-    _abi.Reason.START: "at the start",
-    _abi.Reason.END: "at the end",
-    _abi.Reason.FAILURE: "after a failure",
-    _abi.Reason.SAVED: "after a checkpoint",
-    _abi.Reason.EPOCH: "after an epoch",
-    _abi.Reason.EVERY_STEP: "after each step",
-    _abi.Reason.PERIODIC: "every so many steps",
-    _abi.Reason.OOM: "after memory ran out",
-    _abi.Reason.LOW: "because memory is low",
-    _abi.Reason.LEAK: "because memory leaks",
+    _abi.CleanupReason.START: "at the start",
+    _abi.CleanupReason.END: "at the end",
+    _abi.CleanupReason.FAILURE: "after a failure",
+    _abi.CleanupReason.SAVED: "after a checkpoint",
+    _abi.CleanupReason.EPOCH: "after an epoch",
+    _abi.CleanupReason.EVERY_STEP: "after each step",
+    _abi.CleanupReason.PERIODIC: "every so many steps",
+    _abi.CleanupReason.OOM: "after memory ran out",
+    _abi.CleanupReason.LOW: "because memory is low",
+    _abi.CleanupReason.LEAK: "because memory leaks",
 }
 
 
@@ -30,9 +30,9 @@ class Cleanups:
         self.count = 0
         self.freed = 0
         self.seconds = 0.0  # bytes given back
-        self._useless: dict[_abi.Reason, list[float]] = {}  # seconds of each in a row, by reason
+        self._useless: dict[_abi.CleanupReason, list[float]] = {}  # seconds of each in a row, by reason
 
-    def run(self, reason: _abi.Reason, force: bool = False) -> memory.ClearResult:
+    def run(self, reason: _abi.CleanupReason, force: bool = False) -> memory.ClearResult:
         """Collects garbage, empties the caches, logs."""
         result = memory.clear_gpu_memory(force)
         freed = max(result.freed, 0)
@@ -41,7 +41,7 @@ class Cleanups:
         self._judge(reason, result)
         return result
 
-    def _judge(self, reason: _abi.Reason, result: memory.ClearResult) -> None:
+    def _judge(self, reason: _abi.CleanupReason, result: memory.ClearResult) -> None:
         """Says once a row that they only slow the training; where there is no device, it says nothing."""
         if result.freed > 0 or not result.after.devices:
             self._useless.pop(reason, None)

@@ -88,8 +88,8 @@ def emit(payload: _abi.EventPayload, device: int = 0) -> None:
     _library.library().neap_external_emit(ctypes.byref(event))
 
 
-def _held() -> _abi.Held:
-    return _abi.Held(*held()[:2])
+def _held() -> _abi.EventHeld:
+    return _abi.EventHeld(*held()[:2])
 
 
 @harmless("recording marks")
@@ -99,7 +99,7 @@ def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
 
 
 @harmless("what this process is")
-def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
+def process(role: _abi.ProcessRole, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
     """What this process is among those of its run. Below 0: unknown."""
     known = [UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
     emit(_abi.EventProcess(name(device) if device else 0, role, *known))
@@ -108,7 +108,7 @@ def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int
 @harmless("recording marks")
 def held_mark(text: str, allocated: int, reserved: int) -> None:
     """A mark with these figures instead of what is held now."""
-    emit(_abi.EventMark(held=_abi.Held(allocated, reserved), name=name(text), mark=_abi.Mark.USER))
+    emit(_abi.EventMark(held=_abi.EventHeld(allocated, reserved), name=name(text), mark=_abi.Mark.USER))
 
 
 def _settings(now: Split, rungs: Collection[_abi.Rung]) -> _abi.EventSettings:
@@ -194,7 +194,7 @@ def _emit_step(number: int, micro_batches: int) -> None:
     allocated, reserved, inside = _State.figures
     emit(
         _abi.EventStep(
-            held=_abi.Held(allocated, reserved),
+            held=_abi.EventHeld(allocated, reserved),
             micro_batches=micro_batches,
             number=number,
             peak_bytes=inside,
@@ -264,11 +264,11 @@ def _record_step(number: int, loss: float, now: Split) -> None:
     _read_figures()
     _emit_step(number, now.accumulate)
     if loss == loss:
-        emit(_abi.EventMetric(held=_abi.Held(*_State.figures[:2]), name=name("loss"), value=loss, step=number))
+        emit(_abi.EventMetric(held=_abi.EventHeld(*_State.figures[:2]), name=name("loss"), value=loss, step=number))
 
 
 @harmless("recording cleanups")
-def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
+def cleanup(reason: _abi.CleanupReason, freed: int, seconds: float) -> None:
     """A cleanup ran."""
     emit(_abi.EventCleanup(held=_held(), ns=int(seconds * 1e9), freed_bytes=freed, reason=reason))
 
@@ -317,7 +317,7 @@ def out_of_memory(
     sampled.until = 0.0  # the next step shows whether the program went on
     emit(
         _abi.EventOom(
-            held=_abi.Held(allocated, reserved),
+            held=_abi.EventHeld(allocated, reserved),
             flags=_abi.OOM_OTHER | (_abi.OOM_GROWS if grows else 0),
             device_free_bytes=free,
             requested_bytes=requested,

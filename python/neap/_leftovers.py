@@ -16,7 +16,7 @@ def _line(_: int | None, level: int, text: bytes) -> None:
     log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.INFO, "%s", text.decode("utf-8", "replace"))
 
 
-_SINK = _abi.LogSink(line=_abi.LogLine(_line))
+_SINK = _abi.LogSink(line=ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(_line))
 
 
 def clear(uuid: bytes) -> None:

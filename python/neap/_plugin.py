@@ -13,7 +13,7 @@ import ctypes
 import pathlib
 from typing import Any
 
-from . import _abi, _library
+from . import _abi, _counters, _library
 
 # c10::detail::torchCheckFail(char const*, char const*, unsigned int, char const*): it throws what becomes a RuntimeError.
 _THROW = "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
@@ -87,8 +87,8 @@ def _stats(device: int) -> dict[str, Any]:
     else:
         stats.max_split_size = -1
     found: dict[str, Any] = {}
-    for metric, pools in zip(_abi.METRICS, stats.metric):
-        found[metric] = {pool: _values(stat) for pool, stat in zip(_abi.POOLS, pools)}
+    for metric, pools in zip(_counters.METRICS, stats.metric):
+        found[metric] = {pool: _values(stat) for pool, stat in zip(_counters.POOLS, pools)}
     for name, kind in _abi.Stats._fields_[1:]:  # type: ignore[misc]
         entry = getattr(stats, name)
         found[name] = _values(entry) if kind is _abi.Stat else entry
@@ -96,7 +96,7 @@ def _stats(device: int) -> dict[str, Any]:
 
 
 def _values(stat: _abi.Stat) -> dict[str, int]:
-    return {value: getattr(stat, value) for value in _abi.VALUES}
+    return {value: getattr(stat, value) for value in _counters.VALUES}
 
 
 def _reset(function: str, device: int) -> None:

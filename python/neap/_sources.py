@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from . import _abi, _library, _limits, _peaks
+from . import _abi, _counters, _library, _limits, _peaks
 from ._library import NeapError
 
 
@@ -77,8 +77,8 @@ class Source(Protocol):
         """The same as PyTorch's table; "": it holds nothing there."""
 
 
-_ALLOCATED_BYTES = _abi.METRICS.index("allocated_bytes")
-_ALL = _abi.POOLS.index("all")
+_ALLOCATED_BYTES = _counters.METRICS.index("allocated_bytes")
+_ALL = _counters.POOLS.index("all")
 _backends = {"default": 0, "cuda": 1, "sim": 2}
 _allocators: weakref.WeakSet[Allocator] = weakref.WeakSet()
 
@@ -250,14 +250,14 @@ def _higher(stats: _abi.Stats, kept: _abi.Stats) -> _abi.Stats:
 
 def _named(stats: _abi.Stats) -> dict[str, int]:
     found: dict[str, int] = {}
-    for m, metric in enumerate(_abi.METRICS):
-        for p, pool in enumerate(_abi.POOLS):
-            for value in _abi.VALUES:
+    for m, metric in enumerate(_counters.METRICS):
+        for p, pool in enumerate(_counters.POOLS):
+            for value in _counters.VALUES:
                 found[f"{metric}.{pool}.{value}"] = getattr(stats.metric[m][p], value)
     for name, kind in _abi.Stats._fields_[1:]:  # type: ignore[misc]
         entry = getattr(stats, name)
         if kind is _abi.Stat:
-            found.update({f"{name}.{value}": getattr(entry, value) for value in _abi.VALUES})
+            found.update({f"{name}.{value}": getattr(entry, value) for value in _counters.VALUES})
         else:
             found[name] = entry
     return dict(sorted(found.items()))

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from . import _abi, _allocator, _events, _library, _notes, _sources, memory
+from . import _abi, _allocator, _counters, _events, _library, _notes, _sources, memory
 from ._fraction import Change, Fraction
 from ._limits import limit_of, watch
 
@@ -32,8 +32,8 @@ _CONTEXT_LOOKS = 20  # at the driver, for the size of a context, until neap leav
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
-_POOLED = [(metric, pool, value) for metric in _abi.METRICS for pool in _abi.POOLS for value in _abi.VALUES]
-_OVERSIZE = [(name, value) for name in ("oversize_allocations", "oversize_segments") for value in _abi.VALUES]
+_POOLED = [(metric, pool, value) for metric in _counters.METRICS for pool in _counters.POOLS for value in _counters.VALUES]
+_OVERSIZE = [(name, value) for name in ("oversize_allocations", "oversize_segments") for value in _counters.VALUES]
 _PLAIN = ("num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free")
 _NONE: dict[str, Any] = {}
 
@@ -57,7 +57,7 @@ def _number(name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
-def _place() -> tuple[_abi.Role, int, int, int]:
+def _place() -> tuple[_abi.ProcessRole, int, int, int]:
     """What this process is in a distributed training, as far as is known by now: role, rank, local rank, ranks in all."""
     rank = _number("RANK")
     local_rank = _number("LOCAL_RANK")
@@ -68,8 +68,8 @@ def _place() -> tuple[_abi.Role, int, int, int]:
         ranks = int(distributed.get_world_size())
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
-        return _abi.Role.WORKER, rank, local_rank, ranks
-    return _abi.Role.PLAIN if rank < 0 else _abi.Role.RANK, rank, local_rank, ranks
+        return _abi.ProcessRole.WORKER, rank, local_rank, ranks
+    return _abi.ProcessRole.PLAIN if rank < 0 else _abi.ProcessRole.RANK, rank, local_rank, ranks
 
 
 class Agent:
@@ -86,7 +86,7 @@ class Agent:
         self._contexts: dict[int, int] = {}  # by device, what the process's context takes there
         self._context_looks: dict[int, int] = {}
         self._told_peak = 0
-        self._told_place: tuple[_abi.Role, int, int, int] | None = None
+        self._told_place: tuple[_abi.ProcessRole, int, int, int] | None = None
         self._told_devices: set[str] = set()
         self._interrupted = False
 
@@ -220,7 +220,7 @@ class Agent:
         uuid = d and f"GPU-{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
         if place == self._told_place and (not uuid or uuid in self._told_devices):
             return
-        if self._told_place is not None and (place[1] < 0 or self._told_place[0] == _abi.Role.WORKER):
+        if self._told_place is not None and (place[1] < 0 or self._told_place[0] == _abi.ProcessRole.WORKER):
             place = self._told_place  # the group was destroyed, or the worker's loop is over: it stays what it was
         self._told_place = place
         if uuid:

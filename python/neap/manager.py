@@ -178,7 +178,7 @@ class MemoryManager:
         stats = memory.get_gpu_memory_stats()
         if stats.reserved <= self.memory_threshold or stats.cached * 10 < stats.reserved:
             return None
-        self.cleanups = [*self.cleanups[-_KEPT:], self._cleaner.run(_abi.Reason.PERIODIC)]
+        self.cleanups = [*self.cleanups[-_KEPT:], self._cleaner.run(_abi.CleanupReason.PERIODIC)]
         return self.cleanups[-1]
 
     def look(self) -> tuple[Growing, ...]:

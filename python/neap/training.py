@@ -223,7 +223,7 @@ class Training:
             self.optimizer.zero_grad(set_to_none=True)
             log.warning("Out of memory at step %d: %s", self._step + 1, done.reason)
             self._mark(_abi.Mark.OOM, "oom")
-            self._cleanups.run(_abi.Reason.OOM)
+            self._cleanups.run(_abi.CleanupReason.OOM)
             self._take(self._step + 1, done.reason, done.cached)
         if done.word == OVER:
             self.optimizer.zero_grad(set_to_none=True)
@@ -252,7 +252,7 @@ class Training:
     def _ticked(self) -> None:
         self._ticks += 1
         if self._options.cleanup.every_ticks and self._ticks % self._options.cleanup.every_ticks == 0:
-            self._cleanups.run(_abi.Reason.PERIODIC)
+            self._cleanups.run(_abi.CleanupReason.PERIODIC)
 
     # The ladder.
 
@@ -356,7 +356,7 @@ class Training:
 
     def _degrade(self, level: _levels.Level, look: Callable[[], int], what: str) -> None:
         log.warning("Low: %s: cleaning up", what)
-        self._cleanups.run(_abi.Reason.LOW)
+        self._cleanups.run(_abi.CleanupReason.LOW)
         still = level.degrades_at(look())
         if not any(self._ranks.agree(number=still)[1]):
             log.info("The cleanup was enough: no rung is taken")
@@ -382,7 +382,7 @@ class Training:
                 self._clear_leak(due)
 
     def _clear_leak(self, leak: Leak) -> None:
-        released = self._cleanups.run(_abi.Reason.LEAK, force=True).released
+        released = self._cleanups.run(_abi.CleanupReason.LEAK, force=True).released
         steps = int(max(released, 0) / max(leak.bytes_per_step, 1))
         log.warning("Cleared by force: %s less are allocated, room for %d more steps", _units.size(max(released, 0)), steps)
         self._leaks.forget()
@@ -414,7 +414,7 @@ class Training:
 
     def _after_step(self) -> None:
         if self._options.cleanup.every_steps and self._step % self._options.cleanup.every_steps == 0:
-            self._cleanups.run(_abi.Reason.EVERY_STEP if self._options.cleanup.every_steps == 1 else _abi.Reason.PERIODIC)
+            self._cleanups.run(_abi.CleanupReason.EVERY_STEP if self._options.cleanup.every_steps == 1 else _abi.CleanupReason.PERIODIC)
         if self._options.watch.milestone_every_steps and self._step % self._options.watch.milestone_every_steps == 0:
             self._mark(_abi.Mark.EVERY_N, f"step {self._step}")
         if self._options.watch.leaks_every_steps and self._step % self._options.watch.leaks_every_steps == 0:
@@ -429,7 +429,7 @@ class Training:
     def _after_epoch(self, epoch: int) -> None:
         self._mark(_abi.Mark.EPOCH_END, f"epoch {epoch}", epoch)
         if self._options.cleanup.every_epochs and epoch % self._options.cleanup.every_epochs == 0:
-            self._cleanups.run(_abi.Reason.EPOCH)
+            self._cleanups.run(_abi.CleanupReason.EPOCH)
         self._save()
         metric = None if self._options.callbacks.on_epoch is None else self._options.callbacks.on_epoch(epoch)
         self._save_ranked(metric)
@@ -451,7 +451,7 @@ class Training:
     def _saved(self) -> None:
         self._mark(_abi.Mark.SAVED, "saved", self._step)
         if self._options.cleanup.after_save:
-            self._cleanups.run(_abi.Reason.SAVED)
+            self._cleanups.run(_abi.CleanupReason.SAVED)
 
     def _one_epoch(self) -> None:
         self.model.train()
@@ -494,7 +494,7 @@ class Training:
             self.optimizer.zero_grad(set_to_none=True)
         else:
             _events.mark(_abi.Mark.FAILED, "failed")
-        self._cleanups.run(_abi.Reason.FAILURE)
+        self._cleanups.run(_abi.CleanupReason.FAILURE)
         if memory.is_out_of_memory(error):  # of a callback or of the data, which the ladder did not see
             for one in self._recommend():
                 log.warning("Out of memory outside a step. What may help: %s", one)
@@ -509,7 +509,7 @@ class Training:
             self._saver.begin()
         if self._options.cleanup.on_start:
             _cleanups.leftovers()
-            self._cleanups.run(_abi.Reason.START)
+            self._cleanups.run(_abi.CleanupReason.START)
         self._limit()
         self._begin_peaks()
         self._peak = 0
@@ -524,7 +524,7 @@ class Training:
             self._save()
             self._save_ranked()
         if self._options.cleanup.on_end:
-            self._cleanups.run(_abi.Reason.END)
+            self._cleanups.run(_abi.CleanupReason.END)
         self._mark(_abi.Mark.END, "end")
         self._ranks.agree()  # all came to the end
         if self._stopped:

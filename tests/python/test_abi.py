@@ -1,4 +1,4 @@
-"""Every declaration of neap/_abi.py against the headers: prototypes by their text, structs and enums by the C compiler."""
+"""Every declaration of neap/_abi.py, which the build makes, against the headers as the C compiler sees them."""
 
 import ctypes
 import os
@@ -8,12 +8,15 @@ import subprocess
 import tempfile
 import unittest
 
-from neap import _abi
+from neap import _abi, _counters
 
 HEADERS = pathlib.Path(os.environ["NEAP_INCLUDE"])
 
 SIMPLE = {
     "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "int64_t": ctypes.c_int64,
+    "ptrdiff_t": ctypes.c_ssize_t,
     "double": ctypes.c_double,
     "size_t": ctypes.c_size_t,
     "uint64_t": ctypes.c_uint64,
@@ -26,16 +29,21 @@ SIMPLE = {
 
 def as_ctypes(text):
     """The ctypes type that mirrors a C type; a set if more than one will do."""
-    text = re.sub(r"\bconst\b", "", text).strip()
+    text = " ".join(re.sub(r"\bconst\b", "", text).split())
+    if "FUNCTION" in text or re.match(r"neap_(\w+_callback|plugin_throw)\b", text):
+        return {ctypes.c_void_p}
     if match := re.fullmatch(r"enum neap_\w+", text):
         return {ctypes.c_int}
-    if match := re.fullmatch(r"struct (neap_\w+)\s*(\*+)", text):
+    if match := re.fullmatch(r"struct (neap_\w+)\s*([* ]*)", text):
         mirrored = _abi.STRUCTS.get(match[1])
-        if match[2] == "**":
-            return {ctypes.POINTER(ctypes.c_void_p)}
-        return {ctypes.POINTER(mirrored)} if mirrored else {ctypes.c_void_p}
-    if match := re.fullmatch(r"(?:unsigned )?(\w+)\s*\*", text):
-        return {ctypes.c_char_p} if text.startswith("char") else {ctypes.c_void_p, ctypes.POINTER(SIMPLE.get(match[1]) or ctypes.c_ubyte)}
+        stars = match[2].count("*")
+        if not stars:
+            return {mirrored}
+        return {ctypes.POINTER(ctypes.c_void_p)} if stars > 1 else {ctypes.POINTER(mirrored)} if mirrored else {ctypes.c_void_p}
+    if match := re.fullmatch(r"(unsigned char|\w+)\s*([* ]+)", text):
+        pointed = {"char": ctypes.c_char_p, "unsigned char": ctypes.c_char_p, "void": ctypes.c_void_p}.get(match[1])
+        pointed = pointed or ctypes.POINTER(SIMPLE[match[1]])
+        return {pointed if match[2].count("*") == 1 else ctypes.POINTER(pointed)}
     return {SIMPLE[text]}
 
 
@@ -44,21 +52,23 @@ def prototypes():
     for header in sorted(HEADERS.glob("*.h")):
         text = re.sub(r"/\*.*?\*/", "", header.read_text(encoding="utf-8"), flags=re.S)
         for result, name, arguments in re.findall(r"NEAP_API\s+([^;()]*?)\s*(\w+)\(([^;{}]*)\);", text):
+            arguments = re.sub(r"\(\*\w+\)\([^)]*\)", "FUNCTION", arguments)
             found[name] = (result, [] if arguments.strip() == "void" else [a.strip() for a in arguments.split(",")])
     return found
 
 
 def type_of(argument):
     """An argument without its name."""
-    return re.sub(r"\w+(\[\w*\])?$", "", argument).strip()
+    array = "*" if argument.endswith("]") else ""
+    return "FUNCTION" if "FUNCTION" in argument else re.sub(r"\w+(\[\w*\])?$", "", argument).strip() + array
 
 
 class Abi(unittest.TestCase):
     def test_prototypes(self):
         declared = prototypes()
+        self.assertEqual(sorted(_abi.FUNCTIONS), sorted(declared))
         for name, (result, arguments) in _abi.FUNCTIONS.items():
             with self.subTest(name):
-                self.assertIn(name, declared)
                 c_result, c_arguments = declared[name]
                 self.assertIn(result, as_ctypes(c_result))
                 self.assertEqual(len(arguments), len(c_arguments), c_arguments)
@@ -78,11 +88,11 @@ class Abi(unittest.TestCase):
                     f"sizeof(((struct {c_name} *)0)->{field}));"
                 )
                 expected.append(f"{c_name}.{field} {place.offset} {place.size}")
-        for prefix, mirrored in _abi.ENUMS.items():
+        for mirrored, prefix in _abi.ENUMS.values():
             for member in mirrored:
                 lines.append(f'printf("{prefix}{member.name} %d\\n", (int){prefix}{member.name});')
                 expected.append(f"{prefix}{member.name} {member.value}")
-        for count, names in (("NEAP_METRIC_COUNT", _abi.METRICS), ("NEAP_CLASS_COUNT", _abi.POOLS)):
+        for count, names in (("NEAP_METRIC_COUNT", _counters.METRICS), ("NEAP_CLASS_COUNT", _counters.POOLS)):
             lines.append(f'printf("{count} %d\\n", (int){count});')
             expected.append(f"{count} {len(names)}")
         lines += ["return 0;", "}"]
@@ -97,6 +107,7 @@ class Abi(unittest.TestCase):
     def test_all_statuses_are_there(self):
         text = (HEADERS / "status.h").read_text(encoding="utf-8")
         in_c = dict(re.findall(r"^\s*NEAP_(\w+) = (\d+),", text, re.M))
+        self.assertGreater(len(in_c), 15)
         self.assertEqual({name: int(value) for name, value in in_c.items()}, {s.name: s.value for s in _abi.Status})
 
     def test_flags_of_an_oom(self):

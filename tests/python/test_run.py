@@ -237,7 +237,7 @@ calls = {
     "recording the split": lambda: _events.split(split, rungs),
     "recording rungs": lambda: _events.rung(_abi.Rung.SPLIT, split, split, rungs),
     "recording steps": lambda: _events.step(1, 0.5, split),
-    "recording cleanups": lambda: _events.cleanup(_abi.Reason.END, 1, 0.1),
+    "recording cleanups": lambda: _events.cleanup(_abi.CleanupReason.END, 1, 0.1),
     "recording an out-of-memory error": lambda: _events.tag_bytes(0, "all", 1, 1),
 }
 for part, call in calls.items():

@@ -55,14 +55,14 @@ class Watch:
         """Training begins: model and optimizer are there."""
         if self._on_start:
             _cleanups.leftovers()
-            self._clear(_abi.Reason.START)
+            self._clear(_abi.CleanupReason.START)
         self._mark(_abi.Mark.START, "start")
 
     @harmless("callback")
     def step(self, number: int) -> None:
         """After an optimizer update, with the framework's step number; acts once per number."""
         if self._steps and number % self._steps == 0:
-            self._clear(_abi.Reason.EVERY_STEP if self._steps == 1 else _abi.Reason.PERIODIC)
+            self._clear(_abi.CleanupReason.EVERY_STEP if self._steps == 1 else _abi.CleanupReason.PERIODIC)
         if self._look and number % self._look == 0:
             self._manager.look()
 
@@ -71,14 +71,14 @@ class Watch:
         """An epoch is done; the first is 1."""
         self._mark(_abi.Mark.EPOCH_END, f"epoch {number}", number)
         if self._epochs and number % self._epochs == 0:
-            self._clear(_abi.Reason.EPOCH)
+            self._clear(_abi.CleanupReason.EPOCH)
 
     @harmless("callback")
     def saved(self, step: int) -> None:
         """A checkpoint was saved."""
         self._mark(_abi.Mark.SAVED, "saved", step)
         if self._after_save:
-            self._clear(_abi.Reason.SAVED)
+            self._clear(_abi.CleanupReason.SAVED)
 
     @harmless("callback")
     def failed(self, error: BaseException) -> None:
@@ -87,7 +87,7 @@ class Watch:
             return
         self._mark(_abi.Mark.OOM, "oom")
         hunt.forget_frames(error)
-        self._clear(_abi.Reason.OOM)
+        self._clear(_abi.CleanupReason.OOM)
         log.warning(
             "Out of memory. Halve the batch and double the accumulation (the effective batch stays), switch on gradient "
             "checkpointing, or start with `neap run --on-oom`, which does so and starts again"
@@ -98,13 +98,13 @@ class Watch:
         """Training is over."""
         self._mark(_abi.Mark.END, "end")
         if self._on_end:
-            self._clear(_abi.Reason.END)
+            self._clear(_abi.CleanupReason.END)
 
     def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
         self.marks = [*self.marks[-_KEPT:], (name, memory.log_gpu_memory_stats(name))]
         _events.mark(mark, name, value)
 
-    def _clear(self, reason: _abi.Reason) -> None:
+    def _clear(self, reason: _abi.CleanupReason) -> None:
         self.cleanups = [*self.cleanups[-_KEPT:], self._cleaner.run(reason)]
-        if reason == _abi.Reason.OOM:
+        if reason == _abi.CleanupReason.OOM:
             self.out_of_memory = self.cleanups[-1]
