@@ -35,6 +35,7 @@ warnings.filterwarnings("ignore")
 import torch
 import torch._dynamo  # an optimizer's first step imports it
 import torch.distributed.fsdp
+from gpu_models import LoRA
 from neap import _library
 from torch import nn
 
@@ -104,22 +105,11 @@ def gpt2_variable_length():
     return _language_step(model, torch.optim.AdamW(model.parameters()), 8, lengths)
 
 
-class Lora(nn.Module):
-    def __init__(self, linear, rank=16):
-        super().__init__()
-        self.linear = linear.requires_grad_(False)
-        self.down = nn.Linear(linear.in_features, rank, bias=False)
-        self.up = nn.Linear(rank, linear.out_features, bias=False)
-
-    def forward(self, x):
-        return self.linear(x) + self.up(self.down(x))
-
-
 def lora():
     with torch.device("cuda"):
         model = GPT(layers=8, width=768).requires_grad_(False)
         for block in model.blocks:
-            block.qkv, block.out = Lora(block.qkv), Lora(block.out)
+            block.qkv, block.out = LoRA(block.qkv), LoRA(block.out)
     lengths = random.Random(2).choices(range(96, 768, 8), k=64)
     return _language_step(model, torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), 8, lengths)
 
