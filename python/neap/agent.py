@@ -201,7 +201,7 @@ class Agent:
             held = ctypes.c_uint64()
             error = _abi.Error()
             before = torch.cuda.memory_reserved(index)
-            status = _library.library().neap_external_held(uuid, ctypes.byref(held), ctypes.byref(error))
+            status = _library.library().neap_external_held(bytes(uuid), ctypes.byref(held), ctypes.byref(error))
             if status == _abi.Status.OK and torch.cuda.memory_reserved(index) == before <= held.value:
                 self._contexts[index] = held.value - before
         return self._contexts.get(index, 0)
