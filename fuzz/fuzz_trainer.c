@@ -15,18 +15,18 @@ struct bounds {
 	const char *begin, *end;
 };
 
-static void check(const struct bounds *bounds, const struct checkpoint_pickled *value)
+static void check(const struct bounds *bounds, const struct neap_pickled *value)
 {
-	if (value->type > CHECKPOINT_PICKLE_ARGUMENTS || value->element > CHECKPOINT_PICKLE_BFLOAT16)
+	if (value->type > CHECKPOINT_PICKLE_ARGUMENTS || value->type == NEAP_PICKLE_MARK ||
+	    value->detail > CHECKPOINT_PICKLE_BFLOAT16)
 		abort();
-	if ((value->type == CHECKPOINT_PICKLE_TEXT || value->type == CHECKPOINT_PICKLE_GLOBAL) &&
+	if ((value->type == NEAP_PICKLE_TEXT || value->type == CHECKPOINT_PICKLE_GLOBAL) &&
 	    (value->text < bounds->begin || value->text > bounds->end ||
 	     value->length > (size_t)(bounds->end - value->text)))
 		abort();
 }
 
-static void see(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
-		size_t count)
+static void see(void *context, const struct neap_pickled *name, const struct neap_pickled *items, size_t count)
 {
 	check(context, name);
 	if (count == 0 || count % 2)

@@ -66,7 +66,7 @@ static double decode(enum checkpoint_pickle_element element, const void *bytes)
 }
 
 /* Reads a number, or a tensor of one number. False: it is neither. */
-static bool read_number(const struct reader *reader, const struct checkpoint_pickled *item, double *ret_value)
+static bool read_number(const struct reader *reader, const struct neap_pickled *item, double *ret_value)
 {
 	static const size_t widths[] = {[CHECKPOINT_PICKLE_FLOAT32] = 4,
 					[CHECKPOINT_PICKLE_FLOAT64] = 8,
@@ -76,25 +76,24 @@ static bool read_number(const struct reader *reader, const struct checkpoint_pic
 	uint64_t begin, length;
 	char name[48];
 
-	if (item->type == CHECKPOINT_PICKLE_FLOAT || item->type == CHECKPOINT_PICKLE_INT) {
-		*ret_value = item->type == CHECKPOINT_PICKLE_FLOAT ? item->number : (double)item->integer;
+	if (item->type == NEAP_PICKLE_FLOAT || item->type == NEAP_PICKLE_INT) {
+		*ret_value = item->type == NEAP_PICKLE_FLOAT ? item->number : (double)item->integer;
 		return true;
 	}
-	if (item->type != CHECKPOINT_PICKLE_SCALAR || item->element == CHECKPOINT_PICKLE_UNKNOWN)
+	if (item->type != CHECKPOINT_PICKLE_SCALAR || item->detail == CHECKPOINT_PICKLE_UNKNOWN)
 		return false;
-	size_t width = widths[item->element];
-	snprintf(name, sizeof name, "data/%llu", (unsigned long long)item->storage);
-	if (!checkpoint_zip_find(reader->zip, name, &begin, &length) ||
-	    length < ((uint64_t)item->offset + 1) * width ||
-	    !checkpoint_read_at(reader->zip->fd, bytes, width, begin + (uint64_t)item->offset * width))
+	size_t width = widths[item->detail];
+	snprintf(name, sizeof name, "data/%llu", (unsigned long long)item->a);
+	if (!checkpoint_zip_find(reader->zip, name, &begin, &length) || length < (item->b + 1) * width ||
+	    !checkpoint_read_at(reader->zip->fd, bytes, width, begin + item->b * width))
 		return false;
-	*ret_value = decode(item->element, bytes);
+	*ret_value = decode(item->detail, bytes);
 	return true;
 }
 
 /* --- callbacks --- */
 
-static bool copy_name(char to[256], const struct checkpoint_pickled *path)
+static bool copy_name(char to[256], const struct neap_pickled *path)
 {
 	size_t length = path->length;
 	const char *name = path->text;
@@ -113,23 +112,23 @@ static bool copy_name(char to[256], const struct checkpoint_pickled *path)
 }
 
 /* Copies the name of the path's folder, if it has one. */
-static void copy_folder(char to[256], const struct checkpoint_pickled *path, size_t base_length)
+static void copy_folder(char to[256], const struct neap_pickled *path, size_t base_length)
 {
-	struct checkpoint_pickled folder = *path;
+	struct neap_pickled folder = *path;
 
 	if (path->length <= base_length + 1)
 		return;
-	folder.length = (uint32_t)(path->length - base_length - 1);
+	folder.length = path->length - base_length - 1;
 	if (!copy_name(to, &folder))
 		to[0] = '\0';
 }
 
-static void take_scores(struct reader *reader, const struct checkpoint_pickled *items, size_t count)
+static void take_scores(struct reader *reader, const struct neap_pickled *items, size_t count)
 {
 	for (size_t i = 0; i + 1 < count && reader->score_count < SCORES_MOST; i += 2) {
 		struct checkpoint_score score;
 
-		if (items[i].type != CHECKPOINT_PICKLE_TEXT || !copy_name(score.name, &items[i]) ||
+		if (items[i].type != NEAP_PICKLE_TEXT || !copy_name(score.name, &items[i]) ||
 		    !read_number(reader, &items[i + 1], &score.value))
 			continue;
 		if (!neap_array_grow(&reader->scores, reader->score_count, sizeof *reader->scores)) {
@@ -140,7 +139,7 @@ static void take_scores(struct reader *reader, const struct checkpoint_pickled *
 	}
 }
 
-static const struct checkpoint_pickled *find(const struct checkpoint_pickled *items, size_t count, const char *key)
+static const struct neap_pickled *find(const struct neap_pickled *items, size_t count, const char *key)
 {
 	for (size_t i = 0; i + 1 < count; i += 2)
 		if (checkpoint_pickle_is(&items[i], key))
@@ -148,14 +147,14 @@ static const struct checkpoint_pickled *find(const struct checkpoint_pickled *it
 	return NULL;
 }
 
-static bool contains(const struct checkpoint_pickled *name, const char *text)
+static bool contains(const struct neap_pickled *name, const char *text)
 {
-	return name->type == CHECKPOINT_PICKLE_TEXT && memmem(name->text, name->length, text, strlen(text));
+	return name->type == NEAP_PICKLE_TEXT && memmem(name->text, name->length, text, strlen(text));
 }
 
 /* Finds whether low or high is better: by the settings in the callback's key; else by the metric's name; else by
  * whether the best has the lowest or the highest score. */
-static enum neap_metric_mode mode_of(const struct reader *reader, const struct checkpoint_pickled *name,
+static enum neap_metric_mode mode_of(const struct reader *reader, const struct neap_pickled *name,
 				     const struct checkpoint_record *record)
 {
 	double best;
@@ -176,15 +175,15 @@ static enum neap_metric_mode mode_of(const struct reader *reader, const struct c
 }
 
 /* Adds the record of a callback and gives it the scores. */
-static void take_callback(struct reader *reader, const struct checkpoint_pickled *name,
-			  const struct checkpoint_pickled *items, size_t count)
+static void take_callback(struct reader *reader, const struct neap_pickled *name, const struct neap_pickled *items,
+			  size_t count)
 {
-	const struct checkpoint_pickled *path = find(items, count, "best_model_path");
-	const struct checkpoint_pickled *monitor = find(items, count, "monitor");
+	const struct neap_pickled *path = find(items, count, "best_model_path");
+	const struct neap_pickled *monitor = find(items, count, "monitor");
 	struct checkpoint_record record = {
 		.trainer = "Lightning", .until_ns = UINT64_MAX, .until_step = UINT64_MAX, .best_step = UINT64_MAX};
 
-	if (!monitor || monitor->type != CHECKPOINT_PICKLE_TEXT || path->type != CHECKPOINT_PICKLE_TEXT ||
+	if (!monitor || monitor->type != NEAP_PICKLE_TEXT || path->type != NEAP_PICKLE_TEXT ||
 	    !copy_name(record.best, path) || reader->callbacks == CALLBACKS_MOST)
 		return;
 	copy_folder(record.folder, path, strlen(record.best));
@@ -202,8 +201,7 @@ static void take_callback(struct reader *reader, const struct checkpoint_pickled
 	reader->score_count = 0;
 }
 
-static void take_items(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
-		       size_t count)
+static void take_items(void *context, const struct neap_pickled *name, const struct neap_pickled *items, size_t count)
 {
 	struct reader *reader = context;
 

@@ -156,20 +156,20 @@ enum neap_status checkpoint_read_state(const char *text, size_t length, struct c
 	return NEAP_OK;
 }
 
-static void take_argument(void *context, const struct checkpoint_pickled *name,
-			  const struct checkpoint_pickled *items, size_t count)
+static void take_argument(void *context, const struct neap_pickled *name, const struct neap_pickled *items,
+			  size_t count)
 {
 	struct checkpoint_record *record = context;
 
 	(void)name;
 	for (size_t i = 0; i + 1 < count; i += 2) {
-		const struct checkpoint_pickled *item = &items[i + 1];
+		const struct neap_pickled *item = &items[i + 1];
 		char word[CHECKPOINT_WORD_ROOM];
 
-		if (checkpoint_pickle_is(&items[i], "greater_is_better") && item->type == CHECKPOINT_PICKLE_BOOL)
+		if (checkpoint_pickle_is(&items[i], "greater_is_better") && item->type == NEAP_PICKLE_BOOL)
 			record->mode = item->integer ? NEAP_METRIC_MAX : NEAP_METRIC_MIN;
-		if (!checkpoint_pickle_is(&items[i], "metric_for_best_model") ||
-		    item->type != CHECKPOINT_PICKLE_TEXT || item->length == 0 || item->length > 48)
+		if (!checkpoint_pickle_is(&items[i], "metric_for_best_model") || item->type != NEAP_PICKLE_TEXT ||
+		    item->length == 0 || item->length > 48)
 			continue;
 		checkpoint_word_normalize(item->text, item->length, word);
 		snprintf(record->metric, sizeof record->metric, "%s%.50s", strncmp(word, "eval_", 5) ? "eval_" : "",

@@ -19,12 +19,12 @@
 /* The values of a dict's known keys. Only those in `keys` are set. */
 struct known {
 	uint64_t keys;
-	const struct value *of[64];
+	const struct neap_pickled *of[64];
 };
 
 _Static_assert(LAST_KEY < 64, "a bit per key");
 _Static_assert(NAME_SNAPSHOT - NAME_ALLOC == NEAP_TRACE_SNAPSHOT_TAKEN - NEAP_TRACE_ALLOC, "actions are in order");
-_Static_assert(VALUE_MARK < 32, "a type has 5 bits in the memo");
+_Static_assert(VALUE_COUNT <= 32, "a type has 5 bits in the memo");
 
 void neap_snapshot_begin(struct machine *machine)
 {
@@ -44,7 +44,7 @@ void neap_snapshot_begin(struct machine *machine)
 /* An optional key with a number that fits 64 bits, signed or not; else `absent`. */
 static uint64_t word_of(const struct known *known, enum known_text key, uint64_t absent)
 {
-	if (!(known->keys & 1ull << key) || known->of[key]->type != VALUE_INT || known->of[key]->b == 2)
+	if (!(known->keys & 1ull << key) || known->of[key]->type != NEAP_PICKLE_INT || known->of[key]->b == 2)
 		return absent;
 	return known->of[key]->a;
 }
@@ -56,42 +56,44 @@ static enum neap_status size_of(struct machine *machine, const struct known *kno
 	const struct neap_trace *trace = machine->build->trace;
 
 	if (!(known->keys & 1ull << key) && required)
-		return neap_pickle_fail(machine, "%s without '%s'", whose, neap_trace_text(trace, key));
+		return neap_pickle_fail(&machine->pickle, "%s without '%s'", whose, neap_trace_text(trace, key));
 	if (!(known->keys & 1ull << key))
 		return NEAP_OK;
-	const struct value *value = known->of[key];
-	if (value->type != VALUE_INT)
-		return neap_pickle_fail(machine, "'%s' of %s is not a whole number", neap_trace_text(trace, key),
-					whose);
+	const struct neap_pickled *value = known->of[key];
+	if (value->type != NEAP_PICKLE_INT)
+		return neap_pickle_fail(&machine->pickle, "'%s' of %s is not a whole number",
+					neap_trace_text(trace, key), whose);
 	if (value->b || value->a > INT64_MAX)
-		return neap_pickle_fail(machine, "'%s' of %s is negative or too large", neap_trace_text(trace, key),
-					whose);
+		return neap_pickle_fail(&machine->pickle, "'%s' of %s is negative or too large",
+					neap_trace_text(trace, key), whose);
 	*ret_size = value->a;
 	return NEAP_OK;
 }
 
 static uint32_t text_of(const struct known *known, enum known_text key)
 {
-	return known->keys & 1ull << key && known->of[key]->type == VALUE_TEXT ? (uint32_t)known->of[key]->a : 0;
+	return known->keys & 1ull << key && known->of[key]->type == NEAP_PICKLE_TEXT ? (uint32_t)known->of[key]->a
+										     : 0;
 }
 
 static bool truth_of(const struct known *known, enum known_text key)
 {
-	const struct value *value = known->keys & 1ull << key ? known->of[key] : NULL;
+	const struct neap_pickled *value = known->keys & 1ull << key ? known->of[key] : NULL;
 
-	return value && (value->type == VALUE_BOOL || value->type == VALUE_INT) && value->a;
+	return value && (value->type == NEAP_PICKLE_BOOL || value->type == NEAP_PICKLE_INT) && value->a;
 }
 
 static uint32_t stack_of(struct machine *machine, const struct known *known)
 {
-	const struct value *value;
+	const struct neap_pickled *value;
 
 	if (known->keys & BIT(FRAMES)) {
 		value = known->of[NAME_FRAMES];
 		if (value->type == VALUE_STACK)
 			return (uint32_t)value->a;
-		if (value->type != VALUE_LIST && value->type != VALUE_NONE)
-			neap_build_warn(machine->build, machine->position, "frames that are no list of frames");
+		if (value->type != NEAP_PICKLE_LIST && value->type != NEAP_PICKLE_NONE)
+			neap_build_warn(machine->build, machine->pickle.position,
+					"frames that are no list of frames");
 	} else if (known->keys & BIT(HISTORY) && known->of[NAME_HISTORY]->type == VALUE_HISTORY) {
 		return (uint32_t)known->of[NAME_HISTORY]->a;
 	}
@@ -100,7 +102,7 @@ static uint32_t stack_of(struct machine *machine, const struct known *known)
 
 static uint16_t stream_of(struct machine *machine, const struct known *known, enum known_text pool_key)
 {
-	const struct value *pool = known->keys & 1ull << pool_key ? known->of[pool_key] : NULL;
+	const struct neap_pickled *pool = known->keys & 1ull << pool_key ? known->of[pool_key] : NULL;
 
 	if (pool && pool->type != VALUE_PAIR)
 		pool = NULL;
@@ -152,7 +154,7 @@ static void take_annotated(struct machine *machine, const struct known *known)
 	neap_build_annotation(machine->build, &annotation);
 }
 
-static enum neap_status take_event(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_event(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	struct neap_build *build = machine->build;
 	uint64_t at = build->trace->store->count;
@@ -166,15 +168,16 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 		return NEAP_OK;
 	}
 	if (action < NAME_ALLOC || action > NAME_SNAPSHOT || action == NAME_NO_ACTION) {
-		neap_build_warn(build, machine->position, "events with the unknown action '%.60s' are left out",
+		neap_build_warn(build, machine->pickle.position,
+				"events with the unknown action '%.60s' are left out",
 				neap_trace_text(build->trace, action));
 		neap_value_become(dict, VALUE_EVENTS, at, 0);
 		return NEAP_OK;
 	}
 	event.kind = (uint8_t)(action - NAME_ALLOC + NEAP_TRACE_ALLOC);
 	bool placed = event.kind != NEAP_TRACE_OOM && event.kind != NEAP_TRACE_SNAPSHOT_TAKEN;
-	if (placed && (!(known->keys & BIT(ADDR)) || known->of[NAME_ADDR]->type != VALUE_INT))
-		return neap_pickle_fail(machine, "an event without 'addr'");
+	if (placed && (!(known->keys & BIT(ADDR)) || known->of[NAME_ADDR]->type != NEAP_PICKLE_INT))
+		return neap_pickle_fail(&machine->pickle, "an event without 'addr'");
 	status = size_of(machine, known, NAME_SIZE, "an event", placed, &event.size);
 	if (status)
 		return status;
@@ -197,10 +200,10 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 	return NEAP_OK;
 }
 
-static enum neap_status take_block(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_block(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	struct neap_build *build = machine->build;
-	const struct value *history = known->keys & BIT(HISTORY) ? known->of[NAME_HISTORY] : NULL;
+	const struct neap_pickled *history = known->keys & BIT(HISTORY) ? known->of[NAME_HISTORY] : NULL;
 	struct neap_trace_block block = {.address = word_of(known, NAME_ADDRESS, MISSING_ADDRESS)};
 	uint32_t state = text_of(known, NAME_STATE);
 	enum neap_status status = size_of(machine, known, NAME_SIZE, "a block", true, &block.size);
@@ -220,7 +223,8 @@ static enum neap_status take_block(struct machine *machine, struct value *dict, 
 	else
 		block.state = NEAP_TRACE_BLOCK_FREE;
 	if (block.state == NEAP_TRACE_BLOCK_FREE && state != NAME_INACTIVE)
-		neap_build_warn(build, machine->position, "blocks in the unknown state '%.60s' are taken for free",
+		neap_build_warn(build, machine->pickle.position,
+				"blocks in the unknown state '%.60s' are taken for free",
 				neap_trace_text(build->trace, state));
 	block.stack = stack_of(machine, known);
 	neap_value_become(dict, VALUE_BLOCKS, build->trace->block_count, 1);
@@ -240,7 +244,7 @@ static void place_blocks(struct machine *machine, const struct neap_trace_segmen
 		if (blocks[i].address == MISSING_ADDRESS) {
 			blocks[i].address = at;
 			neap_build_warn(
-				build, machine->position,
+				build, machine->pickle.position,
 				"blocks without an address: taken to lie one after the other in their segment");
 		}
 		if (blocks[i].address < segment->address || blocks[i].address - segment->address > segment->size)
@@ -249,17 +253,17 @@ static void place_blocks(struct machine *machine, const struct neap_trace_segmen
 		sum += blocks[i].size;
 	}
 	if (outside)
-		neap_build_warn(build, machine->position, "segments with blocks outside of them");
+		neap_build_warn(build, machine->pickle.position, "segments with blocks outside of them");
 	if (sum != segment->size)
-		neap_build_warn(build, machine->position, "segments whose blocks do not add up to their size");
+		neap_build_warn(build, machine->pickle.position, "segments whose blocks do not add up to their size");
 }
 
-static enum neap_status take_segment(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_segment(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	static const char whose[] = "a segment";
 	struct neap_build *build = machine->build;
 	struct neap_trace_segment segment = {.address = word_of(known, NAME_ADDRESS, MISSING_ADDRESS)};
-	const struct value *blocks = known->of[NAME_BLOCKS];
+	const struct neap_pickled *blocks = known->of[NAME_BLOCKS];
 	uint64_t device = word_of(known, NAME_DEVICE, 0);
 	uint32_t type = text_of(known, NAME_SEGMENT_TYPE);
 	enum neap_status status = size_of(machine, known, NAME_TOTAL_SIZE, whose, true, &segment.size);
@@ -275,13 +279,13 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	if (status)
 		return status;
 	if (segment.address == MISSING_ADDRESS)
-		return neap_pickle_fail(machine, "a segment without 'address'");
+		return neap_pickle_fail(&machine->pickle, "a segment without 'address'");
 	bool host = device == UINT64_MAX;
 	if (!host && !neap_build_device(build, device))
-		return neap_pickle_fail(machine, "a segment of device %" PRId64 "; 0 to 255 are possible",
+		return neap_pickle_fail(&machine->pickle, "a segment of device %" PRId64 "; 0 to 255 are possible",
 					(int64_t)device);
-	if (blocks->type != VALUE_BLOCKS && blocks->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'blocks' of a segment is not a list of blocks");
+	if (blocks->type != VALUE_BLOCKS && blocks->type != NEAP_PICKLE_LIST)
+		return neap_pickle_fail(&machine->pickle, "'blocks' of a segment is not a list of blocks");
 	segment.first_block = blocks->type == VALUE_BLOCKS ? (size_t)blocks->a : 0;
 	segment.block_count = blocks->type == VALUE_BLOCKS ? (size_t)blocks->b : 0;
 	segment.device = (uint8_t)device;
@@ -292,7 +296,7 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	if (!build->failed)
 		place_blocks(machine, &segment);
 	if (host) { /* pinned memory: its list means nothing more */
-		neap_value_become(dict, VALUE_OTHER, 0, 0);
+		neap_value_become(dict, NEAP_PICKLE_OTHER, 0, 0);
 		neap_build_host_segment(build, &segment);
 		return NEAP_OK;
 	}
@@ -301,7 +305,7 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	return NEAP_OK;
 }
 
-static enum neap_status take_frame(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_frame(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	uint64_t line = word_of(known, NAME_LINE, 0);
 
@@ -312,7 +316,7 @@ static enum neap_status take_frame(struct machine *machine, struct value *dict, 
 	return NEAP_OK;
 }
 
-static enum neap_status take_history(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_history(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	uint64_t requested = 0;
 	enum neap_status status = size_of(machine, known, NAME_REAL_SIZE, "a block's history", true, &requested);
@@ -322,7 +326,7 @@ static enum neap_status take_history(struct machine *machine, struct value *dict
 	return status;
 }
 
-static enum neap_status take_annotation(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_annotation(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
 	uint64_t device = word_of(known, NAME_DEVICE, 0);
 	uint32_t stage = text_of(known, NAME_STAGE);
@@ -330,7 +334,8 @@ static enum neap_status take_annotation(struct machine *machine, struct value *d
 
 	neap_value_become(dict, VALUE_MARKS, 0, 0);
 	if (device > UINT8_MAX || !neap_build_device(machine->build, device)) {
-		neap_build_warn(machine->build, machine->position, "annotations of no possible device are left out");
+		neap_build_warn(machine->build, machine->pickle.position,
+				"annotations of no possible device are left out");
 		return NEAP_OK;
 	}
 	mark.device = (uint8_t)device;
@@ -339,15 +344,15 @@ static enum neap_status take_annotation(struct machine *machine, struct value *d
 	return NEAP_OK;
 }
 
-static enum neap_status take_top(struct machine *machine, struct value *dict, const struct known *known)
+static enum neap_status take_top(struct machine *machine, struct neap_pickled *dict, const struct known *known)
 {
-	const struct value *segments = known->keys & BIT(SEGMENTS) ? known->of[NAME_SEGMENTS] : NULL;
-	const struct value *traces = known->keys & BIT(DEVICE_TRACES) ? known->of[NAME_DEVICE_TRACES] : NULL;
+	const struct neap_pickled *segments = known->keys & BIT(SEGMENTS) ? known->of[NAME_SEGMENTS] : NULL;
+	const struct neap_pickled *traces = known->keys & BIT(DEVICE_TRACES) ? known->of[NAME_DEVICE_TRACES] : NULL;
 
-	if (segments && segments->type != VALUE_SEGMENTS && segments->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'segments' is not a list of segments");
-	if (traces && traces->type != VALUE_TRACES && traces->type != VALUE_LIST)
-		return neap_pickle_fail(machine, "'device_traces' is not a list of lists of events");
+	if (segments && segments->type != VALUE_SEGMENTS && segments->type != NEAP_PICKLE_LIST)
+		return neap_pickle_fail(&machine->pickle, "'segments' is not a list of segments");
+	if (traces && traces->type != VALUE_TRACES && traces->type != NEAP_PICKLE_LIST)
+		return neap_pickle_fail(&machine->pickle, "'device_traces' is not a list of lists of events");
 	if (segments && traces)
 		date_by_keys(machine, known, IN_TOP);
 	machine->has_segments = segments != NULL;
@@ -358,22 +363,22 @@ static enum neap_status take_top(struct machine *machine, struct value *dict, co
 	return NEAP_OK;
 }
 
-static void keep_setting(struct machine *machine, uint32_t key, const struct value *value)
+static void keep_setting(struct machine *machine, uint32_t key, const struct neap_pickled *value)
 {
 	char text[64];
 	double number;
 
 	switch (value->type) {
-	case VALUE_TEXT:
+	case NEAP_PICKLE_TEXT:
 		neap_build_setting(machine->build, key, (uint32_t)value->a);
 		return;
-	case VALUE_BOOL:
+	case NEAP_PICKLE_BOOL:
 		snprintf(text, sizeof text, "%s", value->a ? "True" : "False");
 		break;
-	case VALUE_INT:
+	case NEAP_PICKLE_INT:
 		snprintf(text, sizeof text, "%" PRId64, (int64_t)value->a);
 		break;
-	case VALUE_FLOAT:
+	case NEAP_PICKLE_FLOAT:
 		memcpy(&number, &value->a, sizeof number);
 		snprintf(text, sizeof text, "%.17g", number);
 		break;
@@ -383,11 +388,11 @@ static void keep_setting(struct machine *machine, uint32_t key, const struct val
 	neap_build_setting(machine->build, key, neap_build_text(machine->build, text, strlen(text)));
 }
 
-static enum neap_status take_settings(struct machine *machine, struct value *dict, const struct known *known,
-				      const struct value *items, size_t count)
+static enum neap_status take_settings(struct machine *machine, struct neap_pickled *dict, const struct known *known,
+				      const struct neap_pickled *items, size_t count)
 {
 	struct neap_trace_settings *settings = &machine->build->trace->settings;
-	const struct value *threshold = known->keys & BIT(GC_THRESHOLD) ? known->of[NAME_GC_THRESHOLD] : NULL;
+	const struct neap_pickled *threshold = known->keys & BIT(GC_THRESHOLD) ? known->of[NAME_GC_THRESHOLD] : NULL;
 
 	date_by_keys(machine, known, IN_SETTINGS);
 	settings->known = true;
@@ -396,24 +401,24 @@ static enum neap_status take_settings(struct machine *machine, struct value *dic
 	if (settings->max_split_size < 0)
 		settings->max_split_size = -1;
 	settings->conf = text_of(known, NAME_CONF);
-	if (threshold && threshold->type == VALUE_FLOAT)
+	if (threshold && threshold->type == NEAP_PICKLE_FLOAT)
 		memcpy(&settings->garbage_collection_threshold, &threshold->a, sizeof(double));
 	if (!(settings->garbage_collection_threshold > 0 && settings->garbage_collection_threshold <= 1))
 		settings->garbage_collection_threshold = 0;
 	if (known->keys & BIT(DIVISIONS) && known->of[NAME_DIVISIONS]->type == VALUE_DIVISIONS)
 		memcpy(settings->roundup_power2_divisions, machine->divisions, sizeof machine->divisions);
 	for (size_t i = 0; i < count; i += 2)
-		if (items[i].type == VALUE_TEXT && (items[i].a < NAME_CONF || items[i].a > NAME_DIVISIONS))
+		if (items[i].type == NEAP_PICKLE_TEXT && (items[i].a < NAME_CONF || items[i].a > NAME_DIVISIONS))
 			keep_setting(machine, (uint32_t)items[i].a, &items[i + 1]);
 	neap_value_become(dict, VALUE_SETTINGS, 0, 0);
 	return NEAP_OK;
 }
 
-static bool take_divisions(struct machine *machine, const struct value *items, size_t count)
+static bool take_divisions(struct machine *machine, const struct neap_pickled *items, size_t count)
 {
 	for (size_t i = 0; i < count; i += 2)
-		if (items[i].type != VALUE_TEXT || items[i].a < NAME_MIB_1 || items[i].a > NAME_MIB_32768 ||
-		    items[i + 1].type != VALUE_INT)
+		if (items[i].type != NEAP_PICKLE_TEXT || items[i].a < NAME_MIB_1 || items[i].a > NAME_MIB_32768 ||
+		    items[i + 1].type != NEAP_PICKLE_INT)
 			return false;
 	memset(machine->divisions, 0, sizeof machine->divisions);
 	for (size_t i = 0; i < count; i += 2)
@@ -422,21 +427,22 @@ static bool take_divisions(struct machine *machine, const struct value *items, s
 	return true;
 }
 
-enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict, struct value *items, size_t count)
+enum neap_status neap_snapshot_dict(struct machine *machine, struct neap_pickled *dict, struct neap_pickled *items,
+				    size_t count)
 {
 	struct known known;
 
 	known.keys = 0;
-	if (dict->type == VALUE_OTHER && dict->fresh)
+	if (dict->type == NEAP_PICKLE_OTHER && dict->fresh)
 		return NEAP_OK;
-	if (dict->type != VALUE_DICT || !dict->fresh)
-		return neap_pickle_fail(machine, "items are set in a dict that was complete, or in no dict");
+	if (dict->type != NEAP_PICKLE_DICT || !dict->fresh)
+		return neap_pickle_fail(&machine->pickle, "items are set in a dict that was complete, or in no dict");
 	if (count % 2)
-		return neap_pickle_fail(machine, "a key without a value");
+		return neap_pickle_fail(&machine->pickle, "a key without a value");
 	if (!count)
 		return NEAP_OK;
 	for (size_t i = 0; i < count; i += 2) {
-		if (items[i].type != VALUE_TEXT || items[i].a > LAST_KEY)
+		if (items[i].type != NEAP_PICKLE_TEXT || items[i].a > LAST_KEY)
 			continue;
 		known.keys |= 1ull << items[i].a;
 		known.of[items[i].a] = &items[i + 1];
@@ -457,6 +463,6 @@ enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict,
 		return take_frame(machine, dict, &known);
 	if (known.keys & (BIT(CONF) | BIT(MAX_SPLIT_SIZE) | BIT(EXPANDABLE_SEGMENTS)))
 		return take_settings(machine, dict, &known, items, count);
-	neap_value_become(dict, take_divisions(machine, items, count) ? VALUE_DIVISIONS : VALUE_OTHER, 0, 0);
+	neap_value_become(dict, take_divisions(machine, items, count) ? VALUE_DIVISIONS : NEAP_PICKLE_OTHER, 0, 0);
 	return NEAP_OK;
 }

@@ -114,7 +114,7 @@ static enum neap_status place_marks(struct machine *machine)
 		return NEAP_OK;
 	marks = malloc(trace->mark_count * sizeof *marks);
 	if (!marks)
-		return neap_pickle_no_memory(machine);
+		return neap_pickle_no_memory(&machine->pickle);
 	for (size_t i = 0; i < trace->mark_count; i++)
 		marks[i] = &trace->marks[i];
 	qsort(marks, trace->mark_count, sizeof *marks, by_time);
@@ -135,15 +135,15 @@ static enum neap_status place_marks(struct machine *machine)
 	return NEAP_OK;
 }
 
-enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top)
+enum neap_status neap_snapshot_end(struct machine *machine, const struct neap_pickled *top)
 {
 	struct neap_build *build = machine->build;
 	uint64_t events = 0;
 
-	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == VALUE_LIST)
+	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == NEAP_PICKLE_LIST)
 		machine->has_segments = true; /* what memory_snapshot() gave */
 	else if (top->type != VALUE_TOP)
-		return neap_pickle_fail(machine,
+		return neap_pickle_fail(&machine->pickle,
 					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
 					"was expected");
 	/* If keys contradict one another, PyTorch did not write the file. */
@@ -152,7 +152,8 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 		build->trace->torch_to = machine->torch_to;
 	}
 	if (!machine->has_segments)
-		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
+		neap_build_warn(build, machine->pickle.position,
+				"there are no segments: the state at the end is unknown");
 	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {
 		neap_build_device(build, i);
 		if (build->failed)
@@ -165,10 +166,11 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 	if (status)
 		return status;
 	if (!events)
-		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
+		neap_build_warn(build, machine->pickle.position,
+				"there is no history of events: only the state at the end");
 	if (machine->free_completions && !machine->free_requests)
 		neap_build_warn(
-			build, machine->position,
+			build, machine->pickle.position,
 			"no free was requested, only completed: how long blocks waited for streams is unknown");
 	return place_marks(machine);
 }
