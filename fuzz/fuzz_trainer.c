@@ -2,7 +2,7 @@
  * trainer_state.json, must give facts that hold or none, never a fault, and nothing is executed. Built by
  * fuzz/run.sh, and run over a generated corpus by tests/checkpoint. */
 #include "checkpoint/pickle.h"
-#include "checkpoint/recorded.h"
+#include "checkpoint/writer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static void read_archive(const uint8_t *data, size_t size)
 
 	if (fd < 0)
 		return;
-	if (write(fd, data, size) == (ssize_t)size && !checkpoint_read_lightning(fd, &records))
+	if (write(fd, data, size) == (ssize_t)size && !checkpoint_read_callbacks(fd, &records))
 		abort();
 	for (size_t i = 0; i < records.count; i++)
 		check_record(&records.at[i]);

@@ -8,15 +8,17 @@
  * The values are tensors, so they are in members of the archive: archive/data/17.
  */
 #include "checkpoint/pickle.h"
-#include "checkpoint/recorded.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/zip.h"
 
 #include "base/array.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PICKLE_MOST    (64 * 1024 * 1024)
 #define CALLBACKS_MOST 16
@@ -93,42 +95,13 @@ static bool read_number(const struct reader *reader, const struct neap_pickled *
 
 /* --- callbacks --- */
 
-static bool copy_name(char to[256], const struct neap_pickled *path)
-{
-	size_t length = path->length;
-	const char *name = path->text;
-
-	for (size_t i = length; i-- > 0;)
-		if (name[i] == '/' || name[i] == '\\') {
-			name += i + 1;
-			length -= i + 1;
-			break;
-		}
-	if (length == 0 || length >= 256 || memchr(name, '\0', length))
-		return false;
-	memcpy(to, name, length);
-	to[length] = '\0';
-	return true;
-}
-
-/* Copies the name of the path's folder, if it has one. */
-static void copy_folder(char to[256], const struct neap_pickled *path, size_t base_length)
-{
-	struct neap_pickled folder = *path;
-
-	if (path->length <= base_length + 1)
-		return;
-	folder.length = path->length - base_length - 1;
-	if (!copy_name(to, &folder))
-		to[0] = '\0';
-}
-
 static void take_scores(struct reader *reader, const struct neap_pickled *items, size_t count)
 {
 	for (size_t i = 0; i + 1 < count && reader->score_count < SCORES_MOST; i += 2) {
 		struct checkpoint_score score;
 
-		if (items[i].type != NEAP_PICKLE_TEXT || !copy_name(score.name, &items[i]) ||
+		if (items[i].type != NEAP_PICKLE_TEXT ||
+		    !checkpoint_base_copy(score.name, items[i].text, items[i].length) ||
 		    !read_number(reader, &items[i + 1], &score.value))
 			continue;
 		if (!neap_array_grow(&reader->scores, reader->score_count, sizeof *reader->scores)) {
@@ -180,22 +153,22 @@ static void take_callback(struct reader *reader, const struct neap_pickled *name
 {
 	const struct neap_pickled *path = find(items, count, "best_model_path");
 	const struct neap_pickled *monitor = find(items, count, "monitor");
-	struct checkpoint_record record = {
-		.trainer = "Lightning", .until_ns = UINT64_MAX, .until_step = UINT64_MAX, .best_step = UINT64_MAX};
+	struct checkpoint_record record = {.until_step = UINT64_MAX, .best_step = UINT64_MAX};
 
 	if (!monitor || monitor->type != NEAP_PICKLE_TEXT || path->type != NEAP_PICKLE_TEXT ||
-	    !copy_name(record.best, path) || reader->callbacks == CALLBACKS_MOST)
+	    !checkpoint_base_copy(record.best, path->text, path->length) || reader->callbacks == CALLBACKS_MOST)
 		return;
-	copy_folder(record.folder, path, strlen(record.best));
+	size_t base = strlen(record.best) + 1;
+	if (path->length > base)
+		checkpoint_base_copy(record.folder, path->text, path->length - base);
 	checkpoint_word_normalize(monitor->text, monitor->length, record.metric);
 	record.scores = reader->scores;
 	record.score_count = reader->score_count;
 	record.mode = mode_of(reader, name, &record);
-	if (!neap_array_grow(&reader->records->at, reader->records->count, sizeof record)) {
+	if (!checkpoint_record_add(reader->records, &record)) {
 		reader->failed = true;
 		return;
 	}
-	reader->records->at[reader->records->count++] = record;
 	reader->callbacks++;
 	reader->scores = NULL;
 	reader->score_count = 0;
@@ -213,24 +186,32 @@ static void take_items(void *context, const struct neap_pickled *name, const str
 	reader->score_count = 0;
 }
 
-bool checkpoint_read_lightning(int fd, struct checkpoint_records *records)
+bool checkpoint_read_callbacks(int fd, struct checkpoint_records *records)
 {
 	struct checkpoint_zip zip = {0};
 	struct reader reader = {.zip = &zip, .records = records};
 	const struct checkpoint_pickle_visitor visitor = {.items = take_items, .context = &reader};
-	uint64_t begin, length;
 	void *pickle = NULL;
+	size_t length = 0;
 
-	if (checkpoint_zip_open(fd, &zip) && checkpoint_zip_find(&zip, "data.pkl", &begin, &length) &&
-	    length <= PICKLE_MOST) {
-		pickle = malloc((size_t)length + 1);
-		/* records read before any damage may be used: they only name a file */
-		if (pickle && checkpoint_read_at(fd, pickle, (size_t)length, begin))
-			checkpoint_pickle_scan(pickle, (size_t)length, &visitor, NULL);
-		reader.failed |= !pickle;
-	}
+	reader.failed = checkpoint_zip_open(fd, &zip) &&
+			!checkpoint_zip_read(&zip, "data.pkl", PICKLE_MOST, &pickle, &length);
+	/* records read before any damage may be used: they only name a file */
+	if (pickle)
+		checkpoint_pickle_scan(pickle, length, &visitor, NULL);
 	free(pickle);
 	free(reader.scores);
 	checkpoint_zip_fini(&zip);
 	return !reader.failed;
+}
+
+bool checkpoint_read_lightning(int folder_fd, const char *path, struct checkpoint_records *records)
+{
+	int fd = openat(folder_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return true;
+	bool fine = checkpoint_read_callbacks(fd, records);
+	close(fd);
+	return fine;
 }

@@ -1,6 +1,6 @@
 /* What is read from the files of trainers: pickles of all protocols, states, and what is damaged. */
 #include "checkpoint/pickle.h"
-#include "checkpoint/recorded.h"
+#include "checkpoint/writer.h"
 #include "support/test.h"
 
 #include <math.h>
@@ -285,7 +285,7 @@ static size_t read_records(const void *bytes, size_t length, struct checkpoint_r
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, bytes, length), length);
-	assert_true(checkpoint_read_lightning(fd, records));
+	assert_true(checkpoint_read_callbacks(fd, records));
 	close(fd);
 	return records->count;
 }
