@@ -11,7 +11,7 @@
 
 #define VALUES_MOST NEAP_PICKLE_STACK_MAX
 
-struct machine {
+struct reader {
 	struct neap_pickle pickle; /* the first member: functions of the reader are given only this */
 	const struct checkpoint_pickle_visitor *visitor;
 	struct neap_pickled *memo;
@@ -23,7 +23,7 @@ struct operand {
 	size_t length;
 };
 
-static struct machine *machine_of(struct neap_pickle *pickle) { return (struct machine *)pickle; }
+static struct reader *reader_of(struct neap_pickle *pickle) { return (struct reader *)pickle; }
 
 static enum neap_status push(struct neap_pickle *pickle, struct neap_pickled value)
 {
@@ -38,30 +38,30 @@ static enum neap_status push(struct neap_pickle *pickle, struct neap_pickled val
 
 static enum neap_status put(struct neap_pickle *pickle, uint64_t number)
 {
-	struct machine *machine = machine_of(pickle);
+	struct reader *reader = reader_of(pickle);
 	enum neap_status status = neap_pickle_need(pickle, 1, "a put into the memo");
 
 	if (status)
 		return status;
 	if (number == NEAP_PICKLE_NEXT)
-		number = machine->memo_count;
+		number = reader->memo_count;
 	if (number >= VALUES_MOST)
 		return neap_pickle_fail(pickle, "a number in the memo is too large");
-	while (machine->memo_count <= number) {
-		if (!neap_array_grow(&machine->memo, machine->memo_count, sizeof *machine->memo))
+	while (reader->memo_count <= number) {
+		if (!neap_array_grow(&reader->memo, reader->memo_count, sizeof *reader->memo))
 			return neap_pickle_no_memory(pickle);
-		machine->memo[machine->memo_count++] = (struct neap_pickled){.type = NEAP_PICKLE_OTHER};
+		reader->memo[reader->memo_count++] = (struct neap_pickled){.type = NEAP_PICKLE_OTHER};
 	}
-	machine->memo[number] = pickle->stack[pickle->depth - 1];
+	reader->memo[number] = pickle->stack[pickle->depth - 1];
 	return NEAP_OK;
 }
 
 static enum neap_status get(struct neap_pickle *pickle, uint64_t number)
 {
-	const struct machine *machine = machine_of(pickle);
+	const struct reader *reader = reader_of(pickle);
 
-	return number < machine->memo_count ? push(pickle, machine->memo[number])
-					    : neap_pickle_fail(pickle, "nothing is in the memo under that number");
+	return number < reader->memo_count ? push(pickle, reader->memo[number])
+					   : neap_pickle_fail(pickle, "nothing is in the memo under that number");
 }
 
 /* --- values --- */
@@ -178,7 +178,7 @@ static enum neap_status add(struct neap_pickle *pickle, struct neap_pickled *con
 			    size_t count, bool dict)
 {
 	static const struct neap_pickled none = {.type = NEAP_PICKLE_OTHER};
-	const struct checkpoint_pickle_visitor *visitor = machine_of(pickle)->visitor;
+	const struct checkpoint_pickle_visitor *visitor = reader_of(pickle)->visitor;
 	/* if a mark is right below the dict, the dict has no name */
 	bool named = pickle->depth > pickle->floor + 1;
 
@@ -289,24 +289,24 @@ static enum neap_status take_other(struct neap_pickle *pickle, unsigned char cod
 enum neap_status checkpoint_pickle_scan(const void *pickle, size_t length,
 					const struct checkpoint_pickle_visitor *visitor, struct neap_error *err)
 {
-	static const struct neap_pickle_reader reader = {.text = take_text,
-							 .put = put,
-							 .get = get,
-							 .tuple = take_tuple,
-							 .add = add,
-							 .other = take_other,
-							 .marks_max = VALUES_MOST};
+	static const struct neap_pickle_reader functions = {.text = take_text,
+							    .put = put,
+							    .get = get,
+							    .tuple = take_tuple,
+							    .add = add,
+							    .other = take_other,
+							    .marks_max = VALUES_MOST};
 	const unsigned char *begin = pickle;
-	struct machine machine = {.pickle = {.reader = &reader,
-					     .err = err,
-					     .begin = begin,
-					     .at = begin,
-					     .end = begin + length,
-					     .input_bytes = length},
-				  .visitor = visitor};
-	enum neap_status status = neap_pickle_run(&machine.pickle);
+	struct reader reader = {.pickle = {.reader = &functions,
+					   .err = err,
+					   .begin = begin,
+					   .at = begin,
+					   .end = begin + length,
+					   .input_bytes = length},
+				.visitor = visitor};
+	enum neap_status status = neap_pickle_run(&reader.pickle);
 
-	neap_pickle_fini(&machine.pickle);
-	free(machine.memo);
+	neap_pickle_fini(&reader.pickle);
+	free(reader.memo);
 	return status;
 }

@@ -11,34 +11,34 @@
 
 #define MARKS_MAX 64u /* a snapshot needs 9 */
 
-static struct machine *machine_of(struct neap_pickle *pickle) { return (struct machine *)pickle; }
+static struct reader *reader_of(struct neap_pickle *pickle) { return (struct reader *)pickle; }
 
 /* --- the input ---------------------------------------------------------------------------------------------------
  */
 
-static void show_window(struct machine *machine)
+static void show_window(struct reader *reader)
 {
-	const struct neap_input *input = machine->input;
+	const struct neap_input *input = reader->input;
 
-	machine->pickle.begin = input->window;
-	machine->pickle.at = input->at;
-	machine->pickle.end = input->end;
-	machine->pickle.base = input->base;
+	reader->pickle.begin = input->window;
+	reader->pickle.at = input->at;
+	reader->pickle.end = input->end;
+	reader->pickle.base = input->base;
 }
 
 static bool fill(struct neap_pickle *pickle, size_t bytes)
 {
-	struct machine *machine = machine_of(pickle);
+	struct reader *reader = reader_of(pickle);
 
-	machine->input->at = pickle->at;
-	bool filled = neap_input_fill(machine->input, bytes);
-	show_window(machine);
+	reader->input->at = pickle->at;
+	bool filled = neap_input_fill(reader->input, bytes);
+	show_window(reader);
 	return filled;
 }
 
 static enum neap_status take_text(struct neap_pickle *pickle, uint64_t length)
 {
-	struct neap_build *build = machine_of(pickle)->build;
+	struct neap_build *build = reader_of(pickle)->build;
 	size_t kept = length < NEAP_BUILD_TEXT_BYTES ? (size_t)length : NEAP_BUILD_TEXT_BYTES;
 
 	if (!neap_pickle_has(pickle, kept))
@@ -71,7 +71,7 @@ static enum neap_status refuse(struct neap_pickle *pickle, unsigned char code)
 /* A value in 8 bytes: type in the low 5 bits. */
 #define ENTRY_BITS 59
 
-static enum neap_status pack_entry(struct machine *machine, const struct neap_pickled *value, uint64_t *ret_entry)
+static enum neap_status pack_entry(struct reader *reader, const struct neap_pickled *value, uint64_t *ret_entry)
 {
 	uint64_t payload = value->a;
 	unsigned type = value->type;
@@ -84,7 +84,7 @@ static enum neap_status pack_entry(struct machine *machine, const struct neap_pi
 		break;
 	case NEAP_PICKLE_INT:
 	case NEAP_PICKLE_FLOAT:
-		return neap_pickle_fail(&machine->pickle, "a number is put into the memo: no pickler does that");
+		return neap_pickle_fail(&reader->pickle, "a number is put into the memo: no pickler does that");
 	case VALUE_HISTORY:
 		type = NEAP_PICKLE_OTHER; /* shared histories occur in no layout */
 		break;
@@ -102,16 +102,16 @@ static bool is_single_use(const struct neap_pickled *value)
 	       value->type == VALUE_TRACES || value->type == VALUE_TOP;
 }
 
-static enum neap_status memo_failed(struct machine *machine, enum neap_memo_result result, uint64_t number)
+static enum neap_status memo_failed(struct reader *reader, enum neap_memo_result result, uint64_t number)
 {
 	if (result == NEAP_MEMO_NO_MEMORY)
-		return neap_pickle_no_memory(&machine->pickle);
-	return neap_pickle_fail(&machine->pickle, "memo %llu is put out of order", (unsigned long long)number);
+		return neap_pickle_no_memory(&reader->pickle);
+	return neap_pickle_fail(&reader->pickle, "memo %llu is put out of order", (unsigned long long)number);
 }
 
 static enum neap_status put(struct neap_pickle *pickle, uint64_t number)
 {
-	struct machine *machine = machine_of(pickle);
+	struct reader *reader = reader_of(pickle);
 	enum neap_memo_result result;
 	uint64_t entry = 0;
 	enum neap_status status = neap_pickle_need(pickle, 1, "a put into the memo");
@@ -120,44 +120,44 @@ static enum neap_status put(struct neap_pickle *pickle, uint64_t number)
 		return status;
 	struct neap_pickled *top = &pickle->stack[pickle->depth - 1];
 	if (number == NEAP_PICKLE_NEXT)
-		number = machine->memo.next;
+		number = reader->memo.next;
 	if (top->memoised)
-		return neap_pickle_fail(&machine->pickle, "a value is put into the memo twice");
+		return neap_pickle_fail(&reader->pickle, "a value is put into the memo twice");
 	/* Every number was put by an instruction of its own. */
-	if (number > machine->pickle.position)
-		return neap_pickle_fail(&machine->pickle, "memo %llu is more than a file of this length can have",
+	if (number > reader->pickle.position)
+		return neap_pickle_fail(&reader->pickle, "memo %llu is more than a file of this length can have",
 					(unsigned long long)number);
 	if (is_single_use(top)) {
-		result = neap_memo_skip(&machine->memo, number);
+		result = neap_memo_skip(&reader->memo, number);
 	} else {
-		status = pack_entry(machine, top, &entry);
+		status = pack_entry(reader, top, &entry);
 		if (status)
 			return status;
-		result = neap_memo_put(&machine->memo, number, entry);
+		result = neap_memo_put(&reader->memo, number, entry);
 		top->memoised = true;
 		top->memo = number;
 	}
-	return result == NEAP_MEMO_DONE ? NEAP_OK : memo_failed(machine, result, number);
+	return result == NEAP_MEMO_DONE ? NEAP_OK : memo_failed(reader, result, number);
 }
 
 /* Updates the memo when a value became something else after it was put. */
-static void update_memo(struct machine *machine, struct neap_pickled *value)
+static void update_memo(struct reader *reader, struct neap_pickled *value)
 {
 	uint64_t *entry;
 
 	if (!value->memoised)
 		return;
-	if (is_single_use(value) && neap_memo_forget(&machine->memo, value->memo)) {
+	if (is_single_use(value) && neap_memo_forget(&reader->memo, value->memo)) {
 		value->memoised = false;
 		return;
 	}
-	entry = neap_memo_get(&machine->memo, value->memo);
+	entry = neap_memo_get(&reader->memo, value->memo);
 	if (!entry)
 		return;
 	if (is_single_use(value))
 		*entry = NEAP_PICKLE_MARK; /* counts as forgotten */
 	else
-		pack_entry(machine, value, entry);
+		pack_entry(reader, value, entry);
 }
 
 static bool has_number(const struct neap_pickled *value, uint64_t number)
@@ -182,19 +182,19 @@ static bool is_open(const struct neap_pickle *pickle, uint64_t number)
 
 static enum neap_status get(struct neap_pickle *pickle, uint64_t number)
 {
-	struct machine *machine = machine_of(pickle);
-	const uint64_t *entry = neap_memo_get(&machine->memo, number);
+	struct reader *reader = reader_of(pickle);
+	const uint64_t *entry = neap_memo_get(&reader->memo, number);
 
-	if (!entry && number >= machine->memo.next)
-		return neap_pickle_fail(&machine->pickle, "memo %llu is fetched before it was put",
+	if (!entry && number >= reader->memo.next)
+		return neap_pickle_fail(&reader->pickle, "memo %llu is fetched before it was put",
 					(unsigned long long)number);
 	if (!entry || (*entry & 31) == NEAP_PICKLE_MARK)
-		return neap_pickle_fail(&machine->pickle,
+		return neap_pickle_fail(&reader->pickle,
 					"the event, block or segment of memo %llu is used a second time",
 					(unsigned long long)number);
 	unsigned type = *entry & 31;
 	if ((type == NEAP_PICKLE_LIST || type == NEAP_PICKLE_DICT) && is_open(pickle, number))
-		return neap_pickle_fail(&machine->pickle, "the list or dict of memo %llu contains itself",
+		return neap_pickle_fail(&reader->pickle, "the list or dict of memo %llu contains itself",
 					(unsigned long long)number);
 	uint64_t payload = *entry >> 5;
 	uint64_t a = type == VALUE_PAIR ? payload & UINT32_MAX : payload;
@@ -226,12 +226,12 @@ static void merge_run(struct neap_pickle *pickle)
 static enum neap_status add(struct neap_pickle *pickle, struct neap_pickled *container, struct neap_pickled *items,
 			    size_t count, bool dict)
 {
-	struct machine *machine = machine_of(pickle);
-	enum neap_status status = dict ? neap_snapshot_dict(machine, container, items, count)
-				       : neap_snapshot_list(machine, container, items, count);
+	struct reader *reader = reader_of(pickle);
+	enum neap_status status = dict ? neap_snapshot_dict(reader, container, items, count)
+				       : neap_snapshot_list(reader, container, items, count);
 
 	if (!status) {
-		update_memo(machine, container);
+		update_memo(reader, container);
 		merge_run(pickle);
 	}
 	return status;
@@ -244,14 +244,14 @@ static enum neap_status add(struct neap_pickle *pickle, struct neap_pickled *con
  * those with everything in registers, and stops before anything else, also before an error. */
 static bool push_run(struct neap_pickle *pickle)
 {
-	const struct machine *machine = machine_of(pickle);
-	if (machine->build->failed)
+	const struct reader *reader = reader_of(pickle);
+	if (reader->build->failed)
 		return false;
 	if ((size_t)(pickle->end - pickle->at) < NEAP_PICKLE_ARGUMENT_MAX)
 		return true;
 	const unsigned char *at = pickle->at, *last = pickle->end - NEAP_PICKLE_ARGUMENT_MAX;
 	struct neap_pickled *top = pickle->stack + pickle->depth, *limit = pickle->stack + pickle->capacity;
-	uint64_t low = machine->memo.next < NEAP_MEMO_LOW ? machine->memo.next : NEAP_MEMO_LOW;
+	uint64_t low = reader->memo.next < NEAP_MEMO_LOW ? reader->memo.next : NEAP_MEMO_LOW;
 
 	/* Conditions in this order, not a switch: the processor predicts them, since keys and values take turns. */
 	for (; at <= last && top < limit; top++) {
@@ -262,7 +262,7 @@ static bool push_run(struct neap_pickle *pickle)
 				number = neap_pickle_number(at + 1, 4);
 			if (number >= low)
 				break;
-			uint64_t entry = machine->memo.low[number];
+			uint64_t entry = reader->memo.low[number];
 			unsigned type = entry & 31;
 			if (type != NEAP_PICKLE_TEXT && type != VALUE_FRAME && type != VALUE_STACK)
 				break;
@@ -297,22 +297,22 @@ static bool push_run(struct neap_pickle *pickle)
 
 enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *build, struct neap_error *err)
 {
-	static const struct neap_pickle_reader reader = {.fill = fill,
-							 .ahead = push_run,
-							 .text = take_text,
-							 .put = put,
-							 .get = get,
-							 .tuple = neap_snapshot_tuple,
-							 .add = add,
-							 .other = refuse,
-							 .marks_max = MARKS_MAX,
-							 .wide = true};
-	struct machine machine = {.pickle = {.reader = &reader, .err = err}, .input = input, .build = build};
-	struct neap_pickle *pickle = &machine.pickle;
+	static const struct neap_pickle_reader functions = {.fill = fill,
+							    .ahead = push_run,
+							    .text = take_text,
+							    .put = put,
+							    .get = get,
+							    .tuple = neap_snapshot_tuple,
+							    .add = add,
+							    .other = refuse,
+							    .marks_max = MARKS_MAX,
+							    .wide = true};
+	struct reader reader = {.pickle = {.reader = &functions, .err = err}, .input = input, .build = build};
+	struct neap_pickle *pickle = &reader.pickle;
 
 	pickle->input_bytes = input->compressed ? UINT64_MAX : input->file_bytes;
-	show_window(&machine);
-	neap_snapshot_begin(&machine);
+	show_window(&reader);
+	neap_snapshot_begin(&reader);
 	enum neap_status status = neap_pickle_run(pickle);
 	if (pickle->cut_short && input->failed) {
 		if (err)
@@ -326,11 +326,11 @@ enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *b
 	/* If reading failed only after STOP, the pickle is still whole: the failure is about the bytes that
 	 * follow. */
 	if (!status && !build->failed)
-		status = neap_snapshot_end(&machine, &pickle->stack[0]);
+		status = neap_snapshot_end(&reader, &pickle->stack[0]);
 	input->at = pickle->at;
 	neap_pickle_fini(pickle);
-	free(machine.frames);
-	neap_memo_fini(&machine.memo);
-	neap_pools_fini(&machine.pools);
+	free(reader.frames);
+	neap_memo_fini(&reader.memo);
+	neap_pools_fini(&reader.pools);
 	return status;
 }

@@ -30,9 +30,9 @@ enum value_type {
 	VALUE_EVENTS,   /* a run of events, bare or as a list: a: first, b: count */
 	VALUE_BLOCKS,   /* likewise */
 	VALUE_SEGMENTS, /* likewise */
-	VALUE_TRACES,   /* the list of lists of events: they are in machine.traces */
+	VALUE_TRACES,   /* the list of lists of events: they are in reader.traces */
 	VALUE_MARKS,    /* external annotations, already taken */
-	VALUE_DIVISIONS, /* of roundup_power2_divisions: they are in machine.divisions */
+	VALUE_DIVISIONS, /* of roundup_power2_divisions: they are in reader.divisions */
 	VALUE_SETTINGS,  /* already taken */
 	VALUE_TOP,       /* the whole snapshot */
 	VALUE_COUNT,
@@ -51,7 +51,7 @@ struct range {
 	uint64_t first, count;
 };
 
-struct machine {
+struct reader {
 	struct neap_pickle pickle; /* the first member: functions of the reader are given only this */
 	struct neap_input *input;
 	struct neap_build *build;
@@ -68,14 +68,14 @@ struct machine {
 };
 
 /* Adds `count` values, key and value in turn, to `dict`, which is below them. */
-enum neap_status neap_snapshot_dict(struct machine *machine, struct neap_pickled *dict, struct neap_pickled *items,
+enum neap_status neap_snapshot_dict(struct reader *reader, struct neap_pickled *dict, struct neap_pickled *items,
 				    size_t count);
 /* Adds items to `list`, which is below them. */
-enum neap_status neap_snapshot_list(struct machine *machine, struct neap_pickled *list, struct neap_pickled *items,
+enum neap_status neap_snapshot_list(struct reader *reader, struct neap_pickled *list, struct neap_pickled *items,
 				    size_t count);
 void neap_snapshot_tuple(const struct neap_pickled *items, size_t count, struct neap_pickled *ret_tuple);
 /* Interns the known texts. */
-void neap_snapshot_begin(struct machine *machine);
+void neap_snapshot_begin(struct reader *reader);
 
 static inline void neap_value_become(struct neap_pickled *value, unsigned type, uint64_t a, uint64_t b)
 {
@@ -84,8 +84,8 @@ static inline void neap_value_become(struct neap_pickled *value, unsigned type, 
 	value->b = b;
 }
 /* Sets the metadata of the next event, as numbers of texts. */
-void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile);
+void neap_beside_event(struct reader *reader, uint32_t user, uint32_t internal, uint32_t compile);
 /* Makes the trace from the value of the whole pickle. */
-enum neap_status neap_snapshot_end(struct machine *machine, const struct neap_pickled *top);
+enum neap_status neap_snapshot_end(struct reader *reader, const struct neap_pickled *top);
 
 #endif
