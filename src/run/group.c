@@ -4,7 +4,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/pidfd.h"
+#include "base/process.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
-#include "base/pidfd.h"
 #include "base/process.h"
 #include "run/run_stage.h"
 #include "series/spec_settings.h"
@@ -343,13 +342,9 @@ static enum neap_status find_supervisor(const struct neap_attempt *attempt, int 
 	neap_buffer_fini(&text);
 	if (status)
 		return status;
-	/* Open the handle first, then check: a process alive now is the one that the handle refers to. */
-	int pidfd = pid > 0 && pid <= INT32_MAX ? neap_pidfd_open((pid_t)pid) : -1;
-	if (pidfd < 0 || !neap_process_alive((pid_t)pid, start_ticks)) {
-		if (pidfd >= 0)
-			close(pidfd);
+	int pidfd = pid > 0 && pid <= INT32_MAX ? neap_process_open((pid_t)pid, start_ticks) : -1;
+	if (pidfd < 0)
 		return neap_fail(err, NEAP_ENOENT, "the supervisor of %.150s is gone", attempt->folder);
-	}
 	*ret_pidfd = pidfd;
 	return NEAP_OK;
 }
