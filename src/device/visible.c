@@ -25,17 +25,6 @@ struct answer {
 	unsigned char uuid[16];
 };
 
-bool neap_visible_names_mig(const char *list)
-{
-	while (list && *list) {
-		list += strspn(list, " \t,");
-		if (strncmp(list, "MIG-", 4) == 0)
-			return true;
-		list += strcspn(list, ",");
-	}
-	return false;
-}
-
 struct question {
 	enum neap_backend backend;
 	int fd; /* for the answer */
@@ -95,7 +84,7 @@ enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns
 	int ends[2], code;
 	pid_t child;
 
-	if (neap_visible_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
+	if (neap_driver_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
 		return neap_fail(err, NEAP_ENOTSUP,
 				 "CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only");
 	if (pipe2(ends, O_CLOEXEC))
