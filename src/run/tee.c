@@ -205,20 +205,12 @@ void neap_tee_keep_up(struct neap_tee *tee_process)
 
 void neap_tee_end(struct neap_tee *tee_process)
 {
+	int code;
 	if (!tee_process->ring)
 		return;
 	neap_fd_close(&tee_process->write_fd);
-	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), FLUSH_NS);
-	while (tee_process->pid && !neap_deadline_over(&end)) {
-		int wait_status = 0;
-		pid_t pid = waitpid(tee_process->pid, &wait_status, WNOHANG);
-		if (pid < 0 && errno != EINTR)
-			tee_process->pid = 0;
-		else if (pid > 0)
-			neap_tee_reaped(tee_process, pid, wait_status);
-		else
-			neap_clock_sleep(end.clock, LOOK_NS);
-	}
+	if (tee_process->pid)
+		neap_spawn_wait(tee_process->pid, neap_deadline_in(neap_clock_system(), FLUSH_NS), &code);
 	neap_fd_close(&tee_process->read_fd);
 	munmap(tee_process->ring, sizeof *tee_process->ring);
 	*tee_process = (struct neap_tee){.write_fd = -1, .read_fd = -1};
