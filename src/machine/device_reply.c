@@ -2,7 +2,7 @@
 #include "machine/device_reply.h"
 
 #include "proto/commands.h"
-#include "store/json.h"
+#include "store/json_rows.h"
 
 enum neap_status neap_device_reply_read(const struct neap_fields *reply, size_t n, unsigned needed,
 					struct neap_monitor *monitor, struct neap_device_reply *ret_device)
@@ -19,9 +19,8 @@ enum neap_status neap_device_reply_read(const struct neap_fields *reply, size_t 
 
 json_t *neap_device_reply_json(const struct neap_device_reply *device, unsigned shown)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "index", device->index_known ? neap_json_number(device->index) : json_null());
-	neap_json_set(object, "name", neap_json_text(device->answer.name));
+	json_t *object =
+		JSON(ONLY(device->index_known, NUMBER("index", device->index)), TEXT("name", device->answer.name));
 	for (size_t i = 0; i < neap_device_figure_count; i++) {
 		const struct neap_device_figure *figure = &neap_device_figures[i];
 		uint64_t value = neap_device_figure(&device->answer, figure);
