@@ -148,9 +148,8 @@ static void put_files(const struct neap_view_facts *facts, struct neap_buffer *o
 	static const char *const others[] = {
 		[NEAP_VIEW_UNKNOWN] = "what the program wrote is not known: the process around it was killed",
 		[NEAP_VIEW_IN_PLACE] = "the program wrote them for real, and reached its trackers (--in-place)",
-		[NEAP_VIEW_LANDLOCK] =
-			"this system allows no view of them: the program could write to its run's folder "
-			"and /dev/shm alone",
+		[NEAP_VIEW_LANDLOCK] = "this system allows no view of them: the program could write to its run's "
+				       "folder and /dev/shm alone",
 	};
 	const char *end = facts->kept ? "copied to the folder of --keep-writes, then dropped" : "dropped";
 	if (facts->kind != NEAP_VIEW_MOUNTS)

@@ -40,11 +40,10 @@ enum neap_status neap_attached_open(const char *runtime_folder, pid_t pid, struc
 			*ret_stopped = stopped;
 		return status;
 	}
-	return neap_fail(
-		err, NEAP_ESTATE,
-		"process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
-		"outside; started with 'neap run -- COMMAND' it can",
-		(int)pid, name);
+	return neap_fail(err, NEAP_ESTATE,
+			 "process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, "
+			 "from outside; started with 'neap run -- COMMAND' it can",
+			 (int)pid, name);
 }
 
 /* Waits a while for the process to end: its sockets are closed a moment before. False: it goes on. */

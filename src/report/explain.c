@@ -143,19 +143,17 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 				   NEAP_SIZE(found->allowed_bytes));
 		break;
 	case NEAP_TEXT_FRAGMENTATION:
-		neap_buffer_format(
-			out,
-			"fragmentation: %s was missing (S - F) and %s is cached (C), but not in one piece: live "
-			"blocks pin the segments it lies in.",
-			NEAP_SIZE(missing), NEAP_SIZE(cached));
+		neap_buffer_format(out,
+				   "fragmentation: %s was missing (S - F) and %s is cached (C), but not in one "
+				   "piece: live blocks pin the segments it lies in.",
+				   NEAP_SIZE(missing), NEAP_SIZE(cached));
 		break;
 	case NEAP_TEXT_NEIGHBOURS:
 		if (missing == 0) {
-			neap_buffer_format(
-				out,
-				"neighbours: the device is full. Others hold %s (O); the last %s (F) lie in "
-				"pieces that the driver cannot hand out.",
-				NEAP_SIZE(found->others_bytes), NEAP_SIZE(found->free_bytes));
+			neap_buffer_format(out,
+					   "neighbours: the device is full. Others hold %s (O); the last %s (F) lie "
+					   "in pieces that the driver cannot hand out.",
+					   NEAP_SIZE(found->others_bytes), NEAP_SIZE(found->free_bytes));
 			break;
 		}
 		neap_buffer_format(out,
@@ -174,12 +172,11 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 		put_capacity(out, found, missing - cached);
 		break;
 	case NEAP_TEXT_REFUSED:
-		neap_buffer_format(
-			out,
-			"refused although %s was free and %s asked: the figures are of an instant later. Another "
-			"process gave memory back meanwhile, or a limit outside PyTorch (MIG, vGPU, a container's "
-			"quota) refused.",
-			NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
+		neap_buffer_format(out,
+				   "refused although %s was free and %s asked: the figures are of an instant later. "
+				   "Another process gave memory back meanwhile, or a limit outside PyTorch (MIG, "
+				   "vGPU, a container's quota) refused.",
+				   NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
 		break;
 	case NEAP_TEXT_HOST:
 		put_host(out, found);
@@ -196,10 +193,8 @@ void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom
 {
 	put_text_cause(out, found);
 	if (found->cause == NEAP_TEXT_FRAGMENTATION && nearly_full(found))
-		neap_buffer_text(
-			out,
-			" That is under a tenth of what is reserved: the device is nearly full of live memory, and "
-			"a little more will not fit in any case.");
+		neap_buffer_text(out, " That is under a tenth of what is reserved: the device is nearly full of live "
+				      "memory, and a little more will not fit in any case.");
 	if (found->close_call)
 		neap_buffer_format(out, " A close call: the text's figures are rounded, by %s together.",
 				   NEAP_SIZE(found->slack_bytes));
