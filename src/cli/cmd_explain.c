@@ -49,49 +49,6 @@ const struct neap_command neap_command_explain = {
 
 /* --from */
 
-static void collect_advice(void *context, const char *text) { neap_json_add(context, neap_json_text(text)); }
-
-static json_t *message_json(const struct neap_oom_text *found)
-{
-	const struct {
-		const char *key;
-		uint64_t bytes;
-	} figures[] = {{"tried_bytes", found->tried_bytes},
-		       {"total_bytes", found->total_bytes},
-		       {"free_bytes", found->free_bytes},
-		       {"allowed_bytes", found->allowed_bytes},
-		       {"process_bytes", found->process_bytes},
-		       {"allocated_bytes", found->allocated_bytes},
-		       {"private_pools_bytes", found->private_bytes},
-		       {"cached_bytes", found->cached_bytes},
-		       {"reserved_bytes", found->reserved_bytes},
-		       {"others_bytes", found->others_bytes},
-		       {"weights_bytes", found->weights_bytes},
-		       {"outside_pytorch_bytes", found->outside_bytes},
-		       {"activations_bytes", found->activation_bytes},
-		       {"shortfall_bytes", found->shortfall_bytes},
-		       {"slack_bytes", found->slack_bytes}};
-	struct neap_buffer verdict = {0};
-	json_t *object = json_object(), *processes = json_array(), *advice = json_array();
-
-	JSON_PUT(object, INTEGER("line", found->line), TEXT("backend", found->backend), KNOWN("gpu", found->gpu),
-		 TEXT("wording", neap_oom_wording_name(found->wording)));
-	for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-		neap_json_set(object, figures[i].key, neap_json_known(figures[i].bytes));
-	for (size_t i = 0; i < found->process_count; i++)
-		neap_json_add(processes, JSON(NUMBER("pid", found->processes[i].pid),
-					      KNOWN("bytes", found->processes[i].bytes)));
-	JSON_PUT(object, VALUE("processes", processes), TEXT("cause", neap_oom_text_cause_name(found->cause)),
-		 GIVEN("utilization", found->utilization), GIVEN("least_utilization", found->least_utilization),
-		 GIVEN("step", found->step), BOOL("close_call", found->close_call));
-	neap_report_oom_text_verdict(&verdict, found);
-	neap_json_set(object, "verdict", verdict.failed ? NULL : neap_json_text(neap_buffer_string(&verdict)));
-	neap_report_oom_text_advice(found, collect_advice, advice);
-	neap_json_set(object, "advice", advice);
-	neap_buffer_fini(&verdict);
-	return object;
-}
-
 static enum neap_status read_log(const char *path, struct neap_buffer *log, struct neap_error *err)
 {
 	char piece[65536];
@@ -133,7 +90,7 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 	if (json) {
 		json_t *array = json_array();
 		for (size_t i = 0; i < count; i++)
-			neap_json_add(array, message_json(&messages[i]));
+			neap_json_add(array, neap_report_oom_text_json(&messages[i]));
 		json_t *root = JSON(INTEGER("schema", SCHEMA), VALUE("messages", array),
 				    NUMBER("repeated_or_left_out", more));
 		return json_print("explain", root, JSON_INDENT(2));
