@@ -1,5 +1,5 @@
 /* estimate/json.c: numbers as numbers, in bytes; null where nothing is known. */
-#include "estimate/json.h"
+#include "estimate/text.h"
 
 #include "store/json_rows.h"
 

@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/spawn.h"
-#include "estimate/view_landlock.h"
 #include "run/run_stage.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* machine/look_json.c: see look_json.h. */
-#include "machine/look_json.h"
+/* machine/look_json.c: see look.h. */
+#include "machine/look.h"
 
 #include "store/json_rows.h"
 

@@ -1,9 +1,8 @@
 /* report/analysis_json.c: numbers as numbers, in bytes; null where nothing is known. */
-#include "report/analysis_json.h"
 
 #include "analyze/run.h"
 #include "report/analysis.h"
-#include "report/oom_json.h"
+#include "report/report.h"
 #include "store/json_rows.h"
 
 #define SCHEMA 1

@@ -1,5 +1,5 @@
 /* report/oom_json.c: the card's fields, under the names of the text. */
-#include "report/oom_json.h"
+#include "report/report.h"
 
 #include "store/json_rows.h"
 

@@ -9,7 +9,6 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
-#include "report/oom_json.h"
 #include "report/report.h"
 #include "store/json_rows.h"
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "machine/look_json.h"
+#include "machine/look.h"
 #include "report/embedded.h"
 #include "serve/metrics.h"
 #include "store/json_rows.h"
