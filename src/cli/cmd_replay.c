@@ -108,19 +108,18 @@ static double ns_per_event(const struct task *task)
 
 static json_t *settings_json(const struct neap_torch_settings *settings)
 {
-	json_t *object = json_object(), *divisions = json_array();
-	JSON_PUT(object, BOOL("expandable_segments", settings->expandable_segments),
-		 VALUE("max_split_size", settings->max_split_bytes == NEAP_TORCH_UNLIMITED
-						 ? json_integer(-1)
-						 : neap_json_number(settings->max_split_bytes)),
-		 NUMBER("max_non_split_rounding", settings->max_non_split_rounding_bytes),
-		 REAL("garbage_collection_threshold", settings->garbage_collection_threshold));
+	json_t *divisions = json_array();
 	for (size_t i = 0; i < NEAP_TORCH_DIVISIONS; i++)
 		neap_json_add(divisions, json_integer(settings->divisions[i]));
-	JSON_PUT(object, VALUE("roundup_power2_divisions", divisions), GIVEN("fraction", settings->fraction),
-		 NUMBER("large_segment_size", settings->large_segment_bytes),
-		 BOOL("throw_on_cudamalloc_oom", settings->throw_on_oom));
-	return object;
+	return JSON(BOOL("expandable_segments", settings->expandable_segments),
+		    VALUE("max_split_size", settings->max_split_bytes == NEAP_TORCH_UNLIMITED
+						    ? json_integer(-1)
+						    : neap_json_number(settings->max_split_bytes)),
+		    NUMBER("max_non_split_rounding", settings->max_non_split_rounding_bytes),
+		    REAL("garbage_collection_threshold", settings->garbage_collection_threshold),
+		    VALUE("roundup_power2_divisions", divisions), GIVEN("fraction", settings->fraction),
+		    NUMBER("large_segment_size", settings->large_segment_bytes),
+		    BOOL("throw_on_cudamalloc_oom", settings->throw_on_oom));
 }
 
 static const char *const version_reasons[] = {
@@ -141,26 +140,12 @@ static json_t *version_json(const struct neap_replay_version *version)
 
 static json_t *calls_json(const struct neap_policy_calls *calls)
 {
-	const struct {
-		const char *name;
-		uint64_t count;
-	} rows[] = {
-		{"cuMemAlloc", calls->allocs},
-		{"cuMemAlloc_failed", calls->failed_allocs},
-		{"cuMemFree", calls->frees},
-		{"cuMemCreate", calls->creates},
-		{"cuMemRelease", calls->releases},
-		{"cuMemCreate_failed", calls->failed_creates},
-		{"cuMemMap", calls->maps},
-		{"cuMemSetAccess", calls->accesses},
-		{"cuMemUnmap", calls->unmaps},
-		{"cuMemAddressReserve", calls->reserves},
-		{"cuMemAddressFree", calls->address_frees},
-	};
-	json_t *object = json_object();
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-		neap_json_set(object, rows[i].name, neap_json_number(rows[i].count));
-	return object;
+	return JSON(NUMBER("cuMemAlloc", calls->allocs), NUMBER("cuMemAlloc_failed", calls->failed_allocs),
+		    NUMBER("cuMemFree", calls->frees), NUMBER("cuMemCreate", calls->creates),
+		    NUMBER("cuMemRelease", calls->releases), NUMBER("cuMemCreate_failed", calls->failed_creates),
+		    NUMBER("cuMemMap", calls->maps), NUMBER("cuMemSetAccess", calls->accesses),
+		    NUMBER("cuMemUnmap", calls->unmaps), NUMBER("cuMemAddressReserve", calls->reserves),
+		    NUMBER("cuMemAddressFree", calls->address_frees));
 }
 
 static double calls_per_1000(const struct neap_replay_work *work)

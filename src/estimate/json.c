@@ -63,6 +63,14 @@ static json_t *fit_value_json(const struct neap_estimate_report *report, size_t 
 			   : json_null();
 }
 
+/* null: the program failed with this value. */
+static json_t *put_peaks(json_t *object, const struct neap_estimate_point *point)
+{
+	return JSON_PUT(object, ONLY(!point->failed, NUMBER("requested_peak", point->requested_peak)),
+			ONLY(!point->failed, NUMBER("allocated_peak", point->allocated_peak)),
+			ONLY(!point->failed, NUMBER("reserved_peak", point->reserved_peak)));
+}
+
 static json_t *fit_json(const struct neap_estimate_report *report)
 {
 	if (!report->fit)
@@ -75,11 +83,8 @@ static json_t *fit_json(const struct neap_estimate_report *report)
 		neap_estimate_architecture(profile, architecture);
 		json_t *item =
 			JSON(TEXT("architecture", architecture), NUMBER("multiprocessors", profile->multiprocessors),
-			     NUMBER("value", point->value), BOOL("failed", point->failed),
-			     ONLY(!point->failed, NUMBER("requested_peak", point->requested_peak)),
-			     ONLY(!point->failed, NUMBER("allocated_peak", point->allocated_peak)),
-			     ONLY(!point->failed, NUMBER("reserved_peak", point->reserved_peak)));
-		neap_json_add(points, item);
+			     NUMBER("value", point->value), BOOL("failed", point->failed));
+		neap_json_add(points, put_peaks(item, point));
 	}
 	return JSON(TEXT("parameter", report->fit->name), VALUE("points", points));
 }
@@ -102,13 +107,11 @@ static json_t *tries_json(const struct neap_estimate_report *report, size_t gpu)
 	for (size_t i = 0; i < report->tries->count; i++) {
 		const struct neap_estimate_try *item = &report->tries->items[i];
 		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
-		neap_json_add(list, JSON(TEXT("change", item->change), BOOL("failed", point->failed),
-					 VALUE("fits", point->failed ? json_false() : fits_json(point->fits[gpu])),
-					 VALUE("doubt", doubt_json(point->doubt[gpu])),
-					 ONLY(!point->failed, INTEGER("headroom", point->headroom[gpu])),
-					 ONLY(!point->failed, NUMBER("requested_peak", point->requested_peak)),
-					 ONLY(!point->failed, NUMBER("allocated_peak", point->allocated_peak)),
-					 ONLY(!point->failed, NUMBER("reserved_peak", point->reserved_peak))));
+		json_t *object = JSON(TEXT("change", item->change), BOOL("failed", point->failed),
+				      VALUE("fits", point->failed ? json_false() : fits_json(point->fits[gpu])),
+				      VALUE("doubt", doubt_json(point->doubt[gpu])),
+				      ONLY(!point->failed, INTEGER("headroom", point->headroom[gpu])));
+		neap_json_add(list, put_peaks(object, point));
 	}
 	return list;
 }
