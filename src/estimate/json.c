@@ -123,25 +123,23 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index)
 	const struct neap_estimate_run *run = &report->runs[gpu->run];
 	char architecture[16];
 	uint64_t low, high;
-	json_t *object = json_object();
 	neap_estimate_architecture(gpu->profile, architecture);
-	JSON_PUT(object, TEXT("name", gpu->name), NUMBER("total", gpu->total_bytes),
-		 TEXT("architecture", architecture), NUMBER("multiprocessors", gpu->profile->multiprocessors),
-		 BOOL("supported", !verdict->unsupported),
-		 VALUE("fits", verdict->unsupported ? json_false() : fits_json(verdict->fits)),
-		 VALUE("doubt", doubt_json(verdict->unsupported ? NEAP_ESTIMATE_SURE : verdict->doubt)),
-		 INTEGER("headroom", verdict->headroom_bytes), VALUE("fit_value", fit_value_json(report, index)),
-		 NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
-		 NUMBER("reserved_peak", run->reserved_peak), NUMBER("smallest_memory", verdict->needed_bytes),
-		 NUMBER("cache_flushes", verdict->retries),
-		 VALUE("context", context_json(&verdict->context, gpu->profile)),
-		 VALUE("process", interval_json(verdict->context.low_bytes + run->reserved_peak,
-						verdict->context.high_bytes + run->reserved_peak +
-							neap_estimate_workspace(run))));
 	neap_estimate_device(run, &verdict->context, &low, &high);
-	JSON_PUT(object, VALUE("device", interval_json(low, high)), VALUE("predicted", predicted_json(verdict)),
-		 VALUE("tries", tries_json(report, index)), VALUE("fits_with", settings_json(verdict)));
-	return object;
+	return JSON(TEXT("name", gpu->name), NUMBER("total", gpu->total_bytes), TEXT("architecture", architecture),
+		    NUMBER("multiprocessors", gpu->profile->multiprocessors),
+		    BOOL("supported", !verdict->unsupported),
+		    VALUE("fits", verdict->unsupported ? json_false() : fits_json(verdict->fits)),
+		    VALUE("doubt", doubt_json(verdict->unsupported ? NEAP_ESTIMATE_SURE : verdict->doubt)),
+		    INTEGER("headroom", verdict->headroom_bytes), VALUE("fit_value", fit_value_json(report, index)),
+		    NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
+		    NUMBER("reserved_peak", run->reserved_peak), NUMBER("smallest_memory", verdict->needed_bytes),
+		    NUMBER("cache_flushes", verdict->retries),
+		    VALUE("context", context_json(&verdict->context, gpu->profile)),
+		    VALUE("process", interval_json(verdict->context.low_bytes + run->reserved_peak,
+						   verdict->context.high_bytes + run->reserved_peak +
+							   neap_estimate_workspace(run))),
+		    VALUE("device", interval_json(low, high)), VALUE("predicted", predicted_json(verdict)),
+		    VALUE("tries", tries_json(report, index)), VALUE("fits_with", settings_json(verdict)));
 }
 
 static json_t *categories_json(const struct neap_analysis *analysis)
@@ -207,17 +205,16 @@ static json_t *files_json(const struct neap_view_facts *facts)
 					    [NEAP_VIEW_IN_PLACE] = "in place",
 					    [NEAP_VIEW_LANDLOCK] = "landlock",
 					    [NEAP_VIEW_MOUNTS] = "view"};
-	json_t *object = json_object(), *list = json_array();
+	json_t *list = json_array();
 	bool measured = facts->kind == NEAP_VIEW_MOUNTS;
-	JSON_PUT(object, TEXT("isolated_by", kinds[facts->kind]), BOOL("network", !facts->no_network),
-		 ONLY(measured, NUMBER("written", facts->files)), ONLY(measured, NUMBER("bytes", facts->bytes)),
-		 ONLY(measured, NUMBER("deleted", facts->deleted)),
-		 ONLY(measured, NUMBER("limit", facts->limit_bytes)), BOOL("limit_reached", facts->full));
 	for (size_t i = 0; i < NEAP_VIEW_NAMED && *facts->read_only[i]; i++)
 		neap_json_add(list, neap_json_text(facts->read_only[i]));
-	JSON_PUT(object, VALUE("read_only", list), GIVEN("refused", facts->refused),
-		 BOOL("kept", facts->kept && !*facts->trouble));
-	return object;
+	return JSON(TEXT("isolated_by", kinds[facts->kind]), BOOL("network", !facts->no_network),
+		    ONLY(measured, NUMBER("written", facts->files)), ONLY(measured, NUMBER("bytes", facts->bytes)),
+		    ONLY(measured, NUMBER("deleted", facts->deleted)),
+		    ONLY(measured, NUMBER("limit", facts->limit_bytes)), BOOL("limit_reached", facts->full),
+		    VALUE("read_only", list), GIVEN("refused", facts->refused),
+		    BOOL("kept", facts->kept && !*facts->trouble));
 }
 
 static json_t *processes_json(const struct neap_estimate_run *run)
@@ -244,25 +241,25 @@ static json_t *waited_json(const struct neap_estimate_read *waited)
 json_t *neap_estimate_json(const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
-	json_t *root = json_object(), *gpus = json_array();
+	json_t *gpus = json_array();
 	size_t first = report->plan->run_gpus[0];
-	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("backend", run->result.backend), TEXT("torch", run->torch),
-		 TEXT("command", report->command), TEXT("outcome", neap_outcome_name(run->result.outcome)),
-		 NUMBER("steps", run->processes[run->worst].steps),
-		 NUMBER("forwards", run->processes[run->worst].forwards),
-		 BOOL("cut_short", neap_estimate_is_cut_short(run)),
-		 VALUE("waited_at", waited_json(&run->processes[run->worst].waited)),
-		 NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
-		 NUMBER("reserved_peak", run->reserved_peak),
-		 NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
-		 VALUE("context", context_json(&report->verdicts[first].context, report->plan->gpus[first].profile)));
 	for (size_t i = 0; i < report->plan->count; i++)
 		neap_json_add(gpus, gpu_json(report, i));
-	JSON_PUT(root, VALUE("gpus", gpus), VALUE("fit", fit_json(report)),
-		 VALUE("categories", categories_json(&run->analysis)),
-		 VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
-		 VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
-		 VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
-		 BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));
-	return root;
+	return JSON(
+		INTEGER("schema", SCHEMA), TEXT("backend", run->result.backend), TEXT("torch", run->torch),
+		TEXT("command", report->command), TEXT("outcome", neap_outcome_name(run->result.outcome)),
+		NUMBER("steps", run->processes[run->worst].steps),
+		NUMBER("forwards", run->processes[run->worst].forwards),
+		BOOL("cut_short", neap_estimate_is_cut_short(run)),
+		VALUE("waited_at", waited_json(&run->processes[run->worst].waited)),
+		NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
+		NUMBER("reserved_peak", run->reserved_peak),
+		NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
+		VALUE("context", context_json(&report->verdicts[first].context, report->plan->gpus[first].profile)),
+		VALUE("gpus", gpus), VALUE("fit", fit_json(report)),
+		VALUE("categories", categories_json(&run->analysis)),
+		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
+		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
+		VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
+		BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));
 }

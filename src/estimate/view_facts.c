@@ -28,14 +28,15 @@ enum neap_status neap_view_facts_write(const char *folder, const struct neap_vie
 {
 	char path[4096], *text;
 	uint64_t before = neap_json_failures();
-	json_t *object = json_object(), *list = json_array();
-	JSON_PUT(object, TEXT("kind", kinds[facts->kind]), BOOL("no_network", facts->no_network),
-		 BOOL("full", facts->full), NUMBER("limit", facts->limit_bytes), NUMBER("files", facts->files),
-		 NUMBER("bytes", facts->bytes), NUMBER("deleted", facts->deleted));
+	json_t *list = json_array();
 	for (size_t i = 0; i < NEAP_VIEW_NAMED && *facts->read_only[i]; i++)
 		neap_json_add(list, neap_json_text(facts->read_only[i]));
-	JSON_PUT(object, VALUE("read_only", list), NUMBER("read_only_count", facts->read_only_count),
-		 BOOL("kept", facts->kept), TEXT("trouble", facts->trouble));
+	json_t *object =
+		JSON(TEXT("kind", kinds[facts->kind]), BOOL("no_network", facts->no_network),
+		     BOOL("full", facts->full), NUMBER("limit", facts->limit_bytes), NUMBER("files", facts->files),
+		     NUMBER("bytes", facts->bytes), NUMBER("deleted", facts->deleted), VALUE("read_only", list),
+		     NUMBER("read_only_count", facts->read_only_count), BOOL("kept", facts->kept),
+		     TEXT("trouble", facts->trouble));
 	text = neap_json_dump(object, JSON_INDENT(2));
 	json_decref(object);
 	enum neap_status status = !text || neap_json_failures() != before
