@@ -9,7 +9,6 @@
 #include "cli/run_folder.h"
 #include "report/cells.h"
 #include "report/wrap.h"
-#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -221,7 +220,13 @@ static int print_people(const struct side *before, const struct side *after, con
 	return code;
 }
 
-static json_t *pair(uint64_t before, uint64_t after) { return JSON(KNOWN("a", before), KNOWN("b", after)); }
+static json_t *pair(uint64_t before, uint64_t after)
+{
+	json_t *object = json_object();
+	neap_json_set(object, "a", before == NONE ? json_null() : neap_json_number(before));
+	neap_json_set(object, "b", after == NONE ? json_null() : neap_json_number(after));
+	return object;
+}
 
 static uint64_t category_bytes(const struct side *side, enum neap_category category)
 {
@@ -233,7 +238,9 @@ static int print_json(const struct side *before, const struct side *after, const
 {
 	json_t *root = json_object(), *categories = json_object(), *holders = json_array();
 
-	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("a", before->path), TEXT("b", after->path));
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "a", neap_json_text(before->path));
+	neap_json_set(root, "b", neap_json_text(after->path));
 	for (size_t i = 0; i < FIGURES; i++)
 		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
 	for (int category = 0; category < NEAP_CATEGORIES; category++)

@@ -11,6 +11,7 @@
 #include "cli/top_screen.h"
 #include "cli/top_verb.h"
 #include "top/frame.h"
+#include "top/look.h"
 
 #include <errno.h>
 #include <langinfo.h>

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pidfd.h"
 #include "base/printable.h"
 
 #include <signal.h>
@@ -69,10 +70,11 @@ static bool is_alive(const struct neap_ended *one)
 
 static void send(const struct neap_ended *one, int number)
 {
-	int fd = neap_process_open(one->process.pid, one->process.start_ticks);
+	int fd = neap_pidfd_open(one->process.pid);
 	if (fd < 0)
 		return;
-	neap_pidfd_signal(fd, number);
+	if (is_alive(one)) /* if it is alive now, the pidfd is that process's */
+		neap_pidfd_signal(fd, number);
 	close(fd);
 }
 

@@ -1,12 +1,11 @@
-/* top/look.c: see sample.h. */
-#include "top/sample.h"
+/* top/look.c: see look.h. */
+#include "top/look.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "base/printable.h"
 #include "base/process.h"
-#include "machine/look.h"
 
 #include <stdlib.h>
 #include <string.h>
