@@ -26,7 +26,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 	if (status)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);
-	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
+	replay.policy = neap_trace_of_neap(trace) ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
 	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
 	replays->smallest_tried = !status || status == NEAP_EOOM;
 	replays->done = !nothing;

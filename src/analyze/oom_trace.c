@@ -34,7 +34,7 @@ static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 static void take_limits(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t memory_bytes,
 			struct neap_oom_inputs *inputs)
 {
-	bool own = card->source == NEAP_TRACE_RECORDING; /* of neap's allocator */
+	bool own = card->source == NEAP_TRACE_RECORDING && !card->other_allocator; /* of neap's allocator */
 	uint64_t segment = own ? card->block_bytes : segment_of(card->block_bytes, settings);
 
 	take_device(card, memory_bytes);
@@ -136,6 +136,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 
 	neap_replay_settings(trace, &settings);
 	card->source = trace->source;
+	card->other_allocator = trace->source == NEAP_TRACE_RECORDING && trace->torch;
 	card->predicted = failure->predicted;
 	card->device = (uint32_t)parts->timeline->device;
 	card->number = failure->number;

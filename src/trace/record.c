@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -369,6 +370,20 @@ void neap_record_fini(struct neap_record *record)
 	free(record->journal);
 	free(record->allocations);
 	*record = (struct neap_record){0};
+}
+
+bool neap_record_beside(const char *path, const char *prefix, char ret_beside[NEAP_RECORD_PATH])
+{
+	static const char own[] = "record.";
+	const char *name = strrchr(path, '/');
+	name = name ? name + 1 : path;
+	const char *at = strstr(name, own);
+
+	if (!at || (at > name && at[-1] != '.'))
+		return false;
+	int length = snprintf(ret_beside, NEAP_RECORD_PATH, "%.*s%s%s", (int)(at - path), path, prefix,
+			      at + sizeof own - 1);
+	return length > 0 && length < NEAP_RECORD_PATH;
 }
 
 const struct neap_event_settings *neap_record_settings(const struct neap_event *event)

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#define NEAP_RECORD_PATH         4224       /* room for the path of a file beside a recording */
 #define NEAP_RECORD_CAPACITY_MAX (1u << 24) /* events in a ring; a file that claims more is not a recording */
 
 /* A copy in memory of one recording, at one instant. */
@@ -43,6 +44,10 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
  * if there is nothing to gain. Errors: NEAP_EBUSY while the process lives, NEAP_EINVAL if it is not a regular file,
  * those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
+
+/* The path of the file that lies beside a recording under another prefix: for "F/start-1.record.4711" and "stacks."
+ * "F/start-1.stacks.4711". False: the recording has no such name, or the path is too long. */
+bool neap_record_beside(const char *path, const char *prefix, char ret_beside[NEAP_RECORD_PATH]);
 
 /* The settings that an event SPLIT or RUNG puts in force; NULL: it is another event. */
 const struct neap_event_settings *neap_record_settings(const struct neap_event *event);

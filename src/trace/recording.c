@@ -3,6 +3,8 @@
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
  * device. So each device takes one walk through both, the older event first.
  *
+ * A recording of PyTorch's own allocator has its stacks and settings in a file beside it (trace/stacks.h).
+ *
  * A process that restarted in place (NEAP_EVENT_RESTART) freed everything at once, without events: its live blocks
  * are freed here at that instant. */
 #include "base/error.h"
@@ -10,6 +12,7 @@
 #include "neap/trace.h"
 #include "trace/formats.h"
 #include "trace/record.h"
+#include "trace/stacks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +20,10 @@
 struct recording {
 	const struct neap_record *record;
 	struct neap_build *build;
-	uint32_t stacks[NEAP_RECORD_NAMES]; /* of each name; 0: not made yet */
-	bool restarts;                      /* the process restarted: live blocks are tracked */
-	struct neap_map live;               /* address: twice its bytes, plus 1 when its free was requested */
+	uint32_t names[NEAP_RECORD_NAMES]; /* the stack of each name; 0: not made yet */
+	struct neap_stacks stacks;         /* those beside the recording */
+	bool restarts;                     /* the process restarted: live blocks are tracked */
+	struct neap_map live;              /* address: twice its bytes, plus 1 when its free was requested */
 };
 
 static uint64_t wall_us(const struct recording *recording, const struct neap_event *event)
@@ -36,13 +40,17 @@ static uint32_t name_of(struct recording *recording, uint64_t name)
 
 static uint32_t stack_of(struct recording *recording, uint64_t tag)
 {
+	if (tag >= NEAP_EVENT_FIRST_STACK) {
+		tag -= NEAP_EVENT_FIRST_STACK;
+		return tag < recording->stacks.count ? recording->stacks.calls[tag] : 0;
+	}
 	if (!tag || tag >= NEAP_RECORD_NAMES)
 		return 0;
-	if (!recording->stacks[tag]) {
+	if (!recording->names[tag]) {
 		uint32_t frame = neap_build_frame(recording->build, 0, name_of(recording, tag), 0);
-		recording->stacks[tag] = neap_build_stack(recording->build, &frame, 1);
+		recording->names[tag] = neap_build_stack(recording->build, &frame, 1);
 	}
-	return recording->stacks[tag];
+	return recording->names[tag];
 }
 
 static enum neap_trace_kind kind_of(uint16_t kind)
@@ -241,6 +249,18 @@ static uint64_t highest_device(const struct neap_event *events, size_t count, ui
 	return highest;
 }
 
+/* Whether PyTorch's own allocator made the allocations, by a stack among their tags: the file of the stacks may have
+ * been lost. */
+static bool names_stacks(const struct neap_record *record)
+{
+	for (size_t i = 0; i < record->allocation_count; i++) {
+		const struct neap_event_allocation *block = neap_event_as_allocation(&record->allocations[i]);
+		if (block && block->tag >= NEAP_EVENT_FIRST_STACK)
+			return true;
+	}
+	return false;
+}
+
 static void warn(struct neap_build *build, const struct neap_record *record, uint64_t impossible)
 {
 	if (record->allocations_lost)
@@ -271,6 +291,10 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 		return status;
 	}
 	build->trace->record = record; /* the trace owns it from here on */
+	if (!neap_stacks_read(path, build, &recording.stacks) && names_stacks(record)) {
+		build->trace->torch = true;
+		neap_build_warn(build, 0, "the stacks that were recorded beside it cannot be read: no lines");
+	}
 	uint64_t devices = highest_device(record->allocations, record->allocation_count, &impossible);
 	uint64_t others = highest_device(record->journal, record->journal_count, &impossible);
 	devices = devices > others ? devices : others;
@@ -281,6 +305,7 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 		take_device(&recording, (uint8_t)device);
 		neap_map_fini(&recording.live);
 	}
+	neap_stacks_fini(&recording.stacks);
 	warn(build, record, impossible);
 	return NEAP_OK;
 }
