@@ -10,8 +10,8 @@
  *
  * Kinds that tell the same things (ALLOC and FREE_REQUESTED) share a struct; the function that makes these takes the
  * kind as well. `tag` (of memory), `name` and `device_uuid` are numbers of texts in the recording's header; 0: none.
- * A `tag` from NEAP_EVENT_FIRST_STACK on is the number of a stack instead. No struct has padding, so that each byte of
- * an event is set.
+ * A `tag` from NEAP_EVENT_FIRST_STACK on is the number of a stack instead. No struct has padding, so that each byte
+ * of an event is set.
  */
 #ifndef NEAP_EVENT_H
 #define NEAP_EVENT_H

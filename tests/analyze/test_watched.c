@@ -1,7 +1,8 @@
-/* A recording of PyTorch's own allocator is analysed as a snapshot is: lines, purposes, replays under its own settings;
- * the card of its failure has both the events and the journal's figures of the device. */
+/* A recording of PyTorch's own allocator is analysed as a snapshot is: lines, purposes, replays under its own
+ * settings. The card of its failure has both the events and the journal's figures of the device. */
 #include "analyze/analysis.h"
 #include "base/units.h"
+#include "report/report.h"
 #include "support/watched.h"
 
 #include <stdlib.h>
@@ -71,10 +72,126 @@ static void test_as_a_snapshot(void **state)
 	}
 }
 
+/* What the session or the hooks write after a failure. */
+static void emit_limits(struct watched *watched, uint64_t device_bytes)
+{
+	watched_emit(watched,
+		     neap_event_of_oom_limits(
+			     0, (struct neap_event_oom_limits){.context_bytes = 500 * WATCHED_MIB,
+							       .device_total_bytes = device_bytes + 505 * WATCHED_MIB,
+							       .limit_bytes = UINT64_MAX,
+							       .largest_free_bytes = UINT64_MAX,
+							       .others_bytes = 505 * WATCHED_MIB}));
+}
+
+static void make_card(const struct watched *watched, struct neap_oom_card *ret_card, struct neap_buffer *text)
+{
+	const struct neap_trace_oom_options options = {0};
+	struct neap_trace *trace = NULL;
+	struct neap_error err = {0};
+
+	if (neap_trace_read(watched->path, &trace, &err) ||
+	    neap_trace_oom_recorded(trace, 0, &options, ret_card, &err))
+		fail_msg("%s", err.message);
+	neap_trace_free(trace);
+	neap_report_oom_card(text, ret_card);
+}
+
+static void test_card_of_capacity(void **state)
+{
+	const uint64_t device_bytes = 400 * WATCHED_MIB;
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", device_bytes, 0);
+	for (int step = 0; step < 3; step++)
+		assert_true(watched_step(&watched, 20));
+	assert_false(watched_step(&watched, 60));
+	emit_limits(&watched, device_bytes);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	/* Cached and free together are as much as was asked for, but no setting would have brought them together. */
+	assert_true(card.cached_bytes + card.device_free_bytes >= card.block_bytes);
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_true(card.other_allocator);
+	assert_int_equal(card.step, 4);
+	/* The journal's figures of the device, and the events' of who holds it. */
+	assert_int_equal(card.device_total_bytes, device_bytes + 505 * WATCHED_MIB);
+	assert_int_equal(card.context_bytes, 500 * WATCHED_MIB);
+	assert_string_equal(card.tag, "me/gpt.py:42 forward");
+	assert_string_equal(card.tags[0].tag, "me/gpt.py:42 forward");
+	assert_string_equal(card.tags[1].tag, "me/gpt.py:61 <module>");
+	assert_int_equal(card.tags[1].live_bytes, WATCHED_LAYERS * 8 * WATCHED_MIB);
+	assert_int_equal(card.unknown_bytes, 0);
+	assert_true(card.replays.done);
+	assert_false(card.replays.unrecorded);
+	assert_null(strstr(neap_buffer_string(&text), "nothing tells"));
+	assert_non_null(strstr(neap_buffer_string(&text), "replayed on a device of 400 MiB"));
+	neap_buffer_fini(&text);
+}
+
+/* Cached bytes would have served the request, but lie in pieces: with expandable segments the trace goes on, by
+ * replay. */
+static void test_card_of_fragments(void **state)
+{
+	const uint64_t device_bytes = 256 * WATCHED_MIB;
+	void *blocks[8] = {0};
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", device_bytes, 0);
+	for (size_t i = 0; i < 8; i++) {
+		blocks[i] = watched_alloc(&watched, 20 * WATCHED_MIB, WATCHED_FORWARD);
+		watched_free(&watched, blocks[i]);
+		blocks[i] = watched_alloc(&watched, 12 * WATCHED_MIB, WATCHED_FORWARD); /* in the same segment */
+	}
+	assert_null(watched_alloc(&watched, 100 * WATCHED_MIB, WATCHED_LEAK));
+	emit_limits(&watched, device_bytes);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
+	assert_string_equal(card.tag, "me/gpt.py:70 log_loss");
+	assert_true(card.fragments.known);
+	assert_true(card.largest_free_bytes < 100 * WATCHED_MIB);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SETTING);
+	assert_true(card.fixes[0].sufficient && card.fixes[0].replayed);
+	assert_non_null(strstr(card.fixes[0].text, "expandable_segments:True"));
+	neap_buffer_fini(&text);
+}
+
+/* The ring has lost the beginning: the card says of how many live bytes nothing is known. */
+static void test_card_in_part(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 400 * WATCHED_MIB, 96);
+	for (int step = 0; step < 3; step++)
+		assert_true(watched_step(&watched, 20));
+	assert_false(watched_step(&watched, 60));
+	emit_limits(&watched, 400 * WATCHED_MIB);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	/* The model and the optimizer's state were there before. */
+	assert_in_range(card.unknown_bytes, 90 * WATCHED_MIB, 110 * WATCHED_MIB);
+	assert_true(card.replays.lost_events > 0);
+	assert_non_null(strstr(neap_buffer_string(&text), "live nothing tells what"));
+	neap_buffer_fini(&text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_as_a_snapshot),
+		cmocka_unit_test(test_card_of_capacity),
+		cmocka_unit_test(test_card_of_fragments),
+		cmocka_unit_test(test_card_in_part),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

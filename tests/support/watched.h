@@ -1,6 +1,6 @@
-/* support/watched.h: a recording of PyTorch's own allocator, as an attached process writes it: a training's requests
- * go through the model of PyTorch's allocator (replay/torch_policy.h), and what that does is recorded, beside a file of
- * stacks. */
+/* support/watched.h: a recording of PyTorch's own allocator, as an attached process writes it. A training's requests
+ * go through the model of PyTorch's allocator (replay/torch_policy.h): what it does is recorded, with stacks beside.
+ */
 #ifndef NEAP_TESTS_WATCHED_H
 #define NEAP_TESTS_WATCHED_H
 
