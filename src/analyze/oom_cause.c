@@ -62,7 +62,9 @@ void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_input
 	uint64_t limit = inputs->hidden_limit ? card->reserved_bytes : card->limit_bytes;
 	uint64_t pending = card->pending_bytes < card->cached_bytes ? card->pending_bytes : card->cached_bytes;
 	bool crumbs = inputs->pool_bytes < card->block_bytes && pending == 0;
-	uint64_t needed = neap_plus(crumbs ? card->reserved_bytes : inputs->live_bytes, card->block_bytes);
+	uint64_t asked = inputs->segment_bytes > card->block_bytes ? inputs->segment_bytes : card->block_bytes;
+	uint64_t needed =
+		crumbs ? neap_plus(card->reserved_bytes, asked) : neap_plus(inputs->live_bytes, card->block_bytes);
 
 	if (inputs->memory_bytes > 0 && inputs->memory_bytes < most)
 		most = inputs->memory_bytes;

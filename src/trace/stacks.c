@@ -73,8 +73,8 @@ static void take_settings(struct piece line, struct neap_build *build)
 	}
 }
 
-/* Reads the frames of one line; 0: it is not a stack. */
-static uint32_t take_stack(struct piece line, struct neap_build *build)
+/* Reads the frames of one line. False: it is not a stack. */
+static bool take_stack(struct piece line, struct neap_build *build, uint32_t *ret_call)
 {
 	uint32_t frames[NEAP_STACKS_FRAMES];
 	size_t count = 0;
@@ -82,13 +82,14 @@ static uint32_t take_stack(struct piece line, struct neap_build *build)
 	while (line.length > 0 && count < NEAP_STACKS_FRAMES) {
 		struct piece file = cut(&line, '\t'), row = cut(&line, '\t'), name = cut(&line, '\t');
 		uint32_t number = 0;
-		if (!number_of(row, &number) || name.length == 0)
-			return 0;
+		if (!number_of(row, &number))
+			return false;
 		uint32_t file_text = neap_build_text(build, file.at, file.length);
 		frames[count++] =
 			neap_build_frame(build, file_text, neap_build_text(build, name.at, name.length), number);
 	}
-	return count ? neap_build_stack(build, frames, count) : 0;
+	*ret_call = count ? neap_build_stack(build, frames, count) : 0;
+	return true;
 }
 
 bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build, struct neap_stacks *ret_stacks)
@@ -106,13 +107,13 @@ bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build
 		const char *begin = rest.at;
 		line = cut(&rest, '\n');
 		uint32_t number = NEAP_STACKS_MAX, call = 0;
-		if (number_of(cut(&line, '\t'), &number) && number < NEAP_STACKS_MAX)
-			call = take_stack(line, build);
-		if (!call)
+		bool read = number_of(cut(&line, '\t'), &number) && number < NEAP_STACKS_MAX &&
+			    take_stack(line, build, &call);
+		if (!read)
 			neap_build_warn(build, (uint64_t)(begin - text), "a line of its stacks is not a stack");
 		else if (!stacks.calls[number])
 			stacks.calls[number] = call;
-		if (call && number >= stacks.count)
+		if (read && number >= stacks.count)
 			stacks.count = number + 1;
 	}
 	*ret_stacks = stacks;

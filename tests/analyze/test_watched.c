@@ -163,6 +163,28 @@ static void test_card_of_fragments(void **state)
 	neap_buffer_fini(&text);
 }
 
+/* Nothing is cached, and what is free on the device is more than was asked for, but less than a segment. */
+static void test_card_of_a_segment(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 50 * WATCHED_MIB, 0); /* two segments, of which the model fills 32 MiB */
+	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
+	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
+	assert_null(watched_alloc(&watched, 8 * WATCHED_MIB, WATCHED_FORWARD));
+	emit_limits(&watched, 50 * WATCHED_MIB);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_int_equal(card.cached_bytes, 0);
+	assert_int_equal(card.device_free_bytes, 10 * WATCHED_MIB);
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_int_equal(card.shortfall_bytes, 10 * WATCHED_MIB);
+	neap_buffer_fini(&text);
+}
+
 /* The ring has lost the beginning: the card says of how many live bytes nothing is known. */
 static void test_card_in_part(void **state)
 {
@@ -188,9 +210,8 @@ static void test_card_in_part(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_a_snapshot),
-		cmocka_unit_test(test_card_of_capacity),
-		cmocka_unit_test(test_card_of_fragments),
+		cmocka_unit_test(test_as_a_snapshot),     cmocka_unit_test(test_card_of_capacity),
+		cmocka_unit_test(test_card_of_fragments), cmocka_unit_test(test_card_of_a_segment),
 		cmocka_unit_test(test_card_in_part),
 	};
 

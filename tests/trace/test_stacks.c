@@ -131,8 +131,8 @@ static void test_hostile(void **state)
 		"65536\t/a.py\t1\tf\n",
 		"-1\t/a.py\t1\tf\n",
 		"1\t/a.py\tone\tf\n",
-		"1\t/a.py\t1\n",
-		"1\n",
+		"1\t/a.py\n",
+		"1.\n",
 		"1\t/a.py\t9999999999\tf\n",
 		"\n",
 		"1\t/a.py\t1\tf\t/b.py\n",
@@ -159,6 +159,13 @@ static void test_hostile(void **state)
 	struct neap_trace *trace = read_watched(to);
 	assert_int_equal(frame_at(trace, 1, 31)->line, 32);
 	assert_null(frame_at(trace, 1, 32));
+	neap_trace_free(trace);
+	/* A stack without frames, and a frame without a name, are nothing odd. */
+	snprintf(text, sizeof text, "%s1\n3\t/a.py\t1\t\n", good);
+	write_watched(to, "", text);
+	trace = read_watched(to);
+	assert_null(frame_at(trace, 1, 0));
+	assert_int_equal(trace->warning_count, 0);
 	neap_trace_free(trace);
 	/* The first line of a stack's number counts. */
 	snprintf(text, sizeof text, "%s2\t/a.py\t1\tf\n", good);
