@@ -287,7 +287,7 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 /* Whether events are missing between those of a recording: then its blocks may lie elsewhere in the replay. */
 static bool is_partial(const struct neap_trace *trace, size_t device)
 {
-	return trace->source == NEAP_TRACE_RECORDING && trace->devices[device].lost > 0;
+	return trace->partial || (trace->source == NEAP_TRACE_RECORDING && trace->devices[device].lost > 0);
 }
 
 /* The settings of the trace, then those that were asked for. */

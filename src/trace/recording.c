@@ -225,6 +225,7 @@ static void take_device(struct recording *recording, uint8_t device)
 	taken->first_event = first;
 	taken->event_count = store->count - first;
 	taken->lost = record->allocations_lost;
+	recording->build->trace->partial |= record->allocations_missing > 0 || record->thinned_events > 0;
 	taken->before_bytes = taken->lost ? allocated_before(record, device) : 0;
 	if (taken->before_bytes) {
 		static const char name[] = "there before the recording's first event";
@@ -266,6 +267,16 @@ static void warn(struct neap_build *build, const struct neap_record *record, uin
 	if (record->allocations_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
 				(unsigned long long)record->allocations_lost);
+	if (record->allocations_missing)
+		neap_build_warn(
+			build, 0,
+			"%llu allocation events between two of its were overwritten before neap run read them",
+			(unsigned long long)record->allocations_missing);
+	if (record->thinned_steps)
+		neap_build_warn(
+			build, 0,
+			"of %llu steps only the blocks that outlive a step are here: %llu other events were left out",
+			(unsigned long long)record->thinned_steps, (unsigned long long)record->thinned_events);
 	if (record->journal_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older marks were overwritten",
 				(unsigned long long)record->journal_lost);

@@ -208,6 +208,8 @@ struct neap_trace {
 	size_t segment_count;
 	struct neap_trace_block *blocks;
 	size_t block_count;
+	bool partial; /* a recording: events are missing between those that it has, so that a replay of it may place
+			 blocks elsewhere */
 	/* A snapshot was written by PyTorch 2.`torch_from` to 2.`torch_to`, by the keys that it has and has not; a
 	 * recording of PyTorch's own allocator names the release. 0: there is no telling. */
 	unsigned torch_from, torch_to;

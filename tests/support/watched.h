@@ -4,6 +4,7 @@
 #ifndef NEAP_TESTS_WATCHED_H
 #define NEAP_TESTS_WATCHED_H
 
+#include "base/clock.h"
 #include "neap/trace.h"
 #include "replay/torch_policy.h"
 #include "support/test.h"
@@ -19,7 +20,8 @@
 enum watched_line { WATCHED_MODEL, WATCHED_FORWARD, WATCHED_BACKWARD, WATCHED_OPTIMIZER, WATCHED_LEAK };
 
 struct watched {
-	struct neap_recorder *recorder;
+	struct neap_recorder *recorder; /* NULL: this process's own recording, where it is attached */
+	const struct neap_observer *observer;
 	struct neap_policy *policy;
 	char path[256];
 	uint64_t now_ns, tick_ns; /* each event takes a tick */
@@ -34,11 +36,10 @@ struct watched {
 
 static inline void watched_emit(struct watched *watched, struct neap_event event)
 {
-	const struct neap_observer *observer = neap_recorder_observer(watched->recorder);
-
-	watched->now_ns += watched->tick_ns;
+	watched->now_ns =
+		watched->recorder ? watched->now_ns + watched->tick_ns : neap_clock_now(neap_clock_system());
 	event.time_ns = watched->now_ns;
-	observer->event(observer->context, &event);
+	watched->observer->event(watched->observer->context, &event);
 	watched->events++;
 	if (watched->seen)
 		watched->seen(watched->context, &event);
@@ -112,9 +113,11 @@ static inline void watched_free(struct watched *watched, void *block)
 		assert_int_equal(watched->policy->free(watched->policy, block, NULL), NEAP_OK);
 }
 
-/* `settings`: PYTORCH_CUDA_ALLOC_CONF. `device_bytes` 0: without bound. */
-static inline void watched_begin(struct watched *watched, const char *folder, const char *settings,
-				 uint64_t device_bytes, uint64_t allocation_capacity)
+/* `settings`: PYTORCH_CUDA_ALLOC_CONF. `device_bytes` 0: without bound. `observer`: of this process's own recording;
+ * NULL: makes one. */
+static inline void watched_open(struct watched *watched, const char *folder, const char *settings,
+				uint64_t device_bytes, uint64_t allocation_capacity,
+				const struct neap_observer *observer)
 {
 	struct neap_torch_options options = {
 		.rules = neap_torch_rules(NEAP_TORCH_NEWEST, &(unsigned){0}, &(unsigned){0}),
@@ -125,8 +128,11 @@ static inline void watched_begin(struct watched *watched, const char *folder, co
 
 	*watched = (struct watched){.now_ns = 1000000000, .tick_ns = 1000, .low = UINT64_MAX};
 	snprintf(watched->path, sizeof watched->path, "%s/record.%d", folder, (int)getpid());
-	assert_int_equal(neap_recorder_create(watched->path, 0, allocation_capacity, &watched->recorder, NULL),
-			 NEAP_OK);
+	if (!observer)
+		assert_int_equal(
+			neap_recorder_create(watched->path, 0, allocation_capacity, &watched->recorder, NULL),
+			NEAP_OK);
+	watched->observer = observer ? observer : neap_recorder_observer(watched->recorder);
 	neap_torch_settings_default(&options.settings);
 	assert_int_equal(neap_torch_settings_parse(settings, &options.settings, NULL), NEAP_OK);
 	assert_int_equal(neap_torch_create(&options, &watched->policy, NULL), NEAP_OK);
@@ -143,6 +149,12 @@ static inline void watched_begin(struct watched *watched, const char *folder, co
 	fclose(file);
 	for (size_t i = 0; i < WATCHED_LAYERS; i++)
 		watched->parameters[i] = watched_alloc(watched, 4 * WATCHED_MIB, WATCHED_MODEL);
+}
+
+static inline void watched_begin(struct watched *watched, const char *folder, const char *settings,
+				 uint64_t device_bytes, uint64_t allocation_capacity)
+{
+	watched_open(watched, folder, settings, device_bytes, allocation_capacity, NULL);
 }
 
 /* One training step: activations of `mib` MiB for each layer, gradients that live into the next step, the optimizer's
