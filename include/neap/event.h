@@ -83,12 +83,14 @@ struct neap_event_allocation {
 	uint64_t bytes; /* rounded: what the block takes */
 };
 
-/* SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP. */
+/* SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP. `pool`: of PyTorch's own allocator, the private pool (a
+ * CUDA graph's, say) that it belongs to; 0: none, or not known. */
 struct neap_event_segment {
 	struct neap_event_held held;
 	uint64_t stream;
 	uint64_t address;
 	uint64_t bytes;
+	uint64_t pool;
 };
 
 struct neap_event_empty_cache {

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "neap/trace.h"
 #include "trace/formats.h"
+#include "trace/ranges.h"
 #include "trace/record.h"
 #include "trace/stacks.h"
 
@@ -22,6 +23,7 @@ struct recording {
 	struct neap_build *build;
 	uint32_t names[NEAP_RECORD_NAMES]; /* the stack of each name; 0: not made yet */
 	struct neap_stacks stacks;         /* those beside the recording */
+	struct neap_ranges private_pools;  /* of PyTorch's own allocator, on the device that is being read */
 	bool restarts;                     /* the process restarted: live blocks are tracked */
 	struct neap_map live;              /* address: twice its bytes, plus 1 when its free was requested */
 };
@@ -71,6 +73,25 @@ static enum neap_trace_kind kind_of(uint16_t kind)
 	return kind < sizeof kinds ? (enum neap_trace_kind)kinds[kind] : (enum neap_trace_kind)0;
 }
 
+/* A stream with the private pool that the event's address belongs to. */
+static uint16_t stream_of(struct recording *recording, uint64_t stream, uint64_t address)
+{
+	uint64_t pool = neap_ranges_pool(&recording->private_pools, address);
+	return neap_build_stream(recording->build, stream, pool >> 32, pool & UINT32_MAX);
+}
+
+static uint16_t take_segment(struct recording *recording, uint16_t kind, const struct neap_event_segment *segment)
+{
+	bool gone = kind == NEAP_EVENT_SEGMENT_FREE || kind == NEAP_EVENT_SEGMENT_UNMAP;
+
+	if (!gone && segment->pool && recording->build->trace->torch)
+		neap_ranges_add(&recording->private_pools, segment->address, segment->bytes, segment->pool);
+	uint16_t stream = stream_of(recording, segment->stream, segment->address);
+	if (gone)
+		neap_ranges_remove(&recording->private_pools, segment->address, segment->bytes);
+	return stream;
+}
+
 static void take_memory_event(struct recording *recording, const struct neap_event *from, uint8_t device)
 {
 	const struct neap_event_allocation *allocation = neap_event_as_allocation(from);
@@ -87,11 +108,11 @@ static void take_memory_event(struct recording *recording, const struct neap_eve
 		event.address = allocation->address;
 		event.size = allocation->requested_bytes;
 		event.stack = stack_of(recording, allocation->tag);
-		event.stream = neap_build_stream(recording->build, allocation->stream, 0, 0);
+		event.stream = stream_of(recording, allocation->stream, allocation->address);
 	} else if (segment) {
 		event.address = segment->address;
 		event.size = segment->bytes;
-		event.stream = neap_build_stream(recording->build, segment->stream, 0, 0);
+		event.stream = take_segment(recording, from->kind, segment);
 	} else if (emptied) {
 		event.size = emptied->freed_bytes;
 	} else if (oom) {
@@ -315,6 +336,7 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 	for (uint64_t device = 0; device <= devices && !build->failed; device++) {
 		take_device(&recording, (uint8_t)device);
 		neap_map_fini(&recording.live);
+		recording.private_pools.count = 0;
 	}
 	neap_stacks_fini(&recording.stacks);
 	warn(build, record, impossible);

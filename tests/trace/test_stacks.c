@@ -1,5 +1,6 @@
 /* The stacks beside a recording of PyTorch's own allocator: they give its events lines, and the trace its settings.
  * Their text is hostile. */
+#include "trace/ranges.h"
 #include "trace/stacks.h"
 
 #include "recording_test.h"
@@ -183,6 +184,86 @@ static void test_hostile(void **state)
 	}
 }
 
+/* --- private pools --- */
+
+static void test_ranges(void **state)
+{
+	static struct neap_ranges ranges;
+	uint64_t seed = test_seed();
+	uint8_t pools[256] = {0};
+
+	(void)state;
+	for (int round = 0; round < 20000; round++) {
+		uint64_t at = next_random(&seed) % 256, bytes = next_random(&seed) % 40,
+			 pool = 1 + next_random(&seed) % 3;
+		bool add = next_random(&seed) % 2;
+		bytes = bytes < 256 - at ? bytes : 256 - at;
+		if (add)
+			neap_ranges_add(&ranges, at, bytes, pool);
+		else
+			neap_ranges_remove(&ranges, at, bytes);
+		memset(pools + at, add ? (int)pool : 0, bytes);
+		for (size_t i = 0; i < sizeof pools; i++)
+			assert_int_equal(neap_ranges_pool(&ranges, i), pools[i]);
+	}
+	/* Neighbours are one. More than there is room for are not known. The end of all addresses is no trap. */
+	neap_ranges_remove(&ranges, 0, UINT64_MAX);
+	assert_int_equal(ranges.count, 0);
+	for (uint64_t i = 0; i < 100; i++)
+		neap_ranges_add(&ranges, 4096 * i, 4096, 7);
+	assert_int_equal(ranges.count, 1);
+	for (uint64_t i = 0; i < 2 * NEAP_RANGES_MAX; i++)
+		neap_ranges_add(&ranges, 10000000 + 2 * i, 1, 7);
+	assert_int_equal(ranges.count, NEAP_RANGES_MAX);
+	neap_ranges_remove(&ranges, 4096, 4096);
+	assert_true(ranges.count <= NEAP_RANGES_MAX);
+	neap_ranges_add(&ranges, UINT64_MAX - 1, 4096, 7);
+	assert_int_equal(neap_ranges_pool(&ranges, UINT64_MAX - 1), 0);
+}
+
+/* A block has the pool of its segment, as long as that is there. */
+static void test_private_pool(void **state)
+{
+	const struct neap_event events[] = {
+		{.kind = NEAP_EVENT_SEGMENT_ALLOC, .segment = {.address = 4096, .bytes = 4096}},
+		{.kind = NEAP_EVENT_SEGMENT_ALLOC,
+		 .segment = {.address = 8192, .bytes = 4096, .stream = 1, .pool = 5ull << 32 | 6}},
+		{.kind = NEAP_EVENT_ALLOC,
+		 .allocation = {.address = 8704, .requested_bytes = 512, .bytes = 512, .stream = 1}},
+		{.kind = NEAP_EVENT_ALLOC, .allocation = {.address = 4608, .requested_bytes = 512, .bytes = 512}},
+		{.kind = NEAP_EVENT_FREE, .allocation = {.address = 8704, .requested_bytes = 512, .stream = 1}},
+		{.kind = NEAP_EVENT_SEGMENT_FREE,
+		 .segment = {.address = 8192, .bytes = 4096, .stream = 1, .pool = 5ull << 32 | 6}},
+		{.kind = NEAP_EVENT_SEGMENT_ALLOC, .segment = {.address = 8192, .bytes = 4096, .stream = 1}},
+		{.kind = NEAP_EVENT_ALLOC,
+		 .allocation = {.address = 8704, .requested_bytes = 512, .bytes = 512, .stream = 1}},
+	};
+	static const uint64_t pools[] = {0, 5, 5, 0, 5, 5, 5, 0, 0}; /* FREE is two events */
+	struct neap_recorder *recorder = NULL;
+	struct neap_trace_event found;
+	char to[160], beside[160];
+
+	(void)state;
+	snprintf(to, sizeof to, "%s/record.7", folder);
+	snprintf(beside, sizeof beside, "%s/stacks.7", folder);
+	assert_int_equal(neap_recorder_create(to, 8, 16, &recorder, NULL), NEAP_OK);
+	for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+		struct neap_event event = events[i];
+		event.time_ns = i + 1;
+		emit(recorder, event);
+	}
+	neap_recorder_destroy(recorder);
+	put_text(beside, good);
+	struct neap_trace *trace = read_watched(to);
+	struct neap_trace_cursor cursor = neap_trace_events(trace, 0, 0);
+	for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
+		assert_true(neap_trace_next(&cursor, &found));
+		assert_int_equal(trace->streams[found.stream].pool[0], pools[i]);
+		assert_int_equal(trace->streams[found.stream].pool[1], pools[i] ? 6 : 0);
+	}
+	neap_trace_free(trace);
+}
+
 static void test_changed_bytes(void **state)
 {
 	uint64_t seed = 20261123;
@@ -200,10 +281,9 @@ static void test_changed_bytes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_changed_bytes),
+		cmocka_unit_test(test_lines),        cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_hostile),      cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_private_pool), cmocka_unit_test(test_changed_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, clean_up);
