@@ -425,6 +425,41 @@ static void test_overrun(void **state)
 	}
 }
 
+/* We were killed after the recordings became one and before the file of what was kept was removed. */
+static void test_killed(void **state)
+{
+	struct neap_keep keep;
+	struct watched watched;
+	struct state all = {0};
+	char path[NEAP_RECORD_PATH], aside[NEAP_RECORD_PATH + 8];
+
+	(void)state;
+	watched_begin(&watched, folder, "", 0, 512);
+	struct neap_record record = read_record(&watched);
+	for (size_t i = 0; i < record.allocation_count; i++)
+		apply(&all, &record.allocations[i]);
+	neap_record_fini(&record);
+	watched.seen = note;
+	watched.context = &all;
+	begin(&keep, &watched, &(struct neap_keep_options){0});
+	for (int step = 0; step < 30; step++) {
+		assert_true(watched_step(&watched, 20));
+		look(&keep, &watched);
+	}
+	snprintf(path, sizeof path, "%s", keep.path);
+	snprintf(aside, sizeof aside, "%s.aside", path);
+	neap_keep_end(&keep);
+	watched_end(&watched);
+	assert_int_equal(link(path, aside), 0);
+	merge(&watched);
+	assert_int_equal(rename(aside, path), 0);
+	assert_whole(&watched, &all);
+	assert_int_equal(neap_record_cut(watched.path, NULL), NEAP_OK);
+	assert_int_equal(file_bytes(path), 0);
+	assert_whole(&watched, &all);
+	fini(&all);
+}
+
 /* Any change whatever of the file: a recording is read, or an error is given. */
 static void test_changed(void **state)
 {
@@ -471,7 +506,8 @@ int main(void)
 		cmocka_unit_test(test_choice),     cmocka_unit_test(test_thin),
 		cmocka_unit_test(test_thin_keeps), cmocka_unit_test(test_join_steps),
 		cmocka_unit_test(test_two_hours),  cmocka_unit_test(test_bounded),
-		cmocka_unit_test(test_overrun),    cmocka_unit_test(test_changed),
+		cmocka_unit_test(test_overrun),    cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_changed),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
