@@ -106,7 +106,8 @@ struct neap_keep {
 	uint64_t live_bytes[NEAP_KEEP_DEVICES]; /* of those, rounded, whose free was not requested */
 	bool seen;                              /* an allocation event was taken */
 	bool missed;                            /* events were lost between two that were taken */
-	bool resync[NEAP_KEEP_DEVICES];         /* and none of this device was taken since */
+	uint64_t missed_births;                 /* `births` when they were, the last time */
+	bool resync[NEAP_KEEP_DEVICES];         /* blocks from before may have been freed meanwhile */
 };
 
 /* Begins to follow a recording; takes nothing yet. Errors: as of neap_record_open; NEAP_ENOENT if the recording's

@@ -361,6 +361,7 @@ static void note_lost(struct neap_keep *keep, enum neap_record_ring ring, uint64
 	} else {
 		keep->header.allocations_missing += lost;
 		keep->missed = true;
+		keep->missed_births = keep->births;
 		memset(keep->resync, true, sizeof keep->resync);
 	}
 }

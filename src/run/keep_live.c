@@ -50,15 +50,17 @@ static int youngest_first(const void *left, const void *right)
 	return (a->value < b->value) - (a->value > b->value);
 }
 
-/* The live blocks of a device, youngest first; the caller frees them. NULL: out of host memory. */
-static struct neap_map_slot *list_live(const struct neap_keep *keep, size_t device, size_t *ret_count)
+/* The live blocks of a device that were there before events were lost, youngest first; the caller frees them. NULL:
+ * out of host memory. */
+static struct neap_map_slot *list_old(const struct neap_keep *keep, size_t device, size_t *ret_count)
 {
 	struct neap_map_slot *blocks = calloc(keep->born.count + 1, sizeof *blocks);
 	const struct neap_map_slot *slot;
 	size_t count = 0;
 
 	for (size_t cursor = 0; blocks && (slot = neap_map_next(&keep->born, &cursor));)
-		if (slot->value % NEAP_KEEP_DEVICES == device)
+		if (slot->value % NEAP_KEEP_DEVICES == device &&
+		    slot->value / NEAP_KEEP_DEVICES < keep->missed_births)
 			blocks[count++] = *slot;
 	if (blocks)
 		qsort(blocks, count, sizeof *blocks, youngest_first);
@@ -66,26 +68,35 @@ static struct neap_map_slot *list_live(const struct neap_keep *keep, size_t devi
 	return blocks;
 }
 
-/* The first event of a device after others were lost says how much was live before it. If more seems to be, some
- * blocks were freed meanwhile: the youngest, most likely, since the model outlives the steps. */
-static void settle(struct neap_keep *keep, const struct neap_event *event)
+/* What the allocator held before the event. */
+static uint64_t held_before(const struct neap_event *event)
 {
 	const struct neap_event_allocation *block = &event->allocation;
-	size_t device = neap_keep_device(event), count = 0;
-	uint64_t before = event->held.allocated_bytes;
+	uint64_t after = event->held.allocated_bytes;
 
 	if (event->kind == NEAP_EVENT_ALLOC)
-		before = minus(before, block->bytes);
-	else if (event->kind == NEAP_EVENT_FREE_REQUESTED || event->kind == NEAP_EVENT_FREE)
-		before += rounded(block->bytes);
-	struct neap_map_slot *blocks = list_live(keep, device, &count);
+		return minus(after, block->bytes);
+	return event->kind == NEAP_EVENT_FREE_COMPLETED ? after : after + rounded(block->bytes);
+}
+
+/* After events were lost, each event says how much is live. If more seems to be, some of the blocks from before were
+ * freed meanwhile: the youngest, most likely, since the model outlives the steps. (If less seems to be, there are
+ * blocks that were not seen: once they are freed it may turn out.) */
+static void settle(struct neap_keep *keep, const struct neap_event *event)
+{
+	size_t device = neap_keep_device(event), count = 0;
+	uint64_t before = held_before(event);
+
+	if (keep->live_bytes[device] <= before)
+		return;
+	struct neap_map_slot *blocks = list_old(keep, device, &count);
+	keep->resync[device] = count > 0; /* else there is nothing left to mend */
 	for (size_t i = 0; i < count && keep->live_bytes[device] > before; i++) {
 		uint64_t value = 0;
-		if (blocks[i].key != block->address && neap_map_get(&keep->live, blocks[i].key, &value))
+		if (blocks[i].key != event->allocation.address && neap_map_get(&keep->live, blocks[i].key, &value))
 			add_free(keep, event, blocks[i].key, value);
 	}
 	free(blocks);
-	keep->resync[device] = false;
 }
 
 /* Notes a block. Without host memory it is not known, and its free is left out. */
