@@ -3,10 +3,11 @@
 
     compiled(torch, unit) --> the object in the cache, else: lock the cache, compile, publish
     cached(torch, unit)   --> the object in the cache, or None: never waits for a compiler
+    leave_job(torch, unit) --> XDG_CACHE_HOME/neap/compile, by which `neap run` starts run_job in a process of its own
 
 The cache is XDG_CACHE_HOME/neap/NAME/KEY/OBJECT; the key is a hash of the sources, PyTorch's version and ABI, and the compiler's
-command. Only a C++ compiler is needed: PyTorch's wheel has its headers, and neap declares the CUDA functions that these name
-(src/torch/cuda).
+arguments. Which compiler it is does not matter, so that a machine without one uses what another one left there. Only a C++
+compiler is needed: PyTorch's wheel has its headers, and neap declares the CUDA functions that these name (src/torch/cuda).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -21,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +31,8 @@ from ._abi import Status
 from ._library import NeapError
 
 _COMPILE_SECONDS = 600
+_RETRY_SECONDS = 86400  # a job that failed is not left again for so long
+_JOB = "import sys; sys.path.insert(0, sys.argv[1]); from neap import _compiled; _compiled.run_job(sys.argv[2])"
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 # What PyTorch's headers have, by version: a macro of src/torch, the header, and the words by which it shows.
 _FEATURES = (
@@ -80,7 +85,6 @@ class Unit:
 class _Build:
     folder: pathlib.Path
     made: pathlib.Path
-    command: list[str]  # everything but the output's name
     own: pathlib.Path  # neap's declarations of CUDA, which NVIDIA's may replace
 
 
@@ -131,6 +135,10 @@ def _features(include: pathlib.Path) -> Iterator[str]:
 
 def command(torch: Any, unit: Unit) -> list[str]:
     """The compiler's, with everything but the output's name."""
+    return [*_compiler(unit).split(), *_arguments(torch, unit)]
+
+
+def _arguments(torch: Any, unit: Unit) -> list[str]:
     root = pathlib.Path(torch.__file__).resolve().parent
     include = root / "include"
     libraries = root / "lib"
@@ -138,8 +146,7 @@ def command(torch: Any, unit: Unit) -> list[str]:
         raise Unavailable(f"{unit.title} for PyTorch: this PyTorch {torch.__version__} is without CUDA, or without its headers")
     folder = sources(unit)
     abi = int(bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True)))
-    words = _compiler(unit).split()
-    words += [*_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *_features(include), f"-I{folder / 'cuda'}", f"-I{_headers(unit, folder)}"]
+    words = [*_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *_features(include), f"-I{folder / 'cuda'}", f"-I{_headers(unit, folder)}"]
     for headers in (include, include / "torch" / "csrc" / "api" / "include"):
         words += ["-isystem", str(headers)]
     words += [str(folder / unit.main), f"-L{libraries}", "-Wl,--as-needed", "-lc10", "-lc10_cuda", "-ltorch_cuda"]
@@ -167,9 +174,8 @@ def _key(torch: Any, unit: Unit, words: list[str]) -> str:
     return digest.hexdigest()[:24]
 
 
-def _cache(unit: Unit) -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "neap" / unit.name
+def _cache() -> pathlib.Path:
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "neap"
 
 
 def _last_lines(text: str) -> str:
@@ -177,11 +183,11 @@ def _last_lines(text: str) -> str:
     return "\n".join((errors or text.splitlines())[:12])
 
 
-def _compile(build: _Build, toolkits: list[pathlib.Path]) -> str:
+def _compile(build: _Build, command: list[str], toolkits: list[pathlib.Path]) -> str:
     """Publishes the object whole. The first error's lines where no declarations of CUDA do; "": done."""
     first = ""
     for cuda in [build.own, *toolkits]:
-        words = [f"-I{cuda}" if word == f"-I{build.own}" else word for word in build.command]
+        words = [f"-I{cuda}" if word == f"-I{build.own}" else word for word in command]
         part = build.folder / f"part.{os.getpid()}"
         done = subprocess.run([*words, "-o", str(part)], capture_output=True, text=True, timeout=_COMPILE_SECONDS)
         if done.returncode == 0:
@@ -196,20 +202,19 @@ def _toolkits_here() -> list[pathlib.Path]:
 
 
 def _build(torch: Any, unit: Unit) -> _Build:
-    words = command(torch, unit)
-    folder = _cache(unit) / _key(torch, unit, words)
-    return _Build(folder, folder / unit.object, words, sources(unit) / "cuda")
+    folder = _cache() / unit.name / _key(torch, unit, _arguments(torch, unit))
+    return _Build(folder, folder / unit.object, sources(unit) / "cuda")
 
 
 def _lock(folder: pathlib.Path) -> int:
     return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _finish(build: _Build, lock: int, toolkits: list[pathlib.Path]) -> str:
+def _finish(build: _Build, command: list[str], lock: int, toolkits: list[pathlib.Path]) -> str:
     """What _compile returns, once nobody else is at it; closes the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return "" if build.made.is_file() else _compile(build, toolkits)
+        return "" if build.made.is_file() else _compile(build, command, toolkits)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     finally:
@@ -221,6 +226,7 @@ def compiled(torch: Any, unit: Unit) -> pathlib.Path:
     build = _build(torch, unit)
     if build.made.is_file():
         return build.made
+    words = command(torch, unit)
     try:
         build.folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(build.folder)
@@ -228,15 +234,54 @@ def compiled(torch: Any, unit: Unit) -> pathlib.Path:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"neap-{unit.name}-"))
         build = dataclasses.replace(build, folder=folder, made=folder / unit.object)
         lock = _lock(folder)
-    failure = _finish(build, lock, _toolkits_here())
+    failure = _finish(build, words, lock, _toolkits_here())
     if failure:
-        raise Unavailable(
-            f"{unit.title} could not be compiled against PyTorch {torch.__version__} by {build.command[0]}:\n{failure}\n{unit.advice}"
-        )
+        raise _failed(torch, unit, words[0], failure)
     return build.made
 
 
+def _failed(torch: Any, unit: Unit, compiler: str, failure: str) -> Unavailable:
+    by = f"against PyTorch {torch.__version__} by {compiler}"
+    return Unavailable(f"{unit.title} could not be compiled {by}:\n{failure}\n{unit.advice}")
+
+
 def cached(torch: Any, unit: Unit) -> pathlib.Path | None:
-    """The object for this PyTorch where it was compiled before; None: it was not. Raises Unavailable where it cannot be."""
+    """The object for this PyTorch where it was compiled before; None: it was not. Raises Unavailable for a PyTorch without CUDA."""
     made = _build(torch, unit).made
     return made if made.is_file() else None
+
+
+# Without waiting.
+
+
+def _put(path: pathlib.Path, content: bytes) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.chmod(0o600)
+    os.replace(part, path)
+
+
+def leave_job(torch: Any, unit: Unit) -> None:
+    """Has `neap run` compile the object (src/cli/run_compile.h). Raises Unavailable where that failed lately, and OSError."""
+    build = _build(torch, unit)
+    words = command(torch, unit)
+    failed = build.folder / "failed"
+    if failed.is_file() and time.time() - failed.stat().st_mtime < _RETRY_SECONDS:
+        raise _failed(torch, unit, words[0], failed.read_text(errors="replace"))
+    build.folder.mkdir(parents=True, exist_ok=True)
+    job = {"command": words, "own": str(build.own), "made": str(build.made), "toolkits": list(map(str, _toolkits_here()))}
+    _put(build.folder / "job", json.dumps(job).encode())
+    package = pathlib.Path(__file__).resolve().parent.parent
+    argv = [sys.executable, "-I", "-c", _JOB, str(package), str(build.folder)]
+    _put(_cache() / "compile", b"".join(os.fsencode(word) + b"\0" for word in argv))
+
+
+def run_job(place: str) -> None:
+    """In the process that `neap run` started."""
+    folder = pathlib.Path(place)
+    job = json.loads((folder / "job").read_bytes())
+    build = _Build(folder, pathlib.Path(job["made"]), pathlib.Path(job["own"]))
+    failure = _finish(build, job["command"], _lock(folder), [pathlib.Path(toolkit) for toolkit in job["toolkits"]])
+    if failure:
+        _put(folder / "failed", failure.encode())
