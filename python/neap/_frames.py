@@ -130,8 +130,10 @@ class _Search:
                     for code, address in self._below(start, back):
                         found = self._follow(address, code, back, len(self.frames))
                         if len(found) == len(self.frames):
-                            layout.thread_frame, layout.thread_second = first, second
-                            layout.frame_code, layout.frame_back = code, back
+                            layout.thread_frame = first
+                            layout.thread_second = second
+                            layout.frame_code = code
+                            layout.frame_back = back
                             return found
         raise Unknown("the chain of frames is not where it is in the Pythons that neap knows")
 
@@ -153,12 +155,14 @@ class _Search:
         for offset in range(0, _FRAME_BYTES, _WORD):
             starts = {self.memory.word(address + offset) - id(code) - last for address, code, last in known}
             if len(starts) == 1 and 0 < next(iter(starts)) < _CODE_BYTES:
-                layout.frame_at, layout.at_scale, layout.code_start = offset, 0, starts.pop()
+                layout.frame_at = offset
+                layout.code_start = starts.pop()
                 return
         for offset in range(0, _FRAME_BYTES, 4):
             for scale in (1, 2):
                 if all(self._int(address + offset) * scale == last for address, _, last in known):
-                    layout.frame_at, layout.at_scale = offset, scale
+                    layout.frame_at = offset
+                    layout.at_scale = scale
                     return
         raise Unknown("a frame's instruction is not where it is in the Pythons that neap knows")
 
@@ -169,10 +173,9 @@ class _Search:
 
 def _code(memory: _Memory, layout: Layout, code: types.CodeType) -> None:
     words = memory.words(id(code), _CODE_BYTES)
-    name = getattr(code, "co_qualname", code.co_name)
     layout.code_type = id(types.CodeType)
     layout.code_file = _one("a code object's file", _offsets(words, lambda word: word == id(code.co_filename)))
-    layout.code_name = _one("a code object's name", _offsets(words, lambda word: word == id(name)))
+    layout.code_name = _one("a code object's name", _offsets(words, lambda word: word == id(code.co_name)))
 
 
 def _texts(memory: _Memory, layout: Layout) -> None:
@@ -230,7 +233,7 @@ def check(read: Callable[[Any, int], int]) -> None:
         found = iter(list(zip(parts[0::3], parts[1::3], parts[2::3])))
         for frame in frames[:100]:
             code = frame.f_code
-            wanted = (code.co_filename[-90:], str(frame.f_lineno or 0), getattr(code, "co_qualname", code.co_name)[-90:])
+            wanted = (code.co_filename[-90:], str(frame.f_lineno or 0), code.co_name[-90:])
             if not any((file[-90:], line, name[-90:]) == wanted for file, line, name in found):
                 raise Unknown(f"the frame of {code.co_name} was not read as it is")
 

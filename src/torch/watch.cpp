@@ -6,8 +6,7 @@
  *
  * The tracker takes no lock of Python's, allocates nothing and never throws. PyTorch cannot detach it: where nothing
  * is recorded (before neap_watch_start, after neap_watch_stop, in the child of a fork) it returns at once.
- *
- * A device's state is guarded by that device's lock in PyTorch's allocator, inside which every tracker runs. */
+ */
 #include "watch_stacks.cpp"
 
 #include "neap/trace.h"
@@ -32,14 +31,34 @@ constexpr uint64_t kRounding = 512;        /* of PyTorch's blocks */
 constexpr uint64_t kStackBytes = 1u << 20; /* requests of so many bytes have a stack each */
 constexpr uint32_t kStackEvery = 64;       /* of smaller ones, one of so many */
 
+constexpr uint64_t kClockNs = 20000;   /* a time is computed from a reading of the clock that is so old */
+constexpr uint64_t kRatioNs = 1000000; /* from when on the rate of PyTorch's counter is known well enough */
+
+struct Block {
+	uint64_t address, bytes, stream; /* as requested; the stream's number */
+};
+
+/* Times by the counter that PyTorch reads for each entry anyway, which spares most readings of the clock. */
+struct Times {
+	uint64_t first_count, first_ns; /* the first reading; 0: none yet */
+	uint64_t count, ns;             /* the newest one */
+	uint64_t most;                  /* counts after it that are computed; 0: the rate is not known yet */
+	uint64_t rate;                  /* nanoseconds a count, times 2^32 */
+	uint64_t last_ns;               /* given out: no time is before it */
+};
+
+/* Guarded by the device's lock, inside which each tracker runs. */
 struct Device {
 	bool on; /* its events are recorded; until then they are part of the state that is recorded first */
+	bool freeing;
+	Block freed; /* freeing: it was requested at freed_ns, which is not recorded yet */
+	uint64_t freed_ns;
 	uint64_t allocated, reserved;
 	uint64_t highest; /* allocated, since the last step */
-	uint32_t small;   /* requests */
+	Times times;
+	uint32_t small; /* requests */
 	uint32_t streams;
 	uintptr_t stream[kStreams]; /* by number, less 1; the default stream is none */
-	struct neap_event freed;    /* FREE_REQUESTED that is not recorded yet; kind 0: none */
 };
 
 struct Watch {
@@ -57,13 +76,32 @@ uint64_t now_ns()
 	return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-uint64_t rounded(uint64_t bytes) { return (bytes + kRounding - 1) / kRounding * kRounding; }
-
-void record(struct neap_event &event, uint64_t time_ns)
+__attribute__((noinline)) uint64_t read_clock(Times &times, uint64_t count)
 {
-	event.time_ns = time_ns;
-	watch.observer->event(watch.observer->context, &event);
+	uint64_t ns = now_ns();
+	if (!times.first_ns) {
+		times.first_count = count;
+		times.first_ns = ns;
+	} else if (ns - times.first_ns >= kRatioNs && count > times.first_count) {
+		double rate =
+			static_cast<double>(ns - times.first_ns) / static_cast<double>(count - times.first_count);
+		times.rate = static_cast<uint64_t>(rate * 4294967296.0);
+		times.most = static_cast<uint64_t>(kClockNs / rate);
+	}
+	times.count = count;
+	times.ns = ns;
+	return ns;
 }
+
+uint64_t time_of(Times &times, uint64_t count)
+{
+	uint64_t after = count - times.count;
+	uint64_t ns = after < times.most ? times.ns + (after * times.rate >> 32) : read_clock(times, count);
+	times.last_ns = std::max(times.last_ns, ns);
+	return times.last_ns;
+}
+
+uint64_t rounded(uint64_t bytes) { return (bytes + kRounding - 1) / kRounding * kRounding; }
 
 /* Beyond kStreams streams all have the last number. */
 uint32_t number_of(Device &device, uintptr_t stream)
@@ -78,68 +116,46 @@ uint32_t number_of(Device &device, uintptr_t stream)
 	return device.streams;
 }
 
-struct neap_event event_of(Device &device, uint16_t index, neap_event_kind kind, uint64_t address, uint64_t bytes,
-			   uintptr_t stream)
+/* Word by word, as struct neap_event_allocation has them: the processor waits where a struct is copied while its
+ * stores are still on the way to memory. */
+void record(const Device &device, neap_event_kind kind, const Block &block, uint32_t tag, uint64_t time_ns)
 {
-	struct neap_event_allocation what = {};
-	what.held = {device.allocated, device.reserved};
-	what.stream = number_of(device, stream);
-	what.address = address;
-	what.requested_bytes = bytes;
-	what.bytes = rounded(bytes);
-	return neap_event_of_allocation(kind, index, what);
+	struct neap_event event;
+	event.time_ns = time_ns;
+	event.sequence = 0;
+	event.kind = static_cast<uint16_t>(kind);
+	event.device = static_cast<uint16_t>(&device - watch.devices);
+	event.payload[0] = device.allocated;
+	event.payload[1] = device.reserved;
+	event.payload[2] = tag | block.stream << 32;
+	event.payload[3] = block.address;
+	event.payload[4] = block.bytes;
+	event.payload[5] = rounded(block.bytes);
+	watch.observer->event(watch.observer->context, &event);
 }
 
-void add_segment(Device &device, uint16_t index, neap_event_kind kind, uint64_t address, uint64_t bytes,
-		 uintptr_t stream, uint64_t time_ns)
+void record_segment(Device &device, neap_event_kind kind, const Block &segment, uint64_t time_ns)
 {
 	bool more = kind == NEAP_EVENT_SEGMENT_ALLOC || kind == NEAP_EVENT_SEGMENT_MAP;
-	device.reserved += more ? bytes : 0 - bytes;
+	device.reserved += more ? segment.bytes : 0 - segment.bytes;
 	struct neap_event_segment what = {};
 	what.held = {device.allocated, device.reserved};
-	what.stream = number_of(device, stream);
-	what.address = address;
-	what.bytes = bytes;
-	struct neap_event event = neap_event_of_segment(kind, index, what);
-	record(event, time_ns);
+	what.stream = segment.stream;
+	what.address = segment.address;
+	what.bytes = segment.bytes;
+	struct neap_event event = neap_event_of_segment(kind, static_cast<uint16_t>(&device - watch.devices), what);
+	event.time_ns = time_ns;
+	watch.observer->event(watch.observer->context, &event);
 }
 
-void add_block(Device &device, uint16_t index, uint64_t address, uint64_t bytes, uintptr_t stream, uint32_t stack,
-	       uint64_t time_ns)
+void record_alloc(Device &device, const Block &block, uint32_t stack, uint64_t time_ns)
 {
-	device.allocated += rounded(bytes);
-	if (device.allocated > device.highest)
-		device.highest = device.allocated;
-	struct neap_event event = event_of(device, index, NEAP_EVENT_ALLOC, address, bytes, stream);
-	event.allocation.tag = stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0;
-	record(event, time_ns);
-}
-
-/* The two events of a free mostly come together: they are one event then, which takes half the time and space. */
-void free_block(Device &device, const struct neap_event &requested, bool completed)
-{
-	struct neap_event event = requested;
-	device.freed.kind = 0;
-	if (completed)
-		event.kind = NEAP_EVENT_FREE;
-	record(event, event.time_ns);
+	device.allocated += rounded(block.bytes);
+	device.highest = std::max(device.highest, device.allocated);
+	record(device, NEAP_EVENT_ALLOC, block, stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0, time_ns);
 }
 
 bool wants_stack(Device &device, uint64_t bytes) { return bytes >= kStackBytes || ++device.small % kStackEvery == 0; }
-
-void track_free(Device &device, uint16_t index, const Entry &entry)
-{
-	uintptr_t stream = (uintptr_t)entry.stream_; /* a pointer of one type or another */
-	if (entry.action_ == Entry::FREE_REQUESTED) {
-		device.allocated -= rounded(entry.size_);
-		device.freed = event_of(device, index, NEAP_EVENT_FREE_REQUESTED, entry.addr_, entry.size_, stream);
-		device.freed.time_ns = now_ns();
-		return;
-	}
-	struct neap_event event =
-		event_of(device, index, NEAP_EVENT_FREE_COMPLETED, entry.addr_, entry.size_, stream);
-	record(event, now_ns());
-}
 
 neap_event_kind kind_of(Entry::Action action)
 {
@@ -155,31 +171,41 @@ neap_event_kind kind_of(Entry::Action action)
 	}
 }
 
-void track_on(Device &device, uint16_t index, const Entry &entry)
+/* The two events of a free mostly come one after the other: they are one event then, which takes half the time and
+ * space. So the first one waits for the next entry. */
+bool end_free(Device &device, const Entry &entry)
 {
-	if (device.freed.kind) {
-		bool completed =
-			entry.action_ == Entry::FREE_COMPLETED && entry.addr_ == device.freed.allocation.address;
-		free_block(device, device.freed, completed);
-		if (completed)
-			return;
-	}
+	bool completed = entry.action_ == Entry::FREE_COMPLETED && entry.addr_ == device.freed.address;
+	device.freeing = false;
+	record(device, completed ? NEAP_EVENT_FREE : NEAP_EVENT_FREE_REQUESTED, device.freed, 0, device.freed_ns);
+	return completed;
+}
+
+void track_on(Device &device, const Entry &entry)
+{
+	if (device.freeing && end_free(device, entry))
+		return;
+	uint64_t time_ns = time_of(device.times, static_cast<uint64_t>(entry.time_.approx_t_));
+	/* Versions have its address as one type or another. */
+	Block block = {entry.addr_, entry.size_, number_of(device, (uintptr_t)entry.stream_)};
 	switch (entry.action_) {
-	case Entry::ALLOC: {
-		uint32_t stack = wants_stack(device, entry.size_) ? stacks_number() : 0;
-		add_block(device, index, entry.addr_, entry.size_, (uintptr_t)entry.stream_, stack, now_ns());
+	case Entry::ALLOC:
+		record_alloc(device, block, wants_stack(device, block.bytes) ? stacks_number() : 0, time_ns);
 		break;
-	}
 	case Entry::FREE_REQUESTED:
+		device.allocated -= rounded(block.bytes);
+		device.freed = block;
+		device.freed_ns = time_ns;
+		device.freeing = true;
+		break;
 	case Entry::FREE_COMPLETED:
-		track_free(device, index, entry);
+		record(device, NEAP_EVENT_FREE_COMPLETED, block, 0, time_ns);
 		break;
 	case Entry::SEGMENT_ALLOC:
 	case Entry::SEGMENT_FREE:
 	case Entry::SEGMENT_MAP:
 	case Entry::SEGMENT_UNMAP:
-		add_segment(device, index, kind_of(entry.action_), entry.addr_, entry.size_, (uintptr_t)entry.stream_,
-			    now_ns());
+		record_segment(device, kind_of(entry.action_), block, time_ns);
 		break;
 	default:
 		break;
@@ -193,7 +219,7 @@ void track(const Entry &entry)
 		return;
 	Device &device = watch.devices[entry.device_];
 	if (device.on)
-		track_on(device, static_cast<uint16_t>(entry.device_), entry);
+		track_on(device, entry);
 	else if (entry.action_ == Entry::SNAPSHOT)
 		device.on = true;
 }
@@ -207,24 +233,22 @@ void record_state(uint64_t time_ns)
 	cca::SnapshotInfo snapshot = cca::snapshot();
 #endif
 	for (const auto &segment : snapshot.segments) {
-		auto index = static_cast<uint16_t>(segment.device);
-		if (index >= kDevices)
+		if (segment.device < 0 || segment.device >= (int)kDevices)
 			continue;
-		Device &device = watch.devices[index];
-		auto stream = (uintptr_t)segment.stream;
-		add_segment(device, index, segment.is_expandable ? NEAP_EVENT_SEGMENT_MAP : NEAP_EVENT_SEGMENT_ALLOC,
-			    segment.address, segment.total_size, stream, time_ns);
+		Device &device = watch.devices[segment.device];
+		uint64_t stream = number_of(device, (uintptr_t)segment.stream);
+		record_segment(device, segment.is_expandable ? NEAP_EVENT_SEGMENT_MAP : NEAP_EVENT_SEGMENT_ALLOC,
+			       {segment.address, segment.total_size, stream}, time_ns);
 		uint64_t address = segment.address;
-		for (const auto &block : segment.blocks) {
-			if (block.allocated || block.active)
-				add_block(device, index, address, block.requested_size, stream, 0, time_ns);
-			if (block.active && !block.allocated) {
-				device.allocated -= rounded(block.requested_size);
-				struct neap_event event = event_of(device, index, NEAP_EVENT_FREE_REQUESTED, address,
-								   block.requested_size, stream);
-				record(event, time_ns);
+		for (const auto &held : segment.blocks) {
+			Block block = {address, held.requested_size, stream};
+			if (held.allocated || held.active)
+				record_alloc(device, block, 0, time_ns);
+			if (held.active && !held.allocated) {
+				device.allocated -= rounded(block.bytes);
+				record(device, NEAP_EVENT_FREE_REQUESTED, block, 0, time_ns);
 			}
-			address += block.size;
+			address += held.size;
 		}
 	}
 }
@@ -345,5 +369,6 @@ EXPORT void neap_watch_step(uint64_t number, uint64_t since)
 	}
 	what.lowest_bytes = what.held.allocated_bytes;
 	struct neap_event event = neap_event_of_step(0, what);
-	record(event, now_ns());
+	event.time_ns = now_ns();
+	watch.observer->event(watch.observer->context, &event);
 }

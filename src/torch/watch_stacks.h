@@ -3,9 +3,9 @@
  *   tracker, inside the allocator's lock --> stacks_number: walks this thread's frames --> its number, or
  *                                                           a new one, whose line it first appends to the file
  *
- * A thread that allocates has mostly released Python's lock, and must not wait for it here. So the frames are read as
- * they lie in memory: they belong to this thread, which is inside a call of C, and they keep their code objects alive.
- * Where the fields lie differs by Python's version: python/neap/_frames.py finds out, and checks what is read.
+ * A thread that allocates has mostly released Python's lock, and must not wait for it here. So the frames are read
+ * as they lie in memory: they belong to this thread, which is inside a call of C, and they keep their code objects
+ * alive. Where the fields lie differs by Python's version: python/neap/_frames.py finds out, and checks what is read.
  *
  * The file is text, a complete line for each write(2):
  *
@@ -49,7 +49,8 @@ void stacks_layout(const FrameLayout *layout, const char *own, const char *torch
 /* Appends to the file, or begins it with the line `header`. False: it cannot be written, errno says why. */
 bool stacks_open(const char *path, const char *header);
 void stacks_close();
-/* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or it is full. Any thread. */
+/* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or it is full. Any thread,
+ * with or without Python's lock. */
 uint32_t stacks_number();
 /* Whether stacks were left out since the file was full. */
 bool stacks_full();
