@@ -134,7 +134,19 @@ void record(const Device &device, neap_event_kind kind, const Block &block, uint
 	watch.observer->event(watch.observer->context, &event);
 }
 
-void record_segment(Device &device, neap_event_kind kind, const Block &segment, uint64_t time_ns)
+/* A private pool's number: of the two that PyTorch gives it, one is 0. */
+uint64_t pool_number(const c10::cuda::MempoolId_t &pool) { return pool.first << 32 | (pool.second & UINT32_MAX); }
+
+/* Older versions do not tell it of an entry. */
+template <typename E> uint64_t pool_of(const E &entry)
+{
+	if constexpr (requires { entry.mempool_; })
+		return pool_number(entry.mempool_);
+	else
+		return 0;
+}
+
+void record_segment(Device &device, neap_event_kind kind, const Block &segment, uint64_t pool, uint64_t time_ns)
 {
 	bool more = kind == NEAP_EVENT_SEGMENT_ALLOC || kind == NEAP_EVENT_SEGMENT_MAP;
 	device.reserved += more ? segment.bytes : 0 - segment.bytes;
@@ -143,6 +155,7 @@ void record_segment(Device &device, neap_event_kind kind, const Block &segment, 
 	what.stream = segment.stream;
 	what.address = segment.address;
 	what.bytes = segment.bytes;
+	what.pool = pool;
 	struct neap_event event = neap_event_of_segment(kind, static_cast<uint16_t>(&device - watch.devices), what);
 	event.time_ns = time_ns;
 	watch.observer->event(watch.observer->context, &event);
@@ -205,7 +218,7 @@ void track_on(Device &device, const Entry &entry)
 	case Entry::SEGMENT_FREE:
 	case Entry::SEGMENT_MAP:
 	case Entry::SEGMENT_UNMAP:
-		record_segment(device, kind_of(entry.action_), block, time_ns);
+		record_segment(device, kind_of(entry.action_), block, pool_of(entry), time_ns);
 		break;
 	default:
 		break;
@@ -238,7 +251,8 @@ void record_state(uint64_t time_ns)
 		Device &device = watch.devices[segment.device];
 		uint64_t stream = number_of(device, (uintptr_t)segment.stream);
 		record_segment(device, segment.is_expandable ? NEAP_EVENT_SEGMENT_MAP : NEAP_EVENT_SEGMENT_ALLOC,
-			       {segment.address, segment.total_size, stream}, time_ns);
+			       {segment.address, segment.total_size, stream},
+			       pool_number(segment.owner_private_pool_id), time_ns);
 		uint64_t address = segment.address;
 		for (const auto &held : segment.blocks) {
 			Block block = {address, held.requested_size, stream};

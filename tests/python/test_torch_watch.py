@@ -95,6 +95,10 @@ class Events(Watch):
         self.assertGreater(len(wanted), 3000)
         self.assertGreater(len(numbers), 2)
         self.assertEqual([event[:4] for event in found], wanted)
+        pools = [payload[5] for kind, _, payload in ring if kind in KINDS and KINDS[kind].startswith("segment")]
+        if None not in seen["pools"]:  # an older PyTorch
+            self.assertEqual(pools, [first << 32 | second for first, second in seen["pools"]])
+            self.assertGreater(len(set(pools)), 1)
         self.assertEqual({event[0] for event in found}, {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"})
         self.assertEqual(ring[-1][2][1], seen["segments"])
         live = {}

@@ -132,6 +132,7 @@ if HISTORY:
     entries = [e for e in snapshot["device_traces"][0] if e["action"] not in ("oom", "snapshot")]
     found = {
         "trace": [[e[field] for field in ("action", "addr", "size", "stream")] for e in entries],
+        "pools": [e.get("pool_id") for e in entries if e["action"].startswith("segment")],
         "frames": [[[f["filename"], f["line"], f["name"]] for f in e.get("frames", ())] for e in entries],
         "segments": sum(s["total_size"] for s in snapshot["segments"]),
     }
