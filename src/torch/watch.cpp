@@ -31,6 +31,7 @@ constexpr uint64_t kRounding = 512;        /* of PyTorch's blocks */
 constexpr uint64_t kStackBytes = 1u << 20; /* requests of so many bytes have a stack each */
 constexpr uint32_t kStackEvery = 64;       /* of smaller ones, one of so many */
 
+constexpr uint32_t kVerifyEvery = 64;  /* stacks, one of so many */
 constexpr uint64_t kClockNs = 20000;   /* a time is computed from a reading of the clock that is so old */
 constexpr uint64_t kRatioNs = 1000000; /* from when on the rate of PyTorch's counter is known well enough */
 
@@ -56,7 +57,7 @@ struct Device {
 	uint64_t allocated, reserved;
 	uint64_t highest; /* allocated, since the last step */
 	Times times;
-	uint32_t small; /* requests */
+	uint32_t small, stacks; /* requests, and stacks that were taken */
 	uint32_t streams;
 	uintptr_t stream[kStreams]; /* by number, less 1; the default stream is none */
 };
@@ -168,6 +169,8 @@ void record_alloc(Device &device, const Block &block, uint32_t stack, uint64_t t
 	record(device, NEAP_EVENT_ALLOC, block, stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0, time_ns);
 }
 
+uint32_t stack_of(Device &device) { return stacks_number(++device.stacks % kVerifyEvery == 0); }
+
 bool wants_stack(Device &device, uint64_t bytes) { return bytes >= kStackBytes || ++device.small % kStackEvery == 0; }
 
 neap_event_kind kind_of(Entry::Action action)
@@ -203,7 +206,7 @@ void track_on(Device &device, const Entry &entry)
 	Block block = {entry.addr_, entry.size_, number_of(device, (uintptr_t)entry.stream_)};
 	switch (entry.action_) {
 	case Entry::ALLOC:
-		record_alloc(device, block, wants_stack(device, block.bytes) ? stacks_number() : 0, time_ns);
+		record_alloc(device, block, wants_stack(device, block.bytes) ? stack_of(device) : 0, time_ns);
 		break;
 	case Entry::FREE_REQUESTED:
 		device.allocated -= rounded(block.bytes);

@@ -30,6 +30,7 @@ struct Frame {
 struct Slot {
 	std::atomic<uint64_t> hash;   /* 0: free */
 	std::atomic<uint32_t> number; /* plus 1; set before the hash */
+	uint64_t names;               /* of the frames; under the lock */
 };
 
 struct Stacks {
@@ -57,19 +58,40 @@ template <typename T> T at(const char *object, int offset)
 	return value;
 }
 
-/* The frames of this thread, innermost first. */
-size_t walk(Frame *frames, uint64_t *ret_hash)
+const char *innermost()
 {
 	const FrameLayout &layout = stacks.layout;
-	const char *thread = static_cast<const char *>(stacks.thread());
+	const char *frame = static_cast<const char *>(stacks.thread());
+	frame = frame ? at<const char *>(frame, layout.thread_frame) : nullptr;
+	return frame && layout.thread_second >= 0 ? at<const char *>(frame, layout.thread_second) : frame;
+}
+
+uint64_t mixed(uint64_t hash, uint64_t what) { return ((hash << 5 | hash >> 59) ^ what) * 0xff51afd7ed558ccdu; }
+
+/* The hash of this thread's frames: of their code objects and instructions, as they stand there. Each allocation
+ * pays for it, so nothing but the frames themselves is read. 0: there are none. */
+uint64_t hash_frames()
+{
+	const FrameLayout &layout = stacks.layout;
 	uint64_t hash = 0;
 	size_t count = 0;
-	if (!thread)
-		return 0;
-	const char *frame = at<const char *>(thread, layout.thread_frame);
-	if (layout.thread_second >= 0 && frame)
-		frame = at<const char *>(frame, layout.thread_second);
-	for (size_t i = 0; frame && count < kWalked && i < 2 * kWalked; i++) {
+	for (const char *frame = innermost(); frame && count < kWalked; count++) {
+		uint64_t where =
+			layout.at_scale ? at<uint32_t>(frame, layout.frame_at) : at<uint64_t>(frame, layout.frame_at);
+		hash = mixed(hash, at<uint64_t>(frame, layout.frame_code) + where * 0x9e3779b97f4a7c15u);
+		frame = at<const char *>(frame, layout.frame_back);
+	}
+	hash ^= hash >> 32;
+	return count && !hash ? 1 : hash;
+}
+
+/* The frames of this thread, innermost first, and a hash of their names. */
+size_t walk(Frame *frames, uint64_t *ret_names)
+{
+	const FrameLayout &layout = stacks.layout;
+	uint64_t names = 0;
+	size_t count = 0, walked = 0;
+	for (const char *frame = innermost(); frame && walked < kWalked; walked++) {
 		/* Newer versions keep marks in the lowest bits. */
 		uint64_t word = at<uint64_t>(frame, layout.frame_code) & ~uint64_t{7};
 		const char *code = reinterpret_cast<const char *>(word);
@@ -81,16 +103,13 @@ size_t walk(Frame *frames, uint64_t *ret_hash)
 			else
 				offset = static_cast<int>(at<const char *>(frame, layout.frame_at) - code -
 							  layout.code_start);
-			/* Another function's code may lie where this one's lay: its name is another object. */
-			uint64_t what = word + static_cast<uint64_t>(offset) * 0x9e3779b97f4a7c15u +
-					at<uint64_t>(code, layout.code_name) * 0xc2b2ae3d27d4eb4fu;
-			hash = ((hash << 5 | hash >> 59) ^ what) * 0xff51afd7ed558ccdu;
+			names = mixed(names, at<uint64_t>(code, layout.code_name));
+			names = mixed(names, at<uint64_t>(code, layout.code_file));
 			frames[count++] = {code, offset};
 		}
 		frame = at<const char *>(frame, layout.frame_back);
 	}
-	hash ^= hash >> 32;
-	*ret_hash = hash ? hash : 1;
+	*ret_names = names;
 	return count;
 }
 
@@ -215,11 +234,13 @@ bool append(const char *line, size_t length)
 	return !stacks.full;
 }
 
-/* The lock is held. Leaves errno as it is: the allocator's caller may look at it. */
-uint32_t add(uint64_t hash, Frame *frames, size_t count)
+/* The number of these frames, which may be new. The lock is held. Leaves errno as it is: the allocator's caller may
+ * look at it. */
+uint32_t add(uint64_t hash, uint64_t names, Frame *frames, size_t count)
 {
 	Slot &slot = find(hash);
-	if (slot.hash.load(std::memory_order_relaxed))
+	/* Another function's code may lie where one lay that is gone: the names tell. */
+	if (slot.hash.load(std::memory_order_relaxed) && slot.names == names)
 		return slot.number;
 	if (stacks.full || stacks.fd < 0 || stacks.count >= kStacks) {
 		stacks.full = stacks.full || stacks.count >= kStacks;
@@ -234,6 +255,7 @@ uint32_t add(uint64_t hash, Frame *frames, size_t count)
 	errno = error;
 	if (!appended)
 		return 0;
+	slot.names = names;
 	slot.number = ++stacks.count;
 	slot.hash.store(hash, std::memory_order_release);
 	return slot.number;
@@ -302,22 +324,22 @@ void stacks_close()
 		close(fd);
 }
 
-uint32_t stacks_number()
+uint32_t stacks_number(bool verify)
 {
-	Frame frames[kWalked];
-	uint64_t hash = 0;
 	if (!stacks.readable.load(std::memory_order_acquire) || stacks.fd.load(std::memory_order_relaxed) < 0)
 		return 0;
-	size_t count = walk(frames, &hash);
-	if (!count)
+	uint64_t hash = hash_frames(), names = 0;
+	if (!hash)
 		return 0;
 	Slot &slot = find(hash);
-	if (slot.hash.load(std::memory_order_acquire) == hash)
+	if (!verify && slot.hash.load(std::memory_order_acquire) == hash)
 		return slot.number.load(std::memory_order_relaxed);
 	if (stacks.full)
 		return 0;
+	Frame frames[kWalked];
+	size_t count = walk(frames, &names);
 	pthread_mutex_lock(&stacks.lock);
-	uint32_t number = add(hash, frames, count);
+	uint32_t number = count ? add(hash, names, frames, count) : 0;
 	pthread_mutex_unlock(&stacks.lock);
 	return number;
 }
@@ -327,10 +349,10 @@ bool stacks_full() { return stacks.full; }
 size_t stacks_text(char *text, size_t room)
 {
 	Frame frames[kWalked];
-	uint64_t hash = 0;
+	uint64_t names = 0;
 	Text out = {text, room, 0};
 	if (stacks.readable)
-		put_frames(out, frames, walk(frames, &hash));
+		put_frames(out, frames, walk(frames, &names));
 	text[out.length] = '\0';
 	return out.length;
 }

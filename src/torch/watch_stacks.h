@@ -50,8 +50,9 @@ void stacks_layout(const FrameLayout *layout, const char *own, const char *torch
 bool stacks_open(const char *path, const char *header);
 void stacks_close();
 /* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or it is full. Any thread,
- * with or without Python's lock. */
-uint32_t stacks_number();
+ * with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to `verify`
+ * also compares the functions' names, which takes longer: an address may come to mean something else. */
+uint32_t stacks_number(bool verify);
 /* Whether stacks were left out since the file was full. */
 bool stacks_full();
 /* This thread's frames as they would be written, for a check. Returns the length; at most `room` - 1. */
