@@ -83,7 +83,7 @@ def graph():
 def out_of_memory():
     try:
         block(1 << 40)
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         kept.append(block(5 * MIB))
 
 
