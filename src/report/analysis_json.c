@@ -33,7 +33,7 @@ static json_t *holder_json(const struct neap_analysis *analysis, const struct ne
 
 	neap_holder_text(trace, holder, text, sizeof text);
 	neap_json_set(object, "kind",
-		      json_string(neap_trace_of_neap(trace) && holder->kind == NEAP_HOLDER_SITE
+		      json_string(trace->source == NEAP_TRACE_RECORDING && holder->kind == NEAP_HOLDER_SITE
 					  ? "tag"
 					  : kinds[holder->kind]));
 	neap_json_set(object, "text", neap_json_text(text));
