@@ -247,7 +247,8 @@ const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
 bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
 
 CUresult sim_result_of(enum sim_order order);
-/* Launches a kernel that declares no ranges and has no function. `duration_ns` 0: NEAP_SIM_KERNEL's. */
+/* Launches a kernel that declares no ranges and has no function. If `duration_ns` is 0, it takes as long as
+ * NEAP_SIM_KERNEL says. */
 CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
 uint64_t sim_loaded_launches(void); /* so far, of kernels that this process loaded itself */
 

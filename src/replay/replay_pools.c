@@ -20,7 +20,7 @@ static int by_name(const void *left, const void *right)
 	return a->stream < b->stream ? -1 : a->stream > b->stream;
 }
 
-/* Numbers the private pools, in the order of the streams in which they first occur; 0 is the common one. */
+/* Numbers the private pools from 1, in the order in which the streams first name them. 0 is the common pool. */
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;
