@@ -90,8 +90,8 @@ static const struct refusal {
 	{NEAP_VIEW_MOUNTS, "Value too large for defined data type"}, /* another group's file, in a user namespace */
 };
 
-/* Takes the file's name from a refusal. Python writes "[Errno 13] Permission denied: '/data/x.pt'", a shell "bash: line
- * 1: /data/x.pt: Permission denied". False: the text names no file. */
+/* Takes the file's name from a refusal. Python writes "[Errno 13] Permission denied: '/data/x.pt'", a shell
+ * "bash: line 1: /data/x.pt: Permission denied". False: the text names no file. */
 static bool take_refusal(const char *text, const char *at, const char *reason, struct neap_view_facts *facts)
 {
 	const char *name = at + strlen(reason), *end;
