@@ -3,7 +3,6 @@
  *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_spec.c src/series/spec*.c ... -lfyaml
  *
  * The test run drives the same function over a generated corpus. */
-#include "series/series_check.h"
 #include "series/spec.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * trainer_state.json, must give facts that hold or none, never a fault, and nothing is executed. Built by
  * fuzz/run.sh, and run over a generated corpus by tests/checkpoint. */
 #include "checkpoint/pickle.h"
-#include "checkpoint/recorded.h"
+#include "checkpoint/writer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +15,18 @@ struct bounds {
 	const char *begin, *end;
 };
 
-static void check(const struct bounds *bounds, const struct checkpoint_pickled *value)
+static void check(const struct bounds *bounds, const struct neap_pickled *value)
 {
-	if (value->type > CHECKPOINT_PICKLE_ARGUMENTS || value->element > CHECKPOINT_PICKLE_BFLOAT16)
+	if (value->type > CHECKPOINT_PICKLE_ARGUMENTS || value->type == NEAP_PICKLE_MARK ||
+	    value->detail > CHECKPOINT_PICKLE_BFLOAT16)
 		abort();
-	if ((value->type == CHECKPOINT_PICKLE_TEXT || value->type == CHECKPOINT_PICKLE_GLOBAL) &&
+	if ((value->type == NEAP_PICKLE_TEXT || value->type == CHECKPOINT_PICKLE_GLOBAL) &&
 	    (value->text < bounds->begin || value->text > bounds->end ||
 	     value->length > (size_t)(bounds->end - value->text)))
 		abort();
 }
 
-static void see(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
-		size_t count)
+static void see(void *context, const struct neap_pickled *name, const struct neap_pickled *items, size_t count)
 {
 	check(context, name);
 	if (count == 0 || count % 2)
@@ -69,7 +69,7 @@ static void read_archive(const uint8_t *data, size_t size)
 
 	if (fd < 0)
 		return;
-	if (write(fd, data, size) == (ssize_t)size && !checkpoint_read_lightning(fd, &records))
+	if (write(fd, data, size) == (ssize_t)size && !checkpoint_read_callbacks(fd, &records))
 		abort();
 	for (size_t i = 0; i < records.count; i++)
 		check_record(&records.at[i]);

@@ -38,7 +38,6 @@ LONG_FILES = {
     "src/analyze/fix.c": "one fix after the other",
     "src/analyze/run.c": "one pass over a recording",
     "src/analyze/step_model.c": "one step of a recording, taken apart in one pass",
-    "src/checkpoint/pickle.c": "one function for each kind of instruction",
     "src/cli/cmd_estimate.c": "the options of the verb that has most",
     "src/cli/cmd_run.c": "the options of the verb that has most after that",
     "src/estimate/text.c": "one line of the report after the other",

@@ -452,11 +452,10 @@ static void say_replayed(const struct neap_oom_card *card, uint64_t wanted, stru
 	neap_size_format(wanted, size);
 	neap_size_format(card->device_free_bytes, device);
 	if (!replays->smallest_whole)
-		length = snprintf(
-			fix->how, sizeof fix->how,
-			"replayed: the trace ends with %s; the rest of the failed step is not in it, and may take "
-			"more",
-			size);
+		length = snprintf(fix->how, sizeof fix->how,
+				  "replayed: the trace ends with %s; the rest of the failed step is not in it, and "
+				  "may take more",
+				  size);
 	else if (replays->step_bytes && replays->step_micro_batch != card->split.micro_batch)
 		length = snprintf(fix->how, sizeof fix->how,
 				  "replayed: the trace and a whole step, scaled from micro-batch %llu, end with %s",

@@ -5,7 +5,7 @@
  *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what would have helped           fix.c
  *                                                          └─ other settings, by replay        oom_replay.c
  *
- * One struct, one text (report/report.h) and one JSON (report/oom_json.h) serve every source; fields that a source
+ * One struct, one text (report/report.h) and one JSON (report/oom_json.c) serve every source; fields that a source
  * cannot fill are marked as unknown. The parent (`neap run`) makes the card, or a command on demand, never the
  * process that has just run out. Every figure was measured in this run, or is marked as predicted, with the reason in
  * words.

@@ -28,7 +28,7 @@ struct neap_oom_inputs {
 	uint64_t segment_bytes; /* what the allocator would have asked the driver for, to serve the request */
 	uint64_t memory_bytes;  /* the device's, given by the user; 0: as measured */
 	bool hidden_limit;      /* the device had room for the segment, but the request failed: an unrecorded limit */
-	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_inputs_fini */
+	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_conclude */
 	size_t step_count;
 	size_t settings;           /* in force at the failure, by the steps' numbers */
 	struct neap_demand demand; /* at the failure; includes the request if its purpose is known */
@@ -36,11 +36,9 @@ struct neap_oom_inputs {
 	bool pages_mapped;         /* segments grow in place already */
 };
 
-void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);
-
 /* One source: the OOM at that index of the journal. Errors: NEAP_ENOMEM. */
-enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
-				       struct neap_oom_inputs *ret_inputs, struct neap_error *err);
+enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *card,
+				       struct neap_error *err);
 
 /* The other: an event of a trace. */
 struct neap_oom_failure {
@@ -52,8 +50,7 @@ struct neap_oom_failure {
 /* Fills a card whose `fragments` and `event` are set. `memory_bytes`: the device's; 0: derive it from the trace.
  * Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
-				     uint64_t memory_bytes, struct neap_oom_card *card,
-				     struct neap_oom_inputs *ret_inputs, struct neap_error *err);
+				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err);
 
 /* OOMs in a journal, of one device or of all. */
 #define NEAP_OOM_ANY_DEVICE SIZE_MAX
@@ -61,8 +58,9 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 size_t neap_oom_count_before(const struct neap_record *record, size_t device, size_t end);
 size_t neap_oom_find(const struct neap_record *record, size_t device, size_t index);
 
-/* Adds the rest to a card that has the figures of its failure: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
-enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+/* Each source ends with it: adds the rest to a card that has the figures of its failure (cause, steps before, fixes),
+ * and frees the steps, also after a failure. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_conclude(struct neap_oom_card *card, struct neap_oom_inputs *inputs,
 				   struct neap_error *err);
 
 /* Its parts. */
@@ -76,5 +74,20 @@ enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct ne
 				 struct neap_oom_card *card, struct neap_error *err);
 /* Its last part. */
 void neap_oom_replay_fixes(struct neap_oom_card *card);
+
+/* step_room.c: how much memory a whole step takes with the settings under which a request failed.
+ *
+ * Even if the failed request fits, the rest of its step may not. If the recording holds whole steps with the same
+ * settings, or with settings that differ only in the micro-batch (after a rung), neap's allocator repeats one of
+ * them, with the sizes of the micro-batch that failed, on ever smaller devices. */
+struct neap_step_room {
+	uint64_t bytes;       /* of device memory: for the blocks live between steps, and the step */
+	uint64_t micro_batch; /* of the step that was repeated */
+	bool scaled;          /* it differs from the micro-batch that failed */
+};
+
+/* `oom`: index of the failure in the journal. Errors: NEAP_ENOENT: the recording holds no such step; NEAP_ENOMEM. */
+enum neap_status neap_step_room(const struct neap_record *record, size_t oom, struct neap_step_room *ret_room,
+				struct neap_error *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* analyze/oom_replay.c: replays the trace on a device like the one that failed: which settings complete it, and the
  * smallest device that does. */
 #include "analyze/oom_internal.h"
-#include "analyze/step_room.h"
 
 #define MEMORY_MAX (1ull << 45) /* of a device; a file with more is corrupt, and each page costs time */
 

@@ -426,50 +426,28 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 
 const char *neap_oom_text_cause_name(enum neap_oom_text_cause cause)
 {
-	switch (cause) {
-	case NEAP_TEXT_REQUEST:
-		return "request";
-	case NEAP_TEXT_LIMIT:
-		return "limit";
-	case NEAP_TEXT_FRAGMENTATION:
-		return "fragmentation";
-	case NEAP_TEXT_NEIGHBOURS:
-		return "neighbours";
-	case NEAP_TEXT_BOTH:
-		return "neighbours and fragmentation";
-	case NEAP_TEXT_CAPACITY:
-		return "capacity";
-	case NEAP_TEXT_REFUSED:
-		return "refused";
-	case NEAP_TEXT_HOST:
-		return "host memory";
-	case NEAP_TEXT_UNKNOWN:
-		break;
-	}
-	return "unknown";
+	static const char *const names[] = {
+		[NEAP_TEXT_UNKNOWN] = "unknown",       [NEAP_TEXT_REQUEST] = "request",
+		[NEAP_TEXT_LIMIT] = "limit",           [NEAP_TEXT_FRAGMENTATION] = "fragmentation",
+		[NEAP_TEXT_NEIGHBOURS] = "neighbours", [NEAP_TEXT_BOTH] = "neighbours and fragmentation",
+		[NEAP_TEXT_CAPACITY] = "capacity",     [NEAP_TEXT_REFUSED] = "refused",
+		[NEAP_TEXT_HOST] = "host memory",
+	};
+	return names[cause];
 }
 
 const char *neap_oom_wording_name(enum neap_oom_wording wording)
 {
-	switch (wording) {
-	case NEAP_WORDING_CACHED:
-		return "PyTorch 1.0 to 1.4";
-	case NEAP_WORDING_RESERVED:
-		return "PyTorch 1.5 to 2.0";
-	case NEAP_WORDING_SENTENCES:
-		return "PyTorch 2.1 or later";
-	case NEAP_WORDING_ASYNC:
-		return "PyTorch's backend cudaMallocAsync";
-	case NEAP_WORDING_JAX:
-		return "JAX";
-	case NEAP_WORDING_LIBRARY:
-		return "a library's error code";
-	case NEAP_WORDING_VLLM:
-		return "vLLM";
-	case NEAP_WORDING_SLURM:
-		return "Slurm";
-	case NEAP_WORDING_BARE:
-		break;
-	}
-	return "the driver's own words";
+	static const char *const names[] = {
+		[NEAP_WORDING_CACHED] = "PyTorch 1.0 to 1.4",
+		[NEAP_WORDING_RESERVED] = "PyTorch 1.5 to 2.0",
+		[NEAP_WORDING_SENTENCES] = "PyTorch 2.1 or later",
+		[NEAP_WORDING_BARE] = "the driver's own words",
+		[NEAP_WORDING_ASYNC] = "PyTorch's backend cudaMallocAsync",
+		[NEAP_WORDING_JAX] = "JAX",
+		[NEAP_WORDING_LIBRARY] = "a library's error code",
+		[NEAP_WORDING_VLLM] = "vLLM",
+		[NEAP_WORDING_SLURM] = "Slurm",
+	};
+	return names[wording];
 }

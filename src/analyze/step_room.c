@@ -4,7 +4,7 @@
  *            same settings   |                 other micro-batches           no more
  *            the best        |                 the nearest first
  */
-#include "analyze/step_room.h"
+#include "analyze/oom_internal.h"
 
 #include "analyze/saturate.h"
 #include "analyze/step_model.h"

@@ -25,6 +25,14 @@ static inline int neap_fd_above_standard(int fd)
 	return above;
 }
 
+/* Closes *fd, if it is one, and sets it to -1. */
+static inline void neap_fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 /* Opens /dev/null on each standard descriptor that is closed. A program calls it before anything else. */
 static inline void neap_fd_open_standard(void)
 {

@@ -2,7 +2,6 @@
 #include "base/ending.h"
 
 #include "base/clock.h"
-#include "base/pidfd.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,17 +11,6 @@
 /* A large process takes seconds to unmap its memory, on a loaded machine many. A process that hangs in a driver call
  * never ends. */
 #define KILL_WAIT_MS 30000
-
-/* A pidfd of exactly this process; -1: it has ended. */
-static int open_process(const struct neap_process *process)
-{
-	int fd = neap_pidfd_open(process->pid);
-	if (fd >= 0 && !neap_process_alive(process->pid, process->start_ticks)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
 
 /* Waits until all processes have ended (their pidfds are readable) or the time is over. Marks each process that has
  * ended, and closes its pidfd. */
@@ -59,7 +47,9 @@ static void end_batch(struct neap_ended *processes, size_t count, uint64_t grace
 {
 	struct pollfd fds[NEAP_ENDING_BATCH];
 	for (size_t i = 0; i < count; i++) {
-		fds[i] = (struct pollfd){.fd = open_process(&processes[i].process), .events = POLLIN};
+		fds[i] = (struct pollfd){
+			.fd = neap_process_open(processes[i].process.pid, processes[i].process.start_ticks),
+			.events = POLLIN};
 		if (fds[i].fd < 0) /* it ended by itself meanwhile, or cannot be opened */
 			processes[i].ended_by =
 				neap_process_alive(processes[i].process.pid, processes[i].process.start_ticks)

@@ -133,6 +133,17 @@ enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_proc
 	return NEAP_OK;
 }
 
+int neap_process_open(pid_t pid, uint64_t start_ticks)
+{
+	int fd = neap_pidfd_open(pid);
+	/* Open first, then check: a process alive now is the one that the descriptor refers to. */
+	if (fd >= 0 && !neap_process_alive(pid, start_ticks)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 bool neap_process_alive(pid_t pid, uint64_t start_ticks)
 {
 	struct neap_process process = {.pid = pid};

@@ -6,7 +6,9 @@
 #include "neap/status.h"
 
 #include <stdbool.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 struct neap_process {
 	pid_t pid;
@@ -27,6 +29,18 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
  * but the last one without. *ret_length is 0 where there is none or it cannot be read. */
 enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t room,
 					size_t *ret_length, struct neap_error *err);
+
+/* pidfd_open(2) and pidfd_send_signal(2), which the C library has since glibc 2.36 only. Both return -1 and set errno
+ * on failure. The descriptor is closed on exec, and readable once the process has ended. */
+static inline int neap_pidfd_open(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+static inline int neap_pidfd_signal(int fd, int number)
+{
+	return (int)syscall(SYS_pidfd_send_signal, fd, number, NULL, 0);
+}
+
+/* A pidfd of exactly this process, never of one that has its PID now; -1: it has ended, or cannot be opened. */
+int neap_process_open(pid_t pid, uint64_t start_ticks);
 
 /* True while a process with this PID and this start time exists and is not a zombie. */
 bool neap_process_alive(pid_t pid, uint64_t start_ticks);

@@ -3,6 +3,7 @@
 #include "checkpoint/listing.h"
 #include "checkpoint/role.h"
 #include "checkpoint/scan.h"
+#include "checkpoint/writer.h"
 
 #include "base/array.h"
 #include "base/error.h"

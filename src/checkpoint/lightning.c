@@ -8,15 +8,17 @@
  * The values are tensors, so they are in members of the archive: archive/data/17.
  */
 #include "checkpoint/pickle.h"
-#include "checkpoint/recorded.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/zip.h"
 
 #include "base/array.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PICKLE_MOST    (64 * 1024 * 1024)
 #define CALLBACKS_MOST 16
@@ -66,7 +68,7 @@ static double decode(enum checkpoint_pickle_element element, const void *bytes)
 }
 
 /* Reads a number, or a tensor of one number. False: it is neither. */
-static bool read_number(const struct reader *reader, const struct checkpoint_pickled *item, double *ret_value)
+static bool read_number(const struct reader *reader, const struct neap_pickled *item, double *ret_value)
 {
 	static const size_t widths[] = {[CHECKPOINT_PICKLE_FLOAT32] = 4,
 					[CHECKPOINT_PICKLE_FLOAT64] = 8,
@@ -76,60 +78,30 @@ static bool read_number(const struct reader *reader, const struct checkpoint_pic
 	uint64_t begin, length;
 	char name[48];
 
-	if (item->type == CHECKPOINT_PICKLE_FLOAT || item->type == CHECKPOINT_PICKLE_INT) {
-		*ret_value = item->type == CHECKPOINT_PICKLE_FLOAT ? item->number : (double)item->integer;
+	if (item->type == NEAP_PICKLE_FLOAT || item->type == NEAP_PICKLE_INT) {
+		*ret_value = item->type == NEAP_PICKLE_FLOAT ? item->number : (double)item->integer;
 		return true;
 	}
-	if (item->type != CHECKPOINT_PICKLE_SCALAR || item->element == CHECKPOINT_PICKLE_UNKNOWN)
+	if (item->type != CHECKPOINT_PICKLE_SCALAR || item->detail == CHECKPOINT_PICKLE_UNKNOWN)
 		return false;
-	size_t width = widths[item->element];
-	snprintf(name, sizeof name, "data/%llu", (unsigned long long)item->storage);
-	if (!checkpoint_zip_find(reader->zip, name, &begin, &length) ||
-	    length < ((uint64_t)item->offset + 1) * width ||
-	    !checkpoint_read_at(reader->zip->fd, bytes, width, begin + (uint64_t)item->offset * width))
+	size_t width = widths[item->detail];
+	snprintf(name, sizeof name, "data/%llu", (unsigned long long)item->a);
+	if (!checkpoint_zip_find(reader->zip, name, &begin, &length) || length < (item->b + 1) * width ||
+	    !checkpoint_read_at(reader->zip->fd, bytes, width, begin + item->b * width))
 		return false;
-	*ret_value = decode(item->element, bytes);
+	*ret_value = decode(item->detail, bytes);
 	return true;
 }
 
 /* --- callbacks --- */
 
-static bool copy_name(char to[256], const struct checkpoint_pickled *path)
-{
-	size_t length = path->length;
-	const char *name = path->text;
-
-	for (size_t i = length; i-- > 0;)
-		if (name[i] == '/' || name[i] == '\\') {
-			name += i + 1;
-			length -= i + 1;
-			break;
-		}
-	if (length == 0 || length >= 256 || memchr(name, '\0', length))
-		return false;
-	memcpy(to, name, length);
-	to[length] = '\0';
-	return true;
-}
-
-/* Copies the name of the path's folder, if it has one. */
-static void copy_folder(char to[256], const struct checkpoint_pickled *path, size_t base_length)
-{
-	struct checkpoint_pickled folder = *path;
-
-	if (path->length <= base_length + 1)
-		return;
-	folder.length = (uint32_t)(path->length - base_length - 1);
-	if (!copy_name(to, &folder))
-		to[0] = '\0';
-}
-
-static void take_scores(struct reader *reader, const struct checkpoint_pickled *items, size_t count)
+static void take_scores(struct reader *reader, const struct neap_pickled *items, size_t count)
 {
 	for (size_t i = 0; i + 1 < count && reader->score_count < SCORES_MOST; i += 2) {
 		struct checkpoint_score score;
 
-		if (items[i].type != CHECKPOINT_PICKLE_TEXT || !copy_name(score.name, &items[i]) ||
+		if (items[i].type != NEAP_PICKLE_TEXT ||
+		    !checkpoint_base_copy(score.name, items[i].text, items[i].length) ||
 		    !read_number(reader, &items[i + 1], &score.value))
 			continue;
 		if (!neap_array_grow(&reader->scores, reader->score_count, sizeof *reader->scores)) {
@@ -140,7 +112,7 @@ static void take_scores(struct reader *reader, const struct checkpoint_pickled *
 	}
 }
 
-static const struct checkpoint_pickled *find(const struct checkpoint_pickled *items, size_t count, const char *key)
+static const struct neap_pickled *find(const struct neap_pickled *items, size_t count, const char *key)
 {
 	for (size_t i = 0; i + 1 < count; i += 2)
 		if (checkpoint_pickle_is(&items[i], key))
@@ -148,14 +120,14 @@ static const struct checkpoint_pickled *find(const struct checkpoint_pickled *it
 	return NULL;
 }
 
-static bool contains(const struct checkpoint_pickled *name, const char *text)
+static bool contains(const struct neap_pickled *name, const char *text)
 {
-	return name->type == CHECKPOINT_PICKLE_TEXT && memmem(name->text, name->length, text, strlen(text));
+	return name->type == NEAP_PICKLE_TEXT && memmem(name->text, name->length, text, strlen(text));
 }
 
 /* Finds whether low or high is better: by the settings in the callback's key; else by the metric's name; else by
  * whether the best has the lowest or the highest score. */
-static enum neap_metric_mode mode_of(const struct reader *reader, const struct checkpoint_pickled *name,
+static enum neap_metric_mode mode_of(const struct reader *reader, const struct neap_pickled *name,
 				     const struct checkpoint_record *record)
 {
 	double best;
@@ -176,34 +148,33 @@ static enum neap_metric_mode mode_of(const struct reader *reader, const struct c
 }
 
 /* Adds the record of a callback and gives it the scores. */
-static void take_callback(struct reader *reader, const struct checkpoint_pickled *name,
-			  const struct checkpoint_pickled *items, size_t count)
+static void take_callback(struct reader *reader, const struct neap_pickled *name, const struct neap_pickled *items,
+			  size_t count)
 {
-	const struct checkpoint_pickled *path = find(items, count, "best_model_path");
-	const struct checkpoint_pickled *monitor = find(items, count, "monitor");
-	struct checkpoint_record record = {
-		.trainer = "Lightning", .until_ns = UINT64_MAX, .until_step = UINT64_MAX, .best_step = UINT64_MAX};
+	const struct neap_pickled *path = find(items, count, "best_model_path");
+	const struct neap_pickled *monitor = find(items, count, "monitor");
+	struct checkpoint_record record = {.until_step = UINT64_MAX, .best_step = UINT64_MAX};
 
-	if (!monitor || monitor->type != CHECKPOINT_PICKLE_TEXT || path->type != CHECKPOINT_PICKLE_TEXT ||
-	    !copy_name(record.best, path) || reader->callbacks == CALLBACKS_MOST)
+	if (!monitor || monitor->type != NEAP_PICKLE_TEXT || path->type != NEAP_PICKLE_TEXT ||
+	    !checkpoint_base_copy(record.best, path->text, path->length) || reader->callbacks == CALLBACKS_MOST)
 		return;
-	copy_folder(record.folder, path, strlen(record.best));
+	size_t base = strlen(record.best) + 1;
+	if (path->length > base)
+		checkpoint_base_copy(record.folder, path->text, path->length - base);
 	checkpoint_word_normalize(monitor->text, monitor->length, record.metric);
 	record.scores = reader->scores;
 	record.score_count = reader->score_count;
 	record.mode = mode_of(reader, name, &record);
-	if (!neap_array_grow(&reader->records->at, reader->records->count, sizeof record)) {
+	if (!checkpoint_record_add(reader->records, &record)) {
 		reader->failed = true;
 		return;
 	}
-	reader->records->at[reader->records->count++] = record;
 	reader->callbacks++;
 	reader->scores = NULL;
 	reader->score_count = 0;
 }
 
-static void take_items(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
-		       size_t count)
+static void take_items(void *context, const struct neap_pickled *name, const struct neap_pickled *items, size_t count)
 {
 	struct reader *reader = context;
 
@@ -215,24 +186,32 @@ static void take_items(void *context, const struct checkpoint_pickled *name, con
 	reader->score_count = 0;
 }
 
-bool checkpoint_read_lightning(int fd, struct checkpoint_records *records)
+bool checkpoint_read_callbacks(int fd, struct checkpoint_records *records)
 {
 	struct checkpoint_zip zip = {0};
 	struct reader reader = {.zip = &zip, .records = records};
 	const struct checkpoint_pickle_visitor visitor = {.items = take_items, .context = &reader};
-	uint64_t begin, length;
 	void *pickle = NULL;
+	size_t length = 0;
 
-	if (checkpoint_zip_open(fd, &zip) && checkpoint_zip_find(&zip, "data.pkl", &begin, &length) &&
-	    length <= PICKLE_MOST) {
-		pickle = malloc((size_t)length + 1);
-		/* records read before any damage may be used: they only name a file */
-		if (pickle && checkpoint_read_at(fd, pickle, (size_t)length, begin))
-			checkpoint_pickle_scan(pickle, (size_t)length, &visitor, NULL);
-		reader.failed |= !pickle;
-	}
+	reader.failed = checkpoint_zip_open(fd, &zip) &&
+			!checkpoint_zip_read(&zip, "data.pkl", PICKLE_MOST, &pickle, &length);
+	/* records read before any damage may be used: they only name a file */
+	if (pickle)
+		checkpoint_pickle_scan(pickle, length, &visitor, NULL);
 	free(pickle);
 	free(reader.scores);
 	checkpoint_zip_fini(&zip);
 	return !reader.failed;
+}
+
+bool checkpoint_read_lightning(int folder_fd, const char *path, struct checkpoint_records *records)
+{
+	int fd = openat(folder_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return true;
+	bool fine = checkpoint_read_callbacks(fd, records);
+	close(fd);
+	return fine;
 }

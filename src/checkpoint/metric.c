@@ -1,13 +1,13 @@
 /* checkpoint/metric.c: finds the metric that decides the best, and its values.
  *
- * The metric is that of the options; else the one that the trainer recorded (recorded.h); else the well-known one
+ * The metric is that of the options; else the one that the trainer recorded (writer.h); else the well-known one
  * that most checkpoints have in their names or sidecars. Of two equally frequent ones, a validation metric wins, then
  * a loss. A value that the trainer recorded wins over one in a sidecar, and that one, which is exact, over one in the
  * name.
  */
-#include "checkpoint/recorded.h"
 #include "checkpoint/scan_internal.h"
 #include "checkpoint/sidecar.h"
+#include "checkpoint/writer.h"
 
 #include "base/error.h"
 
@@ -101,9 +101,7 @@ static bool visit_file(int folder_fd, const char *name, const struct checkpoint_
 static bool visit_part(const struct scan *scan, const char *part, bool folder,
 		       const struct checkpoint_sidecar_visitor *visitor)
 {
-	static const char *const inside[] = {"metrics.json",      "metrics.yaml",     "metrics.yml",
-					     "eval_results.json", "all_results.json", "trainer_state.json",
-					     "metrics/metrics"};
+	const char *inside;
 	char name[512];
 	bool fine = true;
 
@@ -113,8 +111,8 @@ static bool visit_part(const struct scan *scan, const char *part, bool folder,
 	if (!folder)
 		return fine;
 	int fd = openat(scan->fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	for (size_t i = 0; fd >= 0 && i < sizeof inside / sizeof *inside; i++)
-		fine = visit_file(fd, inside[i], visitor) && fine;
+	for (size_t n = 0; fd >= 0 && (inside = checkpoint_metrics_file(n)); n++)
+		fine = visit_file(fd, inside, visitor) && fine;
 	if (fd >= 0)
 		close(fd);
 	return fine;

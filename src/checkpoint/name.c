@@ -6,6 +6,8 @@
  */
 #include "checkpoint/name.h"
 
+#include "checkpoint/writer.h"
+
 #include "base/units.h"
 
 #include <fnmatch.h>
@@ -353,12 +355,6 @@ static bool has_extension(const char *name, const char *const *extensions, size_
 	return false;
 }
 
-/* Orbax writes into a temporary folder and renames it at the end, as older versions of Hugging Face's Trainer did. */
-static bool is_foreign_temporary(const char *name, bool folder)
-{
-	return strstr(name, ".orbax-checkpoint-tmp") || (folder && !strncmp(name, "tmp-checkpoint-", 15));
-}
-
 bool checkpoint_is_beside(const char *name)
 {
 	static const char *const beside[] = {"json", "yaml", "yml", "pin"};
@@ -418,7 +414,7 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 
 	if (name[0] == '.')
 		return CHECKPOINT_OTHER;
-	if ((is_temporary(name) && !folder) || is_foreign_temporary(name, folder))
+	if ((is_temporary(name) && !folder) || checkpoint_is_unfinished(name, folder))
 		return CHECKPOINT_TEMPORARY;
 	if (!folder && checkpoint_is_beside(name))
 		return CHECKPOINT_OTHER;

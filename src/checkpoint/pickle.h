@@ -1,8 +1,7 @@
 /* checkpoint/pickle.h: reads plain values from a pickle without executing it. libc only, pure, any thread.
  *
- * A pickle is a program for a stack machine. This reader imports and calls nothing: if a call would make an object,
- * the reader has a blank value instead. It reads texts, numbers, and the items of dicts, including the attributes of
- * objects. Protocols 0 to 5.
+ * The machine is that of pickle/pickle.h. If a call would make an object, the reader has a blank value instead. It
+ * reads texts, numbers, and the items of dicts, including the attributes of objects. Protocols 0 to 5.
  *
  *   torch.save({"callbacks": {"ModelCheckpoint{...}": {"best_model_path": "a.ckpt"}}})
  *     items(name "ModelCheckpoint{...}", ["best_model_path", "a.ckpt"]), then items(name "callbacks", ...), ...
@@ -12,21 +11,15 @@
 #ifndef NEAP_CHECKPOINT_PICKLE_H
 #define NEAP_CHECKPOINT_PICKLE_H
 
-#include "neap/status.h"
+#include "pickle/pickle.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
+/* Besides those of every pickle. A TEXT has `text` and `length`: it points into the pickle. */
 enum checkpoint_pickle_type {
-	CHECKPOINT_PICKLE_OTHER, /* anything else: its content is dropped */
-	CHECKPOINT_PICKLE_NONE,
-	CHECKPOINT_PICKLE_BOOL,
-	CHECKPOINT_PICKLE_INT,
-	CHECKPOINT_PICKLE_FLOAT,
-	CHECKPOINT_PICKLE_TEXT,
-	CHECKPOINT_PICKLE_SCALAR, /* a tensor of one number, which is in a storage beside the pickle */
+	/* a tensor of one number, which is in a storage beside the pickle. a: the number of its storage; b: its index
+	 * there; detail: enum checkpoint_pickle_element */
+	CHECKPOINT_PICKLE_SCALAR = NEAP_PICKLE_OWN,
 	/* within the reader only */
-	CHECKPOINT_PICKLE_GLOBAL,
+	CHECKPOINT_PICKLE_GLOBAL,  /* its name, as a TEXT */
 	CHECKPOINT_PICKLE_NOTHING, /* () */
 	CHECKPOINT_PICKLE_STORAGE,
 	CHECKPOINT_PICKLE_ARGUMENTS, /* of a call that makes a scalar */
@@ -41,29 +34,11 @@ enum checkpoint_pickle_element {
 	CHECKPOINT_PICKLE_BFLOAT16,
 };
 
-struct checkpoint_pickled {
-	enum checkpoint_pickle_type type;
-	enum checkpoint_pickle_element element; /* SCALAR */
-	union {
-		int64_t integer; /* INT, BOOL */
-		double number;   /* FLOAT */
-		struct {
-			const char *text; /* TEXT: points into the pickle, not terminated */
-			uint32_t length;
-		};
-		struct {
-			uint64_t storage; /* SCALAR: the number of its storage */
-			uint32_t offset;  /* SCALAR: its index in the storage */
-		};
-	};
-};
-
 struct checkpoint_pickle_visitor {
 	/* Called with some items of a dict: `items` has keys and values in turn; `count` counts both. `name`: the
 	 * value before the dict on the stack, which is its key if the dict is itself a value of a dict. Inner dicts
 	 * come before the dict that has them. */
-	void (*items)(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
-		      size_t count);
+	void (*items)(void *context, const struct neap_pickled *name, const struct neap_pickled *items, size_t count);
 	void *context;
 };
 
@@ -72,6 +47,6 @@ enum neap_status checkpoint_pickle_scan(const void *pickle, size_t length,
 					const struct checkpoint_pickle_visitor *visitor, struct neap_error *err);
 
 /* Whether the value is this text. */
-bool checkpoint_pickle_is(const struct checkpoint_pickled *value, const char *text);
+bool checkpoint_pickle_is(const struct neap_pickled *value, const char *text);
 
 #endif

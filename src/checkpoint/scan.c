@@ -7,6 +7,7 @@
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan_internal.h"
 #include "checkpoint/whole.h"
+#include "checkpoint/writer.h"
 
 #include "base/array.h"
 #include "base/error.h"
@@ -46,22 +47,6 @@ static unsigned char type_of(const struct scan *scan, size_t index)
 		return scan->listing.types[index];
 	return fstatat(scan->fd, scan->listing.names[index], &info, AT_SYMLINK_NOFOLLOW) < 0 ? DT_UNKNOWN
 											     : IFTODT(info.st_mode);
-}
-
-/* Looks for a mark inside the folder, because its name may say nothing: Orbax names a step's folder by its number
- * alone, and a folder of torch.distributed.checkpoint may have any name. */
-bool checkpoint_is_marked(int folder_fd, const char *name)
-{
-	static const char *const marks[] = {"_CHECKPOINT_METADATA", ".metadata"};
-	char path[512];
-
-	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
-		int needed = snprintf(path, sizeof path, "%s/%s", name, marks[i]);
-		if (needed > 0 && (size_t)needed < sizeof path &&
-		    faccessat(folder_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			return true;
-	}
-	return false;
 }
 
 /* Whether the name is only an addition to a checkpoint, which has another name: see group.h. */
@@ -125,22 +110,6 @@ static enum neap_status read_names(struct scan *scan, struct neap_error *err)
 			read_count(name, member);
 	}
 	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
-}
-
-/* Whether the folder is itself one checkpoint: it has files that only such a folder has. */
-static bool is_one_checkpoint(const struct checkpoint_listing *names)
-{
-	bool metadata = checkpoint_listing_find(names, ".metadata") < names->count, parts = false;
-
-	for (size_t i = 0; i < names->count; i++) {
-		const char *name = names->names[i], *dot = strrchr(name, '.');
-		const char *states = strstr(name, "_model_states.pt"); /* of DeepSpeed */
-
-		parts |= dot && !strcmp(dot, ".distcp");
-		if (states && states[16] == '\0')
-			return true;
-	}
-	return (metadata && parts) || checkpoint_listing_find(names, "_CHECKPOINT_METADATA") < names->count;
 }
 
 /* --- entries --- */
@@ -421,7 +390,7 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
 	if (!status)
 		status = checkpoint_listing_read(fd, &scan.listing, err);
-	if (!status && is_one_checkpoint(&scan.listing))
+	if (!status && checkpoint_is_one(&scan.listing))
 		status = neap_fail(err, NEAP_ESTATE, "it is one checkpoint: name the folder that it lies in");
 	if (!status)
 		status = read_names(&scan, err);

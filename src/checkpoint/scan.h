@@ -24,9 +24,6 @@ int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const s
  * device. False also if unknown. */
 bool checkpoint_is_mount(int folder_fd, const char *name);
 
-/* Whether the folder NAME is a checkpoint of Orbax or torch.distributed.checkpoint, whatever its name. */
-bool checkpoint_is_marked(int folder_fd, const char *name);
-
 /* Opens the folder. Returns its descriptor, which the caller closes, or -1 with an error. */
 int checkpoint_open_folder(const char *folder, struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* checkpoint/scan_internal.h: the state of a scan, for its parts scan.c (entries), metric.c and recorded.c (metric).
+/* checkpoint/scan_internal.h: the state of a scan, for its parts scan.c (entries), metric.c and writer.c (metric).
  */
 #ifndef NEAP_CHECKPOINT_SCAN_INTERNAL_H
 #define NEAP_CHECKPOINT_SCAN_INTERNAL_H

@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -26,15 +27,6 @@
 #define DEPTH_MOST     3
 
 const char checkpoint_parts_missing[] = "not all of its parts are there";
-
-static uint64_t little_endian(const unsigned char *bytes, size_t count)
-{
-	uint64_t value = 0;
-
-	while (count-- > 0)
-		value = value << 8 | bytes[count];
-	return value;
-}
 
 static bool has_extension(const char *name, const char *extension)
 {
@@ -68,28 +60,28 @@ static uint64_t tensors_end(const char *header)
 static const char *safetensors_torn(int fd, uint64_t size)
 {
 	static const char why[] = "it is shorter than its header says";
-	unsigned char bytes[8];
+	uint64_t length;
 
-	if (size < sizeof bytes)
+	if (size < sizeof length)
 		return why;
-	if (!checkpoint_read_at(fd, bytes, sizeof bytes, 0))
+	if (!checkpoint_read_at(fd, &length, sizeof length, 0))
 		return NULL;
-	uint64_t length = little_endian(bytes, sizeof bytes);
+	length = le64toh(length);
 	if (length < 2 || length > HEADER_MOST)
 		return "its header is damaged";
-	if (size - sizeof bytes < length)
+	if (size - sizeof length < length)
 		return why;
 	if (length > HEADER_READ)
 		return NULL;
 	char *header = malloc(length + 1);
-	if (!header || !checkpoint_read_at(fd, header, length, sizeof bytes)) {
+	if (!header || !checkpoint_read_at(fd, header, length, sizeof length)) {
 		free(header);
 		return NULL;
 	}
 	header[length] = '\0';
-	const char *torn = header[0] != '{'                                     ? "its header is damaged"
-			   : tensors_end(header) > size - sizeof bytes - length ? why
-										: NULL;
+	const char *torn = header[0] != '{'                                      ? "its header is damaged"
+			   : tensors_end(header) > size - sizeof length - length ? why
+										 : NULL;
 	free(header);
 	return torn;
 }

@@ -220,3 +220,21 @@ bool checkpoint_zip_find(const struct checkpoint_zip *zip, const char *end, uint
 	}
 	return false;
 }
+
+bool checkpoint_zip_read(const struct checkpoint_zip *zip, const char *end, size_t most, void **ret_bytes,
+			 size_t *ret_length)
+{
+	uint64_t begin, length;
+
+	*ret_bytes = NULL;
+	if (!checkpoint_zip_find(zip, end, &begin, &length) || length > most)
+		return true;
+	void *bytes = malloc((size_t)length + 1);
+	if (bytes && checkpoint_read_at(zip->fd, bytes, (size_t)length, begin)) {
+		*ret_bytes = bytes;
+		*ret_length = (size_t)length;
+		return true;
+	}
+	free(bytes);
+	return bytes != NULL;
+}

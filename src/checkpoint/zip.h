@@ -29,6 +29,11 @@ void checkpoint_zip_fini(struct checkpoint_zip *zip);
 bool checkpoint_zip_find(const struct checkpoint_zip *zip, const char *end, uint64_t *ret_begin,
 			 uint64_t *ret_length);
 
+/* Reads that member into new memory, which the caller frees; *ret_bytes: NULL if there is none of at most `most`
+ * bytes, or it cannot be read. False: the host is out of memory. */
+bool checkpoint_zip_read(const struct checkpoint_zip *zip, const char *end, size_t most, void **ret_bytes,
+			 size_t *ret_length);
+
 /* Reads `length` bytes of a file from `at` on. False: they are not all there. */
 bool checkpoint_read_at(int fd, void *bytes, size_t length, uint64_t at);
 

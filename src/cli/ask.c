@@ -9,6 +9,7 @@
 #include "machine/attached.h"
 #include "machine/look.h"
 #include "proto/commands.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -90,8 +91,7 @@ static int ask_one(struct ask *ask, pid_t pid)
 	bool stopped = false;
 	json_t *process = json_object();
 	neap_look_name(pid, name);
-	neap_json_set(process, "pid", json_integer(pid));
-	neap_json_set(process, "name", neap_json_text(name));
+	JSON_PUT(process, INTEGER("pid", pid), TEXT("name", name));
 	enum neap_status status =
 		neap_attached_open(ask->folder, pid, &client, verb->stopped ? &stopped : NULL, &err);
 	if (verb->stopped)

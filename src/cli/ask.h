@@ -8,7 +8,7 @@
 #define NEAP_CLI_ASK_H
 
 #include "cli/command.h"
-#include "machine/device_reply.h"
+#include "machine/attached.h"
 #include "proto/client.h"
 
 #include <jansson.h>

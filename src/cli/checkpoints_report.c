@@ -6,6 +6,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "report/cells.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -332,95 +333,61 @@ static json_t *entry_json(const struct neap_retention_plan *plan, const struct n
 {
 	static const char *const done[] = {NULL, "moved", "gone", "changed", "failed"};
 	const struct neap_retention_entry *entry = &plan->entries[index];
-	json_t *object = json_object();
 	char reason[256];
 
-	neap_json_set(object, "name", neap_json_text(entry->name));
-	neap_json_set(object, "bytes", neap_json_number(entry->bytes));
-	neap_json_set(object, "freed_bytes", neap_json_number(entry->freed_bytes));
-	neap_json_set(object, "modified_ns", neap_json_number(entry->modified_ns));
-	neap_json_set(object, "folder", json_boolean(entry->facts & NEAP_CHECKPOINT_FOLDER));
-	neap_json_set(object, "parts", parts_json(entry));
-	neap_json_set(object, "torn", entry->torn ? json_string(entry->torn) : json_null());
-	neap_json_set(object, "step", entry->step == NEAP_STEP_UNKNOWN ? json_null() : neap_json_number(entry->step));
-	neap_json_set(object, "measured", json_boolean(entry->facts & NEAP_CHECKPOINT_MEASURED));
-	neap_json_set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null());
-	neap_json_set(object, "verdict", json_string(entry->drop ? "delete" : "keep"));
-	neap_json_set(object, "reasons", reasons_json(entry->reasons));
-	neap_json_set(object, "reason",
-		      neap_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof reason)));
-	neap_json_set(object, "done", done[entry->done] ? json_string(done[entry->done]) : json_null());
-	neap_json_set(object, "error", entry->cause ? neap_json_text(strerror(entry->cause)) : json_null());
-	return object;
+	return JSON(TEXT("name", entry->name), NUMBER("bytes", entry->bytes),
+		    NUMBER("freed_bytes", entry->freed_bytes), NUMBER("modified_ns", entry->modified_ns),
+		    BOOL("folder", entry->facts & NEAP_CHECKPOINT_FOLDER), VALUE("parts", parts_json(entry)),
+		    GIVEN("torn", entry->torn), KNOWN("step", entry->step),
+		    BOOL("measured", entry->facts & NEAP_CHECKPOINT_MEASURED), KNOWN("metric", entry->metric),
+		    TEXT("verdict", entry->drop ? "delete" : "keep"), VALUE("reasons", reasons_json(entry->reasons)),
+		    TEXT("reason", neap_retention_reason_text(plan, rules, index, reason, sizeof reason)),
+		    GIVEN("done", done[entry->done]), ONLY(entry->cause, TEXT("error", strerror(entry->cause))));
 }
 
 static json_t *plan_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
 {
 	static const char *const modes[] = {NULL, "min", "max"};
-	json_t *object = json_object(), *entries = json_array();
+	json_t *entries = json_array();
 
 	for (size_t i = 0; i < plan->count; i++)
 		neap_json_add(entries, entry_json(plan, rules, i));
-	neap_json_set(object, "metric", plan->metric[0] ? neap_json_text(plan->metric) : json_null());
-	neap_json_set(object, "mode", modes[plan->mode] ? json_string(modes[plan->mode]) : json_null());
-	neap_json_set(object, "source", plan->source[0] ? neap_json_text(plan->source) : json_null());
-	neap_json_set(object, "metric_inferred", json_boolean(plan->metric_inferred));
-	neap_json_set(object, "mode_inferred", json_boolean(plan->mode_inferred));
-	neap_json_set(object, "newest_for_best", json_boolean(plan->newest_for_best));
-	neap_json_set(object, "order_disagrees", json_boolean(plan->order_disagrees));
-	neap_json_set(object, "keep_count", neap_json_number(plan->keep_count));
-	neap_json_set(object, "keep_bytes", neap_json_number(plan->keep_bytes));
-	neap_json_set(object, "delete_count", neap_json_number(plan->drop_count));
-	neap_json_set(object, "delete_bytes", neap_json_number(plan->drop_bytes));
-	neap_json_set(object, "freed_bytes", neap_json_number(plan->freed_bytes));
-	neap_json_set(object, "over_bytes", neap_json_number(plan->over_bytes));
-	neap_json_set(object, "over_count", neap_json_number(plan->over_count));
-	neap_json_set(object, "links", neap_json_number(plan->link_count));
-	neap_json_set(object, "trash_count", neap_json_number(plan->trash_count));
-	neap_json_set(object, "trash_bytes", neap_json_number(plan->trash_bytes));
-	neap_json_set(object, "checkpoints", entries);
-	return object;
+	return JSON(GIVEN("metric", plan->metric), GIVEN("mode", modes[plan->mode]), GIVEN("source", plan->source),
+		    BOOL("metric_inferred", plan->metric_inferred), BOOL("mode_inferred", plan->mode_inferred),
+		    BOOL("newest_for_best", plan->newest_for_best), BOOL("order_disagrees", plan->order_disagrees),
+		    NUMBER("keep_count", plan->keep_count), NUMBER("keep_bytes", plan->keep_bytes),
+		    NUMBER("delete_count", plan->drop_count), NUMBER("delete_bytes", plan->drop_bytes),
+		    NUMBER("freed_bytes", plan->freed_bytes), NUMBER("over_bytes", plan->over_bytes),
+		    NUMBER("over_count", plan->over_count), NUMBER("links", plan->link_count),
+		    NUMBER("trash_count", plan->trash_count), NUMBER("trash_bytes", plan->trash_bytes),
+		    VALUE("checkpoints", entries));
 }
 
 static json_t *result_json(const struct neap_retention_result *result)
 {
-	json_t *object = json_object();
-
-	neap_json_set(object, "moved_count", neap_json_number(result->moved_count));
-	neap_json_set(object, "moved_bytes", neap_json_number(result->moved_bytes));
-	neap_json_set(object, "failed_count", neap_json_number(result->failed_count));
-	neap_json_set(object, "changed_count", neap_json_number(result->changed_count));
-	neap_json_set(object, "deleted_count", neap_json_number(result->deleted_count));
-	neap_json_set(object, "deleted_bytes", neap_json_number(result->deleted_bytes));
-	neap_json_set(object, "restored_count", neap_json_number(result->restored_count));
-	neap_json_set(object, "trash_until_s",
-		      result->trash_until_s ? neap_json_number(result->trash_until_s) : json_null());
-	return object;
+	return JSON(NUMBER("moved_count", result->moved_count), NUMBER("moved_bytes", result->moved_bytes),
+		    NUMBER("failed_count", result->failed_count), NUMBER("changed_count", result->changed_count),
+		    NUMBER("deleted_count", result->deleted_count), NUMBER("deleted_bytes", result->deleted_bytes),
+		    NUMBER("restored_count", result->restored_count), GIVEN("trash_until_s", result->trash_until_s));
 }
 
 int checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
 			   const struct neap_retention_options *rules, bool dry_run)
 {
-	json_t *root = json_object(), *list = json_array(), *summary = json_object();
+	json_t *list = json_array();
 	size_t left = 0;
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		json_t *folder = json_object();
-
-		neap_json_set(folder, "folder", neap_json_text(folders[i].name));
-		neap_json_set(folder, "plan", folders[i].planned ? plan_json(&folders[i].plan, rules) : json_null());
-		neap_json_set(folder, "below_folders", neap_json_number(folders[i].below_folders));
-		neap_json_set(folder, "below_checkpoints", neap_json_number(folders[i].below_checkpoints));
-		neap_json_set(folder, "result", result_json(&folders[i].result));
-		neap_json_add(list, folder);
+		neap_json_add(list, JSON(TEXT("folder", folders[i].name),
+					 VALUE("plan",
+					       folders[i].planned ? plan_json(&folders[i].plan, rules) : json_null()),
+					 NUMBER("below_folders", folders[i].below_folders),
+					 NUMBER("below_checkpoints", folders[i].below_checkpoints),
+					 VALUE("result", result_json(&folders[i].result))));
 		count_left(&folders[i], &left, &bytes);
 	}
-	neap_json_set(summary, "count", neap_json_number(left));
-	neap_json_set(summary, "bytes", neap_json_number(bytes));
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "dry_run", json_boolean(dry_run));
-	neap_json_set(root, "folders", list);
-	neap_json_set(root, "summary", summary);
+	json_t *root = JSON(INTEGER("schema", SCHEMA), BOOL("dry_run", dry_run), VALUE("folders", list),
+			    VALUE("summary", JSON(NUMBER("count", left), NUMBER("bytes", bytes))));
 	return json_print("checkpoints", root, JSON_INDENT(2));
 }

@@ -7,7 +7,6 @@
 #include "cli/print.h"
 #include "cli/run_folder.h"
 #include "report/analysis.h"
-#include "report/analysis_json.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
 

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/json_print.h"
 #include "neap/trace.h"
+#include "store/json_rows.h"
 
 #include <errno.h>
 #include <math.h>
@@ -197,28 +198,20 @@ static enum neap_status open_recording(struct task *task, struct neap_error *err
 	return neap_recorder_create(task->recording, 0, 0, &task->recorder, err);
 }
 
-static json_t *real_or_null(double value) { return isnan(value) ? json_null() : json_real(value); }
-
 static int print_json(const struct task *task)
 {
 	json_t *root = json_object(), *list = json_array();
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "loop_ns", json_real(task->loop_ns));
+	JSON_PUT(root, INTEGER("schema", SCHEMA), REAL("loop_ns", task->loop_ns));
 	for (size_t i = 0; i < task->count; i++) {
 		const struct row *row = &task->rows[i];
-		json_t *object = json_object();
-		neap_json_set(object, "case", json_string(row->name));
-		neap_json_set(object, "size", neap_json_number_or_null(row->plan.bytes, 0));
-		neap_json_set(object, "threads", neap_json_number(row->plan.threads));
-		neap_json_set(object, "live_blocks", neap_json_number(row->plan.live));
-		neap_json_set(object, "ns_per_pair", json_real(row->own.ns));
-		neap_json_set(object, "ns_low", json_real(row->own.low));
-		neap_json_set(object, "ns_high", json_real(row->own.high));
-		neap_json_set(object, "elapsed_ns_per_pair", json_real(row->own.elapsed));
-		neap_json_set(object, "p999_ns", real_or_null(row->own.p999));
-		neap_json_set(object, "glibc_ns_per_pair", row->has_glibc ? json_real(row->glibc.ns) : json_null());
-		neap_json_set(object, "glibc_p999_ns", row->has_glibc ? real_or_null(row->glibc.p999) : json_null());
-		neap_json_add(list, object);
+		neap_json_add(list,
+			      JSON(TEXT("case", row->name), GIVEN("size", row->plan.bytes),
+				   NUMBER("threads", row->plan.threads), NUMBER("live_blocks", row->plan.live),
+				   REAL("ns_per_pair", row->own.ns), REAL("ns_low", row->own.low),
+				   REAL("ns_high", row->own.high), REAL("elapsed_ns_per_pair", row->own.elapsed),
+				   KNOWN("p999_ns", row->own.p999),
+				   ONLY(row->has_glibc, REAL("glibc_ns_per_pair", row->glibc.ns)),
+				   ONLY(row->has_glibc, KNOWN("glibc_p999_ns", row->glibc.p999))));
 	}
 	neap_json_set(root, "results", list);
 	return json_print("bench", root, JSON_INDENT(2));

@@ -7,6 +7,7 @@
 #include "cli/run_folder.h"
 #include "estimate/measure.h"
 #include "sim/profiles/profile.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -164,30 +165,23 @@ static void put_line(struct neap_buffer *out, const struct check *check)
 /* "ok" is null for what has a bound and is not known. */
 static json_t *bound_json(uint64_t measured, uint64_t bound, bool over)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "measured", neap_json_known(measured));
-	neap_json_set(object, "bound", neap_json_known(bound));
-	neap_json_set(object, "ok", measured == NONE && bound != NONE ? json_null() : json_boolean(!over));
-	return object;
+	return JSON(KNOWN("measured", measured), KNOWN("bound", bound),
+		    ONLY(measured != NONE || bound == NONE, BOOL("ok", !over)));
 }
 
 static int print_json(const struct check *check)
 {
 	const struct neap_check_figures *figures = &check->figures;
-	json_t *root = json_object();
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "ok",
-		      !is_over(check) && check->growth_unknown ? json_null() : json_boolean(!is_over(check)));
-	neap_json_set(root, "peak", bound_json(figures->allocated_peak, check->peak_bound, check->peak_over));
-	neap_json_set(root, "growth",
-		      bound_json(figures->growth == NEAP_CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
-				 check->growth_bound, check->growth_over));
-	neap_json_set(root, "reserved_peak", neap_json_number_or_null(figures->reserved_peak, 0));
-	neap_json_set(root, "steps", neap_json_number(figures->steps));
-	neap_json_set(root, "where", neap_json_text(figures->where));
-	neap_json_set(root, "simulated", json_boolean(figures->simulated));
-	neap_json_set(root, "baseline",
-		      check->has_baseline ? neap_json_number(check->baseline.allocated_peak) : json_null());
+	json_t *root =
+		JSON(INTEGER("schema", SCHEMA),
+		     ONLY(is_over(check) || !check->growth_unknown, BOOL("ok", !is_over(check))),
+		     VALUE("peak", bound_json(figures->allocated_peak, check->peak_bound, check->peak_over)),
+		     VALUE("growth",
+			   bound_json(figures->growth == NEAP_CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
+				      check->growth_bound, check->growth_over)),
+		     GIVEN("reserved_peak", figures->reserved_peak), NUMBER("steps", figures->steps),
+		     TEXT("where", figures->where), BOOL("simulated", figures->simulated),
+		     ONLY(check->has_baseline, NUMBER("baseline", check->baseline.allocated_peak)));
 	return json_print("check", root, JSON_INDENT(2));
 }
 

@@ -9,6 +9,7 @@
 #include "cli/run_folder.h"
 #include "report/cells.h"
 #include "report/wrap.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -220,13 +221,7 @@ static int print_people(const struct side *before, const struct side *after, con
 	return code;
 }
 
-static json_t *pair(uint64_t before, uint64_t after)
-{
-	json_t *object = json_object();
-	neap_json_set(object, "a", before == NONE ? json_null() : neap_json_number(before));
-	neap_json_set(object, "b", after == NONE ? json_null() : neap_json_number(after));
-	return object;
-}
+static json_t *pair(uint64_t before, uint64_t after) { return JSON(KNOWN("a", before), KNOWN("b", after)); }
 
 static uint64_t category_bytes(const struct side *side, enum neap_category category)
 {
@@ -238,9 +233,7 @@ static int print_json(const struct side *before, const struct side *after, const
 {
 	json_t *root = json_object(), *categories = json_object(), *holders = json_array();
 
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "a", neap_json_text(before->path));
-	neap_json_set(root, "b", neap_json_text(after->path));
+	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("a", before->path), TEXT("b", after->path));
 	for (size_t i = 0; i < FIGURES; i++)
 		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
 	for (int category = 0; category < NEAP_CATEGORIES; category++)

@@ -12,10 +12,8 @@
 #include "cli/run_python.h"
 #include "estimate/fit_runs.h"
 #include "estimate/here.h"
-#include "estimate/json.h"
-#include "estimate/page.h"
 #include "estimate/runs.h"
-#include "estimate/try_runs.h"
+#include "estimate/text.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
 

@@ -14,6 +14,7 @@
 #include "report/recording.h"
 #include "report/wrap.h"
 #include "run/explain.h"
+#include "store/json_rows.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -47,58 +48,6 @@ const struct neap_command neap_command_explain = {
 };
 
 /* --from */
-
-static void collect_advice(void *context, const char *text) { neap_json_add(context, neap_json_text(text)); }
-
-static json_t *message_json(const struct neap_oom_text *found)
-{
-	const struct {
-		const char *key;
-		uint64_t bytes;
-	} figures[] = {{"tried_bytes", found->tried_bytes},
-		       {"total_bytes", found->total_bytes},
-		       {"free_bytes", found->free_bytes},
-		       {"allowed_bytes", found->allowed_bytes},
-		       {"process_bytes", found->process_bytes},
-		       {"allocated_bytes", found->allocated_bytes},
-		       {"private_pools_bytes", found->private_bytes},
-		       {"cached_bytes", found->cached_bytes},
-		       {"reserved_bytes", found->reserved_bytes},
-		       {"others_bytes", found->others_bytes},
-		       {"weights_bytes", found->weights_bytes},
-		       {"outside_pytorch_bytes", found->outside_bytes},
-		       {"activations_bytes", found->activation_bytes},
-		       {"shortfall_bytes", found->shortfall_bytes},
-		       {"slack_bytes", found->slack_bytes}};
-	struct neap_buffer verdict = {0};
-	json_t *object = json_object(), *processes = json_array(), *advice = json_array();
-
-	neap_json_set(object, "line", json_integer(found->line));
-	neap_json_set(object, "backend", json_string(found->backend));
-	neap_json_set(object, "gpu", found->gpu < 0 ? json_null() : json_integer(found->gpu));
-	neap_json_set(object, "wording", json_string(neap_oom_wording_name(found->wording)));
-	for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-		neap_json_set(object, figures[i].key, neap_json_known(figures[i].bytes));
-	for (size_t i = 0; i < found->process_count; i++) {
-		json_t *process = json_object();
-		neap_json_set(process, "pid", neap_json_number(found->processes[i].pid));
-		neap_json_set(process, "bytes", neap_json_known(found->processes[i].bytes));
-		neap_json_add(processes, process);
-	}
-	neap_json_set(object, "processes", processes);
-	neap_json_set(object, "cause", json_string(neap_oom_text_cause_name(found->cause)));
-	neap_json_set(object, "utilization", found->utilization > 0 ? json_real(found->utilization) : json_null());
-	neap_json_set(object, "least_utilization",
-		      found->least_utilization > 0 ? json_real(found->least_utilization) : json_null());
-	neap_json_set(object, "step", found->step[0] ? neap_json_text(found->step) : json_null());
-	neap_json_set(object, "close_call", json_boolean(found->close_call));
-	neap_report_oom_text_verdict(&verdict, found);
-	neap_json_set(object, "verdict", verdict.failed ? NULL : neap_json_text(neap_buffer_string(&verdict)));
-	neap_report_oom_text_advice(found, collect_advice, advice);
-	neap_json_set(object, "advice", advice);
-	neap_buffer_fini(&verdict);
-	return object;
-}
 
 static enum neap_status read_log(const char *path, struct neap_buffer *log, struct neap_error *err)
 {
@@ -139,12 +88,11 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 	struct neap_error err;
 
 	if (json) {
-		json_t *root = json_object(), *array = json_array();
+		json_t *array = json_array();
 		for (size_t i = 0; i < count; i++)
-			neap_json_add(array, message_json(&messages[i]));
-		neap_json_set(root, "schema", json_integer(SCHEMA));
-		neap_json_set(root, "messages", array);
-		neap_json_set(root, "repeated_or_left_out", neap_json_number(more));
+			neap_json_add(array, neap_report_oom_text_json(&messages[i]));
+		json_t *root = JSON(INTEGER("schema", SCHEMA), VALUE("messages", array),
+				    NUMBER("repeated_or_left_out", more));
 		return json_print("explain", root, JSON_INDENT(2));
 	}
 	for (size_t i = 0; i < count; i++) {

@@ -6,6 +6,7 @@
 #include "machine/attached.h"
 #include "machine/look.h"
 #include "proto/commands.h"
+#include "store/json_rows.h"
 
 #include <string.h>
 
@@ -121,9 +122,9 @@ static void add_beside(struct ask *ask, const struct neap_device_reply *device, 
 {
 	const struct beside *beside = &((struct limiting *)ask->context)->beside;
 	uint64_t reserved = device->answer.reserved, limit = device->answer.limit;
-	neap_json_set(object, "above_limit", neap_json_number(reserved > limit ? reserved - limit : 0));
-	neap_json_set(object, "context", beside->known ? neap_json_number(beside->context) : json_null());
-	neap_json_set(object, "other", beside->known ? json_integer(beside->other) : json_null());
+	JSON_PUT(object, NUMBER("above_limit", reserved > limit ? reserved - limit : 0),
+		 ONLY(beside->known, NUMBER("context", beside->context)),
+		 ONLY(beside->known, INTEGER("other", beside->other)));
 }
 
 /* Leaves the limit with a stopped process. */

@@ -8,7 +8,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
-#include "machine/look_json.h"
+#include "machine/look.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "replay/replay.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -107,21 +108,18 @@ static double ns_per_event(const struct task *task)
 
 static json_t *settings_json(const struct neap_torch_settings *settings)
 {
-	json_t *object = json_object(), *divisions = json_array();
-	neap_json_set(object, "expandable_segments", json_boolean(settings->expandable_segments));
-	neap_json_set(object, "max_split_size",
-		      settings->max_split_bytes == NEAP_TORCH_UNLIMITED
-			      ? json_integer(-1)
-			      : neap_json_number(settings->max_split_bytes));
-	neap_json_set(object, "max_non_split_rounding", neap_json_number(settings->max_non_split_rounding_bytes));
-	neap_json_set(object, "garbage_collection_threshold", json_real(settings->garbage_collection_threshold));
+	json_t *divisions = json_array();
 	for (size_t i = 0; i < NEAP_TORCH_DIVISIONS; i++)
 		neap_json_add(divisions, json_integer(settings->divisions[i]));
-	neap_json_set(object, "roundup_power2_divisions", divisions);
-	neap_json_set(object, "fraction", settings->fraction > 0 ? json_real(settings->fraction) : json_null());
-	neap_json_set(object, "large_segment_size", neap_json_number(settings->large_segment_bytes));
-	neap_json_set(object, "throw_on_cudamalloc_oom", json_boolean(settings->throw_on_oom));
-	return object;
+	return JSON(BOOL("expandable_segments", settings->expandable_segments),
+		    VALUE("max_split_size", settings->max_split_bytes == NEAP_TORCH_UNLIMITED
+						    ? json_integer(-1)
+						    : neap_json_number(settings->max_split_bytes)),
+		    NUMBER("max_non_split_rounding", settings->max_non_split_rounding_bytes),
+		    REAL("garbage_collection_threshold", settings->garbage_collection_threshold),
+		    VALUE("roundup_power2_divisions", divisions), GIVEN("fraction", settings->fraction),
+		    NUMBER("large_segment_size", settings->large_segment_bytes),
+		    BOOL("throw_on_cudamalloc_oom", settings->throw_on_oom));
 }
 
 static const char *const version_reasons[] = {
@@ -133,39 +131,21 @@ static const char *const version_reasons[] = {
 
 static json_t *version_json(const struct neap_replay_version *version)
 {
-	char text[16];
-	json_t *object = json_object();
-	snprintf(text, sizeof text, "2.%u", version->from);
-	neap_json_set(object, "from", json_string(text));
-	snprintf(text, sizeof text, "2.%u", version->to);
-	neap_json_set(object, "to", json_string(text));
-	neap_json_set(object, "free_blocks_by", json_string(neap_torch_order_name(version->order)));
-	neap_json_set(object, "told_by", json_string(version_reasons[version->why]));
-	return object;
+	char from[16], to[16];
+	snprintf(from, sizeof from, "2.%u", version->from);
+	snprintf(to, sizeof to, "2.%u", version->to);
+	return JSON(TEXT("from", from), TEXT("to", to), TEXT("free_blocks_by", neap_torch_order_name(version->order)),
+		    TEXT("told_by", version_reasons[version->why]));
 }
 
 static json_t *calls_json(const struct neap_policy_calls *calls)
 {
-	const struct {
-		const char *name;
-		uint64_t count;
-	} rows[] = {
-		{"cuMemAlloc", calls->allocs},
-		{"cuMemAlloc_failed", calls->failed_allocs},
-		{"cuMemFree", calls->frees},
-		{"cuMemCreate", calls->creates},
-		{"cuMemRelease", calls->releases},
-		{"cuMemCreate_failed", calls->failed_creates},
-		{"cuMemMap", calls->maps},
-		{"cuMemSetAccess", calls->accesses},
-		{"cuMemUnmap", calls->unmaps},
-		{"cuMemAddressReserve", calls->reserves},
-		{"cuMemAddressFree", calls->address_frees},
-	};
-	json_t *object = json_object();
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-		neap_json_set(object, rows[i].name, neap_json_number(rows[i].count));
-	return object;
+	return JSON(NUMBER("cuMemAlloc", calls->allocs), NUMBER("cuMemAlloc_failed", calls->failed_allocs),
+		    NUMBER("cuMemFree", calls->frees), NUMBER("cuMemCreate", calls->creates),
+		    NUMBER("cuMemRelease", calls->releases), NUMBER("cuMemCreate_failed", calls->failed_creates),
+		    NUMBER("cuMemMap", calls->maps), NUMBER("cuMemSetAccess", calls->accesses),
+		    NUMBER("cuMemUnmap", calls->unmaps), NUMBER("cuMemAddressReserve", calls->reserves),
+		    NUMBER("cuMemAddressFree", calls->address_frees));
 }
 
 static double calls_per_1000(const struct neap_replay_work *work)
@@ -175,52 +155,38 @@ static double calls_per_1000(const struct neap_replay_work *work)
 
 static json_t *work_json(const struct neap_replay_work *work)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "events", neap_json_number(work->events));
-	neap_json_set(object, "growth_calls", neap_json_number(work->growth_calls));
-	neap_json_set(object, "other_calls", neap_json_number(work->other_calls));
-	neap_json_set(object, "other_calls_per_1000_events", json_real(calls_per_1000(work)));
-	neap_json_set(object, "synchronizations", neap_json_number(work->synchronizations));
-	return object;
+	return JSON(NUMBER("events", work->events), NUMBER("growth_calls", work->growth_calls),
+		    NUMBER("other_calls", work->other_calls),
+		    REAL("other_calls_per_1000_events", calls_per_1000(work)),
+		    NUMBER("synchronizations", work->synchronizations));
 }
 
 static json_t *segments_json(const struct neap_policy_usage *usage)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "segment_alloc", neap_json_number(usage->segment_allocs));
-	neap_json_set(object, "segment_free", neap_json_number(usage->segment_frees));
-	neap_json_set(object, "segment_map", neap_json_number(usage->segment_maps));
-	neap_json_set(object, "segment_unmap", neap_json_number(usage->segment_unmaps));
-	neap_json_set(object, "segment_alloc_bytes", neap_json_number(usage->segment_alloc_bytes));
-	neap_json_set(object, "segment_free_bytes", neap_json_number(usage->segment_free_bytes));
-	neap_json_set(object, "segment_map_bytes", neap_json_number(usage->segment_map_bytes));
-	neap_json_set(object, "segment_unmap_bytes", neap_json_number(usage->segment_unmap_bytes));
-	return object;
+	return JSON(NUMBER("segment_alloc", usage->segment_allocs), NUMBER("segment_free", usage->segment_frees),
+		    NUMBER("segment_map", usage->segment_maps), NUMBER("segment_unmap", usage->segment_unmaps),
+		    NUMBER("segment_alloc_bytes", usage->segment_alloc_bytes),
+		    NUMBER("segment_free_bytes", usage->segment_free_bytes),
+		    NUMBER("segment_map_bytes", usage->segment_map_bytes),
+		    NUMBER("segment_unmap_bytes", usage->segment_unmap_bytes));
 }
 
 static json_t *ooms_json(const struct neap_replay_result *result)
 {
 	json_t *list = json_array();
-	for (size_t i = 0; i < result->oom_count; i++) {
-		json_t *object = json_object();
-		neap_json_set(object, "event", neap_json_number(result->ooms[i].event));
-		neap_json_set(object, "requested", neap_json_number(result->ooms[i].requested));
-		neap_json_set(object, "allocated", neap_json_number(result->ooms[i].allocated));
-		neap_json_set(object, "reserved", neap_json_number(result->ooms[i].reserved));
-		neap_json_add(list, object);
-	}
+	for (size_t i = 0; i < result->oom_count; i++)
+		neap_json_add(list, JSON(NUMBER("event", result->ooms[i].event),
+					 NUMBER("requested", result->ooms[i].requested),
+					 NUMBER("allocated", result->ooms[i].allocated),
+					 NUMBER("reserved", result->ooms[i].reserved)));
 	return list;
 }
 
 static json_t *match_json(const struct neap_replay_match *match)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "allocs", neap_json_number(match->allocs));
-	neap_json_set(object, "same_block", neap_json_number(match->same_allocs));
-	neap_json_set(object, "segment_events", neap_json_number(match->segments));
-	neap_json_set(object, "same_segment_events", neap_json_number(match->same_segments));
-	neap_json_set(object, "first_difference", neap_json_known(match->first_difference));
-	return object;
+	return JSON(NUMBER("allocs", match->allocs), NUMBER("same_block", match->same_allocs),
+		    NUMBER("segment_events", match->segments), NUMBER("same_segment_events", match->same_segments),
+		    KNOWN("first_difference", match->first_difference));
 }
 
 static void add_stat(void *context, const char *key, int64_t value)
@@ -256,34 +222,27 @@ static int print_json(const struct task *task)
 	const struct neap_policy_usage *usage = &result->usage;
 	bool torch = options->policy != NEAP_REPLAY_NEAP;
 	json_t *root = json_object(), *stats = json_object();
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "trace", neap_json_text(task->path));
-	neap_json_set(root, "policy", json_string(policy_names[options->policy]));
-	neap_json_set(root, "settings", torch ? settings_json(&result->settings) : json_null());
-	neap_json_set(root, "torch", torch ? version_json(&result->version) : json_null());
-	neap_json_set(root, "memory", neap_json_number_or_null(options->memory_bytes, 0));
-	neap_json_set(root, "device", neap_json_number(options->device));
-	neap_json_set(root, "events", neap_json_number(result->events));
-	neap_json_set(root, "events_applied", neap_json_number(result->events_applied));
-	neap_json_set(root, "events_ignored", neap_json_number(result->ignored));
-	neap_json_set(root, "requested_peak", neap_json_number(peak(task, NEAP_METRIC_REQUESTED_BYTES)));
-	neap_json_set(root, "allocated_peak", neap_json_number(peak(task, NEAP_METRIC_ALLOCATED_BYTES)));
-	neap_json_set(root, "active_peak", neap_json_number(peak(task, NEAP_METRIC_ACTIVE_BYTES)));
-	neap_json_set(root, "reserved_peak", neap_json_number(peak(task, NEAP_METRIC_RESERVED_BYTES)));
-	neap_json_set(root, "driver_calls", neap_json_number(neap_policy_driver_calls(&usage->calls)));
-	neap_json_set(root, "synchronizations", neap_json_number(usage->synchronizations));
-	neap_json_set(root, "retries", json_integer(usage->stats.num_alloc_retries));
-	neap_json_set(root, "ooms", json_integer(usage->stats.num_ooms));
-	neap_json_set(root, "oom_rejections", neap_json_number(usage->rejections));
-	neap_json_set(root, "first_oom_event", neap_json_known(result->first_oom_event));
-	neap_json_set(root, "oom_list", ooms_json(result));
-	neap_json_set(root, "ns_per_event", json_real(ns_per_event(task)));
-	neap_json_set(root, "smallest_memory", neap_json_number_or_null(task->smallest_bytes, 0));
-	neap_json_set(root, "calls", calls_json(&usage->calls));
-	neap_json_set(root, "first_quarter", work_json(&result->warm_up));
-	neap_json_set(root, "after_first_quarter", work_json(&result->warm));
-	neap_json_set(root, "segment_events", torch ? segments_json(usage) : json_null());
-	neap_json_set(root, "recording", result->match.compared ? match_json(&result->match) : json_null());
+	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("trace", task->path),
+		 TEXT("policy", policy_names[options->policy]),
+		 VALUE("settings", torch ? settings_json(&result->settings) : json_null()),
+		 VALUE("torch", torch ? version_json(&result->version) : json_null()),
+		 GIVEN("memory", options->memory_bytes), NUMBER("device", options->device),
+		 NUMBER("events", result->events), NUMBER("events_applied", result->events_applied),
+		 NUMBER("events_ignored", result->ignored),
+		 NUMBER("requested_peak", peak(task, NEAP_METRIC_REQUESTED_BYTES)),
+		 NUMBER("allocated_peak", peak(task, NEAP_METRIC_ALLOCATED_BYTES)),
+		 NUMBER("active_peak", peak(task, NEAP_METRIC_ACTIVE_BYTES)),
+		 NUMBER("reserved_peak", peak(task, NEAP_METRIC_RESERVED_BYTES)),
+		 NUMBER("driver_calls", neap_policy_driver_calls(&usage->calls)),
+		 NUMBER("synchronizations", usage->synchronizations),
+		 INTEGER("retries", usage->stats.num_alloc_retries), INTEGER("ooms", usage->stats.num_ooms),
+		 NUMBER("oom_rejections", usage->rejections), KNOWN("first_oom_event", result->first_oom_event),
+		 VALUE("oom_list", ooms_json(result)), REAL("ns_per_event", ns_per_event(task)),
+		 GIVEN("smallest_memory", task->smallest_bytes), VALUE("calls", calls_json(&usage->calls)),
+		 VALUE("first_quarter", work_json(&result->warm_up)),
+		 VALUE("after_first_quarter", work_json(&result->warm)),
+		 VALUE("segment_events", torch ? segments_json(usage) : json_null()),
+		 VALUE("recording", result->match.compared ? match_json(&result->match) : json_null()));
 	neap_stats_each(&usage->stats, add_stat, stats);
 	for (size_t i = 0; i < result->pool_count; i++)
 		add_pool(&result->pools[i], stats);

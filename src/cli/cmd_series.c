@@ -8,7 +8,7 @@
 #include "estimate/here.h"
 #include "report/report.h"
 #include "series/series.h"
-#include "series/series_check.h"
+#include "series/spec.h"
 #include "series/spec_settings.h"
 
 #include <signal.h>

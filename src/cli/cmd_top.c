@@ -11,7 +11,6 @@
 #include "cli/top_screen.h"
 #include "cli/top_verb.h"
 #include "top/frame.h"
-#include "top/look.h"
 
 #include <errno.h>
 #include <langinfo.h>

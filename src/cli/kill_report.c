@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
+#include "store/json_rows.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -178,60 +179,42 @@ void kill_print_result(const struct neap_kill_work *work)
 		puts("They held no device memory.");
 }
 
-/* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
 static json_t *target_json(const struct neap_kill_work *work, size_t index)
 {
 	const struct neap_kill_target *target = &work->plan.targets[index];
-	json_t *object = json_object(), *devices = json_array();
+	json_t *devices = json_array();
 	int number = work->ended ? work->ended[index].ended_by : 0;
 	for (size_t i = 0; i < work->look.device_count; i++) {
 		uint64_t bytes = neap_kill_bytes(&work->look.devices[i], target->process.pid);
 		if (bytes == 0)
 			continue;
-		json_t *device = json_object();
-		neap_json_set(device, "device", neap_json_number(i));
-		neap_json_set(device, "bytes", neap_json_known(bytes));
-		neap_json_add(devices, device);
+		neap_json_add(devices, JSON(NUMBER("device", i), KNOWN("bytes", bytes)));
 	}
-	neap_json_set(object, "pid", json_integer(target->process.pid));
-	neap_json_set(object, "parent", json_integer(target->process.parent));
-	neap_json_set(object, "depth", json_integer(target->depth));
-	neap_json_set(object, "name", neap_json_text(target->process.command));
-	neap_json_set(object, "devices", devices);
-	neap_json_set(object, "ended_by",
-		      number == 0 ? json_null() : json_string(number == SIGKILL ? "SIGKILL" : "SIGTERM"));
-	return object;
+	return JSON(INTEGER("pid", target->process.pid), INTEGER("parent", target->process.parent),
+		    INTEGER("depth", target->depth), TEXT("name", target->process.command), VALUE("devices", devices),
+		    ONLY(number, TEXT("ended_by", number == SIGKILL ? "SIGKILL" : "SIGTERM")));
 }
 
 static json_t *device_json(const struct neap_kill_work *work, size_t index)
 {
 	const struct neap_kill_device *device = &work->devices[index];
-	json_t *object = json_object();
-	neap_json_set(object, "device", neap_json_number(index));
-	neap_json_set(object, "uuid", neap_json_text(work->look.devices[index].reading.uuid_text));
-	neap_json_set(object, "held_bytes", device->held_unknown ? json_null() : neap_json_known(device->held_bytes));
-	neap_json_set(object, "used_before_bytes", neap_json_known(device->before.used_bytes));
-	neap_json_set(object, "used_after_bytes",
-		      work->ended ? neap_json_known(device->after.used_bytes) : json_null());
-	neap_json_set(object, "returned_bytes",
-		      work->ended && !device->held_unknown ? neap_json_known(returned(device)) : json_null());
-	neap_json_set(object, "left_bytes", work->ended ? neap_json_known(device->left_bytes) : json_null());
-	return object;
+	return JSON(NUMBER("device", index), TEXT("uuid", work->look.devices[index].reading.uuid_text),
+		    ONLY(!device->held_unknown, KNOWN("held_bytes", device->held_bytes)),
+		    KNOWN("used_before_bytes", device->before.used_bytes),
+		    ONLY(work->ended, KNOWN("used_after_bytes", device->after.used_bytes)),
+		    ONLY(work->ended && !device->held_unknown, KNOWN("returned_bytes", returned(device))),
+		    ONLY(work->ended, KNOWN("left_bytes", device->left_bytes)));
 }
 
 static json_t *refused_json(const struct neap_kill_refused *refused)
 {
-	json_t *object = json_object();
-	const char *name = refused->process.command;
-	neap_json_set(object, "pid", json_integer(refused->process.pid));
-	neap_json_set(object, "name", name[0] ? neap_json_text(name) : json_null());
-	neap_json_set(object, "why", json_string(neap_kill_refusal_name(refused->why)));
-	return object;
+	return JSON(INTEGER("pid", refused->process.pid), GIVEN("name", refused->process.command),
+		    TEXT("why", neap_kill_refusal_name(refused->why)));
 }
 
 int kill_print_json(const struct neap_kill_work *work)
 {
-	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
+	json_t *targets = json_array(), *refused = json_array(), *devices = json_array();
 	for (size_t i = 0; i < work->plan.target_count; i++)
 		neap_json_add(targets, target_json(work, i));
 	for (size_t i = 0; i < work->plan.refused_count; i++)
@@ -239,11 +222,8 @@ int kill_print_json(const struct neap_kill_work *work)
 	for (size_t i = 0; i < work->look.device_count; i++)
 		if (work->devices[i].touched)
 			neap_json_add(devices, device_json(work, i));
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "dry_run", json_boolean(work->dry_run));
-	neap_json_set(root, "processes", targets);
-	neap_json_set(root, "refused", refused);
-	neap_json_set(root, "devices", devices);
-	neap_json_set(root, "drain_ns", work->ended ? neap_json_number(work->drain_ns) : json_null());
+	json_t *root = JSON(INTEGER("schema", SCHEMA), BOOL("dry_run", work->dry_run), VALUE("processes", targets),
+			    VALUE("refused", refused), VALUE("devices", devices),
+			    ONLY(work->ended, NUMBER("drain_ns", work->drain_ns)));
 	return json_print("kill", root, JSON_INDENT(2));
 }

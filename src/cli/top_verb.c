@@ -3,32 +3,23 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "base/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WORDS 8
 
-/* In the child: never returns. In a session of its own, Ctrl-C does not reach it; a closed pipe does not end it. */
-static void become(char *const words[], int output)
+/* In the child: a closed pipe does not end it. */
+static int outlive_reader(void *unused)
 {
-	int null_fd = open("/dev/null", O_RDONLY);
+	(void)unused;
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGHUP, SIG_DFL);
-	setsid();
-	if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
-	    dup2(output, STDERR_FILENO) < 0)
-		_exit(71);
-	execv("/proc/self/exe", words);
-	_exit(71);
+	return 0;
 }
 
 static void make_words(const struct neap_top_view *view, bool preview, char pid[16], char fraction[NEAP_TOP_ENTRY],
@@ -54,6 +45,8 @@ enum neap_status top_verb_start(struct top_verb *verb, const struct neap_top_vie
 				struct neap_error *err)
 {
 	char pid[16], fraction[NEAP_TOP_ENTRY], *words[WORDS];
+	struct neap_error why;
+	pid_t child;
 	int ends[2];
 	make_words(view, preview, pid, fraction, words);
 	if (!neap_process_alive(view->target.pid, view->target.start_ticks))
@@ -62,14 +55,18 @@ enum neap_status top_verb_start(struct top_verb *verb, const struct neap_top_vie
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
 		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", words[1], strerror(errno));
 	fcntl(ends[1], F_SETFL, 0); /* the command's own end blocks as it expects */
-	pid_t child = fork();
-	if (child == 0)
-		become(words, ends[1]);
-	int cause = errno;
+	/* in a session of its own, where Ctrl-C does not reach it */
+	enum neap_status status = neap_spawn(&(struct neap_spawn){.doing = "starting it",
+								  .program = "/proc/self/exe",
+								  .argv = words,
+								  .run = outlive_reader,
+								  .fds = {NEAP_SPAWN_NULL, ends[1], ends[1]},
+								  .place = NEAP_SPAWN_OWN_SESSION},
+					     &child, &why);
 	close(ends[1]);
-	if (child < 0) {
+	if (status) {
 		close(ends[0]);
-		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", words[1], strerror(cause));
+		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", words[1], strerror(why.cause));
 	}
 	verb->pid = child;
 	verb->fd = ends[0];
@@ -83,7 +80,6 @@ bool top_verb_read(struct top_verb *verb, int *ret_code)
 {
 	char bytes[1024];
 	ssize_t n;
-	int status = 0;
 	while ((n = read(verb->fd, bytes, sizeof bytes)) > 0) {
 		size_t room = sizeof verb->text - 1 - verb->length;
 		size_t kept = (size_t)n < room ? (size_t)n : room;
@@ -94,10 +90,8 @@ bool top_verb_read(struct top_verb *verb, int *ret_code)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	close(verb->fd);
-	while (waitpid(verb->pid, &status, 0) < 0 && errno == EINTR)
-		;
+	*ret_code = neap_spawn_end(verb->pid);
 	verb->pid = 0;
-	*ret_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 	return true;
 }
 

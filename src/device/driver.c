@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "device/driver_private.h"
 #include "device/loader.h"
-#include "device/visible.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct neap_capabilities find_capabilities(const struct neap_cuda *cuda)
 {
@@ -22,6 +22,17 @@ static struct neap_capabilities find_capabilities(const struct neap_cuda *cuda)
 	};
 }
 
+bool neap_driver_names_mig(const char *list)
+{
+	while (list && *list) {
+		list += strspn(list, " \t,");
+		if (strncmp(list, "MIG-", 4) == 0)
+			return true;
+		list += strcspn(list, ",");
+	}
+	return false;
+}
+
 /* Calls cuInit and checks that there is at least one device. */
 static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error *err)
 {
@@ -32,7 +43,7 @@ static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error
 	if (result == CUDA_ERROR_STUB_LIBRARY)
 		return neap_fail(err, NEAP_ENODEVICE,
 				 "no NVIDIA driver: libcuda.so.1 is the toolkit's stub; " NEAP_SIM_HINT);
-	if (result == CUDA_ERROR_NO_DEVICE && neap_visible_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
+	if (result == CUDA_ERROR_NO_DEVICE && neap_driver_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
 		return neap_fail(err, NEAP_ENODEVICE,
 				 "CUDA_VISIBLE_DEVICES names a MIG instance that the driver does not show");
 	if (result == CUDA_ERROR_NO_DEVICE)

@@ -21,6 +21,9 @@ struct neap_capabilities {
 /* Borrowed, lives with the driver. */
 const struct neap_capabilities *neap_driver_capabilities(const struct neap_driver *driver);
 
+/* Whether a list as in CUDA_VISIBLE_DEVICES (NULL: empty) names a MIG instance. */
+bool neap_driver_names_mig(const char *list);
+
 /* Wraps the caller's table (which may count, record or fail calls). The table is copied; no library is loaded; `nvml`
  * may be NULL. Calls cuInit and counts devices as neap_driver_open does. */
 enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct neap_nvml *nvml,

@@ -4,19 +4,17 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/spawn.h"
 #include "device/driver.h"
 #include "device/loader.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* A process needs a moment to close the driver. If it hangs there, it never ends: wait no longer than this. */
@@ -27,35 +25,23 @@ struct answer {
 	unsigned char uuid[16];
 };
 
-bool neap_visible_names_mig(const char *list)
-{
-	while (list && *list) {
-		list += strspn(list, " \t,");
-		if (strncmp(list, "MIG-", 4) == 0)
-			return true;
-		list += strcspn(list, ",");
-	}
-	return false;
-}
+struct question {
+	enum neap_backend backend;
+	int fd; /* for the answer */
+};
 
-/* The child inherits blocked signals and handlers for this short time. It runs none of the parent's exit handlers,
- * and ends with the parent at the latest. It closes the parent's files: otherwise it would hold the parent's locks
- * for as long as it hangs in the driver. */
-static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
+/* The child blocks all signals, runs none of the parent's exit handlers, and ends with the parent at the latest. It
+ * closes the parent's files: otherwise it would hold the parent's locks for as long as it hangs in the driver. */
+static int ask(void *context)
 {
+	const struct question *question = context;
 	struct answer answer = {0};
 	struct neap_driver *driver = NULL;
 	CUdevice device = 0;
 	CUuuid uuid = {{0}};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent) /* it died before the line above */
-		_exit(1);
-	if (fd > STDERR_FILENO + 1)
-		close_range(STDERR_FILENO + 1, (unsigned)fd - 1, 0);
-	if (fd > STDERR_FILENO)
-		close_range((unsigned)fd + 1, UINT_MAX, 0);
-	if (neap_driver_open(backend, &driver, &answer.err) == NEAP_OK) {
+	neap_spawn_close_others(&question->fd, 1);
+	if (neap_driver_open(question->backend, &driver, &answer.err) == NEAP_OK) {
 		const struct neap_cuda *cuda = neap_driver_cuda(driver);
 		CUresult result = cuda->cuDeviceGet(&device, 0);
 		if (result == CUDA_SUCCESS)
@@ -64,8 +50,7 @@ static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 			neap_cuda_fail(cuda, result, &answer.err, "asking for the first device's UUID");
 		memcpy(answer.uuid, uuid.bytes, sizeof answer.uuid);
 	}
-	ssize_t written = write(fd, &answer, sizeof answer);
-	_exit(written == (ssize_t)sizeof answer ? 0 : 1);
+	return write(question->fd, &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1;
 }
 
 /* Reads the answer within the time; false: there is none. */
@@ -92,47 +77,34 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 	return true;
 }
 
-/* False: the child hangs in the driver, where no signal reaches it. */
-static bool wait_for_end(pid_t child)
-{
-	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), END_NS);
-
-	for (;;) {
-		pid_t ended = waitpid(child, NULL, WNOHANG);
-		if (ended == child || (ended < 0 && errno != EINTR))
-			return true;
-		if (neap_deadline_over(&end))
-			return false;
-		neap_clock_sleep(end.clock, NEAP_NS_PER_MS);
-	}
-}
-
 enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns, char ret_uuid_text[48],
 				    struct neap_error *err)
 {
 	struct answer answer = {0};
-	int ends[2];
+	int ends[2], code;
+	pid_t child;
 
-	if (neap_visible_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
+	if (neap_driver_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
 		return neap_fail(err, NEAP_ENOTSUP,
 				 "CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only");
 	if (pipe2(ends, O_CLOEXEC))
 		return neap_fail_errno(err, errno, "asking which device is the first: making a pipe");
-	pid_t parent = getpid(), child = fork();
-	if (child < 0) {
-		int number = errno;
-		close(ends[0]);
-		close(ends[1]);
-		return neap_fail_errno(err, number, "asking which device is the first: starting a process");
-	}
-	if (child == 0)
-		ask(backend, ends[1], parent);
+	enum neap_status status =
+		neap_spawn(&(struct neap_spawn){.doing = "asking which device is the first: starting a process",
+						.run = ask,
+						.context = &(struct question){backend, ends[1]},
+						.death_signal = SIGKILL,
+						.blocked = true},
+			   &child, err);
 	close(ends[1]);
-	bool answered = listen_for(ends[0], limit_ns, &answer);
+	bool answered = !status && listen_for(ends[0], limit_ns, &answer);
 	close(ends[0]);
+	if (status)
+		return status;
 	if (!answered)
 		kill(child, SIGKILL); /* its own child, not yet waited for: no other process has the PID */
-	bool ended = wait_for_end(child);
+	/* False: the child hangs in the driver, where no signal reaches it. */
+	bool ended = neap_spawn_wait(child, neap_deadline_in(neap_clock_system(), END_NS), &code);
 	if (!answered && !ended)
 		return neap_fail(
 			err, NEAP_ETIMEDOUT,

@@ -9,16 +9,11 @@
 
 #include "neap/device.h"
 
-#include <stdbool.h>
-
 /* The UUID text of CUDA's device 0, under this process's environment. Waits at most `limit_ns`, and 10 s more for
  * the child's end; a child that hangs in the driver is left behind, with no file of this process open. Errors:
  * NEAP_ENOTSUP when CUDA_VISIBLE_DEVICES names MIG instances (NVML's device figures do not separate
  * their bytes); NEAP_ENODEVICE when no device is visible; NEAP_ETIMEDOUT; those of neap_driver_open. */
 enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns, char ret_uuid_text[48],
 				    struct neap_error *err);
-
-/* Whether a list as in CUDA_VISIBLE_DEVICES (NULL: empty) names a MIG instance. */
-bool neap_visible_names_mig(const char *list);
 
 #endif

@@ -2,26 +2,18 @@
 #include "estimate/ask.h"
 
 #include "base/buffer.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
+#include "base/spawn.h"
 #include "base/units.h"
 #include "run/words.h"
 #include "store/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOK_NS      (50 * NEAP_NS_PER_MS)
 #define ANSWER_BYTES (16u << 20)
 #define PREFIX       "neap estimate: "
 
@@ -41,64 +33,34 @@ static enum neap_status make_words(const struct neap_estimate_question *question
 	return failed ? neap_fail(err, NEAP_ENOMEM, "estimating: out of memory") : NEAP_OK;
 }
 
-/* In the child: never returns. */
-static void become_estimate(const struct neap_estimate_question *question, char **words, const int outputs[2],
-			    pid_t parent)
+/* In the child: sets its environment and folder. */
+static int prepare(void *context)
 {
-	static const int usual_again[] = {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ};
-	struct sigaction usual = {.sa_handler = SIG_DFL};
-	for (size_t i = 0; i < sizeof usual_again / sizeof *usual_again; i++)
-		sigaction(usual_again[i], &usual, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(71);
-	dup2(outputs[0], STDOUT_FILENO);
-	dup2(outputs[1], STDERR_FILENO);
+	const struct neap_estimate_question *question = context;
 	for (size_t i = 0; question->environment && question->environment[i]; i++)
 		putenv(question->environment[i]);
 	if (question->device)
 		setenv("CUDA_VISIBLE_DEVICES", question->device, 1);
 	if (question->directory && chdir(question->directory)) {
 		dprintf(STDERR_FILENO, PREFIX "%s: cannot start there\n", question->directory);
-		_exit(71);
+		_exit(NEAP_SPAWN_FAILED);
 	}
-	execv(question->program, words);
-	_exit(71);
+	return 0;
 }
 
-/* Waits for its end. *ret_status: of wait(2). False: `go_on` ended it. */
-static bool wait_for(const struct neap_estimate_question *question, pid_t child, int *ret_status)
+static bool go_on(void *context)
 {
-	bool asked = false;
-	while (waitpid(child, ret_status, WNOHANG) == 0) {
-		if (!asked && question->go_on && !question->go_on(question->context)) {
-			kill(child, SIGTERM);
-			asked = true;
-		}
-		neap_clock_sleep(neap_clock_system(), LOOK_NS);
-	}
-	return !asked;
-}
-
-static enum neap_status read_output(int fd, struct neap_buffer *text, struct neap_error *err)
-{
-	struct stat about;
-	char path[64];
-	if (fstat(fd, &about))
-		return neap_fail_errno(err, errno, "reading an estimate");
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	return neap_file_read(path, ANSWER_BYTES, text, err);
+	const struct neap_estimate_question *question = context;
+	return !question->go_on || question->go_on(question->context);
 }
 
 /* The first line that it wrote to stderr beside its progress, without its own name; where that announces the
  * program's last lines, with the last of them. */
-static enum neap_status fail_with_its_words(int fd, struct neap_error *err)
+static enum neap_status fail_with_its_words(struct neap_buffer *text, struct neap_error *err)
 {
-	struct neap_buffer text = {0};
-	enum neap_status status = read_output(fd, &text, err);
-	while (text.length && text.data[text.length - 1] == '\n')
-		text.data[--text.length] = '\0';
-	const char *line = neap_buffer_string(&text);
+	while (text->length && text->data[text->length - 1] == '\n')
+		text->data[--text->length] = '\0';
+	const char *line = neap_buffer_string(text);
 	while (strncmp(line, NEAP_ESTIMATE_STILL, strlen(NEAP_ESTIMATE_STILL)) == 0) {
 		line += strcspn(line, "\n");
 		line += *line == '\n';
@@ -107,13 +69,10 @@ static enum neap_status fail_with_its_words(int fd, struct neap_error *err)
 		line += strlen(PREFIX);
 	int length = (int)strcspn(line, "\n");
 	bool announces = length > 0 && line[length - 1] == ':' && line[length];
-	if (!status && !*line)
-		status = neap_fail(err, NEAP_ESTATE, "neap estimate ended without a word");
-	else if (!status)
-		status = neap_fail(err, NEAP_ESTATE, "%.*s%s%.150s", length, line, announces ? " " : "",
-				   announces ? strrchr(line, '\n') + 1 : "");
-	neap_buffer_fini(&text);
-	return status;
+	if (!*line)
+		return neap_fail(err, NEAP_ESTATE, "neap estimate ended without a word");
+	return neap_fail(err, NEAP_ESTATE, "%.*s%s%.150s", length, line, announces ? " " : "",
+			 announces ? strrchr(line, '\n') + 1 : "");
 }
 
 /* --- its answer --- */
@@ -189,40 +148,34 @@ static enum neap_status take_answer(const char *text, size_t length, struct neap
 	return NEAP_OK;
 }
 
-static enum neap_status run(const struct neap_estimate_question *question, char **words, const int outputs[2],
-			    struct neap_estimate_answer *ret_answer, struct neap_error *err)
-{
-	struct neap_buffer text = {0};
-	pid_t parent = getpid(), child = fork();
-	int how = 0;
-	if (child == 0)
-		become_estimate(question, words, outputs, parent);
-	if (child < 0)
-		return neap_fail_errno(err, errno, "starting an estimate");
-	if (!wait_for(question, child, &how))
-		return neap_fail(err, NEAP_ECANCELED, "interrupted");
-	enum neap_status status = read_output(outputs[0], &text, err);
-	if (!status && text.length)
-		status = take_answer(neap_buffer_string(&text), text.length, ret_answer, err);
-	else if (!status)
-		status = fail_with_its_words(outputs[1], err);
-	neap_buffer_fini(&text);
-	return status;
-}
-
 enum neap_status neap_estimate_ask(const struct neap_estimate_question *question,
 				   struct neap_estimate_answer *ret_answer, struct neap_error *err)
 {
+	struct neap_estimate_question asked = *question;
 	struct neap_words words = {0};
-	const int outputs[2] = {memfd_create("answer", MFD_CLOEXEC), memfd_create("trouble", MFD_CLOEXEC)};
-	enum neap_status status = outputs[0] < 0 || outputs[1] < 0
-					  ? neap_fail_errno(err, errno, "an estimate's output")
-					  : make_words(question, &words, err);
+	struct neap_buffer output = {0}, errors = {0};
+	int code;
+	enum neap_status status = make_words(question, &words, err);
+	const struct neap_spawn spawn = {.doing = "starting an estimate",
+					 .program = question->program,
+					 .argv = words.items,
+					 .run = prepare,
+					 .context = &asked,
+					 .death_signal = SIGTERM,
+					 .output = &output,
+					 .errors = &errors,
+					 .limit_bytes = ANSWER_BYTES,
+					 .go_on = go_on};
 	if (!status)
-		status = run(question, words.items, outputs, ret_answer, err);
+		status = neap_spawn_run(&spawn, &code, err);
+	if (status == NEAP_ECANCELED)
+		neap_fail(err, status, "interrupted");
+	if (!status && output.length)
+		status = take_answer(neap_buffer_string(&output), output.length, ret_answer, err);
+	else if (!status)
+		status = fail_with_its_words(&errors, err);
 	neap_words_fini(&words);
-	for (size_t i = 0; i < 2; i++)
-		if (outputs[i] >= 0)
-			close(outputs[i]);
+	neap_buffer_fini(&output);
+	neap_buffer_fini(&errors);
 	return status;
 }

@@ -35,6 +35,19 @@ struct neap_estimate_fit {
 	unsigned tries[NEAP_ESTIMATE_GPUS]; /* how many values were tried for each GPU */
 };
 
+/* Changes of the training that were run: the memory that each needs, and the GPUs on which it fits. */
+#define NEAP_ESTIMATE_TRIES 16
+
+struct neap_estimate_try {
+	const char *change; /* "checkpointing=1": instead of the parameter's value */
+	struct neap_estimate_point points[NEAP_ESTIMATE_GPUS]; /* by run of the plan */
+};
+
+struct neap_estimate_tries {
+	struct neap_estimate_try items[NEAP_ESTIMATE_TRIES];
+	size_t count;
+};
+
 /* Returns the next value to run for a GPU; 0: the largest value that fits is known. */
 uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
 				size_t gpu);

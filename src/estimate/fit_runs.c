@@ -1,14 +1,69 @@
-/* estimate/fit_runs.c: in rounds: of each architecture the next value of its first GPU that is still open, side by
- * side. A value that was run for one GPU is known to all of its architecture. */
+/* estimate/fit_runs.c: --fit in rounds: of each architecture the next value of its first GPU that is still open, side
+ * by side. A value that was run for one GPU is known to all of its architecture. */
 #include "estimate/fit_runs.h"
 
 #include "base/error.h"
-#include "estimate/point.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static bool go_on(void *context, uint64_t done, uint64_t total)
+{
+	const struct neap_estimate_watch *watch = context;
+	(void)done;
+	(void)total;
+	return watch->go_on(watch->context, NULL, 0);
+}
+
+static void take_run(const struct neap_estimate_run *run, struct neap_estimate_point *point)
+{
+	point->requested_peak = run->requested_peak;
+	point->allocated_peak = run->allocated_peak;
+	point->reserved_peak = run->reserved_peak;
+}
+
+static void take_verdict(const struct neap_estimate_verdict *verdict, size_t gpu, struct neap_estimate_point *point)
+{
+	point->fits[gpu] = verdict->fits;
+	point->doubt[gpu] = verdict->doubt;
+	point->headroom[gpu] = verdict->headroom_bytes;
+}
+
+/* Reads the run of a job that is over, and judges it on each GPU of point->run's architecture. A program that failed
+ * (a batch larger than its data) is not an error: point->failed. */
+static enum neap_status judge(const struct neap_estimate_plan *plan, const struct neap_estimate_job *job,
+			      const struct neap_estimate_watch *watch, struct neap_estimate_point *point,
+			      struct neap_error *err)
+{
+	struct neap_estimate_run *run = calloc(1, sizeof *run);
+	struct neap_estimate_watch own = *watch;
+	if (!run)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	enum neap_status status = neap_estimate_read(job->folder, run, err);
+	enum neap_outcome outcome = run->result.outcome;
+	if (status != NEAP_ENOMEM && (status || (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED &&
+						 outcome != NEAP_OUTCOME_TIMEOUT))) {
+		point->failed = true;
+		status = NEAP_OK;
+	} else if (!status) {
+		take_run(run, point);
+		for (size_t gpu = 0; !status && gpu < plan->count; gpu++) {
+			struct neap_estimate_verdict verdict;
+			if (plan->gpus[gpu].run != point->run)
+				continue;
+			status = neap_estimate_judge(plan, gpu, run, go_on, &own, &verdict, err);
+			if (!status)
+				take_verdict(&verdict, gpu, point);
+		}
+	}
+	neap_estimate_run_fini(run);
+	free(run);
+	return status;
+}
+
+/* --- --fit --- */
 
 /* What is known already: the given value. */
 static void begin(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit)
@@ -17,10 +72,10 @@ static void begin(const struct neap_estimate_fit_options *options, struct neap_e
 	for (size_t run = 0; run < plan->run_count; run++) {
 		struct neap_estimate_point *point = &fit->points[fit->count++];
 		*point = (struct neap_estimate_point){.run = run, .value = options->value};
-		neap_estimate_point_take_run(&options->runs[run], point);
+		take_run(&options->runs[run], point);
 		for (size_t gpu = 0; gpu < plan->count; gpu++)
 			if (plan->gpus[gpu].run == run)
-				neap_estimate_point_take_verdict(&options->verdicts[gpu], gpu, point);
+				take_verdict(&options->verdicts[gpu], gpu, point);
 	}
 }
 
@@ -67,8 +122,7 @@ static enum neap_status run_round(const struct neap_estimate_fit_options *option
 	if (count)
 		status = neap_estimate_jobs_run(options->command, jobs, count, 0, err);
 	for (size_t i = 0; !status && i < count; i++) {
-		status =
-			neap_estimate_point_judge(options->plan, &jobs[i], &options->command->watch, &points[i], err);
+		status = judge(options->plan, &jobs[i], &options->command->watch, &points[i], err);
 		fit->points[fit->count++] = points[i];
 		if (!options->keep)
 			neap_estimate_remove(jobs[i].folder);
@@ -88,5 +142,42 @@ enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *
 	begin(options, fit);
 	while (!status && count)
 		status = run_round(options, fit, &count, err);
+	return status;
+}
+
+/* --- --try --- */
+
+/* A job for each try and architecture: those of a try in a row. */
+static void prepare_tries(const struct neap_estimate_plan *plan, const char *folder,
+			  struct neap_estimate_tries *tries, struct neap_estimate_job *jobs)
+{
+	for (size_t i = 0; i < tries->count; i++)
+		for (size_t run = 0; run < plan->run_count; run++, jobs++) {
+			char suffix[32];
+			snprintf(suffix, sizeof suffix, "-try-%zu", i + 1);
+			neap_estimate_job_prepare(plan, run, NEAP_ESTIMATE_PLENTY, folder, suffix, jobs);
+			snprintf(jobs->label, sizeof jobs->label, "%.60s", tries->items[i].change);
+			jobs->parameter = tries->items[i].change;
+			tries->items[i].points[run].run = run;
+		}
+}
+
+enum neap_status neap_estimate_tries_run(const struct neap_estimate_plan *plan,
+					 const struct neap_estimate_command *command, const char *folder, bool keep,
+					 struct neap_estimate_tries *tries, struct neap_error *err)
+{
+	size_t count = tries->count * plan->run_count;
+	struct neap_estimate_job *jobs = calloc(count ? count : 1, sizeof *jobs);
+	if (!jobs)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	prepare_tries(plan, folder, tries, jobs);
+	enum neap_status status = count ? neap_estimate_jobs_run(command, jobs, count, 0, err) : NEAP_OK;
+	for (size_t i = 0; !status && i < count; i++) {
+		struct neap_estimate_try *item = &tries->items[i / plan->run_count];
+		status = judge(plan, &jobs[i], &command->watch, &item->points[i % plan->run_count], err);
+		if (!keep)
+			neap_estimate_remove(jobs[i].folder);
+	}
+	free(jobs);
 	return status;
 }

@@ -1,5 +1,6 @@
-/* estimate/fit_runs.h: `neap estimate --fit`: runs the command with other values of a parameter until the largest
- * that fits is known for each GPU. */
+/* estimate/fit_runs.h: runs the command of an estimate with other values. `neap estimate --fit`: of a parameter,
+ * until the largest that fits is known for each GPU. `neap estimate --try NAME=VALUE`: once more with each, to
+ * measure what a change of the training saves. */
 #ifndef NEAP_ESTIMATE_FIT_RUNS_H
 #define NEAP_ESTIMATE_FIT_RUNS_H
 
@@ -21,5 +22,11 @@ struct neap_estimate_fit_options {
  * NEAP_ESTIMATE_POINTS allows. Errors: NEAP_ECANCELED; those of starting runs. */
 enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *options,
 					struct neap_estimate_fit *fit, struct neap_error *err);
+
+/* Runs each of `tries` on each architecture of the plan, in folders below `folder`, which are removed unless `keep`.
+ * Errors: NEAP_ECANCELED; those of starting runs. */
+enum neap_status neap_estimate_tries_run(const struct neap_estimate_plan *plan,
+					 const struct neap_estimate_command *command, const char *folder, bool keep,
+					 struct neap_estimate_tries *tries, struct neap_error *err);
 
 #endif

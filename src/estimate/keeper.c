@@ -6,10 +6,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "estimate/view_landlock.h"
+#include "base/spawn.h"
 #include "run/run_stage.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -19,11 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define STARTS     'y'
-#define OS_FAILED  71
 #define REAPS_MOST 200 /* of 50 ms */
 #define REAP_NS    (50 * NEAP_NS_PER_MS)
 
@@ -46,48 +43,32 @@ static void set_handler(int number, void (*handler)(int))
 _Noreturn static void report(int pipe_fd, const struct neap_error *err)
 {
 	(void)!neap_fd_write(pipe_fd, err, sizeof *err, NULL);
-	_exit(OS_FAILED);
+	_exit(NEAP_SPAWN_FAILED);
 }
 
-/* Closes all but the standard descriptors and `kept`: an inherited file would lead the program out of its view.
- * False: /proc cannot be read, so some may be open still. */
-static bool close_others(int kept)
-{
-	DIR *entries = opendir("/proc/self/fd");
-	struct dirent *entry;
-	if (!entries)
-		return false;
-	while ((entry = readdir(entries))) {
-		int fd = atoi(entry->d_name);
-		if (fd > STDERR_FILENO && fd != kept && fd != dirfd(entries))
-			close(fd);
-	}
-	closedir(entries);
-	return true;
-}
+struct start {
+	const struct neap_keeper_options *options;
+	int pipe_fd; /* to the keeper's parent */
+	pid_t parent;
+	char program[PATH_MAX]; /* neap itself */
+};
 
-/* The process that becomes `neap run`. */
-_Noreturn static void run(const struct neap_keeper_options *options, const char *program, int pipe_fd, pid_t parent)
+/* In the process that becomes `neap run`. */
+static int enter(void *context)
 {
+	const struct start *start = context;
+	const struct neap_keeper_options *options = start->options;
 	struct neap_error err = {0};
-	sigset_t none;
-	sigemptyset(&none);
-	set_handler(SIGTERM, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(OS_FAILED);
 	options->prepare(options->context);
 	if (options->kind == NEAP_VIEW_LANDLOCK ? neap_view_restrict(options->view.folder, &err)
 						: neap_view_find_temporary(options->view.folder, &err))
-		report(pipe_fd, &err);
-	if (access(program, X_OK)) {
-		neap_fail_errno(&err, errno, "%s: neap itself, in the view", program);
-		report(pipe_fd, &err);
+		report(start->pipe_fd, &err);
+	if (access(start->program, X_OK)) {
+		neap_fail_errno(&err, errno, "%s: neap itself, in the view", start->program);
+		report(start->pipe_fd, &err);
 	}
-	(void)!neap_fd_write(pipe_fd, &(char){STARTS}, 1, NULL);
-	execv(program, options->argv);
-	_exit(OS_FAILED);
+	(void)!neap_fd_write(start->pipe_fd, &(char){STARTS}, 1, NULL);
+	return 0;
 }
 
 static bool kill_child(void *context, const struct neap_process *process)
@@ -128,29 +109,29 @@ static int wait_for_run(void)
 
 /* Starts it with the signals blocked, so that one that comes meanwhile is passed on. The terminal sends its own to
  * each of us: the keeper outlives them, to clean up. */
-static enum neap_status start_run(const struct neap_keeper_options *options, const char *program, int pipe_fd,
-				  struct neap_error *err)
+static enum neap_status start_run(struct start *start, struct neap_error *err)
 {
 	static const int of_terminal[] = {SIGINT, SIGHUP, SIGQUIT};
-	const struct sigaction ignored = {.sa_handler = SIG_IGN};
-	struct sigaction usual[3];
-	pid_t self = getpid(), child;
-	sigset_t asked, before;
-	sigemptyset(&asked);
-	sigaddset(&asked, SIGTERM);
-	sigprocmask(SIG_BLOCK, &asked, &before);
+	sigset_t held, before;
+	pid_t child = 0;
+	sigemptyset(&held);
+	sigaddset(&held, SIGTERM);
+	for (size_t i = 0; i < 3; i++)
+		sigaddset(&held, of_terminal[i]);
+	sigprocmask(SIG_BLOCK, &held, &before);
+	enum neap_status status = neap_spawn(&(struct neap_spawn){.doing = "starting a run",
+								  .program = start->program,
+								  .argv = start->options->argv,
+								  .run = enter,
+								  .context = start,
+								  .death_signal = SIGTERM},
+					     &child, err);
+	runner = child;
 	set_handler(SIGTERM, pass_on);
 	for (size_t i = 0; i < 3; i++)
-		sigaction(of_terminal[i], &ignored, &usual[i]);
-	child = fork();
-	for (size_t i = 0; child == 0 && i < 3; i++)
-		sigaction(of_terminal[i], &usual[i], NULL);
-	if (child == 0)
-		run(options, program, pipe_fd, self);
-	int error_number = errno;
-	runner = child;
+		set_handler(of_terminal[i], SIG_IGN);
 	sigprocmask(SIG_SETMASK, &before, NULL);
-	return child > 0 ? NEAP_OK : neap_fail_errno(err, error_number, "starting a run");
+	return status;
 }
 
 /* --- after the death of the parent --- */
@@ -193,47 +174,46 @@ static void remove_folders(const char *folder, const struct above *above)
 			(void)unlinkat(above->fds[i], above->names[i], AT_REMOVEDIR);
 }
 
-_Noreturn static void keep(const struct neap_keeper_options *options, int pipe_fd, pid_t parent)
+/* In the keeper. An inherited file would lead the program out of its view, so all others are closed. */
+static int keep(void *context)
 {
+	struct start *start = context;
+	const struct neap_keeper_options *options = start->options;
 	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = options->kind}};
 	struct neap_error err = {0};
-	char program[PATH_MAX];
 	struct above above = {.fds = {-1, -1}};
 	int keep_fd = -1;
-	set_handler(SIGINT, SIG_DFL);
-	set_handler(SIGTERM, SIG_DFL);
-	if (!close_others(pipe_fd))
+	if (!neap_spawn_close_others(&start->pipe_fd, 1))
 		neap_fail_errno(&err, errno, "/proc/self/fd");
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (!err.status && (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0))
 		neap_fail_errno(&err, errno, "/dev/null");
-	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+	ssize_t length = readlink("/proc/self/exe", start->program, sizeof start->program - 1);
 	if (!err.status && (length < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1)))
 		neap_fail_errno(&err, errno, "starting a run");
-	program[length > 0 ? length : 0] = '\0';
 	if (!err.status && options->keep && (keep_fd = open(options->keep, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		neap_fail_errno(&err, errno, "%s", options->keep);
 	find_above(options->view.folder, &above);
 	if (!err.status && options->kind == NEAP_VIEW_MOUNTS)
 		neap_view_enter(&options->view, &view, &err);
 	if (err.status)
-		report(pipe_fd, &err);
+		report(start->pipe_fd, &err);
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* other credentials would have cleared it */
-	if (getppid() != parent)
-		_exit(OS_FAILED);
-	if (start_run(options, program, pipe_fd, &err))
-		report(pipe_fd, &err);
-	close(pipe_fd);
+	if (getppid() != start->parent)
+		_exit(NEAP_SPAWN_FAILED);
+	if (start_run(start, &err))
+		report(start->pipe_fd, &err);
+	close(start->pipe_fd);
 	int status = wait_for_run();
 	neap_run_stage_settle(options->view.folder); /* killed: its guard is a child of ours, and may still write */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)
 		neap_view_measure(&view, keep_fd);
-	if (options->temporary && getppid() != parent)
+	if (options->temporary && getppid() != start->parent)
 		remove_folders(options->view.folder, &above);
 	else
 		(void)!neap_view_facts_write(options->view.folder, &view.facts, NULL);
-	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	return neap_exit_code(status);
 }
 
 /* Waits for the first word of the keeper. */
@@ -262,20 +242,20 @@ enum neap_status neap_keeper_start(const struct neap_keeper_options *options, pi
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC))
 		return neap_fail_errno(err, errno, "starting a run");
-	pid_t parent = getpid(), child = fork();
-	int error_number = errno;
-	if (child == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		keep(options, ends[1], parent);
-	}
-	close(ends[1]);
+	pid_t child = 0;
 	enum neap_status status =
-		child > 0 ? hear(ends[0], err) : neap_fail_errno(err, error_number, "starting a run");
+		neap_spawn(&(struct neap_spawn){.doing = "starting a run",
+						.run = keep,
+						.context = &(struct start){options, ends[1], getpid(), ""},
+						.death_signal = SIGTERM},
+			   &child, err);
+	close(ends[1]);
+	if (!status)
+		status = hear(ends[0], err);
 	close(ends[0]);
 	if (status && child > 0) {
 		kill(child, SIGTERM);
-		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
+		neap_spawn_end(child);
 	}
 	if (!status)
 		*ret_pid = child;

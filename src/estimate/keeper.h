@@ -17,11 +17,11 @@
 struct neap_keeper_options {
 	enum neap_view_kind kind; /* not IN_PLACE */
 	struct neap_view_options view;
-	bool temporary;    /* nobody needs the run's folder if the parent is killed: it is removed then */
-	const char *keep;  /* the folder of this run in --keep-writes, which is there; NULL: none */
-	char *const *argv; /* of `neap run`, NULL-terminated */
-	void (*prepare)(const void *context); /* in the process that becomes `neap run`: its environment */
-	const void *context;
+	bool temporary;                /* nobody needs the run's folder if the parent is killed: it is removed then */
+	const char *keep;              /* the folder of this run in --keep-writes, which is there; NULL: none */
+	char *const *argv;             /* of `neap run`, NULL-terminated */
+	int (*prepare)(void *context); /* in the process that becomes `neap run`: its environment. Returns 0 */
+	void *context;
 };
 
 /* Returns when `neap run` starts, or cannot be started; nothing of the program has run then. Its end is the keeper's

@@ -2,9 +2,9 @@
 #include "estimate/measure.h"
 
 #include "analyze/analysis.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/spawn.h"
 #include "base/units.h"
 #include "device/monitor.h"
 #include "run/folder.h"
@@ -19,13 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SCHEMA         1
 #define BASELINE_BYTES 65536
-#define LOOK_NS        (20 * NEAP_NS_PER_MS)
 
 static uint64_t whole_bytes(double bytes) { return bytes >= 1 && bytes < 0x1p63 ? (uint64_t)llround(bytes) : 0; }
 
@@ -60,44 +57,32 @@ static bool has_no_gpu(void)
 	return none;
 }
 
-/* In the child: never returns. */
-static void become_run(const struct neap_check_command *command, char **words, pid_t parent)
+struct start {
+	const struct neap_check_command *command;
+	char **words;
+};
+
+/* In the child: asks NVML, which may hang, so the parent does not wait for exec. */
+static int become_run(void *context)
 {
-	struct sigaction usual = {.sa_handler = SIG_DFL};
-	sigaction(SIGINT, &usual, NULL);
-	sigaction(SIGTERM, &usual, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(71);
-	if (command->gpu || has_no_gpu()) {
+	const struct start *start = context;
+	const char *gpu = start->command->gpu;
+	if (gpu || has_no_gpu()) {
 		char spec[256];
-		snprintf(spec, sizeof spec, "%.160s,backing=none,world=check-%d",
-			 command->gpu ? command->gpu : "h100-80gb", (int)getpid());
+		snprintf(spec, sizeof spec, "%.160s,backing=none,world=check-%d", gpu ? gpu : "h100-80gb",
+			 (int)getpid());
 		setenv("NEAP_DEVICE", "sim", 1);
 		setenv("NEAP_SIM", spec, 1);
 		unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
 	}
-	execv("/proc/self/exe", words);
-	_exit(71);
+	execv("/proc/self/exe", start->words);
+	return NEAP_SPAWN_FAILED;
 }
 
-static bool go_on(const struct neap_check_command *command)
+static bool go_on(void *context)
 {
+	const struct neap_check_command *command = ((const struct start *)context)->command;
 	return command->watch.go_on(command->watch.context, NULL, 0);
-}
-
-static int wait_for(const struct neap_check_command *command, pid_t child)
-{
-	int status = 0;
-	bool asked = false;
-	while (waitpid(child, &status, WNOHANG) == 0) {
-		if (!asked && !go_on(command)) {
-			kill(child, SIGTERM);
-			asked = true;
-		}
-		neap_clock_sleep(neap_clock_system(), LOOK_NS);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static enum neap_status take_result(const char *folder, struct neap_check_figures *figures, struct neap_error *err)
@@ -135,17 +120,19 @@ static enum neap_status run(const struct neap_check_command *command, const char
 			    struct neap_check_figures *figures, struct neap_error *err)
 {
 	struct neap_words words = {0};
+	int code = 0;
 	enum neap_status status = make_words(command, folder, &words, err);
 	if (status)
 		return status;
-	pid_t parent = getpid(), child = fork();
-	if (child == 0)
-		become_run(command, words.items, parent);
-	if (child < 0)
-		status = neap_fail_errno(err, errno, "starting the command");
-	int code = child > 0 ? wait_for(command, child) : 0;
+	struct start start = {command, words.items};
+	const struct neap_spawn spawn = {.doing = "starting the command",
+					 .run = become_run,
+					 .context = &start,
+					 .death_signal = SIGTERM,
+					 .go_on = go_on};
+	status = neap_spawn_run(&spawn, &code, err);
 	neap_words_fini(&words);
-	if (!status && !go_on(command))
+	if (status == NEAP_ECANCELED || (!status && !go_on(&start)))
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	if (!status)
 		figures->lost = neap_run_stage_settle(folder) == NEAP_STAGE_BEGAN;

@@ -41,4 +41,12 @@ void neap_mounts_fini(struct neap_mounts *mounts);
 /* Whether `path` is `folder` or lies below it. Both absolute, without a slash at the end but for "/". */
 bool neap_path_is_below(const char *path, const char *folder);
 
+/* Which mount becomes what in the view of a simulated run (view.h). */
+enum neap_view_action {
+	NEAP_VIEW_AS_IT_IS,  /* the kernel's own (/proc, /sys), and what is read-only already */
+	NEAP_VIEW_READ_ONLY, /* no overlay can stand on it, or its only business is its devices */
+	NEAP_VIEW_OVERLAY,   /* a file system with files of the user: what is written goes to memory */
+};
+enum neap_view_action neap_view_plan(const struct neap_mount *mount);
+
 #endif

@@ -6,7 +6,7 @@
  *         |o_______
  *              value
  */
-#include "estimate/page.h"
+#include "estimate/text.h"
 
 #include "base/units.h"
 #include "report/markup.h"

@@ -5,16 +5,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hostmem.h"
+#include "base/spawn.h"
 #include "estimate/trackers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,7 +92,7 @@ struct child {
 };
 
 /* The environment of `neap run`. */
-static void prepare(const void *context)
+static int prepare(void *context)
 {
 	const struct child *child = context;
 	const struct neap_estimate_command *command = child->command;
@@ -112,40 +111,24 @@ static void prepare(const void *context)
 	unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
 	if (!command->isolation->in_place)
 		neap_trackers_set_offline(job->folder);
+	return 0;
 }
 
-/* In the child: never returns. */
-static void become_run(const struct child *child, char **words, pid_t parent)
-{
-	struct sigaction usual = {.sa_handler = SIG_DFL};
-	sigaction(SIGINT, &usual, NULL);
-	sigaction(SIGTERM, &usual, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(70);
-	int null_fd = open("/dev/null", O_RDWR);
-	if (null_fd >= 0)
-		dup2(null_fd, STDIN_FILENO);
-	prepare(child);
-	execv("/proc/self/exe", words);
-	_exit(70);
-}
-
-static enum neap_status start_in_place(const struct child *child, struct neap_estimate_job *job, char **words,
+static enum neap_status start_in_place(struct child *child, struct neap_estimate_job *job, char **words,
 				       struct neap_error *err)
 {
 	const struct neap_view_facts facts = {.kind = NEAP_VIEW_IN_PLACE};
-	pid_t parent = getpid();
 	enum neap_status status = neap_view_facts_write(job->folder, &facts, err);
-	pid_t pid = status == NEAP_OK ? fork() : 0;
 	if (status)
 		return status;
-	if (pid == 0)
-		become_run(child, words, parent);
-	if (pid < 0)
-		return neap_fail_errno(err, errno, "starting a run");
-	job->pid = pid;
-	return NEAP_OK;
+	return neap_spawn(&(struct neap_spawn){.doing = "starting a run",
+					       .program = "/proc/self/exe",
+					       .argv = words,
+					       .run = prepare,
+					       .context = child,
+					       .fds = {NEAP_SPAWN_NULL},
+					       .death_signal = SIGTERM},
+			  &job->pid, err);
 }
 
 static uint64_t free_host_bytes(void)
@@ -190,7 +173,7 @@ static enum neap_status start_otherwise(struct neap_keeper_options *options, str
 }
 
 /* What this system allows: a view of the files, else Landlock. */
-static enum neap_status start_isolated(const struct child *child, struct neap_estimate_job *job, char **words,
+static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **words,
 				       size_t side_by_side, struct neap_error *err)
 {
 	struct neap_estimate_isolation *isolation = child->command->isolation;
@@ -218,7 +201,7 @@ static enum neap_status start_isolated(const struct child *child, struct neap_es
 static enum neap_status start(const struct neap_estimate_command *command, struct neap_estimate_job *job,
 			      size_t side_by_side, struct neap_error *err)
 {
-	const struct child child = {command, job};
+	struct child child = {command, job};
 	enum neap_status status = neap_make_folder(job->folder, 0700, err);
 	char **words = status == NEAP_OK ? make_words(command, job) : NULL;
 	if (status)

@@ -359,10 +359,9 @@ static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report 
 		neap_buffer_text(out, "\n");
 		put_why(out, report, i);
 	}
-	neap_report_wrap(
-		out, "  ",
-		"headroom: what is left beside the largest context, of the smallest memory in which the replay of "
-		"this run ends");
+	neap_report_wrap(out, "  ",
+			 "headroom: what is left beside the largest context, of the smallest memory in which the "
+			 "replay of this run ends");
 }
 
 static void put_ranks(struct neap_buffer *out, const struct neap_estimate_run *run)
@@ -471,10 +470,9 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 	put_compiled(out, run);
 	if (run->processes[run->worst].optimizer && !run->processes[run->worst].steps &&
 	    run->result.outcome == NEAP_OUTCOME_OK)
-		neap_report_wrap(
-			out, "  ",
-			"the program made an optimizer, which made no update: its state and the gradients may "
-			"be missing from these figures");
+		neap_report_wrap(out, "  ",
+				 "the program made an optimizer, which made no update: its state and the gradients "
+				 "may be missing from these figures");
 	if (!run->analysis.steps.count && run->processes[run->worst].steps > 1)
 		neap_report_wrap(
 			out, "  ",

@@ -1,10 +1,10 @@
-/* estimate/text.h: an estimate for a terminal: one screen, at most 100 columns. Pure. */
+/* estimate/text.h: what an estimate shows: text, markup, JSON. Pure. */
 #ifndef NEAP_ESTIMATE_TEXT_H
 #define NEAP_ESTIMATE_TEXT_H
 
 #include "base/buffer.h"
 #include "estimate/fit.h"
-#include "estimate/try.h"
+#include "store/json.h"
 
 struct neap_estimate_report {
 	const char *command; /* as it was typed */
@@ -17,7 +17,15 @@ struct neap_estimate_report {
 	size_t top;        /* the most lines of a list */
 };
 
+/* For a terminal: one screen, at most 100 columns. */
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);
+
+/* page.c. Markup for the top of the page of its allocations: the text, and with --fit the curve of memory over the
+ * parameter. */
+void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
+
+/* json.c. Schema 1; the caller owns it. If memory runs out, neap_json_failures counts it. */
+json_t *neap_estimate_json(const struct neap_estimate_report *report);
 
 /* How the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
 void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room);

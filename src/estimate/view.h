@@ -4,7 +4,7 @@
  *   overlay    the process gets its own mounts: each writable file system is covered by an overlay whose upper layer
  *              is a tmpfs of this view, of bounded size. The program sees what it writes; all of it goes with the
  *              last process of the view. As an ordinary user this takes a user namespace.
- *   landlock   where the system allows no such mounts: writes outside the run's own folder fail (view_landlock.h)
+ *   landlock   where the system allows no such mounts: writes outside the run's own folder fail (neap_view_restrict)
  *   in place   neither: only where the user asks for it
  *
  * The run's own folder is written for real in each of them. One thread, and a process that has no other.
@@ -58,6 +58,14 @@ struct neap_view {
  * NEAP_EPERM: something else failed. */
 enum neap_status neap_view_enter(const struct neap_view_options *options, struct neap_view *ret_view,
 				 struct neap_error *err);
+
+/* Instead of a view, where the system allows none: binds this process and its children, for good. Landlock refuses
+ * to write, make, remove, rename and cut files outside of what is named here with EACCES; what it does not know
+ * (modes, owners, times, attributes; before its third version: cutting by path) a filter of system calls refuses with
+ * EPERM. Still for real: the run's folder, /dev/shm (the simulator's memory, DataLoader's workers), and devices such
+ * as /dev/null and the terminal. Sets TMPDIR and the runtime folders to a folder in the run's. Errors: NEAP_ENOTSUP:
+ * this system has no Landlock, or no filter; others: then the process must end. */
+enum neap_status neap_view_restrict(const char *folder, struct neap_error *err);
 
 /* Before the program starts: where no overlay stands on the folder of temporary files, they go into the run's. */
 enum neap_status neap_view_find_temporary(const char *folder, struct neap_error *err);

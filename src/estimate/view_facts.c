@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "store/json.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,20 +28,15 @@ enum neap_status neap_view_facts_write(const char *folder, const struct neap_vie
 {
 	char path[4096], *text;
 	uint64_t before = neap_json_failures();
-	json_t *object = json_object(), *list = json_array();
-	neap_json_set(object, "kind", json_string(kinds[facts->kind]));
-	neap_json_set(object, "no_network", json_boolean(facts->no_network));
-	neap_json_set(object, "full", json_boolean(facts->full));
-	neap_json_set(object, "limit", neap_json_number(facts->limit_bytes));
-	neap_json_set(object, "files", neap_json_number(facts->files));
-	neap_json_set(object, "bytes", neap_json_number(facts->bytes));
-	neap_json_set(object, "deleted", neap_json_number(facts->deleted));
+	json_t *list = json_array();
 	for (size_t i = 0; i < NEAP_VIEW_NAMED && *facts->read_only[i]; i++)
 		neap_json_add(list, neap_json_text(facts->read_only[i]));
-	neap_json_set(object, "read_only", list);
-	neap_json_set(object, "read_only_count", neap_json_number(facts->read_only_count));
-	neap_json_set(object, "kept", json_boolean(facts->kept));
-	neap_json_set(object, "trouble", neap_json_text(facts->trouble));
+	json_t *object =
+		JSON(TEXT("kind", kinds[facts->kind]), BOOL("no_network", facts->no_network),
+		     BOOL("full", facts->full), NUMBER("limit", facts->limit_bytes), NUMBER("files", facts->files),
+		     NUMBER("bytes", facts->bytes), NUMBER("deleted", facts->deleted), VALUE("read_only", list),
+		     NUMBER("read_only_count", facts->read_only_count), BOOL("kept", facts->kept),
+		     TEXT("trouble", facts->trouble));
 	text = neap_json_dump(object, JSON_INDENT(2));
 	json_decref(object);
 	enum neap_status status = !text || neap_json_failures() != before
@@ -154,9 +149,8 @@ static void put_files(const struct neap_view_facts *facts, struct neap_buffer *o
 	static const char *const others[] = {
 		[NEAP_VIEW_UNKNOWN] = "what the program wrote is not known: the process around it was killed",
 		[NEAP_VIEW_IN_PLACE] = "the program wrote them for real, and reached its trackers (--in-place)",
-		[NEAP_VIEW_LANDLOCK] =
-			"this system allows no view of them: the program could write to its run's folder "
-			"and /dev/shm alone",
+		[NEAP_VIEW_LANDLOCK] = "this system allows no view of them: the program could write to its run's "
+				       "folder and /dev/shm alone",
 	};
 	const char *end = facts->kept ? "copied to the folder of --keep-writes, then dropped" : "dropped";
 	if (facts->kind != NEAP_VIEW_MOUNTS)

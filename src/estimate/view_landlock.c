@@ -1,6 +1,6 @@
-/* estimate/view_landlock.c: see view_landlock.h. The numbers are those of the kernel's documentation (landlock(7),
- * userspace-api/landlock.rst), since the headers of an older system lack the later ones. */
-#include "estimate/view_landlock.h"
+/* estimate/view_landlock.c: neap_view_restrict (view.h). The numbers are those of the kernel's documentation
+ * (landlock(7), userspace-api/landlock.rst), since the headers of an older system lack the later ones. */
+#include "estimate/view.h"
 
 #include "base/error.h"
 #include "estimate/view_internal.h"

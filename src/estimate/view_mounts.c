@@ -15,8 +15,8 @@
 #include "estimate/view.h"
 
 #include "base/error.h"
+#include "estimate/mountinfo.h"
 #include "estimate/view_internal.h"
-#include "estimate/view_plan.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/pidfd.h"
 #include "base/printable.h"
 
 #include <signal.h>
@@ -70,11 +69,10 @@ static bool is_alive(const struct neap_ended *one)
 
 static void send(const struct neap_ended *one, int number)
 {
-	int fd = neap_pidfd_open(one->process.pid);
+	int fd = neap_process_open(one->process.pid, one->process.start_ticks);
 	if (fd < 0)
 		return;
-	if (is_alive(one)) /* if it is alive now, the pidfd is that process's */
-		neap_pidfd_signal(fd, number);
+	neap_pidfd_signal(fd, number);
 	close(fd);
 }
 

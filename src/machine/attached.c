@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "machine/look.h"
+#include "proto/commands.h"
+#include "store/json_rows.h"
 
 /* Long enough to empty a large cache on a busy device. */
 #define BOUND_NS (NEAP_ATTACHED_BOUND_S * NEAP_NS_PER_S)
@@ -40,11 +42,10 @@ enum neap_status neap_attached_open(const char *runtime_folder, pid_t pid, struc
 			*ret_stopped = stopped;
 		return status;
 	}
-	return neap_fail(
-		err, NEAP_ESTATE,
-		"process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
-		"outside; started with 'neap run -- COMMAND' it can",
-		(int)pid, name);
+	return neap_fail(err, NEAP_ESTATE,
+			 "process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, "
+			 "from outside; started with 'neap run -- COMMAND' it can",
+			 (int)pid, name);
 }
 
 /* Waits a while for the process to end: its sockets are closed a moment before. False: it goes on. */
@@ -82,4 +83,32 @@ enum neap_status neap_attached_device_status(uint64_t answered)
 	if (answered > NEAP_EINTERNAL)
 		return NEAP_EPROTO;
 	return answered == NEAP_ESTATE ? NEAP_EBUSY : (enum neap_status)answered;
+}
+
+enum neap_status neap_device_reply_read(const struct neap_fields *reply, size_t n, unsigned needed,
+					struct neap_monitor *monitor, struct neap_device_reply *ret_device)
+{
+	struct neap_device_reply device = {.free_now = NEAP_BYTES_UNKNOWN};
+	enum neap_status status = neap_device_answer_read(reply, n, needed, &device.answer);
+	if (status)
+		return status;
+	device.index_known =
+		monitor && neap_monitor_find(monitor, device.answer.uuid, &device.index, NULL) == NEAP_OK;
+	*ret_device = device;
+	return NEAP_OK;
+}
+
+json_t *neap_device_reply_json(const struct neap_device_reply *device, unsigned shown)
+{
+	json_t *object =
+		JSON(ONLY(device->index_known, NUMBER("index", device->index)), TEXT("name", device->answer.name));
+	for (size_t i = 0; i < neap_device_figure_count; i++) {
+		const struct neap_device_figure *figure = &neap_device_figures[i];
+		uint64_t value = neap_device_figure(&device->answer, figure);
+		if (!(figure->shown & shown))
+			continue;
+		neap_json_set(object, figure->name,
+			      figure->field == NEAP_FIELD_EMPTIED ? json_boolean(value) : neap_json_known(value));
+	}
+	return object;
 }

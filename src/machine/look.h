@@ -7,6 +7,8 @@
 #include "machine/who.h"
 #include "proto/page.h"
 
+struct json_t;
+
 struct neap_look_process {
 	struct neap_ledger_process account;
 	bool stray;          /* attached, but without allocator on this device: it does not use its context here */
@@ -64,5 +66,9 @@ const char *neap_look_command(const struct neap_look_process *process);
 
 /* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
 void neap_look_name(pid_t pid, char ret_name[64]);
+
+/* look_json.c. The JSON of `neap info --json` and of `neap serve`, which the caller owns. `wall_ns`: when the look
+ * was taken. Omits devices that are left out, and the processes on them. */
+struct json_t *neap_look_json(const struct neap_look *look, uint64_t wall_ns);
 
 #endif

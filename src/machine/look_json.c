@@ -1,22 +1,16 @@
-/* machine/look_json.c: see look_json.h. */
-#include "machine/look_json.h"
+/* machine/look_json.c: see look.h. */
+#include "machine/look.h"
 
-#include "store/json.h"
+#include "store/json_rows.h"
 
 #define SCHEMA 1
 
 static json_t *ledger_json(const struct neap_ledger *ledger)
 {
-	json_t *object = json_object();
-	neap_json_set(object, "driver_reserved", neap_json_known(ledger->driver_reserved));
-	neap_json_set(object, "contexts", neap_json_known(ledger->contexts));
-	neap_json_set(object, "allocated", neap_json_known(ledger->allocated));
-	neap_json_set(object, "cached", neap_json_known(ledger->cached));
-	neap_json_set(object, "not_attached", neap_json_known(ledger->not_attached));
-	neap_json_set(object, "unexplained", json_integer(ledger->unexplained));
-	neap_json_set(object, "free", neap_json_known(ledger->free));
-	neap_json_set(object, "total", neap_json_known(ledger->total));
-	return object;
+	return JSON(KNOWN("driver_reserved", ledger->driver_reserved), KNOWN("contexts", ledger->contexts),
+		    KNOWN("allocated", ledger->allocated), KNOWN("cached", ledger->cached),
+		    KNOWN("not_attached", ledger->not_attached), INTEGER("unexplained", ledger->unexplained),
+		    KNOWN("free", ledger->free), KNOWN("total", ledger->total));
 }
 
 /* The note of an attached process about its settings; "": none. */
@@ -31,46 +25,28 @@ static const char *note_of(const struct neap_look *look, pid_t pid)
 static json_t *process_json(const struct neap_look_process *process, size_t device, const char *note)
 {
 	const struct neap_ledger_process *account = &process->account;
-	json_t *object = json_object();
-	neap_json_set(object, "pid", json_integer(account->pid));
-	neap_json_set(object, "device", neap_json_known(device));
-	neap_json_set(object, "name", process->who.name[0] ? neap_json_text(process->who.name) : json_null());
-	neap_json_set(object, "user", process->who.user[0] ? neap_json_text(process->who.user) : json_null());
-	neap_json_set(object, "run_time_ns", neap_json_known(process->who.run_ns));
-	neap_json_set(object, "command",
-		      process->who.command[0] ? neap_json_text(process->who.command) : json_null());
-	neap_json_set(object, "attached", json_boolean(account->attached));
-	neap_json_set(object, "bytes", neap_json_known(account->bytes));
-	neap_json_set(object, "contexts", neap_json_known(account->context));
-	neap_json_set(object, "allocated", neap_json_known(account->allocated));
-	neap_json_set(object, "cached", neap_json_known(account->cached));
-	neap_json_set(object, "not_attached", neap_json_known(neap_look_not_attached(account)));
-	neap_json_set(object, "unexplained", json_integer(account->other));
-	neap_json_set(object, "stray_context", json_boolean(process->stray));
-	neap_json_set(object, "note", note[0] ? neap_json_text(note) : json_null());
-	return object;
+	return JSON(INTEGER("pid", account->pid), KNOWN("device", device), GIVEN("name", process->who.name),
+		    GIVEN("user", process->who.user), KNOWN("run_time_ns", process->who.run_ns),
+		    GIVEN("command", process->who.command), BOOL("attached", account->attached),
+		    KNOWN("bytes", account->bytes), KNOWN("contexts", account->context),
+		    KNOWN("allocated", account->allocated), KNOWN("cached", account->cached),
+		    KNOWN("not_attached", neap_look_not_attached(account)), INTEGER("unexplained", account->other),
+		    BOOL("stray_context", process->stray), GIVEN("note", note));
 }
 
 static json_t *device_json(const struct neap_look_device *device, size_t index)
 {
 	const struct neap_reading *reading = &device->reading;
-	json_t *object = json_object();
-	neap_json_set(object, "index", neap_json_known(index));
-	neap_json_set(object, "uuid", neap_json_text(reading->uuid_text));
-	neap_json_set(object, "name", neap_json_text(reading->name));
-	neap_json_set(object, "pci_bus_id", neap_json_text(reading->pci_bus_id));
-	neap_json_set(object, "utilization_percent",
-		      reading->utilization_percent < 0 ? json_null() : json_integer(reading->utilization_percent));
-	neap_json_set(object, "processes_known",
-		      json_boolean(reading->processes_known && !reading->processes_truncated));
-	neap_json_set(object, "unified_memory", json_boolean(reading->unified));
-	neap_json_set(object, "ledger", ledger_json(&device->ledger));
-	return object;
+	return JSON(KNOWN("index", index), TEXT("uuid", reading->uuid_text), TEXT("name", reading->name),
+		    TEXT("pci_bus_id", reading->pci_bus_id),
+		    KNOWN("utilization_percent", reading->utilization_percent),
+		    BOOL("processes_known", reading->processes_known && !reading->processes_truncated),
+		    BOOL("unified_memory", reading->unified), VALUE("ledger", ledger_json(&device->ledger)));
 }
 
 json_t *neap_look_json(const struct neap_look *look, uint64_t wall_ns)
 {
-	json_t *root = json_object(), *devices = json_array(), *processes = json_array(), *unlisted = json_array();
+	json_t *devices = json_array(), *processes = json_array(), *unlisted = json_array();
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct neap_look_device *device = &look->devices[i];
 		if (device->left_out)
@@ -82,18 +58,11 @@ json_t *neap_look_json(const struct neap_look *look, uint64_t wall_ns)
 	}
 	for (size_t i = 0; i < look->attached_count; i++) {
 		const struct neap_published *published;
-		for (size_t cursor = 0; (published = neap_look_next_unlisted(look, &look->attached[i], &cursor));) {
-			json_t *one = json_object();
-			neap_json_set(one, "pid", json_integer(look->attached[i].pid));
-			neap_json_set(one, "reserved", neap_json_known(neap_look_reserved(published)));
-			neap_json_add(unlisted, one);
-		}
+		for (size_t cursor = 0; (published = neap_look_next_unlisted(look, &look->attached[i], &cursor));)
+			neap_json_add(unlisted, JSON(INTEGER("pid", look->attached[i].pid),
+						     KNOWN("reserved", neap_look_reserved(published))));
 	}
-	neap_json_set(root, "schema", json_integer(SCHEMA));
-	neap_json_set(root, "time_ns", neap_json_known(wall_ns));
-	neap_json_set(root, "backend", json_string(neap_look_backend_name(look->backend)));
-	neap_json_set(root, "devices", devices);
-	neap_json_set(root, "processes", processes);
-	neap_json_set(root, "unlisted", unlisted);
-	return root;
+	return JSON(INTEGER("schema", SCHEMA), KNOWN("time_ns", wall_ns),
+		    TEXT("backend", neap_look_backend_name(look->backend)), VALUE("devices", devices),
+		    VALUE("processes", processes), VALUE("unlisted", unlisted));
 }

@@ -11,7 +11,6 @@
  */
 #include "replay/start.h"
 #include "base/error.h"
-#include "replay/start_ranges.h"
 #include "replay/torch_internal.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* replay/start_ranges.c: see start_ranges.h. */
-#include "replay/start_ranges.h"
+/* replay/start_ranges.c: see start.h. */
 #include "base/array.h"
 #include "base/error.h"
+#include "replay/start.h"
 #include "replay/torch_internal.h"
 
 #include <stdlib.h>

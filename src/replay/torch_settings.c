@@ -230,10 +230,9 @@ static enum neap_status read_reserve(struct reader *reader, double *ret_share, u
 	if (gibibytes)
 		token[length - 1] = '\0';
 	if (neap_double_parse(token, &value, NULL) != NEAP_OK || !(value > 0))
-		return neap_fail_at(
-			reader->err, 1, start,
-			"allocator settings: expandable_segments_reserve is a share of the device's memory "
-			"(0.5) or a number of GiB (40G)");
+		return neap_fail_at(reader->err, 1, start,
+				    "allocator settings: expandable_segments_reserve is a share of the device's "
+				    "memory (0.5) or a number of GiB (40G)");
 	value = value < LARGEST_RESERVE_GIB ? value : LARGEST_RESERVE_GIB;
 	*ret_share = gibibytes ? 0 : value;
 	*ret_bytes = gibibytes ? (uint64_t)(value * (double)NEAP_GIB) : 0;

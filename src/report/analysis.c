@@ -162,11 +162,10 @@ static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analy
 		put_level(out, analysis, "rounded", profile->rounded_peak.rounded, &profile->rounded_peak);
 	if (analysis->timeline.reserved_known) {
 		put_level(out, analysis, "reserved", peak->reserved, peak);
-		neap_buffer_format(
-			out,
-			"  utilization: %.1f %% of reserved was requested at the peak of reserved, %.1f %% on "
-			"average\n",
-			percent(peak->requested, peak->reserved), 100 * profile->utilization);
+		neap_buffer_format(out,
+				   "  utilization: %.1f %% of reserved was requested at the peak of reserved, %.1f "
+				   "%% on average\n",
+				   percent(peak->requested, peak->reserved), 100 * profile->utilization);
 	} else if (whole) {
 		neap_buffer_format(out,
 				   "  %-12s %10s  predicted: by replay under PyTorch's policy with its defaults\n",
@@ -282,11 +281,10 @@ static void put_unrecorded(struct neap_buffer *out, const struct neap_trace *tra
 		return;
 	}
 	neap_buffer_text(out, "\n");
-	neap_report_wrap(
-		out, "Not recorded: ",
-		"a recording of neap's has the allocations of neap's allocator. Of PyTorch's own it has steps, "
-		"peaks and failures alone: who holds the memory, and what other settings would change, is not "
-		"in it. To record each allocation:");
+	neap_report_wrap(out, "Not recorded: ",
+			 "a recording of neap's has the allocations of neap's allocator. Of PyTorch's own it has "
+			 "steps, peaks and failures alone: who holds the memory, and what other settings would "
+			 "change, is not in it. To record each allocation:");
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
 		snprintf(first, sizeof first, "  %zu. ", i + 1);
 		neap_report_wrap(out, first, ways[i]);

@@ -1,9 +1,10 @@
-/* report/analysis.h: an analysis of a trace for a terminal. Pure functions into buffers; at most 100 columns. */
+/* report/analysis.h: an analysis of a trace for a terminal, at most 100 columns, and as JSON. Pure functions. */
 #ifndef NEAP_REPORT_ANALYSIS_H
 #define NEAP_REPORT_ANALYSIS_H
 
 #include "analyze/analysis.h"
 #include "base/buffer.h"
+#include "store/json.h"
 
 /* `path` is shown as it is given; `top`: how many lines a list has at most. */
 void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
@@ -14,6 +15,10 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
 void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top);
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);
+
+/* analysis_json.c. Schema 1; lists have at most `top` items. The caller owns the result. Failed allocations are
+ * counted (neap_json_failures). */
+json_t *neap_analysis_json(const struct neap_analysis *analysis, const char *path, size_t top);
 
 /* "PyTorch snapshot". Static. */
 const char *neap_report_source_name(enum neap_trace_source source);

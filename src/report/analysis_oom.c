@@ -44,8 +44,7 @@ static void put_fragments(struct neap_buffer *out, const struct neap_analysis *a
 			   NEAP_SIZE(found->releasable), percent(found->releasable, found->reserved));
 	neap_buffer_format(
 		out,
-		"  %10s %5.1f %%  free, but pinned by live blocks in %zu segment%s; the largest free block "
-		"has %s\n",
+		"  %10s %5.1f %%  free, but pinned by live blocks in %zu segment%s; the largest free block has %s\n",
 		NEAP_SIZE(found->pinned), percent(found->pinned, found->reserved), found->pinned_segments,
 		plural(found->pinned_segments), NEAP_SIZE(found->largest_free));
 	if (found->pinned * 50 < found->reserved)

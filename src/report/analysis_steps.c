@@ -75,9 +75,8 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 		[NEAP_SWING_STEP] = "once per step: forward and backward",
 		[NEAP_SWING_ACCUMULATION] = "several times per step, as with accumulation: once per micro-batch",
 		[NEAP_SWING_EVALUATION] = "the steps with evaluation differ from the others",
-		[NEAP_SWING_CLEANUP] =
-			"memory climbs over the steps and falls back, at a fixed period: a cleanup every "
-			"so many steps",
+		[NEAP_SWING_CLEANUP] = "memory climbs over the steps and falls back, at a fixed period: a cleanup "
+				       "every so many steps",
 		[NEAP_SWING_PERIODIC] = "some steps differ, at a fixed period: something is done every so many steps",
 		[NEAP_SWING_VARIABLE] = "steps differ without a period: changing shapes, or warm-up"};
 	const struct neap_trends *trends = &analysis->trends;

@@ -93,11 +93,10 @@ static void put_limited_pieces(struct neap_buffer *out, const struct neap_oom_ca
 static void put_limit(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	if (card->limit_bytes == UINT64_MAX) {
-		neap_buffer_format(
-			out,
-			"the limit. The device had %s free, enough for the %s asked for; a fraction set on "
-			"the process, or something like it, ",
-			NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(asked_bytes(card)));
+		neap_buffer_format(out,
+				   "the limit. The device had %s free, enough for the %s asked for; a fraction set "
+				   "on the process, or something like it, ",
+				   NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(asked_bytes(card)));
 		if (card->reserved_bytes)
 			neap_buffer_format(out, "allowed the %s reserved, but not this",
 					   NEAP_SIZE(card->reserved_bytes));
@@ -149,11 +148,10 @@ static void put_fragmentation(struct neap_buffer *out, const struct neap_oom_car
 	if (!known_pieces(card))
 		neap_buffer_format(out, "but not in one piece, and %s were asked for.", NEAP_SIZE(asked_bytes(card)));
 	else if (card->largest_free_bytes >= card->block_bytes)
-		neap_buffer_format(
-			out,
-			"a piece of %s among them, but not where the %s asked for could use it: it belongs "
-			"to another stream or to another pool, such as that of a captured graph.",
-			NEAP_SIZE(card->largest_free_bytes), NEAP_SIZE(asked_bytes(card)));
+		neap_buffer_format(out,
+				   "a piece of %s among them, but not where the %s asked for could use it: it "
+				   "belongs to another stream or to another pool, such as that of a captured graph.",
+				   NEAP_SIZE(card->largest_free_bytes), NEAP_SIZE(asked_bytes(card)));
 	else if (card->elsewhere_free_bytes >= card->block_bytes)
 		neap_buffer_format(out,
 				   "but the largest free piece that the %s asked for could use has %s; one of %s "
@@ -191,11 +189,10 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 		put_fragmentation(&text, card);
 		break;
 	case NEAP_OOM_PENDING:
-		neap_buffer_format(
-			&text,
-			"queued work. %s are freed but still in use by work on streams; once it has ended, "
-			"the %s asked for fit.",
-			NEAP_SIZE(card->pending_bytes), NEAP_SIZE(asked_bytes(card)));
+		neap_buffer_format(&text,
+				   "queued work. %s are freed but still in use by work on streams; once it has "
+				   "ended, the %s asked for fit.",
+				   NEAP_SIZE(card->pending_bytes), NEAP_SIZE(asked_bytes(card)));
 		break;
 	}
 	neap_buffer_text(out, "\n");

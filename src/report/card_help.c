@@ -203,18 +203,16 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 
 	if (replays->unrecorded && card->allocated_bytes == 0) {
 		neap_buffer_text(out, "\n");
-		neap_report_wrap(
-			out, "  Not replayed: ",
-			"PyTorch's own allocator held nothing when it failed: there is nothing that a setting "
-			"of it could change.");
+		neap_report_wrap(out, "  Not replayed: ",
+				 "PyTorch's own allocator held nothing when it failed: there is nothing that a "
+				 "setting of it could change.");
 	} else if (replays->unrecorded) {
 		neap_buffer_text(out, "\n");
-		neap_report_wrap(
-			out, "  Not replayed: ",
-			"allocations of PyTorch's own allocator are not in neap's recording. A snapshot has "
-			"them: torch.cuda.memory._record_memory_history(), and after the error "
-			"torch.cuda.memory._dump_snapshot(\"FILE\"); 'neap analyze FILE' replays it with other "
-			"settings.");
+		neap_report_wrap(out, "  Not replayed: ",
+				 "allocations of PyTorch's own allocator are not in neap's recording. A snapshot has "
+				 "them: torch.cuda.memory._record_memory_history(), and after the error "
+				 "torch.cuda.memory._dump_snapshot(\"FILE\"); 'neap analyze FILE' replays it with "
+				 "other settings.");
 	}
 	if (replays->overwritten) {
 		snprintf(text, sizeof text,
@@ -235,16 +233,14 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 	if (!own_fits(card))
 		put_smallest(out, card);
 	if (own_fits(card))
-		neap_report_wrap(
-			out, "    ",
-			"As it was it does not fail in the replay: what failed is not in the trace alone, and "
-			"a setting that seems to fit may not.");
+		neap_report_wrap(out, "    ",
+				 "As it was it does not fail in the replay: what failed is not in the trace alone, "
+				 "and a setting that seems to fit may not.");
 	if (replays->began_bytes > card->allocated_bytes / 10) {
-		snprintf(
-			text, sizeof text,
-			"%s were live before the trace begins. Under other settings they are placed again, one after "
-			"another: what fragmentation they had is not in it.",
-			NEAP_SIZE(replays->began_bytes));
+		snprintf(text, sizeof text,
+			 "%s were live before the trace begins. Under other settings they are placed again, one "
+			 "after another: what fragmentation they had is not in it.",
+			 NEAP_SIZE(replays->began_bytes));
 		neap_report_wrap(out, "    ", text);
 	}
 	if (replays->lost_events) {

@@ -6,7 +6,9 @@
 
 #include "base/units.h"
 #include "report/wrap.h"
+#include "store/json_rows.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,19 +145,17 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 				   NEAP_SIZE(found->allowed_bytes));
 		break;
 	case NEAP_TEXT_FRAGMENTATION:
-		neap_buffer_format(
-			out,
-			"fragmentation: %s was missing (S - F) and %s is cached (C), but not in one piece: live "
-			"blocks pin the segments it lies in.",
-			NEAP_SIZE(missing), NEAP_SIZE(cached));
+		neap_buffer_format(out,
+				   "fragmentation: %s was missing (S - F) and %s is cached (C), but not in one "
+				   "piece: live blocks pin the segments it lies in.",
+				   NEAP_SIZE(missing), NEAP_SIZE(cached));
 		break;
 	case NEAP_TEXT_NEIGHBOURS:
 		if (missing == 0) {
-			neap_buffer_format(
-				out,
-				"neighbours: the device is full. Others hold %s (O); the last %s (F) lie in "
-				"pieces that the driver cannot hand out.",
-				NEAP_SIZE(found->others_bytes), NEAP_SIZE(found->free_bytes));
+			neap_buffer_format(out,
+					   "neighbours: the device is full. Others hold %s (O); the last %s (F) lie "
+					   "in pieces that the driver cannot hand out.",
+					   NEAP_SIZE(found->others_bytes), NEAP_SIZE(found->free_bytes));
 			break;
 		}
 		neap_buffer_format(out,
@@ -174,12 +174,11 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 		put_capacity(out, found, missing - cached);
 		break;
 	case NEAP_TEXT_REFUSED:
-		neap_buffer_format(
-			out,
-			"refused although %s was free and %s asked: the figures are of an instant later. Another "
-			"process gave memory back meanwhile, or a limit outside PyTorch (MIG, vGPU, a container's "
-			"quota) refused.",
-			NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
+		neap_buffer_format(out,
+				   "refused although %s was free and %s asked: the figures are of an instant later. "
+				   "Another process gave memory back meanwhile, or a limit outside PyTorch (MIG, "
+				   "vGPU, a container's quota) refused.",
+				   NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
 		break;
 	case NEAP_TEXT_HOST:
 		put_host(out, found);
@@ -192,14 +191,12 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 	}
 }
 
-void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom_text *found)
+static void put_verdict(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	put_text_cause(out, found);
 	if (found->cause == NEAP_TEXT_FRAGMENTATION && nearly_full(found))
-		neap_buffer_text(
-			out,
-			" That is under a tenth of what is reserved: the device is nearly full of live memory, and "
-			"a little more will not fit in any case.");
+		neap_buffer_text(out, " That is under a tenth of what is reserved: the device is nearly full of live "
+				      "memory, and a little more will not fit in any case.");
 	if (found->close_call)
 		neap_buffer_format(out, " A close call: the text's figures are rounded, by %s together.",
 				   NEAP_SIZE(found->slack_bytes));
@@ -209,179 +206,158 @@ void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom
 				 "the host, which is slow.");
 }
 
-static void advise(void (*visit)(void *context, const char *text), void *context, const char *format, ...)
-	NEAP_PRINTF(3, 4);
-static void advise(void (*visit)(void *context, const char *text), void *context, const char *format, ...)
+/* What to try, best first. */
+struct advice {
+	char texts[8][512]; /* a message has 5 at most */
+	size_t count;
+};
+
+static void advise(struct advice *advice, const char *format, ...) NEAP_PRINTF(2, 3);
+static void advise(struct advice *advice, const char *format, ...)
 {
-	char text[512];
 	va_list list;
+	assert(advice->count < sizeof advice->texts / sizeof *advice->texts);
 	va_start(list, format);
-	vsnprintf(text, sizeof text, format, list);
+	vsnprintf(advice->texts[advice->count++], sizeof *advice->texts, format, list);
 	va_end(list);
-	visit(context, text);
 }
 
-static void advise_pieces(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
-			  void *context)
+static void advise_pieces(const struct neap_oom_text *found, struct advice *advice)
 {
 	if (found->wording == NEAP_WORDING_SENTENCES)
-		advise(visit, context,
+		advise(advice,
 		       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (neap run --enable -- ...): segments that "
 		       "grow "
 		       "in place. If it was on already, this cause is ruled out: the message prints the hint either "
 		       "way.");
 	else
-		advise(visit, context,
-		       "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 (PyTorch 1.10 or later; from 2.1 "
-		       "expandable_segments:True is better).");
-	advise(visit, context,
-	       "Shapes that vary pin segments: pad to a few lengths, or run the largest batch first.");
+		advise(advice, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 (PyTorch 1.10 or later; from 2.1 "
+			       "expandable_segments:True is better).");
+	advise(advice, "Shapes that vary pin segments: pad to a few lengths, or run the largest batch first.");
 }
 
-static void advise_less(void (*visit)(void *context, const char *text), void *context)
+static void advise_less(struct advice *advice)
 {
-	advise(visit, context,
+	advise(advice,
 	       "A smaller micro-batch with as much more accumulation keeps the effective batch: neap run --param "
 	       "micro_batch=N --param accumulate=1 --on-oom 'halve micro_batch, double accumulate' -- ...");
-	advise(visit, context,
+	advise(advice,
 	       "How much each change saves is not in this text: neap run -- COMMAND measures the run and predicts "
 	       "it.");
 }
 
-static void advise_vllm(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
-			void *context)
+static void advise_vllm(const struct neap_oom_text *found, struct advice *advice)
 {
 	double least = found->least_utilization;
 	if (least > 0 && least < 1)
-		advise(visit, context,
+		advise(advice,
 		       "--gpu-memory-utilization above %.3f: from there on something is left for the cache. What "
 		       "other "
 		       "processes hold of the device limits it: neap info names them.",
 		       least);
 	else if (found->cause == NEAP_TEXT_UNKNOWN)
-		advise(visit, context,
+		advise(advice,
 		       "--gpu-memory-utilization nearer to 1, unless other processes need the device (neap info "
 		       "names "
 		       "them). Set low to share a device, it has to cover the weights as well.");
-	advise(visit, context,
-	       "Less for activations: a smaller --max-model-len, --max-num-batched-tokens or --max-num-seqs; "
-	       "--enforce-eager leaves out what CUDA graphs take.");
-	advise(visit, context,
+	advise(advice, "Less for activations: a smaller --max-model-len, --max-num-batched-tokens or --max-num-seqs; "
+		       "--enforce-eager leaves out what CUDA graphs take.");
+	advise(advice,
 	       "Less for weights: a quantized model (--quantization), or --tensor-parallel-size N over N GPUs.");
 }
 
-static void advise_host(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
-			void *context)
+static void advise_host(const struct neap_oom_text *found, struct advice *advice)
 {
 	int job = (int)strspn(found->step, "0123456789_");
-	advise(visit, context,
+	advise(advice,
 	       "More for the job: sbatch --mem=SIZE for each node, or --mem-per-cpu. What it had: sacct -j %.*s "
 	       "--format=JobID,State,ReqMem,MaxRSS (it samples, and can miss a short peak).",
 	       job > 0 ? job : 3, job > 0 ? found->step : "JOB");
-	advise(visit, context,
+	advise(advice,
 	       "Each worker of a DataLoader is a process of its own: fewer num_workers, a smaller prefetch_factor, "
 	       "arrays rather than lists of Python objects. Each rank has workers of its own.");
-	advise(visit, context,
+	advise(advice,
 	       "Checkpoints that every rank reads into host memory: torch.load(..., mmap=True), or one rank reads "
 	       "and "
 	       "sends. Files in /dev/shm, and in /tmp where that is in memory, count as well.");
-	advise(visit, context,
+	advise(advice,
 	       "neap run --max-host SIZE -- ... warns from 90 %% of a limit on, and ends the command in order, with "
 	       "time "
 	       "to save, before the kernel kills it.");
 }
 
-void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
-				 void *context)
+static void give_advice(const struct neap_oom_text *found, struct advice *advice)
 {
 	if (found->wording == NEAP_WORDING_VLLM) {
-		advise_vllm(found, visit, context);
+		advise_vllm(found, advice);
 		return;
 	}
 	switch (found->cause) {
 	case NEAP_TEXT_HOST:
-		advise_host(found, visit, context);
+		advise_host(found, advice);
 		break;
 	case NEAP_TEXT_REQUEST:
-		advise(visit, context,
+		advise(advice,
 		       "Look at the line that asked: often a wrong shape, a matrix of all pairs, or logits of a "
 		       "whole "
 		       "sequence. No setting makes it fit; compute it in pieces.");
 		break;
 	case NEAP_TEXT_LIMIT:
-		advise(visit, context,
-		       "Raise or drop the limit: torch.cuda.set_per_process_memory_fraction(), "
-		       "per_process_memory_fraction "
-		       "in the settings, or neap fraction F --pid P on the running process.");
+		advise(advice, "Raise or drop the limit: torch.cuda.set_per_process_memory_fraction(), "
+			       "per_process_memory_fraction "
+			       "in the settings, or neap fraction F --pid P on the running process.");
 		break;
 	case NEAP_TEXT_BOTH:
 	case NEAP_TEXT_NEIGHBOURS:
 		if (found->process_count > 0)
-			advise(visit, context,
+			advise(advice,
 			       "Process %" PRIu64
 			       " holds %s: neap info says whose it is and how much is only cached; neap "
 			       "clear --pid gives cached memory back, neap kill --pid ends your own.",
 			       found->processes[0].pid, NEAP_SIZE(found->processes[0].bytes));
 		else
-			advise(visit, context,
+			advise(advice,
 			       "neap info names who holds the device, and how much is only cached; leftovers of "
 			       "your own "
 			       "earlier runs: neap kill --mine --dry-run.");
 		if (found->cause == NEAP_TEXT_BOTH)
-			advise_pieces(found, visit, context);
+			advise_pieces(found, advice);
 		break;
 	case NEAP_TEXT_FRAGMENTATION:
-		advise_pieces(found, visit, context);
+		advise_pieces(found, advice);
 		if (nearly_full(found))
-			advise_less(visit, context);
+			advise_less(advice);
 		break;
 	case NEAP_TEXT_CAPACITY:
-		advise_less(visit, context);
+		advise_less(advice);
 		if (known(found->private_bytes) && found->private_bytes > 0)
-			advise(visit, context, "CUDA graphs keep %s in private pools: fewer captured shapes free it.",
+			advise(advice, "CUDA graphs keep %s in private pools: fewer captured shapes free it.",
 			       NEAP_SIZE(found->private_bytes));
 		break;
 	case NEAP_TEXT_REFUSED:
-		advise(visit, context,
-		       "Run it again under neap run: it records what the driver said at that instant.");
+		advise(advice, "Run it again under neap run: it records what the driver said at that instant.");
 		break;
 	case NEAP_TEXT_UNKNOWN:
 		if (found->wording == NEAP_WORDING_LIBRARY)
-			advise(visit, context,
-			       "Leave room outside PyTorch's cache: neap run --fraction 0.9 -- ..., or "
-			       "torch.cuda.set_per_process_memory_fraction(0.9).");
+			advise(advice, "Leave room outside PyTorch's cache: neap run --fraction 0.9 -- ..., or "
+				       "torch.cuda.set_per_process_memory_fraction(0.9).");
 		else if (found->wording == NEAP_WORDING_JAX)
-			advise(visit, context,
-			       "XLA_PYTHON_CLIENT_MEM_FRACTION=0.9 lets JAX take more of an empty device; "
-			       "XLA_PYTHON_CLIENT_PREALLOCATE=false lets it share one.");
-		advise(visit, context,
-		       "neap info: who holds the device now. neap run -- COMMAND records the next one.");
+			advise(advice, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.9 lets JAX take more of an empty device; "
+				       "XLA_PYTHON_CLIENT_PREALLOCATE=false lets it share one.");
+		advise(advice, "neap info: who holds the device now. neap run -- COMMAND records the next one.");
 		break;
 	}
 	if (known(found->process_bytes) && known(found->reserved_bytes) &&
 	    found->process_bytes > found->reserved_bytes + (1ull << 30))
-		advise(visit, context,
+		advise(advice,
 		       "%s of this process is outside PyTorch (context, NCCL, cuDNN, other libraries): M - A - C.",
 		       NEAP_SIZE(found->process_bytes - found->reserved_bytes));
-}
-
-struct numbered {
-	struct neap_buffer *out;
-	unsigned count;
-};
-
-static void put_advice(void *context, const char *text)
-{
-	struct numbered *numbered = context;
-	char first[16];
-	snprintf(first, sizeof first, "    %u. ", ++numbered->count);
-	neap_report_wrap(numbered->out, first, text);
 }
 
 void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	struct neap_buffer verdict = {0};
-	struct numbered numbered = {.out = out};
+	struct advice advice = {.count = 0};
 	char gpu[48] = "";
 
 	if (found->gpu >= 0)
@@ -393,10 +369,48 @@ void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *f
 	neap_buffer_format(out, "%s out of %smemory%s (worded as by %s)\n\n", found->backend,
 			   found->cause == NEAP_TEXT_HOST ? "host " : "", gpu, neap_oom_wording_name(found->wording));
 	put_figures(out, found);
-	neap_report_oom_text_verdict(&verdict, found);
+	put_verdict(&verdict, found);
 	neap_buffer_text(out, neap_oom_text_bare(found) ? "" : "\n");
 	neap_report_wrap(out, "  Cause: ", neap_buffer_string(&verdict));
 	neap_buffer_text(out, "\n  Try first\n");
-	neap_report_oom_text_advice(found, put_advice, &numbered);
+	give_advice(found, &advice);
+	for (size_t i = 0; i < advice.count; i++) {
+		char first[16];
+		snprintf(first, sizeof first, "    %zu. ", i + 1);
+		neap_report_wrap(out, first, advice.texts[i]);
+	}
 	neap_buffer_fini(&verdict);
+}
+
+json_t *neap_report_oom_text_json(const struct neap_oom_text *found)
+{
+	struct neap_buffer verdict = {0};
+	struct advice advice = {.count = 0};
+	json_t *processes = json_array(), *texts = json_array();
+
+	for (size_t i = 0; i < found->process_count; i++)
+		neap_json_add(processes, JSON(NUMBER("pid", found->processes[i].pid),
+					      KNOWN("bytes", found->processes[i].bytes)));
+	put_verdict(&verdict, found);
+	give_advice(found, &advice);
+	for (size_t i = 0; i < advice.count; i++)
+		neap_json_add(texts, neap_json_text(advice.texts[i]));
+	json_t *object = JSON(
+		INTEGER("line", found->line), TEXT("backend", found->backend), KNOWN("gpu", found->gpu),
+		TEXT("wording", neap_oom_wording_name(found->wording)), KNOWN("tried_bytes", found->tried_bytes),
+		KNOWN("total_bytes", found->total_bytes), KNOWN("free_bytes", found->free_bytes),
+		KNOWN("allowed_bytes", found->allowed_bytes), KNOWN("process_bytes", found->process_bytes),
+		KNOWN("allocated_bytes", found->allocated_bytes), KNOWN("private_pools_bytes", found->private_bytes),
+		KNOWN("cached_bytes", found->cached_bytes), KNOWN("reserved_bytes", found->reserved_bytes),
+		KNOWN("others_bytes", found->others_bytes), KNOWN("weights_bytes", found->weights_bytes),
+		KNOWN("outside_pytorch_bytes", found->outside_bytes),
+		KNOWN("activations_bytes", found->activation_bytes), KNOWN("shortfall_bytes", found->shortfall_bytes),
+		KNOWN("slack_bytes", found->slack_bytes), VALUE("processes", processes),
+		TEXT("cause", neap_oom_text_cause_name(found->cause)), GIVEN("utilization", found->utilization),
+		GIVEN("least_utilization", found->least_utilization), GIVEN("step", found->step),
+		BOOL("close_call", found->close_call),
+		VALUE("verdict", verdict.failed ? NULL : neap_json_text(neap_buffer_string(&verdict))),
+		VALUE("advice", texts));
+	neap_buffer_fini(&verdict);
+	return object;
 }

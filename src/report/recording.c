@@ -9,9 +9,8 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
-#include "report/oom_json.h"
 #include "report/report.h"
-#include "store/json.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -179,17 +178,12 @@ enum neap_status neap_report_recording_json(const struct neap_report_recording *
 	enum neap_status status = look_into(from, true, &found, err);
 
 	if (!status) {
-		json_t *root = json_object();
-		neap_json_set(root, "schema", json_integer(1));
-		neap_json_set(root, "file", neap_json_text(from->path));
-		neap_json_set(root, "pid", neap_json_number(found.trace->record->pid));
-		neap_json_set(root, "running", json_boolean(from->live));
-		neap_json_set(root, "steps", neap_json_number(found.facts.steps));
-		neap_json_set(root, "peak_allocated", neap_json_number(found.facts.peak_allocated_bytes));
-		neap_json_set(root, "peak_reserved", neap_json_number(found.facts.peak_reserved_bytes));
-		neap_json_set(root, "ooms", neap_json_number(found.ooms));
-		neap_json_set(root, "oom", found.has_card ? neap_oom_card_json(&found.card) : json_null());
-		*ret_root = root;
+		*ret_root =
+			JSON(INTEGER("schema", 1), TEXT("file", from->path), NUMBER("pid", found.trace->record->pid),
+			     BOOL("running", from->live), NUMBER("steps", found.facts.steps),
+			     NUMBER("peak_allocated", found.facts.peak_allocated_bytes),
+			     NUMBER("peak_reserved", found.facts.peak_reserved_bytes), NUMBER("ooms", found.ooms),
+			     VALUE("oom", found.has_card ? neap_oom_card_json(&found.card) : json_null()));
 	}
 	neap_trace_free(found.trace);
 	return status;

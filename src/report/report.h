@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "report/columns.h"
 #include "report/comparison.h"
+#include "store/json.h"
 #include "store/result.h"
 
 /* The table of a series, in the order and with the columns that were chosen (report/columns.h). With the usual ones
@@ -26,6 +27,10 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card);
 /* Its last part: what would have helped. */
 void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card);
+/* As JSON, from any source. Sizes in bytes; null if unknown. neap_oom_whatifs_json: a table of settings, also without
+ * a failure. */
+json_t *neap_oom_card_json(const struct neap_oom_card *card);
+json_t *neap_oom_whatifs_json(const struct neap_whatifs *whatifs);
 /* One line of a table of settings. */
 void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *whatifs, const struct neap_whatif *item);
 

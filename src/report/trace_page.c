@@ -45,12 +45,11 @@ static void put_head(struct page *page)
 {
 	struct neap_buffer *text = page->text;
 
-	neap_buffer_format(
-		text,
-		"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri 'none'; "
-		"form-action 'none'; style-src 'sha256-%s'; script-src",
-		neap_trace_page_css_sha256);
+	neap_buffer_format(text,
+			   "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+			   "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri "
+			   "'none'; form-action 'none'; style-src 'sha256-%s'; script-src",
+			   neap_trace_page_css_sha256);
 	for (size_t i = 0; i < SCRIPTS; i++)
 		neap_buffer_format(text, " 'sha256-%s'", scripts[i].sha256);
 	neap_buffer_text(text, "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -162,12 +161,11 @@ static void put_coarse(struct page *page, const struct neap_analysis *analysis)
 	take_coarse(analysis, coarse);
 	neap_buffer_text(page->text, "<div class=\"place\"><p class=\"state quiet\" role=\"status\"></p>");
 	if (coarse->points > 0 && coarse->top > 0) {
-		neap_buffer_format(
-			page->text,
-			"<svg class=\"coarse\" viewBox=\"0 0 %zu 102\" preserveAspectRatio=\"none\" role=\"img\" "
-			"aria-label=\"requested and reserved memory over the events, at most %s\">"
-			"<path class=\"requested\" d=\"M0 100",
-			coarse->points, SIZE(coarse->top));
+		neap_buffer_format(page->text,
+				   "<svg class=\"coarse\" viewBox=\"0 0 %zu 102\" preserveAspectRatio=\"none\" "
+				   "role=\"img\" aria-label=\"requested and reserved memory over the events, at most "
+				   "%s\"><path class=\"requested\" d=\"M0 100",
+				   coarse->points, SIZE(coarse->top));
 		put_steps_of(page, coarse->requested, coarse->points, coarse->top);
 		neap_buffer_text(page->text, "V100Z\"/>");
 		if (analysis->timeline.reserved_known) {

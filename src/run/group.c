@@ -4,19 +4,17 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/pidfd.h"
+#include "base/spawn.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PROC_BYTES   (1u << 20)
@@ -124,31 +122,12 @@ void neap_group_make(const char *run_id, struct neap_group *ret_group)
 /* Runs busctl, with a timeout. */
 static bool call_systemd(char *const *words)
 {
-	sigset_t none;
-	posix_spawnattr_t attributes;
-	pid_t child = 0;
-	int status = -1;
-	sigemptyset(&none);
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-	posix_spawn_file_actions_init(&files);
-	for (int fd = 0; fd <= 2; fd++)
-		posix_spawn_file_actions_addopen(&files, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
-	int failed = posix_spawnp(&child, words[0], &files, &attributes, words, environ);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attributes);
-	if (failed)
-		return false;
-	struct pollfd ended = {.fd = neap_pidfd_open(child), .events = POLLIN};
-	if (poll(&ended, 1, SYSTEMD_MS) <= 0)
-		kill(child, SIGKILL);
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	if (ended.fd >= 0)
-		close(ended.fd);
-	return status == 0;
+	const struct neap_spawn spawn = {.doing = "asking systemd for a group",
+					 .argv = words,
+					 .fds = {NEAP_SPAWN_NULL, NEAP_SPAWN_NULL, NEAP_SPAWN_NULL},
+					 .limit_ns = SYSTEMD_MS * NEAP_NS_PER_MS};
+	int code = -1;
+	return !neap_spawn_run(&spawn, &code, NULL) && code == 0;
 }
 
 /* Asks the user's systemd for a scope with this process in it, and waits until it is there. */

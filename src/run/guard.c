@@ -4,8 +4,10 @@
 #include "run/guard.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/spawn.h"
 #include "run/group.h"
 
 #include <errno.h>
@@ -43,23 +45,6 @@ static void close_standard(void)
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; null_fd >= 0 && fd <= 2 - is_file; fd++)
 		dup2(null_fd, fd);
-}
-
-/* Closes all other descriptors. The guard may outlive the run: a reader of the run's output must see its end, and a
- * device must be free. */
-static void close_all_but(const int *keep, size_t count)
-{
-	for (int from = STDERR_FILENO + 1;;) {
-		int next = INT32_MAX;
-		for (size_t i = 0; i < count; i++)
-			if (keep[i] >= from && keep[i] < next)
-				next = keep[i];
-		if (next > from)
-			close_range((unsigned)from, next == INT32_MAX ? ~0u : (unsigned)next - 1, 0);
-		if (next == INT32_MAX)
-			return;
-		from = next + 1;
-	}
 }
 
 /* Checks whether the command has ended, without reaping it. */
@@ -182,7 +167,8 @@ static void guard(const struct neap_guard_task *task, int alive_fd, int news_fd)
 	int keep[3 + NEAP_GUARD_KEEPS] = {alive_fd, news_fd, watch.child_fd};
 	memcpy(keep + 3, task->keep, sizeof task->keep);
 	close_standard();
-	close_all_but(keep, sizeof keep / sizeof *keep);
+	/* The guard may outlive the run: a reader of the run's output must see its end, and a device must be free. */
+	neap_spawn_close_others(keep, sizeof keep / sizeof *keep);
 	if (chdir("/"))
 		errno = 0;
 	wait_for_supervisor(&watch);
@@ -205,12 +191,8 @@ enum neap_status neap_guard_start(const struct neap_guard_task *task, struct nea
 		close(from[0]);
 		guard(task, to[0], from[1]);
 	}
-	for (int i = 0; i < 2; i++) {
-		int *used = i ? &from[1] : &to[0];
-		if (*used >= 0)
-			close(*used);
-		*used = -1;
-	}
+	neap_fd_close(&to[0]);
+	neap_fd_close(&from[1]);
 	if (!status)
 		*ret_guard = (struct neap_guard){pid, to[1], from[0]};
 	if (!status && neap_fd_read(from[0], &first, sizeof first, NULL))
@@ -224,20 +206,9 @@ enum neap_status neap_guard_start(const struct neap_guard_task *task, struct nea
 		*ret_command = first;
 		return NEAP_OK;
 	}
-	if (to[1] >= 0)
-		close(to[1]);
-	if (from[0] >= 0)
-		close(from[0]);
+	neap_fd_close(&to[1]);
+	neap_fd_close(&from[0]);
 	return status;
-}
-
-static void close_ends(struct neap_guard *guard)
-{
-	if (guard->to_fd >= 0)
-		close(guard->to_fd);
-	if (guard->from_fd >= 0)
-		close(guard->from_fd);
-	guard->to_fd = guard->from_fd = -1;
 }
 
 bool neap_guard_news(struct neap_guard *guard, int *ret_wait_status)
@@ -264,7 +235,8 @@ void neap_guard_release(const struct neap_guard *guard)
 
 void neap_guard_reaped(struct neap_guard *guard)
 {
-	close_ends(guard);
+	neap_fd_close(&guard->to_fd);
+	neap_fd_close(&guard->from_fd);
 	guard->pid = 0;
 }
 
@@ -273,7 +245,6 @@ void neap_guard_end(struct neap_guard *guard)
 	if (!guard->pid)
 		return;
 	kill(guard->pid, SIGKILL);
-	while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	neap_spawn_end(guard->pid);
 	neap_guard_reaped(guard);
 }

@@ -1,6 +1,7 @@
 /* run/outcome.c: see outcome.h. The order of the tests is the decision. */
 #include "run/outcome.h"
 
+#include "base/spawn.h"
 #include "neap/train.h"
 
 #include <errno.h>
@@ -68,16 +69,11 @@ static void say(struct neap_verdict *verdict, enum neap_outcome outcome, const c
 	snprintf(verdict->evidence, sizeof verdict->evidence, "%s", evidence);
 }
 
-static int status_of(int wait_status)
-{
-	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 static void decide_failure(const struct neap_evidence *evidence, struct neap_verdict *verdict)
 {
 	char text[320];
 	/* A shell or a launcher reports a killed child this way. */
-	bool killed = status_of(evidence->wait_status) == 128 + SIGKILL;
+	bool killed = neap_exit_code(evidence->wait_status) == 128 + SIGKILL;
 	if (evidence->lost_text[0]) {
 		say(verdict, NEAP_OUTCOME_NO_DEVICE, evidence->lost_text);
 	} else if (evidence->lost_line[0]) {
@@ -112,7 +108,7 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict)
 {
-	struct neap_verdict verdict = {.exit_status = status_of(evidence->wait_status)};
+	struct neap_verdict verdict = {.exit_status = neap_exit_code(evidence->wait_status)};
 	char text[256];
 	if (evidence->no_memory) {
 		verdict.exit_status = 75; /* sysexits' "try again later" */

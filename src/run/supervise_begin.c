@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/owner.h"
 #include "base/units.h"
+#include "device/driver.h"
 #include "device/visible.h"
 #include "neap/trace.h"
 #include "run/recordings.h"
@@ -237,7 +238,7 @@ static const char *visible_devices(struct neap_supervise *run, char uuid_text[48
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
 	struct neap_error why = {0};
 	bool several = run->monitor && neap_monitor_device_count(run->monitor) > 1;
-	if (run->options.device || (!several && !neap_visible_names_mig(list)))
+	if (run->options.device || (!several && !neap_driver_names_mig(list)))
 		return list;
 	if (!neap_visible_first(NEAP_BACKEND_DEFAULT, FIRST_DEVICE_NS, uuid_text, &why))
 		return uuid_text;

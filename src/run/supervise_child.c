@@ -6,6 +6,7 @@
 #include "run/supervise_internal.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
@@ -86,8 +87,7 @@ void neap_child_signals_end(struct neap_supervise *run)
 {
 	if (run->signal_fd < 0)
 		return;
-	close(run->signal_fd);
-	run->signal_fd = -1;
+	neap_fd_close(&run->signal_fd);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
 	drop_pending(&run->signals);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
@@ -172,8 +172,7 @@ enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct 
 	for (size_t i = 0; !status && run->options.log_files && i < 2; i++) {
 		int fd = -1;
 		status = open_log(run, names[i], &fd, err);
-		if (fd >= 0)
-			close(fd);
+		neap_fd_close(&fd);
 	}
 	return status;
 }
@@ -297,8 +296,7 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	own_folder(run, run->guard.pid);
 	neap_group_enter(&run->group, pid);
 	neap_fd_write(go[1], "", 1, NULL);
-	close(report[1]);
-	report[1] = -1;
+	neap_fd_close(&report[1]);
 	if (!neap_fd_read(report[0], &cause, sizeof cause, NULL)) {
 		neap_child_guard_end(run);
 		*ret_spawn_errno = cause;
@@ -307,12 +305,9 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	}
 out:
 	for (int i = 0; i < 2; i++) {
-		if (logs[i] >= 0)
-			close(logs[i]);
-		if (report[i] >= 0)
-			close(report[i]);
-		if (go[i] >= 0)
-			close(go[i]);
+		neap_fd_close(&logs[i]);
+		neap_fd_close(&report[i]);
+		neap_fd_close(&go[i]);
 	}
 	free(environment);
 	return status;

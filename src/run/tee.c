@@ -2,12 +2,13 @@
 #include "run/tee.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/spawn.h"
 #include "run/last_output.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FLUSH_NS    NEAP_NS_PER_S
@@ -60,23 +60,18 @@ static void keep(struct neap_tee_ring *ring, const char *bytes, size_t length)
 	atomic_store(&ring->passed, passed + length);
 }
 
-/* The tee's process. Never returns. Closes everything but its pipe and our stderr, so that it keeps no lock and no
- * device. Ignores signals sent to the whole group or session: it ends after the last writer. */
-static void serve(struct neap_tee_ring *ring, int read_fd)
+/* The tee's process. Closes everything but its pipe and our stderr, so that it keeps no lock and no device. Ignores
+ * signals sent to the whole group or session: it ends after the last writer. */
+static int serve(void *context)
 {
 	static char bytes[16384];
-	sigset_t all;
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
-	prctl(PR_SET_PDEATHSIG, 0);
+	const struct neap_tee *tee_process = context;
+	struct neap_tee_ring *ring = tee_process->ring;
+	const int kept = PIPE_FD;
 	prctl(PR_SET_NAME, "neap-tee");
-	if (read_fd != PIPE_FD)
-		dup2(read_fd, PIPE_FD); /* first: it may have the number of a stream that was closed */
-	int null_fd = open("/dev/null", O_RDWR);
-	dup2(null_fd, STDIN_FILENO);
-	dup2(null_fd, STDOUT_FILENO);
-	close_range(PIPE_FD + 1, ~0u, 0);
-	setsid();
+	if (tee_process->read_fd != PIPE_FD)
+		dup2(tee_process->read_fd, PIPE_FD);
+	neap_spawn_close_others(&kept, 1);
 	if (chdir("/"))
 		errno = 0;
 	struct pollfd fd = {.fd = PIPE_FD, .events = POLLIN};
@@ -90,9 +85,9 @@ static void serve(struct neap_tee_ring *ring, int read_fd)
 		bool passed = got <= 0 || pass_on(bytes, (size_t)got);
 		atomic_store(&ring->busy, false);
 		if (!passed)
-			_exit(READER_GONE);
+			return READER_GONE;
 		if (!got || (got < 0 && errno != EINTR && errno != EAGAIN))
-			_exit(0);
+			return 0;
 	}
 }
 
@@ -110,13 +105,15 @@ static bool is_of_use(bool *ret_both)
 
 static void start(struct neap_tee *tee_process)
 {
-	pid_t pid = fork();
-	if (!pid) {
-		if (tee_process->write_fd >= 0)
-			close(tee_process->write_fd); /* else it would never see the end of the pipe */
-		serve(tee_process->ring, tee_process->read_fd);
-	}
-	tee_process->pid = pid > 0 ? pid : 0;
+	pid_t pid = 0;
+	neap_spawn(&(struct neap_spawn){.doing = "passing output on",
+					.run = serve,
+					.context = tee_process,
+					.fds = {NEAP_SPAWN_NULL, NEAP_SPAWN_NULL},
+					.place = NEAP_SPAWN_OWN_SESSION,
+					.blocked = true},
+		   &pid, NULL);
+	tee_process->pid = pid;
 }
 
 void neap_tee_start(struct neap_tee *ret_tee)
@@ -197,8 +194,7 @@ void neap_tee_reaped(struct neap_tee *tee_process, pid_t pid, int wait_status)
 	atomic_store(&tee_process->ring->busy, false);
 	if (!WIFEXITED(wait_status))
 		return; /* killed: neap_tee_keep_up starts another */
-	close(tee_process->read_fd);
-	tee_process->read_fd = -1;
+	neap_fd_close(&tee_process->read_fd);
 }
 
 void neap_tee_keep_up(struct neap_tee *tee_process)
@@ -209,23 +205,13 @@ void neap_tee_keep_up(struct neap_tee *tee_process)
 
 void neap_tee_end(struct neap_tee *tee_process)
 {
+	int code;
 	if (!tee_process->ring)
 		return;
-	close(tee_process->write_fd);
-	tee_process->write_fd = -1;
-	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), FLUSH_NS);
-	while (tee_process->pid && !neap_deadline_over(&end)) {
-		int wait_status = 0;
-		pid_t pid = waitpid(tee_process->pid, &wait_status, WNOHANG);
-		if (pid < 0 && errno != EINTR)
-			tee_process->pid = 0;
-		else if (pid > 0)
-			neap_tee_reaped(tee_process, pid, wait_status);
-		else
-			neap_clock_sleep(end.clock, LOOK_NS);
-	}
-	if (tee_process->read_fd >= 0)
-		close(tee_process->read_fd);
+	neap_fd_close(&tee_process->write_fd);
+	if (tee_process->pid)
+		neap_spawn_wait(tee_process->pid, neap_deadline_in(neap_clock_system(), FLUSH_NS), &code);
+	neap_fd_close(&tee_process->read_fd);
 	munmap(tee_process->ring, sizeof *tee_process->ring);
 	*tee_process = (struct neap_tee){.write_fd = -1, .read_fd = -1};
 }

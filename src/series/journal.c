@@ -93,11 +93,10 @@ static enum neap_status read_lines(const char *path, const char *text, size_t le
 	}
 	const char *bad_end = at < length ? memchr(text + at, '\n', length - at) : NULL;
 	if (bad_end && good_line_after(text, length, (size_t)(bad_end - text) + 1))
-		return neap_fail(
-			err, NEAP_EPARSE,
-			"%.120s is damaged at byte %zu: its record does not match its checksum, though good ones "
-			"follow; restore the file or begin a new series with --folder DIR",
-			path, at);
+		return neap_fail(err, NEAP_EPARSE,
+				 "%.120s is damaged at byte %zu: its record does not match its checksum, though good "
+				 "ones follow; restore the file or begin a new series with --folder DIR",
+				 path, at);
 	*ret_good = at;
 	return NEAP_OK;
 }

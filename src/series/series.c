@@ -369,11 +369,10 @@ static enum neap_status check_submitted(const struct neap_series *series, struct
 		all_ended = all_ended && state->experiments[i].ended;
 	if (!state->submitted || state->finished || all_ended)
 		return NEAP_OK;
-	return neap_fail(
-		err, NEAP_EBUSY,
-		"the series in %.100s was submitted to Slurm, and has not ended there: continue with --slurm "
-		"--resume",
-		series->summary->folder);
+	return neap_fail(err, NEAP_EBUSY,
+			 "the series in %.100s was submitted to Slurm, and has not ended there: continue with "
+			 "--slurm --resume",
+			 series->summary->folder);
 }
 
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,

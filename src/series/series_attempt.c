@@ -1,11 +1,12 @@
 /* series/series_attempt.c: see series_attempt.h. */
 #include "series/series_attempt.h"
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
-#include "base/pidfd.h"
 #include "base/process.h"
+#include "base/spawn.h"
 #include "run/run_stage.h"
 #include "series/spec_settings.h"
 
@@ -19,7 +20,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static enum neap_status path_of(const struct neap_attempt *attempt, const char *name, char path[4096],
@@ -43,12 +43,9 @@ enum neap_status neap_attempt_init(struct neap_attempt *attempt, const char *ser
 
 void neap_attempt_fini(struct neap_attempt *attempt)
 {
-	int *fds[] = {&attempt->lock_fd, &attempt->pidfd, &attempt->log_fd};
-	for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
-		if (*fds[i] >= 0)
-			close(*fds[i]);
-		*fds[i] = -1;
-	}
+	neap_fd_close(&attempt->lock_fd);
+	neap_fd_close(&attempt->pidfd);
+	neap_fd_close(&attempt->log_fd);
 	if (attempt->owned)
 		neap_owner_leave(attempt->folder);
 	attempt->owned = false;
@@ -172,45 +169,56 @@ static void name_series(const struct neap_attempt *attempt)
 	setenv("NEAP_SERIES", name, 1);
 }
 
-/* Sets descriptors, signals and environment, and becomes the supervisor. Returns only if the program cannot be
- * started.
- */
-static void exec_supervisor(const struct neap_attempt *attempt, const char *program,
-			    const struct neap_experiment *experiment, char **argv, int log_fd)
+/* A supervisor that is to be started. */
+struct start {
+	const struct neap_attempt *attempt;
+	const struct neap_experiment *experiment;
+	const char *program;
+	char **argv;
+	int log_fd;
+	const char *name_path; /* RUN/supervisor */
+	int go[2];
+};
+
+/* Before exec: the supervisor's environment, and the lock that it inherits. Returns 0 or an errno. */
+static int prepare(void *context)
 {
-	sigset_t none;
-	struct sigaction usual = {.sa_handler = SIG_DFL};
-	sigaction(SIGPIPE, &usual, NULL); /* the series ignores it, and exec would keep that */
-	sigaction(SIGXFSZ, &usual, NULL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	int null_fd = open("/dev/null", O_RDONLY);
-	if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
-	    dup2(log_fd, STDERR_FILENO) < 0 || (attempt->lock_fd >= 0 && fcntl(attempt->lock_fd, F_SETFD, 0)))
-		return;
-	if (null_fd > STDERR_FILENO)
-		close(null_fd);
-	for (size_t i = 0; i < experiment->env.count; i++) {
-		char *pair = experiment->env.items[i];
-		char *equals = strchr(pair, '=');
+	const struct start *start = context;
+	const struct neap_words *env = &start->experiment->env;
+	if (start->attempt->lock_fd >= 0 && fcntl(start->attempt->lock_fd, F_SETFD, 0))
+		return errno;
+	for (size_t i = 0; i < env->count; i++) {
+		char *equals = strchr(env->items[i], '=');
 		*equals = '\0';
-		setenv(pair, equals + 1, 1);
+		setenv(env->items[i], equals + 1, 1);
 		*equals = '=';
 	}
-	name_series(attempt);
-	execv(program, argv);
-	dprintf(STDERR_FILENO, "cannot start the supervisor %s: %s\n", program, strerror(errno));
+	name_series(start->attempt);
+	return 0;
 }
 
-/* In the child: waits until the series lets it start; exits if the series has exited. Then writes its own pid. */
-static void wait_for_go(const int go[2], const char *name_path)
+/* Becomes the supervisor. Returns only if that fails, which the log then says. */
+static void become(struct start *start)
 {
+	int cause = neap_spawn_become(&(struct neap_spawn){.program = start->program,
+							   .argv = start->argv,
+							   .run = prepare,
+							   .context = start,
+							   .fds = {NEAP_SPAWN_NULL, start->log_fd, start->log_fd}});
+	dprintf(start->log_fd, "cannot start the supervisor %s: %s\n", start->program, strerror(cause));
+}
+
+/* In the child: waits until the series lets it start; ends if the series has exited. Then writes its own pid. */
+static int start_when_told(void *context)
+{
+	struct start *start = context;
 	char byte;
-	close(go[1]);
-	if (read(go[0], &byte, 1) != 1) /* the attempt is not ours */
-		_exit(71);
-	setsid();
-	leave_name(name_path);
+	close(start->go[1]);
+	if (!neap_fd_read(start->go[0], &byte, 1, NULL)) { /* else the attempt is not ours */
+		leave_name(start->name_path);
+		become(start);
+	}
+	return NEAP_SPAWN_FAILED;
 }
 
 static enum neap_status open_log(const struct neap_attempt *attempt, int *ret_fd, struct neap_error *err)
@@ -236,12 +244,11 @@ enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *p
 	if (!status && make_arguments(attempt, experiment, needs, run_id, false, &argv))
 		status = neap_fail(err, NEAP_ENOMEM, "starting '%s': out of memory", experiment->name);
 	if (!status) {
-		exec_supervisor(attempt, program, experiment, argv.items, log_fd);
+		become(&(struct start){attempt, experiment, program, argv.items, log_fd});
 		status =
 			neap_fail(err, NEAP_EIO, "cannot start the supervisor: see %.150s/neap.log", attempt->folder);
 	}
-	if (log_fd >= 0)
-		close(log_fd);
+	neap_fd_close(&log_fd);
 	neap_words_fini(&argv);
 	return status;
 }
@@ -251,43 +258,41 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 				    bool quiet, struct neap_error *err)
 {
 	struct neap_words argv = {0};
-	char name_path[4096];
+	char name_path[4096], doing[sizeof err->message];
 	int log_fd = -1, go[2] = {-1, -1};
 	enum neap_status status = path_of(attempt, "supervisor", name_path, err);
 	if (!status && make_arguments(attempt, experiment, needs, run_id, quiet, &argv))
 		status = neap_fail(err, NEAP_ENOMEM, "starting '%s': out of memory", experiment->name);
 	if (!status)
 		status = open_log(attempt, &log_fd, err);
+	snprintf(doing, sizeof doing, "starting a supervisor for '%s'", experiment->name);
 	if (!status && pipe2(go, O_CLOEXEC))
-		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);
+		status = neap_fail_errno(err, errno, "%s", doing);
+	if (!status)
+		status = neap_spawn(&(struct neap_spawn){.doing = doing,
+							 .run = start_when_told,
+							 .context = &(struct start){attempt,
+										    experiment,
+										    program,
+										    argv.items,
+										    log_fd,
+										    name_path,
+										    {go[0], go[1]}},
+							 .place = NEAP_SPAWN_OWN_SESSION},
+				    &attempt->child, err);
 	if (status)
 		goto out;
-	attempt->child = fork();
-	if (!attempt->child) {
-		wait_for_go(go, name_path);
-		exec_supervisor(attempt, program, experiment, argv.items, log_fd);
-		_exit(71);
-	}
-	if (attempt->child < 0) {
-		attempt->child = 0;
-		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);
-		goto out;
-	}
 	attempt->pidfd = neap_pidfd_open(attempt->child);
 	if (attempt->owned)
 		status = neap_owner_give(attempt->folder, attempt->child, err);
 	if (!status)
 		status = neap_fd_write(go[1], "", 1, err);
 	attempt->owned = attempt->owned && status;
-	if (attempt->lock_fd >= 0)
-		close(attempt->lock_fd);
-	attempt->lock_fd = -1;
+	neap_fd_close(&attempt->lock_fd);
 out:
-	for (int i = 0; i < 2; i++)
-		if (go[i] >= 0)
-			close(go[i]);
-	if (log_fd >= 0)
-		close(log_fd);
+	neap_fd_close(&go[0]);
+	neap_fd_close(&go[1]);
+	neap_fd_close(&log_fd);
 	neap_words_fini(&argv);
 	return status;
 }
@@ -319,14 +324,11 @@ void neap_attempt_show(struct neap_attempt *attempt, void (*line)(void *context,
 void neap_attempt_sleep(struct neap_attempt *attempt, int timeout_ms)
 {
 	struct pollfd ended = {.fd = attempt->pidfd, .events = POLLIN};
-	int status;
+	const struct neap_deadline now = neap_deadline_in(neap_clock_system(), 0);
 	poll(&ended, 1, timeout_ms); /* a negative descriptor is only a sleep */
-	if (attempt->child && waitpid(attempt->child, &status, WNOHANG) == attempt->child) {
-		attempt->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	if (attempt->child && neap_spawn_wait(attempt->child, now, &attempt->exit_code)) {
 		attempt->child = 0;
-		if (attempt->pidfd >= 0)
-			close(attempt->pidfd);
-		attempt->pidfd = -1;
+		neap_fd_close(&attempt->pidfd);
 	}
 }
 
@@ -343,13 +345,9 @@ static enum neap_status find_supervisor(const struct neap_attempt *attempt, int 
 	neap_buffer_fini(&text);
 	if (status)
 		return status;
-	/* Open the handle first, then check: a process alive now is the one that the handle refers to. */
-	int pidfd = pid > 0 && pid <= INT32_MAX ? neap_pidfd_open((pid_t)pid) : -1;
-	if (pidfd < 0 || !neap_process_alive((pid_t)pid, start_ticks)) {
-		if (pidfd >= 0)
-			close(pidfd);
+	int pidfd = pid > 0 && pid <= INT32_MAX ? neap_process_open((pid_t)pid, start_ticks) : -1;
+	if (pidfd < 0)
 		return neap_fail(err, NEAP_ENOENT, "the supervisor of %.150s is gone", attempt->folder);
-	}
 	*ret_pidfd = pidfd;
 	return NEAP_OK;
 }

@@ -1,5 +1,5 @@
-/* series/series_check.c: see series_check.h. */
-#include "series/series_check.h"
+/* series/series_check.c: see spec.h. */
+#include "series/spec.h"
 
 #include "base/error.h"
 #include "run/degrade.h"

@@ -69,11 +69,10 @@ static enum neap_status check_open(const struct neap_series *series, const char 
 	if (!status)
 		status = neap_attempt_find(&attempt, &found, err);
 	if (!status && found == NEAP_STEP_FOUND_LOCK)
-		status = neap_fail(
-			err, NEAP_EBUSY,
-			"'%.80s' still runs as the series file was before it was edited: wait for its end, or "
-			"end it ('neap kill'), and resume then",
-			name);
+		status = neap_fail(err, NEAP_EBUSY,
+				   "'%.80s' still runs as the series file was before it was edited: wait for its "
+				   "end, or end it ('neap kill'), and resume then",
+				   name);
 	return status;
 }
 

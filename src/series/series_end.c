@@ -191,11 +191,10 @@ static enum neap_status say_lost(struct neap_series *series, struct neap_step st
 	series->unbegun = began || canceled || code < 0 ? 0 : series->unbegun + 1;
 	if (series->unbegun < UNBEGUN_LIMIT)
 		return NEAP_OK;
-	return neap_fail(
-		err, NEAP_EINTERNAL,
-		"%d supervisors in a row were ended before they began their command, the last with status %d: "
-		"see %.100s/runs/%.60s-%u/neap.log",
-		UNBEGUN_LIMIT, code, series->summary->folder, name_of(series, step), step.attempt);
+	return neap_fail(err, NEAP_EINTERNAL,
+			 "%d supervisors in a row were ended before they began their command, the last with status "
+			 "%d: see %.100s/runs/%.60s-%u/neap.log",
+			 UNBEGUN_LIMIT, code, series->summary->folder, name_of(series, step), step.attempt);
 }
 
 /* Handles an attempt without a result. Only a started attempt can be lost. */

@@ -83,17 +83,15 @@ enum neap_status neap_series_folder_open(const struct neap_spec *spec, const str
 			continue;
 		}
 		if (finished && !options->resume)
-			status = neap_fail(
-				err, NEAP_EEXIST,
-				"%.120s holds a finished series: name another folder, or see its report again with "
-				"--resume",
-				folder);
+			status = neap_fail(err, NEAP_EEXIST,
+					   "%.120s holds a finished series: name another folder, or see its report "
+					   "again with --resume",
+					   folder);
 		else if (count && !options->resume)
-			status = neap_fail(
-				err, NEAP_EBUSY,
-				"%.120s holds an unfinished series: continue with --resume, or start another with "
-				"--folder DIR",
-				folder);
+			status = neap_fail(err, NEAP_EBUSY,
+					   "%.120s holds an unfinished series: continue with --resume, or start "
+					   "another with --folder DIR",
+					   folder);
 		else
 			status = replay(spec, folder, journal, state, err);
 		break;

@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "series/journal.h"
+#include "series/packing.h"
 #include "series/series.h"
 #include "series/series_attempt.h"
-#include "series/series_room.h"
 #include "series/series_state.h"
 #include "store/history.h"
 

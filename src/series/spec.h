@@ -70,6 +70,11 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 
 void neap_spec_fini(struct neap_spec *spec);
 
+/* series_check.c. Checks a file by the supervisor's own rules, before anything starts: every {NAME} of a command is a
+ * parameter, and on_oom is a ladder over the parameters. Pure. Errors: NEAP_EPARSE with the line of the experiment;
+ * the message begins with "FILE:LINE: ". */
+enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
+
 #define NEAP_EXPERIMENT_KEY_ROOM 17
 
 /* A hash of an experiment's command, parameters and environment, in 16 hexadecimal digits. Measurements hold only for

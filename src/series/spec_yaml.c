@@ -8,15 +8,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/spawn.h"
 #include "series/spec_yaml_parse.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 struct neap_yaml_node {
@@ -42,61 +40,59 @@ struct verdict {
 	struct neap_error err;
 };
 
-/* In the child: parses, sends the verdict and the tree. Never returns. A crash here is harmless: the child has no
- * handlers and writes no core dump. */
-static void parse_and_send(const char *text, size_t length, int fd)
+struct text {
+	const char *bytes;
+	size_t length;
+};
+
+/* In the child: parses, sends the verdict and the tree. A crash here is harmless: the child has no handlers and
+ * writes no core dump. */
+static int parse_and_send(void *context)
 {
-	static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+	const struct text *text = context;
 	struct neap_buffer tree = {0};
 	struct verdict verdict = {0};
-	for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
-		signal(crashes[i], SIG_DFL);
 	prctl(PR_SET_DUMPABLE, 0);
-	verdict.status = neap_yaml_parse(text, length, &tree, &verdict.err);
-	bool sent = !neap_fd_write(fd, &verdict, sizeof verdict, NULL) &&
-		    (verdict.status || !neap_fd_write(fd, tree.data, tree.length, NULL));
-	_exit(sent ? 0 : 1);
+	verdict.status = neap_yaml_parse(text->bytes, text->length, &tree, &verdict.err);
+	bool sent = !neap_fd_write(STDOUT_FILENO, &verdict, sizeof verdict, NULL) &&
+		    (verdict.status || !neap_fd_write(STDOUT_FILENO, tree.data, tree.length, NULL));
+	return sent ? 0 : 1;
 }
 
-/* Receives the verdict and the tree, up to the end of the pipe. */
-static enum neap_status receive(int fd, struct neap_buffer *ret_tree, struct neap_error *err)
+/* Takes the verdict and the tree apart. `code`: the child's exit code. */
+static enum neap_status take(const struct neap_buffer *sent, int code, struct neap_buffer *ret_tree,
+			     struct neap_error *err)
 {
-	struct verdict verdict = {0};
-	char chunk[16384];
-	ssize_t got;
-	if (neap_fd_read(fd, &verdict, sizeof verdict, NULL))
+	struct verdict verdict;
+	if (sent->length < sizeof verdict)
 		return neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
+	memcpy(&verdict, sent->data, sizeof verdict);
 	if (verdict.status) {
 		if (err)
 			*err = verdict.err;
 		return verdict.status;
 	}
-	while ((got = read(fd, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))
-		if (got > 0)
-			neap_buffer_append(ret_tree, chunk, (size_t)got);
+	if (code > 0)
+		return neap_fail(err, NEAP_ENOMEM, "reading YAML: its parser did not come to its end");
+	neap_buffer_append(ret_tree, sent->data + sizeof verdict, sent->length - sizeof verdict);
 	return neap_buffer_status(ret_tree, err);
 }
 
 static enum neap_status parse_apart(const char *text, size_t length, struct neap_buffer *ret_tree,
 				    struct neap_error *err)
 {
-	int fds[2], ended = 0;
-	if (pipe2(fds, O_CLOEXEC))
-		return neap_fail_errno(err, errno, "reading YAML");
-	pid_t child = fork();
-	if (!child) {
-		close(fds[0]);
-		parse_and_send(text, length, fds[1]);
-	}
-	int cause = errno;
-	close(fds[1]);
-	enum neap_status status =
-		child < 0 ? neap_fail_errno(err, cause, "reading YAML") : receive(fds[0], ret_tree, err);
-	close(fds[0]);
-	while (child > 0 && waitpid(child, &ended, 0) < 0 && errno == EINTR)
-		;
-	if (!status && ended)
-		status = neap_fail(err, NEAP_ENOMEM, "reading YAML: its parser did not come to its end");
+	struct text parsed = {text, length};
+	struct neap_buffer sent = {0};
+	const struct neap_spawn spawn = {.doing = "reading YAML",
+					 .run = parse_and_send,
+					 .context = &parsed,
+					 .death_signal = SIGKILL,
+					 .output = &sent};
+	int code = 0;
+	enum neap_status status = neap_spawn_run(&spawn, &code, err);
+	if (!status)
+		status = take(&sent, code, ret_tree, err);
+	neap_buffer_fini(&sent);
 	return status;
 }
 

@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "machine/look_json.h"
+#include "machine/look.h"
 #include "report/embedded.h"
 #include "serve/metrics.h"
-#include "store/json.h"
+#include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -181,11 +181,8 @@ static void make_metrics(const struct neap_serve_data *data, struct neap_buffer 
 static void make_api(const struct neap_serve_data *data, struct neap_buffer *out)
 {
 	uint64_t before = neap_json_failures();
-	json_t *root = data->up ? neap_look_json(&data->look, data->wall_ns) : json_object();
-	if (!data->up) {
-		neap_json_set(root, "schema", json_integer(1));
-		neap_json_set(root, "error", neap_json_text(data->problem));
-	}
+	json_t *root = data->up ? neap_look_json(&data->look, data->wall_ns)
+				: JSON(INTEGER("schema", 1), TEXT("error", data->problem));
 	char *text = neap_json_dump(root, JSON_COMPACT);
 	json_decref(root);
 	out->failed = !text || neap_json_failures() != before;

@@ -8,13 +8,12 @@
 #define NEAP_SLURM_CALL_H
 
 #include "base/buffer.h"
-#include "run/words.h"
 
 /* Runs the command to its end. NEAP_OK: it ran, and `output` has its stdout. `complaint` has its error, the last line
  * of its stderr or its exit status; "" if it ended with 0. Errors: NEAP_ENOTSUP when it is not on PATH;
  * NEAP_ETIMEDOUT after two minutes, when it is killed; NEAP_EPROTO for more output than any cluster gives;
  * NEAP_ENOMEM, NEAP_EIO. */
-enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output, char complaint[200],
+enum neap_status neap_slurm_call(char *const *argv, struct neap_buffer *output, char complaint[200],
 				 struct neap_error *err);
 
 /* Copies the last line of a text that is not blank, made printable, without "NAME: error: ". */

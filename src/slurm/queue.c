@@ -11,20 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum neap_status call(const char *const *texts, struct neap_buffer *output, char complaint[200],
-			     struct neap_error *err)
-{
-	struct neap_words words = {0};
-	enum neap_status status = NEAP_OK;
-	for (size_t i = 0; texts[i] && !status; i++)
-		if (neap_words_add(&words, texts[i]))
-			status = neap_fail(err, NEAP_ENOMEM, "asking Slurm: out of memory");
-	if (!status)
-		status = neap_slurm_call(&words, output, complaint, err);
-	neap_words_fini(&words);
-	return status;
-}
-
 static uint64_t key_of(uint32_t job, uint32_t task) { return (uint64_t)job << 32 | task; }
 
 static int by_key(const void *left, const void *right)
@@ -79,8 +65,8 @@ enum neap_status neap_slurm_queue_ask(struct neap_slurm *slurm, struct neap_erro
 	struct neap_error why = {0};
 	snprintf(user, sizeof user, "--user=%u", (unsigned)getuid());
 	enum neap_status status =
-		call((const char *const[]){"squeue", "--all", "--noheader", "--array", user, "--format=%F_%K", NULL},
-		     &output, complaint, &why);
+		neap_slurm_call((char *[]){"squeue", "--all", "--noheader", "--array", user, "--format=%F_%K", NULL},
+				&output, complaint, &why);
 	if (status == NEAP_ETIMEDOUT || status == NEAP_EPROTO) /* the controller may be down for a while */
 		snprintf(complaint, sizeof complaint, "%s", why.message);
 	else if (status && err)
@@ -108,7 +94,7 @@ uint32_t neap_slurm_ask_max_array(void)
 	struct neap_buffer output = {0};
 	char complaint[200] = "";
 	uint32_t size = NEAP_SLURM_MAX_ARRAY;
-	if (!call((const char *const[]){"scontrol", "show", "config", NULL}, &output, complaint, NULL) && !*complaint)
+	if (!neap_slurm_call((char *[]){"scontrol", "show", "config", NULL}, &output, complaint, NULL) && !*complaint)
 		neap_slurm_max_array(neap_buffer_string(&output), output.length, &size);
 	neap_buffer_fini(&output);
 	return size;

@@ -54,7 +54,7 @@ static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *re
 {
 	struct neap_buffer output = {0};
 	char refused[200];
-	enum neap_status status = neap_slurm_call(words, &output, refused, err);
+	enum neap_status status = neap_slurm_call(words->items, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s", refused);
 	if (!status)
@@ -73,7 +73,7 @@ static enum neap_status test(struct neap_slurm *slurm, const struct neap_slurm_b
 	enum neap_status status =
 		neap_slurm_words(slurm->series.spec, batch, slurm->folder, submission, after, true, &words, err);
 	if (!status)
-		status = neap_slurm_call(&words, &output, refused, err);
+		status = neap_slurm_call(words.items, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s; nothing was submitted", refused);
 	neap_words_fini(&words);

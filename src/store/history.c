@@ -47,10 +47,9 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 				  const struct neap_result *result, struct neap_error *err)
 {
 	static const char sql[] =
-		"INSERT OR REPLACE INTO runs (series, experiment_key, result, run_id, name, outcome, "
-		"ended_wall_ns) SELECT ?1, ?2, ?3, json_extract(?3, '$.run_id'), "
-		"json_extract(?3, '$.name'), json_extract(?3, '$.outcome'), "
-		"json_extract(?3, '$.ended_wall_ns')";
+		"INSERT OR REPLACE INTO runs (series, experiment_key, result, run_id, name, outcome, ended_wall_ns) "
+		"SELECT ?1, ?2, ?3, json_extract(?3, '$.run_id'), json_extract(?3, '$.name'), json_extract(?3, "
+		"'$.outcome'), json_extract(?3, '$.ended_wall_ns')";
 	if (!result->run_id || !*result->run_id)
 		return neap_fail(err, NEAP_EINVAL, "a run without an id cannot go into the history");
 	struct neap_buffer text = {0};
@@ -101,11 +100,10 @@ enum neap_status neap_history_peak(struct neap_history *history, const char *ser
 enum neap_status neap_history_duration(struct neap_history *history, const char *series, const char *experiment,
 				       const char *key, uint64_t *ret_ns, struct neap_error *err)
 {
-	return read_number(
-		history,
-		"SELECT (SELECT json_extract(result, '$.duration_ns') FROM runs WHERE series = ? AND name = ? AND "
-		"experiment_key = ? AND outcome = 'ok' ORDER BY ended_wall_ns DESC LIMIT 1)",
-		series, experiment, key, ret_ns, err);
+	return read_number(history,
+			   "SELECT (SELECT json_extract(result, '$.duration_ns') FROM runs WHERE series = ? AND name "
+			   "= ? AND experiment_key = ? AND outcome = 'ok' ORDER BY ended_wall_ns DESC LIMIT 1)",
+			   series, experiment, key, ret_ns, err);
 }
 
 /* Writes " WHERE ..." for the filter; bind_filter binds the values in the same order. */

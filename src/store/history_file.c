@@ -28,10 +28,8 @@
 static const char schema[] =
 	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, experiment_key TEXT NOT NULL,"
 	" run_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, outcome TEXT NOT NULL, ended_wall_ns INTEGER NOT NULL,"
-	" result TEXT NOT NULL);"
-	"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
-	"CREATE INDEX runs_ended ON runs (ended_wall_ns);"
-	"PRAGMA user_version = 3";
+	" result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);CREATE INDEX runs_ended "
+	"ON runs (ended_wall_ns);PRAGMA user_version = 3";
 
 /* Why a file is set aside: the suffix of its new name, and the words of the note. */
 static const struct misfit {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ void neap_json_add(json_t *array, json_t *value)
 
 json_t *neap_json_text(const char *text)
 {
-	json_t *value = json_string(text ? text : "");
+	text = text ? text : "";
+	json_t *value = json_string(text);
 	char *copy = value ? NULL : strdup(text);
 	if (!copy)
 		return value;
@@ -101,6 +103,27 @@ json_t *neap_json_number_or_null(uint64_t value, uint64_t none)
 }
 
 json_t *neap_json_known(uint64_t value) { return neap_json_number_or_null(value, UINT64_MAX); }
+
+json_t *neap_json_put(json_t *object, const struct neap_json_row *rows)
+{
+	for (; rows->key; rows++)
+		neap_json_set(object, rows->key, rows->value);
+	return object;
+}
+
+struct neap_json_row neap_json_only(bool known, struct neap_json_row row)
+{
+	if (known)
+		return row;
+	json_decref(row.value);
+	return (struct neap_json_row){row.key, json_null()};
+}
+
+json_t *neap_json_given_text(const char *text) { return text && *text ? neap_json_text(text) : json_null(); }
+json_t *neap_json_given(uint64_t value) { return neap_json_number_or_null(value, 0); }
+json_t *neap_json_given_real(double value) { return value > 0 || value < 0 ? json_real(value) : json_null(); }
+json_t *neap_json_known_real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+json_t *neap_json_known_integer(int value) { return value < 0 ? json_null() : json_integer(value); }
 
 bool neap_json_get_number(const json_t *object, const char *key, uint64_t *ret_number)
 {

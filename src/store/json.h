@@ -30,7 +30,7 @@ uint64_t neap_json_failures(void);
 void neap_json_set(json_t *object, const char *key, json_t *value);
 void neap_json_add(json_t *array, json_t *value);
 
-/* A text from any bytes: each byte that is not UTF-8 becomes '?'. */
+/* A text from any bytes: each byte that is not UTF-8 becomes '?'. NULL is "". */
 json_t *neap_json_text(const char *text);
 
 /* At most INT64_MAX, JSON's largest whole number. */
@@ -38,6 +38,23 @@ json_t *neap_json_number(uint64_t value);
 /* The number, or null if it is `none`. neap_json_known: null if it is UINT64_MAX. */
 json_t *neap_json_number_or_null(uint64_t value, uint64_t none);
 json_t *neap_json_known(uint64_t value);
+
+/* A member of an object: a row of the tables of json_rows.h. neap_json_put sets the rows in their order, up to one
+ * without a key, and returns the object. The value is taken over; NULL counts as a failure. */
+struct neap_json_row {
+	const char *key;
+	json_t *value;
+};
+json_t *neap_json_put(json_t *object, const struct neap_json_row *rows);
+/* The row if `known`, else null under its key. */
+struct neap_json_row neap_json_only(bool known, struct neap_json_row row);
+
+/* null for "" and NULL; for 0; for what is not finite; for what is below 0. */
+json_t *neap_json_given_text(const char *text);
+json_t *neap_json_given(uint64_t value);
+json_t *neap_json_given_real(double value);
+json_t *neap_json_known_real(double value);
+json_t *neap_json_known_integer(int value);
 
 /* Get a member of an object. True: it is a whole number, at least 0. neap_json_get_text: "" if it is no string. */
 bool neap_json_get_number(const json_t *object, const char *key, uint64_t *ret_number);

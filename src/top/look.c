@@ -1,11 +1,12 @@
-/* top/look.c: see look.h. */
-#include "top/look.h"
+/* top/look.c: see sample.h. */
+#include "top/sample.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "base/printable.h"
 #include "base/process.h"
+#include "machine/look.h"
 
 #include <stdlib.h>
 #include <string.h>

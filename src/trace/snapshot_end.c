@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile)
+void neap_beside_event(struct reader *reader, uint32_t user, uint32_t internal, uint32_t compile)
 {
-	struct neap_build *build = machine->build;
+	struct neap_build *build = reader->build;
 	const struct neap_trace *trace = build->trace;
 	struct neap_trace_note note = {
 		.event = trace->store->count, .user = user, .internal = internal, .compile = compile};
@@ -50,15 +50,15 @@ static void place_notes(struct neap_build *build, const struct neap_trace_note *
 }
 
 /* An annotation follows its block's allocation: one between two devices' events is of the first of them. */
-static void place_annotations(struct machine *machine)
+static void place_annotations(struct reader *reader)
 {
-	struct neap_trace *trace = machine->build->trace;
+	struct neap_trace *trace = reader->build->trace;
 	size_t kept = 0;
 
 	for (size_t i = 0; i < trace->annotation_count; i++) {
 		struct neap_trace_annotation annotation = trace->annotations[i];
-		for (size_t d = 0; d < machine->trace_count; d++) {
-			const struct range *events = &machine->traces[d];
+		for (size_t d = 0; d < reader->trace_count; d++) {
+			const struct range *events = &reader->traces[d];
 			if (!events->count || annotation.event - events->first > events->count ||
 			    annotation.event < events->first)
 				continue;
@@ -72,22 +72,22 @@ static void place_annotations(struct machine *machine)
 }
 
 /* Places notes and annotations, and the host's events. */
-static enum neap_status place_beside(struct machine *machine)
+static enum neap_status place_beside(struct reader *reader)
 {
-	struct neap_build *build = machine->build;
+	struct neap_build *build = reader->build;
 	struct neap_trace *trace = build->trace;
 	struct neap_trace_note *notes = trace->notes;
 	size_t count = trace->note_count;
 
-	trace->host.first_event = machine->host_trace.first;
-	trace->host.event_count = machine->host_trace.count;
-	place_annotations(machine);
+	trace->host.first_event = reader->host_trace.first;
+	trace->host.event_count = reader->host_trace.count;
+	place_annotations(reader);
 	if (!count)
 		return NEAP_OK;
 	trace->notes = NULL;
 	trace->note_count = build->note_room = 0;
-	for (size_t d = 0; d < machine->trace_count; d++)
-		place_notes(build, notes, count, d, &machine->traces[d]);
+	for (size_t d = 0; d < reader->trace_count; d++)
+		place_notes(build, notes, count, d, &reader->traces[d]);
 	free(notes);
 	return NEAP_OK;
 }
@@ -105,16 +105,16 @@ static int by_time(const void *left, const void *right)
 }
 
 /* Places each annotation before the first event that is not earlier. */
-static enum neap_status place_marks(struct machine *machine)
+static enum neap_status place_marks(struct reader *reader)
 {
-	struct neap_trace *trace = machine->build->trace;
+	struct neap_trace *trace = reader->build->trace;
 	struct neap_trace_mark **marks;
 
 	if (!trace->mark_count)
 		return NEAP_OK;
 	marks = malloc(trace->mark_count * sizeof *marks);
 	if (!marks)
-		return neap_pickle_no_memory(machine);
+		return neap_pickle_no_memory(&reader->pickle);
 	for (size_t i = 0; i < trace->mark_count; i++)
 		marks[i] = &trace->marks[i];
 	qsort(marks, trace->mark_count, sizeof *marks, by_time);
@@ -135,40 +135,42 @@ static enum neap_status place_marks(struct machine *machine)
 	return NEAP_OK;
 }
 
-enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top)
+enum neap_status neap_snapshot_end(struct reader *reader, const struct neap_pickled *top)
 {
-	struct neap_build *build = machine->build;
+	struct neap_build *build = reader->build;
 	uint64_t events = 0;
 
-	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == VALUE_LIST)
-		machine->has_segments = true; /* what memory_snapshot() gave */
+	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == NEAP_PICKLE_LIST)
+		reader->has_segments = true; /* what memory_snapshot() gave */
 	else if (top->type != VALUE_TOP)
-		return neap_pickle_fail(machine,
+		return neap_pickle_fail(&reader->pickle,
 					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
 					"was expected");
 	/* If keys contradict one another, PyTorch did not write the file. */
-	if (machine->torch_from <= machine->torch_to || !machine->torch_to) {
-		build->trace->torch_from = machine->torch_from;
-		build->trace->torch_to = machine->torch_to;
+	if (reader->torch_from <= reader->torch_to || !reader->torch_to) {
+		build->trace->torch_from = reader->torch_from;
+		build->trace->torch_to = reader->torch_to;
 	}
-	if (!machine->has_segments)
-		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
-	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {
+	if (!reader->has_segments)
+		neap_build_warn(build, reader->pickle.position,
+				"there are no segments: the state at the end is unknown");
+	for (size_t i = 0; i < reader->trace_count && reader->has_traces; i++) {
 		neap_build_device(build, i);
 		if (build->failed)
 			return NEAP_OK;
-		build->trace->devices[i].first_event = machine->traces[i].first;
-		build->trace->devices[i].event_count = machine->traces[i].count;
-		events += machine->traces[i].count;
+		build->trace->devices[i].first_event = reader->traces[i].first;
+		build->trace->devices[i].event_count = reader->traces[i].count;
+		events += reader->traces[i].count;
 	}
-	enum neap_status status = place_beside(machine);
+	enum neap_status status = place_beside(reader);
 	if (status)
 		return status;
 	if (!events)
-		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
-	if (machine->free_completions && !machine->free_requests)
+		neap_build_warn(build, reader->pickle.position,
+				"there is no history of events: only the state at the end");
+	if (reader->free_completions && !reader->free_requests)
 		neap_build_warn(
-			build, machine->position,
+			build, reader->pickle.position,
 			"no free was requested, only completed: how long blocks waited for streams is unknown");
-	return place_marks(machine);
+	return place_marks(reader);
 }

@@ -6,70 +6,70 @@
 
 #define STACK_FRAMES_MAX (1u << 20)
 
-void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple)
+void neap_snapshot_tuple(const struct neap_pickled *items, size_t count, struct neap_pickled *ret_tuple)
 {
-	if (count == 2 && items[0].type == VALUE_INT && items[1].type == VALUE_INT)
+	if (count == 2 && items[0].type == NEAP_PICKLE_INT && items[1].type == NEAP_PICKLE_INT)
 		neap_value_become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
 }
 
 /* Adds frames to a list, which may have some already. */
-static enum neap_status add_frames(struct machine *machine, struct value *list, const struct value *items,
+static enum neap_status add_frames(struct reader *reader, struct neap_pickled *list, const struct neap_pickled *items,
 				   size_t count)
 {
-	const struct neap_trace *trace = machine->build->trace;
+	const struct neap_trace *trace = reader->build->trace;
 	size_t used = 0;
 
 	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
 	     call = trace->calls[call].parent)
 		used++;
 	if (used + count > STACK_FRAMES_MAX)
-		return neap_pickle_fail(machine, "a stack of more than %u frames", STACK_FRAMES_MAX);
-	if (used + count > machine->frame_room) {
+		return neap_pickle_fail(&reader->pickle, "a stack of more than %u frames", STACK_FRAMES_MAX);
+	if (used + count > reader->frame_room) {
 		size_t room = (used + count) * 2;
-		uint32_t *frames = realloc(machine->frames, room * sizeof *frames);
+		uint32_t *frames = realloc(reader->frames, room * sizeof *frames);
 		if (!frames)
-			return neap_pickle_no_memory(machine);
-		machine->frames = frames;
-		machine->frame_room = room;
+			return neap_pickle_no_memory(&reader->pickle);
+		reader->frames = frames;
+		reader->frame_room = room;
 	}
 	used = 0;
 	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
 	     call = trace->calls[call].parent)
-		machine->frames[used++] = trace->calls[call].frame;
+		reader->frames[used++] = trace->calls[call].frame;
 	for (size_t i = 0; i < count; i++)
-		machine->frames[used++] = (uint32_t)items[i].a;
-	neap_value_become(list, VALUE_STACK, neap_build_stack(machine->build, machine->frames, used), 0);
+		reader->frames[used++] = (uint32_t)items[i].a;
+	neap_value_become(list, VALUE_STACK, neap_build_stack(reader->build, reader->frames, used), 0);
 	return NEAP_OK;
 }
 
-static enum neap_status add_trace(struct machine *machine, const struct value *item)
+static enum neap_status add_trace(struct reader *reader, const struct neap_pickled *item)
 {
-	if (machine->trace_count == sizeof machine->traces / sizeof *machine->traces)
-		return neap_pickle_fail(machine, "traces of more than 256 devices");
-	machine->traces[machine->trace_count++] =
+	if (reader->trace_count == sizeof reader->traces / sizeof *reader->traces)
+		return neap_pickle_fail(&reader->pickle, "traces of more than 256 devices");
+	reader->traces[reader->trace_count++] =
 		item->type == VALUE_EVENTS ? (struct range){item->a, item->b} : (struct range){0};
 	return NEAP_OK;
 }
 
-static bool is_trace(const struct value *item)
+static bool is_trace(const struct neap_pickled *item)
 {
-	return (item->type == VALUE_EVENTS && item->list) || item->type == VALUE_LIST;
+	return (item->type == VALUE_EVENTS && item->list) || item->type == NEAP_PICKLE_LIST;
 }
 
-static bool is_run(const struct value *item)
+static bool is_run(const struct neap_pickled *item)
 {
 	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
 }
 
 /* Decides by its first item what a list is. */
-static enum neap_status add_first(struct machine *machine, struct value *list, const struct value *item)
+static enum neap_status add_first(struct reader *reader, struct neap_pickled *list, const struct neap_pickled *item)
 {
-	enum value_type type = VALUE_OTHER;
+	unsigned type = NEAP_PICKLE_OTHER;
 
-	if (is_trace(item) && !machine->trace_count) {
+	if (is_trace(item) && !reader->trace_count) {
 		type = VALUE_TRACES;
 	} else if (!item->list) {
-		switch ((enum value_type)item->type) {
+		switch (item->type) {
 		case VALUE_EVENTS:
 		case VALUE_BLOCKS:
 		case VALUE_SEGMENTS:
@@ -77,7 +77,7 @@ static enum neap_status add_first(struct machine *machine, struct value *list, c
 		case VALUE_HISTORY:
 			type = item->type;
 			break;
-		case VALUE_INT:
+		case NEAP_PICKLE_INT:
 			type = VALUE_INTS;
 			break;
 		default:
@@ -85,21 +85,22 @@ static enum neap_status add_first(struct machine *machine, struct value *list, c
 		}
 	}
 	neap_value_become(list, type, item->a, item->b);
-	return type == VALUE_TRACES ? add_trace(machine, item) : NEAP_OK;
+	return type == VALUE_TRACES ? add_trace(reader, item) : NEAP_OK;
 }
 
-static enum neap_status add_item(struct machine *machine, struct value *list, const struct value *item)
+static enum neap_status add_item(struct reader *reader, struct neap_pickled *list, const struct neap_pickled *item)
 {
-	switch ((enum value_type)list->type) {
-	case VALUE_LIST:
-		return add_first(machine, list, item);
+	switch (list->type) {
+	case NEAP_PICKLE_LIST:
+		return add_first(reader, list, item);
 	case VALUE_EVENTS:
 	case VALUE_BLOCKS:
 	case VALUE_SEGMENTS:
 		if (item->type != list->type || item->list)
-			return neap_pickle_fail(machine, "a list of events, blocks or segments holds something else");
+			return neap_pickle_fail(&reader->pickle,
+						"a list of events, blocks or segments holds something else");
 		if (item->b && list->b && list->a + list->b != item->a)
-			return neap_pickle_fail(machine,
+			return neap_pickle_fail(&reader->pickle,
 						"a list of events, blocks or segments is built out of order");
 		if (!list->b)
 			list->a = item->a;
@@ -107,11 +108,12 @@ static enum neap_status add_item(struct machine *machine, struct value *list, co
 		return NEAP_OK;
 	case VALUE_TRACES:
 		if (!is_trace(item))
-			return neap_pickle_fail(machine,
+			return neap_pickle_fail(&reader->pickle,
 						"'device_traces' holds something that is not a list of events");
-		return add_trace(machine, item);
+		return add_trace(reader, item);
 	case VALUE_INTS:
-		neap_value_become(list, item->type == VALUE_INT ? VALUE_PAIR : VALUE_OTHER, list->a, item->a);
+		neap_value_become(list, item->type == NEAP_PICKLE_INT ? VALUE_PAIR : NEAP_PICKLE_OTHER, list->a,
+				  item->a);
 		return NEAP_OK;
 	case VALUE_MARKS:
 	case VALUE_HISTORY: /* the first is the latest */
@@ -122,25 +124,27 @@ static enum neap_status add_item(struct machine *machine, struct value *list, co
 		break;
 	}
 	if (is_run(item) && !item->list)
-		return neap_pickle_fail(machine, "events, blocks or segments in a list of something else");
-	neap_value_become(list, VALUE_OTHER, 0, 0);
+		return neap_pickle_fail(&reader->pickle, "events, blocks or segments in a list of something else");
+	neap_value_become(list, NEAP_PICKLE_OTHER, 0, 0);
 	return NEAP_OK;
 }
 
-enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count)
+enum neap_status neap_snapshot_list(struct reader *reader, struct neap_pickled *list, struct neap_pickled *items,
+				    size_t count)
 {
 	enum neap_status status = NEAP_OK;
 	size_t frames = 0;
 
 	if (!list->list || !list->fresh)
-		return neap_pickle_fail(machine, "items are added to a list that was complete, or to no list");
-	if (list->type == VALUE_LIST || list->type == VALUE_STACK) {
+		return neap_pickle_fail(&reader->pickle,
+					"items are added to a list that was complete, or to no list");
+	if (list->type == NEAP_PICKLE_LIST || list->type == VALUE_STACK) {
 		while (frames < count && items[frames].type == VALUE_FRAME)
 			frames++;
 		if (frames)
-			status = add_frames(machine, list, items, frames);
+			status = add_frames(reader, list, items, frames);
 	}
 	for (size_t i = frames; !status && i < count; i++)
-		status = add_item(machine, list, &items[i]);
+		status = add_item(reader, list, &items[i]);
 	return status;
 }

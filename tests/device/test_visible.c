@@ -1,4 +1,5 @@
 /* CUDA's first device, asked for without using CUDA in this process: as the command does. */
+#include "device/driver.h"
 #include "device/monitor.h"
 #include "device/visible.h"
 #include "support/test.h"
@@ -99,8 +100,8 @@ static void mig(void **state)
 	assert_string_equal(err.message,
 			    "CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only");
 	assert_string_equal(first, "untouched");
-	assert_false(neap_visible_names_mig("GPU-MIG-,0"));
-	assert_false(neap_visible_names_mig(NULL));
+	assert_false(neap_driver_names_mig("GPU-MIG-,0"));
+	assert_false(neap_driver_names_mig(NULL));
 	unsetenv("CUDA_VISIBLE_DEVICES");
 }
 

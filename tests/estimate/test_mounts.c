@@ -1,6 +1,5 @@
 /* The list of mounts, and what each becomes in the view of a simulated run. */
 #include "estimate/mountinfo.h"
-#include "estimate/view_plan.h"
 
 #include "support/test.h"
 

@@ -1,10 +1,11 @@
 /* The points of `neap serve`, over looks that are made up: a device that can no longer be read. */
 #include "base/error.h"
-#include "machine/look_json.h"
+#include "machine/look.h"
 #include "serve/data.h"
 
 #include "support/test.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -110,17 +110,6 @@ static void test_damaged(void **state)
 	}
 }
 
-static enum neap_status call(const char *const *texts, struct neap_buffer *output, char complaint[200],
-			     struct neap_error *err)
-{
-	struct neap_words words = {0};
-	for (size_t i = 0; texts[i]; i++)
-		assert_int_equal(neap_words_add(&words, texts[i]), NEAP_OK);
-	enum neap_status status = neap_slurm_call(&words, output, complaint, err);
-	neap_words_fini(&words);
-	return status;
-}
-
 static void test_call(void **state)
 {
 	(void)state;
@@ -130,28 +119,28 @@ static void test_call(void **state)
 	setenv("SQUEUE_PARTITION", "p", 1);
 	setenv("SBATCH_WAIT", "1", 1);
 	setenv("SBATCH_PARTITION", "mine", 1);
-	assert_int_equal(call((const char *const[]){"sh", "-c",
+	assert_int_equal(neap_slurm_call((char *[]){"sh", "-c",
 						    "echo \"$SQUEUE_PARTITION$SBATCH_WAIT$SBATCH_PARTITION $1\"; "
 						    "echo 'sbatch: error: Bad' >&2; exit 3",
 						    "sh", "$(x); y", NULL},
-			      &output, complaint, &err),
+					 &output, complaint, &err),
 			 NEAP_OK);
 	assert_string_equal(neap_buffer_string(&output), "mine $(x); y\n"); /* only the intended shell expands it */
 	assert_string_equal(complaint, "Bad");
 	neap_buffer_clear(&output);
 	assert_int_equal(
-		call((const char *const[]){"sh", "-c", "echo a warning >&2", NULL}, &output, complaint, &err),
+		neap_slurm_call((char *[]){"sh", "-c", "echo a warning >&2", NULL}, &output, complaint, &err),
 		NEAP_OK);
 	assert_string_equal(complaint, "");
 	/* more than a pipe holds, on both */
 	assert_int_equal(
-		call((const char *const[]){"sh", "-c",
-					   "yes | head -c 300000; yes '' | head -c 300000 >&2; kill -9 $$", NULL},
-		     &output, complaint, &err),
+		neap_slurm_call(
+			(char *[]){"sh", "-c", "yes | head -c 300000; yes '' | head -c 300000 >&2; kill -9 $$", NULL},
+			&output, complaint, &err),
 		NEAP_OK);
 	assert_string_equal(complaint, "exit status 137");
 	assert_int_equal(output.length, 300000);
-	assert_int_equal(call((const char *const[]){"neap-no-such-command", NULL}, &output, complaint, &err),
+	assert_int_equal(neap_slurm_call((char *[]){"neap-no-such-command", NULL}, &output, complaint, &err),
 			 NEAP_ENOTSUP);
 	assert_non_null(strstr(err.message, "neap-no-such-command is not on PATH"));
 	neap_buffer_fini(&output);
