@@ -51,12 +51,16 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 {
 	const struct neap_record *record = failure->predicted ? NULL : parts->timeline->trace->record;
 	size_t at = record ? neap_oom_find(record, parts->timeline->device, failure->number - 1) : 0;
+	struct neap_oom_inputs inputs = {0};
 
 	if (record && at == record->journal_count)
 		return neap_fail(err, NEAP_ENOENT,
 				 "the recording's journal lacks an out-of-memory that is in its trace");
-	enum neap_status status = record ? neap_oom_read_journal(record, at, card, err)
-					 : neap_oom_read_trace(parts, failure, memory_bytes, card, err);
+	enum neap_status status = record ? neap_oom_read_journal(record, at, card, &inputs, err)
+					 : neap_oom_read_trace(parts, failure, memory_bytes, card, &inputs, err);
+	if (!status)
+		status = neap_oom_conclude(card, &inputs, err);
+	neap_oom_inputs_fini(&inputs);
 	card->replays.memory_bytes = record && memory_bytes ? memory_bytes : card->room_bytes;
 	return status;
 }

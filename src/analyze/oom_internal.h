@@ -28,7 +28,7 @@ struct neap_oom_inputs {
 	uint64_t segment_bytes; /* what the allocator would have asked the driver for, to serve the request */
 	uint64_t memory_bytes;  /* the device's, given by the user; 0: as measured */
 	bool hidden_limit;      /* the device had room for the segment, but the request failed: an unrecorded limit */
-	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_conclude */
+	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_inputs_fini */
 	size_t step_count;
 	size_t settings;           /* in force at the failure, by the steps' numbers */
 	struct neap_demand demand; /* at the failure; includes the request if its purpose is known */
@@ -36,9 +36,11 @@ struct neap_oom_inputs {
 	bool pages_mapped;         /* segments grow in place already */
 };
 
+void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);
+
 /* One source: the OOM at that index of the journal. Errors: NEAP_ENOMEM. */
-enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *card,
-				       struct neap_error *err);
+enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
+				       struct neap_oom_inputs *ret_inputs, struct neap_error *err);
 
 /* The other: an event of a trace. */
 struct neap_oom_failure {
@@ -50,7 +52,8 @@ struct neap_oom_failure {
 /* Fills a card whose `fragments` and `event` are set. `memory_bytes`: the device's; 0: derive it from the trace.
  * Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
-				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err);
+				     uint64_t memory_bytes, struct neap_oom_card *card,
+				     struct neap_oom_inputs *ret_inputs, struct neap_error *err);
 
 /* OOMs in a journal, of one device or of all. */
 #define NEAP_OOM_ANY_DEVICE SIZE_MAX
@@ -58,9 +61,8 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 size_t neap_oom_count_before(const struct neap_record *record, size_t device, size_t end);
 size_t neap_oom_find(const struct neap_record *record, size_t device, size_t index);
 
-/* Each source ends with it: adds the rest to a card that has the figures of its failure (cause, steps before, fixes),
- * and frees the steps, also after a failure. Errors: NEAP_ENOMEM. */
-enum neap_status neap_oom_conclude(struct neap_oom_card *card, struct neap_oom_inputs *inputs,
+/* Adds the rest to a card that has the figures of its failure: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err);
 
 /* Its parts. */

@@ -219,10 +219,11 @@ static void read_failure(struct neap_oom_card *card, const struct neap_record *r
 	card->number = neap_oom_count_before(record, device, at + 1);
 }
 
-enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *card,
-				       struct neap_error *err)
+enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
+				       struct neap_oom_inputs *ret_inputs, struct neap_error *err)
 {
 	struct neap_oom_inputs inputs = {.steps = calloc(at + 1, sizeof *inputs.steps)};
+	struct neap_oom_card *card = ret_card;
 
 	if (!inputs.steps)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
@@ -232,18 +233,23 @@ enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t 
 	if (card->split.micro_batch > MICRO_BATCH_MAX)
 		card->split = (struct neap_split){0};
 	fill_inputs(card, record, at, &inputs);
-	return neap_oom_conclude(card, &inputs, err);
+	*ret_inputs = inputs;
+	return NEAP_OK;
 }
 
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err)
 {
 	size_t at = neap_oom_find(record, NEAP_OOM_ANY_DEVICE, index);
+	struct neap_oom_inputs inputs = {0};
 	struct neap_oom_card card;
 
 	if (at == record->journal_count)
 		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
-	enum neap_status status = neap_oom_read_journal(record, at, &card, err);
+	enum neap_status status = neap_oom_read_journal(record, at, &card, &inputs, err);
+	if (!status)
+		status = neap_oom_conclude(&card, &inputs, err);
+	neap_oom_inputs_fini(&inputs);
 	if (!status)
 		*ret_card = card;
 	return status;

@@ -45,18 +45,22 @@ static size_t find_lows(const struct neap_oom_inputs *inputs, uint64_t *low)
 	}
 }
 
-enum neap_status neap_oom_conclude(struct neap_oom_card *card, struct neap_oom_inputs *inputs, struct neap_error *err)
+void neap_oom_inputs_fini(struct neap_oom_inputs *inputs)
+{
+	free(inputs->steps);
+	*inputs = (struct neap_oom_inputs){0};
+}
+
+enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+				   struct neap_error *err)
 {
 	uint64_t *low = calloc(inputs->step_count + 1, sizeof *low);
 
-	if (low) {
-		neap_oom_find_cause(card, inputs);
-		find_peaks(card, inputs);
-		neap_oom_fixes(card, inputs, low, find_lows(inputs, low));
-	}
-	free(inputs->steps);
-	inputs->steps = NULL;
+	if (!low)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
+	neap_oom_find_cause(card, inputs);
+	find_peaks(card, inputs);
+	neap_oom_fixes(card, inputs, low, find_lows(inputs, low));
 	free(low);
-	return low ? NEAP_OK
-		   : neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
+	return NEAP_OK;
 }

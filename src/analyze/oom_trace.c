@@ -126,7 +126,8 @@ static void take_pieces(struct neap_oom_card *card)
 }
 
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
-				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err)
+				     uint64_t memory_bytes, struct neap_oom_card *card,
+				     struct neap_oom_inputs *ret_inputs, struct neap_error *err)
 {
 	const struct neap_trace *trace = parts->timeline->trace;
 	uint32_t frame = parts->sites->frames[failure->event.stack];
@@ -161,5 +162,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	enum neap_status status = find_holders(parts, card, err);
 	if (!status)
 		status = find_steps(parts, card->event, &inputs, err);
-	return status ? status : neap_oom_conclude(card, &inputs, err);
+	if (!status)
+		*ret_inputs = inputs;
+	return status;
 }
