@@ -21,7 +21,7 @@ import warnings
 
 warnings.filterwarnings("ignore")
 import torch
-from neap import _allocator
+from neap import _allocator, _compiled
 
 KINDS = {"hit": 0, "threads": 0, "batch": 1, "replacement": 2, "shapes": 3}
 CASES = [*(("hit", size, 100, 1) for size in (512, 4096, 1 << 20, 64 << 20)), ("hit", 512, 100000, 1), ("batch", 4096, 100, 1),
@@ -32,9 +32,9 @@ ALLOCATORS = ("neap", "torch", "expandable")
 
 def compile_speed(folder):
     here = pathlib.Path(__file__).resolve().parent
-    sources = _allocator._sources()
-    command = _allocator._command(torch, sources, sources / "cuda")
-    words = [str(here / "torch_speed.cpp") if word == str(sources / "neap_torch.cpp") else word for word in command]
+    main = str(_compiled.sources(_allocator.UNIT) / _allocator.UNIT.main)
+    command = _compiled.command(torch, _allocator.UNIT)
+    words = [str(here / "torch_speed.cpp") if word == main else word for word in command]
     subprocess.run([*words, "-o", f"{folder}/torch_speed.so"], check=True)
     return f"{folder}/torch_speed.so"
 

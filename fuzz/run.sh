@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
-# sanitizers in build-fuzz, and runs each (analyze frame message page record result sidecar simulated spec trace trainer whole) for SECONDS (60) over seeds
+# sanitizers in build-fuzz, and runs each (analyze frame message page record result sidecar simulated spec stacks trace trainer whole) for SECONDS (60) over seeds
 # made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
 # build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- analyze frame message page record result sidecar simulated spec trace trainer whole
+[ $# -gt 0 ] || set -- analyze frame message page record result sidecar simulated spec stacks trace trainer whole
 for tool in clang meson ninja; do
 	command -v "$tool" >/dev/null || {
 		echo "fuzz/run.sh needs $tool" >&2
@@ -28,7 +28,7 @@ done
 
 # Seeds: small files of each kind, good ones.
 seeds=$folder/seeds
-rm -rf "$seeds" && mkdir -p "$seeds"/{frame,message,page,record,result,sidecar,simulated,spec,trace,trainer,whole}
+rm -rf "$seeds" && mkdir -p "$seeds"/{frame,message,page,record,result,sidecar,simulated,spec,stacks,trace,trainer,whole}
 run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
@@ -59,6 +59,7 @@ slurmstepd: error: StepId=7.batch exceeded memory limit (734003200 > 52428800), 
 LOG
 printf 'a 1 4096 0\nm evaluation\na 2 2097152 1\nr 2 0\nf 1\ns\ne\nf 2\ns\n' >"$seeds/trace/plain.txt"
 printf '{"metrics": {"loss": 0.25, "accuracy": NaN}, "epoch": 3, "list": [1, -2e3, "x"]}' >"$seeds/sidecar/metrics"
+printf 'neap-stacks 1\ttorch 2.15.0\tconf expandable_segments:True\n0\t/a.py\t1\tf\t/b.py\t2\tg\n' >"$seeds/stacks/two"
 printf 'values cuBLAS cublasSgemm_v2 12 0 0\nworkspace cuDNN forward 3 0 209920\n' >"$seeds/simulated/two"
 printf '12 model_5.pt\00013 optimizer_5.pt\000\000' >"$seeds/whole/together"
 printf 'optimizer_epoch_5-00001-of-00002.safetensors' >"$seeds/whole/name"

@@ -10,7 +10,8 @@
  *
  * Kinds that tell the same things (ALLOC and FREE_REQUESTED) share a struct; the function that makes these takes the
  * kind as well. `tag` (of memory), `name` and `device_uuid` are numbers of texts in the recording's header; 0: none.
- * No struct has padding, so that each byte of an event is set.
+ * A `tag` from NEAP_EVENT_FIRST_STACK on is the number of a stack instead. No struct has padding, so that each byte
+ * of an event is set.
  */
 #ifndef NEAP_EVENT_H
 #define NEAP_EVENT_H
@@ -68,6 +69,10 @@ struct neap_event_held {
 	uint64_t allocated_bytes, reserved_bytes;
 };
 
+/* The recording of PyTorch's own allocator has the program's stacks beside it, in the file stacks.PID of the run's
+ * folder. `tag` of an ALLOC is then NEAP_EVENT_FIRST_STACK plus the stack's number, from 0; of any other event 0. */
+#define NEAP_EVENT_FIRST_STACK 65536u
+
 /* ALLOC, FREE_REQUESTED, FREE_COMPLETED, RECORD_STREAM. */
 struct neap_event_allocation {
 	struct neap_event_held held;
@@ -78,12 +83,14 @@ struct neap_event_allocation {
 	uint64_t bytes; /* rounded: what the block takes */
 };
 
-/* SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP. */
+/* SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP. `pool`: of PyTorch's own allocator, the private pool (a
+ * CUDA graph's, say) that it belongs to; 0: none, or not known. */
 struct neap_event_segment {
 	struct neap_event_held held;
 	uint64_t stream;
 	uint64_t address;
 	uint64_t bytes;
+	uint64_t pool;
 };
 
 struct neap_event_empty_cache {

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, Callable
 
 from . import _abi, _estimate, _library, _sources
 from ._ladder import Split, rung_bits
@@ -150,12 +150,23 @@ class Sampled:
     until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
     steps = 0
     recorded = 0  # the last one in the recording
+    exact = 0  # up to this one each is recorded, by `native`
+    native: Callable[[int, int], None] | None = None  # records a step: its number, and how many it stands for (_watch.py)
     lock = threading.RLock()  # of `recorded`: the daemon thread records as well
 
     @staticmethod
     def stepper() -> Any:
         """The optimizer whose updates are the steps; replaced by a weak reference to it."""
         return None
+
+
+def exact_step() -> None:
+    """An update that is only counted, of a process whose allocations are recorded: so that a leak is known for each step."""
+    number = sampled.steps
+    since = number - sampled.recorded
+    if since > 0 and sampled.native is not None:
+        sampled.recorded = number
+        sampled.native(number, since)
 
 
 sampled = Sampled()

@@ -24,12 +24,16 @@ _F = TypeVar("_F", bound=Callable[..., None])
 
 def note(part: str, error: BaseException) -> None:
     """Remembers and shows that this part failed. Never raises; keeps the text, not the error."""
+    tell(part, type(error).__name__, error)
+
+
+def tell(part: str, kind: str, more: object = "") -> None:
+    """The same of anything else that a user wants to know: a text in place of a kind of error. Never raises."""
     try:
-        kind = (part, type(error).__name__)
-        if kind in _found or len(_found) >= _MOST:
+        if (part, kind) in _found or len(_found) >= _MOST:
             return
-        text = " ".join(f"{part}: {type(error).__name__}: {error}".split())[:_LINE]
-        if _found.setdefault(kind, text) is not text:
+        text = " ".join(": ".join(filter(None, (part, kind, str(more)))).split())[:_LINE]
+        if _found.setdefault((part, kind), text) is not text:
             return
         show()
         folder = os.environ.get("NEAP_RUN_DIR")

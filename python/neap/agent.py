@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from . import _abi, _allocator, _counters, _events, _library, _notes, _sources, memory
+from . import _abi, _allocator, _counters, _events, _library, _notes, _sources, _watch, memory
 from ._fraction import Change, Fraction
 from ._limits import limit_of, watch
 
@@ -110,6 +110,7 @@ class Agent:
         torch = _sources.torch_module()
         if torch is not None:
             watch(torch)
+            _notes.harmless("allocations")(_watch.begin_again)(torch)
         self._tell_place(None)
         _notes.show()
         processes = sys.modules.get("multiprocessing.util")
@@ -127,11 +128,13 @@ class Agent:
         _library.library().neap_external_close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5)
+        _watch.end()
         _library.library().neap_detach()
 
     def end(self) -> None:
         """The interpreter ends: no more requests. The recording and the page stay to the last."""
         self._ended = True
+        _watch.interpreter_ends()
         if self._attached and self._pid == os.getpid():
             _notes.harmless("figures at the end")(self.publish)()
             _library.library().neap_external_close()

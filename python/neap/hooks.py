@@ -1,7 +1,8 @@
 """What `neap run` sets up in a Python program, once torch is imported: nothing of it may show in the program.
 
     torch imported     -> ends of optimizer steps are counted; uncaught out-of-memory errors leave their evidence
-    CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied
+    CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied, and
+                          PyTorch's allocations are recorded (_watch.py)
     fork               -> the child starts afresh when it uses CUDA itself
 
 Each part on its own: a part that fails (a PyTorch without it, say) is noted (_notes.py) and left out.
@@ -19,7 +20,7 @@ import types
 import weakref
 from typing import Any, Callable
 
-from . import _advice, _allocator, _estimate, _events, _library, _limits, _notes, _sources, memory
+from . import _advice, _allocator, _estimate, _events, _library, _limits, _notes, _sources, _watch, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -64,6 +65,7 @@ def _cuda_used(torch: Any) -> None:
     if not _allocator.installed():  # libneap records its own failures
         _part("out-of-memory observer", _observe, torch)
     _part("NEAP_FRACTION", _limit, torch)
+    _part("allocations", _watch.begin, torch)
 
 
 def _observe(torch: Any) -> None:
@@ -215,6 +217,8 @@ def _stepped(optimizer: Any, *_: Any) -> None:
     sampled = _events.sampled
     if _monotonic() < sampled.until and sampled.stepper() is optimizer:
         sampled.steps += 1
+        if sampled.steps <= sampled.exact:
+            _events.exact_step()
     else:
         _look_at_step(optimizer)
 

@@ -111,7 +111,7 @@ static enum neap_status count_streams(struct neap_analysis *analysis, struct nea
 static enum neap_status replay_own(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				   struct neap_error *err)
 {
-	bool own = analysis->trace->source == NEAP_TRACE_RECORDING;
+	bool own = neap_trace_of_neap(analysis->trace);
 	struct neap_replay_options replay = {.policy = own ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH,
 					     .device = analysis->device,
 					     .go_on = true,
@@ -132,7 +132,7 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 static enum neap_status predict_oom(struct neap_analysis *analysis, const struct neap_trace_parts *parts,
 				    const struct neap_trace_oom_options *options, struct neap_error *err)
 {
-	bool own = analysis->trace->source == NEAP_TRACE_RECORDING;
+	bool own = neap_trace_of_neap(analysis->trace);
 	struct neap_trace_oom_options predicted = *options;
 	struct neap_replay_options replay = {.policy = own ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH,
 					     .device = analysis->device,

@@ -97,7 +97,7 @@ static bool has_line(const struct neap_sites *sites, const struct neap_life *lif
 	const struct neap_trace *trace = sites->trace;
 	const char *file = neap_trace_text(trace, trace->frames[sites->frames[life->stack]].file);
 	size_t length = strlen(file);
-	return trace->source == NEAP_TRACE_SNAPSHOT && length > 3 && strcmp(file + length - 3, ".py") == 0;
+	return trace->torch && length > 3 && strcmp(file + length - 3, ".py") == 0;
 }
 
 static enum neap_category by_lifetime(const struct neap_sites *sites, const struct neap_steps *steps,
@@ -178,7 +178,7 @@ enum neap_category neap_category_of(const struct neap_sites *sites, const struct
 	struct span span = span_of(steps, events, life);
 	enum neap_category found = NEAP_CATEGORY_UNKNOWN;
 
-	if (trace->source == NEAP_TRACE_RECORDING && life->stack) {
+	if (neap_trace_of_neap(trace) && life->stack) {
 		*ret_how = NEAP_HOW_TAG;
 		found = by_tag(neap_trace_text(trace, trace->frames[sites->frames[life->stack]].name));
 		if (found != NEAP_CATEGORY_UNKNOWN)

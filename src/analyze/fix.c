@@ -244,7 +244,8 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 	struct neap_fix *fix;
 
 	/* For PyTorch's traces, replays with the setting decide. */
-	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING) {
+	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING &&
+	    !neap_oom_has_events(card)) {
 		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
 		fix->active_already = pages_mapped;
 		snprintf(fix->text, sizeof fix->text,
@@ -512,7 +513,8 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 	fix_unknown_limit(card);
 	/* If the trace does not fail in the replay with its own settings, completing with others proves nothing. */
 	bool own_fits = whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits;
-	for (size_t i = 0; i < whatifs->count && card->source != NEAP_TRACE_RECORDING; i++) {
+	for (size_t i = 0; i < whatifs->count && (card->source != NEAP_TRACE_RECORDING || card->other_allocator);
+	     i++) {
 		const struct neap_whatif *item = &whatifs->items[i];
 		if (item->own || !item->settings || !item->tried || !(item->active || (item->fits && !own_fits)))
 			continue;

@@ -85,6 +85,7 @@ static void look_for_request(struct finder *finder, const struct neap_trace_segm
 
 	if (from->stream == request->stream && from->large == (request->size > SMALL_REQUEST)) {
 		found->usable_free = largest > found->usable_free ? largest : found->usable_free;
+		found->usable_bytes += free;
 	} else if (largest > found->elsewhere_free) {
 		found->elsewhere_free = largest;
 		found->elsewhere_other_size = from->stream == request->stream;

@@ -30,6 +30,7 @@ struct neap_fragments {
 	/* For `request`: the largest free piece that it may use (same stream, pool and class of sizes), the largest
 	 * that it may not use, and the free bytes in private pools other than its own. */
 	uint64_t usable_free, elsewhere_free, pools_free;
+	uint64_t usable_bytes;     /* all free bytes where the request could go */
 	bool elsewhere_other_size; /* elsewhere_free has the request's stream and pool, but the other class of
 				      sizes */
 	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS]; /* the most pinned bytes first */

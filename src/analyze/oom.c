@@ -45,10 +45,22 @@ static bool predict_failure(const struct neap_timeline *timeline, const struct n
 	return true;
 }
 
+/* Whether the events have the allocations that led to it. Of a recording they may be lost, or never have been
+ * there. */
+static bool is_kept(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure)
+{
+	const struct neap_timeline *timeline = parts->timeline;
+	return parts->lives->count > 0 &&
+	       (!timeline->trace->record || failure->predicted ||
+		failure->levels.event >= neap_steps_first_kept(timeline->trace, timeline->device));
+}
+
 /* Reads the failure: the journal of a recording knows more of it than the recording's events. */
 static enum neap_status read_failure(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err)
 {
+	const struct neap_fragments fragments = card->fragments;
+	const uint64_t event = card->event;
 	const struct neap_record *record = failure->predicted ? NULL : parts->timeline->trace->record;
 	size_t at = record ? neap_oom_find(record, parts->timeline->device, failure->number - 1) : 0;
 	struct neap_oom_inputs inputs = {0};
@@ -58,6 +70,11 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 				 "the recording's journal lacks an out-of-memory that is in its trace");
 	enum neap_status status = record ? neap_oom_read_journal(record, at, card, &inputs, err)
 					 : neap_oom_read_trace(parts, failure, memory_bytes, card, &inputs, err);
+	if (!status && record && card->other_allocator && is_kept(parts, failure)) {
+		card->fragments = fragments;
+		card->event = event;
+		status = neap_oom_add_events(parts, failure, card, &inputs, err);
+	}
 	if (!status)
 		status = neap_oom_conclude(card, &inputs, err);
 	neap_oom_inputs_fini(&inputs);
@@ -80,7 +97,7 @@ static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_
 		else if (trace->source == NEAP_TRACE_SNAPSHOT)
 			card->replays.began_bytes += parts->lives->items[i].size;
 	}
-	card->replays.unrecorded = card->other_allocator || (parts->lives->count == 0 && card->allocated_bytes > 0);
+	card->replays.unrecorded = parts->lives->count == 0 && (card->other_allocator || card->allocated_bytes > 0);
 }
 
 enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,

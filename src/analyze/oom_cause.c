@@ -4,6 +4,10 @@
  *   room   = min(most, max(limit, reserved))  what it could have had
  *   held   = live + pending                   no memory of the cache
  *
+ *   pool   = cached in the request's own pool; the other cached bytes are not to be had for it. Known of an
+ *            allocator with pools whose events were recorded: if pool < need, no other layout of the cache would
+ *            have served the request, and held = reserved
+ *
  *   held + need <= room               the bytes are there, not in one piece:   fragmentation; a limit where only that
  *                                     kept the process from growing past its fragments
  *   live + need <= room               there once queued work is done:          pending
@@ -57,7 +61,10 @@ void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_input
 	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
 	uint64_t limit = inputs->hidden_limit ? card->reserved_bytes : card->limit_bytes;
 	uint64_t pending = card->pending_bytes < card->cached_bytes ? card->pending_bytes : card->cached_bytes;
-	uint64_t needed = neap_plus(inputs->live_bytes, card->block_bytes);
+	bool crumbs = inputs->pool_bytes < card->block_bytes && pending == 0;
+	uint64_t asked = inputs->segment_bytes > card->block_bytes ? inputs->segment_bytes : card->block_bytes;
+	uint64_t needed =
+		crumbs ? neap_plus(card->reserved_bytes, asked) : neap_plus(inputs->live_bytes, card->block_bytes);
 
 	if (inputs->memory_bytes > 0 && inputs->memory_bytes < most)
 		most = inputs->memory_bytes;

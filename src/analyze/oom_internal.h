@@ -27,6 +27,8 @@ struct neap_oom_inputs {
 	uint64_t live_bytes;    /* as requested if known, else as allocated: no setting makes them less */
 	uint64_t segment_bytes; /* what the allocator would have asked the driver for, to serve the request */
 	uint64_t memory_bytes;  /* the device's, given by the user; 0: as measured */
+	uint64_t pool_bytes;    /* cached where the request could use them, were they in one piece; UINT64_MAX: not
+				   known */
 	bool hidden_limit;      /* the device had room for the segment, but the request failed: an unrecorded limit */
 	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_inputs_fini */
 	size_t step_count;
@@ -54,6 +56,17 @@ struct neap_oom_failure {
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     uint64_t memory_bytes, struct neap_oom_card *card,
 				     struct neap_oom_inputs *ret_inputs, struct neap_error *err);
+
+/* Adds to a card from the journal what the events of PyTorch's own allocator tell: holders, purposes and free pieces.
+ * The card's `fragments` and `event` are set. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				     struct neap_oom_card *card, struct neap_oom_inputs *inputs,
+				     struct neap_error *err);
+/* Whether the card has been made from such events too. */
+static inline bool neap_oom_has_events(const struct neap_oom_card *card)
+{
+	return card->other_allocator && card->live_requested_bytes != NEAP_OOM_UNKNOWN;
+}
 
 /* OOMs in a journal, of one device or of all. */
 #define NEAP_OOM_ANY_DEVICE SIZE_MAX

@@ -222,7 +222,7 @@ static void read_failure(struct neap_oom_card *card, const struct neap_record *r
 enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
 				       struct neap_oom_inputs *ret_inputs, struct neap_error *err)
 {
-	struct neap_oom_inputs inputs = {.steps = calloc(at + 1, sizeof *inputs.steps)};
+	struct neap_oom_inputs inputs = {.steps = calloc(at + 1, sizeof *inputs.steps), .pool_bytes = UINT64_MAX};
 	struct neap_oom_card *card = ret_card;
 
 	if (!inputs.steps)

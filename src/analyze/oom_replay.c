@@ -1,6 +1,7 @@
 /* analyze/oom_replay.c: replays the trace on a device like the one that failed: which settings complete it, and the
  * smallest device that does. */
 #include "analyze/oom_internal.h"
+#include "analyze/saturate.h"
 
 #define MEMORY_MAX (1ull << 45) /* of a device; a file with more is corrupt, and each page costs time */
 
@@ -25,7 +26,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 	if (status)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);
-	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
+	replay.policy = neap_trace_of_neap(trace) ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
 	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
 	replays->smallest_tried = !status || status == NEAP_EOOM;
 	replays->done = !nothing;
@@ -58,6 +59,21 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 	return NEAP_OK;
 }
 
+/* Too few bytes are cached to serve the request by themselves. If another setting completes the trace, they were
+ * enough beside what is free on the device: then it is their pieces that failed it. */
+static void judge_pieces(struct neap_oom_card *card)
+{
+	const struct neap_whatifs *whatifs = &card->replays.whatifs;
+	uint64_t needed = neap_plus(neap_plus(card->allocated_bytes, card->pending_bytes), card->block_bytes);
+
+	if (!neap_oom_has_events(card) || needed > card->room_bytes || card->limit_bytes <= card->room_bytes ||
+	    whatifs->count == 0 || !whatifs->items[0].tried || whatifs->items[0].fits)
+		return;
+	for (size_t i = 1; i < whatifs->count; i++)
+		if (whatifs->items[i].tried && whatifs->items[i].fits && whatifs->items[i].settings)
+			card->cause = NEAP_OOM_FRAGMENTATION;
+}
+
 enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
 				 struct neap_oom_card *card, struct neap_error *err)
 {
@@ -67,7 +83,9 @@ enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct ne
 		status = run_replays(trace, options, card, err);
 	if (!status)
 		status = add_step(trace, card, err);
-	if (!status)
+	if (!status) {
+		judge_pieces(card);
 		neap_oom_replay_fixes(card);
+	}
 	return status;
 }

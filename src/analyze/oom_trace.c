@@ -34,7 +34,7 @@ static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 static void take_limits(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t memory_bytes,
 			struct neap_oom_inputs *inputs)
 {
-	bool own = card->source == NEAP_TRACE_RECORDING; /* of neap's allocator */
+	bool own = card->source == NEAP_TRACE_RECORDING && !card->other_allocator; /* of neap's allocator */
 	uint64_t segment = own ? card->block_bytes : segment_of(card->block_bytes, settings);
 
 	take_device(card, memory_bytes);
@@ -125,17 +125,52 @@ static void take_pieces(struct neap_oom_card *card)
 	card->pools_free_bytes = card->fragments.pools_free;
 }
 
+/* Fills the purposes of what is live, with `unnamed_bytes` that no event tells of. */
+static void take_demand(const struct neap_trace_parts *parts, uint64_t unnamed_bytes, struct neap_oom_card *card,
+			struct neap_oom_inputs *inputs)
+{
+	inputs->demand = find_demand(parts, card->event);
+	inputs->demand.unknown = neap_plus(inputs->demand.unknown, unnamed_bytes);
+	card->unknown_bytes = inputs->demand.unknown;
+	/* If most bytes are unknown, the intervals would span nearly everything. */
+	inputs->training =
+		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
+}
+
+enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				     struct neap_oom_card *card, struct neap_oom_inputs *inputs,
+				     struct neap_error *err)
+{
+	const struct neap_trace *trace = parts->timeline->trace;
+	uint32_t frame = parts->sites->frames[failure->event.stack];
+	struct neap_torch_settings settings;
+
+	neap_replay_settings(trace, &settings);
+	card->live_requested_bytes = failure->levels.requested;
+	card->fraction = settings.fraction;
+	take_pieces(card);
+	if (frame)
+		neap_site_text(trace, frame, card->tag, sizeof card->tag);
+	card->tag_count = 0;
+	inputs->segment_bytes = segment_of(card->block_bytes, &settings);
+	inputs->pages_mapped = settings.expandable_segments;
+	inputs->pool_bytes = card->fragments.known ? card->fragments.usable_bytes : UINT64_MAX;
+	take_demand(parts, neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
+	return find_holders(parts, card, err);
+}
+
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     uint64_t memory_bytes, struct neap_oom_card *card,
 				     struct neap_oom_inputs *ret_inputs, struct neap_error *err)
 {
 	const struct neap_trace *trace = parts->timeline->trace;
 	uint32_t frame = parts->sites->frames[failure->event.stack];
-	struct neap_oom_inputs inputs = {0};
+	struct neap_oom_inputs inputs = {.pool_bytes = UINT64_MAX};
 	struct neap_torch_settings settings;
 
 	neap_replay_settings(trace, &settings);
 	card->source = trace->source;
+	card->other_allocator = trace->source == NEAP_TRACE_RECORDING && trace->torch;
 	card->predicted = failure->predicted;
 	card->device = (uint32_t)parts->timeline->device;
 	card->number = failure->number;
@@ -154,11 +189,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_limits(card, &settings, memory_bytes, &inputs);
-	inputs.demand = find_demand(parts, card->event);
-	card->unknown_bytes = inputs.demand.unknown;
-	/* If most bytes are unknown, the intervals would span nearly everything. */
-	inputs.training =
-		inputs.demand.activations > 0 && inputs.demand.unknown <= neap_demand_total(&inputs.demand) / 2;
+	take_demand(parts, 0, card, &inputs);
 	enum neap_status status = find_holders(parts, card, err);
 	if (!status)
 		status = find_steps(parts, card->event, &inputs, err);

@@ -50,7 +50,7 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 					       "__libc",
 					       NULL};
 	const char *file = neap_trace_text(trace, frame->file), *name = neap_trace_text(trace, frame->name);
-	if (trace->source == NEAP_TRACE_RECORDING)
+	if (neap_trace_of_neap(trace))
 		return RANK_PROGRAM;
 	if (ends(file, ".py") || begins(file, "<"))
 		return of_torch(file) || of_python(file) || of_neap(file) ? RANK_LIBRARY : RANK_PROGRAM;
@@ -89,7 +89,7 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 static enum neap_phase phase_of(const struct neap_trace *trace, const struct neap_trace_frame *frame)
 {
 	const char *file = neap_trace_text(trace, frame->file), *name = neap_trace_text(trace, frame->name);
-	if (trace->source == NEAP_TRACE_RECORDING)
+	if (neap_trace_of_neap(trace))
 		return NEAP_PHASE_UNKNOWN;
 	if (ends(file, ".py"))
 		return phase_of_python(file, name);

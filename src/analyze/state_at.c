@@ -112,8 +112,7 @@ static bool apply(struct ranges *ranges, const struct neap_trace *trace, const s
 						       .size = event->size,
 						       .stream = event->stream,
 						       .device = event->device,
-						       .large = trace->source == NEAP_TRACE_SNAPSHOT &&
-								event->size > SMALL_SEGMENT,
+						       .large = trace->torch && event->size > SMALL_SEGMENT,
 						       .expandable = event->kind == NEAP_TRACE_SEGMENT_MAP ||
 								     event->kind == NEAP_TRACE_SEGMENT_UNMAP});
 }

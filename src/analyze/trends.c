@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "trace/record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,6 +56,26 @@ static void find_levels(const struct neap_timeline *timeline, const struct neap_
 	for (size_t i = 0; i < steps->count; i++)
 		if (trends->levels[i].low == UINT64_MAX) /* no event in it: as the one before */
 			trends->levels[i] = i > 0 ? trends->levels[i - 1] : (struct neap_step_levels){0};
+}
+
+/* If a recording has lost the inside of steps, their peaks are in its journal alone. A step whose events come near
+ * its peak is whole: *ret_whole counts those. */
+static void take_recorded_peaks(const struct neap_timeline *timeline, struct neap_trends *trends, size_t *ret_whole)
+{
+	const struct neap_record *record = timeline->trace->record;
+	size_t left = trends->steps, whole = 0;
+
+	for (size_t i = record->journal_count; i-- > 0 && left > 0;) {
+		const struct neap_event *event = &record->journal[i];
+		const struct neap_event_step *step = neap_event_as_step(event);
+		if (!step || event->device != timeline->device)
+			continue;
+		struct neap_step_levels *levels = &trends->levels[--left];
+		whole += levels->high >= step->peak_bytes - step->peak_bytes / 20;
+		if (step->peak_bytes > levels->high)
+			levels->high = step->peak_bytes;
+	}
+	*ret_whole = whole;
 }
 
 /* Falls and rises by half the amplitude, over all steps. */
@@ -362,7 +383,8 @@ static void compare_steps(const struct neap_step_levels *levels, size_t count, d
 		trends->period = find_period(peaks, count, middle);
 }
 
-static bool find_swing(const struct neap_timeline *timeline, const struct neap_steps *steps,
+/* `whole`: how many steps have all their events. */
+static bool find_swing(const struct neap_timeline *timeline, const struct neap_steps *steps, size_t whole,
 		       struct neap_trends *trends)
 {
 	size_t skipped = steps->count >= 3 ? 1 : 0, count = steps->count - skipped; /* the first step warms up */
@@ -384,6 +406,8 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 		trends->peak_event = levels[highest].high_event;
 		trends->trough_event = levels[highest].low_event;
 		trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
+		if (whole > 0) /* the others have no teeth */
+			trends->teeth_per_step *= (double)steps->count / (double)whole;
 	}
 	if (ok && trends->spread >= SPREAD_MIN)
 		trends->swing = by_evaluation(timeline, steps, peaks, skipped, differ) ? NEAP_SWING_EVALUATION
@@ -404,6 +428,7 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 				  struct neap_trends *ret_trends, struct neap_error *err)
 {
 	struct neap_trends trends = {.steps = steps->count};
+	size_t whole = steps->count;
 	bool ok = true;
 
 	find_emptied(timeline, steps, &trends);
@@ -413,10 +438,12 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 		ok = trends.levels && lows;
 		if (ok) {
 			find_levels(timeline, steps, &trends);
+			if (timeline->trace->partial && timeline->trace->record)
+				take_recorded_peaks(timeline, &trends, &whole);
 			for (size_t i = 0; i < steps->count; i++)
 				lows[i] = trends.levels[i].low;
 			neap_leak_test(lows, steps->count, UINT64_MAX, &trends.leak);
-			ok = find_swing(timeline, steps, &trends);
+			ok = find_swing(timeline, steps, whole, &trends);
 		}
 		free(lows);
 		if (ok && trends.leak.verdict == NEAP_LEAK_FOUND)

@@ -100,7 +100,7 @@ struct tries {
 	struct neap_error err;
 };
 
-static bool records_neap(const struct tries *tries) { return tries->trace->source == NEAP_TRACE_RECORDING; }
+static bool records_neap(const struct tries *tries) { return neap_trace_of_neap(tries->trace); }
 
 /* Names a row. "with" or "only" tells whether the trace's own settings stay, if it has some. */
 static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "replay/replay.h"
 #include "store/json_rows.h"
 
@@ -58,6 +59,7 @@ static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
 struct task {
 	const char *path;
 	struct neap_replay_options options;
+	char chosen[NEAP_RUN_FOLDER_PATH]; /* in a run's folder */
 	bool json, find_smallest;
 	struct neap_trace *trace;
 	struct neap_replay_result result;
@@ -351,7 +353,11 @@ static size_t busiest_device(const struct neap_trace *trace)
 
 static enum neap_status replay(struct task *task, bool device_given, struct neap_error *err)
 {
-	enum neap_status status = neap_trace_read(task->path, &task->trace, err);
+	enum neap_status status = run_folder_trace("replay", task->path, task->chosen, err);
+	if (!status) {
+		task->path = task->chosen;
+		status = neap_trace_read(task->path, &task->trace, err);
+	}
 	catch_signals(); /* a pipe may be waited for, until a signal ends it */
 	if (!status && !device_given)
 		task->options.device = busiest_device(task->trace);

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/print.h"
+#include "cli/run_compile.h"
 #include "cli/run_estimate.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
@@ -56,6 +57,7 @@ static const struct neap_option known_options[] = {
 	{"fraction", "F", "limit it to this share of each device: above 0, at most 1 (see 'neap fraction')"},
 	{"allocator", "NAME",
 	 "neap: neap's allocator in PyTorch programs; plugin: without a compiler; default: PyTorch's own"},
+	{"no-trace", NULL, "do not record the allocations of PyTorch's own allocator"},
 	{"enable", NULL, "with memory-efficient settings in its environment (see 'neap enable')"},
 	{"clear-memory-on-start", NULL,
 	 "first end processes that this user's earlier runs left on the devices; name the others"},
@@ -139,7 +141,7 @@ struct additions {
 	char fraction[64], max_steps[64];
 	struct run_python python;
 	struct settings settings;
-	char *entries[4 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
+	char *entries[5 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
 
 /* Every value is passed on: "default" overrides a variable of the caller's. */
@@ -161,6 +163,7 @@ static int parse_allocator(const struct neap_arguments *arguments, char **ret_en
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
 			     struct neap_supervise_options *run)
 {
+	static char no_trace[] = "NEAP_TRACE=0";
 	struct neap_error err = {0};
 	const char *text = neap_argument(arguments, "fraction");
 	uint64_t max_steps = 0;
@@ -183,6 +186,8 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		additions->entries[count++] = additions->fraction;
 	if (allocator)
 		additions->entries[count++] = allocator;
+	if (neap_argument(arguments, "no-trace"))
+		additions->entries[count++] = no_trace;
 	if (neap_argument(arguments, "enable") && settings_make(&additions->settings, &err))
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
@@ -516,7 +521,12 @@ static int run_command(const struct neap_arguments *arguments)
 	}
 	if (additions.python.trouble[0])
 		neap_log(run.log, NEAP_LOG_WARNING, "%s", additions.python.trouble);
+	bool traces = !neap_argument(arguments, "no-trace");
+	if (traces)
+		run_compile_start();
 	code = supervise(arguments, &run);
+	if (traces)
+		run_compile_start();
 out:
 	settings_fini(&additions.settings);
 	run_python_fini(&additions.python);

@@ -275,11 +275,19 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 	if (!found->known)
 		return;
 	neap_torch_settings_take(neap_trace_text(trace, found->conf), ret_settings);
+	if (trace->source != NEAP_TRACE_SNAPSHOT) /* the text is all that it has */
+		return;
 	ret_settings->expandable_segments = found->expandable_segments;
 	ret_settings->max_split_bytes =
 		found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
 	ret_settings->garbage_collection_threshold = found->garbage_collection_threshold;
 	memcpy(ret_settings->divisions, found->roundup_power2_divisions, sizeof ret_settings->divisions);
+}
+
+/* Whether events are missing between those of a recording: then its blocks may lie elsewhere in the replay. */
+static bool is_partial(const struct neap_trace *trace, size_t device)
+{
+	return trace->partial || (trace->source == NEAP_TRACE_RECORDING && trace->devices[device].lost > 0);
 }
 
 /* The settings of the trace, then those that were asked for. */
@@ -299,7 +307,7 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 		return status;
 	if (options->policy == NEAP_REPLAY_TORCH_EXPANDABLE)
 		wanted.expandable_segments = true;
-	replay->same = trace->source == NEAP_TRACE_SNAPSHOT && options->policy != NEAP_REPLAY_NEAP &&
+	replay->same = trace->torch && !is_partial(trace, options->device) && options->policy != NEAP_REPLAY_NEAP &&
 		       memcmp(&own, &wanted, sizeof own) == 0;
 	if (options->fraction > 0)
 		wanted.fraction = options->fraction;

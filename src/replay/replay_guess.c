@@ -64,7 +64,7 @@ enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_r
 {
 	unsigned from = trace->torch_from ? trace->torch_from : NEAP_TORCH_OLDEST;
 	unsigned to = trace->torch_to ? trace->torch_to : NEAP_TORCH_NEWEST;
-	if (options->torch || options->policy == NEAP_REPLAY_NEAP || trace->source != NEAP_TRACE_SNAPSHOT) {
+	if (options->torch || options->policy == NEAP_REPLAY_NEAP || !trace->torch) {
 		enum neap_status status = replay_as(
 			trace, options, options->torch ? options->torch : NEAP_TORCH_NEWEST, ret_result, err);
 		if (!status && options->torch) {

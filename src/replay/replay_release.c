@@ -311,7 +311,7 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 
 enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {
-	if (replay->trace->source == NEAP_TRACE_RECORDING)
+	if (!replay->trace->torch)
 		return NEAP_OK;
 	if (replay->run.left) {
 		replay->run.left--;

@@ -68,8 +68,7 @@ static void note_result(struct search *search, uint64_t bytes, const struct neap
 	bool fits = result->first_oom_event == UINT64_MAX;
 	/* How a snapshot's own events are read depends on the device's size: the outcome holds for this size
 	 * alone. */
-	if (search->trace->source == NEAP_TRACE_SNAPSHOT || bytes < usage->same_from_bytes ||
-	    bytes >= usage->same_below_bytes)
+	if (search->trace->torch || bytes < usage->same_from_bytes || bytes >= usage->same_below_bytes)
 		note(search, bytes, bytes + 1, fits);
 	else
 		note(search, usage->same_from_bytes, usage->same_below_bytes, fits);

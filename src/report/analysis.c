@@ -179,7 +179,7 @@ static const char *holders_by(const struct neap_analysis *analysis)
 
 	for (size_t i = 0; i < analysis->holder_count; i++)
 		sizes += analysis->holders[i].kind == NEAP_HOLDER_SIZE;
-	if (analysis->trace->source == NEAP_TRACE_RECORDING)
+	if (neap_trace_of_neap(analysis->trace))
 		return "tag";
 	if (sizes == 0)
 		return "line";

@@ -25,9 +25,8 @@ static json_t *holder_json(const struct neap_analysis *analysis, const struct ne
 
 	neap_holder_text(trace, holder, text, sizeof text);
 	JSON_PUT(object,
-		 TEXT("kind", trace->source == NEAP_TRACE_RECORDING && holder->kind == NEAP_HOLDER_SITE
-				      ? "tag"
-				      : kinds[holder->kind]),
+		 TEXT("kind",
+		      neap_trace_of_neap(trace) && holder->kind == NEAP_HOLDER_SITE ? "tag" : kinds[holder->kind]),
 		 TEXT("text", text));
 	if (holder->kind != NEAP_HOLDER_SIZE) {
 		const struct neap_trace_frame *frame = &trace->frames[holder->frame];

@@ -267,6 +267,9 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 			 ? ": too much to predict changes of training"
 			 : "",
 		 card->replays.unrecorded ? "The stacks of a snapshot tell."
+		 : recorded && card->other_allocator
+			 ? "Python's stacks tell, which are recorded of requests of 1 MiB and more, and of some "
+			   "smaller ones; autograd's own threads have none."
 		 : recorded ? "Tags tell: neap_tag_set(\"activations\"), \"parameters\", \"optimizer\", ... around "
 			      "what allocates."
 		 : card->source == NEAP_TRACE_SNAPSHOT

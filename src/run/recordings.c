@@ -17,13 +17,20 @@ static const char *skip_number(const char *name, const char *prefix)
 	return digits ? name + length + digits : NULL;
 }
 
-bool neap_recording_is_named(const char *name)
+static bool is_named(const char *name, const char *prefix)
 {
 	const char *rest = skip_number(name, "start-");
 	if (rest && *rest++ != '.')
 		return false;
-	rest = skip_number(rest ? rest : name, "record.");
+	rest = skip_number(rest ? rest : name, prefix);
 	return rest && !*rest;
+}
+
+bool neap_recording_is_named(const char *name) { return is_named(name, "record."); }
+
+bool neap_recording_is_part(const char *name)
+{
+	return is_named(name, "record.") || is_named(name, "stacks.") || is_named(name, "kept.");
 }
 
 void neap_recordings_cut(const char *folder)

@@ -131,6 +131,7 @@ static void observe_until_end(struct neap_supervise *run)
 		uint64_t now_ns = neap_supervise_now(run);
 		if (now_ns >= look_ns) {
 			neap_observe_take(&run->observe, now_ns);
+			neap_supervise_keep_look(run); /* before the cards, which read it, too */
 			neap_facts_show_cards(run);
 			neap_facts_show_simulated(run);
 			now_ns = neap_supervise_now(run);
@@ -409,6 +410,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		goto out;
 	}
 	observe_until_end(run);
+	neap_supervise_keep_end(run); /* the rings have the rest */
 	gather(run, evidence);
 	note_end(run, evidence);
 	look_for_device(run, evidence);

@@ -361,6 +361,7 @@ void neap_supervise_end(struct neap_supervise *run)
 		return;
 	neap_group_remove(&run->group);
 	neap_child_guard_end(run); /* first: the guard may still use what is freed below */
+	neap_supervise_keep_end(run);
 	neap_observe_fini(&run->observe);
 	neap_monitor_close(run->monitor);
 	neap_tee_end(&run->tee);

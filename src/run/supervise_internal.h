@@ -54,6 +54,7 @@ struct neap_supervise {
 	uint64_t tee_offset;             /* where its output through the tee began */
 	struct neap_last_output last;    /* the end of its output; once ended */
 	uint64_t cards_shown;
+	struct neap_keeps *keeps; /* the histories that it keeps; the supervisor's alone */
 	/* of the whole run */
 	bool started_once;
 	uint64_t first_started_ns, first_wall_ns;
@@ -146,6 +147,13 @@ void neap_facts_show_simulated(struct neap_supervise *run);
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
 /* Keeps the recordings of this start when another follows: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
+
+/* supervise_keep.c: of the supervisor alone; the guard leaves what was kept to neap_recordings_cut. */
+
+/* At each sample: keeps what the recordings' rings will overwrite. */
+void neap_supervise_keep_look(struct neap_supervise *run);
+/* When a start is over. The files stay. */
+void neap_supervise_keep_end(struct neap_supervise *run);
 
 /* supervise_last.c */
 

@@ -81,7 +81,7 @@ static bool measure(const char *path, struct neap_prune_run *run)
 			continue;
 		uint64_t bytes = (uint64_t)info.st_blocks * 512;
 		run->bytes += bytes;
-		run->recording_bytes += neap_recording_is_named(entry->d_name) ? bytes : 0;
+		run->recording_bytes += neap_recording_is_part(entry->d_name) ? bytes : 0;
 	}
 	closedir(entries);
 	return true;

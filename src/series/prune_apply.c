@@ -43,9 +43,10 @@ bool neap_prune_is_ours(const char *name)
 {
 	static const char *const names[] = {"lock",   "owner",      "spec.json",  "result.json", "began",    "ended",
 					    "killed", "stdout.log", "stderr.log", "claim",       "view.json"};
-	static const char *const numbered[][2] = {{"record.", ""},         {"oom.", ""},       {"error.", ""},
-						  {"note.", ""},           {"simulated.", ""}, {"estimate.", ".json"},
-						  {"snapshot.", ".pickle"}};
+	static const char *const numbered[][2] = {
+		{"record.", ""},    {"oom.", ""},           {"error.", ""},           {"note.", ""},
+		{"simulated.", ""}, {"estimate.", ".json"}, {"snapshot.", ".pickle"}, {"stacks.", ""},
+		{"kept.", ""}};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strncmp(name, names[i], strlen(names[i])) && is_end(name + strlen(names[i])))
 			return true;
@@ -162,7 +163,7 @@ static bool remove_name(int folder_fd, const char *name, struct removal *removal
 static bool remove_one(int folder_fd, const char *name, void *context)
 {
 	struct removal *removal = context;
-	bool goes = removal->recordings ? neap_recording_is_named(name)
+	bool goes = removal->recordings ? neap_recording_is_part(name)
 					: strcmp(name, "result.json") != 0 && strcmp(name, "lock") != 0;
 	return !goes || remove_name(folder_fd, name, removal);
 }

@@ -409,6 +409,7 @@ enum neap_status neap_build_init(struct neap_build *build, enum neap_trace_sourc
 	if (!trace)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	trace->source = source;
+	trace->torch = source == NEAP_TRACE_SNAPSHOT;
 	trace->settings.max_split_size = -1;
 	trace->store = calloc(1, sizeof *trace->store);
 	trace->warnings = calloc(NEAP_BUILD_WARNINGS, sizeof *trace->warnings);

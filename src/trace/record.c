@@ -8,10 +8,13 @@
  *   3. chunk     -> the payload that is kept
  *   4. counters  -> an index whose slot was claimed again meanwhile is dropped as torn
  *
+ * What `neap run` has kept beside it (kept.h) comes first: then only the indices behind that count.
+ *
  * Nothing read is believed: sizes are computed from what was checked, memory taken is bounded by the file's size. */
 #include "trace/record.h"
 
 #include "base/error.h"
+#include "trace/kept.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,6 +91,9 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 		return fail_at(err, FIELD(journal_written), path, "the journal's counter is impossible");
 	if (header->allocation_written > UINT64_MAX / 2)
 		return fail_at(err, FIELD(allocation_written), path, "the allocation ring's counter is impossible");
+	if (header->journal_lost > UINT64_MAX / 4 || header->allocations_lost > UINT64_MAX / 4 ||
+	    header->allocations_missing > UINT64_MAX / 4)
+		return fail_at(err, FIELD(journal_lost), path, "a counter of lost events is impossible");
 	events = header->journal_capacity + header->allocation_capacity;
 	expected = NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event);
 	if (file_bytes < expected) {
@@ -109,6 +115,8 @@ struct ring {
 	uint64_t capacity; /* events */
 	uint64_t written;  /* when reading began */
 	size_t counter;    /* where the counter is in the header */
+	uint64_t from;     /* the first index that counts: those before it are kept elsewhere */
+	bool continues;    /* something was kept */
 	bool runs;         /* slots are claimed before there are events for them */
 	struct neap_event *events;
 	uint64_t *indices; /* of each event kept; only while reading */
@@ -188,7 +196,7 @@ static void drop_edge(struct ring *ring)
 	uint64_t edge = ring->written - ring->capacity + ring->capacity / NEAP_RECORD_RUN_PART, until_ns = 0;
 	size_t kept = 0;
 
-	if (!ring->runs || ring->written <= ring->capacity)
+	if (!ring->runs || ring->written <= ring->capacity || ring->continues)
 		return;
 	for (size_t i = 0; i < ring->count && ring->indices[i] < edge; i++)
 		until_ns = ring->events[i].time_ns > until_ns ? ring->events[i].time_ns : until_ns;
@@ -226,19 +234,42 @@ static enum neap_status split_frees(struct ring *ring, const char *path, struct 
 	return NEAP_OK;
 }
 
-static enum neap_status read_ring(int fd, struct ring *ring, const char *path, struct neap_error *err)
+/* Adds the ring's events among those that were kept. */
+static enum neap_status add_kept(struct ring *ring, const struct neap_kept *kept, const char *path,
+				 struct neap_error *err)
+{
+	enum neap_record_ring which = ring->runs ? NEAP_RECORD_ALLOCATIONS : NEAP_RECORD_JOURNAL;
+	size_t more = 0;
+
+	for (uint64_t i = 0; i < kept->header.events; i++)
+		more += neap_kept_is_of(&kept->events[i], which);
+	if (!more)
+		return NEAP_OK;
+	struct neap_event *events = reallocarray(ring->events, ring->count + more, sizeof *events);
+	if (!events)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the events of %s", path);
+	ring->events = events;
+	for (uint64_t i = 0; i < kept->header.events; i++)
+		if (neap_kept_is_of(&kept->events[i], which))
+			events[ring->count++] = kept->events[i];
+	return NEAP_OK;
+}
+
+static enum neap_status read_ring(int fd, struct ring *ring, const struct neap_kept *kept, const char *path,
+				  struct neap_error *err)
 {
 	uint64_t held = ring->written < ring->capacity ? ring->written : ring->capacity;
 	enum neap_status status = NEAP_OK;
 
-	ring->lost = ring->written - held;
+	uint64_t oldest = ring->written - held, begin = oldest < ring->from ? ring->from : oldest;
+	ring->lost = begin - ring->from;
 	ring->events = calloc(held + 1, sizeof *ring->events);
 	ring->indices = calloc(held + 1, sizeof *ring->indices);
 	if (!ring->events || !ring->indices) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory for the events of %s", path);
 		goto out;
 	}
-	for (uint64_t first = ring->lost; first < ring->written;) {
+	for (uint64_t first = begin; first < ring->written;) {
 		uint64_t count = ring->written - first;
 		uint64_t until_wrap = ring->capacity - first % ring->capacity;
 		if (count > until_wrap)
@@ -253,6 +284,8 @@ static enum neap_status read_ring(int fd, struct ring *ring, const char *path, s
 	status = drop_overtaken(fd, ring, path, err);
 	if (!status)
 		drop_edge(ring);
+	if (!status)
+		status = add_kept(ring, kept, path, err);
 	if (!status) {
 		qsort(ring->events, ring->count, sizeof *ring->events, by_time);
 		status = split_frees(ring, path, err);
@@ -317,30 +350,64 @@ out:
 	return NEAP_OK;
 }
 
+/* Reads what was kept, and then the header again: the process has written more meanwhile. */
+static enum neap_status load_kept(int fd, const char *path, struct neap_record_header *header, struct neap_kept *kept,
+				  struct neap_error *err)
+{
+	struct neap_record_header now;
+
+	neap_kept_load(path, header, kept);
+	if (!kept->header.events)
+		return NEAP_OK;
+	enum neap_status status = neap_record_read_at(fd, &now, sizeof now, 0, err);
+	if (!status &&
+	    (now.journal_written < header->journal_written || now.allocation_written < header->allocation_written ||
+	     now.journal_written > UINT64_MAX / 2 || now.allocation_written > UINT64_MAX / 2))
+		status = fail_at(err, FIELD(journal_written), path, "its counter ran backwards");
+	if (!status) { /* the rest has been checked */
+		header->journal_written = now.journal_written;
+		header->allocation_written = now.allocation_written;
+	}
+	if (status || kept->header.next[NEAP_RECORD_JOURNAL] > header->journal_written ||
+	    kept->header.next[NEAP_RECORD_ALLOCATIONS] > header->allocation_written)
+		neap_kept_fini(kept);
+	return status;
+}
+
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err)
 {
 	struct neap_record_header header;
 	struct ring journal = {0}, allocations = {0};
+	struct neap_kept kept = {0};
 	enum neap_status status;
 	int fd = -1;
 
 	status = neap_record_open(path, &fd, &header, err);
 	if (status)
 		return status;
+	status = load_kept(fd, path, &header, &kept, err);
+	if (status) {
+		close(fd);
+		return status;
+	}
 	journal.offset = NEAP_RECORD_HEADER_BYTES;
 	journal.capacity = header.journal_capacity;
 	journal.written = header.journal_written;
 	journal.counter = FIELD(journal_written);
+	journal.from = kept.header.next[NEAP_RECORD_JOURNAL];
+	journal.continues = allocations.continues = kept.header.events > 0;
 	allocations.offset = journal.offset + journal.capacity * sizeof(struct neap_event);
 	allocations.capacity = header.allocation_capacity;
 	allocations.runs = true;
 	allocations.written = header.allocation_written;
 	allocations.counter = FIELD(allocation_written);
-	status = read_ring(fd, &journal, path, err);
+	allocations.from = kept.header.next[NEAP_RECORD_ALLOCATIONS];
+	status = read_ring(fd, &journal, &kept, path, err);
 	if (!status)
-		status = read_ring(fd, &allocations, path, err);
+		status = read_ring(fd, &allocations, &kept, path, err);
 	close(fd);
 	if (status) {
+		neap_kept_fini(&kept);
 		free(journal.events);
 		return status;
 	}
@@ -352,13 +419,19 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 		.journal_count = journal.count,
 		.allocations = allocations.events,
 		.allocation_count = allocations.count,
-		.journal_lost = journal.lost,
-		.allocations_lost = allocations.lost,
+		.journal_lost = journal.lost + header.journal_lost + kept.header.journal_lost,
+		.allocations_lost = header.allocations_lost + kept.header.allocations_lost +
+				    (allocations.continues ? 0 : allocations.lost),
+		.allocations_missing = header.allocations_missing + kept.header.allocations_missing +
+				       (allocations.continues ? allocations.lost : 0),
+		.thinned_events = header.thinned_events + kept.header.thinned_events,
+		.thinned_steps = header.thinned_steps + kept.header.thinned_steps,
 		.torn = journal.torn + allocations.torn,
 		.names_used = header.names_used,
 	};
 	for (uint32_t i = 1; i < header.names_used; i++)
 		copy_name(ret_record->names[i], header.names[i]);
+	neap_kept_fini(&kept);
 	return NEAP_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#define NEAP_RECORD_PATH         4224       /* room for the path of a file beside a recording */
 #define NEAP_RECORD_CAPACITY_MAX (1u << 24) /* events in a ring; a file that claims more is not a recording */
 
 /* A copy in memory of one recording, at one instant. */
@@ -20,12 +21,15 @@ struct neap_record {
 	struct neap_event *allocations; /* likewise: the newest, those still in the ring */
 	size_t allocation_count;
 	uint64_t journal_lost, allocations_lost; /* overwritten by newer ones, or dropped at the edge to these */
+	uint64_t allocations_missing;            /* lost between two that are here */
+	uint64_t thinned_events, thinned_steps;  /* left out by `neap run`: see struct neap_record_header */
 	uint64_t torn;                           /* being written when the process died, or while we read */
 	uint32_t names_used;
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM]; /* terminated; unknown bytes replaced by '?' */
 };
 
-/* Errors: NEAP_ENOENT, NEAP_EPARSE with the byte position, NEAP_ENOMEM. */
+/* With what `neap run` has kept beside it (trace/kept.h). Errors: NEAP_ENOENT, NEAP_EPARSE with the byte position,
+ * NEAP_ENOMEM. */
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 void neap_record_fini(struct neap_record *record);
 
@@ -38,11 +42,41 @@ enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, dou
 enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_record_header *ret_header,
 				  struct neap_error *err);
 
-/* Shortens the recording of a process that has ended: its rings become as long as they were used. Every reader takes
- * it like a whole one; a reader that has it open continues with the old file. Its mode and times stay. NEAP_OK also
- * if there is nothing to gain. Errors: NEAP_EBUSY while the process lives, NEAP_EINVAL if it is not a regular file,
- * those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as before. */
+/* Reads exactly `length` bytes of a recording, or of what lies beside it. Errors: NEAP_EIO, NEAP_EPARSE. */
+enum neap_status neap_record_read_at(int fd, void *bytes, size_t length, uint64_t offset, struct neap_error *err);
+
+/* Shortens the recording of a process that has ended: its rings become as long as they were used, and what was kept
+ * beside it becomes a part of it. Every reader takes it like a whole one; one that has it open continues with the old
+ * file. Its mode and times stay. NEAP_OK also if there is nothing to gain. Errors: NEAP_EBUSY while the process
+ * lives, NEAP_EINVAL if it is not a regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as
+ * before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
+
+/* Follows the rings of a recording while its process writes. Zeroed, but fd -1: closed. */
+enum neap_record_ring { NEAP_RECORD_JOURNAL, NEAP_RECORD_ALLOCATIONS, NEAP_RECORD_RINGS };
+struct neap_record_follow {
+	int fd;
+	uint64_t pid, start_ticks;
+	uint64_t capacity[NEAP_RECORD_RINGS];
+	uint64_t next[NEAP_RECORD_RINGS]; /* index of the next event to read */
+};
+/* Errors: as of neap_record_open. */
+enum neap_status neap_record_follow_open(const char *path, struct neap_record_follow *ret_follow,
+					 struct neap_error *err);
+void neap_record_follow_close(struct neap_record_follow *follow);
+/* How many events were ever claimed in a ring. Errors: NEAP_EIO, NEAP_EPARSE. */
+enum neap_status neap_record_follow_written(const struct neap_record_follow *follow, enum neap_record_ring ring,
+					    uint64_t *ret_written, struct neap_error *err);
+/* Reads the next events of a ring, as they lie in their slots, up to `room` of them. Adds those that were overwritten
+ * or torn to *lost. Stops at one that is being written; `ended`: the process writes no more, so it is torn. Errors:
+ * NEAP_EIO, NEAP_EPARSE. */
+enum neap_status neap_record_follow_read(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
+					 struct neap_event *events, size_t room, size_t *ret_count, uint64_t *lost,
+					 struct neap_error *err);
+
+/* The path of the file that lies beside a recording under another prefix: for "F/start-1.record.4711" and "stacks."
+ * "F/start-1.stacks.4711". False: the recording has no such name, or the path is too long. */
+bool neap_record_beside(const char *path, const char *prefix, char ret_beside[NEAP_RECORD_PATH]);
 
 /* The settings that an event SPLIT or RUNG puts in force; NULL: it is another event. */
 const struct neap_event_settings *neap_record_settings(const struct neap_event *event);

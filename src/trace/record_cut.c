@@ -10,7 +10,7 @@
  * The recorder takes its disk space at once, because a full disk would be a SIGBUS in the process that records: so it
  * is given back only here. Unused space is given back first and in place (holes), so that the copy fits on a full
  * disk; where it does not, or the file system knows no holes, the recording stays as it is. */
-#include "trace/record.h"
+#include "trace/kept.h"
 
 #include "base/error.h"
 #include "base/file.h"
@@ -87,10 +87,22 @@ static enum neap_status write_cut(int fd, const struct neap_record_header *heade
 	return status ? status : neap_file_commit(file, err);
 }
 
+static enum neap_status shorten(const char *path, int fd, const struct neap_record_header *header, mode_t mode,
+				struct neap_error *err)
+{
+	struct neap_file file = {.fd = -1};
+	give_back_unused(path, header);
+	enum neap_status status = neap_file_begin(&file, path, mode, err);
+	if (!status)
+		status = write_cut(fd, header, &file, err);
+	neap_file_abort(&file);
+	return status;
+}
+
 enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 {
 	struct neap_record_header header;
-	struct neap_file file = {.fd = -1};
+	char beside[NEAP_RECORD_PATH];
 	struct stat info;
 	int fd = -1;
 	if (lstat(path, &info))
@@ -100,18 +112,21 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 	enum neap_status status = neap_record_open(path, &fd, &header, err);
 	if (status)
 		return status;
-	if (cut_capacity(header.journal_capacity, header.journal_written) == header.journal_capacity &&
+	bool kept = neap_record_beside(path, "kept.", beside) && !access(beside, F_OK);
+	if (kept && header.merged) { /* we were killed before we could remove it */
+		kept = false;
+		unlink(beside);
+	}
+	if (!kept && cut_capacity(header.journal_capacity, header.journal_written) == header.journal_capacity &&
 	    cut_capacity(header.allocation_capacity, header.allocation_written) == header.allocation_capacity)
 		goto out;
 	if (neap_process_alive((pid_t)header.pid, header.start_ticks)) {
 		status = neap_fail(err, NEAP_EBUSY, "process %d still writes to %s", (int)header.pid, path);
 		goto out;
 	}
-	give_back_unused(path, &header);
-	status = neap_file_begin(&file, path, info.st_mode & 0777, err);
-	if (!status)
-		status = write_cut(fd, &header, &file, err);
-	neap_file_abort(&file);
+	status = kept ? neap_record_merge(path, info.st_mode & 0777, err) : NEAP_ENOENT;
+	if (status) /* what was kept stays beside it */
+		status = shorten(path, fd, &header, info.st_mode & 0777, err);
 	if (!status)
 		(void)!utimensat(AT_FDCWD, path, (struct timespec[]){info.st_atim, info.st_mtim},
 				 AT_SYMLINK_NOFOLLOW);

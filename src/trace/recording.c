@@ -3,13 +3,17 @@
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
  * device. So each device takes one walk through both, the older event first.
  *
+ * A recording of PyTorch's own allocator has its stacks and settings in a file beside it (trace/stacks.h).
+ *
  * A process that restarted in place (NEAP_EVENT_RESTART) freed everything at once, without events: its live blocks
  * are freed here at that instant. */
 #include "base/error.h"
 #include "base/map.h"
 #include "neap/trace.h"
 #include "trace/formats.h"
+#include "trace/ranges.h"
 #include "trace/record.h"
+#include "trace/stacks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +21,11 @@
 struct recording {
 	const struct neap_record *record;
 	struct neap_build *build;
-	uint32_t stacks[NEAP_RECORD_NAMES]; /* of each name; 0: not made yet */
-	bool restarts;                      /* the process restarted: live blocks are tracked */
-	struct neap_map live;               /* address: twice its bytes, plus 1 when its free was requested */
+	uint32_t names[NEAP_RECORD_NAMES]; /* the stack of each name; 0: not made yet */
+	struct neap_stacks stacks;         /* those beside the recording */
+	struct neap_ranges private_pools;  /* of PyTorch's own allocator, on the device that is being read */
+	bool restarts;                     /* the process restarted: live blocks are tracked */
+	struct neap_map live;              /* address: twice its bytes, plus 1 when its free was requested */
 };
 
 static uint64_t wall_us(const struct recording *recording, const struct neap_event *event)
@@ -36,13 +42,17 @@ static uint32_t name_of(struct recording *recording, uint64_t name)
 
 static uint32_t stack_of(struct recording *recording, uint64_t tag)
 {
+	if (tag >= NEAP_EVENT_FIRST_STACK) {
+		tag -= NEAP_EVENT_FIRST_STACK;
+		return tag < recording->stacks.count ? recording->stacks.calls[tag] : 0;
+	}
 	if (!tag || tag >= NEAP_RECORD_NAMES)
 		return 0;
-	if (!recording->stacks[tag]) {
+	if (!recording->names[tag]) {
 		uint32_t frame = neap_build_frame(recording->build, 0, name_of(recording, tag), 0);
-		recording->stacks[tag] = neap_build_stack(recording->build, &frame, 1);
+		recording->names[tag] = neap_build_stack(recording->build, &frame, 1);
 	}
-	return recording->stacks[tag];
+	return recording->names[tag];
 }
 
 static enum neap_trace_kind kind_of(uint16_t kind)
@@ -63,6 +73,25 @@ static enum neap_trace_kind kind_of(uint16_t kind)
 	return kind < sizeof kinds ? (enum neap_trace_kind)kinds[kind] : (enum neap_trace_kind)0;
 }
 
+/* A stream with the private pool that the event's address belongs to. */
+static uint16_t stream_of(struct recording *recording, uint64_t stream, uint64_t address)
+{
+	uint64_t pool = neap_ranges_pool(&recording->private_pools, address);
+	return neap_build_stream(recording->build, stream, pool >> 32, pool & UINT32_MAX);
+}
+
+static uint16_t take_segment(struct recording *recording, uint16_t kind, const struct neap_event_segment *segment)
+{
+	bool gone = kind == NEAP_EVENT_SEGMENT_FREE || kind == NEAP_EVENT_SEGMENT_UNMAP;
+
+	if (!gone && segment->pool && recording->build->trace->torch)
+		neap_ranges_add(&recording->private_pools, segment->address, segment->bytes, segment->pool);
+	uint16_t stream = stream_of(recording, segment->stream, segment->address);
+	if (gone)
+		neap_ranges_remove(&recording->private_pools, segment->address, segment->bytes);
+	return stream;
+}
+
 static void take_memory_event(struct recording *recording, const struct neap_event *from, uint8_t device)
 {
 	const struct neap_event_allocation *allocation = neap_event_as_allocation(from);
@@ -79,11 +108,11 @@ static void take_memory_event(struct recording *recording, const struct neap_eve
 		event.address = allocation->address;
 		event.size = allocation->requested_bytes;
 		event.stack = stack_of(recording, allocation->tag);
-		event.stream = neap_build_stream(recording->build, allocation->stream, 0, 0);
+		event.stream = stream_of(recording, allocation->stream, allocation->address);
 	} else if (segment) {
 		event.address = segment->address;
 		event.size = segment->bytes;
-		event.stream = neap_build_stream(recording->build, segment->stream, 0, 0);
+		event.stream = take_segment(recording, from->kind, segment);
 	} else if (emptied) {
 		event.size = emptied->freed_bytes;
 	} else if (oom) {
@@ -217,6 +246,7 @@ static void take_device(struct recording *recording, uint8_t device)
 	taken->first_event = first;
 	taken->event_count = store->count - first;
 	taken->lost = record->allocations_lost;
+	recording->build->trace->partial |= record->allocations_missing > 0 || record->thinned_events > 0;
 	taken->before_bytes = taken->lost ? allocated_before(record, device) : 0;
 	if (taken->before_bytes) {
 		static const char name[] = "there before the recording's first event";
@@ -241,11 +271,33 @@ static uint64_t highest_device(const struct neap_event *events, size_t count, ui
 	return highest;
 }
 
+/* Whether PyTorch's own allocator made the allocations, by a stack among their tags: the file of the stacks may have
+ * been lost. */
+static bool names_stacks(const struct neap_record *record)
+{
+	for (size_t i = 0; i < record->allocation_count; i++) {
+		const struct neap_event_allocation *block = neap_event_as_allocation(&record->allocations[i]);
+		if (block && block->tag >= NEAP_EVENT_FIRST_STACK)
+			return true;
+	}
+	return false;
+}
+
 static void warn(struct neap_build *build, const struct neap_record *record, uint64_t impossible)
 {
 	if (record->allocations_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
 				(unsigned long long)record->allocations_lost);
+	if (record->allocations_missing)
+		neap_build_warn(
+			build, 0,
+			"%llu allocation events between two of its were overwritten before neap run read them",
+			(unsigned long long)record->allocations_missing);
+	if (record->thinned_steps)
+		neap_build_warn(
+			build, 0,
+			"of %llu steps only the blocks that outlive a step are here: %llu other events were left out",
+			(unsigned long long)record->thinned_steps, (unsigned long long)record->thinned_events);
 	if (record->journal_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older marks were overwritten",
 				(unsigned long long)record->journal_lost);
@@ -271,6 +323,10 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 		return status;
 	}
 	build->trace->record = record; /* the trace owns it from here on */
+	if (!neap_stacks_read(path, build, &recording.stacks) && names_stacks(record)) {
+		build->trace->torch = true;
+		neap_build_warn(build, 0, "the stacks that were recorded beside it cannot be read: no lines");
+	}
 	uint64_t devices = highest_device(record->allocations, record->allocation_count, &impossible);
 	uint64_t others = highest_device(record->journal, record->journal_count, &impossible);
 	devices = devices > others ? devices : others;
@@ -280,7 +336,9 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 	for (uint64_t device = 0; device <= devices && !build->failed; device++) {
 		take_device(&recording, (uint8_t)device);
 		neap_map_fini(&recording.live);
+		recording.private_pools.count = 0;
 	}
+	neap_stacks_fini(&recording.stacks);
 	warn(build, record, impossible);
 	return NEAP_OK;
 }

@@ -197,6 +197,7 @@ struct neap_trace_call {
 /* The tables of marks, segments and blocks are never NULL, even when empty. */
 struct neap_trace {
 	enum neap_trace_source source;
+	bool torch; /* PyTorch's own allocator made the events: those of every snapshot, and of some recordings */
 	struct neap_trace_device *devices; /* at least one */
 	size_t device_count;               /* at most 256 */
 	struct neap_trace_stream *streams; /* [0] is {0, {0, 0}} */
@@ -207,8 +208,10 @@ struct neap_trace {
 	size_t segment_count;
 	struct neap_trace_block *blocks;
 	size_t block_count;
-	/* A snapshot was written by PyTorch 2.`torch_from` to 2.`torch_to`, by the keys that it has and has not; 0:
-	 * there is no telling. */
+	bool partial; /* a recording: events are missing between those that it has, so that a replay of it may place
+			 blocks elsewhere */
+	/* A snapshot was written by PyTorch 2.`torch_from` to 2.`torch_to`, by the keys that it has and has not; a
+	 * recording of PyTorch's own allocator names the release. 0: there is no telling. */
 	unsigned torch_from, torch_to;
 	struct neap_trace_settings settings;
 	struct neap_trace_setting *other_settings;
@@ -230,6 +233,12 @@ struct neap_trace {
 			    NULL */
 	struct neap_trace_store *store; /* the rest, behind the functions below */
 };
+
+/* Whether neap's allocator made the events: those of a recording, unless PyTorch's own did. */
+static inline bool neap_trace_of_neap(const struct neap_trace *trace)
+{
+	return trace->source == NEAP_TRACE_RECORDING && !trace->torch;
+}
 
 /* Reads the file or pipe at PATH ("-": standard input) to its end; the first bytes decide the format. Errors:
  * NEAP_EPARSE with line and column (text) or position (bytes of the decompressed data); NEAP_ENOENT, NEAP_EIO,

@@ -7,7 +7,9 @@ are other environments, with the oldest PyTorch that neap supports and with that
 
 import fcntl
 import glob
+import hashlib
 import os
+import subprocess
 import sys
 
 if not os.environ.get("HOME"):
@@ -40,6 +42,24 @@ if not os.path.exists(os.path.join(folder, f"complete-{stage}")):
     skip(f"has no {'test tools' if stage == 'tools' else 'PyTorch'}: {maker} makes it")
 if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
     skip(f"is not whole: {maker} makes it again")
+
+
+def compile_watch(python):
+    """What records PyTorch's allocations, once, so that each `neap run` of a test does. Where that fails the tests tell."""
+    digest = hashlib.sha256(os.environ["PYTHONPATH"].encode())
+    for path in sorted(p for kind in ("src/torch/watch*", "include/neap/*.h") for p in glob.glob(f"{os.environ['NEAP_SOURCE']}/{kind}")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    stamp = os.path.join(cache, "watch", f"ready-{stage}-{digest.hexdigest()[:24]}")
+    if not os.path.exists(stamp):
+        code = "import torch; from neap import _compiled, _watch; _compiled.compiled(torch, _watch.UNIT)"
+        done = subprocess.run([python, "-W", "ignore", "-c", code], env={**os.environ, "NEAP_DEVICE": "sim"})
+        if done.returncode == 0:
+            open(stamp, "w").close()
+
+
 os.environ.pop("LD_LIBRARY_PATH", None)  # with the simulator's folder in it, PyTorch would take it for the driver
 python = os.path.join(folder, "bin", "python")
+if stage != "tools" and "NEAP_SIM_RUNTIME" in os.environ:
+    compile_watch(python)
 os.execv(python, [python, *sys.argv[2:]])

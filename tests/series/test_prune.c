@@ -153,10 +153,11 @@ static void test_plan(void **state)
 static void test_names(void **state)
 {
 	static const char *const ours[] = {
-		"lock",        "spec.json",        "result.json",       "result.json.tmp-12-0",
-		"record.12",   "record.12.tmp-12", "start-3.record.12", "start-12.oom.9",
-		"note.1",      "stdout.log",       "room.a1B2c3",       "owner.a1B2c3",
-		"simulated.77"};
+		"lock",         "spec.json",        "result.json",       "result.json.tmp-12-0",
+		"record.12",    "record.12.tmp-12", "start-3.record.12", "start-12.oom.9",
+		"note.1",       "stdout.log",       "room.a1B2c3",       "owner.a1B2c3",
+		"simulated.77", "stacks.12",        "start-1.stacks.12", "kept.12",
+		"kept.12.tmp-7"};
 	static const char *const others[] = {"record.",         "record.x", "record.12.pt", "start-.record.1",
 					     "start-1record.1", "model.pt", "lock2",        "result.json~",
 					     "room.a1B2c",      "starts",   ".tmp-1",       "start-1.lock",

@@ -1,0 +1,82 @@
+/* run/supervise_keep.c: keeps the history of the run's processes with PyTorch's own allocator (run/keep.h). */
+#include "run/keep.h"
+#include "run/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PROCESSES 12u /* whose history is kept at once: each takes 2 MiB and more */
+/* An event is stored a moment after the time that it has. */
+#define STORED_NS (5 * NEAP_NS_PER_MS)
+
+struct neap_keeps {
+	size_t count;
+	struct {
+		pid_t pid;
+		uint64_t start_ticks;
+		struct neap_keep keep;
+	} items[PROCESSES];
+};
+
+/* Begins to keep the history of a process, if it records PyTorch's own allocator: then its stacks are in the folder.
+ * NULL: it does not, or there is no room. */
+static struct neap_keep *begin(struct neap_supervise *run, const struct neap_observed *process)
+{
+	const struct neap_keep_options options = {0};
+	char recording[NEAP_RECORD_PATH], stacks[NEAP_RECORD_PATH], name[32];
+	struct neap_error err = {0};
+
+	snprintf(name, sizeof name, "record.%d", (int)process->pid);
+	if (neap_path_join(recording, sizeof recording, run->folder, name) ||
+	    !neap_record_beside(recording, "stacks.", stacks) || access(stacks, F_OK))
+		return NULL;
+	if (!run->keeps)
+		run->keeps = calloc(1, sizeof *run->keeps);
+	if (!run->keeps || run->keeps->count == PROCESSES)
+		return NULL;
+	size_t at = run->keeps->count++;
+	run->keeps->items[at].pid = process->pid;
+	run->keeps->items[at].start_ticks = process->start_ticks;
+	if (!neap_keep_begin(&run->keeps->items[at].keep, recording, &options, &err))
+		return &run->keeps->items[at].keep;
+	neap_log(run->options.log, NEAP_LOG_WARNING, "The history of process %d is not kept: %s", (int)process->pid,
+		 err.message);
+	neap_keep_end(&run->keeps->items[at].keep);
+	return NULL;
+}
+
+static struct neap_keep *find(struct neap_supervise *run, const struct neap_observed *process)
+{
+	for (size_t i = 0; run->keeps && i < run->keeps->count; i++)
+		if (run->keeps->items[i].pid == process->pid &&
+		    run->keeps->items[i].start_ticks == process->start_ticks)
+			return &run->keeps->items[i].keep;
+	return begin(run, process);
+}
+
+void neap_supervise_keep_look(struct neap_supervise *run)
+{
+	uint64_t now_ns = neap_supervise_now(run), until_ns = now_ns > STORED_NS ? now_ns - STORED_NS : 0;
+
+	for (size_t i = 0; i < run->observe.attached_count; i++) {
+		const struct neap_observed *process = &run->observe.attached[i];
+		struct neap_keep *keep = find(run, process);
+		struct neap_error err = {0};
+		if (keep && neap_keep_look(keep, until_ns, &err))
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "The history of process %d is kept no longer: %s", (int)process->pid, err.message);
+	}
+}
+
+void neap_supervise_keep_end(struct neap_supervise *run)
+{
+	for (size_t i = 0; run->keeps && i < run->keeps->count; i++)
+		neap_keep_end(&run->keeps->items[i].keep);
+	free(run->keeps);
+	run->keeps = NULL;
+}

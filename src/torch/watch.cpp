@@ -1,0 +1,395 @@
+/* torch/watch.cpp: what PyTorch's own allocator does, as events of this process's recording. One object, compiled
+ * against the installed PyTorch by python/neap/_watch.py; it replaces nothing of PyTorch's.
+ *
+ *   PyTorch's allocator --trace tracker, inside its lock--> track --> the agent's observer --> RUN/record.PID
+ *                                                             \--> stacks_number (watch_stacks.h) --> RUN/stacks.PID
+ *
+ * The tracker takes no lock of Python's, allocates nothing and never throws. PyTorch cannot detach it: where nothing
+ * is recorded (before neap_watch_start, after neap_watch_stop, in the child of a fork) it returns at once.
+ */
+#include "watch_stacks.cpp"
+
+#include "neap/trace.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <algorithm>
+#include <time.h>
+
+namespace neap_torch
+{
+
+namespace cca = c10::cuda::CUDACachingAllocator;
+
+namespace
+{
+
+using Entry = cca::TraceEntry;
+
+constexpr size_t kDevices = 64, kStreams = 1024;
+constexpr uint64_t kRounding = 512;        /* of PyTorch's blocks */
+constexpr uint64_t kStackBytes = 1u << 20; /* requests of so many bytes have a stack each */
+constexpr uint32_t kStackEvery = 64;       /* of smaller ones, one of so many */
+
+constexpr uint32_t kVerifyEvery = 64;  /* stacks, one of so many */
+constexpr uint64_t kClockNs = 20000;   /* a time is computed from a reading of the clock that is so old */
+constexpr uint64_t kRatioNs = 1000000; /* from when on the rate of PyTorch's counter is known well enough */
+
+struct Block {
+	uint64_t address, bytes, stream; /* as requested; the stream's number */
+};
+
+/* Times by the counter that PyTorch reads for each entry anyway, which spares most readings of the clock. */
+struct Times {
+	uint64_t first_count, first_ns; /* the first reading; 0: none yet */
+	uint64_t count, ns;             /* the newest one */
+	uint64_t most;                  /* counts after it that are computed; 0: the rate is not known yet */
+	uint64_t rate;                  /* nanoseconds a count, times 2^32 */
+	uint64_t last_ns;               /* given out: no time is before it */
+};
+
+/* Guarded by the device's lock, inside which each tracker runs. */
+struct Device {
+	bool on; /* its events are recorded; until then they are part of the state that is recorded first */
+	bool freeing;
+	Block freed; /* freeing: it was requested at freed_ns, which is not recorded yet */
+	uint64_t freed_ns;
+	uint64_t allocated, reserved;
+	uint64_t highest; /* allocated, since the last step */
+	Times times;
+	uint32_t small, stacks; /* requests, and stacks that were taken */
+	uint32_t streams;
+	uintptr_t stream[kStreams]; /* by number, less 1; the default stream is none */
+};
+
+struct Watch {
+	const struct neap_observer *observer;
+	std::atomic<bool> on{false};
+	bool attached = false; /* the tracker */
+	int count = 0;         /* of devices */
+	Device devices[kDevices];
+} watch;
+
+uint64_t now_ns()
+{
+	struct timespec now = {};
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+__attribute__((noinline)) uint64_t read_clock(Times &times, uint64_t count)
+{
+	uint64_t ns = now_ns();
+	if (!times.first_ns) {
+		times.first_count = count;
+		times.first_ns = ns;
+	} else if (ns - times.first_ns >= kRatioNs && count > times.first_count) {
+		double rate =
+			static_cast<double>(ns - times.first_ns) / static_cast<double>(count - times.first_count);
+		times.rate = static_cast<uint64_t>(rate * 4294967296.0);
+		times.most = static_cast<uint64_t>(kClockNs / rate);
+	}
+	times.count = count;
+	times.ns = ns;
+	return ns;
+}
+
+uint64_t time_of(Times &times, uint64_t count)
+{
+	uint64_t after = count - times.count;
+	uint64_t ns = after < times.most ? times.ns + (after * times.rate >> 32) : read_clock(times, count);
+	times.last_ns = std::max(times.last_ns, ns);
+	return times.last_ns;
+}
+
+uint64_t rounded(uint64_t bytes) { return (bytes + kRounding - 1) / kRounding * kRounding; }
+
+/* Beyond kStreams streams all have the last number. */
+uint32_t number_of(Device &device, uintptr_t stream)
+{
+	if (!stream)
+		return 0;
+	for (uint32_t i = 0; i < device.streams; i++)
+		if (device.stream[i] == stream)
+			return i + 1;
+	if (device.streams < kStreams)
+		device.stream[device.streams++] = stream;
+	return device.streams;
+}
+
+/* Word by word, as struct neap_event_allocation has them: the processor waits where a struct is copied while its
+ * stores are still on the way to memory. */
+void record(const Device &device, neap_event_kind kind, const Block &block, uint32_t tag, uint64_t time_ns)
+{
+	struct neap_event event;
+	event.time_ns = time_ns;
+	event.sequence = 0;
+	event.kind = static_cast<uint16_t>(kind);
+	event.device = static_cast<uint16_t>(&device - watch.devices);
+	event.payload[0] = device.allocated;
+	event.payload[1] = device.reserved;
+	event.payload[2] = tag | block.stream << 32;
+	event.payload[3] = block.address;
+	event.payload[4] = block.bytes;
+	event.payload[5] = rounded(block.bytes);
+	watch.observer->event(watch.observer->context, &event);
+}
+
+/* A private pool's number: of the two that PyTorch gives it, one is 0. */
+uint64_t pool_number(const c10::cuda::MempoolId_t &pool) { return pool.first << 32 | (pool.second & UINT32_MAX); }
+
+/* Older versions do not tell it of an entry. */
+template <typename E> uint64_t pool_of(const E &entry)
+{
+	if constexpr (requires { entry.mempool_; })
+		return pool_number(entry.mempool_);
+	else
+		return 0;
+}
+
+void record_segment(Device &device, neap_event_kind kind, const Block &segment, uint64_t pool, uint64_t time_ns)
+{
+	bool more = kind == NEAP_EVENT_SEGMENT_ALLOC || kind == NEAP_EVENT_SEGMENT_MAP;
+	device.reserved += more ? segment.bytes : 0 - segment.bytes;
+	struct neap_event_segment what = {};
+	what.held = {device.allocated, device.reserved};
+	what.stream = segment.stream;
+	what.address = segment.address;
+	what.bytes = segment.bytes;
+	what.pool = pool;
+	struct neap_event event = neap_event_of_segment(kind, static_cast<uint16_t>(&device - watch.devices), what);
+	event.time_ns = time_ns;
+	watch.observer->event(watch.observer->context, &event);
+}
+
+void record_alloc(Device &device, const Block &block, uint32_t stack, uint64_t time_ns)
+{
+	device.allocated += rounded(block.bytes);
+	device.highest = std::max(device.highest, device.allocated);
+	record(device, NEAP_EVENT_ALLOC, block, stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0, time_ns);
+}
+
+uint32_t stack_of(Device &device) { return stacks_number(++device.stacks % kVerifyEvery == 0); }
+
+bool wants_stack(Device &device, uint64_t bytes) { return bytes >= kStackBytes || ++device.small % kStackEvery == 0; }
+
+neap_event_kind kind_of(Entry::Action action)
+{
+	switch (action) {
+	case Entry::SEGMENT_ALLOC:
+		return NEAP_EVENT_SEGMENT_ALLOC;
+	case Entry::SEGMENT_FREE:
+		return NEAP_EVENT_SEGMENT_FREE;
+	case Entry::SEGMENT_MAP:
+		return NEAP_EVENT_SEGMENT_MAP;
+	default:
+		return NEAP_EVENT_SEGMENT_UNMAP;
+	}
+}
+
+/* The two events of a free mostly come one after the other: they are one event then, which takes half the time and
+ * space. So the first one waits for the next entry. */
+bool end_free(Device &device, const Entry &entry)
+{
+	bool completed = entry.action_ == Entry::FREE_COMPLETED && entry.addr_ == device.freed.address;
+	device.freeing = false;
+	record(device, completed ? NEAP_EVENT_FREE : NEAP_EVENT_FREE_REQUESTED, device.freed, 0, device.freed_ns);
+	return completed;
+}
+
+void track_on(Device &device, const Entry &entry)
+{
+	if (device.freeing && end_free(device, entry))
+		return;
+	uint64_t time_ns = time_of(device.times, static_cast<uint64_t>(entry.time_.approx_t_));
+	/* Versions have its address as one type or another. */
+	Block block = {entry.addr_, entry.size_, number_of(device, (uintptr_t)entry.stream_)};
+	switch (entry.action_) {
+	case Entry::ALLOC:
+		record_alloc(device, block, wants_stack(device, block.bytes) ? stack_of(device) : 0, time_ns);
+		break;
+	case Entry::FREE_REQUESTED:
+		device.allocated -= rounded(block.bytes);
+		device.freed = block;
+		device.freed_ns = time_ns;
+		device.freeing = true;
+		break;
+	case Entry::FREE_COMPLETED:
+		record(device, NEAP_EVENT_FREE_COMPLETED, block, 0, time_ns);
+		break;
+	case Entry::SEGMENT_ALLOC:
+	case Entry::SEGMENT_FREE:
+	case Entry::SEGMENT_MAP:
+	case Entry::SEGMENT_UNMAP:
+		record_segment(device, kind_of(entry.action_), block, pool_of(entry), time_ns);
+		break;
+	default:
+		break;
+	}
+}
+
+/* A snapshot is taken for the state at the start: the events after it are not in it. */
+void track(const Entry &entry)
+{
+	if (!watch.on.load(std::memory_order_acquire) || entry.device_ < 0 || entry.device_ >= (int)kDevices)
+		return;
+	Device &device = watch.devices[entry.device_];
+	if (device.on)
+		track_on(device, entry);
+	else if (entry.action_ == Entry::SNAPSHOT)
+		device.on = true;
+}
+
+/* What was there before: as events with the time before the snapshot. */
+void record_state(uint64_t time_ns)
+{
+#ifdef NEAP_SNAPSHOT_TRACES
+	cca::SnapshotInfo snapshot = cca::snapshot({0, 0}, false);
+#else
+	cca::SnapshotInfo snapshot = cca::snapshot();
+#endif
+	for (const auto &segment : snapshot.segments) {
+		if (segment.device < 0 || segment.device >= (int)kDevices)
+			continue;
+		Device &device = watch.devices[segment.device];
+		uint64_t stream = number_of(device, (uintptr_t)segment.stream);
+		record_segment(device, segment.is_expandable ? NEAP_EVENT_SEGMENT_MAP : NEAP_EVENT_SEGMENT_ALLOC,
+			       {segment.address, segment.total_size, stream},
+			       pool_number(segment.owner_private_pool_id), time_ns);
+		uint64_t address = segment.address;
+		for (const auto &held : segment.blocks) {
+			Block block = {address, held.requested_size, stream};
+			if (held.allocated || held.active)
+				record_alloc(device, block, 0, time_ns);
+			if (held.active && !held.allocated) {
+				device.allocated -= rounded(block.bytes);
+				record(device, NEAP_EVENT_FREE_REQUESTED, block, 0, time_ns);
+			}
+			address += held.size;
+		}
+	}
+}
+
+bool is_empty()
+{
+	for (int i = 0; i < watch.count; i++)
+		if (cca::getDeviceStats(static_cast<c10::DeviceIndex>(i)).reserved_bytes[0].current)
+			return false;
+	return true;
+}
+
+void forked()
+{
+	watch.on = false;
+	stacks_abandon();
+}
+
+void start()
+{
+	if (!watch.attached) {
+		pthread_atfork(nullptr, nullptr, forked);
+		cca::attachAllocatorTraceTracker(track);
+		watch.attached = true;
+	}
+	for (Device &device : watch.devices)
+		device = {};
+	bool empty = is_empty();
+	for (Device &device : watch.devices)
+		device.on = empty;
+	uint64_t time_ns = now_ns();
+	watch.on.store(true, std::memory_order_release);
+	if (!empty)
+		record_state(time_ns);
+	for (Device &device : watch.devices)
+		device.on = true;
+}
+
+} // namespace
+
+} // namespace neap_torch
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+/* What python/neap/_watch.py passes; all borrowed for the duration of the call but `own` and `torch`, which stay. */
+struct neap_watch_options {
+	const struct neap_observer *observer;
+	const char *path;   /* of the stacks; NULL: none */
+	const char *header; /* its first line */
+	uint64_t devices;
+};
+
+/* From now on each event of PyTorch's allocator goes to the observer; the state before it first. 0, or 1 with the
+ * reason in `message`. One thread at a time calls this and neap_watch_stop. */
+EXPORT int neap_watch_start(const struct neap_watch_options *options, char *message, size_t room)
+{
+	using namespace neap_torch;
+	try {
+		std::string name = cca::name();
+		if (!options->observer) {
+			snprintf(message, room, "the process is not attached");
+			return 1;
+		}
+		if (name != "native") {
+			snprintf(message, room, "the allocator is '%s', not PyTorch's own", name.c_str());
+			return 1;
+		}
+		watch.on = false;
+		watch.observer = options->observer;
+		if (options->path && !stacks_open(options->path, options->header)) {
+			snprintf(message, room, "%s: %s", options->path, strerror(errno));
+			return 1;
+		}
+		watch.count = static_cast<int>(std::min<uint64_t>(options->devices, kDevices));
+		start();
+		return 0;
+	} catch (const std::exception &error) {
+		snprintf(message, room, "%s", error.what());
+	}
+	return 1;
+}
+
+/* No events any more when it returns, so that the recording may go; the tracker stays. */
+EXPORT void neap_watch_stop()
+{
+	using namespace neap_torch;
+	watch.on = false;
+	for (int i = 0; i < watch.count; i++) /* a tracker that runs now does so inside its device's lock */
+		(void)cca::getDeviceStats(static_cast<c10::DeviceIndex>(i));
+	stacks_close();
+}
+
+/* See stacks_layout: NULL before the interpreter ends. */
+EXPORT void neap_watch_layout(const neap_torch::FrameLayout *layout, const char *own, const char *torch)
+{
+	neap_torch::stacks_layout(layout, own, torch);
+}
+
+EXPORT size_t neap_watch_text(char *text, size_t room) { return neap_torch::stacks_text(text, room); }
+
+EXPORT int neap_watch_full() { return neap_torch::stacks_full(); }
+
+/* An optimizer's update is done: the event STEP, with what PyTorch's allocator holds on all devices. */
+EXPORT void neap_watch_step(uint64_t number, uint64_t since)
+{
+	using namespace neap_torch;
+	if (!watch.on)
+		return;
+	struct neap_event_step what = {};
+	what.micro_batches = static_cast<uint32_t>(since);
+	what.number = number;
+	for (int i = 0; i < watch.count; i++) {
+		Device &device = watch.devices[i];
+		if (!device.reserved)
+			continue;
+		auto stats = cca::getDeviceStats(static_cast<c10::DeviceIndex>(i));
+		auto allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
+		what.held.allocated_bytes += allocated;
+		what.held.reserved_bytes += static_cast<uint64_t>(stats.reserved_bytes[0].current);
+		what.peak_bytes += std::max(allocated, device.highest);
+		device.highest = device.allocated;
+	}
+	what.lowest_bytes = what.held.allocated_bytes;
+	struct neap_event event = neap_event_of_step(0, what);
+	event.time_ns = now_ns();
+	watch.observer->event(watch.observer->context, &event);
+}

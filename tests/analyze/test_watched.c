@@ -1,0 +1,219 @@
+/* A recording of PyTorch's own allocator is analysed as a snapshot is: lines, purposes, replays under its own
+ * settings. The card of its failure has both the events and the journal's figures of the device. */
+#include "analyze/analysis.h"
+#include "base/units.h"
+#include "report/report.h"
+#include "support/watched.h"
+
+#include <stdlib.h>
+
+static char folder[TEST_FOLDER_ROOM];
+
+static int set_up(void **state)
+{
+	(void)state;
+	return make_folder(folder, "watched");
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return remove_folder(folder);
+}
+
+static void analyze(const struct watched *watched, struct neap_trace **ret_trace, struct neap_analysis *ret_analysis)
+{
+	const struct neap_analysis_options options = {.device = SIZE_MAX};
+	struct neap_error err = {0};
+
+	if (neap_trace_read(watched->path, ret_trace, &err) || neap_analyze(*ret_trace, &options, ret_analysis, &err))
+		fail_msg("%s", err.message);
+}
+
+static uint64_t of(const struct neap_analysis *analysis, enum neap_category category)
+{
+	uint64_t sum = 0;
+
+	for (int how = 0; how < NEAP_HOWS; how++)
+		sum += analysis->categories.bytes[category][how];
+	return sum;
+}
+
+static void test_as_a_snapshot(void **state)
+{
+	static const char *const settings[] = {"", "expandable_segments:True", "max_split_size_mb:32"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+		struct neap_analysis analysis = {0};
+		struct neap_trace *trace = NULL;
+		struct watched watched;
+		watched_begin(&watched, folder, settings[i], 0, 0);
+		for (int step = 0; step < 6; step++)
+			assert_true(watched_step(&watched, 30));
+		watched_end(&watched);
+		analyze(&watched, &trace, &analysis);
+		/* PyTorch's model chooses every block and segment as recorded: its release and settings are known. */
+		assert_int_equal(analysis.replay.version.to, 15);
+		assert_true(neap_analysis_exact(&analysis));
+		assert_int_equal(analysis.replay.settings.expandable_segments, i == 1);
+		assert_int_equal(analysis.steps.count, 6);
+		/* At the peak: the activations of all layers, the state, and a gradient. */
+		assert_int_equal(of(&analysis, NEAP_CATEGORY_PARAMETERS), WATCHED_LAYERS * 4 * WATCHED_MIB);
+		assert_int_equal(of(&analysis, NEAP_CATEGORY_OPTIMIZER), WATCHED_LAYERS * 8 * WATCHED_MIB);
+		assert_true(of(&analysis, NEAP_CATEGORY_GRADIENTS) > 0);
+		/* That of the last layer is freed at once: it counts as a temporary. */
+		assert_int_equal(of(&analysis, NEAP_CATEGORY_ACTIVATIONS), (WATCHED_LAYERS - 1) * 30 * WATCHED_MIB);
+		char text[320];
+		neap_holder_text(trace, &analysis.holders[0], text, sizeof text);
+		assert_string_equal(text, "me/gpt.py:42 forward");
+		neap_analysis_fini(&analysis);
+		neap_trace_free(trace);
+	}
+}
+
+/* What the session or the hooks write after a failure. */
+static void emit_limits(struct watched *watched, uint64_t device_bytes)
+{
+	watched_emit(watched,
+		     neap_event_of_oom_limits(
+			     0, (struct neap_event_oom_limits){.context_bytes = 500 * WATCHED_MIB,
+							       .device_total_bytes = device_bytes + 505 * WATCHED_MIB,
+							       .limit_bytes = UINT64_MAX,
+							       .largest_free_bytes = UINT64_MAX,
+							       .others_bytes = 505 * WATCHED_MIB}));
+}
+
+static void make_card(const struct watched *watched, struct neap_oom_card *ret_card, struct neap_buffer *text)
+{
+	const struct neap_trace_oom_options options = {0};
+	struct neap_trace *trace = NULL;
+	struct neap_error err = {0};
+
+	if (neap_trace_read(watched->path, &trace, &err) ||
+	    neap_trace_oom_recorded(trace, 0, &options, ret_card, &err))
+		fail_msg("%s", err.message);
+	neap_trace_free(trace);
+	neap_report_oom_card(text, ret_card);
+}
+
+static void test_card_of_capacity(void **state)
+{
+	const uint64_t device_bytes = 400 * WATCHED_MIB;
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", device_bytes, 0);
+	for (int step = 0; step < 3; step++)
+		assert_true(watched_step(&watched, 20));
+	assert_false(watched_step(&watched, 60));
+	emit_limits(&watched, device_bytes);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	/* Cached and free together are as much as was asked for, but no setting would have brought them together. */
+	assert_true(card.cached_bytes + card.device_free_bytes >= card.block_bytes);
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_true(card.other_allocator);
+	assert_int_equal(card.step, 4);
+	/* The journal's figures of the device, and the events' of who holds it. */
+	assert_int_equal(card.device_total_bytes, device_bytes + 505 * WATCHED_MIB);
+	assert_int_equal(card.context_bytes, 500 * WATCHED_MIB);
+	assert_string_equal(card.tag, "me/gpt.py:42 forward");
+	assert_string_equal(card.tags[0].tag, "me/gpt.py:42 forward");
+	assert_string_equal(card.tags[1].tag, "me/gpt.py:61 <module>");
+	assert_int_equal(card.tags[1].live_bytes, WATCHED_LAYERS * 8 * WATCHED_MIB);
+	assert_int_equal(card.unknown_bytes, 0);
+	assert_true(card.replays.done);
+	assert_false(card.replays.unrecorded);
+	assert_null(strstr(neap_buffer_string(&text), "nothing tells"));
+	assert_non_null(strstr(neap_buffer_string(&text), "replayed on a device of 400 MiB"));
+	neap_buffer_fini(&text);
+}
+
+/* Cached bytes would have served the request, but lie in pieces: with expandable segments the trace goes on, by
+ * replay. */
+static void test_card_of_fragments(void **state)
+{
+	const uint64_t device_bytes = 256 * WATCHED_MIB;
+	void *blocks[8] = {0};
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", device_bytes, 0);
+	for (size_t i = 0; i < 8; i++) {
+		blocks[i] = watched_alloc(&watched, 20 * WATCHED_MIB, WATCHED_FORWARD);
+		watched_free(&watched, blocks[i]);
+		blocks[i] = watched_alloc(&watched, 12 * WATCHED_MIB, WATCHED_FORWARD); /* in the same segment */
+	}
+	assert_null(watched_alloc(&watched, 100 * WATCHED_MIB, WATCHED_LEAK));
+	emit_limits(&watched, device_bytes);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
+	assert_string_equal(card.tag, "me/gpt.py:70 log_loss");
+	assert_true(card.fragments.known);
+	assert_true(card.largest_free_bytes < 100 * WATCHED_MIB);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SETTING);
+	assert_true(card.fixes[0].sufficient && card.fixes[0].replayed);
+	assert_non_null(strstr(card.fixes[0].text, "expandable_segments:True"));
+	neap_buffer_fini(&text);
+}
+
+/* Nothing is cached, and what is free on the device is more than was asked for, but less than a segment. */
+static void test_card_of_a_segment(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 50 * WATCHED_MIB, 0); /* two segments, of which the model fills 32 MiB */
+	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
+	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
+	assert_null(watched_alloc(&watched, 8 * WATCHED_MIB, WATCHED_FORWARD));
+	emit_limits(&watched, 50 * WATCHED_MIB);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_int_equal(card.cached_bytes, 0);
+	assert_int_equal(card.device_free_bytes, 10 * WATCHED_MIB);
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_int_equal(card.shortfall_bytes, 10 * WATCHED_MIB);
+	neap_buffer_fini(&text);
+}
+
+/* The ring has lost the beginning: the card says of how many live bytes nothing is known. */
+static void test_card_in_part(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 400 * WATCHED_MIB, 96);
+	for (int step = 0; step < 3; step++)
+		assert_true(watched_step(&watched, 20));
+	assert_false(watched_step(&watched, 60));
+	emit_limits(&watched, 400 * WATCHED_MIB);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	/* The model and the optimizer's state were there before. */
+	assert_in_range(card.unknown_bytes, 90 * WATCHED_MIB, 110 * WATCHED_MIB);
+	assert_true(card.replays.lost_events > 0);
+	assert_non_null(strstr(neap_buffer_string(&text), "live nothing tells what"));
+	neap_buffer_fini(&text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_as_a_snapshot),     cmocka_unit_test(test_card_of_capacity),
+		cmocka_unit_test(test_card_of_fragments), cmocka_unit_test(test_card_of_a_segment),
+		cmocka_unit_test(test_card_in_part),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,204 @@
+"""What is recorded of PyTorch's own allocator in a program that knows nothing of it: every event, compared with PyTorch's own
+history of the same run; stacks; and that nothing changes for the program."""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import sys
+import time
+import unittest
+
+import torch
+from running import MIB, Case
+
+HERE = pathlib.Path(__file__).resolve().parent
+FIRST_STACK = 65536
+KINDS = {1: "alloc", 2: "free_requested", 3: "free_completed", 5: "segment_alloc", 6: "segment_free", 7: "segment_map", 8: "segment_unmap"}
+FREE = 9
+TORCH = os.path.dirname(torch.__file__) + os.sep
+STEP = 25
+
+
+def events(path):
+    """The events of a recording: kind, device, payload; of the journal and of the allocation ring, oldest first."""
+    data = path.read_bytes()
+    journal, allocations = struct.unpack_from("=2Q", data, 40)
+    rings = []
+    at = 16384
+    for capacity in (journal, allocations):
+        found = []
+        for slot in range(capacity):
+            time_ns, sequence, kind, device, *payload = struct.unpack_from("=QIHH6Q", data, at + slot * 64)
+            if kind:
+                found.append((time_ns, sequence, kind, device, payload))
+        rings.append([(kind, device, payload) for _, _, kind, device, payload in sorted(found)])
+        at += capacity * 64
+    return rings
+
+
+def trace(ring):
+    """As PyTorch's traces have it: action, address, size, the stream's number; and the stack's number, or None."""
+    found = []
+    for kind, _, payload in ring:
+        for action in ("free_requested", "free_completed") if kind == FREE else (KINDS[kind],):
+            if action.startswith("segment"):
+                found.append((action, payload[3], payload[4], payload[2], None))
+            else:
+                tag = payload[2] & 0xFFFFFFFF
+                found.append((action, payload[3], payload[4], payload[2] >> 32, tag - FIRST_STACK if tag >= FIRST_STACK else None))
+    return found
+
+
+def shortened(frames):
+    """As a stack is written: without control bytes; of more than 32 frames without PyTorch's innermost, then without the outermost."""
+    surplus = len(frames) - 32
+    found = []
+    for file, line, name in frames:
+        if surplus > 0 and file.startswith(TORCH):
+            surplus -= 1
+        else:
+            found.append(("".join("?" if ord(c) < 32 else c for c in file), line, name))
+    return found[:32]
+
+
+class Watch(Case):
+    def setUp(self):
+        super().setUp()
+        self.environment["NEAP_SIM"] = f"mem=2GiB,backing=none,world={self.world}"
+
+    def watched(self, *words, **more):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        done = self.command("run", "--folder", "run", *words, **more)
+        return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+    def stacks(self):
+        (path,) = (self.folder / "run").glob("stacks.*")
+        head, *lines = path.read_text().splitlines()
+        found = []
+        for number, line in enumerate(lines):
+            first, *parts = line.split("\t")
+            self.assertEqual(int(first), number)
+            found.append(list(zip(parts[0::3], map(int, parts[1::3]), parts[2::3])))
+        return head, found
+
+
+class Events(Watch):
+    def test_they_are_those_of_pytorch_s_own_history(self):
+        seen, said = self.watched("--", sys.executable, HERE / "watched.py", "history", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:200")
+        self.assertNotIn("note", said)
+        journal, ring = events(self.recording())
+        found = trace(ring)
+        numbers = {}
+        wanted = [(action, address, size, numbers.setdefault(stream, len(numbers))) for action, address, size, stream in seen["trace"]]
+        self.assertGreater(len(wanted), 3000)
+        self.assertGreater(len(numbers), 2)
+        self.assertEqual([event[:4] for event in found], wanted)
+        pools = [payload[5] for kind, _, payload in ring if kind in KINDS and KINDS[kind].startswith("segment")]
+        if None not in seen["pools"]:  # an older PyTorch
+            self.assertEqual(pools, [first << 32 | second for first, second in seen["pools"]])
+            self.assertGreater(len(set(pools)), 1)
+        self.assertEqual({event[0] for event in found}, {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"})
+        self.assertEqual(ring[-1][2][1], seen["segments"])
+        live = {}
+        for action, address, size, *_ in found:
+            if action == "alloc":
+                live[address] = -(-size // 512) * 512
+            elif action == "free_requested":
+                del live[address]
+        self.assertEqual(ring[-1][2][0], sum(live.values()))
+        self.steps(journal)
+        self.frames(found, seen["frames"])
+
+    def steps(self, journal):
+        steps = [struct.unpack("=II", struct.pack("=Q", payload[2])) + (payload[3],) for kind, _, payload in journal if kind == STEP]
+        self.assertEqual([(since, number) for _, since, number in steps], [(1, n + 1) for n in range(20)])
+
+    def frames(self, found, frames):
+        head, stacks = self.stacks()
+        self.assertRegex(head, r"^neap-stacks 1\ttorch 2\.\S+\tconf max_split_size_mb:200$")
+        large = small = program = 0
+        for event, theirs in zip(found, frames):
+            if event[0] != "alloc":
+                continue
+            if event[2] >= MIB and any(file.startswith(str(HERE)) for file, _, _ in theirs):
+                self.assertIsNotNone(event[4], event)
+                program += 1
+            if event[4] is None:
+                continue
+            self.assertEqual(stacks[event[4]], shortened(theirs))
+            large, small = large + (event[2] >= MIB), small + (event[2] < MIB)
+        self.assertGreater(program, 300)
+        self.assertGreater(small, 5)
+        self.assertIn([("/日本/a?ü.py", 3, "é")], [stack[1:2] for stack in stacks])
+
+    def test_the_program_sees_none_of_it(self):
+        traced, said = self.watched("--", sys.executable, HERE / "watched.py", "plain")
+        self.assertTrue(list((self.folder / "run").glob("stacks.*")))
+        self.assertNotIn("note", said)
+        plain, _ = self.watched("--no-trace", "--", sys.executable, HERE / "watched.py", "plain")
+        self.assertEqual(list((self.folder / "run").glob("stacks.*")), [])
+        self.assertEqual(events(self.recording())[1], [])
+        self.assertEqual(traced, plain)
+        self.assertGreater(len(traced["stats"]), 100)
+
+    def test_a_second_recording_begins_with_what_is_held(self):
+        code = """
+import json, neap, os, torch
+MIB = 1 << 20
+held = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in (3 * MIB, 100, 30 * MIB)]
+side = torch.cuda.Stream()
+held[0].record_stream(side)
+neap.detach()
+unseen = torch.empty(7 * MIB, dtype=torch.uint8, device="cuda")
+neap.attach()
+seen = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+addresses = [t.data_ptr() for t in (*held, unseen, seen)]
+del held, unseen
+print(json.dumps([addresses, torch.cuda.memory_reserved()]), flush=True)
+os._exit(0)
+"""
+        (self.folder / "script.py").write_text(code)
+        (addresses, reserved), _ = self.watched("--", sys.executable, "script.py")
+        _, ring = events(self.recording())
+        found = trace(ring)
+        self.assertEqual({a for action, a, *_ in found[:-8] if action == "alloc"} | {addresses[4]}, set(addresses))
+        self.assertEqual({a for action, a, *_ in found if action == "free_requested"}, set(addresses[:4]))
+        self.assertEqual(ring[-1][2][:2], [5 * MIB, reserved])
+        _, stacks = self.stacks()
+        last = next(event for event in found if event[1] == addresses[4])
+        self.assertEqual(stacks[last[4]][0][1:], (10, "<module>"))
+
+
+class Compiling(Watch):
+    script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
+
+    def run_small(self, **more):
+        (self.folder / "script.py").write_text(self.script)
+        _, said = self.watched("--", sys.executable, "script.py", XDG_CACHE_HOME=str(self.folder / "cache"), **more)
+        return said
+
+    def test_the_first_run_does_not_wait_for_it(self):
+        said = self.run_small()
+        self.assertIn("PyTorch's are recorded from the next run on", said)
+        self.assertNotIn("left running", said)
+        for _ in range(600):
+            if list((self.folder / "cache").glob("neap/watch/*/neap_watch.so")):
+                break
+            time.sleep(0.2)
+        self.assertNotIn("note", self.run_small())
+        self.assertTrue(list((self.folder / "run").glob("stacks.*")))
+
+    def test_without_a_compiler_a_note_says_what_to_install(self):
+        said = self.run_small(CXX="", PATH=str(self.folder / "empty"))
+        self.assertIn("apt install g++", said)
+        self.assertIn("neap run --no-trace does without", said)
+
+
+if __name__ == "__main__":
+    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        print("skipped: what records allocations is compiled, and there is no C++ compiler on PATH (Debian: apt install g++)")
+        sys.exit(77)
+    os.environ.pop("NEAP_TRACE", None)
+    unittest.main()
