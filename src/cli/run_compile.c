@@ -1,7 +1,8 @@
 /* cli/run_compile.c: see run_compile.h. */
 #include "cli/run_compile.h"
 
-#include <errno.h>
+#include "base/spawn.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -9,11 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define ARGUMENTS 8
 #define FILE_ROOM (4 * PATH_MAX)
+
+struct job {
+	char text[FILE_ROOM]; /* the arguments, each with its NUL */
+	size_t length;
+};
 
 static bool find_path(char path[PATH_MAX])
 {
@@ -25,7 +30,7 @@ static bool find_path(char path[PATH_MAX])
 }
 
 /* Reads the file, if it is ours alone. False: there is none. */
-static bool take_file(const char *path, char text[FILE_ROOM], size_t *ret_length)
+static bool take_file(const char *path, struct job *ret_job)
 {
 	struct stat about;
 	ssize_t length = -1;
@@ -33,44 +38,44 @@ static bool take_file(const char *path, char text[FILE_ROOM], size_t *ret_length
 	if (fd < 0)
 		return false;
 	if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() && !(about.st_mode & 022))
-		length = read(fd, text, FILE_ROOM);
+		length = read(fd, ret_job->text, FILE_ROOM);
 	close(fd);
-	if (length <= 0 || text[length - 1] != '\0' || unlink(path))
+	if (length <= 0 || ret_job->text[length - 1] != '\0' || unlink(path))
 		return false;
-	*ret_length = (size_t)length;
+	ret_job->length = (size_t)length;
 	return true;
 }
 
-/* In a process of its own; returns only where it fails. */
-static void execute(char *text, size_t length)
+/* In a child that ends at once, so that whoever adopts orphans waits for the program. */
+static int start_program(void *context)
 {
+	struct job *job = context;
 	char *argv[ARGUMENTS + 1] = {0};
 	size_t count = 0;
-	for (char *c = text; c < text + length && count < ARGUMENTS; c += strlen(c) + 1)
+	pid_t program;
+
+	for (char *c = job->text; c < job->text + job->length && count < ARGUMENTS; c += strlen(c) + 1)
 		argv[count++] = c;
-	int null = open("/dev/null", O_RDWR);
-	if (null < 0 || setsid() < 0)
-		return;
-	for (int fd = 0; fd <= STDERR_FILENO; fd++)
-		dup2(null, fd);
-	close_range(STDERR_FILENO + 1, UINT_MAX, 0);
+	const struct neap_spawn spawn = {
+		.doing = "compiling",
+		.argv = argv,
+		.program = argv[0],
+		.fds = {NEAP_SPAWN_NULL, NEAP_SPAWN_NULL, NEAP_SPAWN_NULL},
+		.place = NEAP_SPAWN_OWN_SESSION,
+	};
+	neap_spawn_close_others(NULL, 0);
 	if (nice(19) < 0 || unsetenv("NEAP_RUN_ID"))
-		return;
-	execv(argv[0], argv);
+		return 1;
+	return neap_spawn(&spawn, &program, NULL) ? 1 : 0;
 }
 
 void run_compile_start(void)
 {
-	char text[FILE_ROOM], path[PATH_MAX];
-	size_t length;
-	if (!find_path(path) || !take_file(path, text, &length))
-		return;
-	pid_t child = fork();
-	if (child == 0) {
-		if (fork() == 0)
-			execute(text, length);
-		_exit(0);
-	}
-	while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-		continue;
+	struct job job;
+	const struct neap_spawn spawn = {.doing = "compiling", .run = start_program, .context = &job};
+	char path[PATH_MAX];
+	pid_t child;
+
+	if (find_path(path) && take_file(path, &job) && !neap_spawn(&spawn, &child, NULL))
+		neap_spawn_end(child);
 }

@@ -23,6 +23,29 @@ struct neap_keeps {
 	} items[PROCESSES];
 };
 
+static bool is_attached(const struct neap_supervise *run, pid_t pid, uint64_t start_ticks)
+{
+	for (size_t i = 0; i < run->observe.attached_count; i++)
+		if (run->observe.attached[i].pid == pid && run->observe.attached[i].start_ticks == start_ticks)
+			return true;
+	return false;
+}
+
+/* A new place, or that of a process which has ended. PROCESSES: all processes go on. */
+static size_t find_place(struct neap_supervise *run)
+{
+	struct neap_keeps *keeps = run->keeps;
+
+	if (keeps->count < PROCESSES)
+		return keeps->count++;
+	for (size_t i = 0; i < PROCESSES; i++)
+		if (!is_attached(run, keeps->items[i].pid, keeps->items[i].start_ticks)) {
+			neap_keep_end(&keeps->items[i].keep);
+			return i;
+		}
+	return PROCESSES;
+}
+
 /* Begins to keep the history of a process, if it records PyTorch's own allocator: then its stacks are in the folder.
  * NULL: it does not, or there is no room. */
 static struct neap_keep *begin(struct neap_supervise *run, const struct neap_observed *process)
@@ -37,9 +60,9 @@ static struct neap_keep *begin(struct neap_supervise *run, const struct neap_obs
 		return NULL;
 	if (!run->keeps)
 		run->keeps = calloc(1, sizeof *run->keeps);
-	if (!run->keeps || run->keeps->count == PROCESSES)
+	size_t at = run->keeps ? find_place(run) : PROCESSES;
+	if (at == PROCESSES)
 		return NULL;
-	size_t at = run->keeps->count++;
 	run->keeps->items[at].pid = process->pid;
 	run->keeps->items[at].start_ticks = process->start_ticks;
 	if (!neap_keep_begin(&run->keeps->items[at].keep, recording, &options, &err))
