@@ -1,7 +1,7 @@
 """Records what PyTorch's own allocator does: src/torch/watch.cpp, compiled once against the installed PyTorch, loaded and started.
 
     CUDA first used -> begin(): the object in the cache --> neap_watch_start --> events in RUN/record.PID, stacks in RUN/stacks.PID
-                                none there --> a job for `neap run`, which compiles it beside this run or after it
+                                none there --> a job for `neap run`, which compiles it beside this run or after it; _history.py
 
 A program never waits for a compiler. What is missing is a note (_notes.py).
 """
@@ -13,7 +13,7 @@ import os
 import pathlib
 from typing import Any
 
-from . import _allocator, _compiled, _estimate, _events, _frames, _library, _notes
+from . import _allocator, _compiled, _estimate, _events, _frames, _history, _library, _notes
 
 UNIT = _compiled.Unit(
     name="watch",
@@ -21,7 +21,7 @@ UNIT = _compiled.Unit(
     main="watch.cpp",
     sources=("watch*.cpp", "watch*.h"),
     object="neap_watch.so",
-    advice="neap run --no-trace does without",
+    advice="Meanwhile PyTorch's own history explains an out-of-memory error, and no more; neap run --no-trace does without both",
 )
 _MESSAGE_ROOM = 512
 _EACH_STEP = 4096  # as many steps are recorded each; later ones as often as those of a program that is not watched
@@ -58,6 +58,7 @@ def begin(torch: Any) -> None:
     if _State.built is None:
         made = _compiled.cached(torch, UNIT)
         if made is None:
+            _history.begin(torch)
             _compiled.leave_job(torch, UNIT)
             _notes.tell("allocations", "PyTorch's are recorded from the next run on: what records them is being compiled")
             return

@@ -20,7 +20,7 @@ import types
 import weakref
 from typing import Any, Callable
 
-from . import _advice, _allocator, _estimate, _events, _library, _limits, _notes, _sources, _watch, memory
+from . import _advice, _allocator, _estimate, _events, _history, _library, _limits, _notes, _sources, _watch, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -153,6 +153,7 @@ def _device_total(torch: Any, device: int) -> int:
 def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
     """`allowed`: the limit in force if there is one, else the device's total."""
     _State.ooms += 1
+    _part("history of allocations", _history.tell, torch)
     total = _device_total(torch, device)
     largest: dict[str, int] | None = None
     try:

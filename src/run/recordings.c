@@ -30,7 +30,8 @@ bool neap_recording_is_named(const char *name) { return is_named(name, "record."
 
 bool neap_recording_is_part(const char *name)
 {
-	return is_named(name, "record.") || is_named(name, "stacks.") || is_named(name, "kept.");
+	return is_named(name, "record.") || is_named(name, "stacks.") || is_named(name, "history.") ||
+	       is_named(name, "kept.");
 }
 
 void neap_recordings_cut(const char *folder)

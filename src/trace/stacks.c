@@ -120,13 +120,18 @@ bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build
 	return true;
 }
 
+/* Opening a FIFO would wait for its writer. */
+static bool find_beside(const char *recording, const char *prefix, char ret_path[NEAP_RECORD_PATH])
+{
+	struct stat info;
+	return neap_record_beside(recording, prefix, ret_path) && !stat(ret_path, &info) && S_ISREG(info.st_mode);
+}
+
 bool neap_stacks_read(const char *recording, struct neap_build *build, struct neap_stacks *ret_stacks)
 {
 	char path[NEAP_RECORD_PATH];
 	struct neap_buffer text = {0};
-	struct stat info;
-	/* Opening a FIFO would wait for its writer. */
-	bool found = neap_record_beside(recording, "stacks.", path) && !stat(path, &info) && S_ISREG(info.st_mode) &&
+	bool found = (find_beside(recording, "stacks.", path) || find_beside(recording, "history.", path)) &&
 		     !neap_file_read(path, NEAP_STACKS_BYTES, &text, NULL) &&
 		     neap_stacks_parse(neap_buffer_string(&text), text.length, build, ret_stacks);
 

@@ -1,4 +1,5 @@
-/* trace/stacks.h: the stacks beside a recording of PyTorch's own allocator: "stacks.PID" for "record.PID".
+/* trace/stacks.h: the stacks beside a recording of PyTorch's own allocator: "stacks.PID" for "record.PID", or
+ * "history.PID" where its events are those of PyTorch's own history (python/neap/_history.py).
  *
  *     neap-stacks 1<TAB>torch 2.15.0<TAB>conf expandable_segments:True
  *     0<TAB>/home/me/train.py<TAB>12<TAB>forward<TAB>/home/me/train.py<TAB>40<TAB><module>

@@ -174,26 +174,55 @@ os._exit(0)
 class Compiling(Watch):
     script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
 
-    def run_small(self, **more):
-        (self.folder / "script.py").write_text(self.script)
-        _, said = self.watched("--", sys.executable, "script.py", XDG_CACHE_HOME=str(self.folder / "cache"), **more)
-        return said
+    def run_small(self, script=script, **more):
+        (self.folder / "script.py").write_text(script)
+        return self.watched("--", sys.executable, "script.py", XDG_CACHE_HOME=str(self.folder / "cache"), **more)
 
     def test_the_first_run_does_not_wait_for_it(self):
-        said = self.run_small()
+        _, said = self.run_small()
         self.assertIn("PyTorch's are recorded from the next run on", said)
         self.assertNotIn("left running", said)
         for _ in range(600):
             if list((self.folder / "cache").glob("neap/watch/*/neap_watch.so")):
                 break
             time.sleep(0.2)
-        self.assertNotIn("note", self.run_small())
+        self.assertNotIn("note", self.run_small()[1])
         self.assertTrue(list((self.folder / "run").glob("stacks.*")))
 
-    def test_without_a_compiler_a_note_says_what_to_install(self):
-        said = self.run_small(CXX="", PATH=str(self.folder / "empty"))
+    def test_without_a_compiler_pytorch_s_own_history_explains_errors(self):
+        script = """
+import json, torch
+held, live = [], []
+def take(mib):
+    held.append(torch.empty(mib << 20, dtype=torch.uint8, device="cuda"))
+def fill():
+    try:
+        while True:
+            take(50)
+    except torch.OutOfMemoryError:
+        live.append([torch.cuda.memory_allocated(), len(held)])
+torch.cuda.memory.set_per_process_memory_fraction(0.5)
+take(1)
+side = torch.cuda.Stream()
+held[0].record_stream(side)
+fill()
+del held[1::2]
+torch.cuda.empty_cache()
+for n in range(35000): # more than the history holds: the events have to begin again
+    torch.empty(1000, device="cuda")
+take(60)
+fill()
+print(json.dumps(live))
+"""
+        done, said = self.run_small(script, CXX="", PATH=str(self.folder / "empty"))
         self.assertIn("apt install g++", said)
-        self.assertIn("neap run --no-trace does without", said)
+        self.assertIn("neap run --no-trace does without both", said)
+        for number, (live, blocks) in enumerate(done):
+            oom = self.ask("explain", "--record", self.recording(), "--number", number + 1)["oom"]
+            self.assertEqual([(oom["allocated"], oom["unknown_purpose"]), live], [(live, live), live])
+            self.assertEqual(sum(h["blocks"] for h in oom["holders"]), blocks)
+            self.assertEqual({h["text"].split()[-1] for h in oom["holders"]}, {"take"})
+            self.assertEqual(oom["cause"], "limit")
 
 
 if __name__ == "__main__":
