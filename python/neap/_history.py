@@ -57,7 +57,9 @@ def begin(torch: Any) -> None:
     if torch._C._cuda_isHistoryEnabled():
         return
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=_ENTRIES)
-    _State.pid, _State.devices, _State.stacks = os.getpid(), {}, {}
+    _State.pid = os.getpid()
+    _State.devices = {}
+    _State.stacks = {}
 
 
 def tell(torch: Any) -> None:
@@ -144,7 +146,8 @@ def _rounded(size: int) -> int:
 
 
 def _account_block(device: _Device, entry: _Entry) -> None:
-    address, action = entry["addr"], entry["action"]
+    address = entry["addr"]
+    action = entry["action"]
     if action == "alloc":
         device.live[address] = {**entry, "requested": False}
         device.allocated += _rounded(entry["size"])
@@ -166,7 +169,8 @@ def _account_range(device: _Device, entry: _Entry) -> None:
 
 def _cut(ranges: dict[int, _Entry], out: _Entry) -> None:
     """Takes a range out of those that it overlaps."""
-    begin, end = out["addr"], out["addr"] + out["size"]
+    begin = out["addr"]
+    end = begin + out["size"]
     for address, there in list(ranges.items()):
         there_end = address + there["size"]
         if there_end <= begin or end <= address:
@@ -188,9 +192,9 @@ def _now(segments: list[_Entry]) -> tuple[dict[int, _Entry], dict[int, _Entry]]:
         ranges[segment["address"]] = {"action": action, "addr": segment["address"], "size": segment["total_size"], **where}
         for block in segment["blocks"]:
             if block["state"] != "inactive":
-                size, requested = block["requested_size"], block["state"] != "active_allocated"
-                more = {"frames": block.get("frames", ()), "stream": segment["stream"], "requested": requested}
-                live[block["address"]] = {"action": "alloc", "addr": block["address"], "size": size, **more}
+                freed = block["state"] != "active_allocated"
+                more = {"frames": block.get("frames", ()), "stream": segment["stream"], "requested": freed}
+                live[block["address"]] = {"action": "alloc", "addr": block["address"], "size": block["requested_size"], **more}
     return live, ranges
 
 
@@ -198,7 +202,8 @@ def _before(trace: list[_Entry], segments: list[_Entry]) -> tuple[list[_Entry], 
     """What was live and mapped before the first entry, as entries: the snapshot with the history taken back."""
     live, ranges = _now(segments)
     for entry in reversed(trace):
-        action, address = entry["action"], entry["addr"]
+        action = entry["action"]
+        address = entry["addr"]
         if action == "alloc":
             live.pop(address, None)
         elif action in ("free_requested", "free_completed"):

@@ -19,7 +19,8 @@ struct finder {
 	struct neap_map live; /* address -> index of the life that holds it then */
 	struct neap_fragments *found;
 	const struct neap_trace_event *request; /* NULL: none */
-	uint64_t large_page;                    /* of expandable segments */
+	uint64_t small_request;
+	uint64_t large_page; /* of expandable segments */
 };
 
 /* How many bytes of a free range in an expandable segment lie in pages that are wholly free. */
@@ -83,7 +84,7 @@ static void look_for_request(struct finder *finder, const struct neap_trace_segm
 	struct neap_fragments *found = finder->found;
 	const uint64_t *pool = finder->trace->streams[from->stream].pool;
 
-	if (from->stream == request->stream && from->large == (request->size > SMALL_REQUEST)) {
+	if (from->stream == request->stream && from->large == (request->size > finder->small_request)) {
 		found->usable_free = largest > found->usable_free ? largest : found->usable_free;
 		found->usable_bytes += free;
 	} else if (largest > found->elsewhere_free) {
@@ -163,6 +164,11 @@ static bool is_end(const struct neap_trace *trace, size_t device, uint64_t event
 	return true;
 }
 
+uint64_t neap_fragments_small_request(const struct neap_trace *trace)
+{
+	return trace->source == NEAP_TRACE_RECORDING && trace->torch ? SMALL_PAGE : SMALL_REQUEST;
+}
+
 enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 				     const struct neap_sites *sites, uint64_t event,
 				     const struct neap_trace_event *request, struct neap_fragments *ret_fragments,
@@ -175,7 +181,8 @@ enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t devi
 				.sites = sites,
 				.found = &found,
 				.blocks = trace->blocks,
-				.request = request};
+				.request = request,
+				.small_request = neap_fragments_small_request(trace)};
 	struct neap_state state = {0};
 	struct neap_torch_settings settings;
 	bool ok = true;

@@ -37,6 +37,10 @@ struct neap_fragments {
 	size_t worst_count;
 };
 
+/* The largest request that PyTorch's small pool serves. A failed request of a recording is what PyTorch asked of the
+ * driver for it: 2 MiB for every small one, more than that for every other. */
+uint64_t neap_fragments_small_request(const struct neap_trace *trace);
+
 /* `request`: an event of a snapshot; NULL: none. Errors: NEAP_ENOMEM. */
 enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 				     const struct neap_sites *sites, uint64_t event,

@@ -69,6 +69,7 @@ struct neap_fix {
 
 #define NEAP_OOM_FIXES     16
 #define NEAP_OOM_TAGS      33
+#define NEAP_OOM_PURPOSES  4
 #define NEAP_OOM_NAME_ROOM 160
 #define NEAP_OOM_UNKNOWN   UINT64_MAX
 
@@ -132,6 +133,9 @@ struct neap_oom_card {
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
+	/* Where the tags are lines, from events: what the process itself counted by purpose. Largest first. */
+	struct neap_oom_tag purposes[NEAP_OOM_PURPOSES];
+	size_t purpose_count;
 	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak first; then those that suffice, the cheapest first; those
 						that do not, by saving; last, those already in force */
 	size_t fix_count;

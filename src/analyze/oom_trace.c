@@ -110,9 +110,9 @@ static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_
 }
 
 /* Takes the free pieces, if the trace's addresses are known. */
-static void take_pieces(struct neap_oom_card *card)
+static void take_pieces(struct neap_oom_card *card, const struct neap_trace *trace)
 {
-	bool small = card->block_bytes <= NEAP_MIB;
+	bool small = card->block_bytes <= neap_fragments_small_request(trace);
 
 	card->largest_free_bytes = NEAP_OOM_UNKNOWN;
 	if (!card->fragments.known)
@@ -137,6 +137,19 @@ static void take_demand(const struct neap_trace_parts *parts, uint64_t unnamed_b
 		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
 }
 
+/* Makes the tags purposes. Returns the bytes of those that tell what memory is for. */
+static uint64_t keep_purposes(struct neap_oom_card *card)
+{
+	struct neap_demand named = {0};
+
+	for (size_t i = 0; i < card->tag_count && i < NEAP_OOM_PURPOSES; i++) {
+		card->purposes[card->purpose_count++] = card->tags[i];
+		neap_demand_add(&named, card->tags[i].tag, card->tags[i].live_bytes);
+	}
+	card->tag_count = 0;
+	return neap_less(neap_demand_total(&named), named.unknown);
+}
+
 enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     struct neap_oom_card *card, struct neap_oom_inputs *inputs,
 				     struct neap_error *err)
@@ -148,14 +161,15 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	neap_replay_settings(trace, &settings);
 	card->live_requested_bytes = failure->levels.requested;
 	card->fraction = settings.fraction;
-	take_pieces(card);
+	take_pieces(card, trace);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
-	card->tag_count = 0;
-	inputs->segment_bytes = segment_of(card->block_bytes, &settings);
+	uint64_t counted = keep_purposes(card);
 	inputs->pages_mapped = settings.expandable_segments;
 	inputs->pool_bytes = card->fragments.known ? card->fragments.usable_bytes : UINT64_MAX;
 	take_demand(parts, neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
+	if (card->unknown_bytes > neap_less(card->allocated_bytes, counted))
+		card->unknown_bytes = neap_less(card->allocated_bytes, counted);
 	return find_holders(parts, card, err);
 }
 
@@ -185,7 +199,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	card->others_bytes = NEAP_OOM_UNKNOWN;
 	card->fraction = settings.fraction;
 	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
-	take_pieces(card);
+	take_pieces(card, trace);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_limits(card, &settings, memory_bytes, &inputs);

@@ -219,23 +219,22 @@ static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 }
 
 #define HOLDERS_SHOWN 10
-static void put_holders(struct neap_buffer *out, const struct neap_oom_card *card)
+/* A table with the title in its first line. */
+static void put_tags(struct neap_buffer *out, const char *title, const struct neap_oom_tag *tags, size_t count)
 {
-	size_t count = card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS;
-	bool peaks = count > 0 && card->tags[0].peak_bytes != NEAP_OOM_UNKNOWN;
+	bool peaks = count > 0 && tags[0].peak_bytes != NEAP_OOM_UNKNOWN;
 	char peak[NEAP_UNITS_ROOM], tag[NEAP_OOM_NAME_ROOM];
 	uint64_t rest = 0;
 
 	if (count == 0)
 		return;
-	neap_buffer_format(out, "\n  Who holds it (measured)                    live  %10s      blocks\n",
-			   peaks ? "peak" : "");
+	neap_buffer_format(out, "\n  %-36s       live  %10s      blocks\n", title, peaks ? "peak" : "");
 	for (size_t i = 0; i < count; i++) {
 		if (i >= HOLDERS_SHOWN) {
-			rest += card->tags[i].live_bytes;
+			rest += tags[i].live_bytes;
 			continue;
 		}
-		neap_printable(tag, sizeof tag, card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
+		neap_printable(tag, sizeof tag, tags[i].tag[0] ? tags[i].tag : "(untagged)");
 		size_t width = neap_report_width(tag, strlen(tag));
 		if (width > 32) { /* a line of its own */
 			neap_report_wrap(out, "    ", tag);
@@ -243,8 +242,8 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 			width = 0;
 		}
 		neap_buffer_format(out, "    %s%*s %10s  %10s  %10" PRIu64 "\n", tag,
-				   width < 32 ? (int)(32 - width) : 0, "", NEAP_SIZE(card->tags[i].live_bytes),
-				   peak_text(card->tags[i].peak_bytes, peak), card->tags[i].live_blocks);
+				   width < 32 ? (int)(32 - width) : 0, "", NEAP_SIZE(tags[i].live_bytes),
+				   peak_text(tags[i].peak_bytes, peak), tags[i].live_blocks);
 	}
 	if (count > HOLDERS_SHOWN)
 		neap_buffer_format(out, "    %-32s %10s\n", "others", NEAP_SIZE(rest));
@@ -336,7 +335,9 @@ void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *c
 	put_title(out, card);
 	put_arithmetic(out, card);
 	put_cause(out, card);
-	put_holders(out, card);
+	put_tags(out, "What it is for (measured)", card->purposes, card->purpose_count);
+	put_tags(out, "Who holds it (measured)", card->tags,
+		 card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS);
 	put_pins(out, card);
 	put_split(out, card);
 	neap_report_oom_help(out, card);

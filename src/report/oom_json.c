@@ -24,11 +24,11 @@ json_t *neap_oom_whatifs_json(const struct neap_whatifs *whatifs)
 	return list;
 }
 
-static json_t *holders_json(const struct neap_oom_card *card)
+static json_t *tags_json(const struct neap_oom_tag *tags, size_t count)
 {
 	json_t *list = json_array();
-	for (size_t i = 0; i < card->tag_count; i++) {
-		const struct neap_oom_tag *tag = &card->tags[i];
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_oom_tag *tag = &tags[i];
 		neap_json_add(list, JSON(TEXT("text", tag->tag), NUMBER("live", tag->live_bytes),
 					 KNOWN("peak", tag->peak_bytes), NUMBER("blocks", tag->live_blocks)));
 	}
@@ -81,7 +81,8 @@ json_t *neap_oom_card_json(const struct neap_oom_card *card)
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	return JSON_PUT(
-		failure_json(card), VALUE("holders", holders_json(card)), VALUE("fixes", fixes_json(card)),
+		failure_json(card), VALUE("purposes", tags_json(card->purposes, card->purpose_count)),
+		VALUE("holders", tags_json(card->tags, card->tag_count)), VALUE("fixes", fixes_json(card)),
 		GIVEN("memory", replays->memory_bytes), VALUE("settings", neap_oom_whatifs_json(&replays->whatifs)),
 		GIVEN("smallest_memory", replays->smallest_bytes), BOOL("smallest_tried", replays->smallest_tried),
 		BOOL("smallest_is_lower_bound", replays->smallest_bytes && !replays->smallest_whole),

@@ -46,6 +46,7 @@ kill_unseen() {
 	kill -STOP "$1" # it would note the guard's end, and end the command
 	kill -KILL $guard "$1"
 	wait "$1" || true
+	while [ -n "$guard" ] && grep -q '^State:.[^ZX]' "/proc/$guard/status" 2>/dev/null; do sleep 0.01; done
 }
 
 # A run whose supervisor is killed; what its command had started goes on, holding 40 MiB.

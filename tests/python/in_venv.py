@@ -47,7 +47,8 @@ if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
 def compile_watch(python):
     """What records PyTorch's allocations, once, so that each `neap run` of a test does. Where that fails the tests tell."""
     digest = hashlib.sha256(os.environ["PYTHONPATH"].encode())
-    for path in sorted(p for kind in ("src/torch/watch*", "include/neap/*.h") for p in glob.glob(f"{os.environ['NEAP_SOURCE']}/{kind}")):
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for path in sorted(p for kind in ("src/torch/watch*", "include/neap/*.h") for p in glob.glob(f"{source}/{kind}")):
         with open(path, "rb") as file:
             digest.update(file.read())
     stamp = os.path.join(cache, "watch", f"ready-{stage}-{digest.hexdigest()[:24]}")

@@ -20,7 +20,7 @@ int main(int count, char **words)
 	unsigned long steps = count > 1 ? strtoul(words[1], NULL, 10) : 0;
 	uint64_t mib = count > 2 ? strtoul(words[2], NULL, 10) : 0;
 	struct neap_error err = {0};
-	struct watched watched;
+	static struct watched watched; /* its blocks stay: what would free them would be recorded */
 
 	if (!folder || neap_attach(&err)) {
 		fprintf(stderr, "trainee: %s\n", folder ? err.message : "it is not run by neap run");

@@ -57,6 +57,11 @@ static inline void watched_observe(void *context, enum neap_torch_action action,
 
 	if (action == NEAP_TORCH_OOM) {
 		watched->failed = true;
+		/* PyTorch's observers are told what it asked of the driver. */
+		size = size <= WATCHED_MIB ? 2 * WATCHED_MIB
+		       : size < 10 * WATCHED_MIB
+			       ? 20 * WATCHED_MIB
+			       : (size + 2 * WATCHED_MIB - 1) / (2 * WATCHED_MIB) * (2 * WATCHED_MIB);
 		watched_emit(watched, neap_event_of_oom(0, (struct neap_event_oom){
 								   .held = {watched->allocated, watched->reserved},
 								   .tag = watched->tag,
