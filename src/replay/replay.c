@@ -92,7 +92,10 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
 		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
 	replay->refuse = 0;
-	if (replay->same && failed && replay_found_anyway(replay)) {
+	/* Once the replay has gone another way, on a larger device, what was found then says nothing. */
+	if (replay->same && failed &&
+	    (!replay->options->memory_bytes || replay->result.match.first_difference == UINT64_MAX) &&
+	    replay_found_anyway(replay)) {
 		neap_torch_fail(replay->policy, event->size, stream->handle);
 		complete_deferred(replay);
 		return note_oom(replay, err);

@@ -185,6 +185,31 @@ static void test_card_of_a_segment(void **state)
 	neap_buffer_fini(&text);
 }
 
+/* Memory that was cached when it ran out again: on a larger device it would have served the request. */
+static void test_smallest_after_two_failures(void **state)
+{
+	void *blocks[20] = {0};
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 200 * WATCHED_MIB, 0);
+	for (int failures = 0; failures < 2; failures++) {
+		size_t count = 0;
+		while ((blocks[count] = watched_alloc(&watched, 20 * WATCHED_MIB, WATCHED_FORWARD)))
+			count++;
+		emit_limits(&watched, 200 * WATCHED_MIB);
+		while (!failures && count)
+			watched_free(&watched, blocks[--count]);
+	}
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_true(card.replays.smallest_bytes > 200 * WATCHED_MIB);
+	assert_true(card.replays.smallest_bytes <= 240 * WATCHED_MIB);
+	neap_buffer_fini(&text);
+}
+
 /* The ring has lost the beginning: the card says of how many live bytes nothing is known. */
 static void test_card_in_part(void **state)
 {
@@ -212,7 +237,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_as_a_snapshot),     cmocka_unit_test(test_card_of_capacity),
 		cmocka_unit_test(test_card_of_fragments), cmocka_unit_test(test_card_of_a_segment),
-		cmocka_unit_test(test_card_in_part),
+		cmocka_unit_test(test_card_in_part),      cmocka_unit_test(test_smallest_after_two_failures),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

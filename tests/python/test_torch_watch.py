@@ -223,6 +223,7 @@ print(json.dumps(live))
             self.assertEqual(sum(h["blocks"] for h in oom["holders"]), blocks)
             self.assertEqual({h["text"].split()[-1] for h in oom["holders"]}, {"take"})
             self.assertEqual(oom["cause"], "limit")
+            self.assertGreater(oom["smallest_memory"], live)
 
 
 if __name__ == "__main__":
