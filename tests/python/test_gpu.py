@@ -431,6 +431,26 @@ class Live(unittest.TestCase):
         self.assertRegex(result["oom_card"], r"allocated: live here +512 MiB")
         add_row("the OOM card of a PyTorch script", result["oom_card"].split("\n", 1)[0])
 
+    def test_a_card_names_the_lines_that_hold_the_memory(self):
+        try:
+            neap._compiled.compiled(torch, neap._watch.UNIT)
+            way = "each allocation recorded"
+        except neap.NeapError:  # there is no compiler
+            way = "from PyTorch's own history"
+        script = [os.path.join(SOURCE, "examples", "train_torch.py"), "--steps", "3", "--context", "256", "--width", "384"]
+        script += ["--layers", "6", "--heads", "6", "--batch", "128"]
+        limit = f"{self.fraction_of(3 << 30):.6f}"
+        done = self.command("run", "--folder", "run", "--fraction", limit, "--", sys.executable, *script, check=False)
+        self.assertEqual((done.returncode, self.result()["ooms"]), (1, 1), done.stderr)
+        (recording,) = (self.folder / "run").glob("record.*")
+        oom = self.ask("explain", "--record", recording, "--json")["oom"]
+        named = sum(h["live"] for h in oom["holders"] if re.search(r"\.py:\d+ ", h["text"]))
+        self.assertGreaterEqual(named / oom["allocated"], 0.95, oom["holders"])
+        replayed = [s["fits"] for s in oom["settings"] if s["as_it_was"]]
+        self.assertEqual(replayed, [False], oom["settings"])
+        add_row(f"who holds it, in the OOM card of an unchanged script, {way}",
+                f"lines for {named / oom['allocated']:.1%} of {mib(oom['allocated'])}; first fix: {oom['fixes'][0]['text'] if oom['fixes'] else 'none'}")
+
     def test_the_ladder_of_an_unchanged_script(self):
         batch = 128
         ladder = ["--param", f"batch={batch}", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
