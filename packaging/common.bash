@@ -28,7 +28,7 @@ tried() {
 	shift
 	if ! "$@" >"$work/output" 2>&1; then
 		printf 'FAIL  %s: %s\n' "$what" "$*" >&2
-		tail -40 "$work/output" >&2
+		tail -200 "$work/output" >&2
 		exit 1
 	fi
 	printf 'ok    %s\n' "$what"

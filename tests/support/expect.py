@@ -61,7 +61,7 @@ def user(text: str) -> str:
     name = pwd.getpwuid(os.getuid()).pw_name
     text = re.sub("user" + " " * (len(name) - 4) + "( +run time)", r"user\1", text)
     text = re.sub(rf" {name.ljust(4)}  (?! *run time)", " USER  ", text)
-    return re.sub(rf'"{name}"|\b{name}(?=/\w+\(PID)', lambda match: match[0].replace(name, "USER"), text)
+    return re.sub(rf'"{name}"(?!:)|\b{name}(?=/\w+\(PID)', lambda match: match[0].replace(name, "USER"), text)
 
 
 def rows_of(match: re.Match[str]) -> str:
