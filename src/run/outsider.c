@@ -44,12 +44,15 @@ const char *neap_python_isolated(const char *const *words)
 	return NULL;
 }
 
+static const char switched_off[] = "NEAP_ATTACH=0 is set";
+static const char not_yet[] = "a Python program is attached when it uses PyTorch, or calls neap.attach()";
+
 const char *neap_outsider_why(const struct neap_outsider *process)
 {
 	if (!process->attach)
 		return "its environment was emptied on the way: NEAP_ATTACH is not in it (env -i, sudo, a container)";
 	if (!strcmp(process->attach, "0"))
-		return "NEAP_ATTACH=0 is set";
+		return switched_off;
 	if (process->no_runtime)
 		return process->no_runtime;
 	if (!process->words[0] || !neap_is_python(process->words[0]))
@@ -60,8 +63,9 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, which loads neap"
 						 : "python -I ignores PYTHONPATH, which loads neap";
 	if (!process->python_path || !strstr(process->python_path, LAUNCH))
-		return "PYTHONPATH, which loads neap, is not as neap run sets it";
-	return "a Python program is attached when it uses PyTorch, or calls neap.attach()";
+		return "PYTHONPATH, which loads neap, is not as neap run sets it (where it is set, add what it was: "
+		       "PYTHONPATH=.:$PYTHONPATH)";
+	return not_yet;
 }
 
 /* Reads the process's command line; `words` point into `buffer`. */
@@ -79,7 +83,8 @@ static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[
 	return true;
 }
 
-bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room)
+/* *ret_astray: it is a Python that neap would have reached. */
+static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *text, size_t room)
 {
 	struct neap_buffer command = {0};
 	struct neap_process process = {0};
@@ -91,10 +96,22 @@ bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_
 		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_ROOM);
 		struct neap_outsider outsider = {words, attach_status ? NULL : attach, path ? python_path : NULL,
 						 no_runtime};
-		snprintf(text, room, "process %d (%s): %s", (int)pid, process.command,
-			 attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider));
+		const char *why = attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider);
+		*ret_astray = why != not_yet && why != switched_off && words[0] && neap_is_python(words[0]);
+		snprintf(text, room, "process %d (%s): %s", (int)pid, process.command, why);
 	}
 	free(attach);
 	neap_buffer_fini(&command);
 	return found;
+}
+
+bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room)
+{
+	return describe(pid, no_runtime, &(bool){false}, text, room);
+}
+
+bool neap_outsider_is_astray(pid_t pid, char *text, size_t room)
+{
+	bool astray = false;
+	return describe(pid, NULL, &astray, text, room) && astray;
 }

@@ -25,6 +25,9 @@ const char *neap_python_isolated(const char *const *words);
 /* Pure; static text, or `no_runtime`. */
 const char *neap_outsider_why(const struct neap_outsider *process);
 
+/* Whether it is a Python whose environment or options keep neap out; then as neap_outsider_describe. */
+bool neap_outsider_is_astray(pid_t pid, char *text, size_t room);
+
 /* Writes "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. `no_runtime`: as in
  * struct neap_outsider. False: the process has exited, or host memory is short. */
 bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room);

@@ -124,6 +124,12 @@ static void abandon_child(struct neap_supervise *run, uint64_t now_ns)
 	run->child.ended_ns = now_ns;
 }
 
+/* A Python that finds no libraries of NVIDIA's ends within 50 ms. */
+static uint64_t pause_ns(const struct neap_supervise *run, uint64_t now_ns)
+{
+	return run->astray_ns && now_ns - run->started_ns < LOOK_NS ? LOOK_NS / 5 : LOOK_NS;
+}
+
 static void observe_until_end(struct neap_supervise *run)
 {
 	uint64_t look_ns = run->started_ns;
@@ -134,8 +140,9 @@ static void observe_until_end(struct neap_supervise *run)
 			neap_supervise_keep_look(run); /* before the cards, which read it, too */
 			neap_facts_show_cards(run);
 			neap_facts_show_simulated(run);
+			neap_supervise_astray_look(run, now_ns);
 			now_ns = neap_supervise_now(run);
-			look_ns = now_ns + LOOK_NS;
+			look_ns = now_ns + pause_ns(run, now_ns);
 		}
 		now_ns = neap_supervise_limits_look(run, now_ns);
 		neap_child_wait(run, next_ns(run, now_ns, look_ns));

@@ -250,6 +250,8 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	neap_parameters_difference(&run->options.parameters, &run->parameters, &rung);
 	neap_observe_strays(&run->observe, &strays);
 	neap_observe_outsiders(&run->observe, &outsiders);
+	if (!outsiders.length && !run->simulated_reported && !run->observe.attached_count)
+		neap_buffer_text(&outsiders, run->astray);
 	if (run->child.pid && run->group.path[0])
 		neap_buffer_format(&containment, "control group %s", run->group.path);
 	else if (run->child.pid)

@@ -54,6 +54,8 @@ struct neap_supervise {
 	uint64_t tee_offset;             /* where its output through the tee began */
 	struct neap_last_output last;    /* the end of its output; once ended */
 	uint64_t cards_shown;
+	uint64_t astray_ns;       /* how long after the start to look for one astray; 0: at the first look */
+	char astray[400];         /* a Python without neap's environment: which, and why; "" */
 	struct neap_keeps *keeps; /* the histories that it keeps; the supervisor's alone */
 	/* of the whole run */
 	bool started_once;
@@ -147,6 +149,9 @@ void neap_facts_show_simulated(struct neap_supervise *run);
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
 /* Keeps the recordings of this start when another follows: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
+
+/* supervise_astray.c: at a sample. Until a process of the run is simulated or attached. */
+void neap_supervise_astray_look(struct neap_supervise *run, uint64_t now_ns);
 
 /* supervise_keep.c: of the supervisor alone; the guard leaves what was kept to neap_recordings_cut. */
 

@@ -170,6 +170,14 @@ class Launcher(unittest.TestCase):
             self.assertRegex(result["not_attached"], r"^process \d+ \(.*holds\.py\): " + reason)
             self.assertIn("  outside   not attached: " + result["not_attached"], done.stderr)
 
+    def test_a_python_that_does_not_find_the_simulator_is_named_with_the_reason(self):
+        waits = "import time; time.sleep(0.3)"
+        done = self.run_neap("sh", "-c", f"PYTHONPATH=. {PYTHON} -c '{waits}'; exit 1", check=False)
+        self.assertRegex(self.result()["not_attached"], r"^process \d+ \(.*sleep.*\): PYTHONPATH, which loads neap, is not as neap run sets")
+        self.assertIn("PYTHONPATH=.:$PYTHONPATH", done.stderr)
+        self.run_neap(PYTHON, "-c", waits)
+        self.assertEqual(self.result()["not_attached"], "")
+
     def test_a_path_that_pythonpath_cannot_hold_is_said(self):
         odd = self.folder / "a:b"
         (odd / "src").mkdir(parents=True)
