@@ -54,8 +54,8 @@ static bool go_on(void *context)
 	return !question->go_on || question->go_on(question->context);
 }
 
-/* The first line that it wrote to stderr beside its progress, without its own name; where that announces the
- * program's last lines, with the last of them. */
+/* Fails with the first line of stderr that is no progress, without neap's name. If that line announces the program's
+ * last lines, adds the last of them. */
 static enum neap_status fail_with_its_words(struct neap_buffer *text, struct neap_error *err)
 {
 	while (text->length && text->data[text->length - 1] == '\n')

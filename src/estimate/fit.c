@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define STRAIGHT 8u /* tries by the line, before the middle is taken */
+#define STRAIGHT 8u /* guesses along the line; later ones are the middle */
 
 struct bounds {
 	const struct neap_estimate_point *low, *high; /* NULL: none */
@@ -34,7 +34,7 @@ static struct bounds find_bounds(const struct neap_estimate_fit *fit, size_t run
 	return bounds;
 }
 
-/* Where the line through both meets a headroom of 0; NAN: nowhere above. */
+/* The value at which the line through both points has no headroom left. NAN: there is none above. */
 static double meets(const struct neap_estimate_point *a, const struct neap_estimate_point *b, size_t gpu)
 {
 	double values = (double)b->value - (double)a->value;
@@ -44,7 +44,7 @@ static double meets(const struct neap_estimate_point *a, const struct neap_estim
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Nothing is known that does not fit: on along the line, at most eightfold. */
+/* No value is known that does not fit. Goes on along the line, to at most eight times the highest one. */
 static uint64_t above(const struct neap_estimate_fit *fit, const struct bounds *bounds, size_t gpu)
 {
 	uint64_t low = bounds->low->value, most = least(8 * low, NEAP_ESTIMATE_MOST);
@@ -71,7 +71,7 @@ uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struc
 	if (!bounds.low || bounds.high->failed || fit->tries[gpu] > STRAIGHT)
 		return middle;
 	double straight = meets(bounds.low, bounds.high, gpu);
-	/* At an end: it is near there, so that a few steps from it enclose it. */
+	/* The line points beyond an end: the value is near that end, and a few steps from there enclose it. */
 	if (!(straight >= (double)low + 1))
 		return least(low + step, middle);
 	if (straight >= (double)(high - 1))

@@ -1,5 +1,5 @@
-/* estimate/fit_runs.c: --fit in rounds: of each architecture the next value of its first GPU that is still open, side
- * by side. A value that was run for one GPU is known to all of its architecture. */
+/* estimate/fit_runs.c: runs --fit in rounds. A round runs one value for each architecture, side by side: the one that
+ * its first open GPU asks for next. All GPUs of an architecture learn from each run. */
 #include "estimate/fit_runs.h"
 
 #include "base/error.h"
@@ -65,7 +65,7 @@ static enum neap_status judge(const struct neap_estimate_plan *plan, const struc
 
 /* --- --fit --- */
 
-/* What is known already: the given value. */
+/* Begins with what is known already: the given value. */
 static void begin(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit)
 {
 	const struct neap_estimate_plan *plan = options->plan;
@@ -79,7 +79,7 @@ static void begin(const struct neap_estimate_fit_options *options, struct neap_e
 	}
 }
 
-/* The next value of an architecture; 0: all its GPUs are known. */
+/* The value that an architecture runs next. 0: the answer is known for all its GPUs. */
 static uint64_t next_value(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit, size_t run)
 {
 	for (size_t gpu = 0; gpu < options->plan->count; gpu++) {
@@ -93,7 +93,7 @@ static uint64_t next_value(const struct neap_estimate_fit_options *options, stru
 	return 0;
 }
 
-/* One value of each architecture that is still open. *ret_count: how many. */
+/* Runs one value for each architecture that is still open. *ret_count: how many it ran. */
 static enum neap_status run_round(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit,
 				  size_t *ret_count, struct neap_error *err)
 {
@@ -147,7 +147,7 @@ enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *
 
 /* --- --try --- */
 
-/* A job for each try and architecture: those of a try in a row. */
+/* Makes a job for each try and architecture. The jobs of one try stand in a row. */
 static void prepare_tries(const struct neap_estimate_plan *plan, const char *folder,
 			  struct neap_estimate_tries *tries, struct neap_estimate_job *jobs)
 {

@@ -31,7 +31,8 @@ static void add(struct neap_estimate_here *here, const struct neap_gpu *gpu)
 	}
 }
 
-/* A list of numbers is the driver's to resolve (neap_gpus_find names the first alone), but it says how many. */
+/* Only the driver can resolve a list of numbers (neap_gpus_find names the first alone). The list still says how many
+ * devices there are. */
 static unsigned count_listed(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");

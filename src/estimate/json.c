@@ -36,7 +36,7 @@ static json_t *settings_json(const struct neap_estimate_verdict *verdict)
 	return list;
 }
 
-/* Of a GPU on which it does not fit; null: it does. */
+/* What is predicted for a GPU on which the program does not fit. null: it fits. */
 static json_t *predicted_json(const struct neap_estimate_verdict *verdict)
 {
 	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",

@@ -1,5 +1,5 @@
-/* estimate/judge.c: a GPU's memory, less its driver's and a context, is what PyTorch may reserve; the trace is
- * replayed in it. */
+/* estimate/judge.c: replays the trace in what PyTorch may reserve: a GPU's memory, less what the driver and a context
+ * take. */
 #include "estimate/estimate.h"
 
 #include "analyze/saturate.h"
@@ -18,8 +18,8 @@
 /* An optimizer makes its state in the first update, so the second one's peak has it beside the activations. */
 #define UPDATES_ENOUGH 2
 
-/* What cuBLAS allocates with a handle and NCCL with a communicator is theirs, beside PyTorch's allocator. The
- * workspaces of the other libraries PyTorch allocates for them. */
+/* cuBLAS allocates with each handle and NCCL with each communicator, without PyTorch's allocator. PyTorch allocates
+ * the workspaces of the other libraries for them. */
 static bool is_beside(const struct neap_simulated_gap *gap)
 {
 	return gap->kind == NEAP_GAP_WORKSPACE &&
@@ -109,7 +109,7 @@ static bool has_kernels(const struct neap_estimate_run *run, const struct sim_pr
 	return false;
 }
 
-/* Bytes that a sum of a few of them cannot overflow: what a run's files say may be anything. */
+/* Bounds bytes, so that a sum of a few cannot overflow: a run's files may say anything. */
 static int64_t limited(uint64_t bytes) { return bytes < LARGEST_BYTES ? (int64_t)bytes : (int64_t)LARGEST_BYTES; }
 
 static enum neap_status completes(const struct neap_estimate_run *run, struct neap_replay_options options,
@@ -154,7 +154,7 @@ static void predict(const struct neap_estimate_run *run, struct neap_estimate_ve
 	verdict->samples_share = samples && room > 0 ? (double)room / (double)samples : 0;
 }
 
-/* What is left for PyTorch; below 0: so much is missing before it has any. */
+/* What is left for PyTorch. Below 0: so much is missing even without PyTorch. */
 struct rooms {
 	int64_t low, high; /* beside the smallest contexts, the largest */
 	int64_t least;     /* beside the largest, when libraries' workspaces take what they may */
@@ -172,7 +172,7 @@ static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct
 	return rooms;
 }
 
-/* Replays it in less and less of what may be left. */
+/* Replays the trace in the least that may be left, and in more if that is not enough. */
 static enum neap_status find_fit(const struct neap_estimate_run *run, const struct neap_replay_options *options,
 				 const struct rooms *rooms, struct neap_estimate_verdict *verdict,
 				 struct neap_error *err)

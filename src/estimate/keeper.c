@@ -79,7 +79,7 @@ static bool kill_child(void *context, const struct neap_process *process)
 	return true;
 }
 
-/* What `neap run` did not end, having been killed itself: they are this process's children now. */
+/* Ends what `neap run` left behind when it was killed itself. Those processes are this one's children now. */
 static void end_the_rest(void)
 {
 	for (int i = 0; i < REAPS_MOST; i++) {
@@ -107,8 +107,8 @@ static int wait_for_run(void)
 	return status;
 }
 
-/* Starts it with the signals blocked, so that one that comes meanwhile is passed on. The terminal sends its own to
- * each of us: the keeper outlives them, to clean up. */
+/* Starts `neap run` with the signals blocked, so that a signal that comes meanwhile is passed on. A terminal signals
+ * every process: the keeper outlives its signals, to clean up. */
 static enum neap_status start_run(struct start *start, struct neap_error *err)
 {
 	static const int of_terminal[] = {SIGINT, SIGHUP, SIGQUIT};
@@ -136,7 +136,7 @@ static enum neap_status start_run(struct start *start, struct neap_error *err)
 
 /* --- after the death of the parent --- */
 
-/* The folders that the run's is in, as they are outside of the view. */
+/* The folders above the run's folder, as they are outside the view. */
 struct above {
 	int fds[2];         /* the estimate's folder, and the one that it is in; -1: not known */
 	char names[2][256]; /* the run's folder, and the estimate's */
@@ -174,7 +174,7 @@ static void remove_folders(const char *folder, const struct above *above)
 			(void)unlinkat(above->fds[i], above->names[i], AT_REMOVEDIR);
 }
 
-/* In the keeper. An inherited file would lead the program out of its view, so all others are closed. */
+/* Runs in the keeper. Closes every file that it inherited: each could lead the program out of its view. */
 static int keep(void *context)
 {
 	struct start *start = context;

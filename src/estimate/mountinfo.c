@@ -142,7 +142,7 @@ static struct neap_mount *resolve(struct neap_mount *const *sorted, size_t count
 	}
 }
 
-/* The one whose parent is not in the list is where this process's root lies. */
+/* This process's root lies on the mount whose parent is not in the list. */
 static struct neap_mount *find_root(struct neap_mounts *mounts)
 {
 	for (size_t i = 0; i < mounts->count; i++) {

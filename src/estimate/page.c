@@ -1,4 +1,4 @@
-/* estimate/page.c: the curve is drawn by itself, without a script:
+/* estimate/page.c: draws the curve without a script:
  *
  *   bytes |        ___ what a GPU leaves PyTorch, one dashed line for each
  *         |     o

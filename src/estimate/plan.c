@@ -1,5 +1,5 @@
-/* estimate/plan.c: which GPUs, and which of them share a run: those with the same compute capability and as many
- * multiprocessors, since kernels' scratch depends on both. */
+/* estimate/plan.c: chooses the GPUs, and which of them share a run: those with the same compute capability and as
+ * many multiprocessors, since kernels' scratch depends on both. */
 #include "estimate/estimate.h"
 
 #include "base/error.h"
@@ -46,7 +46,7 @@ static enum neap_status add_gpu(struct neap_estimate_plan *plan, const struct si
 	return NEAP_OK;
 }
 
-/* Those of this machine. */
+/* Adds this machine's GPUs. */
 static enum neap_status add_here(struct neap_estimate_plan *plan, const struct neap_estimate_here *here,
 				 struct neap_error *err)
 {
@@ -65,7 +65,7 @@ static enum neap_status add_here(struct neap_estimate_plan *plan, const struct n
 	return status;
 }
 
-/* One word of the list. */
+/* Adds the GPUs that one word of the list names. */
 static enum neap_status add_word(struct neap_estimate_plan *plan, const char *word, size_t length,
 				 const struct neap_estimate_here *here, struct neap_error *err)
 {

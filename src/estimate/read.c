@@ -45,7 +45,7 @@ static bool same_place(const struct neap_estimate_read *a, const struct neap_est
 	return a->line == b->line && !strcmp(a->file, b->file) && !strcmp(a->reader, b->reader);
 }
 
-/* The ranks of a program run the same lines: counted together. */
+/* Adds up the reads of each line: the ranks of a program run the same lines. */
 static void add_reads(const json_t *about, struct neap_estimate_run *run)
 {
 	size_t index;
@@ -71,7 +71,7 @@ static void add_reads(const json_t *about, struct neap_estimate_run *run)
 	}
 }
 
-/* Of the device on which the process reserved most. */
+/* Takes the figures of the device on which the process reserved most. */
 static void take_device(const json_t *about, struct neap_estimate_process *process)
 {
 	size_t index;
@@ -200,7 +200,7 @@ static enum neap_status read_processes(const char *folder, struct neap_estimate_
 	return status;
 }
 
-/* A program may reset PyTorch's statistics: the trace has all. */
+/* Takes the peaks from the trace: a program may reset PyTorch's statistics. */
 static enum neap_status analyze(struct neap_estimate_run *run, struct neap_error *err)
 {
 	struct neap_estimate_process *process = &run->processes[run->worst];

@@ -55,7 +55,7 @@ static bool same_name(const char *first, const char *second)
 	return strcspn(second, "=") == length && strncmp(first, second, length) == 0;
 }
 
-/* `neap run` of it. free() the array, not its strings. NULL: out of memory. */
+/* The argv of `neap run` for the job. The caller frees the array, not its strings. NULL: out of memory. */
 static char **make_words(const struct neap_estimate_command *command, struct neap_estimate_job *job)
 {
 	size_t parameters = 0, words = 0, used = 0;
@@ -91,7 +91,7 @@ struct child {
 	const struct neap_estimate_job *job;
 };
 
-/* The environment of `neap run`. */
+/* In the child: sets the environment of `neap run`. */
 static int prepare(void *context)
 {
 	const struct child *child = context;
@@ -137,7 +137,7 @@ static uint64_t free_host_bytes(void)
 	return neap_host_memory_read("", &memory, NULL) == NEAP_OK ? memory.available_bytes : 0;
 }
 
-/* Half of the host memory that is free, shared by the runs side by side. */
+/* How much a run may write: the runs side by side share half of the free host memory. */
 static uint64_t writes_limit(size_t side_by_side)
 {
 	uint64_t bytes = free_host_bytes() / 2 / side_by_side;
@@ -153,7 +153,7 @@ static enum neap_status make_keep(const struct neap_estimate_command *command, c
 		      : neap_make_folder(text, 0777, err);
 }
 
-/* The first run got no view of the files. */
+/* The first run got no view of the files: starts it under Landlock, or says why nothing can be run. */
 static enum neap_status start_otherwise(struct neap_keeper_options *options, struct neap_estimate_job *job,
 					enum neap_status status, struct neap_error *err)
 {
@@ -172,7 +172,7 @@ static enum neap_status start_otherwise(struct neap_keeper_options *options, str
 			 first.message, second.message);
 }
 
-/* What this system allows: a view of the files, else Landlock. */
+/* Starts it in a view of the files, or under Landlock where the system allows no view. */
 static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **words,
 				       size_t side_by_side, struct neap_error *err)
 {

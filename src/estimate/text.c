@@ -148,7 +148,7 @@ static const char *fits_text(const struct neap_estimate_verdict *verdict)
 	return verdict->fits == NEAP_ESTIMATE_YES ? "yes" : verdict->fits == NEAP_ESTIMATE_NO ? "no" : "perhaps";
 }
 
-/* The first of the settings that lets it fit: PyTorch's own allocator's only. NULL: none does. */
+/* The first setting of PyTorch's own allocator with which it fits. NULL: none. */
 static const struct neap_whatif *helpful(const struct neap_estimate_verdict *verdict)
 {
 	for (size_t i = 0; i < verdict->settings.count; i++) {
@@ -159,7 +159,7 @@ static const struct neap_whatif *helpful(const struct neap_estimate_verdict *ver
 	return NULL;
 }
 
-/* What changes of training would save, where they are enough even at the least. */
+/* Writes what changes to the training would save, if even the least that they save is enough. */
 static void put_predictions(struct neap_buffer *out, const struct neap_estimate_verdict *verdict)
 {
 	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",
@@ -306,7 +306,7 @@ static void put_fit_value(struct neap_buffer *out, const struct neap_estimate_re
 		neap_buffer_text(out, "  none");
 }
 
-/* The curve: of the first run's architecture, each value that was run. */
+/* Writes the curve: each value that was run on the first run's architecture. */
 static void put_curve(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	static const char bar[] = "########################################";

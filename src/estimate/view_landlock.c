@@ -42,7 +42,7 @@ static uint64_t rights_of(long version)
 	return WRITE_FILE | MAKE | (version >= 2 ? REFER : 0) | (version >= 3 ? TRUNCATE : 0);
 }
 
-/* `path` and what lies below it. What is not there needs no rule. */
+/* Allows `path` and what lies below it. A path that is not there needs no rule. */
 static bool allow(int ruleset, const char *path, uint64_t rights)
 {
 	struct rule rule = {.parent_fd = open(path, O_PATH | O_CLOEXEC)};
@@ -93,8 +93,8 @@ static enum neap_status restrict_paths(const char *folder, long version, struct 
 #define RULES_MOST      160
 #define X32             0x40000000u
 
-/* By path, so that Landlock would have to know them. setxattrat and removexattrat are 463 and 466, fchmodat2 452,
- * io_uring_setup 425 (it would pass by this filter) everywhere. */
+/* These change a file by its path, and Landlock has no right for them. On every architecture setxattrat and
+ * removexattrat are 463 and 466, fchmodat2 452, and io_uring_setup, which would bypass this filter, 425. */
 static const unsigned refused[] = {
 #ifdef SYS_chmod
 	SYS_chmod,    SYS_chown,    SYS_lchown,   SYS_utime,     SYS_utimes,      SYS_futimesat,
@@ -140,7 +140,7 @@ static void make_rules(struct rules *rules, long version)
 #endif
 		add_open(rules, SYS_openat, 2);
 	}
-	/* utimensat of a path; of an open file (no path) it may. */
+	/* Refuses utimensat of a path. Without a path it is of an open file, which is allowed. */
 	add(rules, (struct sock_filter)UNLESS(SYS_utimensat, 4));
 	add(rules, (struct sock_filter)LOAD(DATA(args) + 8u));
 	add(rules, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1));

@@ -55,7 +55,7 @@ struct work {
 	char here[PATH_MAX]; /* the working directory */
 };
 
-/* In the view to be. False: too long. */
+/* The path's place in the view that is being made. False: it is too long. */
 static bool target_of(const struct work *work, const char *path, char text[PATH_MAX])
 {
 	return snprintf(text, PATH_MAX, "/proc/self/fd/%d/new%s", work->view->scratch_fd,
@@ -73,7 +73,7 @@ static bool write_text(const char *path, const char *text)
 	return whole;
 }
 
-/* Of our own, as an ordinary user: in it we are who we are, and nobody else is known. */
+/* Makes a user namespace for an ordinary user. In it our user and group stay the same, and no others are known. */
 static enum neap_status unshare_as_user(int flags, uid_t user, gid_t group, struct neap_error *err)
 {
 	char users[64], groups[64];
@@ -88,7 +88,7 @@ static enum neap_status unshare_as_user(int flags, uid_t user, gid_t group, stru
 	return NEAP_OK;
 }
 
-/* Whether this process is in one that its system has made: root in a container without privileges. */
+/* Whether the system has put this process into a user namespace: it is root in an unprivileged container. */
 static bool is_in_namespace(void)
 {
 	char line[128] = "";
@@ -182,7 +182,7 @@ static unsigned long flags_of(const char *path)
 	return flags;
 }
 
-/* The upper layer's folder looks like the one that it covers. */
+/* Gives the upper layer's folder the owner and the mode of the one that it covers. */
 static enum neap_status prepare_upper(struct work *work, const char *path, struct neap_error *err)
 {
 	char name[32];
@@ -204,7 +204,7 @@ static enum neap_status prepare_upper(struct work *work, const char *path, struc
 	return status;
 }
 
-/* *ret_covered: an overlay stands there now. That one cannot stand there is no error. */
+/* *ret_covered: an overlay stands there now. It is no error if none can. */
 static enum neap_status cover(struct work *work, const char *path, bool *ret_covered, struct neap_error *err)
 {
 	char options[256], name[32], target[PATH_MAX];
@@ -333,7 +333,7 @@ static enum neap_status cover_in_parts(struct work *work, const char *path, stru
 
 /* --- the view --- */
 
-/* In the copy of all mounts, unless an overlay above hides it there. */
+/* Whether it is seen in the copy of all mounts: an overlay above it may hide it. */
 static bool is_copied(const struct work *work, const char *target, const struct stat *about)
 {
 	struct stat copy;
@@ -369,7 +369,7 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 	return status;
 }
 
-/* In parts of the view that are read-only an overlay of its own. */
+/* Gives each place that lies in a read-only part of the view an overlay of its own. */
 static enum neap_status place_places(struct work *work, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
@@ -398,7 +398,7 @@ static enum neap_status place_base(struct work *work, struct neap_error *err)
 	target_of(work, "/", target);
 	if (mount("/", target, NULL, MS_BIND | MS_REC, NULL))
 		return neap_fail(err, NEAP_ENOTSUP, "the mounts cannot be copied: %s", strerror(errno));
-	/* The scratch among them: a folder on which something is mounted could not be removed. */
+	/* The copy has the scratch, too. It must not stay mounted there: its folder could not be removed. */
 	if (!target_of(work, work->options->folder, target) || umount2(target, MNT_DETACH))
 		return neap_fail(err, NEAP_ENOTSUP, "the scratch in the copy of the mounts: %s", strerror(errno));
 	return NEAP_OK;
@@ -451,7 +451,7 @@ static bool is_ours(const struct work *work, const struct neap_mount *mount_)
 	return strcmp(mount_->path, work->options->folder) == 0;
 }
 
-/* Nothing else can be written. */
+/* Refuses a view in which anything else can be written. */
 static enum neap_status audit(const struct work *work, struct neap_error *err)
 {
 	struct neap_mounts mounts = {0};

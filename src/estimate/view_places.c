@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* The folder of `path` that exists, if it can be written to. */
+/* Adds the nearest folder above `path` that exists, if it can be written to. */
 static void add(struct neap_view_places *places, const char *path, size_t length)
 {
 	char text[PATH_MAX], whole[PATH_MAX];

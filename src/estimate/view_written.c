@@ -149,7 +149,7 @@ static void walk_entry(struct walk *walk, int folder, const char *name, int dept
 	}
 }
 
-/* Takes `fd` over. */
+/* Owns `fd` from here on. */
 static void walk_folder(struct walk *walk, int fd, int depth)
 {
 	size_t length = strlen(walk->path);
