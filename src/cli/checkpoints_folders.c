@@ -30,7 +30,7 @@ static bool is_listed(const struct checkpoints_folders *folders, const char *nam
 	return false;
 }
 
-/* What lies below, for the hint: it is there at best. */
+/* Looks at the folders below, for the hint. A folder that cannot be read gives none. */
 static void look_below(struct checkpoints_folder *folder, const struct neap_retention_options *rules)
 {
 	struct neap_retention_folders below = {0};
@@ -45,7 +45,7 @@ static void look_below(struct checkpoints_folder *folder, const struct neap_rete
 	neap_retention_folders_fini(&below);
 }
 
-/* The folder itself is on the list in any case: what it is, its plan tells. */
+/* Lists the folder itself in any case: its plan tells what it is. */
 static int list_below(const char *name, const struct neap_retention_options *rules,
 		      struct checkpoints_folders *folders, bool *fine)
 {

@@ -103,7 +103,7 @@ static void print_head(const struct neap_retention_plan *plan)
 		       plan->link_count == 1 ? "it names" : "they name");
 }
 
-/* What belongs to it, a line each; of a hundred shards a few. */
+/* Prints a line for each of its parts: of a hundred shards, a few. */
 static void print_parts(const struct neap_retention_entry *entry)
 {
 	size_t shown = entry->part_count <= PARTS_MOST + 1 ? entry->part_count : PARTS_MOST;
@@ -131,7 +131,7 @@ static bool is_short(const struct neap_retention_plan *plan, uint64_t *ret_left)
 	return *ret_left < largest;
 }
 
-/* The last line of a dry run: when how much becomes free. Nothing does while it is in the trash. */
+/* Prints the last line of a dry run: how much becomes free, and when. What is in the trash still takes its space. */
 static void print_would(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
 {
 	char size[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], until[32];
@@ -192,7 +192,7 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 		print_would(plan, rules);
 }
 
-/* As it can be pasted into a shell. */
+/* Prints a word as it can be pasted into a shell. */
 static void print_shell_word(const char *word)
 {
 	const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,";
@@ -258,7 +258,7 @@ void checkpoints_print_restored(const char *folder, const struct neap_retention_
 	puts(". The same rules would remove them again: --pin them, or make a file NAME.pin");
 }
 
-/* What stays, and what should have gone and did not. */
+/* Counts what stays, and what should have gone and did not. */
 static void count_left(const struct checkpoints_folder *folder, size_t *count, uint64_t *bytes)
 {
 	for (size_t i = 0; i < folder->plan.count; i++) {

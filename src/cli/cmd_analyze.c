@@ -161,7 +161,7 @@ static void name_stack(const void *context, uint32_t stack, char *ret_text, size
 	neap_site_text(sites->trace, sites->frames[stack], ret_text, room);
 }
 
-/* Whole or not at all. Errors: those of the writers, with the path. */
+/* Writes the trace whole, or not at all. Errors: those of the writers, with the path. */
 static enum neap_status write_trace(const struct neap_trace *trace, size_t device, const char *path,
 				    struct neap_error *err)
 {
@@ -188,7 +188,7 @@ static enum neap_status write_trace(const struct neap_trace *trace, size_t devic
 	return status;
 }
 
-/* The page, whole or not at all. *ret_bytes: of it; 0: it went to standard output. */
+/* Writes the page whole, or not at all. *ret_bytes: its size. 0: it went to standard output. */
 static enum neap_status write_page(struct neap_page_file *file, const struct neap_analysis *analysis,
 				   const struct neap_trace_page_options *options, uint64_t *ret_bytes,
 				   struct neap_error *err)

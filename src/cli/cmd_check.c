@@ -49,7 +49,7 @@ struct check {
 	bool has_baseline;
 	struct neap_check_figures baseline, figures;
 	bool peak_over, growth_over;
-	bool growth_unknown; /* though it has a bound */
+	bool growth_unknown; /* its bound cannot be judged */
 };
 
 /* --- options --- */
@@ -109,7 +109,7 @@ static int parse(const struct neap_arguments *arguments, struct check *check)
 	return 0;
 }
 
-/* The tighter one of an option and the baseline. */
+/* Sets each bound to the tighter one of the option and the baseline. */
 static void set_bounds(struct check *check)
 {
 	if (!check->has_baseline)
@@ -201,7 +201,7 @@ static int print_check(const struct neap_arguments *arguments, const struct chec
 	return code;
 }
 
-/* A figure that is of another device, or of the simulator, is comparable only with care. */
+/* Warns where a baseline is of another device, or of the simulator: its figures are comparable only with care. */
 static void warn_of_baseline(const struct check *check)
 {
 	const struct neap_check_figures *now = &check->figures, *then = &check->baseline;

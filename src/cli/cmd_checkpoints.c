@@ -121,7 +121,7 @@ static int read_limits(const struct neap_arguments *arguments, struct neap_reten
 	return NEAP_EXIT_OK;
 }
 
-/* --empty-trash without any rule is no more than that. */
+/* --empty-trash without any rule empties the trash, and does nothing else. */
 static void read_empty_trash(const struct neap_arguments *arguments, struct request *request)
 {
 	static const char *const given[] = {"keep-best", "keep-last",      "keep-every", "older-than-days",
@@ -211,7 +211,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 
 /* --- the trash --- */
 
-/* Of several folders one may have nothing that matches. */
+/* Restores from each folder. It is no error if one of several has nothing that matches. */
 static int restore(const struct request *request, struct checkpoints_folders *folders)
 {
 	int code = NEAP_EXIT_OK;
@@ -312,7 +312,7 @@ static int apply(const struct request *request, struct checkpoints_folder *folde
 	return code;
 }
 
-/* Of the folders below those that hold nothing are not shown; nor is the one above them, if it holds nothing. */
+/* Leaves out folders that hold nothing: those below, and the one above them. */
 static bool is_shown(const struct request *request, const struct checkpoints_folders *folders, size_t index)
 {
 	const struct checkpoints_folder *folder = &folders->at[index];

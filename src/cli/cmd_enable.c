@@ -25,7 +25,7 @@ const struct neap_command neap_command_enable = {
 
 enum shell { SHELL_SH, SHELL_FISH, SHELL_CSH };
 
-/* Plain words: no character that means something to a shell. */
+/* Prints a comment. Its words have no character that means something to a shell. */
 static void print_comment(enum shell shell, const char *text)
 {
 	if (shell == SHELL_CSH)
@@ -34,7 +34,7 @@ static void print_comment(enum shell shell, const char *text)
 		printf("# %s\n", text);
 }
 
-/* Between single quotes, whatever the bytes are. */
+/* Prints a text between single quotes, whatever its bytes are. */
 static void print_quoted(enum shell shell, const char *text)
 {
 	putchar('\'');

@@ -153,7 +153,7 @@ static bool is_in_command(const struct neap_arguments *arguments, const char *na
 	return false;
 }
 
-/* Of --try NAME=VALUE there has to be a --param NAME=..., and {NAME} in the command. */
+/* --try NAME=VALUE needs --param NAME=..., and {NAME} in the command. */
 static int parse_tries(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	const char *text;
@@ -289,7 +289,8 @@ static bool is_usable(const struct neap_estimate_run *run, enum neap_status stat
 	       (outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED || outcome == NEAP_OUTCOME_TIMEOUT);
 }
 
-/* Where memory ran out, once more with more than any GPU has: else what the program needs would not be known. */
+/* Reads the run. If memory ran out, runs it again with more than any GPU has: only that shows what the program needs.
+ * */
 static int read_run(struct estimate *estimate, size_t index)
 {
 	struct neap_estimate_run *run = &estimate->runs[index];
@@ -363,7 +364,7 @@ static int judge_all(struct estimate *estimate)
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
-/* With other values the time limit would say as little: each run would take as long. */
+/* Whether running other values would be in vain: the time limit would end each of them, too. */
 static bool is_in_vain(struct estimate *estimate)
 {
 	for (size_t i = 0; i < estimate->plan.run_count; i++) {
@@ -478,7 +479,7 @@ static int print_estimate(const struct estimate *estimate)
 	return code;
 }
 
-/* Fits nowhere: for scripts. */
+/* Says to scripts whether it fits anywhere. */
 static int exit_code(const struct estimate *estimate)
 {
 	for (size_t i = 0; i < estimate->plan.count; i++)

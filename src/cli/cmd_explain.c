@@ -69,7 +69,7 @@ static enum neap_status read_log(const char *path, struct neap_buffer *log, stru
 	}
 }
 
-/* True when an earlier message says the very same; vLLM's figures stand before its first one alone. */
+/* Whether an earlier message says the very same. vLLM writes its figures before its first message alone. */
 static bool repeated(const struct neap_oom_text *found, const struct neap_oom_text *all, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -120,7 +120,7 @@ static int list_topics(void)
 	return NEAP_EXIT_OK;
 }
 
-/* `path` NULL: standard input, where nothing may be: then the topics are listed. */
+/* `path` NULL: explains standard input. If that is empty, lists the topics. */
 static int explain_log(const char *path, bool json)
 {
 	struct neap_oom_text messages[MESSAGES], found;
@@ -153,7 +153,7 @@ static int explain_log(const char *path, bool json)
 
 /* A topic */
 
-/* The summary, then each list with its items numbered. */
+/* Writes the summary, then each list with its items numbered. */
 static void put_topic(struct neap_buffer *out, const struct explain_topic *topic)
 {
 	const char *text = topic->text;
@@ -177,7 +177,7 @@ static void put_topic(struct neap_buffer *out, const struct explain_topic *topic
 	}
 }
 
-/* The figures of this machine; without a driver there are none, and the text says why. */
+/* Writes this machine's figures. Without a driver there are none, and the text says why. */
 static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 {
 	struct neap_monitor *monitor = NULL;
@@ -257,7 +257,7 @@ static int explain_folder(const char *folder, uint64_t number, bool json)
 	return json ? json_print("explain", root, JSON_INDENT(2)) : NEAP_EXIT_OK;
 }
 
-/* Fills *ret_from for --pid. An exit code; unless it is NEAP_EXIT_OK it was explained on stderr. */
+/* Fills *ret_from for --pid. Returns an exit code; stderr has the reason for each other than NEAP_EXIT_OK. */
 static int read_pid(const struct neap_arguments *arguments, const char *pid, struct neap_report_recording *ret_from)
 {
 	struct neap_error err = {0};

@@ -66,7 +66,7 @@ static const char *limit_text(uint64_t limit, char text[NEAP_UNITS_ROOM])
 	return limit == UINT64_MAX ? "none" : neap_size_format(limit, text);
 }
 
-/* What is left to grow, or why nothing is. */
+/* Prints how much it can still grow, or why it cannot. */
 static void print_room(const struct neap_device_answer *device)
 {
 	char size[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM];
@@ -127,7 +127,7 @@ static void add_beside(struct ask *ask, const struct neap_device_reply *device, 
 		 ONLY(beside->known, INTEGER("other", beside->other)));
 }
 
-/* Leaves the limit with a stopped process. */
+/* Leaves the limit where a stopped process finds it when it continues. */
 static enum neap_status leave(struct ask *ask, struct neap_client *client, const char *name, json_t *process,
 			      struct neap_error *err)
 {

@@ -45,7 +45,7 @@ static void print_wrapped(FILE *stream, const char *text, size_t length, int col
 	fputc('\n', stream);
 }
 
-/* Paragraphs; a line that begins with a space is an example and stays as it is. */
+/* Prints paragraphs. A line that begins with a space is an example, and stays as it is. */
 static void print_details(FILE *stream, const char *text)
 {
 	while (*text) {

@@ -43,7 +43,7 @@ static void block_signals(sigset_t *ret_set)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Looks until a signal says to end; its number. */
+/* Looks until a signal says to end. Returns the signal's number. */
 static int serve(struct neap_serve_data *data, struct neap_serve_http *http, uint64_t every_ns,
 		 const sigset_t *signals)
 {

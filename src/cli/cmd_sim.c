@@ -146,7 +146,7 @@ static bool inspect_world(void *context, const char *world)
 	return true;
 }
 
-/* The world that NAME or NEAP_SIM says; with neither, all that there are. */
+/* Shows the world that NAME or NEAP_SIM names. With neither, shows all worlds. */
 static int run_inspect(const char *world)
 {
 	const char *spec = getenv("NEAP_SIM");

@@ -245,7 +245,7 @@ static int check_color(const struct neap_arguments *arguments)
 	return NEAP_EXIT_OK;
 }
 
-/* The environment carries the level to what the command starts. */
+/* Puts the level into the environment, for what the command starts. */
 static int apply_log_level(const struct neap_arguments *arguments)
 {
 	const char *text = neap_argument(arguments, "log-level");
@@ -257,7 +257,7 @@ static int apply_log_level(const struct neap_arguments *arguments)
 	return setenv("NEAP_LOG_LEVEL", text, 1) == 0 ? NEAP_EXIT_OK : NEAP_EXIT_OS;
 }
 
-/* Options up to the command's name; then the command's own options, operands and rest. */
+/* Parses the options before the command's name, then the command's own options, operands and rest. */
 static int parse(struct neap_arguments *arguments, int argc, char **argv)
 {
 	bool options_ended = false;

@@ -35,7 +35,7 @@ static void print_last_lines(const char *folder)
 	}
 }
 
-/* A program of several ranks, on a machine that is simulated with one GPU. */
+/* Whether a program of several ranks met a machine that is simulated with one GPU. */
 static bool asks_for_more_gpus(const char *folder)
 {
 	struct neap_buffer text = {0};

@@ -21,7 +21,7 @@ static void each_device(struct neap_buffer *out, const struct neap_look *look)
 	}
 }
 
-/* Cached memory: what a clear would give back, process by process. */
+/* Writes what a clear would give back, process by process. */
 static void here_cached(struct neap_buffer *out, const struct neap_look *look)
 {
 	bool any = false;
@@ -74,7 +74,7 @@ static void here_limits(struct neap_buffer *out, const struct neap_look *look)
 		neap_buffer_text(out, "    no attached process has a limit\n");
 }
 
-/* What only ends with its process, and what no process accounts for. */
+/* Writes what only the end of its process gives back, and what no process accounts for. */
 static void here_restart(struct neap_buffer *out, const struct neap_look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++) {

@@ -70,7 +70,7 @@ int history_prune_parse(const struct neap_arguments *arguments, const struct nea
 	return NEAP_EXIT_OK;
 }
 
-/* "from the history", or what else goes. */
+/* `what`: "from the history", or where else it goes from. */
 static bool may_prune(const struct history_prune_request *request, const char *what, int *ret_code)
 {
 	char answer[16] = "";

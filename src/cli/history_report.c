@@ -184,7 +184,7 @@ static void tell_compared(size_t field, const struct neap_history_run *runs, siz
 	snprintf(ret_cell, ROOM + 32, changed ? "%s (%+.1f %%)" : "%s", text, 100 * (to - from) / fabs(from));
 }
 
-/* Short texts side by side, long ones below each other. */
+/* Prints short texts side by side, long ones one below the other. */
 static void print_figure(size_t field, const struct neap_history_run *runs, size_t count)
 {
 	char first[ROOM + 32], cell[ROOM + 32];
@@ -252,7 +252,7 @@ enum neap_status history_print_row(size_t index, const struct neap_history_run *
 	return NEAP_OK;
 }
 
-/* RFC 4180; bytes and nanoseconds as they are. */
+/* Writes a row as RFC 4180 has it. Bytes and nanoseconds have no unit. */
 void history_print_csv(size_t index, const struct neap_history_run *run)
 {
 #define AT(name) NEAP_RESULT_FIELD_##name

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name is given at least this many columns, however narrow the terminal. */
+/* A name has at least this many columns, however narrow the terminal is. */
 #define NAME_LEAST 20
 
 static const char *size_of(uint64_t bytes, char text[NEAP_UNITS_ROOM])
@@ -20,8 +20,8 @@ static void print_line(FILE *out, const char *name, const char *size, const char
 	fprintf(out, "  %-16s %10s%s%s\n", name, size, note[0] ? "  " : "", note);
 }
 
-/* Where what the ledger does not explain may be: beside the allocators of attached processes (libraries take memory
- * past them), or with a process that the driver does not list. */
+/* Says where the bytes may be that the ledger does not explain: libraries of attached processes take memory past
+ * their allocators, and the driver may not list a process. */
 static void unexplained_note(const struct neap_look_device *device, char *note, size_t room)
 {
 	int64_t other = neap_look_other(device);
@@ -74,7 +74,7 @@ static const char *user_of(const struct neap_look_process *process)
 	return process->who.user[0] ? process->who.user : "?";
 }
 
-/* What is left of the line for the name, after `taken` columns. */
+/* The name, shortened to what `taken` columns leave of the line. */
 static const char *fitting_name(const struct neap_look_process *process, const struct info_style *style, int taken,
 				char *text, size_t room)
 {

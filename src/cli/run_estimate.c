@@ -22,7 +22,7 @@ static void print_item(const char *format, ...)
 	fprintf(stderr, "  %s\n", NEAP_PRINTABLE(text));
 }
 
-/* What would make it fit. */
+/* Prints what would make it fit. */
 static void print_help(const struct neap_estimate_answer *answer, uint64_t missing)
 {
 	if (*answer->setting)

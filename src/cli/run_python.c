@@ -64,7 +64,7 @@ static void add_entry(struct run_python *python, const char *name, const char *v
 		python->count++;
 }
 
-/* True: the command is to run on the simulator, and can. */
+/* Adds what leads to the simulator. False: the command is not to run on it, or cannot. */
 static bool add_simulator(struct run_python *python)
 {
 	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM];

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* "12,13", of the jobs that have tasks under way, with this between them. */
+/* Prints "12,13": the jobs that have tasks under way, with `between` between them. */
 static void print_jobs(const struct neap_slurm_summary *summary, const char *between)
 {
 	for (size_t i = 0; i < summary->job_count; i++)

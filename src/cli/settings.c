@@ -56,7 +56,7 @@ char *settings_merge(const char *existing, struct settings *ret_settings)
 	char *merged = malloc(sizeof OURS + 1 + strlen(next));
 	if (!merged)
 		return NULL;
-	/* In front: what follows a bracket that is never closed belongs to that value. */
+	/* Ours come first: all that follows an unclosed bracket would belong to that bracket's value. */
 	size_t used = (size_t)sprintf(merged, "%s", OURS);
 	while (*next) {
 		size_t length = setting_length(next);

@@ -143,8 +143,8 @@ static void ignore(int number) { (void)number; }
 
 static int bounded(int wanted, int now) { return wanted < 1 ? now : wanted > SIDE_MOST ? SIDE_MOST : wanted; }
 
-/* ncurses holds sizes in 16 bits, and crashes on larger ones: it gets the terminal's size from here alone. A signal
- * that has a handler it leaves to us: it only ends poll. */
+/* ncurses holds sizes in 16 bits and crashes on larger ones, so it gets the terminal's size from here alone. It
+ * leaves a signal alone that has a handler: this one only ends poll. */
 static void catch_resizes(void)
 {
 	struct sigaction action = {.sa_handler = ignore};

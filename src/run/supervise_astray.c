@@ -1,5 +1,5 @@
-/* run/supervise_astray.c: finds a Python that lost neap's environment on the way to the simulator. Such a Python finds
- * no device, or not even NVIDIA's libraries, so no driver lists it, as one does on a real GPU (run/observe.h). */
+/* run/supervise_astray.c: finds a Python that lost neap's environment on the way to the simulator. Such a Python
+ * finds no device, or not even NVIDIA's libraries: unlike on a real GPU, no driver lists it (run/observe.h). */
 #include "run/orphans.h"
 #include "run/outsider.h"
 #include "run/supervise_internal.h"
