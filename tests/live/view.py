@@ -426,4 +426,5 @@ class Ordinary(View):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what is started here
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
