@@ -89,8 +89,8 @@ NEAP_API uint64_t neap_split_batch(const struct neap_split *split);
  * `micro_batch` the largest of these parts. A split whose numbers overflow stays as it is. */
 NEAP_API void neap_split_settle(struct neap_split *split);
 
-/* One micro-batch: `samples` samples from number `first` on. The gradient of the batch's mean loss is the sum of the
- * parts' gradients of their mean losses, each times `weight`, which is its samples over those of the batch. */
+/* One micro-batch: `samples` samples from number `first` on. `weight` is its share of the batch's samples. The
+ * gradient of the batch's mean loss is the sum over the parts of weight x the gradient of the part's mean loss. */
 struct neap_part {
 	uint64_t first, samples;
 	double weight;
@@ -141,7 +141,7 @@ struct neap_levels {
 #define NEAP_LEFT_UNKNOWN UINT64_MAX
 /* A rung or a stop needs so many steps in a row below its threshold: a single dip does not count. */
 #define NEAP_THRESHOLD_STEPS 2
-/* After a rung, the session waits so many steps for its effect before it does anything else. */
+/* After a rung, the session waits this many steps for its effect before it acts again. */
 #define NEAP_THRESHOLD_SETTLE 8
 
 /* The state of one kind of memory between steps. Zeroed: nothing seen yet. */
@@ -217,9 +217,9 @@ struct neap_train;
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
-/* The same search for leftovers alone, for a process whose memory comes from another allocator (PyTorch's): on the
- * device of this UUID, as the driver of NEAP_DEVICE shows it. `log` may be NULL. NEAP_EINVAL without a UUID; else the
- * errors of reading the devices, then nothing was done. */
+/* Only clears leftovers, as clear_memory_on_start does, for a process that uses another allocator (PyTorch's).
+ * `uuid`: the device, as the driver of NEAP_DEVICE reports it. `log` may be NULL. Errors: NEAP_EINVAL without a UUID;
+ * those of reading the devices (nothing was done). */
 NEAP_API enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct neap_log_sink *log,
 					       struct neap_error *err);
 

@@ -1,4 +1,5 @@
-/* neap/trial.h: trials inside one process: back to the baseline after each, and what survived is named.
+/* neap/trial.h: trials inside one process. Each trial returns memory to the baseline, and reports the allocations
+ * that survived it.
  *
  *     for each learning rate:
  *         neap_trial_begin(&trial, alloc, log, "lr=0.1")

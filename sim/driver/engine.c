@@ -3,7 +3,7 @@
  * Queues are FIFO and a wait names an event recorded before it. So when work is submitted, everything that it waits
  * for is known, and so is its end:
  *
- *   start = max(now, end of the stream's last work, end of what the awaited events stand for)
+ *   start = max(now, end of the stream's last work, end of the work before the awaited events)
  *   end   = start + duration
  *
  * One heap orders all pending work by (end, submission). Work ends no earlier than the work it is ordered after, and

@@ -116,7 +116,7 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec executable, cuuint64_t *flags)
 
 /* -- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Without a lock: may run at the end of some work. */
+/* Call without sim.lock. The engine may also call it, when queued work completes. */
 static void free_graph(void *argument)
 {
 	struct sim_hold *holds = NULL;

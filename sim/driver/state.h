@@ -25,7 +25,7 @@
  *   refused.c     functions that are not simulated
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
- * a work's function (submit, advance, synchronise, query), so a function may run for any time.
+ * the function of queued work (submit, advance, synchronise, query), so such a function may take as long as it likes.
  *
  * The simulator has one state per process, like the driver.
  */

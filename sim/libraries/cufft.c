@@ -5,8 +5,8 @@
  *
  *   cufftCreate --> [plan] --> cufftMakePlan... --> size --> cudaMalloc here, or cufftSetWorkArea there
  *
- * cuFFT's documentation gives the interval of the size: as little as one complex element for each element of the
- * transforms, at most eight. A transform of real numbers has half as many complex ones.
+ * cuFFT's documentation bounds the size: one to eight complex elements for each element of the transforms. A real
+ * transform has half as many complex elements.
  */
 #include "sim/libraries/stand_in.h"
 

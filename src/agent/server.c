@@ -240,7 +240,7 @@ static struct neap_server_client *make_place(struct neap_server *server)
 	return client;
 }
 
-/* Returns only errors after which listening cannot work again. */
+/* Returns an error only if the listening socket is unusable for good. */
 static enum neap_status accept_client(struct neap_server *server, struct neap_error *err)
 {
 	struct neap_server_client *client = free_client(server);

@@ -74,7 +74,7 @@ struct prediction {
 enum parts {
 	EQUAL,    /* all of the size asked for */
 	RECORDED, /* as in the recording: some may have a sample less */
-	MIXED,    /* some with a sample less: one step of the size, one of a sample less, in turn */
+	MIXED,    /* steps of the requested size alternate with steps of one sample less */
 };
 
 static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch, enum parts parts)

@@ -14,7 +14,7 @@
  * eighth of the room gives no advice.
  *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
- * the recording. The advised micro-batch fits even after the uncertainty is subtracted from the room.
+ * the recording. The advised micro-batch fits even if the prediction is too low by the whole uncertainty.
  */
 #ifndef NEAP_ANALYZE_ADVICE_H
 #define NEAP_ANALYZE_ADVICE_H

@@ -23,7 +23,7 @@ struct neap_pinned_segment {
 };
 
 struct neap_fragments {
-	bool known;     /* segments and addresses are known (state_at.h); at the end: the file has that state */
+	bool known;     /* segments and addresses are known: at the end from the file, else by state_at.h */
 	uint64_t event; /* just after this one; NEAP_LIFE_AFTER: at the end */
 	size_t segments, pinned_segments;
 	uint64_t reserved, live, releasable, pinned, largest_free; /* bytes; live as rounded, pending ones too */

@@ -1,5 +1,5 @@
-/* analyze/oom_text_jobs.c: messages of vLLM, whose log has the figures before its message, and of Slurm, about a job
- * that passed its limit of host memory. */
+/* analyze/oom_text_jobs.c: messages of vLLM, whose log has the figures before the message, and of Slurm, about a job
+ * that exceeded its host memory limit. */
 #include "analyze/oom_text_internal.h"
 
 #include <ctype.h>

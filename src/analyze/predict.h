@@ -17,8 +17,8 @@
  * Mixed precision: half to all of the activations go from 32 bits to 16 (they are taken to be in 32), and copies of
  * the parameters in 16 bits may be added. Checkpointing with L layers computes one layer at a time again and keeps
  * each one's input, whose share s of a layer's activations is 1/8 at most and 1/50 at least (a transformer's is about
- * 1/18). Where L is not known: 1/10 .. 1/2, the square root of L layers being kept (Chen et al. 2016,
- * arXiv:1604.06174), for L = 100 and 4. */
+ * 1/18). If L is not known, the factor is 1/10 .. 1/2: it assumes that sqrt(L) of the L layers are kept (Chen et al.
+ * 2016, arXiv:1604.06174), for L = 100 and 4. */
 #ifndef NEAP_ANALYZE_PREDICT_H
 #define NEAP_ANALYZE_PREDICT_H
 

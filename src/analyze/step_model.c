@@ -323,8 +323,8 @@ static bool solve(uint64_t more, uint64_t size_more, uint64_t less, uint64_t siz
 struct pair_search {
 	const struct neap_record *record;
 	const struct neap_last_settings *settings;
-	/* Allocations at the split before, and of the step, in order. Those of smaller micro-batches come after
-	 * these. */
+	/* Allocations in order: `earlier` under the previous split, `later` in the step. The step's smaller
+	 * micro-batches come last, and later_count leaves them out. */
 	const struct neap_event_allocation **earlier, **later;
 	size_t earlier_count, later_count;
 };

@@ -11,8 +11,8 @@
 static bool grows(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_ALLOC || kind == NEAP_TRACE_SEGMENT_MAP; }
 static bool shrinks(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_FREE || kind == NEAP_TRACE_SEGMENT_UNMAP; }
 
-/* Bytes reserved before the first event: the final state with the events undone; without one, the least that the
- * events need. */
+/* Bytes reserved before the first event: the final state with the events undone. If the file has no final state: the
+ * fewest that keep the total from going below zero. */
 static void find_start(struct neap_timeline *timeline)
 {
 	const struct neap_trace_device *device = &timeline->trace->devices[timeline->device];

@@ -58,8 +58,8 @@ static void find_levels(const struct neap_timeline *timeline, const struct neap_
 			trends->levels[i] = i > 0 ? trends->levels[i - 1] : (struct neap_step_levels){0};
 }
 
-/* If a recording has lost the inside of steps, their peaks are in its journal alone. A step whose events come near
- * its peak is whole: *ret_whole counts those. */
+/* If a recording has lost events inside a step, only its journal has the step's peak. *ret_whole: the number of steps
+ * whose events come within 5 % of the peak; these count as whole. */
 static void take_recorded_peaks(const struct neap_timeline *timeline, struct neap_trends *trends, size_t *ret_whole)
 {
 	const struct neap_record *record = timeline->trace->record;

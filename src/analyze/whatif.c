@@ -95,7 +95,7 @@ struct tries {
 	/* Of the workers. */
 	atomic_size_t next; /* row */
 	atomic_bool failed;
-	pthread_mutex_t lock; /* of what follows, and while progress is reported */
+	pthread_mutex_t lock; /* guards the fields below; also held while progress is reported */
 	enum neap_status status;
 	struct neap_error err;
 };

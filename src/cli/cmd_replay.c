@@ -59,7 +59,7 @@ static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
 struct task {
 	const char *path;
 	struct neap_replay_options options;
-	char chosen[NEAP_RUN_FOLDER_PATH]; /* in a run's folder */
+	char chosen[NEAP_RUN_FOLDER_PATH]; /* the file that `path` means: itself, or a run folder's trace */
 	bool json, find_smallest;
 	struct neap_trace *trace;
 	struct neap_replay_result result;

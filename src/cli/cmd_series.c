@@ -70,8 +70,7 @@ static void catch_signals(void)
 	struct sigaction action = {.sa_handler = on_signal};
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	action.sa_handler =
-		SIG_IGN; /* a reader of our output that goes away is not a reason to stop a night's work */
+	action.sa_handler = SIG_IGN; /* a closed pipe or a file at its size limit must not stop an overnight series */
 	sigaction(SIGPIPE, &action, NULL);
 	sigaction(SIGXFSZ, &action, NULL);
 }
@@ -253,7 +252,7 @@ static enum neap_status choose_columns(const struct neap_arguments *arguments, c
 	return status;
 }
 
-/* The table, and as the last line the page's path. */
+/* Prints the table, then the report page's path on the last line. */
 static int print_report(const struct neap_arguments *arguments, const struct neap_spec *spec,
 			const struct neap_series_summary *summary, int code)
 {

@@ -54,8 +54,8 @@ struct neap_command {
 	const char *details; /* neap_help_NAME: paragraphs for `neap help NAME` and the manual, one a line */
 	const struct neap_option
 		*options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
-	bool takes_rest;  /* everything after "--" belongs to a wrapped command; without operands also from the first
-			   * non-option on */
+	bool takes_rest;  /* all after "--" is a wrapped command; without operands it begins at the first
+			   * non-option, too */
 	size_t operands_min, operands_max;                  /* how many operands it needs and accepts */
 	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
 };

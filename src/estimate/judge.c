@@ -1,5 +1,5 @@
-/* estimate/judge.c: replays the trace in what PyTorch may reserve: a GPU's memory, less what the driver and a context
- * take. */
+/* estimate/judge.c: replays the trace within the memory that PyTorch may reserve: a GPU's memory minus the share of
+ * the driver and a context. */
 #include "estimate/estimate.h"
 
 #include "analyze/saturate.h"

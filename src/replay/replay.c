@@ -278,7 +278,7 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 	if (!found->known)
 		return;
 	neap_torch_settings_take(neap_trace_text(trace, found->conf), ret_settings);
-	if (trace->source != NEAP_TRACE_SNAPSHOT) /* the text is all that it has */
+	if (trace->source != NEAP_TRACE_SNAPSHOT) /* others have the settings as text alone */
 		return;
 	ret_settings->expandable_segments = found->expandable_segments;
 	ret_settings->max_split_bytes =

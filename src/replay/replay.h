@@ -23,7 +23,7 @@ struct neap_replay_options {
 	unsigned torch; /* the release of PyTorch 2 to model: 15 is 2.15; 0: the trace's if known, else the newest */
 	size_t device;  /* index in the trace's devices */
 	uint64_t memory_bytes; /* that the driver may hand out; 0: no bound */
-	double fraction;       /* 0: none, or what the settings say */
+	double fraction;       /* 0: the one in the settings, if any (NEAP: none) */
 	bool no_plan;          /* NEAP: without a plan of steps that repeat */
 	bool go_on;            /* continue after an out-of-memory, without that block; else the replay ends there */
 	uint64_t event_delay;  /* in a text trace an event is complete this many events after it was recorded */

@@ -1,4 +1,5 @@
-/* replay/replay_guess.c: guesses what a recording does not say; the first difference shows a wrong guess.
+/* replay/replay_guess.c: guesses facts that a recording lacks. A wrong guess makes the replay differ from the
+ * recording.
  *
  *   which release of PyTorch made it, where its keys fit several
  *   sizes of blocks at its start; which private pools do not split blocks

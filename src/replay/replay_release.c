@@ -238,9 +238,8 @@ static enum cause stacks_tell(struct replay *replay, const struct neap_trace_eve
 
 #define COLLECTED_MAX 512
 
-/* Whether the run begins with just the segments that garbage collection would free, which comes first in a request.
- * *ret_count, *ret_bytes: how many these are, and their bytes.
- */
+/* Whether the run begins with exactly the segments that garbage collection would free (a request collects garbage
+ * first). *ret_count, *ret_bytes: the number of these segments, and their bytes. */
 static bool begins_with_garbage(const struct replay *replay, const struct neap_trace_event *request,
 				size_t *ret_count, uint64_t *ret_bytes)
 {

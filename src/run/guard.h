@@ -35,7 +35,7 @@ struct neap_guard {
 /* What the guard's process and the command's process do, and with what. All of it is borrowed. */
 struct neap_guard_task {
 	void (*become)(void *context);                /* in the command's process: runs exec. Never returns */
-	void (*note)(void *context, int wait_status); /* in the guard: the supervisor died, the command had ended */
+	void (*note)(void *context, int wait_status); /* in the guard, if the supervisor died and the command ended */
 	void *context;
 	const char *run_id;
 	const char *group;          /* the folder of the command's control group, if known yet; "" none */

@@ -55,7 +55,7 @@ struct neap_supervise {
 	struct neap_last_output last;    /* the end of its output; once ended */
 	uint64_t cards_shown;
 	uint64_t astray_ns;       /* how long after the start to look for one astray; 0: at the first look */
-	char astray[400];         /* a Python without neap's environment: which, and why; "" */
+	char astray[400];         /* a Python process without neap's environment, and the cause; "" if none */
 	struct neap_keeps *keeps; /* the histories that it keeps; the supervisor's alone */
 	/* of the whole run */
 	bool started_once;

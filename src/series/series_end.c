@@ -240,7 +240,7 @@ enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
-	neap_run_stage_forget(series->now->attempt.folder); /* the journal knows the rest */
+	neap_run_stage_forget(series->now->attempt.folder); /* the result exists, and the journal has the rest */
 	return neap_series_take(series, step, err);
 }
 

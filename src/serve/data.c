@@ -40,7 +40,7 @@ struct neap_serve_data {
 	uint64_t look_ns, wall_ns; /* how long the look took, and when it ended */
 	struct point *points;      /* NEAP_SERVE_POINTS for each device */
 	size_t device_count, newest, point_count;
-	struct neap_buffer texts[TEXTS]; /* empty: not made since the last look */
+	struct neap_buffer texts[TEXTS]; /* empty: not yet made from the newest sample */
 };
 
 enum neap_status neap_serve_data_create(struct neap_monitor *monitor, const char *runtime_folder, uint64_t every_ns,

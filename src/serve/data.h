@@ -9,7 +9,7 @@
 #include "machine/look.h"
 #include "serve/http.h"
 
-#define NEAP_SERVE_POINTS 600 /* looks that the curves keep */
+#define NEAP_SERVE_POINTS 600 /* samples kept for each device's curve */
 
 struct neap_serve_data;
 

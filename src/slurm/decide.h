@@ -47,7 +47,7 @@ enum neap_slurm_action {
 struct neap_slurm_verdict {
 	enum neap_slurm_action action;
 	enum neap_outcome outcome; /* TAKE: the outcome to write into the result */
-	const char *why;           /* for people; static; "" when the result is enough */
+	const char *why;           /* the reason shown to the user; static storage; "" if none is needed */
 };
 
 /* Whether a run with this outcome may have been ended by Slurm. */

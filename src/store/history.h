@@ -26,9 +26,9 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 #define NEAP_HISTORY_SAMPLES 256
 
 /* The highest device bytes of any successful run of this experiment in this series: the driver's figure, or the bytes
- * that the allocators reserved if that is more (the driver's figure is sampled, and may miss the peak). Only runs
- * with the same key count: an experiment whose command was edited has another key. NEAP_ENOENT: no such run, or none
- * was measured. */
+ * that the allocators reserved if that is more (the driver's figure is sampled, and may miss the peak). Ignores runs
+ * with a different key: editing an experiment's command changes its key. NEAP_ENOENT: no such run, or none was
+ * measured. */
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
 				   const char *key, uint64_t *ret_bytes, struct neap_error *err);
 

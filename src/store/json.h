@@ -39,8 +39,8 @@ json_t *neap_json_number(uint64_t value);
 json_t *neap_json_number_or_null(uint64_t value, uint64_t none);
 json_t *neap_json_known(uint64_t value);
 
-/* A member of an object: a row of the tables of json_rows.h. neap_json_put sets the rows in their order, up to one
- * without a key, and returns the object. The value is taken over; NULL counts as a failure. */
+/* A member of an object: a row of the tables of json_rows.h. neap_json_put sets the rows in order, up to the first
+ * without a key, takes ownership of their values, and returns the object. A NULL value counts as a failure. */
 struct neap_json_row {
 	const char *key;
 	json_t *value;

@@ -76,8 +76,8 @@ const struct neap_top_process *neap_top_find(const struct neap_top_sample *sampl
 /* The bytes that a process holds: the driver's figure, or if there is none, what the process publishes itself. */
 uint64_t neap_top_held(const struct neap_top_process *process);
 
-/* The growth of the process's bytes per minute, over the last minute or since it was first seen. False: that was less
- * than two seconds ago. */
+/* The growth of the process's bytes per minute, over the last minute or since it was first seen. False if it was
+ * first seen less than two seconds ago. */
 bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
 		     int64_t *ret_bytes_per_minute);
 

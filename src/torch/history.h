@@ -4,7 +4,7 @@
  *                                                      \--> ring of the device, contexts of active blocks
  *
  * A call into the allocator gathers its stack before it takes any lock (a stack may need Python's lock) and leaves it
- * in `History::Scope`; what happens within the call on this thread is recorded with it. */
+ * in `History::Scope`. Events on this thread during the call are recorded with that stack. */
 #ifndef NEAP_TORCH_HISTORY_H
 #define NEAP_TORCH_HISTORY_H
 

@@ -1,4 +1,4 @@
-/* trace/build.c: interning, growth, and the last steps of a trace that was read.
+/* trace/build.c: interning, growing arrays, and finishing a trace once it is read (sorting, trimming).
  *
  * The same stacks come again and again, so a whole stack is looked up by its hash first; only a new one is
  * added to the tree of calls, from its outermost frame inwards. */

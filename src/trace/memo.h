@@ -35,7 +35,8 @@ enum neap_memo_result { NEAP_MEMO_DONE, NEAP_MEMO_NO_MEMORY, NEAP_MEMO_ORDER };
 enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uint64_t entry);
 /* Skips a number, as if its entry were put and forgotten. */
 enum neap_memo_result neap_memo_skip(struct neap_memo *memo, uint64_t number);
-/* Forgets an entry that was put lately; an older one stays. True when it was forgotten. */
+/* Forgets a recently added entry, or one numbered below NEAP_MEMO_LOW; other entries stay. Returns whether it was
+ * forgotten. */
 bool neap_memo_forget(struct neap_memo *memo, uint64_t number);
 void neap_memo_fini(struct neap_memo *memo);
 

@@ -25,7 +25,7 @@ enum value_type {
 	VALUE_PAIR = NEAP_PICKLE_OWN, /* two integers, from a tuple or a list: a, b */
 	VALUE_INTS,                   /* a list with one integer so far: a */
 	VALUE_FRAME,                  /* a: number */
-	VALUE_STACK,                  /* a list of frames: a: number */
+	VALUE_STACK,                  /* a list of frames; a: the stack's number */
 	VALUE_HISTORY,  /* of a block, in older layouts: a: stack, b: requested bytes. One, or the first of a list. */
 	VALUE_EVENTS,   /* a run of events, bare or as a list: a: first, b: count */
 	VALUE_BLOCKS,   /* likewise */

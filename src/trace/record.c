@@ -10,7 +10,8 @@
  *
  * What `neap run` has kept beside it (kept.h) comes first: then only the indices behind that count.
  *
- * Nothing read is believed: sizes are computed from what was checked, memory taken is bounded by the file's size. */
+ * Nothing in the file is trusted: sizes are computed from checked values, and memory use is bounded by the file's
+ * size. */
 #include "trace/record.h"
 
 #include "base/error.h"

@@ -72,7 +72,7 @@ void neap_record_follow_close(struct neap_record_follow *follow)
 	follow->fd = -1;
 }
 
-/* Skips what is overwritten by now. */
+/* Reads the ring's counter, and skips events that were overwritten before they were read. */
 static enum neap_status find_written(struct neap_record_follow *follow, enum neap_record_ring ring,
 				     uint64_t *ret_written, uint64_t *lost, struct neap_error *err)
 {

@@ -298,10 +298,10 @@ enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const
 typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_text, size_t room);
 
 /* Writes a recording (neap/trace.h), whole or not at all. A stack becomes the tag that `namer` gives it (NULL: the
- * name of its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes; of more than 254 different names the rest is
- * "other". Streams are numbered, pools and the state at the end have no place in it; frees of a text trace complete
- * at once. Where the trace has no times, an event takes a microsecond. Errors: NEAP_EINVAL for more than 16 777 216
- * events. */
+ * name of its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes. If there are more than 254 different names,
+ * the rest become "other". Streams are numbered. Pools and the final state are not written. Frees of a text trace
+ * complete at once. If the trace has no times, events are a microsecond apart. Errors: NEAP_EINVAL for more than 16
+ * 777 216 events. */
 enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
 					    const void *context, const char *path, struct neap_error *err);
 

@@ -255,7 +255,7 @@ static void virtual_memory_is_opened_by_a_descriptor(void **state)
 	sim_end();
 }
 
-/* Also by SIGKILL: the accounting is right at whatever instant a holder dies. */
+/* The accounting stays right whenever a holder dies, even by SIGKILL. */
 static void a_dead_holder_lets_go(void **state)
 {
 	static struct sim_view view;
@@ -327,7 +327,7 @@ static void shared_memory_drains(void **state)
 	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), view.world);
 	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
 	setenv("NEAP_SIM", "mem=64MiB,world=test-shareddrain-elsewhere", 1);
-	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
+	assert_ok(t.cuda.cuInit(0)); /* leaves the first world, which stays because its memory still drains */
 	assert_int_equal(unlink(path), 0);
 }
 

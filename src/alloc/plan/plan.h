@@ -210,7 +210,7 @@ struct neap_track {
 	bool cyclic; /* after the last token the first one is expected; otherwise nothing is */
 	bool lost;
 	uint32_t next;   /* the place of the expected token; while lost: of the one expected then */
-	uint32_t *heads; /* by the hash of a run: 1 + the last place that follows such a run; 0: none */
+	uint32_t *heads; /* by the top bits of a run's hash: 1 + the last place that follows such a run; 0: none */
 	uint32_t *chain; /* by place: the previous one with the same hash, coded alike */
 	unsigned shift;
 	struct neap_run run; /* since it was lost */
