@@ -64,18 +64,6 @@ static void add_entry(struct run_python *python, const char *name, const char *v
 		python->count++;
 }
 
-/* Adds the path on which the loader finds the simulator for any program: its libcuda.so.1 and libnvidia-ml.so.1, and
- * the stand-ins for NVIDIA's libraries. A path with a ':' would be two. */
-static void add_loader(struct run_python *python, const char *runtime, const char *sim)
-{
-	const char *before = getenv("LD_LIBRARY_PATH");
-	char folders[2 * RUN_PYTHON_ROOM];
-	if (strchr(runtime, ':') || strchr(sim, ':'))
-		return;
-	snprintf(folders, sizeof folders, "%s:%s", runtime, sim);
-	add_entry(python, "LD_LIBRARY_PATH", folders, before ? before : "");
-}
-
 /* Adds what leads to the simulator. False: the command is not to run on it, or cannot. */
 static bool add_simulator(struct run_python *python)
 {
@@ -86,7 +74,6 @@ static bool add_simulator(struct run_python *python)
 		return false;
 	add_entry(python, "NEAP_SIM_PATH", sim, "");
 	add_entry(python, "NEAP_SIM_RUNTIME", runtime, "");
-	add_loader(python, runtime, sim);
 	return true;
 }
 

@@ -1,7 +1,7 @@
 /* cli/run_python.h: what `neap run` does for commands that are, or start, Python programs:
  * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim a variable names the folder
- * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator, and LD_LIBRARY_PATH leads any
- * other program there. It costs a command that needs none of them these variables. */
+ * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator. It costs any other command these
+ * variables. */
 #ifndef NEAP_CLI_RUN_PYTHON_H
 #define NEAP_CLI_RUN_PYTHON_H
 
@@ -10,7 +10,7 @@
 
 #define RUN_PYTHON_ROOM 4400
 
-#define RUN_PYTHON_MAX 4
+#define RUN_PYTHON_MAX 3
 
 struct run_python {
 	char *entries[RUN_PYTHON_MAX]; /* "NAME=VALUE" for the command's environment */
