@@ -1,6 +1,7 @@
 /* Events do not name their session. A step is assigned to the session of its device whose step numbers it continues:
  * if several, the one with the highest number, and among equals the one that has waited longer. A session without a
- * step since a newer one began stepping is over, even without a mark of its end. */
+ * step since a newer one began stepping is over, even without a mark of its end. A step that continues none begins
+ * another session: a program without sessions trains again. */
 #include "analyze/lanes.h"
 
 #include "base/error.h"
@@ -59,8 +60,8 @@ static struct session *session_of(struct finder *finder, uint16_t device, uint64
 		    (!best || !continues_better(best, session)))
 			best = session;
 	}
-	if (!newest)
-		newest = begin_session(finder, device);
+	if (!newest || (!best && newest->count > 0))
+		newest = best = begin_session(finder, device);
 	/* A session that has just begun may start at any step. */
 	if (best && best != newest && newest->count == 0 && best->last_step + 1 != number)
 		best = newest;

@@ -148,7 +148,7 @@ struct track {
 	const struct neap_record *record;
 	const struct neap_lanes *lanes;
 	size_t lane;
-	uint64_t *room; /* for one number per event of the journal */
+	uint64_t *room; /* for two numbers per event of the journal */
 };
 
 static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
@@ -245,40 +245,81 @@ static bool floor_changes(const struct neap_event *event)
 	       (event->kind == NEAP_EVENT_CLEANUP && event->cleanup.reason == NEAP_CLEANUP_LEAK);
 }
 
-/* Tests the low-water marks since the floor last changed; if these are too few (rungs were taken as memory ended),
- * those of the longest stretch without a change. */
-static struct neap_leak leak_of(const struct track *track, bool restarted, uint64_t device_total_bytes)
-{
-	const struct neap_record *record = track->record;
-	uint64_t *room = track->room;
-	struct neap_leak leak;
-	uint64_t peak = 0, left = UINT64_MAX;
-	size_t count = 0, begin = 0, longest = 0, longest_begin = 0;
+/* The low-water marks of one training, and the numbers of their steps. */
+struct floor {
+	uint64_t *low, *numbers;
+	size_t count;
+	size_t begin;                  /* of the marks since the floor last changed */
+	size_t longest, longest_begin; /* the longest stretch before, without a change */
+	uint64_t peak;                 /* of the last step */
+};
 
-	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (floor_changes(event) && event->device == device_of(track)) {
-			if (count - begin >= longest) {
-				longest = count - begin;
-				longest_begin = begin;
-			}
-			begin = count;
-		} else if (is_step(track, i)) {
-			room[count++] = event->step.lowest_bytes;
-			peak = event->step.peak_bytes;
-		}
+static void change_floor(struct floor *floor)
+{
+	if (floor->count - floor->begin >= floor->longest) {
+		floor->longest = floor->count - floor->begin;
+		floor->longest_begin = floor->begin;
 	}
-	if (device_total_bytes)
-		left = device_total_bytes > peak ? device_total_bytes - peak : 0;
-	neap_leak_test(room + begin, count - begin, left, &leak);
-	if (leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin) {
-		struct neap_leak earlier;
-		neap_leak_test(room + longest_begin, longest, left, &earlier);
+	floor->begin = floor->count;
+}
+
+static struct neap_leak test_stretch(const struct floor *floor, size_t begin, size_t count, uint64_t left)
+{
+	struct neap_leak leak;
+
+	neap_leak_test_numbered(floor->low + begin, floor->numbers + begin, count, left, &leak);
+	return leak;
+}
+
+/* Tests the marks since the floor last changed; if these are too few (rungs were taken as memory ended), those of the
+ * longest stretch without a change. */
+static struct neap_leak test_floor(const struct floor *floor, bool restarted, uint64_t device_total_bytes)
+{
+	uint64_t left = !device_total_bytes                ? UINT64_MAX
+			: device_total_bytes > floor->peak ? device_total_bytes - floor->peak
+							   : 0;
+	struct neap_leak leak = test_stretch(floor, floor->begin, floor->count - floor->begin, left);
+
+	if (leak.verdict == NEAP_LEAK_TOO_SHORT && floor->longest > floor->count - floor->begin) {
+		struct neap_leak earlier = test_stretch(floor, floor->longest_begin, floor->longest, left);
 		/* A rung does not end a leak; but an earlier floor that was level proves nothing about this one. */
 		if (restarted || earlier.verdict == NEAP_LEAK_FOUND)
 			leak = earlier;
 	}
 	return leak;
+}
+
+/* Of several trainings that follow one another: the steepest leak; without one, the last that was long enough. */
+static struct neap_leak worse_of(const struct neap_leak *before, const struct neap_leak *now)
+{
+	if (before->verdict != NEAP_LEAK_FOUND)
+		return now->verdict == NEAP_LEAK_TOO_SHORT && before->verdict == NEAP_LEAK_CLEAN ? *before : *now;
+	return now->verdict == NEAP_LEAK_FOUND && now->bytes_per_step > before->bytes_per_step ? *now : *before;
+}
+
+static struct neap_leak leak_of(const struct track *track, bool restarted, uint64_t device_total_bytes)
+{
+	const struct neap_record *record = track->record;
+	struct floor floor = {.low = track->room, .numbers = track->room + record->journal_count};
+	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (floor_changes(event) && event->device == device_of(track))
+			change_floor(&floor);
+		if (!is_step(track, i))
+			continue;
+		if (floor.count > 0 && event->step.number <= floor.numbers[floor.count - 1]) {
+			struct neap_leak ended = test_floor(&floor, restarted, device_total_bytes);
+			leak = worse_of(&leak, &ended);
+			floor = (struct floor){.low = floor.low, .numbers = floor.numbers};
+		}
+		floor.numbers[floor.count] = event->step.number;
+		floor.low[floor.count++] = event->step.lowest_bytes;
+		floor.peak = event->step.peak_bytes;
+	}
+	struct neap_leak last = test_floor(&floor, restarted, device_total_bytes);
+	return worse_of(&leak, &last);
 }
 
 /* Takes the steepest leak of any lane; if none leaks, the main lane's figures. */
@@ -339,7 +380,7 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 		.last_loss = NAN,
 		.process = {NEAP_PROCESS_PLAIN, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, ""}};
 	struct neap_lanes lanes = {0};
-	uint64_t *room = calloc(record->journal_count + 1, sizeof *room);
+	uint64_t *room = calloc(2 * (record->journal_count + 1), sizeof *room);
 
 	/* Without enough host memory, report no leak, as for a short run. */
 	bool known = room && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;

@@ -269,6 +269,15 @@ static struct neap_leak ask(const double *samples, size_t count, size_t first, s
 	return leak;
 }
 
+static void put_end(struct neap_leak *leak, uint64_t free_bytes)
+{
+	bool known = leak->verdict != NEAP_LEAK_TOO_SHORT;
+
+	leak->steps_until_full = known ? steps_left(free_bytes, leak->bytes_per_step) : UINT64_MAX;
+	leak->low_steps_until_full = known ? steps_left(free_bytes, leak->high_bytes_per_step) : UINT64_MAX;
+	leak->high_steps_until_full = known ? steps_left(free_bytes, leak->low_bytes_per_step) : UINT64_MAX;
+}
+
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak)
 {
 	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps = steps}, later;
@@ -283,9 +292,72 @@ void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes
 			leak = later.verdict == NEAP_LEAK_FOUND ? later : leak;
 		}
 	}
-	bool known = leak.verdict != NEAP_LEAK_TOO_SHORT;
-	leak.steps_until_full = known ? steps_left(free_bytes, leak.bytes_per_step) : UINT64_MAX;
-	leak.low_steps_until_full = known ? steps_left(free_bytes, leak.high_bytes_per_step) : UINT64_MAX;
-	leak.high_steps_until_full = known ? steps_left(free_bytes, leak.low_bytes_per_step) : UINT64_MAX;
+	put_end(&leak, free_bytes);
+	*ret_leak = leak;
+}
+
+/* The index before which most steps are unknown; 0: each is known, or the numbers do not rise. */
+static size_t find_widest_gap(const uint64_t *numbers, size_t count)
+{
+	size_t widest = 0;
+
+	for (size_t i = 1; i < count; i++) {
+		if (numbers[i] <= numbers[i - 1])
+			return 0;
+		if (numbers[i] - numbers[i - 1] > (widest ? numbers[widest] - numbers[widest - 1] : 1))
+			widest = i;
+	}
+	return widest;
+}
+
+/* Replaces the levels by those of every `stride`th step from the first on; returns how many. With a stride of the
+ * widest gap, the step of index j is known at index j or after it, so none is overwritten that is still needed. */
+static size_t take_every(uint64_t *low_bytes, const uint64_t *numbers, size_t count, uint64_t stride)
+{
+	size_t taken = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t low = low_bytes[i], left = (numbers[i] - numbers[0]) % stride;
+		if ((numbers[i] - numbers[0]) / stride < taken)
+			continue; /* the next one is later */
+		if (left > 0) {
+			double share = (double)left / (double)(numbers[i] - numbers[i - 1]);
+			low = (uint64_t)((double)low + ((double)low_bytes[i - 1] - (double)low) * share + 0.5);
+		}
+		low_bytes[taken++] = low;
+	}
+	return taken;
+}
+
+void neap_leak_test_numbered(uint64_t *low_bytes, const uint64_t *numbers, size_t count, uint64_t free_bytes,
+			     struct neap_leak *ret_leak)
+{
+	size_t widest = find_widest_gap(numbers, count);
+	uint64_t gap = 1, span = count;
+	struct neap_leak leak;
+
+	while (widest) {
+		gap = numbers[widest] - numbers[widest - 1];
+		span = numbers[count - 1] - numbers[0];
+		if (span / gap + 1 >= STEPS_MIN || count < STEPS_MIN)
+			break;
+		size_t first = widest >= count - widest ? 0 : widest; /* of the longer part */
+		count = first ? count - widest : widest;
+		low_bytes += first;
+		numbers += first;
+		widest = find_widest_gap(numbers, count);
+		gap = 1;
+	}
+	if (gap > 1)
+		count = take_every(low_bytes, numbers, count, gap);
+	neap_leak_test(low_bytes, count, free_bytes, &leak);
+	if (gap > 1) {
+		leak.bytes_per_step /= (double)gap;
+		leak.low_bytes_per_step /= (double)gap;
+		leak.high_bytes_per_step /= (double)gap;
+		leak.warm_up_steps *= (size_t)gap;
+		leak.steps = leak.warm_up_steps <= span ? (size_t)span + 1 - leak.warm_up_steps : 0;
+		put_end(&leak, free_bytes);
+	}
 	*ret_leak = leak;
 }

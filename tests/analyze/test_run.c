@@ -231,6 +231,31 @@ static void test_leak(void **state)
 	recording_end(&recording);
 }
 
+/* Programs without sessions: steps that are counted from 1 again are another training's, with a floor of its own. */
+static void test_trainings_in_one_process(void **state)
+{
+	static const uint64_t leaks[] = {0, 32, 0}; /* MiB a step */
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	for (size_t training = 0; training < 3; training++)
+		for (uint64_t step = training < 2 ? 1 : 2; step <= 60;
+		     step += 1 + step % 2) /* a joined mark, at last */
+			recording_step(&recording, step, (1000 * (3 - training) + leaks[training] * step) * NEAP_MIB,
+				       NEAP_GIB, 1);
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.leak.verdict, NEAP_LEAK_FOUND);
+	assert_true(fabs(facts.leak.bytes_per_step - 32.0 * NEAP_MIB) < 1);
+	assert_int_equal(facts.steps, 59 + 59 + 58);
+	for (size_t i = 0; i < recording.record.journal_count; i++)
+		recording.record.journal[i].step.lowest_bytes =
+			(i < 60 ? i / 30 : 2) * NEAP_GIB; /* each begins higher */
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.leak.verdict, NEAP_LEAK_CLEAN);
+	recording_end(&recording);
+}
+
 static void assert_curve(const struct neap_curve_point *points, size_t count)
 {
 	for (size_t i = 1; i < count; i++)
@@ -434,13 +459,19 @@ static void test_devices_apart(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two_devices),   cmocka_unit_test(test_devices_unannounced),
-		cmocka_unit_test(test_two_sessions),  cmocka_unit_test(test_sessions_in_turn),
-		cmocka_unit_test(test_devices_apart), cmocka_unit_test(test_taken_again),
-		cmocka_unit_test(test_process),       cmocka_unit_test(test_page),
-		cmocka_unit_test(test_forecast),      cmocka_unit_test(test_facts),
-		cmocka_unit_test(test_fluctuation),   cmocka_unit_test(test_leak),
-		cmocka_unit_test(test_curve)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices),
+					   cmocka_unit_test(test_devices_unannounced),
+					   cmocka_unit_test(test_two_sessions),
+					   cmocka_unit_test(test_sessions_in_turn),
+					   cmocka_unit_test(test_devices_apart),
+					   cmocka_unit_test(test_taken_again),
+					   cmocka_unit_test(test_process),
+					   cmocka_unit_test(test_page),
+					   cmocka_unit_test(test_forecast),
+					   cmocka_unit_test(test_facts),
+					   cmocka_unit_test(test_fluctuation),
+					   cmocka_unit_test(test_leak),
+					   cmocka_unit_test(test_trainings_in_one_process),
+					   cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

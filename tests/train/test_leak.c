@@ -298,6 +298,48 @@ static void test_two_jumps(void **state)
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 }
 
+/* A leak is per step however the steps were recorded: each, one in five, by the clock; and after one long gap. */
+static void test_numbered(void **state)
+{
+	static const struct {
+		uint64_t gaps[3];
+		size_t known;
+		uint64_t jump;
+	} ways[] = {{{1, 1, 1}, 60, 0},  {{2, 2, 2}, 62, 0},  {{5, 5, 5}, 300, 0},
+		    {{1, 2, 1}, 200, 0}, {{2, 7, 3}, 300, 0}, {{1, 1, 1}, 60, 900}};
+	static uint64_t low[STEPS_MAX], numbers[STEPS_MAX];
+
+	(void)state;
+	for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+		struct neap_leak leak;
+		uint64_t step = 1;
+		for (size_t i = 0; i < ways[way].known; i++) {
+			numbers[i] = step;
+			low[i] = NEAP_GIB + step * 32 * NEAP_MIB;
+			step += ways[way].gaps[i % 3] + (i == 30 ? ways[way].jump : 0);
+		}
+		uint64_t span = numbers[ways[way].known - 1];
+		neap_leak_test_numbered(low, numbers, ways[way].known, 320 * NEAP_MIB, &leak);
+		assert_int_equal(leak.verdict, NEAP_LEAK_FOUND);
+		assert_true(fabs(leak.bytes_per_step - 32.0 * NEAP_MIB) < 1);
+		assert_true(leak.steps_until_full == 10 || leak.steps_until_full == 9);
+		assert_int_equal(leak.steps + leak.warm_up_steps, ways[way].jump ? 31 : span);
+	}
+	/* Numbers that do not rise are no steps of one training: as neap_leak_test. */
+	struct neap_leak plain, numbered;
+	for (size_t i = 0; i < 60; i++) {
+		low[i] = NEAP_GIB + i * NEAP_MIB;
+		numbers[i] = UINT64_MAX - i / 2;
+	}
+	neap_leak_test(low, 60, 0, &plain);
+	neap_leak_test_numbered(low, numbers, 60, 0, &numbered);
+	assert_memory_equal(&plain, &numbered, sizeof plain);
+	numbers[0] = 0;
+	numbers[1] = UINT64_MAX;
+	neap_leak_test_numbered(low, numbers, 2, 0, &numbered);
+	assert_int_equal(numbered.verdict, NEAP_LEAK_TOO_SHORT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +348,7 @@ int main(void)
 		cmocka_unit_test(test_stairs_are_found),
 		cmocka_unit_test(test_no_false_alarms),
 		cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_numbered),
 		cmocka_unit_test(test_ties),
 	};
 	return cmocka_run_group_tests(tests, start, NULL);
