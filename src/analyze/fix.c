@@ -5,7 +5,6 @@
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/units.h"
-#include "train/leak.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -267,24 +266,33 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 }
 
 /* Growth with the steps before the failure, since the split last changed. */
-static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t count)
+static void fix_leak(struct neap_oom_card *card, const struct neap_oom_floor *floor)
 {
-	struct neap_leak leak;
+	const struct neap_leak *leak = &floor->leak;
+	const struct neap_oom_step *first = floor->steps, *last = floor->steps + floor->count - 1;
 
-	neap_leak_test(low, count, 0, &leak);
-	if (leak.verdict != NEAP_LEAK_FOUND)
+	if (leak->verdict != NEAP_LEAK_FOUND)
 		return;
-	card->growth_bytes = neap_to_bytes(leak.bytes_per_step);
-	double predicted = leak.bytes_per_step * (double)leak.steps;
-	double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
+	while (first < last && first->number - floor->steps->number < leak->warm_up_steps)
+		first++;
+	card->growth_bytes = neap_to_bytes(leak->bytes_per_step);
+	double predicted = leak->bytes_per_step * (double)leak->steps;
+	double measured = (double)last->low_bytes - (double)first->low_bytes;
 	double apart = predicted > measured ? predicted - measured : measured - predicted;
+	uint64_t tooth = neap_less(last->peak_bytes, last->low_bytes);
+	uint64_t left = neap_less(card->room_bytes, neap_plus(last->low_bytes, tooth));
+	card->leak = (struct neap_oom_leak){
+		.since_step = first->number,
+		.bytes = neap_to_bytes(predicted),
+		.ends_step = neap_plus(last->number, left / (card->growth_bytes ? card->growth_bytes : 1)),
+	};
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, neap_to_bytes(predicted), neap_to_bytes(apart));
 	snprintf(fix->text, sizeof fix->text,
 		 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
-		 NEAP_SIZE(neap_to_bytes(leak.bytes_per_step)), NEAP_SIZE(neap_to_bytes(predicted)));
+		 NEAP_SIZE(card->growth_bytes), NEAP_SIZE(card->leak.bytes));
 	snprintf(fix->how, sizeof fix->how,
 		 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus first",
-		 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
+		 leak->steps, (double)(uint64_t)(leak->confidence * 1000) / 1000);
 }
 
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
@@ -394,12 +402,12 @@ static int by_use(const void *left, const void *right)
 	return a->order - b->order;
 }
 
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
-		    size_t count)
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+		    const struct neap_oom_floor *floor)
 {
 	struct neap_demand demand = inputs->demand;
 
-	fix_leak(card, low, count);
+	fix_leak(card, floor);
 	if (card->fix_count > 0) /* leaked bytes have some tag, but do not scale */
 		neap_demand_leak(&demand, neap_plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
 	fix_limit(card);

@@ -2,6 +2,7 @@
  * events, and adds what the whole trace shows. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
+#include "analyze/trends.h"
 #include "base/error.h"
 
 /* Finds failure number `index`, or the last one. False: there is none. */
@@ -55,6 +56,20 @@ static bool is_kept(const struct neap_trace_parts *parts, const struct neap_oom_
 		failure->levels.event >= neap_steps_first_kept(timeline->trace, timeline->device));
 }
 
+/* Which line keeps more with each step, as far as the events tell. */
+static enum neap_status name_leak(const struct neap_trace_parts *parts, struct neap_oom_card *card,
+				  struct neap_error *err)
+{
+	struct neap_steps steps = neap_steps_last(parts->steps, card->event);
+	struct neap_growing growing = {0};
+	enum neap_status status = neap_trends_grower(parts->lives, parts->sites, &steps, &growing, err);
+	if (status || !growing.holder.kind)
+		return status;
+	card->leak.holder_bytes = neap_to_bytes(growing.leak.bytes_per_step);
+	neap_holder_text(parts->timeline->trace, &growing.holder, card->leak.holder, sizeof card->leak.holder);
+	return NEAP_OK;
+}
+
 /* Reads the failure: the journal of a recording knows more of it than the recording's events. */
 static enum neap_status read_failure(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err)
@@ -77,6 +92,10 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 	}
 	if (!status)
 		status = neap_oom_conclude(card, &inputs, err);
+	if (!status && card->growth_bytes && is_kept(parts, failure)) {
+		card->event = event;
+		status = name_leak(parts, card, err);
+	}
 	neap_oom_inputs_fini(&inputs);
 	card->replays.memory_bytes = record && memory_bytes ? memory_bytes : card->room_bytes;
 	return status;

@@ -79,6 +79,14 @@ struct neap_oom_tag {
 	uint64_t live_bytes, peak_bytes /* NEAP_OOM_UNKNOWN: not known */, live_blocks;
 };
 
+/* A leak before the failure, of growth_bytes a step. */
+struct neap_oom_leak {
+	uint64_t since_step, bytes;      /* the first step that it is seen in; how much it took in all */
+	uint64_t ends_step;              /* the last step that there was memory for */
+	char holder[NEAP_OOM_NAME_ROOM]; /* the line that holds most of it; "": not known */
+	uint64_t holder_bytes;           /* that it keeps of each step */
+};
+
 /* Known only from replaying the trace. */
 struct neap_oom_replays {
 	bool done;             /* false: nothing was replayed */
@@ -130,6 +138,7 @@ struct neap_oom_card {
 		step_peak_bytes; /* the highest allocated bytes of whole steps before, with these settings; 0: none */
 	uint64_t step_reserved_bytes; /* the most reserved at the end of any of those steps */
 	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
+	struct neap_oom_leak leak;
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;

@@ -4,6 +4,7 @@
 #define NEAP_ANALYZE_OOM_INTERNAL_H
 
 #include "analyze/oom.h"
+#include "train/leak.h"
 
 /* The bytes that the driver itself may hold; the uncertainty of neap_oom_neighbours; and the bytes that other
  * processes hold, as far as these can be separated from contexts and the driver. */
@@ -19,7 +20,8 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card);
 struct neap_oom_step {
 	uint64_t low_bytes, peak_bytes; /* allocated within it: the lowest, the highest */
 	uint64_t reserved_bytes;        /* at its end; 0: not known */
-	size_t settings;                /* the number of the settings that it ran with; numbers only grow */
+	uint64_t number;                /* in its training */
+	size_t settings; /* the number of the settings that it ran with; numbers only grow, with each training too */
 };
 
 /* Besides the card's figures, all that finding the cause and the fixes needs. */
@@ -80,9 +82,14 @@ enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap
 
 /* Its parts. */
 void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
-/* `low`: the lowest bytes of steps before the failure, in which a leak would show. */
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
-		    size_t count);
+/* The steps before the failure in which a leak would show, and whether it does. */
+struct neap_oom_floor {
+	const struct neap_oom_step *steps;
+	size_t count;
+	struct neap_leak leak;
+};
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+		    const struct neap_oom_floor *floor);
 
 /* Replays the trace on a device with card->replays.memory_bytes, and adds the results to the card and its fixes. */
 enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,

@@ -147,9 +147,11 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 			card->split = neap_record_split(event, card->split.ranks);
 		} else if (event->kind == NEAP_EVENT_STEP) {
 			const struct neap_event_step *step = &event->step;
+			inputs->settings += step->number == 1; /* another training */
 			card->step = step->number < UINT64_MAX ? step->number + 1 : card->step;
-			inputs->steps[inputs->step_count++] = (struct neap_oom_step){
-				step->lowest_bytes, step->peak_bytes, step->held.reserved_bytes, inputs->settings};
+			inputs->steps[inputs->step_count++] =
+				(struct neap_oom_step){step->lowest_bytes, step->peak_bytes,
+						       step->held.reserved_bytes, step->number, inputs->settings};
 		}
 		inputs->settings += event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG;
 	}

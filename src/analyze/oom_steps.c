@@ -2,7 +2,6 @@
  * which a leak would show. */
 #include "analyze/oom_internal.h"
 #include "base/error.h"
-#include "train/leak.h"
 
 #include <stdlib.h>
 
@@ -23,23 +22,26 @@ static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs 
 		}
 }
 
-/* The lowest bytes of the steps with the settings in force. If those steps are too few to show a leak: of the last
- * settings before that had enough, since a rung frees memory but ends no leak. `low`: room for all. */
-static size_t find_lows(const struct neap_oom_inputs *inputs, uint64_t *low)
+/* The steps with the settings in force. If those are too few to show a leak: of the last settings before that had
+ * enough, since a rung frees memory but ends no leak. `room`: for two numbers of each step. */
+static struct neap_oom_floor find_floor(const struct neap_oom_inputs *inputs, uint64_t *room)
 {
-	size_t end = inputs->step_count, settings = inputs->settings, count = 0;
-	struct neap_leak leak;
+	size_t end = inputs->step_count, settings = inputs->settings;
+	struct neap_oom_floor floor = {0};
 
 	for (;;) {
 		size_t first = end;
 		while (first > 0 && inputs->steps[first - 1].settings == settings)
 			first--;
-		count = end - first;
-		for (size_t i = 0; i < count; i++)
-			low[i] = inputs->steps[first + i].low_bytes;
-		neap_leak_test(low, count, 0, &leak);
-		if (leak.verdict != NEAP_LEAK_TOO_SHORT || first == 0)
-			return count;
+		floor.steps = inputs->steps + first;
+		floor.count = end - first;
+		for (size_t i = 0; i < floor.count; i++) {
+			room[i] = floor.steps[i].low_bytes;
+			room[floor.count + i] = floor.steps[i].number;
+		}
+		neap_leak_test_numbered(room, room + floor.count, floor.count, 0, &floor.leak);
+		if (floor.leak.verdict != NEAP_LEAK_TOO_SHORT || first == 0)
+			return floor;
 		end = first;
 		settings = inputs->steps[end - 1].settings;
 	}
@@ -54,13 +56,14 @@ void neap_oom_inputs_fini(struct neap_oom_inputs *inputs)
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err)
 {
-	uint64_t *low = calloc(inputs->step_count + 1, sizeof *low);
+	uint64_t *room = calloc(2 * (inputs->step_count + 1), sizeof *room);
 
-	if (!low)
+	if (!room)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
 	neap_oom_find_cause(card, inputs);
 	find_peaks(card, inputs);
-	neap_oom_fixes(card, inputs, low, find_lows(inputs, low));
-	free(low);
+	struct neap_oom_floor floor = find_floor(inputs, room);
+	neap_oom_fixes(card, inputs, &floor);
+	free(room);
 	return NEAP_OK;
 }

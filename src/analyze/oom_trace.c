@@ -99,6 +99,7 @@ static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_
 		for (; count < steps->count && steps->ends[count] <= cursor.now.event; count++) {
 			inputs->steps[count].low_bytes = lowest == UINT64_MAX ? cursor.now.requested : lowest;
 			inputs->steps[count].peak_bytes = highest;
+			inputs->steps[count].number = steps->numbers[count];
 			lowest = UINT64_MAX;
 			highest = 0;
 		}

@@ -95,15 +95,17 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 			wanted = NEAP_TRACE_STEP;
 	if (wanted == NEAP_TRACE_END)
 		find_stem(trace, info, stem);
-	steps.ends = malloc((info->mark_count + 1) * sizeof *steps.ends);
+	steps.ends = malloc(2 * (info->mark_count + 1) * sizeof *steps.ends);
 	if (!steps.ends)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
+	steps.numbers = steps.ends + info->mark_count + 1;
 	for (size_t i = 0; i < info->mark_count; i++) {
 		bool named = wanted == NEAP_TRACE_STEP || (stem[0] && is_of(trace, &marks[i], stem));
 		if (named && marks[i].kind == NEAP_TRACE_BEGIN && steps.first_begin == UINT64_MAX && steps.count == 0)
 			steps.first_begin = marks[i].event;
 		bool ends = named && marks[i].kind == wanted;
 		if (ends && marks[i].event > first) {
+			steps.numbers[steps.count] = marks[i].number ? marks[i].number : steps.count + 1;
 			steps.ends[steps.count++] = marks[i].event;
 		} else if (ends) {
 			steps.midway = true;
@@ -135,4 +137,43 @@ size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
 			high = middle;
 	}
 	return low;
+}
+
+/* Where the training ends that begins with that step: the next one's steps are counted from 1 again. */
+static size_t training_end(const struct neap_steps *steps, size_t begin)
+{
+	size_t end = begin + 1;
+	while (end < steps->count && steps->numbers[end] != 1)
+		end++;
+	return end;
+}
+
+static struct neap_steps part_of(const struct neap_steps *steps, size_t begin, size_t end)
+{
+	struct neap_steps part = *steps;
+	part.ends += begin;
+	part.numbers += begin;
+	part.count = end - begin;
+	return part;
+}
+
+struct neap_steps neap_steps_longest(const struct neap_steps *steps)
+{
+	size_t longest = 0, longest_end = 0;
+	for (size_t begin = 0, end; begin < steps->count; begin = end) {
+		end = training_end(steps, begin);
+		if (end - begin >= longest_end - longest) {
+			longest = begin;
+			longest_end = end;
+		}
+	}
+	return part_of(steps, longest, longest_end);
+}
+
+struct neap_steps neap_steps_last(const struct neap_steps *steps, uint64_t event)
+{
+	size_t ended = neap_steps_before(steps, event), begin = 0;
+	for (size_t next = 0; next < ended; next = training_end(steps, next))
+		begin = next;
+	return part_of(steps, begin, ended);
 }

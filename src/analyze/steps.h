@@ -11,7 +11,8 @@
 #include "trace/trace.h"
 
 struct neap_steps {
-	uint64_t *ends; /* by order: a step ends before this event of the device */
+	uint64_t *ends;    /* by order: a step ends before this event of the device */
+	uint64_t *numbers; /* of each step, in its training: not every step has a mark. In the same memory */
 	size_t count;
 	uint64_t first_begin; /* the first step begins before this event; UINT64_MAX: not known */
 	bool midway;          /* training had begun before the first event: steps had ended, or events were lost */
@@ -26,6 +27,11 @@ void neap_steps_fini(struct neap_steps *steps);
 /* The device's first event of an allocation, if a recording has lost its oldest allocations: older failures and
  * emptyings of the cache come before it. Else 0. */
 uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
+
+/* Of several trainings that follow one another: the steps of the longest, and those before `event` of the last one
+ * that began before it. Both borrow. */
+struct neap_steps neap_steps_longest(const struct neap_steps *steps);
+struct neap_steps neap_steps_last(const struct neap_steps *steps, uint64_t event);
 
 /* How many steps have ended when `event` happens. */
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event);

@@ -246,7 +246,7 @@ static void test_growth(const struct neap_lives *lives, const struct neap_sites 
 	}
 	for (size_t i = 1; i < steps->count; i++)
 		series[i] += series[i - 1];
-	neap_leak_test(series, steps->count - 1, UINT64_MAX, &growing.leak);
+	neap_leak_test_numbered(series, steps->numbers, steps->count - 1, UINT64_MAX, &growing.leak);
 	*ret_growing = growing;
 }
 
@@ -277,6 +277,18 @@ static bool find_growing(const struct neap_lives *lives, const struct neap_sites
 	free(growths);
 	free(series);
 	return ok;
+}
+
+enum neap_status neap_trends_grower(const struct neap_lives *lives, const struct neap_sites *sites,
+				    const struct neap_steps *steps, struct neap_growing *ret_growing,
+				    struct neap_error *err)
+{
+	struct neap_trends trends = {0};
+
+	if (steps->count >= 3 && !find_growing(lives, sites, steps, &trends))
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the trends of a trace");
+	*ret_growing = trends.growing[0];
+	return NEAP_OK;
 }
 
 /* Fluctuation */
@@ -428,6 +440,7 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 				  struct neap_trends *ret_trends, struct neap_error *err)
 {
 	struct neap_trends trends = {.steps = steps->count};
+	struct neap_steps training = neap_steps_longest(steps);
 	size_t whole = steps->count;
 	bool ok = true;
 
@@ -440,14 +453,14 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 			find_levels(timeline, steps, &trends);
 			if (timeline->trace->partial && timeline->trace->record)
 				take_recorded_peaks(timeline, &trends, &whole);
-			for (size_t i = 0; i < steps->count; i++)
-				lows[i] = trends.levels[i].low;
-			neap_leak_test(lows, steps->count, UINT64_MAX, &trends.leak);
+			for (size_t i = 0; i < training.count; i++)
+				lows[i] = trends.levels[(training.ends - steps->ends) + (ptrdiff_t)i].low;
+			neap_leak_test_numbered(lows, training.numbers, training.count, UINT64_MAX, &trends.leak);
 			ok = find_swing(timeline, steps, whole, &trends);
 		}
 		free(lows);
 		if (ok && trends.leak.verdict == NEAP_LEAK_FOUND)
-			ok = find_growing(lives, sites, steps, &trends);
+			ok = find_growing(lives, sites, &training, &trends);
 	}
 	if (!ok) {
 		neap_trends_fini(&trends);

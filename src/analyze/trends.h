@@ -54,6 +54,11 @@ struct neap_trends {
 	size_t emptied_period;             /* steps from one to the next, nearly always; 0: they vary, or are few */
 };
 
+/* What grows most with these steps; ret_growing->holder.kind is 0 if nothing does. Errors: NEAP_ENOMEM. */
+enum neap_status neap_trends_grower(const struct neap_lives *lives, const struct neap_sites *sites,
+				    const struct neap_steps *steps, struct neap_growing *ret_growing,
+				    struct neap_error *err);
+
 /* Errors: NEAP_ENOMEM. */
 enum neap_status neap_trends_find(const struct neap_timeline *timeline, const struct neap_lives *lives,
 				  const struct neap_sites *sites, const struct neap_steps *steps,

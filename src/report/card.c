@@ -330,9 +330,28 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, card->predicted ? "Would run out of device memory: " : "Out of device memory: ", text);
 }
 
+static void put_leak(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	const struct neap_oom_leak *leak = &card->leak;
+	char text[480], holder[NEAP_OOM_NAME_ROOM], line[NEAP_OOM_NAME_ROOM + 64] = "";
+
+	if (!card->growth_bytes)
+		return;
+	neap_printable(holder, sizeof holder, leak->holder);
+	if (holder[0])
+		snprintf(line, sizeof line, " %s keeps %s more after each step.", holder,
+			 NEAP_SIZE(leak->holder_bytes));
+	snprintf(text, sizeof text,
+		 "since step %" PRIu64 " memory grew by %s per step, %s in all.%s At that rate it had to end in step "
+		 "%" PRIu64 ".",
+		 leak->since_step, NEAP_SIZE(card->growth_bytes), NEAP_SIZE(leak->bytes), line, leak->ends_step + 1);
+	neap_report_wrap(out, "  A leak: ", text);
+}
+
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	put_title(out, card);
+	put_leak(out, card);
 	put_arithmetic(out, card);
 	put_cause(out, card);
 	put_tags(out, "What it is for (measured)", card->purposes, card->purpose_count);

@@ -77,13 +77,22 @@ static json_t *failure_json(const struct neap_oom_card *card)
 		    NUMBER("unknown_purpose", card->unknown_bytes), GIVEN("step_peak_before", card->step_peak_bytes));
 }
 
+static json_t *leak_json(const struct neap_oom_card *card)
+{
+	const struct neap_oom_leak *leak = &card->leak;
+	return JSON(NUMBER("bytes_per_step", card->growth_bytes), NUMBER("since_step", leak->since_step),
+		    NUMBER("bytes", leak->bytes), NUMBER("ends_step", leak->ends_step + 1), GIVEN("by", leak->holder),
+		    GIVEN("by_bytes_per_step", leak->holder_bytes));
+}
+
 json_t *neap_oom_card_json(const struct neap_oom_card *card)
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	return JSON_PUT(
 		failure_json(card), VALUE("purposes", tags_json(card->purposes, card->purpose_count)),
 		VALUE("holders", tags_json(card->tags, card->tag_count)), VALUE("fixes", fixes_json(card)),
-		GIVEN("memory", replays->memory_bytes), VALUE("settings", neap_oom_whatifs_json(&replays->whatifs)),
+		ONLY(card->growth_bytes, VALUE("leak", leak_json(card))), GIVEN("memory", replays->memory_bytes),
+		VALUE("settings", neap_oom_whatifs_json(&replays->whatifs)),
 		GIVEN("smallest_memory", replays->smallest_bytes), BOOL("smallest_tried", replays->smallest_tried),
 		BOOL("smallest_is_lower_bound", replays->smallest_bytes && !replays->smallest_whole),
 		NUMBER("lost_events", replays->lost_events), NUMBER("live_before_unknown", replays->before_bytes),

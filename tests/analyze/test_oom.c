@@ -368,6 +368,11 @@ static void test_leak_comes_first(void **state)
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_LEAK);
 	assert_true(card.fixes[0].saving_bytes >= 1179 * NEAP_MIB && card.fixes[0].saving_bytes <= 1201 * NEAP_MIB);
 	assert_true(card.fixes[0].sufficient);
+	assert_int_equal(card.growth_bytes, 20 * NEAP_MIB);
+	assert_int_equal(card.leak.since_step, 1);
+	assert_int_equal(card.leak.bytes, 1200 * NEAP_MIB);
+	/* Of 7500 MiB a step takes 7000 at most, and its floor then rises. */
+	assert_int_equal(card.leak.ends_step, 60 + (card.room_bytes / NEAP_MIB - 7000) / 20);
 	recording_end(&recording);
 
 	recording = recording_begin();
