@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Collection, Iterator
 from typing import Any, Callable
 
@@ -28,8 +29,9 @@ _SMALL_SEGMENT = 2 << 20  # what PyTorch asks the driver for, for any request up
 class _State:
     """Of the process."""
 
-    last_peak = 0  # the allocator's, when a step's figures were last read
-    figures = (0, 0, 0)  # read then: allocated and reserved, and the highest inside the step
+    last_peak: dict[int, int] = {}  # by device: the allocator's, when a step's figures were last read
+    figures: dict[int, tuple[int, int, int]] = {}  # read then: allocated and reserved, and the highest inside the step
+    home: int | None = None
     trainings = 0  # Training.train under way: it tells of its steps itself
     steps = 0  # optimizer updates
 
@@ -81,9 +83,17 @@ def name(text: str) -> int:
     return number
 
 
-def emit(payload: _abi.EventPayload, device: int = 0) -> None:
-    """One event; of what is the process's and no single device's, device 0. May raise."""
-    event = _abi.Event(kind=payload.kind, device=device)
+def _home() -> int:
+    """The device that events of the whole process are recorded for: the first that it uses."""
+    if _State.home is None:
+        torch = _sources.torch_with_cuda()
+        _State.home = next(iter(_sources.used(torch)), None) if torch is not None else None
+    return _State.home or 0
+
+
+def emit(payload: _abi.EventPayload, device: int | None = None) -> None:
+    """One event of a device, or of the whole process. May raise."""
+    event = _abi.Event(kind=payload.kind, device=_home() if device is None else device)
     ctypes.memmove(event.payload, ctypes.byref(payload), ctypes.sizeof(payload))
     _library.library().neap_external_emit(ctypes.byref(event))
 
@@ -145,19 +155,35 @@ def step(number: int, loss: float, now: Split) -> None:
 
 class Sampled:
     """The optimizer updates of a program that has no Training. Their figures are read, and recorded, only every so often: short
-    steps must cost next to nothing. A step in the recording stands for those before it since the last one there."""
+    steps must cost next to nothing. A step in the recording stands for those before it since the last one there.
+
+    Where allocations are recorded (_watch.py), the recorder there marks steps, with the true peak of each, and at first
+    every one."""
 
     until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
-    steps = 0
+    steps = 0  # of this training
     recorded = 0  # the last one in the recording
     exact = 0  # up to this one each is recorded, by `native`
-    native: Callable[[int, int], None] | None = None  # records a step: its number, and how many it stands for (_watch.py)
+    native: Callable[[int, int, int], None] | None = None  # records steps: number, how many they are, name (_watch.py)
     lock = threading.RLock()  # of `recorded`: the daemon thread records as well
 
     @staticmethod
     def stepper() -> Any:
         """The optimizer whose updates are the steps; replaced by a weak reference to it."""
         return None
+
+    def follow(self, optimizer: Any) -> None:
+        """From now on its updates are the steps, from 1: another training begins."""
+        flush_step()
+        self.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
+        self.until = 0.0
+        self.steps = self.recorded = 0
+        self.exact = _EACH_STEP if self.native is not None else 0
+
+    def record_natively(self, native: Callable[[int, int, int], None] | None) -> None:
+        """Steps are marked by this function from now on; None: not any more."""
+        self.native = native
+        self.exact = 0 if native is None else self.steps + _EACH_STEP
 
 
 def exact_step() -> None:
@@ -166,10 +192,11 @@ def exact_step() -> None:
     since = number - sampled.recorded
     if since > 0 and sampled.native is not None:
         sampled.recorded = number
-        sampled.native(number, since)
+        sampled.native(number, since, 0)
 
 
 sampled = Sampled()
+_EACH_STEP = 4096  # of a training are recorded each; later ones as often as those of a program that is not watched
 _READ_SECONDS = 0.05  # between two readings. One takes some 10 us for each device in use
 
 
@@ -186,6 +213,7 @@ def sampled_step() -> None:
 @harmless("recording steps")
 def _read_step() -> None:
     _read_figures()
+    exact_step()
     flush_step()
 
 
@@ -202,25 +230,31 @@ def flush_step() -> None:
 
 
 def _emit_step(number: int, micro_batches: int) -> None:
-    allocated, reserved, inside = _State.figures
-    emit(
-        _abi.EventStep(
-            held=_abi.EventHeld(allocated, reserved),
-            micro_batches=micro_batches,
-            number=number,
-            peak_bytes=inside,
-            lowest_bytes=allocated,
+    for device, (allocated, reserved, inside) in _State.figures.items():
+        emit(
+            _abi.EventStep(
+                held=_abi.EventHeld(allocated, reserved),
+                micro_batches=micro_batches,
+                number=number,
+                peak_bytes=inside,
+                lowest_bytes=allocated,
+            ),
+            device,
         )
-    )
 
 
 def _read_figures() -> None:
     """The highest bytes inside a step are known where they were a new peak of the process; else what is held at its end stands
-    in: a lower bound. Its lowest bytes are those at its end."""
-    allocated, reserved, peak, _ = held()
-    inside = peak if peak > _State.last_peak else allocated
-    _State.last_peak = peak
-    _State.figures = (allocated, reserved, max(inside, allocated))
+    in: a lower bound. Its lowest bytes are those at its end. Of each device; where there is none, of what neap's own allocators
+    hold together."""
+    torch = _sources.torch_with_cuda()
+    found = {} if torch is None else {i: held_on(torch, i) for i in _sources.used(torch)}
+    figures = {}
+    for device, (allocated, reserved, peak, _) in (found or {0: held()}).items():
+        inside = peak if peak > _State.last_peak.get(device, 0) else allocated
+        _State.last_peak[device] = peak
+        figures[device] = (allocated, reserved, max(inside, allocated))
+    _State.figures = figures
 
 
 @functools.cache
@@ -264,6 +298,9 @@ def _record_bound(bound: int) -> None:
 def _forked() -> None:
     global sampled
     _State.steps = 0
+    _State.home = None
+    _State.last_peak.clear()
+    _State.figures = {}
     sampled = Sampled()
 
 
@@ -272,10 +309,13 @@ os.register_at_fork(after_in_child=_forked)
 
 @harmless("recording steps")
 def _record_step(number: int, loss: float, now: Split) -> None:
-    _read_figures()
-    _emit_step(number, now.accumulate)
+    if sampled.native is not None:
+        sampled.native(number, now.accumulate, 0)
+    else:
+        _read_figures()
+        _emit_step(number, now.accumulate)
     if loss == loss:
-        emit(_abi.EventMetric(held=_abi.EventHeld(*_State.figures[:2]), name=name("loss"), value=loss, step=number))
+        emit(_abi.EventMetric(held=_held(), name=name("loss"), value=loss, step=number))
 
 
 @harmless("recording cleanups")

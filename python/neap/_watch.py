@@ -24,7 +24,6 @@ UNIT = _compiled.Unit(
     advice="Meanwhile PyTorch's own history explains an out-of-memory error, and no more; neap run --no-trace does without both",
 )
 _MESSAGE_ROOM = 512
-_EACH_STEP = 4096  # as many steps are recorded each; later ones as often as those of a program that is not watched
 
 
 class _Options(ctypes.Structure):
@@ -80,7 +79,7 @@ def _load(torch: Any, made: pathlib.Path) -> None:
     built.neap_watch_stop.restype = None
     built.neap_watch_text.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     built.neap_watch_text.restype = ctypes.c_size_t
-    built.neap_watch_step.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+    built.neap_watch_step.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32]
     built.neap_watch_step.restype = None
     _State.folders = (_folder(__file__), _folder(torch.__file__))
     _State.built = built
@@ -114,15 +113,14 @@ def _start(torch: Any) -> None:
     if _State.built.neap_watch_start(ctypes.byref(options), message, _MESSAGE_ROOM) != 0:
         raise RuntimeError(message.value.decode("utf-8", "replace"))
     _State.running = True
-    _events.sampled.native = _State.built.neap_watch_step
-    _events.sampled.exact = _events.sampled.steps + _EACH_STEP
+    _events.sampled.record_natively(_State.built.neap_watch_step)
 
 
 def end() -> None:
     """The process detaches."""
     if _State.running:
         _State.running = False
-        _events.sampled.exact = 0
+        _events.sampled.record_natively(None)
         _State.built.neap_watch_stop()
 
 

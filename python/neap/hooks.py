@@ -24,6 +24,7 @@ from . import _advice, _allocator, _estimate, _events, _history, _library, _limi
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
+_OTHERS = 16  # updates of other optimizers between two of the one whose updates are the steps
 _monotonic = time.monotonic
 
 
@@ -32,6 +33,8 @@ class _State:
 
     ooms = 0  # in the recording
     optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+    others = 0  # updates of other optimizers, since the stepper's number `others_after`
+    others_after = 0
     steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0
     previous_hook: Callable[..., Any] | None = None
@@ -226,13 +229,19 @@ def _stepped(optimizer: Any, *_: Any) -> None:
 
 @_notes.harmless("optimizer steps")
 def _look_at_step(optimizer: Any) -> None:
-    """Of several optimizers the first one's updates are the steps."""
+    """Of several optimizers the first one's updates are the steps, as long as it makes some between those of the others: else
+    another training has begun."""
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
     sampled = _events.sampled
-    if sampled.stepper() is None:
-        sampled.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
+    stepper = sampled.stepper()
+    if stepper is not optimizer:
+        _State.others = _State.others + 1 if _State.others_after == sampled.steps else 1
+        _State.others_after = sampled.steps
+    if stepper is None or (stepper is not optimizer and _State.others > _OTHERS):
+        sampled.follow(optimizer)
+        _State.others = 0
     if sampled.stepper() is optimizer and not _events.in_training():
         _events.sampled_step()
 

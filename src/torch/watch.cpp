@@ -48,6 +48,12 @@ struct Times {
 	uint64_t last_ns;               /* given out: no time is before it */
 };
 
+/* The most allocated since the last step. The tracker writes it, a step's end reads it without the device's lock: so
+ * the end only says which step begins, and the step's first allocation begins with its own level. */
+struct Highest {
+	std::atomic<uint64_t> step{0}, bytes{0}; /* `bytes`: in the step with this number */
+};
+
 /* Guarded by the device's lock, inside which each tracker runs. */
 struct Device {
 	bool on; /* its events are recorded; until then they are part of the state that is recorded first */
@@ -55,7 +61,6 @@ struct Device {
 	Block freed; /* freeing: it was requested at freed_ns, which is not recorded yet */
 	uint64_t freed_ns;
 	uint64_t allocated, reserved;
-	uint64_t highest; /* allocated, since the last step */
 	Times times;
 	uint32_t small, stacks; /* requests, and stacks that were taken */
 	uint32_t streams;
@@ -68,7 +73,15 @@ struct Watch {
 	bool attached = false; /* the tracker */
 	int count = 0;         /* of devices */
 	Device devices[kDevices];
+	Highest highest[kDevices];
+	std::atomic<uint64_t> step{1}; /* under way */
 } watch;
+
+/* Of each device when its last step ended, by PyTorch's own count. Of the thread that marks steps. */
+struct Ended {
+	uint64_t allocated, most; /* `most`: the highest peak that PyTorch had shown */
+	uint64_t unsplit;         /* of `most`: bytes of blocks that are larger than the rounded request */
+} ended[kDevices];
 
 uint64_t now_ns()
 {
@@ -162,10 +175,21 @@ void record_segment(Device &device, neap_event_kind kind, const Block &segment, 
 	watch.observer->event(watch.observer->context, &event);
 }
 
+void raise_highest(const Device &device)
+{
+	Highest &highest = watch.highest[&device - watch.devices];
+	uint64_t step = watch.step.load(std::memory_order_relaxed);
+	bool begins = highest.step.load(std::memory_order_relaxed) != step;
+	if (begins || highest.bytes.load(std::memory_order_relaxed) < device.allocated)
+		highest.bytes.store(device.allocated, std::memory_order_relaxed);
+	if (begins)
+		highest.step.store(step, std::memory_order_release);
+}
+
 void record_alloc(Device &device, const Block &block, uint32_t stack, uint64_t time_ns)
 {
 	device.allocated += rounded(block.bytes);
-	device.highest = std::max(device.highest, device.allocated);
+	raise_highest(device);
 	record(device, NEAP_EVENT_ALLOC, block, stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0, time_ns);
 }
 
@@ -270,6 +294,12 @@ void record_state(uint64_t time_ns)
 	}
 }
 
+Ended read_ended(int i)
+{
+	auto allocated = cca::getDeviceStats(static_cast<c10::DeviceIndex>(i)).allocated_bytes[0];
+	return {static_cast<uint64_t>(allocated.current), static_cast<uint64_t>(allocated.peak), 0};
+}
+
 bool is_empty()
 {
 	for (int i = 0; i < watch.count; i++)
@@ -293,6 +323,9 @@ void start()
 	}
 	for (Device &device : watch.devices)
 		device = {};
+	watch.step++; /* what an earlier recording saw belongs to no step of this one */
+	for (int i = 0; i < watch.count; i++)
+		ended[i] = read_ended(i);
 	bool empty = is_empty();
 	for (Device &device : watch.devices)
 		device.on = empty;
@@ -302,6 +335,32 @@ void start()
 		record_state(time_ns);
 	for (Device &device : watch.devices)
 		device.on = true;
+}
+
+/* The device's part of a step that ends: the most that was allocated in it. If PyTorch's own peak rose, it is that;
+ * else what the tracker saw, which lacks the bytes beyond the rounded requests: as many as at that peak. */
+neap_event_step end_step(int i, uint64_t step)
+{
+	auto stats = cca::getDeviceStats(static_cast<c10::DeviceIndex>(i));
+	auto allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
+	auto peak = static_cast<uint64_t>(stats.allocated_bytes[0].peak);
+	bool inside = watch.highest[i].step.load(std::memory_order_acquire) == step;
+	uint64_t highest = inside ? watch.highest[i].bytes.load(std::memory_order_relaxed) : 0;
+	Ended &before = ended[i];
+
+	if (peak > before.most) {
+		before.most = peak;
+		before.unsplit = inside ? peak - std::min(peak, highest) : 0;
+		highest = peak;
+	} else if (inside) {
+		highest = std::min(before.most, highest + before.unsplit);
+	}
+	neap_event_step what = {};
+	what.held = {allocated, static_cast<uint64_t>(stats.reserved_bytes[0].current)};
+	what.peak_bytes = std::max({allocated, highest, before.allocated});
+	what.lowest_bytes = allocated;
+	before.allocated = allocated;
+	return what;
 }
 
 } // namespace
@@ -368,28 +427,23 @@ EXPORT size_t neap_watch_text(char *text, size_t room) { return neap_torch::stac
 
 EXPORT int neap_watch_full() { return neap_torch::stacks_full(); }
 
-/* An optimizer's update is done: the event STEP, with what PyTorch's allocator holds on all devices. */
-EXPORT void neap_watch_step(uint64_t number, uint64_t since)
+/* Steps are done: the event STEP for each device that PyTorch has, or had, memory on. `number`: of the last
+ * one; `since`: how many the events stand for; `name`: of the recording, 0: none. One thread at a time. */
+EXPORT void neap_watch_step(uint64_t number, uint64_t since, uint32_t name)
 {
 	using namespace neap_torch;
 	if (!watch.on)
 		return;
-	struct neap_event_step what = {};
-	what.micro_batches = static_cast<uint32_t>(since);
-	what.number = number;
+	uint64_t step = watch.step.fetch_add(1), time_ns = now_ns();
 	for (int i = 0; i < watch.count; i++) {
-		Device &device = watch.devices[i];
-		if (!device.reserved)
+		if (!watch.devices[i].reserved && !ended[i].most)
 			continue;
-		auto stats = cca::getDeviceStats(static_cast<c10::DeviceIndex>(i));
-		auto allocated = static_cast<uint64_t>(stats.allocated_bytes[0].current);
-		what.held.allocated_bytes += allocated;
-		what.held.reserved_bytes += static_cast<uint64_t>(stats.reserved_bytes[0].current);
-		what.peak_bytes += std::max(allocated, device.highest);
-		device.highest = device.allocated;
+		neap_event_step what = end_step(i, step);
+		what.name = name;
+		what.micro_batches = static_cast<uint32_t>(since);
+		what.number = number;
+		struct neap_event event = neap_event_of_step(static_cast<uint16_t>(i), what);
+		event.time_ns = time_ns;
+		watch.observer->event(watch.observer->context, &event);
 	}
-	what.lowest_bytes = what.held.allocated_bytes;
-	struct neap_event event = neap_event_of_step(0, what);
-	event.time_ns = now_ns();
-	watch.observer->event(watch.observer->context, &event);
 }

@@ -4,6 +4,7 @@ history of the same run; stacks; and that nothing changes for the program."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import sys
@@ -169,6 +170,61 @@ os._exit(0)
         _, stacks = self.stacks()
         last = next(event for event in found if event[1] == addresses[4])
         self.assertEqual(stacks[last[4]][0][1:], (10, "<module>"))
+
+
+class Steps(Watch):
+    """Trainings one after another on two devices, whose optimizers all stay; the last one leaks until memory ends."""
+
+    script = """
+import json, time, torch
+from torch import nn
+
+MIB = 1 << 20
+peaks, kept, alive = [], [], []
+
+def train(device, steps, leak):
+    model = nn.Linear(256, 256).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    alive.append((model, optimizer))
+    for step in range(1, steps + 1):
+        model(torch.zeros(64, 256, device=device)).sum().backward()
+        block = torch.empty(3 * MIB + step % 7 * 300000, dtype=torch.uint8, device=device)
+        del block
+        if leak:
+            kept.append(torch.empty(leak, dtype=torch.uint8, device=device))
+        if step % 10 == 0:
+            time.sleep(0.06)
+        optimizer.step()
+        if not leak:
+            peaks.append(torch.cuda.max_memory_allocated(device))
+            torch.cuda.reset_peak_memory_stats(device)
+        optimizer.zero_grad()
+
+train("cuda:0", 40, 0)
+train("cuda:1", 40, 0)
+print(json.dumps(peaks), flush=True)
+train("cuda:1", 1000, 32 * MIB)
+"""
+
+    def test_each_has_its_peak_and_a_leak_is_exact_and_first_in_the_card(self):
+        done, result = self.run_script(self.script, check=False, NEAP_SIM=f"mem=2GiB,gpus=2,backing=none,world={self.world}")
+        self.assertNotIn("\n  note", done.stderr)
+        peaks = json.loads(done.stdout.splitlines()[0])
+        journal, _ = events(self.recording())
+        steps = [(device, payload[3], payload[4]) for kind, device, payload in journal if kind == STEP]
+        first = [peak for device, number, peak in steps if device == 0][:40]
+        self.assertEqual(first, peaks[:40])
+        second = [(number, peak) for device, number, peak in steps if device == 1]
+        begins = [i for i, (number, _) in enumerate(second) if number == 1]
+        self.assertEqual(len(begins), 2)  # the first optimizer's steps had ended: after 16 others, others' are the steps
+        self.assertEqual([peak for _, peak in second[: begins[1]]][1:], peaks[-23:])
+        self.assertEqual((result["outcome"], result["leak_verdict"]), ("oom", "leak"))
+        self.assertAlmostEqual(result["leak_bytes_per_step"], 32 * MIB, delta=1)
+        said = " ".join(done.stderr.split())
+        failed = int(re.search(r"Out of device memory: .* at step (\d+) on CUDA device 1 A leak: ", said)[1])
+        self.assertRegex(said, r"A leak: since step [12] memory grew by 32\.0 MiB per step, 1\.\d+ GiB in all\. \S*script\.py:17 train keeps "
+                               rf"32\.0 MiB more after each step\. At that rate it had to end in step {failed}\.")  # fmt: skip
+        self.assertLess(done.stderr.index("A leak:"), done.stderr.index("The arithmetic"))
 
 
 class Compiling(Watch):
