@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 
@@ -106,14 +108,30 @@ def attention_is_efficient(torch: Any, model: Any) -> bool:
     return bool(chosen) and not _computes_attention_itself(unwrapped(model, torch))
 
 
-def efficient_attention(torch: Any, model: Any) -> bool:
-    """Lets scaled_dot_product_attention choose its memory-efficient kernels, and the model use it; whether that changed anything."""
+def allow_efficient_kernels(torch: Any) -> bool:
+    """Lets scaled_dot_product_attention choose its memory-efficient kernels; whether that changed anything."""
     backend = torch.backends.cuda
     changed = False
     for kind in ("flash", "mem_efficient"):
         if not getattr(backend, f"{kind}_sdp_enabled")():
             getattr(backend, f"enable_{kind}_sdp")(True)
             changed = True
+    return changed
+
+
+def efficient_models(torch: Any) -> int:
+    """Has every model of transformers in this process that computes attention itself use PyTorch's. How many there were."""
+    if "transformers" not in sys.modules:
+        return 0
+    models = [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module) and _computes_attention_itself(item)]
+    for model in models:
+        model.set_attn_implementation("sdpa")
+    return len(models)
+
+
+def efficient_attention(torch: Any, model: Any) -> bool:
+    """Lets scaled_dot_product_attention choose its memory-efficient kernels, and the model use it; whether that changed anything."""
+    changed = allow_efficient_kernels(torch)
     inner = unwrapped(model, torch)
     if _computes_attention_itself(inner):
         inner.set_attn_implementation("sdpa")

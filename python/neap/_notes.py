@@ -19,7 +19,7 @@ _ROOM = 190  # bytes of neap_attach_note
 _LINE = 400
 
 _found: dict[tuple[str, str], str] = {}
-_F = TypeVar("_F", bound=Callable[..., None])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def note(part: str, error: BaseException) -> None:

@@ -20,7 +20,7 @@ import types
 import weakref
 from typing import Any, Callable
 
-from . import _advice, _allocator, _estimate, _events, _history, _library, _limits, _notes, _sources, _watch, memory
+from . import _advice, _allocator, _efficient, _estimate, _events, _history, _library, _limits, _notes, _sources, _watch, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -35,12 +35,13 @@ class _State:
     optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
     others = 0  # updates of other optimizers, since the stepper's number `others_after`
     others_after = 0
+    attends = False  # models are still to be switched to memory-efficient attention
     steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0
     previous_hook: Callable[..., Any] | None = None
 
 
-def _part(name: str, function: Callable[..., None], *arguments: Any) -> None:
+def _part(name: str, function: Callable[..., Any], *arguments: Any) -> None:
     """Runs one part; a failure is a note."""
     _notes.harmless(name)(function)(*arguments)
 
@@ -55,6 +56,7 @@ def torch_imported(torch: Any) -> None:
     allocator = os.environ.get("NEAP_ALLOCATOR")
     if allocator in ("neap", "plugin"):
         _part(f"--allocator {allocator}, so PyTorch's own is in use", _allocator.install, allocator == "plugin")
+    _part("NEAP_ATTENTION", _attend, torch)
     _part("optimizer steps", _hook_steps)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
@@ -86,6 +88,14 @@ def _limit(torch: Any) -> None:
     if not 0 < fraction <= 1:
         raise ValueError(f"{text!r} is not a fraction above 0 and at most 1")
     agent.fraction.begin(torch, fraction)
+
+
+def _attend(torch: Any) -> None:
+    """`neap enable`: attention may be memory-efficient, from the first use of CUDA on; after the first update also in models of
+    transformers that compute it themselves."""
+    if os.environ.get("NEAP_ATTENTION") == "efficient":
+        _State.attends = True
+        torch.cuda._lazy_call(lambda: _part("NEAP_ATTENTION", _efficient.allow_efficient_kernels, torch))
 
 
 # Out of memory.
@@ -234,6 +244,9 @@ def _look_at_step(optimizer: Any) -> None:
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
+    if _State.attends:
+        _State.attends = False
+        _part("NEAP_ATTENTION", _efficient.efficient_models, _sources.torch_module())
     sampled = _events.sampled
     stepper = sampled.stepper()
     if stepper is not optimizer:

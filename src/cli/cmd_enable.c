@@ -86,11 +86,12 @@ static void print_all(enum shell shell, const struct settings *settings)
 	if (settings->other_backend)
 		print_comment(shell,
 			      "backend is set as well: expandable segments work with the backend native only.");
+	print_comment(shell, "NEAP_ATTENTION=efficient: under neap run PyTorch may choose flash and memory-efficient "
+			     "attention,");
+	print_comment(shell,
+		      "and models of transformers with eager attention change to it after their first update.");
 	for (size_t i = 0; i < settings->count; i++)
 		print_setting(shell, settings->entries[i]);
-	print_comment(shell,
-		      "Memory-efficient attention is not a setting of the environment: it needs the program to ask "
-		      "for it in its code.");
 }
 
 static int run(const struct neap_arguments *arguments)

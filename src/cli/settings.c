@@ -94,6 +94,9 @@ enum neap_status settings_make(struct settings *ret_settings, struct neap_error 
 	enum neap_status status = add(ret_settings, "PYTORCH_CUDA_ALLOC_CONF", cuda ? cuda : any, err);
 	if (!status && any)
 		status = add(ret_settings, "PYTORCH_ALLOC_CONF", any, err);
+	if (!status && !(ret_settings->entries[ret_settings->count] = strdup("NEAP_ATTENTION=efficient")))
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	ret_settings->count += !status;
 	return status;
 }
 

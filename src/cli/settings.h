@@ -1,7 +1,8 @@
 /* cli/settings.h: memory-efficient settings that are settings of the environment, for `neap enable` and
  * `neap run --enable`.
  *
- * There is one: expandable segments of PyTorch's own allocator. PyTorch 2.15 reads PYTORCH_CUDA_ALLOC_CONF and, only
+ * Expandable segments of PyTorch's own allocator, and memory-efficient attention in attached programs
+ * (NEAP_ATTENTION, which python/neap/hooks.py reads). PyTorch 2.15 reads PYTORCH_CUDA_ALLOC_CONF and, only
  * where that is not set at all, PYTORCH_ALLOC_CONF; 2.4 reads the first alone. Releases in between may have another
  * order: so the first is always set, and the second where it is set already, each with what its user had in it.
  */
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SETTINGS_MAX 2
+#define SETTINGS_MAX 3
 
 struct settings {
 	char *entries[SETTINGS_MAX]; /* "NAME=VALUE" */

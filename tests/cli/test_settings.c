@@ -74,7 +74,8 @@ static void both_variables(void **state)
 		if (cases[i].any)
 			setenv("PYTORCH_ALLOC_CONF", cases[i].any, 1);
 		assert_int_equal(settings_make(&settings, NULL), NEAP_OK);
-		assert_int_equal(settings.count, cases[i].second ? 2 : 1);
+		assert_int_equal(settings.count, cases[i].second ? 3 : 2);
+		assert_string_equal(settings.entries[settings.count - 1], "NEAP_ATTENTION=efficient");
 		assert_memory_equal(settings.entries[0], "PYTORCH_CUDA_ALLOC_CONF=", 24);
 		assert_string_equal(settings.entries[0] + 24, cases[i].first);
 		if (cases[i].second) {
