@@ -173,12 +173,14 @@ class Sampled:
         return None
 
     def follow(self, optimizer: Any) -> None:
-        """From now on its updates are the steps, from 1: another training begins."""
-        flush_step()
+        """From now on its updates are the steps: another training begins, with step 1. Not so after a few steps of one that is no
+        more: a program may make an optimizer for each of them."""
         self.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
         self.until = 0.0
-        self.steps = self.recorded = 0
-        self.exact = _EACH_STEP if self.native is not None else 0
+        if self.steps >= _SHORT:
+            flush_step()
+            self.steps = self.recorded = 0
+        self.record_natively(self.native)
 
     def record_natively(self, native: Callable[[int, int, int], None] | None) -> None:
         """Steps are marked by this function from now on; None: not any more."""
@@ -196,6 +198,7 @@ def exact_step() -> None:
 
 
 sampled = Sampled()
+_SHORT = 20  # steps of a training in which no leak can be told
 _EACH_STEP = 4096  # of a training are recorded each; later ones as often as those of a program that is not watched
 _READ_SECONDS = 0.05  # between two readings. One takes some 10 us for each device in use
 
