@@ -61,7 +61,7 @@ class _Trial:
 
     def __enter__(self) -> _Trial:
         gc.collect()
-        self._scope = memory.GPUMemoryContext(self._name)
+        self._scope = memory.GPUMemoryContext(self._name, write=log.info)
         self._scope.__enter__()
         self._known = {storage.key for storage in hunt.storages(self._manager.device_types)}
         return self

@@ -18,9 +18,9 @@ import sys
 import time
 import types
 from collections.abc import Collection, Sequence
-from typing import Any, TextIO
+from typing import Any, Callable, TextIO
 
-from . import _allocator, _limits, _peaks, _sources, _units, hunt
+from . import _allocator, _limits, _logging, _peaks, _sources, _units, hunt
 from ._sources import DeviceMemory
 from .hunt import Lingering
 
@@ -207,17 +207,28 @@ class _Logged:
 
 def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> MemoryStats:
     """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
-    bytes, with the change since those figures (None: since the last call in this process); returns what it logged."""
+    bytes, with the peak, and the change since those figures (None: since the last call in this process); returns what it
+    logged. A program that has not configured logging has the lines on stderr, unless NEAP_LOG_LEVEL (`neap run --log-level`) is
+    "warning" or "error"."""
+    return log_stats(_logging.show, prefix, since)
+
+
+def log_stats(write: Callable[..., None], prefix: str, since: MemoryStats | None = None) -> MemoryStats:
+    """Likewise, by `write` (a logger's method)."""
     stats = get_gpu_memory_stats()
     head = f"{prefix}: " if prefix else ""
     since, _Logged.last = since or _Logged.last, stats
-    log.info("%sMemory usage: %s%s", head, _units.gb(stats.host), f" ({_units.delta_gb(stats.host - since.host)})" if since else "")
+    write("%sMemory usage: %s%s", head, _units.gb(stats.host), f" ({_units.delta_gb(stats.host - since.host)})" if since else "")
     for d in stats.devices:
         change = "" if since is None else f" ({_change(d, since)})"
-        log.info("%sGPU memory: %s allocated, %s cached%s%s", head, _units.gb(d.allocated), _units.gb(d.cached), change, _which(stats, d))
+        write("%sGPU memory: %s%s%s", head, _held(d.allocated, d.cached, d.max_allocated), change, _which(stats, d))
     if not stats.devices:
-        log.info("%sGPU memory: %s", head, stats.note)
+        write("%sGPU memory: %s", head, stats.note)
     return stats
+
+
+def _held(allocated: int, cached: int, peak: int) -> str:
+    return f"{_units.gb(allocated)} allocated, {_units.gb(cached)} cached, {_units.gb(peak)} at most"
 
 
 def _change(d: DeviceMemory, since: MemoryStats) -> str:
@@ -414,13 +425,14 @@ class GPUMemoryContext:
         with neap.GPUMemoryContext("evaluation") as scope: ...
         scope.peak, scope.delta
 
-    At its end it logs two lines, and with `clear` collects garbage and empties the cache first. Scopes may lie inside each
-    other. The peak is the one inside: for it the allocators' peaks are reset at the beginning, and what they were is kept, so
-    that torch.cuda.max_memory_allocated() and the like show the program what they would have shown without the scope: the
-    highest since the program itself has last reset them.
+    At its end it logs two lines by `write` (None: as log_gpu_memory_stats does), and with `clear` collects garbage and empties the
+    cache first. Scopes may lie inside each other. The peak is the one inside: for it the allocators' peaks are reset at the
+    beginning, and what they were is kept, so that torch.cuda.max_memory_allocated() and the like show the program what they would
+    have shown without the scope: the highest since the program itself has last reset them.
     """
 
-    def __init__(self, name: str = "scope", clear: bool = False) -> None:
+    def __init__(self, name: str = "scope", clear: bool = False, *, write: Callable[..., None] | None = None) -> None:
+        self._write = write or _logging.show
         self._scope = _peaks.Scope()
         self.name = name
         self._clear = clear
@@ -458,17 +470,16 @@ class GPUMemoryContext:
         self.seconds = time.monotonic() - self._began
         before = self.before or self.after
         after = self.after
-        log.info("%s: Memory usage: %s (%s)", self.name, _units.gb(after.host), _units.delta_gb(after.host - before.host))
+        self._write("%s: Memory usage: %s (%s)", self.name, _units.gb(after.host), _units.delta_gb(after.host - before.host))
         if after.devices:
-            log.info(
-                "GPU memory: %s allocated, %s cached (%s, %s)",
-                _units.gb(after.allocated),
-                _units.gb(after.cached),
+            self._write(
+                "GPU memory: %s (%s, %s)",
+                _held(after.allocated, after.cached, self.peak),
                 _units.delta_gb(after.allocated - before.allocated),
                 _units.delta_gb(after.cached - before.cached),
             )
         else:
-            log.info("GPU memory: %s", after.note)
+            self._write("GPU memory: %s", after.note)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

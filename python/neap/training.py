@@ -60,7 +60,7 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
 
     def mark(which: _abi.Mark, name: str) -> None:
         before = made[-1].stats if made else None
-        made.append(Milestone(name, 0, memory.log_gpu_memory_stats(name, before), before))
+        made.append(Milestone(name, 0, memory.log_stats(log.info, name, before), before))
         _events.mark(which, name)
 
     makes_model = _is_maker(model, "parameters")
@@ -396,7 +396,7 @@ class Training:
 
     def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
         before = self._milestones[-1].stats if self._milestones else None
-        self._milestones.append(Milestone(name, self._step, memory.log_gpu_memory_stats(name, before), before))
+        self._milestones.append(Milestone(name, self._step, memory.log_stats(log.info, name, before), before))
         _events.mark(mark, name, value)
 
     def _limit(self) -> None:

@@ -152,6 +152,23 @@ class Without(unittest.TestCase):
         printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         self.assertEqual(printed, "None\n")
 
+    def test_what_was_asked_for_is_seen_without_logging(self):
+        code = "import neap\nneap.log_gpu_memory_stats('here')\nwith neap.GPUMemoryContext('scope'): pass\n"
+
+        def printed(code, **more):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **more})
+            return [line[24:] for line in done.stderr.splitlines()]
+
+        lines = printed(code)
+        self.assertEqual(len(lines), 4, lines)
+        self.assertRegex(lines[0], r"^neap INFO here: Memory usage: \d\.\d GB$")
+        self.assertRegex(lines[2], r"^neap INFO scope: Memory usage: ")
+        self.assertEqual(printed(code, NEAP_LOG_LEVEL="warning"), [])
+        self.assertEqual(len(printed(code, NEAP_LOG_LEVEL="info")), 4)
+        configured = "import logging\nlogging.basicConfig(level=logging.{})\n" + code
+        self.assertEqual((len(printed(configured.format("INFO"))), printed(configured.format("WARNING"))), (4, []))
+        self.assertEqual(printed(configured.format("INFO"), NEAP_LOG_LEVEL="error"), [])
+
     def test_wrong_arguments(self):
         for fraction in (0, -1, 1.5, float("nan")):
             with self.assertRaises(ValueError):
@@ -317,7 +334,7 @@ class OnTheSimulator(unittest.TestCase):
         self.assertEqual((scope.delta, scope.peak), (1 << 30, 2 << 30))
         lines = [record.getMessage() for record in logged.records]
         self.assertRegex(lines[0], r"^inside: Memory usage: \d+\.\d GB \(Δ[+-]\d+\.\d GB\)$")
-        self.assertRegex(lines[1], r"^GPU memory: 1\.0 GB allocated, \d\.\d GB cached \(Δ\+1\.0 GB, Δ[+-]\d\.\d GB\)$")
+        self.assertRegex(lines[1], r"^GPU memory: 1\.0 GB allocated, \d\.\d GB cached, 2\.0 GB at most \(Δ\+1\.0 GB, Δ[+-]\d\.\d GB\)$")
 
     def use(self, count):
         self.allocator.free(self.allocator.malloc(count * MIB))
@@ -371,9 +388,9 @@ class OnTheSimulator(unittest.TestCase):
             neap.log_gpu_memory_stats("since", first)
         lines = [record.getMessage() for record in logged.records]
         self.assertRegex(lines[0], r"^after: Memory usage: \d\.\d GB \(Δ[+-]\d\.\d GB\)$")
-        self.assertRegex(lines[1], r"^after: GPU memory: 1\.0 GB allocated, 0\.0 GB cached \(Δ\+1\.0 GB, Δ[+-]0\.0 GB\)$")
+        self.assertRegex(lines[1], r"^after: GPU memory: 1\.0 GB allocated, 0\.0 GB cached, 1\.0 GB at most \(Δ\+1\.0 GB, Δ[+-]0\.0 GB\)$")
         for name, line in (("freed", lines[3]), ("since", lines[5])):
-            self.assertRegex(line, f"^{name}: GPU memory: 0\\.0 GB allocated, 1\\.0 GB cached \\(Δ-1\\.0 GB, Δ\\+1\\.0 GB\\)$")
+            self.assertRegex(line, f"^{name}: GPU memory: 0\\.0 GB allocated, 1\\.0 GB cached, 1\\.0 GB at most \\(Δ-1\\.0 GB, Δ\\+1\\.0 GB\\)$")
 
     def test_misuse(self):
         with self.assertRaises(neap.NeapError):

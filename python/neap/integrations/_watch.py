@@ -101,7 +101,7 @@ class Watch:
             self._clear(_abi.CleanupReason.END)
 
     def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
-        self.marks = [*self.marks[-_KEPT:], (name, memory.log_gpu_memory_stats(name))]
+        self.marks = [*self.marks[-_KEPT:], (name, memory.log_stats(log.info, name))]
         _events.mark(mark, name, value)
 
     def _clear(self, reason: _abi.CleanupReason) -> None:
