@@ -17,6 +17,14 @@ from . import _abi, _counters, _library, _limits, _peaks
 from ._library import NeapError
 
 
+def item(figures: Any, name: str) -> Any:
+    """A figure by its name, as in a dictionary. Raises KeyError, which names them all."""
+    names = [n for n in dir(figures) if not n.startswith("_")]
+    if name not in names:
+        raise KeyError(f"{name!r} is none of {', '.join(names)}")
+    return getattr(figures, name)
+
+
 @dataclasses.dataclass(frozen=True)
 class DeviceMemory:
     """What this process holds on one device, in bytes. `source` is whose figures these are: "torch" or "neap"."""
@@ -40,6 +48,10 @@ class DeviceMemory:
     def used(self) -> int | None:
         """Of the whole device, by everyone."""
         return None if self.free is None or self.total is None else self.total - self.free
+
+    def __getitem__(self, name: str) -> Any:
+        """The same by name: info["allocated"]. Raises KeyError."""
+        return item(self, name)
 
 
 class OutOfMemory(NeapError):

@@ -68,6 +68,10 @@ class MemoryStats:
         """Sum of the devices' peaks."""
         return sum(d.max_reserved for d in self.devices)
 
+    def __getitem__(self, name: str) -> Any:
+        """The same by name: stats["allocated"]. Raises KeyError."""
+        return _sources.item(self, name)
+
     def __repr__(self) -> str:
         held = [f"GPU {d.index}: {_units.size(d.allocated)} allocated, {_units.size(d.reserved)} reserved" for d in self.devices]
         return f"<MemoryStats: {'; '.join(held) or self.note}; host: {_units.size(self.host)}>"

@@ -254,6 +254,14 @@ class OnTheSimulator(unittest.TestCase):
         self.assertEqual(lines[6], f"{after.used // MIB}, {after.free // MIB}")
         self.allocator.free(kept)
 
+    def test_figures_by_name(self):
+        self.allocator.malloc(3 * MIB)
+        stats = neap.get_gpu_memory_stats()
+        self.assertEqual((stats["allocated"], stats["reserved"]), (stats.allocated, stats.reserved))
+        self.assertEqual(neap.get_cuda_memory_info()["allocated"], 3 * MIB)
+        with self.assertRaisesRegex(KeyError, "'alocated' is none of allocated, available, "):
+            stats["alocated"]
+
     def test_peaks(self):
         self.allocator.free(self.allocator.malloc(8 * MIB))
         self.assertEqual(neap.reset_peak_memory_stats().max_allocated, 8 * MIB)
