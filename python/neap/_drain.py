@@ -10,6 +10,7 @@ from collections.abc import Collection
 from . import _abi, _library, _units
 
 _LOOK_MS = 100  # so long a Ctrl-C waits
+_MOST = 256  # devices that are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,18 @@ class Drain:
                 return Drained(True, seconds, "")
             if seconds >= limit:
                 return Drained(False, seconds, f"{_units.size(left.value)} still held after {seconds:.1f} s")
+
+    def memory(self) -> tuple[list[tuple[int, int]], str]:
+        """Used and free bytes of each device now, as nvidia-smi reports them; or why they are not known."""
+        if not self._handle:
+            return [], self._why
+        found = (_abi.DrainMemory * _MOST)()
+        count = ctypes.c_size_t()
+        try:
+            _library.call("neap_drain_read", self._handle, found, _MOST, ctypes.byref(count))
+        except _library.NeapError as error:
+            return [], str(error)
+        return [(one.used_bytes, one.free_bytes) for one in found[: count.value]], ""
 
     def __enter__(self) -> Drain:
         return self

@@ -21,6 +21,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Callable, TextIO
 
 from . import _allocator, _limits, _logging, _peaks, _sources, _units, hunt
+from ._drain import Drain
 from ._sources import DeviceMemory
 from .hunt import Lingering
 
@@ -260,14 +261,18 @@ def _log_clear(after: MemoryStats, before: MemoryStats, seconds: float) -> None:
             _which(after, d),
         )
     log.info("Asking the driver for GPU memory (as nvidia-smi reports it)...")
-    known = [d for d in after.devices if d.free is not None and d.used is not None]
+    known = [(d.used or 0, d.free or 0) for d in after.devices if d.free is not None and d.used is not None]
+    why = after.note or "it would not tell"
+    if not after.devices and log.isEnabledFor(logging.INFO):  # of a process that uses none: every device there is
+        with Drain() as drain:
+            known, why = drain.memory()
     if known:
         log.info("NVIDIA-SMI report:")
         log.info("memory.used [MiB], memory.free [MiB]")
-        for d in known:
-            log.info("%d, %d", (d.used or 0) // _units.MIB, (d.free or 0) // _units.MIB)
+        for used, free in known:
+            log.info("%d, %d", used // _units.MIB, free // _units.MIB)
     else:
-        log.info("The driver does not say: %s", after.note or "it would not tell")
+        log.info("The driver does not say: %s", why)
     log.info(
         "Cleanup gave back %s in %.1f ms", _units.size(max(before.reserved - after.reserved, 0)), seconds * 1000
     )

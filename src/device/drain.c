@@ -122,6 +122,20 @@ enum neap_status neap_drain_wait(struct neap_drain *drain, const struct neap_dra
 	return NEAP_OK;
 }
 
+enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory, size_t room,
+				 size_t *ret_count, struct neap_error *err)
+{
+	size_t count = drain->device_count < room ? drain->device_count : room;
+	for (size_t i = 0; i < count; i++) {
+		enum neap_status status = neap_monitor_memory(drain->monitor, i, &drain->now, err);
+		if (status)
+			return status;
+		ret_memory[i] = (struct neap_drain_memory){drain->now.used_bytes, drain->now.free_bytes};
+	}
+	*ret_count = count;
+	return NEAP_OK;
+}
+
 void neap_drain_end(struct neap_drain **drain)
 {
 	if (!drain || !*drain)

@@ -169,6 +169,16 @@ class Without(unittest.TestCase):
         self.assertEqual((len(printed(configured.format("INFO"))), printed(configured.format("WARNING"))), (4, []))
         self.assertEqual(printed(configured.format("INFO"), NEAP_LOG_LEVEL="error"), [])
 
+    def test_the_driver_is_asked_without_torch(self):
+        with self.assertLogs("neap", logging.INFO) as logged:
+            neap.ExperimentSeriesRunner().run_one("one", uses, 4 * MIB)
+        lines = [record.getMessage() for record in logged.records]
+        at = lines.index("memory.used [MiB], memory.free [MiB]")
+        used, free = map(int, lines[at + 1].split(", "))
+        with neap.Allocator() as own:
+            self.assertLess(abs(own.memory().total // MIB - used - free), 1024)
+        self.assertEqual((lines.count(lines[at]), used), (2, 0))
+
     def test_wrong_arguments(self):
         for fraction in (0, -1, 1.5, float("nan")):
             with self.assertRaises(ValueError):
