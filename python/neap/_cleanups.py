@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import time
 
-from . import _abi, _events, _leftovers, _sources, memory
+from . import _abi, _events, _futile, _leftovers, _sources, memory
 
-log = logging.getLogger("neap")
-
-_IN_A_ROW = 3
 _WORDS = {
     _abi.CleanupReason.START: "at the start",
     _abi.CleanupReason.END: "at the end",
@@ -28,34 +25,22 @@ class Cleanups:
 
     def __init__(self) -> None:
         self.count = 0
-        self.freed = 0
-        self.seconds = 0.0  # bytes given back
-        self._useless: dict[_abi.CleanupReason, list[float]] = {}  # seconds of each in a row, by reason
+        self.freed = 0  # bytes given back
+        self.seconds = 0.0
+        self._rows: dict[_abi.CleanupReason, _futile.Row] = {}
 
     def run(self, reason: _abi.CleanupReason, force: bool = False) -> memory.ClearResult:
         """Collects garbage, empties the caches, logs."""
-        result = memory.clear_gpu_memory(force)
+        began = time.monotonic()
+        result = memory.clear_and_log(force)
+        now = time.monotonic()
         freed = max(result.freed, 0)
-        self.count, self.freed, self.seconds = self.count + 1, self.freed + freed, self.seconds + result.seconds
+        self.count, self.freed, self.seconds = self.count + 1, self.freed + freed, self.seconds + now - began
         _events.cleanup(reason, freed, result.seconds)
-        self._judge(reason, result)
+        if result.after.devices:
+            row = self._rows.setdefault(reason, _futile.Row(_WORDS[reason]))
+            row.add(result.before.reserved, result.after.reserved, now - began, now)
         return result
-
-    def _judge(self, reason: _abi.CleanupReason, result: memory.ClearResult) -> None:
-        """Says once a row that they only slow the training; where there is no device, it says nothing."""
-        if result.freed > 0 or not result.after.devices:
-            self._useless.pop(reason, None)
-            return
-        row = self._useless.setdefault(reason, [])
-        row.append(result.seconds)
-        if len(row) == _IN_A_ROW:
-            log.warning(
-                "%d cleanups in a row %s gave nothing back and took %.1f ms: they only slow the training, leave them out",
-                len(row),
-                _WORDS[reason],
-                sum(row) * 1000,
-            )
-        del row[_IN_A_ROW + 1 :]  # once a row
 
 
 def leftovers() -> None:

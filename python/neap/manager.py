@@ -69,7 +69,7 @@ class _Trial:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             hunt.forget_frames(error)
-        memory.clear_gpu_memory()
+        memory.clear_and_log()
         self._scope.__exit__(None, None, None)
         survivors = hunt.lingering(self._manager.device_types, skip=self._known)
         before = self._scope.before

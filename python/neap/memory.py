@@ -20,7 +20,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any, Callable, TextIO
 
-from . import _allocator, _limits, _logging, _peaks, _sources, _units, hunt
+from . import _allocator, _futile, _limits, _logging, _peaks, _sources, _units, hunt
 from ._drain import Drain
 from ._sources import DeviceMemory
 from .hunt import Lingering
@@ -288,6 +288,15 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
     Live tensors, the CUDA context and what libraries took past the allocator are not released. It waits for the devices'
     work, so that one each step slows a training. While a CUDA graph is being captured nothing is done; `refused` says so.
     """
+    began = time.monotonic()
+    result = clear_and_log(force, device_types)
+    if result.after.devices and not result.refused:
+        _futile.direct(result.before.reserved, result.after.reserved, time.monotonic() - began)
+    return result
+
+
+def clear_and_log(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
+    """clear_gpu_memory for callers that judge themselves whether it was of use."""
     log.info("Cleaning up CUDA memory...")
     log.info("Clearing CUDA cache...")
     result = clear(force, device_types)

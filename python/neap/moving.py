@@ -238,7 +238,7 @@ def cleanup_model_memory(model: Any, optimizer: Any = None) -> memory.ClearResul
     for parameter in model.parameters():
         parameter.grad = None
     model.to("cpu")
-    return memory.clear_gpu_memory()
+    return memory.clear_and_log()
 
 
 @contextlib.contextmanager
@@ -263,7 +263,7 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
                     places.append((tensor, device))
             _give(parameters, gradients)
         inside = True
-        memory.clear_gpu_memory()
+        memory.clear_and_log()
         yield model
     finally:
         with torch.no_grad():

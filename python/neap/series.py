@@ -183,11 +183,11 @@ class ExperimentSeriesRunner:
         """Runs one, cleans up this process before and after it (memory.clear_gpu_memory), and waits until its process and
         what that left behind are gone, and what they held on the devices is free again (`drain_limit` seconds at most). Raises
         only what is not the experiment's: KeyboardInterrupt, OSError."""
-        memory.clear_gpu_memory()
+        memory.clear_and_log()
         log.info("Experiment %s: begins", name)
         result = self._run(name, function, arguments, named)
         log.info("Experiment %s: %s after %.1f s", name, result.outcome, result.seconds)
-        memory.clear_gpu_memory()
+        memory.clear_and_log()
         return result
 
     def _run(self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]) -> ExperimentResult:

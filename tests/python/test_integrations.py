@@ -177,7 +177,7 @@ class Lightning(Case):
 
     def test_what_fails_of_ours_is_a_note(self):
         callback = for_lightning.MemoryCallback(cleanup_every_steps=1)
-        with unittest.mock.patch.object(neap.memory, "clear_gpu_memory", lambda *_, **__: 1 / 0):
+        with unittest.mock.patch.object(neap.memory, "clear_and_log", lambda *_, **__: 1 / 0):
             self.fit(callback)
         self.assertEqual((callback.watch.cleanups, names(callback)[-1]), ([], "end"))
         self.assertIn("callback: ZeroDivisionError: division by zero", neap.describe())

@@ -19,7 +19,7 @@ if __name__ == "__main__":  # a world of its own, also for the processes it star
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _leftovers, _units
+from neap import _futile, _leftovers, _units
 
 MIB = 1 << 20
 kept = []
@@ -263,6 +263,36 @@ class OnTheSimulator(unittest.TestCase):
         self.assertEqual(lines[4:6], ["NVIDIA-SMI report:", "memory.used [MiB], memory.free [MiB]"])
         self.assertEqual(lines[6], f"{after.used // MIB}, {after.free // MIB}")
         self.allocator.free(kept)
+
+    def test_cleanups_that_are_taken_again_are_said_to_be_useless(self):
+        def cleaned(count, size, keep=0):
+            with self.assertLogs("neap", logging.WARNING) as logged:
+                logging.getLogger("neap").warning("begins")
+                for _ in range(count):
+                    kept = self.allocator.malloc(keep) if keep else None
+                    self.allocator.free(self.allocator.malloc(size))
+                    neap.clear_gpu_memory()
+                    if kept:
+                        self.allocator.free(kept)
+            return [record.getMessage() for record in logged.records[1:]]
+
+        with unittest.mock.patch.object(_futile, "_direct", _futile.Row("by clear_gpu_memory()")):
+            (line,) = cleaned(4, 64 * MIB)
+        self.assertRegex(line, r"^3 cleanups in a row by clear_gpu_memory\(\) gave 192 MiB back, of which 192 MiB were taken "
+                               r"again, and took \d+\.\d ms themselves, of \d+\.\d ms since the first: ")  # fmt: skip
+        row = _futile.Row("now and then")
+        with self.assertNoLogs("neap", logging.WARNING):
+            for second in range(100):
+                row.add(100, 0, 0.001, float(second))  # they cost a thousandth of the time
+        row = _futile.Row("of use")
+        with self.assertNoLogs("neap", logging.WARNING):
+            for second in range(100):
+                row.add(1000 - 3 * second, 1000 - 3 * second - 3, 0.9, float(second))  # nothing is taken again
+        row = _futile.Row("each")
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            for second in range(100):
+                row.add(0, 0, 0.9, float(second))
+        self.assertEqual([r.getMessage()[:25] for r in logged.records], ["3 cleanups in a row each ", "30 cleanups in a row each"])
 
     def test_figures_by_name(self):
         self.allocator.malloc(3 * MIB)

@@ -202,7 +202,7 @@ class Scenarios:
         return self.train(data=batches())
 
     def cleanup_fails(self):
-        real = memory.clear_gpu_memory
+        real = memory.clear_and_log
         calls = []
 
         def second(*a, **n):
@@ -211,7 +211,7 @@ class Scenarios:
                 raise RuntimeError("CUDA error: an illegal memory access")
             return real(*a, **n)
 
-        self.patch(memory, "clear_gpu_memory", second)
+        self.patch(memory, "clear_and_log", second)
         return self.train(Blocks(room=3))
 
     def interrupted(self):
