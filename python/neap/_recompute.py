@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _efficient, _sources, _units, memory
+
+log = logging.getLogger("neap")
 
 _GRAINS = 1 << 12  # all savings together, in choose()
 
@@ -59,9 +62,10 @@ class CheckpointPlan:
         before = "did not fit before" if self.before is None else f"{_units.size(self.before)} before"
         predicted = "" if self.predicted is None else f", {_units.size(self.predicted)} predicted"
         cost = "" if self.before is None else f" ({self.milliseconds:.1f} ms a step)"
+        over = "" if self.fits else f": the budget cannot be met, {_units.size(self.measured - self.budget)} are missing"
         return (
             f"{len(self.chosen)} of {self.layers} layers are computed again{cost}; {self.what}: "
-            f"{before}, budget {_units.size(self.budget)}{predicted}, {_units.size(self.measured)} measured"
+            f"{before}, budget {_units.size(self.budget)}{predicted}, {_units.size(self.measured)} measured{over}"
         )
 
 
@@ -270,8 +274,8 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     random numbers stay as they were. The layers are the children of the model's outermost lists (ModuleList, Sequential) that
     have parameters; what they save per millisecond is measured. The optimizer's state is in the figures once it exists: call
     this after the first update, or leave room for it. On the CPU the figures are bytes kept for backward. Where the budget
-    cannot be met, every layer that helps is chosen, and `plan.fits` is False. Where the model does not fit on the device without,
-    every layer is chosen, and `plan.before` is None.
+    cannot be met, every layer that helps is chosen, `plan.fits` is False, and a warning says so. Where the model does not fit on
+    the device without, every layer is chosen, and `plan.before` is None.
     """
     torch = _sources.torch_module()
     if torch is None:
@@ -283,8 +287,13 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     runs = Runs(inner, loss, torch)
     what = f"allocated on {runs.device}" if runs.on_cuda else "kept for backward"
     before = peak_or_none(runs, layers)
-    if before is None:
-        return _all(runs, layers, what, limit)
+    plan = _all(runs, layers, what, limit) if before is None else _choose(runs, layers, what, limit, before)
+    if not plan.fits:
+        log.warning("checkpoint_within: %s", plan)
+    return plan
+
+
+def _choose(runs: Runs, layers: dict[str, Any], what: str, limit: int, before: int) -> CheckpointPlan:
     dry = runs.dry(layers)
     peaks = runs.peaks(layers, dry)
     found = [Layer(name, dry.saving(name), dry.milliseconds[name], peaks[name]) for name in layers]

@@ -154,7 +154,8 @@ class Strategies:
         under = forward_loss(EfficientForward(self._torch, device.type, dtype, ()), loss)
         assert self._budget is not None
         plan = _recompute.checkpoint_within(self._model, max(self._budget - held, 0), under)
-        name = f"gradient checkpointing ({len(plan.chosen)} of {plan.layers} layers)"
+        missed = "" if plan.fits else f"; the budget of {_units.size(self._budget)} cannot be met"
+        name = f"gradient checkpointing ({len(plan.chosen)} of {plan.layers} layers{missed})"
         self.found = (*self.found, Strategy(name, plan.before, plan.predicted, plan.measured))
 
 

@@ -105,8 +105,11 @@ class Model(unittest.TestCase):
 
     def test_a_budget_that_cannot_be_met_is_said(self):
         model, loss = make([512, 512])
-        plan = neap.checkpoint_within(model, "1MiB", loss)
+        with self.assertLogs("neap", "WARNING") as logged:
+            plan = neap.checkpoint_within(model, "1MiB", loss)
         self.assertFalse(plan.fits)
+        self.assertRegex(str(plan), r": the budget cannot be met, .* are missing$")
+        self.assertIn(str(plan), logged.output[0])
         self.assertGreater(plan.measured, MIB)
         self.assertGreaterEqual(len(plan.chosen), 2)
 

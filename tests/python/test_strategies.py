@@ -163,6 +163,7 @@ class Trained(unittest.TestCase):
         plain = self.train()
         self.assertEqual(plain.strategies, ())
         every = self.train(gradient_checkpointing="1MiB").strategies[0]
+        self.assertIn("6 of 6 layers; the budget of 1.00 MiB cannot be met", str(every))
         budget = (every.before + every.measured) // 2
         result = self.train(gradient_checkpointing=budget)
         (found,) = result.strategies
