@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Union
 
@@ -62,6 +64,7 @@ class SavingOptions:
     keep_best: int = 5  # so many of the folder stay beside the newest; the others are deleted
     max_size: Size | None = None  # of these together
     mode: str = "min"  # "max": the highest are the best
+    older_than_days: float | None = None  # of the folder, these go as well; the best and the newest stay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +88,10 @@ class CallbackOptions:
     on_epoch_start: Callable[[int], Any] | None = None  # (epoch), before each
 
 
+_ARGUMENTS = (
+    *("epochs", "batch_size", "accumulate", "mixed_precision", "efficient_attention", "gradient_checkpointing", "shuffle", "seed"),
+    *("compute", "rank_timeout"),
+)
 _KINDS = {
     "cleanup": CleanupOptions,
     "memory": MemoryOptions,
@@ -95,17 +102,39 @@ _KINDS = {
 }
 
 
-class Options:
-    """All of them: the groups that were given, and the defaults of the others."""
+_NAMES = ("max_checkpoints", "cleanup_older_than_days", "memory_cleanup_frequency")  # MemoryManager's, and of others
 
-    def __init__(self, groups: Mapping[str, Any]) -> None:
+
+class Options:
+    """All of them: the groups that were given, and the defaults of the others; and `named`, options by the names that
+    MemoryManager has."""
+
+    def __init__(self, groups: Mapping[str, Any], named: Mapping[str, Any]) -> None:
         self.cleanup: CleanupOptions = _one("cleanup", groups)
         self.memory: MemoryOptions = _one("memory", groups)
         self.ladder: LadderOptions = _one("ladder", groups)
         self.saving: SavingOptions = _one("saving", groups)
         self.watch: WatchOptions = _one("watch", groups)
         self.callbacks: CallbackOptions = _one("callbacks", groups)
+        self._take(named)
         self._check()
+
+    def _take(self, named: Mapping[str, Any]) -> None:
+        for name in named:
+            if name not in _NAMES:
+                raise TypeError(f"Training: got an unexpected keyword argument {name!r}{_near(name)}")
+            if name != "memory_cleanup_frequency" and self.saving.folder is None:
+                raise ValueError(f"Training: {name}: of which folder? saving=SavingOptions(folder=...) names it")
+        if "max_checkpoints" in named:
+            check_counts(max_checkpoints=named["max_checkpoints"])
+            self.saving = dataclasses.replace(self.saving, keep_best=named["max_checkpoints"] - 1)
+        if "cleanup_older_than_days" in named:
+            self.saving = dataclasses.replace(self.saving, older_than_days=named["cleanup_older_than_days"])
+        if "memory_cleanup_frequency" in named:
+            steps, epochs = frequency(named["memory_cleanup_frequency"], "epoch")
+            self.cleanup = dataclasses.replace(
+                self.cleanup, every_steps=steps or self.cleanup.every_steps, every_epochs=epochs or self.cleanup.every_epochs
+            )
 
     def _check(self) -> None:
         for group, fields in (
@@ -118,6 +147,18 @@ class Options:
             raise ValueError(f"Training: on_leak={self.watch.on_leak!r}: expected 'warn', 'clear' or 'stop'")
 
 
+def _near(name: str) -> str:
+    """What was meant, most likely: "; did you mean cleanup=CleanupOptions(every_steps=...)?"."""
+    ways = {one: f"{one}=..." for one in (*_NAMES, *_ARGUMENTS)}
+    for group, kind in _KINDS.items():
+        for field in dataclasses.fields(kind):
+            way = f"{group}={kind.__name__}({field.name}=...)"
+            ways.update({field.name: way, f"{group}_{field.name}": way, f"{field.name}_{group}": way})
+    words = name.split("_")
+    near = difflib.get_close_matches(name, ways, 1, 0.7) or [one for one in ways if set(words) <= set(one.split("_"))]
+    return f"; did you mean {ways[near[0]]}?" if near else ""
+
+
 def _one(group: str, groups: Mapping[str, Any]) -> Any:
     kind = _KINDS[group]
     given = groups[group]
@@ -128,9 +169,18 @@ def _one(group: str, groups: Mapping[str, Any]) -> Any:
     return kind() if given is None else given
 
 
+def frequency(text: int | str, unit: str = "step") -> tuple[int, int]:
+    """10, "10 steps", "2 epochs" -> every so many steps, every so many epochs; 0: never. `unit`: of a number alone."""
+    found = re.fullmatch(r"([1-9]\d{0,8}) *(steps?|epochs?)?", str(text))
+    if found is None or isinstance(text, bool):
+        raise ValueError(f"memory_cleanup_frequency {text!r}: expected a number of {unit}s from 1, '10 steps' or '2 epochs'")
+    number = int(found[1])
+    return (0, number) if (found[2] or unit).startswith("epoch") else (number, 0)
+
+
 def check_counts(**counts: Any) -> None:
     """Raises ValueError for anything that is not a count."""
     for name, value in counts.items():
-        least = 1 if name in ("batch_size", "accumulate") else 0
+        least = 1 if name in ("batch_size", "accumulate", "max_checkpoints") else 0
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"Training: {name}={value!r}: expected a whole number, at least {least}")

@@ -46,6 +46,7 @@ class Saver:
         self._path = None if options.path is None else os.fspath(options.path)
         self._folder = None if options.folder is None else os.fspath(options.folder)
         self._keep = options.keep_best
+        self._days = options.older_than_days
         self._mode = options.mode
         self._max_size = None if options.max_size is None else _units.parse_size(options.max_size)
         self.kept: tuple[str, ...] = ()  # paths in the folder, newest first
@@ -96,6 +97,8 @@ class Saver:
     def _tidy(self) -> None:
         assert self._folder is not None
         try:
+            if self._days is not None:
+                cleanup_checkpoints(self._folder, 1, self._days, metric="metric", mode=self._mode, grace_minutes=0, trash_days=0)
             done = cleanup_checkpoints(
                 self._folder,
                 max_checkpoints=self._keep + 1,

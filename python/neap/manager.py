@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import logging
 import os
-import re
 from collections.abc import Collection
 from typing import Any
 
@@ -14,6 +13,7 @@ from . import _abi, _events, _units, hunt, memory
 from ._cleanups import Cleanups
 from ._growth import Growing as Growing
 from ._growth import Growth
+from ._options import frequency
 from .checkpoints import CheckpointCleanup, cleanup_checkpoints
 
 log = logging.getLogger("neap")
@@ -42,15 +42,6 @@ class TrialResult:
         end = "clean" if self.clean else f"left {_units.size(left)}, {len(self.survivors)} tensors named"
         failed = f", failed: {self.failed}" if self.failed else ""
         return f"<TrialResult {self.name}: peak {_units.size(self.peak)}, {end}{failed}>"
-
-
-def _frequency(text: int | str) -> tuple[int, int]:
-    """10, "10 steps", "2 epochs" -> every so many steps, every so many epochs; 0: never."""
-    found = re.fullmatch(r"([1-9]\d{0,8}) *(steps?|epochs?)?", str(text))
-    if found is None or isinstance(text, bool):
-        raise ValueError(f"memory_cleanup_frequency {text!r}: expected a number of steps from 1, '10 steps' or '2 epochs'")
-    number = int(found[1])
-    return (0, number) if (found[2] or "").startswith("epoch") else (number, 0)
 
 
 class _Trial:
@@ -108,7 +99,7 @@ class MemoryManager:
     ) -> None:
         if max_checkpoints < 1 or cleanup_older_than_days < 0 or memory_threshold_mb < 0:
             raise ValueError("MemoryManager: at least one checkpoint, no negative age or threshold")
-        self._every_steps, self._every_epochs = _frequency(memory_cleanup_frequency)
+        self._every_steps, self._every_epochs = frequency(memory_cleanup_frequency)
         self.max_checkpoints = max_checkpoints
         self.cleanup_older_than_days = cleanup_older_than_days
         self.memory_threshold = memory_threshold_mb * _units.MIB
@@ -123,6 +114,13 @@ class MemoryManager:
         self._above = False  # the threshold, when reserved memory was read last
         self._growth = Growth(self.device_types)
         self._warned: set[Any] = set()
+
+    def __repr__(self) -> str:
+        number, unit = (self._every_steps, "steps") if self._every_steps else (self._every_epochs, "epochs")
+        return (
+            f"<MemoryManager: looks every {number} {unit}, threshold {_units.size(self.memory_threshold)}; keeps "
+            f"{self.max_checkpoints} checkpoints of at most {self.cleanup_older_than_days:g} days>"
+        )
 
     def trial(self, name: str = "trial") -> _Trial:
         """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named. Where an

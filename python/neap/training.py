@@ -114,7 +114,9 @@ class Training:
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into a callback.
 
     Options by theme: `cleanup`, `memory`, `ladder` (also True or False), `saving`, `watch`, `callbacks`: see CleanupOptions,
-    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions.
+    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions. Three go by the names that MemoryManager has:
+    `max_checkpoints` (of saving's folder, the newest and the best), `cleanup_older_than_days` (these go from there as well), and
+    `memory_cleanup_frequency`: a cleanup every so many epochs (a number), or "10 steps".
 
     Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are reset by
     train() and at each rung. Raises ValueError or TypeError for arguments that make no sense, RuntimeError where torch was not
@@ -144,13 +146,14 @@ class Training:
         saving: SavingOptions | None = None,
         watch: WatchOptions | None = None,
         callbacks: CallbackOptions | None = None,
+        **named: Any,
     ) -> None:
         torch = _sources.torch_module()
         if torch is None:
             raise RuntimeError("Training needs torch to be imported")
         check_counts(epochs=epochs, batch_size=batch_size, accumulate=accumulate)
         groups = {"cleanup": cleanup, "memory": memory, "ladder": ladder, "saving": saving, "watch": watch, "callbacks": callbacks}
-        self._options = options = Options(groups)
+        self._options = options = Options(groups, named)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
         if not rank_timeout > 0:

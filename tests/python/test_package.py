@@ -362,6 +362,8 @@ class OnTheSimulator(unittest.TestCase):
         self.allocator.free(self.allocator.malloc(30 * MIB))
         self.assertEqual((warned(), manager.cleanups), ([text], []))  # again, after it was below
         self.allocator.free(kept)
+        self.assertIn("looks every 1000 steps, threshold 100 MiB", repr(manager))
+        self.assertIn("looks every 2 epochs", repr(neap.MemoryManager(memory_cleanup_frequency="2 epochs")))
 
     def test_cleanups_by_steps_and_by_epochs(self):
         for frequency, wanted in ((2, (2, 0)), ("2 steps", (2, 0)), ("2 epochs", (0, 1)), ("1 epoch", (0, 2))):

@@ -422,10 +422,33 @@ class Groups(TrainingCase):
         with self.assertRaises(neap.TrainingOutOfMemory):
             training(Blocks(room=3), ladder=neap.LadderOptions(False)).train()
 
+    def test_by_the_names_of_a_manager(self):
+        with tempfile.TemporaryDirectory() as folder:
+            saving = neap.SavingOptions(folder=folder)
+            result = training(Blocks(), epochs=5, saving=saving, max_checkpoints=2, memory_cleanup_frequency=2).train()
+            self.assertEqual((len(result.checkpoints), result.cleanups), (2, 1 + 2))  # one at the start
+        result = training(Blocks(), epochs=2, memory_cleanup_frequency="2 steps").train()
+        self.assertEqual(result.cleanups, 1 + result.steps // 2)
+        with tempfile.TemporaryDirectory() as folder:
+
+            def make_old(epoch):
+                for path in pathlib.Path(folder).glob("step*"):
+                    os.utime(path, (1e9, 1e9))
+
+            saving = neap.SavingOptions(folder=folder)
+            result = training(Blocks(), epochs=5, saving=saving, callbacks=neap.CallbackOptions(on_epoch=make_old), cleanup_older_than_days=7).train()
+            self.assertLessEqual(len(result.checkpoints), 2)  # the newest and the best
+
     def test_what_is_wrong(self):
         for error, text, options in (
             (TypeError, "memory: a CleanupOptions is not a MemoryOptions", {"memory": neap.CleanupOptions()}),
             (TypeError, "unexpected keyword argument 'memory_limit'", {"memory_limit": 0.5}),
+            (TypeError, r"'cleanup_every_step'; did you mean cleanup=CleanupOptions\(every_steps=...\)\?", {"cleanup_every_step": 1}),
+            (TypeError, r"did you mean max_checkpoints=...\?", {"max_checkpoint": 1}),
+            (TypeError, r"did you mean memory=MemoryOptions\(limit=...\)\?", {"memory_limit": 0.5}),
+            (TypeError, "unexpected keyword argument 'xyz'$", {"xyz": 1}),
+            (ValueError, "max_checkpoints: of which folder", {"max_checkpoints": 2}),
+            (ValueError, "memory_cleanup_frequency 0: expected a number of epochs", {"memory_cleanup_frequency": 0}),
             (ValueError, "on_leak='no'", {"watch": neap.WatchOptions(on_leak="no")}),
             (ValueError, "every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
         ):
