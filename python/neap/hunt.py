@@ -13,6 +13,9 @@ refers to (_graphs.py): `history.append(loss)` keeps 4 bytes and all activations
 them. Other memory that only PyTorch's C++ side holds (a gradient, say) has no object to find: it is the difference between
 what is allocated and what is named here.
 
+The tensors of a model or an optimizer are not followed one by one: what holds the model holds them, so that one search names
+all of them. A program of 800 layers has some 6000 such tensors.
+
 Several tensors can share one storage (`out` and `out.detach()`): it is named once, with whatever holds any of them.
 
 What gc.freeze() has put out of the collector's sight is not found.
@@ -26,6 +29,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import inspect
+import re
 import sys
 import types
 import weakref
@@ -37,13 +41,15 @@ from . import _graphs, _sources, _units
 _DEPTH = 8  # hops from a tensor to what holds it
 _TRACED = 5000  # tensors followed, the largest first
 _REPORTED = 20
+_FEW = 50  # objects that the collector looks for faster than this file does
 _UNSEEN = "a variable of a running function, or PyTorch's C++ side (a gradient, say)"
 _KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown")  # the first that holds it names it
 
 
 @dataclasses.dataclass(frozen=True)
 class Lingering:
-    """A tensor that occupies memory, or whose autograd graph does, and what holds it."""
+    """A tensor that occupies memory, or whose autograd graph does, and what holds it. With a `count` above 1: tensors alike, held
+    alike, of which the shape is one's and the bytes are all's; or all those of a model or an optimizer, as `what` says."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -53,12 +59,16 @@ class Lingering:
     holders: tuple[str, ...]
     released: bool
     saved: int = 0  # bytes beside it, in tensors that its graph keeps for a backward pass and nothing else holds
+    count: int = 1
+    what: str = ""  # "parameters of GPT", "state of AdamW"
 
     def __str__(self) -> str:
-        what = "; ".join(self.holders) or _UNSEEN
+        held = "; ".join(self.holders) or _UNSEEN
         end = "released" if self.released else "kept"
         graph = f" and {_units.size(self.saved)} saved for its backward pass" if self.saved else ""
-        return f"{_units.size(self.bytes)} {self.dtype} {list(self.shape)} on {self.device}{graph}: {what} ({end})"
+        kind = self.what or f"{self.dtype} {list(self.shape)}"
+        several = f" in {self.count} tensors," if self.count > 1 else ""
+        return f"{_units.size(self.bytes)}{several} {kind} on {self.device}{graph}: {held} ({end})"
 
 
 class _Own(list):  # type: ignore[type-arg]
@@ -96,6 +106,20 @@ class Storage:
         return self.key[2]
 
 
+def _referrers(targets: Any) -> Any:
+    """As gc.get_referrers(*targets), whose time is that of all references times the targets."""
+    if len(targets) <= _FEW:
+        return gc.get_referrers(*targets) if targets else ()
+    wanted = {id(target) for target in targets}
+    objects = gc.get_objects()
+    found = _Own()
+    for begin in range(0, len(objects), _FEW):  # hardly any refers to one
+        some = objects[begin : begin + _FEW]
+        if not wanted.isdisjoint(map(id, gc.get_referents(*some))):
+            found.extend(item for item in some if not wanted.isdisjoint(map(id, gc.get_referents(item))))
+    return found
+
+
 def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
     """The ids of those tensors that a Python object refers to. A tensor that only PyTorch's C++ side keeps may still have the
     Python object that it had in a function's variable."""
@@ -103,7 +127,7 @@ def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
     targets.extend(roots)
     wanted = {id(tensor) for tensor in targets}
     held = set[int]()
-    for parent in gc.get_referrers(*targets):
+    for parent in _referrers(targets):
         if not _is_own(parent) and parent is not targets:
             held.update(id(child) for child in gc.get_referents(parent) if id(child) in wanted)
     return held
@@ -169,7 +193,7 @@ def _running() -> set[int]:
 
 
 def _is_own(item: object) -> bool:
-    if type(item) in (_Own, _OwnDict, _Search, Storage):
+    if type(item) in (_Own, _OwnDict, _Search, Storage, _Group):
         return True
     return isinstance(item, types.FrameType) and item.f_code.co_filename == __file__
 
@@ -218,7 +242,7 @@ class _Search:
         for _ in range(_DEPTH):
             wanted = {id(item) for item in frontier}
             above = _Own()
-            for parent in gc.get_referrers(*frontier) if frontier else ():
+            for parent in _referrers(frontier):
                 if _is_own(parent) or parent is frontier:
                     continue
                 for child in gc.get_referents(parent):
@@ -330,15 +354,83 @@ class _Search:
         return None
 
 
+class _Group:
+    """Storages that one model or optimizer holds: what holds it holds them."""
+
+    __slots__ = ("owner", "what", "storages")
+
+    def __init__(self, owner: Any, what: str) -> None:
+        self.owner = owner
+        self.what = what
+        self.storages = _Own()
+
+
+def _owners(torch: Any) -> tuple[Any, Any]:
+    """The models that are no part of another, and the optimizers."""
+    kinds: dict[type, int] = {}
+    modules = _Own()
+    optimizers = _Own()
+    for item in gc.get_objects():
+        kind = type(item)
+        if kind not in kinds:
+            kinds[kind] = 1 if issubclass(kind, torch.nn.Module) else 2 if issubclass(kind, torch.optim.Optimizer) else 0
+        if kinds[kind]:
+            (modules if kinds[kind] == 1 else optimizers).append(item)
+    parts = {id(part) for module in modules for part in module.__dict__.get("_modules", {}).values()}
+    return _Own(module for module in modules if id(module) not in parts), optimizers
+
+
+def _members(torch: Any, models: Any, optimizers: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Each tensor of these, with its owner, and what it is there."""
+    for model in models:
+        name = type(model).__name__
+        for module in model.modules():
+            for parameter in list(module.__dict__.get("_parameters", {}).values()):
+                if parameter is not None:
+                    yield model, f"parameters of {name}", parameter
+                    if parameter.grad is not None:
+                        yield model, f"gradients of {name}", parameter.grad
+            for buffer in list(module.__dict__.get("_buffers", {}).values()):
+                if buffer is not None:
+                    yield model, f"buffers of {name}", buffer
+    for optimizer in optimizers:
+        for state in list(optimizer.__dict__.get("state", {}).values()):
+            for value in list(state.values()) if isinstance(state, dict) else ():
+                if issubclass(type(value), torch.Tensor):
+                    yield optimizer, f"state of {type(optimizer).__name__}", value
+
+
+def _grouped(torch: Any, found: Any) -> tuple[Any, Any]:
+    """These storages as groups of more than one, and the others."""
+    keys: dict[Any, Storage] = _OwnDict((storage.key, storage) for storage in found)
+    groups: dict[Any, _Group] = _OwnDict()
+    for owner, what, tensor in _members(torch, *_owners(torch)):
+        try:
+            key = storage_key(tensor)
+        except Exception:  # a fake tensor, a lazy parameter
+            continue
+        if key in keys:
+            place = (id(owner), what, key[1])
+            if place not in groups:
+                groups[place] = _Group(owner, what)
+            groups[place].storages.append(keys.pop(key))
+    alone = _Own(keys.values())
+    alone.extend(group.storages[0] for group in groups.values() if len(group.storages) == 1)
+    alone.sort(key=lambda one: one.bytes + one.saved, reverse=True)
+    return _Own(group for group in groups.values() if len(group.storages) > 1), alone
+
+
 @dataclasses.dataclass
 class Account:
-    """The findings about one storage. Keeps no tensor."""
+    """The findings about one storage, or a group of them. Keeps no tensor."""
 
     refs: list[Any]  # weak
     facts: tuple[tuple[int, ...], str, str, int]  # shape, dtype, device, bytes
     saved: int
     kind: str
     holders: tuple[str, ...]
+    count: int = 1
+    what: str = ""
     died: str = ""  # in which phase
 
 
@@ -359,15 +451,49 @@ def _account(search: _Search, storage: Storage) -> Account:
     return Account(refs, facts, storage.saved, kind, tuple(dict.fromkeys([*holders, *others]))[:3])
 
 
+def _account_group(search: _Search, group: _Group) -> Account:
+    kind, holders = search.holders(group.owner)
+    first = group.storages[0]
+    tensor = first.tensors[0]
+    facts = (
+        tuple(int(n) for n in tensor.shape),
+        str(tensor.dtype).replace("torch.", ""),
+        str(tensor.device),
+        sum(storage.bytes for storage in group.storages),
+    )
+    refs = [weakref.ref(tensor) for storage in group.storages for tensor in storage.tensors]
+    saved = sum(storage.saved for storage in group.storages)
+    return Account(refs, facts, saved, kind, holders, len(group.storages), group.what)
+
+
 def _look(
     device_types: Collection[str], skip: Collection[Any] = (), only: Collection[Any] | None = None
 ) -> tuple[list[Account], list[types.FrameType]]:
-    """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor."""
+    """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor. Those of a model or an
+    optimizer are one account, unless `only` some are looked for."""
+    collects = gc.isenabled()
+    gc.disable()  # it would begin again and again, for what is made here
+    try:
+        return _look_at(device_types, skip, only)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _look_at(
+    device_types: Collection[str], skip: Collection[Any], only: Collection[Any] | None
+) -> tuple[list[Account], list[types.FrameType]]:
     found = storages(device_types)
     found = _Own(s for s in found if s.key not in skip and (only is None or s.key in only))
+    groups = _Own()
+    if only is None and found:
+        groups, found = _grouped(_sources.torch_module(), found)
     found = _Own(found[:_TRACED])
-    search = _Search(_Own(tensor for storage in found for tensor in storage.tensors))
-    accounts = [_account(search, storage) for storage in found]
+    targets = _Own(tensor for storage in found for tensor in storage.tensors)
+    targets.extend(group.owner for group in groups)
+    search = _Search(targets)
+    accounts = [_account_group(search, group) for group in groups] + [_account(search, storage) for storage in found]
+    accounts.sort(key=lambda account: account.facts[3] + account.saved, reverse=True)
     return accounts, list(search.frames.values())
 
 
@@ -376,13 +502,30 @@ def accounts(device_types: Collection[str], only: Collection[Any]) -> list[Accou
     return _look(device_types, only=only)[0]
 
 
+def _alike(accounts: Iterable[Account]) -> list[Account]:
+    """Tensors alike that are held alike, but for a number, are one account."""
+    found: dict[Any, Account] = {}
+    for account in accounts:
+        shape, dtype, device, count = account.facts
+        held = tuple(re.sub(r"\d+", "#", holder) for holder in account.holders)
+        key = (shape, dtype, device, account.kind, held, account.died, account.what)
+        if key in found:
+            one = found[key]
+            one.facts = (shape, dtype, device, one.facts[3] + count)
+            one.saved += account.saved
+            one.count += account.count
+        else:
+            found[key] = dataclasses.replace(account, refs=[])
+    return list(found.values())
+
+
 def _lingering(accounts: Iterable[Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
     for account in accounts:
         kind = "cycle" if account.died == phase_of_cycles else account.kind
         holders = account.holders
         if kind == "cycle":
             holders = tuple(f"a reference cycle through {text}" for text in holders) or ("a reference cycle",)
-        yield Lingering(*account.facts, kind, holders, bool(account.died), account.saved)
+        yield Lingering(*account.facts, kind, holders, bool(account.died), account.saved, account.count, account.what)
 
 
 def lingering(
@@ -436,8 +579,8 @@ def _mark(accounts: list[Account], phase: str) -> None:
 
 
 def release(device_types: Collection[str] = ("cuda",), limit: int = _REPORTED) -> tuple[int, tuple[Lingering, ...]]:
-    """As lingering, and releases what only reference cycles and saved tracebacks hold. Also how many unreachable objects
-    the collector found.
+    """As lingering, but tensors alike that are held alike are one, with their count; and releases what only reference cycles and
+    saved tracebacks hold. Also how many unreachable objects the collector found.
 
     Of a traceback, the frames that lead to a tensor lose their local variables; its text stays. Frames that run, and
     those of generators, are left alone.
@@ -445,10 +588,11 @@ def release(device_types: Collection[str] = ("cuda",), limit: int = _REPORTED) -
     accounts, frames = _look(device_types)
     collected = gc.collect()
     _mark(accounts, "collected")
-    while frames:
-        _forget(frames.pop())
-    collected += gc.collect()
-    _mark(accounts, "cleared")
+    if frames:
+        while frames:
+            _forget(frames.pop())
+        collected += gc.collect()
+        _mark(accounts, "cleared")
     gone = [a for a in accounts if a.died]
     kept = [a for a in accounts if not a.died]
-    return collected, tuple(_lingering((gone + kept)[:limit]))
+    return collected, tuple(_lingering(_alike(gone + kept)[:limit]))

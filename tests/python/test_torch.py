@@ -89,6 +89,28 @@ class Lingering(unittest.TestCase):
         self.assertEqual([n for n in (1001, 1003) if n in again], [])
         self.assertEqual(sorted(n for n in (1002, 1004) if n in again), [1002, 1004])
 
+    def test_models_and_optimizers_are_named_once(self):
+        global many_layers, its_optimizer
+        many_layers = nn.Sequential(*(nn.Linear(64, 65) for _ in range(30)))
+        its_optimizer = torch.optim.Adam(many_layers.parameters())
+        sum(layer(torch.zeros(2, 64)).sum() for layer in many_layers).backward()
+        its_optimizer.step()
+        kept_in_a_global.extend(torch.zeros(3, 77) for _ in range(100))
+        found = neap.clear_gpu_memory(force=True, device_types=CPU).lingering
+        lines = [str(item) for item in found]
+        module = f"module {__name__}"
+        for wanted in (
+            f"in 60 tensors, parameters of Sequential on cpu: global many_layers of {module}",
+            f"in 180 tensors, state of Adam on cpu: global its_optimizer of {module}",
+            f"90.2 KiB in 100 tensors, float32 [3, 77] on cpu: global kept_in_a_global[0] of {module} (kept)",
+        ):
+            self.assertEqual(sum(wanted in line for line in lines), 1, (wanted, lines))
+        bytes_of = sum(p.nbytes for p in many_layers.parameters())
+        self.assertEqual([item.bytes for item in found if item.what.startswith("parameters of Sequential")], [bytes_of])
+        self.assertEqual([item.count for item in found if item.what.startswith("gradients of")], [60])
+        kept_in_a_global.clear()
+        del many_layers, its_optimizer
+
     def test_the_last_traceback_of_an_interactive_session(self):
         try:
             fail_with(1005)
@@ -168,7 +190,7 @@ class Graphs(unittest.TestCase):
         text = f"4 B float32 [] on cpu and 506 KiB saved for its backward pass: global kept_in_a_global[0] of module {__name__} (kept)"
         self.assertIn(text, [str(item) for item in found])
         released = [item for item in neap.clear_gpu_memory(force=True, device_types=CPU).lingering if item.saved]
-        self.assertEqual([item.released for item in released], [False] * 3)
+        self.assertEqual([(item.released, item.count) for item in released], [(False, 3)])
         for loss in kept_in_a_global:
             loss.backward()
         self.assertEqual(self.lingering(), [])  # the backward pass has freed it
