@@ -145,6 +145,9 @@ struct neap_event_mark {
 	uint64_t value; /* epoch or step */
 };
 
+/* The name of steps that are batches that a DataLoader gave: of a process in which no optimizer made an update. */
+#define NEAP_STEP_BATCH "batch of a DataLoader"
+
 /* It stands for the steps since the last one, too: the short ones of a program are not recorded each. */
 struct neap_event_step {
 	struct neap_event_held held;

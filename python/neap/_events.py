@@ -165,6 +165,7 @@ class Sampled:
     recorded = 0  # the last one in the recording
     exact = 0  # up to this one each is recorded, by `native`
     native: Callable[[int, int, int], None] | None = None  # records steps: number, how many they are, name (_watch.py)
+    name = 0  # of the steps: 0 are updates, else batches
     lock = threading.RLock()  # of `recorded`: the daemon thread records as well
 
     @staticmethod
@@ -177,9 +178,9 @@ class Sampled:
         more: a program may make an optimizer for each of them."""
         self.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
         self.until = 0.0
-        if self.steps >= _SHORT:
+        if self.steps >= _SHORT or self.name:
             flush_step()
-            self.steps = self.recorded = 0
+            self.steps = self.recorded = self.name = 0
         self.record_natively(self.native)
 
     def record_natively(self, native: Callable[[int, int, int], None] | None) -> None:
@@ -194,7 +195,7 @@ def exact_step() -> None:
     since = number - sampled.recorded
     if since > 0 and sampled.native is not None:
         sampled.recorded = number
-        sampled.native(number, since, 0)
+        sampled.native(number, since, sampled.name)
 
 
 sampled = Sampled()
@@ -211,6 +212,23 @@ def sampled_step() -> None:
         sampled.until = 0.0 if _bound() else now + _READ_SECONDS
         _read_step()
     _count_step()
+
+
+_BATCH = "batch of a DataLoader"  # NEAP_STEP_BATCH of include/neap/event.h
+
+
+def batch_done() -> None:
+    """A program in which no optimizer has made an update is done with a batch: that is its step, until one does."""
+    if not sampled.name:
+        sampled.name = name(_BATCH)
+        sampled.record_natively(sampled.native)
+    sampled.steps += 1
+    now = time.monotonic()
+    if now >= sampled.until:
+        sampled.until = now + _READ_SECONDS
+        _read_step()
+    elif sampled.steps <= sampled.exact:
+        exact_step()
 
 
 @harmless("recording steps")
@@ -237,6 +255,7 @@ def _emit_step(number: int, micro_batches: int) -> None:
         emit(
             _abi.EventStep(
                 held=_abi.EventHeld(allocated, reserved),
+                name=sampled.name,
                 micro_batches=micro_batches,
                 number=number,
                 peak_bytes=inside,

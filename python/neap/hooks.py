@@ -10,6 +10,7 @@ Each part on its own: a part that fails (a PyTorch without it, say) is noted (_n
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import re
@@ -33,6 +34,8 @@ class _State:
 
     ooms = 0  # in the recording
     optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+    optimizers_seen = False
+    in_batch = False  # the program is at work on one that a DataLoader gave
     others = 0  # updates of other optimizers, since the stepper's number `others_after`
     others_after = 0
     attends = False  # models are still to be switched to memory-efficient attention
@@ -58,6 +61,7 @@ def torch_imported(torch: Any) -> None:
         _part(f"--allocator {allocator}, so PyTorch's own is in use", _allocator.install, allocator == "plugin")
     _part("NEAP_ATTENTION", _attend, torch)
     _part("optimizer steps", _hook_steps)
+    _part("batches", _hook_batches)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
 
@@ -244,6 +248,7 @@ def _look_at_step(optimizer: Any) -> None:
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
+    _State.optimizers_seen = True
     if _State.attends:
         _State.attends = False
         _part("NEAP_ATTENTION", _efficient.efficient_models, _sources.torch_module())
@@ -257,6 +262,33 @@ def _look_at_step(optimizer: Any) -> None:
         _State.others = 0
     if sampled.stepper() is optimizer and not _events.in_training():
         _events.sampled_step()
+
+
+# Batches.
+
+
+def _hook_batches() -> None:
+    """Where a program has no optimizer, what it does between two batches of a DataLoader are its steps."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    plain = _BaseDataLoaderIter.__next__
+
+    @functools.wraps(plain)
+    def following(self: Any) -> Any:
+        if not _State.optimizers_seen:
+            _batch_ends()
+        _State.in_batch = False
+        batch = plain(self)
+        _State.in_batch = True
+        return batch
+
+    _BaseDataLoaderIter.__next__ = following  # type: ignore[method-assign]
+
+
+@_notes.harmless("batches")
+def _batch_ends() -> None:
+    if _State.in_batch and agent.attached and _sources.torch_with_cuda() is not None and not _events.in_training():
+        _events.batch_done()
 
 
 # Forks.

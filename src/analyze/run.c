@@ -370,8 +370,11 @@ static void count_steps(struct neap_run_facts *facts, const struct track *track)
 {
 	facts->steps = track->lanes->items[track->lane].steps;
 	for (size_t i = 0; i < track->record->journal_count; i++)
-		if (is_step(track, i))
-			facts->ticks += track->record->journal[i].step.micro_batches;
+		if (is_step(track, i)) {
+			const struct neap_event_step *step = &track->record->journal[i].step;
+			facts->ticks += step->micro_batches;
+			facts->batches = !strcmp(neap_record_name(track->record, step->name), NEAP_STEP_BATCH);
+		}
 }
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)

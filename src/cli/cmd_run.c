@@ -373,8 +373,11 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 			result->ooms == 1 ? "" : "s", result->retries, result->retries == 1 ? "" : "s", result->rungs,
 			result->rungs == 1 ? "" : "s", result->rung[0] ? ": " : "", NEAP_PRINTABLE(result->rung));
 	if (result->attached && result->steps) {
-		fprintf(stderr, "  steps     %llu, leak: %s", (unsigned long long)result->steps,
-			NEAP_PRINTABLE(result->leak_verdict));
+		fprintf(stderr, "  steps     %llu", (unsigned long long)result->steps);
+		if (result->steps_are[0])
+			fprintf(stderr, " (no optimizer made an update; each is a %s)",
+				NEAP_PRINTABLE(result->steps_are));
+		fprintf(stderr, ", leak: %s", NEAP_PRINTABLE(result->leak_verdict));
 		if (!strcmp(result->leak_verdict, "leak"))
 			fprintf(stderr, ", %s a step (confidence %.3f)",
 				neap_size_format(

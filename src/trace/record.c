@@ -375,6 +375,27 @@ static enum neap_status load_kept(int fd, const char *path, struct neap_record_h
 	return status;
 }
 
+static bool is_batch(const struct neap_record *record, const struct neap_event *event)
+{
+	return event->kind == NEAP_EVENT_STEP && !strcmp(neap_record_name(record, event->step.name), NEAP_STEP_BATCH);
+}
+
+/* Batches are steps only if there are no others: before its first update a training looks like a program without. */
+static void drop_batches(struct neap_record *record)
+{
+	size_t kept = 0, batches = 0, steps = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++)
+		*(is_batch(record, &record->journal[i]) ? &batches : &steps) +=
+			record->journal[i].kind == NEAP_EVENT_STEP;
+	if (!batches || !steps)
+		return;
+	for (size_t i = 0; i < record->journal_count; i++)
+		if (!is_batch(record, &record->journal[i]))
+			record->journal[kept++] = record->journal[i];
+	record->journal_count = kept;
+}
+
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err)
 {
 	struct neap_record_header header;
@@ -433,6 +454,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	for (uint32_t i = 1; i < header.names_used; i++)
 		copy_name(ret_record->names[i], header.names[i]);
 	neap_kept_fini(&kept);
+	drop_batches(ret_record);
 	return NEAP_OK;
 }
 

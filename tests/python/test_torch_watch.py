@@ -227,6 +227,32 @@ train("cuda:1", 1000, 32 * MIB)
         self.assertLess(done.stderr.index("A leak:"), done.stderr.index("The arithmetic"))
 
 
+class Batches(Watch):
+    """A program without optimizer: its steps are the batches of its DataLoader."""
+
+    script = """
+import sys, torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(64, 64).cuda()
+kept = []
+with torch.no_grad():
+    for batch in DataLoader(torch.zeros(4 * 60, 64), batch_size=4):
+        kept.append(model(batch.cuda()).new_empty(16 << 20, dtype=torch.uint8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(int(sys.argv[1])):
+    optimizer.step()
+"""
+
+    def test_they_are_said_and_count_until_there_are_updates(self):
+        done, result = self.run_script(self.script, arguments=("0",))
+        self.assertEqual((result["steps"], result["steps_are"], result["leak_verdict"]), (60, "batch of a DataLoader", "leak"))
+        self.assertAlmostEqual(result["leak_bytes_per_step"], 16 * MIB, delta=1)
+        self.assertIn("  steps     60 (no optimizer made an update; each is a batch of a DataLoader), leak: leak, 16.0 MiB a step", done.stderr)
+        _, result = self.run_script(self.script, "--no-trace", arguments=("30",))
+        self.assertEqual((result["steps"], result["steps_are"]), (30, ""))
+
+
 class Compiling(Watch):
     script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
 
