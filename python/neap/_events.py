@@ -154,8 +154,8 @@ def step(number: int, loss: float, now: Split) -> None:
 
 
 class Sampled:
-    """The optimizer updates of a program that has no Training. Their figures are read, and recorded, only every so often: short
-    steps must cost next to nothing. A step in the recording stands for those before it since the last one there.
+    """The optimizer updates of a program that has no Training. After the first ones, figures are read, and recorded, only every so
+    often: short steps must cost next to nothing. A step in the recording stands for those before it since the last one there.
 
     Where allocations are recorded (_watch.py), the recorder there marks steps, with the true peak of each, and at first
     every one."""
@@ -201,6 +201,7 @@ def exact_step() -> None:
 sampled = Sampled()
 _SHORT = 20  # steps of a training in which no leak can be told
 _EACH_STEP = 4096  # of a training are recorded each; later ones as often as those of a program that is not watched
+_FIRST = 256  # of a program that is not watched: as many are read each, so that a steep leak is known
 _READ_SECONDS = 0.05  # between two readings. One takes some 10 us for each device in use
 
 
@@ -209,9 +210,14 @@ def sampled_step() -> None:
     sampled.steps += 1
     now = time.monotonic()
     if now >= sampled.until:
-        sampled.until = 0.0 if _bound() else now + _READ_SECONDS
+        sampled.until = 0.0 if _bound() else _next_reading(now)
         _read_step()
     _count_step()
+
+
+def _next_reading(now: float) -> float:
+    each = sampled.native is None and sampled.steps < _FIRST
+    return 0.0 if each else now + _READ_SECONDS
 
 
 _BATCH = "batch of a DataLoader"  # NEAP_STEP_BATCH of include/neap/event.h
@@ -225,7 +231,7 @@ def batch_done() -> None:
     sampled.steps += 1
     now = time.monotonic()
     if now >= sampled.until:
-        sampled.until = now + _READ_SECONDS
+        sampled.until = _next_reading(now)
         _read_step()
     elif sampled.steps <= sampled.exact:
         exact_step()
