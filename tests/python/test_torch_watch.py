@@ -234,7 +234,16 @@ class Batches(Watch):
 import sys, torch
 from torch.utils.data import DataLoader
 
-model = torch.nn.Linear(64, 64).cuda()
+torch.backends.cuda.enable_mem_efficient_sdp(False)
+
+class Eager(torch.nn.Linear):  # as a model of transformers
+    _supports_sdpa = True
+    config = type("Config", (), {"_attn_implementation": "eager"})
+    def set_attn_implementation(self, name):
+        self.config._attn_implementation = name
+
+sys.modules["transformers"] = torch
+model = Eager(64, 64).cuda()
 kept = []
 with torch.no_grad():
     for batch in DataLoader(torch.zeros(4 * 60, 64), batch_size=4):
@@ -242,6 +251,7 @@ with torch.no_grad():
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(int(sys.argv[1])):
     optimizer.step()
+print(torch.backends.cuda.mem_efficient_sdp_enabled(), model.config._attn_implementation)
 """
 
     def test_they_are_said_and_count_until_there_are_updates(self):
@@ -249,8 +259,10 @@ for _ in range(int(sys.argv[1])):
         self.assertEqual((result["steps"], result["steps_are"], result["leak_verdict"]), (60, "batch of a DataLoader", "leak"))
         self.assertAlmostEqual(result["leak_bytes_per_step"], 16 * MIB, delta=1)
         self.assertIn("  steps     60 (no optimizer made an update; each is a batch of a DataLoader), leak: leak, 16.0 MiB a step", done.stderr)
-        _, result = self.run_script(self.script, "--no-trace", arguments=("30",))
+        self.assertEqual(done.stdout, "False eager\n")
+        done, result = self.run_script(self.script, "--no-trace", "--enable", arguments=("30",))
         self.assertEqual((result["steps"], result["steps_are"]), (30, ""))
+        self.assertEqual(done.stdout, "True sdpa\n")
 
 
 class Compiling(Watch):
