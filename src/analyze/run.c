@@ -7,6 +7,7 @@
 #include "analyze/run.h"
 
 #include "analyze/lanes.h"
+#include "analyze/rhythm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -134,10 +135,13 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, double teeth, double ticks)
+static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, double teeth, double ticks,
+					    uint64_t rhythm)
 {
 	if (amplitude == 0 || amplitude < peak / FLAT_SHARE)
 		return NEAP_FLUCTUATION_NONE;
+	if (rhythm > 1)
+		return NEAP_FLUCTUATION_ACCUMULATION;
 	if (teeth >= 1.5)
 		return ticks >= 1.5 && teeth >= ticks / 2 ? NEAP_FLUCTUATION_ACCUMULATION : NEAP_FLUCTUATION_OTHER;
 	return teeth >= 0.5 ? NEAP_FLUCTUATION_STEP : NEAP_FLUCTUATION_OTHER;
@@ -233,8 +237,10 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 	}
 	facts->fluctuation.amplitude_bytes = amplitude;
 	facts->fluctuation.teeth_per_step = seen ? (double)teeth / (double)seen : 0;
+	/* A session has told how many micro-batches its steps have. */
+	uint64_t rhythm = facts->last_split.micro_batch ? 1 : neap_rhythm_recorded(record, track->lanes, track->lane);
 	facts->fluctuation.cause = cause_of(amplitude, facts->peak_allocated_bytes, facts->fluctuation.teeth_per_step,
-					    seen ? (double)ticks / (double)seen : 0);
+					    seen ? (double)ticks / (double)seen : 0, rhythm);
 }
 
 /* Whether low-water marks before this event cannot be compared with later ones: other settings have other marks, and

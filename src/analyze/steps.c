@@ -95,10 +95,11 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 			wanted = NEAP_TRACE_STEP;
 	if (wanted == NEAP_TRACE_END)
 		find_stem(trace, info, stem);
-	steps.ends = malloc(2 * (info->mark_count + 1) * sizeof *steps.ends);
+	steps.ends = malloc(3 * (info->mark_count + 1) * sizeof *steps.ends);
 	if (!steps.ends)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
 	steps.numbers = steps.ends + info->mark_count + 1;
+	steps.times_us = steps.numbers + info->mark_count + 1;
 	for (size_t i = 0; i < info->mark_count; i++) {
 		bool named = wanted == NEAP_TRACE_STEP || (stem[0] && is_of(trace, &marks[i], stem));
 		if (named && marks[i].kind == NEAP_TRACE_BEGIN && steps.first_begin == UINT64_MAX && steps.count == 0)
@@ -106,6 +107,7 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 		bool ends = named && marks[i].kind == wanted;
 		if (ends && marks[i].event > first) {
 			steps.numbers[steps.count] = marks[i].number ? marks[i].number : steps.count + 1;
+			steps.times_us[steps.count] = marks[i].time_us;
 			steps.ends[steps.count++] = marks[i].event;
 		} else if (ends) {
 			steps.midway = true;
@@ -124,6 +126,15 @@ void neap_steps_fini(struct neap_steps *steps)
 {
 	free(steps->ends);
 	*steps = (struct neap_steps){0};
+}
+
+uint64_t neap_steps_updates(const struct neap_steps *steps, size_t i)
+{
+	if (i == 0)
+		return steps->midway ? 0 : steps->numbers[0];
+	if (steps->numbers[i] > steps->numbers[i - 1])
+		return steps->numbers[i] - steps->numbers[i - 1];
+	return steps->numbers[i] == 1; /* of another training */
 }
 
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
@@ -153,6 +164,7 @@ static struct neap_steps part_of(const struct neap_steps *steps, size_t begin, s
 	struct neap_steps part = *steps;
 	part.ends += begin;
 	part.numbers += begin;
+	part.times_us += begin;
 	part.count = end - begin;
 	return part;
 }

@@ -11,8 +11,9 @@
 #include "trace/trace.h"
 
 struct neap_steps {
-	uint64_t *ends;    /* by order: a step ends before this event of the device */
-	uint64_t *numbers; /* of each step, in its training: not every step has a mark. In the same memory */
+	uint64_t *ends;     /* by order: a step ends before this event of the device */
+	uint64_t *numbers;  /* of each step, in its training: not every step has a mark. In the same memory */
+	uint64_t *times_us; /* of the ends; 0: the trace has no times. Likewise */
 	size_t count;
 	uint64_t first_begin; /* the first step begins before this event; UINT64_MAX: not known */
 	bool midway;          /* training had begun before the first event: steps had ended, or events were lost */
@@ -32,6 +33,9 @@ uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
  * that began before it. Both borrow. */
 struct neap_steps neap_steps_longest(const struct neap_steps *steps);
 struct neap_steps neap_steps_last(const struct neap_steps *steps, uint64_t event);
+
+/* How many updates step `i` stands for: those since the mark before it. 0: not known. */
+uint64_t neap_steps_updates(const struct neap_steps *steps, size_t i);
 
 /* How many steps have ended when `event` happens. */
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event);

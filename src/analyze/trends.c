@@ -2,6 +2,7 @@
  * show which holders grow. */
 #include "analyze/trends.h"
 
+#include "analyze/saturate.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
@@ -132,28 +133,35 @@ static size_t period_of(const struct emptyings *found)
 	return 0;
 }
 
-/* Finds when the cache was emptied. Releases before a growth do not count: there, a request found the device full. */
+/* Finds when the cache was emptied. Releases right before a growth do not count: there, a request found the device
+ * full. If it is known how much there was, the device really was too full for it. */
 static void find_emptied(const struct neap_timeline *timeline, const struct neap_steps *steps,
 			 struct neap_trends *trends)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(timeline->trace, timeline->device, 0);
 	struct emptyings recorded = {0}, seen = {0};
 	struct neap_trace_event event;
-	uint64_t began = 0;
+	uint64_t began = 0, room_bytes = neap_course_room(timeline), reserved = timeline->start.reserved, most = 0;
 	bool releasing = false;
 
 	for (uint64_t at = 0; neap_trace_next(&cursor, &event); at++) {
+		bool grows = event.kind == NEAP_TRACE_SEGMENT_ALLOC || event.kind == NEAP_TRACE_SEGMENT_MAP;
 		if (event.kind == NEAP_TRACE_EMPTY_CACHE)
 			add_emptying(&recorded, steps, at);
 		if (event.kind == NEAP_TRACE_SEGMENT_FREE || event.kind == NEAP_TRACE_SEGMENT_UNMAP) {
 			began = releasing ? began : at;
+			most = releasing ? most : reserved;
 			releasing = true;
+			reserved = neap_less(reserved, event.size);
 		} else if (releasing && event.kind != NEAP_TRACE_FREE_COMPLETED) {
-			if (event.kind != NEAP_TRACE_SEGMENT_ALLOC && event.kind != NEAP_TRACE_SEGMENT_MAP &&
-			    event.kind != NEAP_TRACE_OOM)
+			bool full = room_bytes == UINT64_MAX || neap_plus(most, event.size) > room_bytes;
+			bool retried = event.kind == NEAP_TRACE_OOM || (grows && full);
+			trends->retries += retried;
+			if (!retried)
 				add_emptying(&seen, steps, began);
 			releasing = false;
 		}
+		reserved += grows ? event.size : 0;
 	}
 	if (releasing)
 		add_emptying(&seen, steps, began);
@@ -428,8 +436,10 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 										       : NEAP_SWING_PERIODIC;
 	else if (trends->amplitude_bytes * 20 < trends->highest_bytes)
 		trends->swing = NEAP_SWING_NONE;
+	else if (trends->teeth_per_step >= 1.5 || trends->course.micro_batches > 1)
+		trends->swing = NEAP_SWING_ACCUMULATION;
 	else
-		trends->swing = trends->teeth_per_step >= 1.5 ? NEAP_SWING_ACCUMULATION : NEAP_SWING_STEP;
+		trends->swing = NEAP_SWING_STEP;
 	free(values);
 	free(peaks);
 	return ok;
@@ -445,6 +455,9 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 	bool ok = true;
 
 	find_emptied(timeline, steps, &trends);
+	enum neap_status status = neap_course_find(timeline, steps, &trends.course, err);
+	if (status)
+		return status;
 	if (steps->count > 0) {
 		trends.levels = calloc(steps->count, sizeof *trends.levels);
 		uint64_t *lows = malloc(steps->count * sizeof *lows);

@@ -9,6 +9,7 @@
 #ifndef NEAP_ANALYZE_TRENDS_H
 #define NEAP_ANALYZE_TRENDS_H
 
+#include "analyze/course.h"
 #include "analyze/holders.h"
 #include "analyze/steps.h"
 #include "analyze/timeline.h"
@@ -29,7 +30,7 @@ enum neap_swing {
 	NEAP_SWING_UNKNOWN,      /* no steps */
 	NEAP_SWING_NONE,         /* amplitude below 5 % of the peak, and the peaks alike */
 	NEAP_SWING_STEP,         /* once per step: forward and backward */
-	NEAP_SWING_ACCUMULATION, /* several teeth per step: one per micro-batch */
+	NEAP_SWING_ACCUMULATION, /* several teeth per step, or a rhythm (rhythm.h): one per micro-batch */
 	NEAP_SWING_EVALUATION,   /* without the steps with marks of evaluation the peaks differ by less than half */
 	NEAP_SWING_CLEANUP,      /* with the period the lowest levels climb step by step, and fall back at once */
 	NEAP_SWING_PERIODIC,     /* every `period` steps, by something that is not marked */
@@ -50,8 +51,10 @@ struct neap_trends {
 	double spread; /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
 	size_t period; /* 0: none */
 	uint64_t peak_event, trough_event; /* of the step with the highest peak */
-	uint64_t emptied;                  /* times the cache was emptied: runs of releases that no growth followed */
-	size_t emptied_period;             /* steps from one to the next, nearly always; 0: they vary, or are few */
+	struct neap_course course;         /* what a step is like */
+	uint64_t retries;      /* times the cache was given back for a request that found the device full */
+	uint64_t emptied;      /* times the cache was emptied: runs of releases that no growth followed */
+	size_t emptied_period; /* steps from one to the next, nearly always; 0: they vary, or are few */
 };
 
 /* What grows most with these steps; ret_growing->holder.kind is 0 if nothing does. Errors: NEAP_ENOMEM. */

@@ -114,6 +114,7 @@ static json_t *trends_json(const struct neap_analysis *analysis)
 	}
 	return JSON(VALUE("leak", leak_json(&trends->leak)), VALUE("growing", growing),
 		    TEXT("cause", causes[trends->swing]), NUMBER("amplitude", trends->amplitude_bytes),
+		    NUMBER("micro_batches_per_step", trends->course.micro_batches),
 		    REAL("teeth_per_step", trends->teeth_per_step), REAL("spread", trends->spread),
 		    GIVEN("period_steps", trends->period), NUMBER("peak_event", trends->peak_event),
 		    NUMBER("trough_event", trends->trough_event), NUMBER("cache_emptied", trends->emptied),

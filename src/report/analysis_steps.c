@@ -91,6 +91,9 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 	if (trends->period)
 		neap_buffer_format(out, " and repeat every %zu steps", trends->period);
 	neap_report_wrap(out, "\n  cause: ", causes[trends->swing]);
+	if (trends->course.micro_batches > 1)
+		neap_buffer_format(out, "  rhythm: %zu micro-batches a step, which ask for the same sizes again\n",
+				   trends->course.micro_batches);
 	if (trends->emptied)
 		neap_buffer_format(out, "  the cache was emptied %" PRIu64 " time%s", trends->emptied,
 				   trends->emptied == 1 ? "" : "s");

@@ -1,6 +1,7 @@
 /* The analysis of traces that are small enough to work out by hand. */
 
 #include "analysis_test.h"
+#include "base/buffer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -411,6 +412,113 @@ static void why_steps_differ(void **state)
 	assert_int_equal(swing_by(false, 0, false, &period), NEAP_SWING_STEP);
 }
 
+/* 12 steps of a model whose gradients are far larger than its activations, so that levels alone show one rise a step:
+ * `micro_batches` each, then an optimizer that is not fused. `samples` gives the sizes of the activations. Before
+ * each fourth step `evaluated` batches run forward only. */
+static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, bool varies,
+		       struct neap_trends *ret_trends)
+{
+	struct neap_buffer text = {0};
+	struct neap_analysis analysis = {0};
+	size_t layers = 6, id = 100;
+	uint32_t chance = 1;
+
+	neap_buffer_text(&text, "a 1 104857600 0\n");
+	for (size_t step = 0; step < 12; step++) {
+		for (size_t i = 0; step > 0 && i < layers; i++)
+			neap_buffer_format(&text, "f %zu\n", 10 + i);
+		size_t forwards = step % 4 == 3 ? evaluated : 0;
+		for (size_t batch = 0; batch < forwards + micro_batches; batch++) {
+			bool backward = batch >= forwards;
+			chance = chance * 1664525 + 1013904223;
+			size_t bytes = samples * (varies ? 2000 + chance / 65536 % 2000 : 20480);
+			neap_buffer_format(&text, "a %zu %zu 0\n", id, bytes / 16);
+			for (size_t i = 1; i <= layers;
+			     i++) { /* each layer the same, with scratch that goes at once */
+				neap_buffer_format(&text, "a 2 %zu 0\na %zu %zu 0\nf 2\n", bytes / 4, id + i, bytes);
+				if (!backward && i > 1)
+					neap_buffer_format(&text, "f %zu\n", id + i - 1);
+			}
+			for (size_t i = layers; backward && i > 0; i--) {
+				bool first = batch == forwards;
+				neap_buffer_format(&text, "a %zu 41943040 0\n", first ? 9 + i : 3);
+				neap_buffer_format(&text, "%sf %zu\n", first ? "" : "f 3\n", id + i);
+			}
+			neap_buffer_format(&text, "f %zu\n%s", id, backward ? "" : "f 106\n");
+		}
+		for (size_t i = 0; i < 3 * layers; i++)
+			neap_buffer_text(&text, "a 4 41943040 0\nf 4\n");
+		neap_buffer_text(&text, "s\n");
+	}
+	struct neap_trace *trace = read_text(neap_buffer_string(&text));
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	*ret_trends = analysis.trends;
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+	neap_buffer_fini(&text);
+}
+
+static void accumulation_by_its_rhythm(void **state)
+{
+	(void)state;
+	struct neap_trends trends;
+	accumulate(2, 48, 0, false, &trends);
+	assert_int_equal(trends.course.micro_batches, 2);
+	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
+	assert_true(trends.teeth_per_step < 1.5);
+	accumulate(6, 16, 0, false, &trends);
+	assert_int_equal(trends.course.micro_batches, 6);
+	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
+	/* With evaluation between; and neither layers nor the optimizer are taken for micro-batches. */
+	accumulate(2, 48, 5, false, &trends);
+	assert_int_equal(trends.course.micro_batches, 2);
+	accumulate(1, 96, 0, false, &trends);
+	assert_int_equal(trends.course.micro_batches, 1);
+	accumulate(1, 96, 5, false, &trends);
+	assert_int_equal(trends.course.micro_batches, 1);
+	/* Lengths that change have no such rhythm. */
+	accumulate(2, 48, 0, true, &trends);
+	assert_int_equal(trends.course.micro_batches, 1);
+	/* Nor have layers that are all alike, and keep what they take until all of it goes. */
+	struct neap_analysis analysis = {0};
+	char text[4096] = "a 100 1048576 0\n";
+	for (size_t step = 0, length = strlen(text); step < 8; step++) {
+		for (size_t i = 0; i < 16; i++)
+			length += (size_t)snprintf(text + length, sizeof text - length, "a %zu 4194304 0\n", i);
+		for (size_t i = 0; i < 16; i++)
+			length += (size_t)snprintf(text + length, sizeof text - length, "f %zu\n", i);
+		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
+	}
+	struct neap_trace *trace = read_text(text);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.trends.course.micro_batches, 1);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* What a step is like, of 10 steps: 10 MiB rise and fall once. */
+static void course_of_the_steps(void **state)
+{
+	struct neap_analysis analysis = {0};
+
+	(void)state;
+	char text[2048] = "a 1 8388608 0\n";
+	for (size_t step = 0; step < 10; step++)
+		strcat(text, "a 2 10485760 0\nf 2\ns\n");
+	struct neap_trace *trace = read_text(text);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	const struct neap_course *course = &analysis.trends.course;
+	assert_int_equal(course->whole, 9); /* the first warms up */
+	assert_int_equal(course->updates, 9);
+	assert_int_equal(course->allocated.swing_bytes, 10 * MIB);
+	assert_int_equal(course->allocated.mean_bytes, 13 * MIB); /* over events */
+	assert_int_equal(course->reserved.mean_bytes, 0);
+	assert_int_equal(course->step_ns, 0);
+	assert_int_equal(course->micro_batches, 1);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,6 +528,7 @@ int main(void)
 		cmocka_unit_test(lives_from_before),          cmocka_unit_test(recordings_that_begin_midway),
 		cmocka_unit_test(a_leak_has_a_line),          cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(why_steps_differ),
+		cmocka_unit_test(accumulation_by_its_rhythm), cmocka_unit_test(course_of_the_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,52 @@ static void test_facts(void **state)
 	recording_end(&recording);
 }
 
+/* An allocation, or (below 0) a free, of so many MiB. */
+static void move_level(struct recording *recording, uint64_t *mib, int64_t by)
+{
+	uint64_t bytes = (uint64_t)(by < 0 ? -by : by) * NEAP_MIB;
+	enum neap_event_kind kind = by < 0 ? NEAP_EVENT_FREE_REQUESTED : NEAP_EVENT_ALLOC;
+
+	*mib += (uint64_t)by;
+	recording_add(recording, neap_event_of_allocation(
+					 kind, 0,
+					 (struct neap_event_allocation){.held = {*mib * NEAP_MIB, 2000 * NEAP_MIB},
+									.requested_bytes = bytes,
+									.bytes = bytes}));
+}
+
+/* A program without a session, whose gradients are larger than its activations: levels rise once a step, whatever its
+ * micro-batches. */
+static enum neap_fluctuation_cause cause_without_session(int micro_batches)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+	uint64_t mib = 0;
+
+	move_level(&recording, &mib, 300);
+	for (uint64_t step = 1; step <= 25; step++) {
+		for (int i = 0; i < micro_batches; i++) {
+			for (int64_t layer = 1; layer <= 4; layer++)
+				move_level(&recording, &mib, 10 * layer);
+			move_level(&recording, &mib, 300);
+			move_level(&recording, &mib, i == 0 ? -100 : -400); /* the first one's gradients stay */
+		}
+		move_level(&recording, &mib, -300);
+		recording_step(&recording, step, 300 * NEAP_MIB, (micro_batches > 1 ? 1000 : 700) * NEAP_MIB, 1);
+	}
+	neap_run_facts(&recording.record, 0, &facts);
+	recording_end(&recording);
+	return facts.fluctuation.cause;
+}
+
+static void test_rhythm(void **state)
+{
+	(void)state;
+	assert_int_equal(cause_without_session(1), NEAP_FLUCTUATION_STEP);
+	assert_int_equal(cause_without_session(2), NEAP_FLUCTUATION_ACCUMULATION);
+	assert_int_equal(cause_without_session(6), NEAP_FLUCTUATION_ACCUMULATION);
+}
+
 static void test_fluctuation(void **state)
 {
 	struct neap_run_facts facts;
@@ -459,19 +505,14 @@ static void test_devices_apart(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices),
-					   cmocka_unit_test(test_devices_unannounced),
-					   cmocka_unit_test(test_two_sessions),
-					   cmocka_unit_test(test_sessions_in_turn),
-					   cmocka_unit_test(test_devices_apart),
-					   cmocka_unit_test(test_taken_again),
-					   cmocka_unit_test(test_process),
-					   cmocka_unit_test(test_page),
-					   cmocka_unit_test(test_forecast),
-					   cmocka_unit_test(test_facts),
-					   cmocka_unit_test(test_fluctuation),
-					   cmocka_unit_test(test_leak),
-					   cmocka_unit_test(test_trainings_in_one_process),
-					   cmocka_unit_test(test_curve)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_two_devices),   cmocka_unit_test(test_devices_unannounced),
+		cmocka_unit_test(test_two_sessions),  cmocka_unit_test(test_sessions_in_turn),
+		cmocka_unit_test(test_devices_apart), cmocka_unit_test(test_taken_again),
+		cmocka_unit_test(test_process),       cmocka_unit_test(test_page),
+		cmocka_unit_test(test_forecast),      cmocka_unit_test(test_facts),
+		cmocka_unit_test(test_fluctuation),   cmocka_unit_test(test_rhythm),
+		cmocka_unit_test(test_leak),          cmocka_unit_test(test_trainings_in_one_process),
+		cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
