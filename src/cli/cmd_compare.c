@@ -8,12 +8,14 @@
 #include "cli/print.h"
 #include "cli/run_folder.h"
 #include "report/cells.h"
+#include "report/verdict.h"
 #include "report/wrap.h"
 #include "store/json_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SCHEMA 1
 #define TOP    10
@@ -86,7 +88,7 @@ static void unload(struct side *side)
 	neap_trace_free(side->trace);
 }
 
-#define FIGURES 13
+#define FIGURES 20
 struct figure {
 	const char *name, *key;
 	enum unit unit;
@@ -101,12 +103,21 @@ static uint64_t slope(const struct side *side)
 						  : 0;
 }
 
+/* Of 100 updates, so that runs of different lengths compare. */
+static uint64_t driver_calls(const struct neap_course *course)
+{
+	return course->updates ? (uint64_t)llround(100.0 * (double)course->driver_calls / (double)course->updates)
+			       : NONE;
+}
+
 static void take_figures(const struct side *side, bool after, struct figure figures[FIGURES])
 {
 	const struct neap_analysis *analysis = &side->analysis;
 	const struct neap_profile *profile = &analysis->profile;
 	bool recorded = !side->unrecorded;
-	uint64_t reserved = analysis->timeline.reserved_known ? profile->reserved_peak.reserved : NONE;
+	const struct neap_course *course = &analysis->trends.course;
+	bool stepped = course->whole > 0, segments = analysis->timeline.reserved_known;
+	uint64_t reserved = segments ? profile->reserved_peak.reserved : NONE;
 	const struct {
 		const char *name, *key;
 		enum unit unit;
@@ -118,6 +129,16 @@ static void take_figures(const struct side *side, bool after, struct figure figu
 		{"reserved peak", "reserved_peak", UNIT_BYTES, recorded ? reserved : side->counted_reserved_peak},
 		{"swing within a step", "amplitude", UNIT_BYTES,
 		 analysis->trends.steps ? analysis->trends.amplitude_bytes : NONE},
+		{"allocated swing", "allocated_swing", UNIT_BYTES, stepped ? course->allocated.swing_bytes : NONE},
+		{"allocated mean", "allocated_mean", UNIT_BYTES, stepped ? course->allocated.mean_bytes : NONE},
+		{"reserved swing", "reserved_swing", UNIT_BYTES,
+		 stepped && segments ? course->reserved.swing_bytes : NONE},
+		{"reserved mean", "reserved_mean", UNIT_BYTES,
+		 stepped && segments ? course->reserved.mean_bytes : NONE},
+		{"time a step", "step_ns", UNIT_NS, known_or_none(course->step_ns)},
+		{"driver calls, 100 steps", "driver_calls_per_100_steps", UNIT_COUNT,
+		 segments ? driver_calls(course) : NONE},
+		{"retries", "retries", UNIT_COUNT, segments ? analysis->trends.retries : NONE},
 		{"swing repeats, steps", "period_steps", UNIT_COUNT, known_or_none(analysis->trends.period)},
 		{"leak per step", "leak_bytes_per_step", UNIT_BYTES, slope(side)},
 		{"allocations", "allocations", UNIT_COUNT,
@@ -157,7 +178,7 @@ static void put_row(struct neap_buffer *out, const char *name, enum unit unit, u
 	if (before != NONE && after != NONE && before > 0 && before != after)
 		snprintf(change, sizeof change, "  %+.1f %%",
 			 100.0 * ((double)after - (double)before) / (double)before);
-	neap_buffer_format(out, "  %-20s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
+	neap_buffer_format(out, "  %-23s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
 			   change);
 }
 
@@ -198,6 +219,56 @@ static void put_holders(struct neap_buffer *out, const struct side *before, cons
 		neap_buffer_text(out, "  none\n");
 }
 
+static struct neap_verdict_side side_of(const struct figure *figures, bool after)
+{
+	struct neap_verdict_side side = {0};
+	const struct {
+		const char *key;
+		uint64_t *field;
+	} fields[] = {
+		{"cache_emptied", &side.emptied},    {"reserved_peak", &side.peak_bytes},
+		{"reserved_mean", &side.mean_bytes}, {"reserved_swing", &side.swing_bytes},
+		{"step_ns", &side.step_ns},          {"driver_calls_per_100_steps", &side.driver_calls},
+		{"retries", &side.retries},
+	};
+	for (size_t i = 0; i < FIGURES; i++)
+		for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+			if (!strcmp(figures[i].key, fields[k].key))
+				*fields[k].field = after ? figures[i].after : figures[i].before;
+	return side;
+}
+
+static char *make_verdict(const struct figure *figures)
+{
+	struct neap_verdict_side before = side_of(figures, false), after = side_of(figures, true);
+	struct neap_buffer text = {0};
+
+	neap_verdict_cleanups(&text, &before, &after);
+	return neap_buffer_detach(&text);
+}
+
+static void put_verdict(struct neap_buffer *out, const struct figure *figures)
+{
+	char *text = make_verdict(figures), *rest = NULL;
+
+	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+		neap_buffer_text(out, line == text ? "\n" : "");
+		neap_report_wrap(out, line == text ? "  " : "    ", line);
+	}
+	free(text);
+}
+
+static json_t *verdict_json(const struct figure *figures)
+{
+	char *text = make_verdict(figures), *rest = NULL;
+	json_t *lines = json_array();
+
+	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+		neap_json_add(lines, neap_json_text(line));
+	free(text);
+	return lines;
+}
+
 static int print_people(const struct side *before, const struct side *after, const struct figure *figures,
 			const struct neap_change *changes, size_t count)
 {
@@ -206,9 +277,10 @@ static int print_people(const struct side *before, const struct side *after, con
 
 	neap_report_wrap(&out, "A: ", before->path);
 	neap_report_wrap(&out, "B: ", after->path);
-	neap_buffer_format(&out, "\n  %-20s %12s %12s\n", "", "A", "B");
+	neap_buffer_format(&out, "\n  %-23s %12s %12s\n", "", "A", "B");
 	for (size_t i = 0; i < FIGURES; i++)
 		put_row(&out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
+	put_verdict(&out, figures);
 	put_unrecorded(&out, "A", before);
 	put_unrecorded(&out, "B", after);
 	if (!before->unrecorded && !after->unrecorded)
@@ -248,6 +320,7 @@ static int print_json(const struct side *before, const struct side *after, const
 		neap_json_add(holders, holder);
 	}
 	neap_json_set(root, "holders", holders);
+	neap_json_set(root, "cleanups_verdict", verdict_json(figures));
 	return json_print("compare", root, JSON_INDENT(2));
 }
 
