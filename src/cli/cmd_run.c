@@ -12,6 +12,7 @@
 #include "cli/run_python.h"
 #include "cli/settings.h"
 #include "report/processes.h"
+#include "run/auto_ladder.h"
 #include "run/run_stage.h"
 #include "run/supervise.h"
 #include "series/prune.h"
@@ -52,7 +53,7 @@ static const struct neap_option known_options[] = {
 	 "as --device, and the command sees no other: sets CUDA_VISIBLE_DEVICES to its UUID"},
 	{"directory", "PATH", "the folder to start the command in; default: this one"},
 	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
-	{"on-oom", "RULES", "what to change after device memory ran out, before the command starts again"},
+	{"on-oom", "RULES|auto", "what to change after device memory ran out, before the command starts again"},
 	{"retries", "N", "at most N starts after the first; default 8"},
 	{"fraction", "F", "limit it to this share of each device: above 0, at most 1 (see 'neap fraction')"},
 	{"allocator", "NAME",
@@ -111,7 +112,8 @@ static int parse_number(const struct neap_arguments *arguments, const char *opti
 	return 0;
 }
 
-static int parse_ladder(const struct neap_arguments *arguments, struct neap_supervise_options *run)
+static int parse_ladder(const struct neap_arguments *arguments, struct neap_words *command,
+			struct neap_supervise_options *run)
 {
 	struct neap_error err = {0};
 	uint64_t retries = RETRIES;
@@ -120,7 +122,12 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 		if (neap_parameters_add(&run->parameters, text, &err))
 			return neap_misuse(arguments, "--param: %s", err.message);
 	text = neap_argument(arguments, "on-oom");
-	if (text && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
+	bool automatic = text && strcmp(text, "auto") == 0;
+	if (automatic && neap_ladder_auto(run->command, &run->parameters, &run->ladder, command, &err))
+		return neap_misuse(arguments, "--on-oom: %s", err.message);
+	if (automatic)
+		run->command = command->items;
+	if (text && !automatic && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
 		return neap_misuse(arguments, "--on-oom: column %u: %s", err.column, err.message);
 	if (neap_argument(arguments, "retries") && !text)
 		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");
@@ -212,7 +219,9 @@ static bool is_name(const char *text)
 	return *text != '\0';
 }
 
-static int parse(const struct neap_arguments *arguments, struct neap_supervise_options *run)
+/* `command`: room for one that --on-oom has changed. */
+static int parse(const struct neap_arguments *arguments, struct neap_words *command,
+		 struct neap_supervise_options *run)
 {
 	struct neap_error err = {0};
 	uint64_t lock_fd = 0;
@@ -249,7 +258,7 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 	    (code = parse_number(arguments, "lock-fd", 1u << 20, &lock_fd)))
 		return code;
 	run->lock_fd = (int)lock_fd;
-	return parse_ladder(arguments, run);
+	return parse_ladder(arguments, command, run);
 }
 
 static void show(void *context, const char *text)
@@ -497,7 +506,8 @@ static int run_command(const struct neap_arguments *arguments)
 	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
 	struct additions additions = {0};
 	struct neap_error err = {0};
-	int code = parse(arguments, &run);
+	struct neap_words command = {0};
+	int code = parse(arguments, &command, &run);
 	if (!code)
 		code = parse_environment(arguments, &additions, &run);
 	if (!code)
@@ -533,5 +543,6 @@ static int run_command(const struct neap_arguments *arguments)
 out:
 	settings_fini(&additions.settings);
 	run_python_fini(&additions.python);
+	neap_words_fini(&command);
 	return code;
 }

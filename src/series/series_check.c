@@ -2,7 +2,7 @@
 #include "series/spec.h"
 
 #include "base/error.h"
-#include "run/degrade.h"
+#include "run/auto_ladder.h"
 
 #include <string.h>
 
@@ -10,6 +10,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 				  struct neap_error *err)
 {
 	struct neap_ladder ladder;
+	struct neap_words words = {0};
 	struct neap_buffer word = {0};
 	enum neap_status status = NEAP_OK;
 	memset(parameters, 0, sizeof *parameters);
@@ -24,12 +25,18 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 		if (status)
 			neap_error_prefix(err, "command");
 	}
-	if (!status && experiment->on_oom) {
+	bool automatic = experiment->on_oom && !strcmp(experiment->on_oom, "auto");
+	if (!status && automatic) {
+		status = neap_ladder_auto(experiment->command.items, parameters, &ladder, &words, err);
+		if (status)
+			neap_error_prefix(err, "on_oom");
+	} else if (!status && experiment->on_oom) {
 		status = neap_ladder_parse(experiment->on_oom, parameters, &ladder, err);
 		if (status)
 			neap_error_prefix(err, "on_oom, column %u", err ? err->column : 0);
 	}
 	neap_buffer_fini(&word);
+	neap_words_fini(&words);
 	return status;
 }
 

@@ -531,6 +531,27 @@ END
 	expect ladder
 }
 
+@test "--on-oom auto: a command that names its batch needs no rules" {
+	cat >train <<'END'
+#!/bin/sh
+echo "$@" | tee tried
+case "$*" in *"batch_size 8 "*) exit 0 ;; esac
+echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" >&2
+exit 1
+END
+	chmod +x train
+	neap run --quiet --folder run --on-oom auto -- ./train --per_device_train_batch_size 16 '{model}'
+	[ "$(cat tried)" = "--per_device_train_batch_size 8 {model} --gradient_accumulation_steps=2" ]
+	[ "$(result .rung)" = "per_device_train_batch_size 16 -> 8, gradient_accumulation_steps 1 -> 2" ]
+	# In a series, which checks it before it starts anything.
+	printf 'name: s\nexperiments:\n- {name: a, command: ./train --data.batch_size=16, on_oom: auto}\n' >s.yaml
+	neap series s.yaml --dry-run >/dev/null
+	sed -i s/=16/=x/ s.yaml
+	run neap series s.yaml --dry-run
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"on_oom: halve data.batch_size: its value must be a whole number from 1, not 'x'"* ]]
+}
+
 @test "the ladder ends: at its end, at --retries, and another failure does not start it" {
 	cat >train <<'END'
 #!/bin/sh

@@ -1,5 +1,5 @@
 /* The ladder of --on-oom: its grammar, its steps, and its invariants for any numbers. */
-#include "run/degrade.h"
+#include "run/auto_ladder.h"
 
 #include "base/units.h"
 #include "support/test.h"
@@ -199,6 +199,66 @@ static void test_double_has_an_end(void **state)
 	assert_string_equal(neap_parameters_get(&now, "a"), "4611686018427387904");
 }
 
+/* The command that --on-oom auto makes, as one line; its failure otherwise. */
+static void check_auto(char *const *command, const char *made, const char *values)
+{
+	struct neap_parameters now = {0};
+	struct neap_ladder ladder = {0};
+	struct neap_words words = {0};
+	struct neap_error err = {0};
+	struct neap_buffer line = {0}, expanded = {0};
+
+	enum neap_status status = neap_ladder_auto(command, &now, &ladder, &words, &err);
+	if (!values) {
+		assert_int_not_equal(status, NEAP_OK);
+		assert_non_null(strstr(err.message, made));
+		assert_int_equal(now.count, 0);
+		return;
+	}
+	assert_int_equal(status, NEAP_OK);
+	for (size_t i = 0; i < words.count; i++) {
+		neap_buffer_format(&line, "%s%s", i ? " " : "", words.items[i]);
+		neap_buffer_clear(&expanded);
+		assert_int_equal(neap_parameters_expand(&now, words.items[i], &expanded, NULL), NEAP_OK);
+		if (command[i]) /* at first it is the command as it was given */
+			assert_string_equal(neap_buffer_string(&expanded), command[i]);
+	}
+	assert_string_equal(neap_buffer_string(&line), made);
+	size_t rung = 0;
+	assert_true(neap_ladder_descend(&ladder, &now, &rung));
+	neap_buffer_clear(&line);
+	neap_parameters_text(&now, &line);
+	assert_string_equal(neap_buffer_string(&line), values);
+	neap_buffer_fini(&line);
+	neap_buffer_fini(&expanded);
+	neap_words_fini(&words);
+}
+
+#define COMMAND(...)                                                                                                 \
+	(char *[]) { __VA_ARGS__, NULL }
+
+static void test_auto(void **state)
+{
+	(void)state;
+	check_auto(COMMAND("python", "run_clm.py", "--per_device_train_batch_size", "32", "--x={a} {{b}} ${c} {d"),
+		   "python run_clm.py --per_device_train_batch_size {per_device_train_batch_size} --x={{a}} {{{b}}} "
+		   "${c} "
+		   "{d --gradient_accumulation_steps={gradient_accumulation_steps}",
+		   "per_device_train_batch_size=16 gradient_accumulation_steps=2");
+	check_auto(COMMAND("t", "--gradient-accumulation-steps=3", "--per-device-train-batch-size=8", "-v"),
+		   "t --gradient-accumulation-steps={gradient_accumulation_steps} "
+		   "--per-device-train-batch-size={per_device_train_batch_size} -v",
+		   "per_device_train_batch_size=4 gradient_accumulation_steps=6");
+	check_auto(COMMAND("main.py", "fit", "--data.batch_size", "64", "--trainer.accumulate_grad_batches", "1"),
+		   "main.py fit --data.batch_size {data.batch_size} --trainer.accumulate_grad_batches "
+		   "{trainer.accumulate_grad_batches}",
+		   "data.batch_size=32 trainer.accumulate_grad_batches=2");
+	check_auto(COMMAND("python", "train.py", "--batch", "32"), "names no batch that neap knows", NULL);
+	check_auto(COMMAND("python", "train.py", "--per_device_train_batch_size"), "names no batch that neap knows",
+		   NULL);
+	check_auto(COMMAND("t", "--data.batch_size=many"), "must be a whole number from 1, not 'many'", NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +269,7 @@ int main(void)
 		cmocka_unit_test(test_expand),
 		cmocka_unit_test(test_effective_batch_is_kept),
 		cmocka_unit_test(test_double_has_an_end),
+		cmocka_unit_test(test_auto),
 	};
 	return cmocka_run_group_tests_name("degrade", tests, NULL, NULL);
 }
