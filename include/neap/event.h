@@ -61,6 +61,7 @@ enum neap_event_kind {
 	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
 				 the process parts from it (the allocator's end, a detach, a normal exit) */
 	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, where other processes were asked for memory before it */
+	NEAP_EVENT_BATCH = 48,     /* the micro-batch of a program without a session, as far as neap found it */
 };
 
 /* What the allocator held when the event was made; of the allocation ring, after it. First in every struct that has
@@ -265,6 +266,26 @@ struct neap_event_page {
 	uint64_t peak_allocated_bytes, peak_reserved_bytes;
 };
 
+/* What tells of a program's micro-batch. */
+enum neap_batch_source {
+	NEAP_BATCH_UNKNOWN = 0,
+	NEAP_BATCH_LOADER = 1,       /* the DataLoader's batch_size */
+	NEAP_BATCH_INPUTS = 2,       /* the first dimension that the model's inputs share */
+	NEAP_BATCH_TRANSFORMERS = 3, /* TrainingArguments.per_device_train_batch_size */
+	NEAP_BATCH_LIGHTNING = 4,    /* the batch_size of the DataLoader that Lightning's Trainer runs */
+	NEAP_BATCH_NAMED = 5,        /* NEAP_MICRO_BATCH: the user */
+	NEAP_BATCH_SOURCES
+};
+
+struct neap_event_batch {
+	uint64_t micro_batch; /* 0: not known */
+	uint64_t accumulate;  /* micro-batches of an update; 0: not known */
+	uint32_t source;      /* enum neap_batch_source */
+	uint32_t ranks;
+	uint32_t other_source; /* which says something else; UNKNOWN: none does */
+	uint32_t other_micro_batch;
+};
+
 /* ONE(member, kind), FAMILY(member, first kind, last kind): the union's member that belongs to a kind. */
 #define NEAP_EVENT_STRUCTS(ONE, FAMILY)                                                                              \
 	FAMILY(allocation, NEAP_EVENT_ALLOC, NEAP_EVENT_RECORD_STREAM)                                               \
@@ -290,7 +311,8 @@ struct neap_event_page {
 	ONE(restart, NEAP_EVENT_RESTART)                                                                             \
 	ONE(process, NEAP_EVENT_PROCESS)                                                                             \
 	ONE(page, NEAP_EVENT_PAGE)                                                                                   \
-	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)
+	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)                                                                         \
+	ONE(batch, NEAP_EVENT_BATCH)
 
 #define NEAP_EVENT_PAYLOAD_WORDS 6
 #define NEAP_EVENT_FIRST_JOURNAL 20 /* kinds below it go into the allocation ring */

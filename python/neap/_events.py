@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Any, Callable
 
-from . import _abi, _estimate, _library, _sources
+from . import _abi, _estimate, _library, _limits, _sources
 from ._ladder import Split, rung_bits
 from ._notes import harmless
 
@@ -130,6 +130,29 @@ def _settings(now: Split, rungs: Collection[_abi.Rung]) -> _abi.EventSettings:
 def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
     """The split, and the rungs, in force."""
     emit(_abi.EventSplit(held=_held(), settings=_settings(now, rungs), ranks=now.ranks))
+
+
+@harmless("recording the micro-batch")
+def batch(source: _abi.BatchSource, size: int, accumulate: int, other: _abi.BatchSource, other_size: int) -> None:
+    """What is known of the micro-batch of a program that has no Training, and what this process may reserve."""
+    torch = _sources.torch_with_cuda()
+    if torch is None:
+        return
+    distributed = getattr(torch, "distributed", None)
+    ranks = distributed.get_world_size() if distributed is not None and distributed.is_available() and distributed.is_initialized() else 1
+    for index in _sources.used(torch):
+        emit(_abi.EventBatch(size, accumulate, source, ranks, other, other_size), index)
+        room(torch, index)
+
+
+def room(torch: Any, index: int) -> None:
+    """What this process may reserve of a device, now. May raise."""
+    allocated, reserved, _, _ = held_on(torch, index)
+    free, total = torch.cuda.mem_get_info(index)
+    limit = _limits.limit_of(torch, index)
+    least = min(free + reserved, UNKNOWN if limit is None else limit)
+    held = _abi.EventHeld(allocated, reserved)
+    emit(_abi.EventRoom(held, 0, total, least, UNKNOWN if limit is None else limit), index)
 
 
 @harmless("recording rungs")

@@ -45,9 +45,13 @@ class _State:
     running = False
 
 
+def in_run() -> bool:
+    """Whether `neap run` started this process, and attaches to it."""
+    return os.environ.get("NEAP_ATTACH") == "1" and bool(os.environ.get("NEAP_RUN_DIR"))
+
+
 def _is_wanted() -> bool:
-    in_run = os.environ.get("NEAP_ATTACH") == "1" and os.environ.get("NEAP_RUN_DIR")
-    return bool(in_run) and os.environ.get("NEAP_TRACE") != "0" and not _allocator.installed() and not _estimate.is_asked()
+    return in_run() and os.environ.get("NEAP_TRACE") != "0" and not _allocator.installed() and not _estimate.is_asked()
 
 
 def begin(torch: Any) -> None:

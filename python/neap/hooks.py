@@ -21,7 +21,21 @@ import types
 import weakref
 from typing import Any, Callable
 
-from . import _advice, _allocator, _efficient, _estimate, _events, _history, _library, _limits, _notes, _sources, _watch, memory
+from . import (
+    _advice,
+    _allocator,
+    _efficient,
+    _estimate,
+    _events,
+    _history,
+    _library,
+    _limits,
+    _microbatch,
+    _notes,
+    _sources,
+    _watch,
+    memory,
+)
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -62,6 +76,8 @@ def torch_imported(torch: Any) -> None:
     _part("NEAP_ATTENTION", _attend, torch)
     _part("optimizer steps", _hook_steps)
     _part("batches", _hook_batches)
+    if _watch.in_run():
+        _part("the micro-batch", _microbatch.watch, torch)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
 
@@ -262,6 +278,7 @@ def _look_at_step(optimizer: Any) -> None:
         _State.others = 0
     if sampled.stepper() is optimizer and not _events.in_training():
         _events.sampled_step()
+        _microbatch.look(optimizer)
 
 
 # Batches.

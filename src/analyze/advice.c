@@ -16,6 +16,7 @@
 #define PAGES_MAX       (1ull << 23)
 #define LINE_SHARE      8  /* of the room: the most uncertainty with which a straight line gives advice */
 #define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
+#define REACH           8 /* times the micro-batch in force: far larger ones take other kernels, with other scratch */
 #define KEEP_TRIES      16 /* numbers of parts of the batch that are tried */
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -59,8 +60,11 @@ static bool find_room(const struct neap_record *record, uint16_t device, uint64_
 /* Predicts whether a micro-batch fits with kept_back_bytes left unused, and how much it then reserves. */
 struct predictor {
 	const struct neap_step_model *model; /* NULL: by the line */
+	const struct neap_step_model *first; /* the program's first steps, which must fit, too; NULL: not known */
+	const struct neap_advice_way *way;   /* NULL: neap's own allocator */
 	struct neap_rerun_op *ops;           /* room for the step twice */
 	uint64_t room_bytes, page_bytes, kept_back_bytes;
+	uint64_t most;                                 /* nothing is predicted of a larger micro-batch; 0: no bound */
 	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
 	bool failed;                                   /* host memory ran out */
 };
@@ -77,6 +81,18 @@ enum parts {
 	MIXED,    /* steps of the requested size alternate with steps of one sample less */
 };
 
+static void rerun_in_room(struct predictor *predictor, struct neap_rerun *rerun, struct neap_rerun_result *result)
+{
+	rerun->room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes);
+	rerun->page_bytes = predictor->page_bytes;
+	if (predictor->way) {
+		rerun->other = predictor->way->rerun;
+		rerun->other_context = predictor->way->context;
+	}
+	if (neap_rerun(rerun, result, NULL) != NEAP_OK)
+		predictor->failed = true;
+}
+
 static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch, enum parts parts)
 {
 	const struct neap_step_model *model = predictor->model;
@@ -88,10 +104,16 @@ static struct prediction by_replay(struct predictor *predictor, uint64_t micro_b
 		neap_step_ops(model, micro_batch - 1, false, predictor->ops + model->step_count);
 		rerun.step_count = 2 * model->step_count;
 	}
-	rerun.room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes);
-	rerun.page_bytes = predictor->page_bytes;
-	if (neap_rerun(&rerun, &result, NULL) != NEAP_OK)
-		predictor->failed = true;
+	rerun_in_room(predictor, &rerun, &result);
+	if (predictor->first && result.fits) {
+		struct neap_rerun_result begun = {0};
+		rerun = neap_step_rerun(predictor->first, predictor->ops);
+		neap_step_ops(predictor->first, micro_batch, parts == RECORDED, predictor->ops);
+		rerun_in_room(predictor, &rerun, &begun);
+		result.fits = begun.fits;
+		if (begun.peak_reserved_bytes > result.peak_reserved_bytes)
+			result.peak_reserved_bytes = begun.peak_reserved_bytes;
+	}
 	return (struct prediction){result.fits, result.peak_reserved_bytes, result.peak_allocated_bytes, 0};
 }
 
@@ -110,6 +132,8 @@ static struct prediction by_line(const struct predictor *predictor, uint64_t mic
 
 static struct prediction predict_parts(struct predictor *predictor, uint64_t micro_batch, enum parts parts)
 {
+	if (predictor->most && micro_batch > predictor->most)
+		return (struct prediction){0};
 	return predictor->model ? by_replay(predictor, micro_batch, parts) : by_line(predictor, micro_batch);
 }
 
@@ -183,7 +207,9 @@ static void conclude(struct neap_advice *advice, struct predictor *predictor)
 		advice->micro_batch = search(predictor, split->micro_batch);
 		best = predict(predictor, advice->micro_batch);
 	}
-	if (predictor->failed || advice->micro_batch == MICRO_BATCH_MAX) {
+	advice->bounded = advice->micro_batch == predictor->most;
+	bool grows = !advice->bounded || best.allocated_bytes > equal.allocated_bytes;
+	if (predictor->failed || advice->micro_batch == MICRO_BATCH_MAX || !grows) {
 		give_none(advice, predictor->failed ? "out of host memory while predicting"
 						    : "nothing that a step allocates was seen to grow with the "
 						      "micro-batch");
@@ -200,11 +226,18 @@ static void conclude(struct neap_advice *advice, struct predictor *predictor)
 		give_none(advice, "out of host memory while predicting");
 }
 
-static void advise_by_replay(struct neap_advice *advice, const struct neap_step_model *model, uint64_t page_bytes)
+static void advise_by_replay(struct neap_advice *advice, const struct neap_step_model *model,
+			     const struct neap_step_model *first, const struct neap_advice_way *way,
+			     uint64_t page_bytes)
 {
-	struct predictor predictor = {.model = model, .room_bytes = advice->room_bytes, .page_bytes = page_bytes};
+	struct predictor predictor = {.model = model,
+				      .first = first,
+				      .way = way,
+				      .room_bytes = advice->room_bytes,
+				      .page_bytes = page_bytes,
+				      .most = way ? times(advice->split.micro_batch, REACH) : 0};
 
-	predictor.ops = calloc(2 * model->step_count + 1, sizeof *predictor.ops);
+	predictor.ops = calloc(2 * model->step_count + (first ? first->step_count : 0) + 1, sizeof *predictor.ops);
 	if (!predictor.ops) {
 		give_none(advice, "out of host memory while predicting");
 		return;
@@ -214,13 +247,16 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 	predictor.kept_back_bytes =
 		neap_plus(now.fits ? neap_apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
 			  model->unknown_bytes ? 2 * page_bytes : 0);
+	if (way && now.fits) /* earlier steps have left it what one step does not show */
+		predictor.kept_back_bytes = neap_plus(predictor.kept_back_bytes,
+						      neap_less(model->peak_reserved_bytes, now.reserved_bytes));
 	advice->replayed = true;
 	advice->two_splits = model->two_splits;
 	advice->fixed_bytes = model->base_bytes;
 	advice->uncertainty_bytes = predictor.kept_back_bytes;
 	snprintf(advice->why, sizeof advice->why,
-		 "a step of the recording, done again by neap's allocator at other micro-batches; what scales with "
-		 "them is %s",
+		 "a step of the recording, done again by %s at other micro-batches; what scales with them is %s",
+		 way ? "the model of PyTorch's allocator" : "neap's allocator",
 		 model->two_splits ? "known from two splits" : "what the micro-batch divides");
 	conclude(advice, &predictor);
 	free(predictor.ops);
@@ -286,15 +322,50 @@ static void advise_by_line(struct neap_advice *advice, const struct neap_record 
 				  "steps do not tell well enough what another micro-batch takes");
 }
 
-void neap_advice(const struct neap_record *record, const struct neap_leak *leak, struct neap_advice *ret_advice)
+static const char *const sources[NEAP_BATCH_SOURCES] = {
+	[NEAP_BATCH_UNKNOWN] = "nothing",
+	[NEAP_BATCH_LOADER] = "the DataLoader's batch_size",
+	[NEAP_BATCH_INPUTS] = "the first dimension of the model's inputs",
+	[NEAP_BATCH_TRANSFORMERS] = "TrainingArguments.per_device_train_batch_size",
+	[NEAP_BATCH_LIGHTNING] = "the batch_size of Lightning's DataLoader",
+	[NEAP_BATCH_NAMED] = "NEAP_MICRO_BATCH",
+};
+
+static const char *source_name(uint32_t source) { return sources[source < NEAP_BATCH_SOURCES ? source : 0]; }
+
+/* Whether the program's micro-batch is known, where no session told it. */
+static bool is_sure(const struct neap_last_settings *settings, struct neap_advice *advice)
+{
+	const struct neap_event_batch *batch = &settings->batch;
+
+	if (settings->many_devices)
+		give_none(advice, "this process uses several devices, and advice is for one");
+	else if (!batch->micro_batch)
+		give_none(advice,
+			  "neap did not find the program's micro-batch: NEAP_MICRO_BATCH=N neap run ... names it");
+	else if (batch->other_source)
+		give_none(advice, "is the micro-batch %llu (%s) or %u (%s)? NEAP_MICRO_BATCH=N neap run ... names it",
+			  (unsigned long long)batch->micro_batch, source_name(batch->source),
+			  batch->other_micro_batch, source_name(batch->other_source));
+	else
+		return true;
+	return false;
+}
+
+void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
+		 struct neap_advice *ret_advice)
 {
 	struct neap_last_settings settings = {0};
-	struct neap_step_model model = {0};
+	struct neap_step_model model = {0}, first = {0};
 	struct neap_advice advice = {0};
 	uint64_t page_bytes = 0;
 
-	if (!neap_last_settings(record, &settings)) {
+	bool known = neap_last_settings(record, &settings);
+	settings.tags = way ? way->tags : NULL;
+	if (!known) {
 		give_none(&advice, "no training session reported its micro-batch");
+	} else if (settings.found && !is_sure(&settings, &advice)) {
+		/* is_sure says why */
 	} else if (settings.split.micro_batch >= MICRO_BATCH_MAX || !settings.split.accumulate) {
 		give_none(&advice, "the recording's micro-batch makes no sense");
 	} else if (leak->verdict == NEAP_LEAK_FOUND) {
@@ -308,14 +379,20 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 	} else {
 		advice.split = settings.split;
 		enum neap_status status = neap_step_model_make(record, &settings, &model, NULL);
+		bool begun = !status && way && !neap_step_model_first(record, &settings, &first, NULL);
 		if (!status)
-			advise_by_replay(&advice, &model, page_bytes);
+			advise_by_replay(&advice, &model, begun ? &first : NULL, way, page_bytes);
 		else if (status == NEAP_ENOMEM)
 			give_none(&advice, "out of host memory while predicting");
 		else
 			advise_by_line(&advice, record, &settings, page_bytes);
 		neap_step_model_fini(&model);
+		neap_step_model_fini(&first);
 	}
+	if (settings.found && settings.batch.source < NEAP_BATCH_SOURCES)
+		advice.source = (enum neap_batch_source)settings.batch.source;
+	if (settings.found && !settings.batch.accumulate) /* so the effective batch is not known */
+		advice.kept_micro_batch = advice.kept_accumulate = advice.kept_headroom_bytes = 0;
 	*ret_advice = advice;
 }
 
@@ -353,7 +430,7 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 		snprintf(text, room, "none: %s", advice->why);
 		return;
 	}
-	if (advice->kept_micro_batch == advice->micro_batch)
+	if (advice->kept_micro_batch && advice->kept_micro_batch == advice->micro_batch)
 		snprintf(which, sizeof which, "; x accumulation %llu%s it keeps the effective batch of %llu",
 			 (unsigned long long)advice->kept_accumulate, neap_split_unequal(&parts, " (", ")", unequal),
 			 batch);
@@ -364,6 +441,9 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 			 neap_split_unequal(&parts, " (", ")", unequal),
 			 neap_size_format(advice->kept_headroom_bytes, kept));
 	describe_room(advice, taken, sizeof taken);
-	snprintf(text, room, "micro-batch %llu is the largest predicted to fit (now %llu): %s%s",
-		 (unsigned long long)advice->micro_batch, (unsigned long long)split->micro_batch, taken, which);
+	snprintf(text, room, "micro-batch %llu is %s (now %llu%s%s): %s%s", (unsigned long long)advice->micro_batch,
+		 advice->bounded ? "predicted to fit, and these steps tell of none larger"
+				 : "the largest predicted to fit",
+		 (unsigned long long)split->micro_batch, advice->source ? ", " : "",
+		 advice->source ? source_name(advice->source) : "", taken, which);
 }

@@ -2,37 +2,55 @@
  * host memory.
  *
  * How: blocks that are live when a step begins keep their size; blocks that a step allocates have a fixed number of
- * bytes and a number of bytes per sample. neap's own allocator then repeats a recorded step at other micro-batches,
- * on a simulated device with the memory that this process could have (NEAP_EVENT_ROOM). So the result includes
- * rounding, pages and fragmentation.
+ * bytes and a number of bytes per sample. neap's own allocator (or the model of PyTorch's: advice_torch.h) then
+ * repeats a recorded step at other micro-batches, on a simulated device with the memory that this process could have
+ * (NEAP_EVENT_ROOM). So the result includes rounding, pages and fragmentation.
  *
  * Which bytes scale: if the recording has two splits, both are solved for; if not, sizes that the micro-batch divides
- * scale, except those tagged "parameters", "gradients", "optimizer" or "workspace".
+ * scale, except those tagged "parameters", "gradients", "optimizer" or "workspace". PyTorch's own allocator has no
+ * such tags: there what the optimizer asks for does not scale, nor what a step leaves in the size of a parameter.
+ * Large sizes that the micro-batch does not divide may be a kernel's scratch, which grows up to a bound. The first
+ * steps of the program are repeated as well, as later ones find the pieces that they leave; and nothing is said of
+ * more than 8 times the micro-batch in force: there other kernels run.
  *
  * If the recording holds no whole step (the ring has wrapped within one), a straight line through the lowest and
  * highest bytes of the steps predicts instead; `replayed` is false and the uncertainty wide. An uncertainty above an
  * eighth of the room gives no advice.
  *
+ * The micro-batch is the session's; without one, what neap found of the program (NEAP_EVENT_BATCH), named with its
+ * source. If two sources differ, or none tells, there is no advice, but how to name it.
+ *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
- * the recording. The advised micro-batch fits even if the prediction is too low by the whole uncertainty.
+ * the recording; of PyTorch's own allocator also what it reserved beyond the repeated steps. The advised micro-batch
+ * fits even if the prediction is too low by the whole uncertainty.
  */
 #ifndef NEAP_ANALYZE_ADVICE_H
 #define NEAP_ANALYZE_ADVICE_H
 
+#include "analyze/step_model.h"
 #include "neap/train.h"
-#include "trace/record.h"
 #include "train/leak.h"
 
+/* Another allocator than neap's: what its tags tell, and how a step is done again. */
+struct neap_advice_way {
+	const struct neap_step_tags *tags;
+	enum neap_status (*rerun)(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
+				  struct neap_error *err);
+	const void *context;
+};
+
 struct neap_advice {
-	bool given;                 /* false: only `why` is set */
-	char why[160];              /* why there is no advice; else how it was computed */
-	bool replayed;              /* false: a straight line through the steps' extremes */
-	bool two_splits;            /* two splits in the recording show which bytes scale */
-	struct neap_split split;    /* in force at the end */
-	uint64_t room_bytes;        /* the most that the process could reserve */
-	uint64_t fixed_bytes;       /* live at any micro-batch */
-	uint64_t sample_bytes;      /* per sample, at the peak */
-	uint64_t micro_batch;       /* the largest predicted to fit; at least the one in force */
+	bool given;                    /* false: only `why` is set */
+	char why[160];                 /* why there is no advice; else how it was computed */
+	bool replayed;                 /* false: a straight line through the steps' extremes */
+	bool two_splits;               /* two splits in the recording show which bytes scale */
+	struct neap_split split;       /* in force at the end */
+	enum neap_batch_source source; /* of its micro-batch, if no session tells; UNKNOWN: one does */
+	uint64_t room_bytes;           /* the most that the process could reserve */
+	uint64_t fixed_bytes;          /* live at any micro-batch */
+	uint64_t sample_bytes;         /* per sample, at the peak */
+	uint64_t micro_batch;          /* the largest predicted to fit; at least the one in force */
+	bool bounded; /* larger ones were not tried: by PyTorch's own allocator at most 8 times the one in force */
 	uint64_t headroom_bytes;    /* with it: room less the predicted peak of reserved bytes */
 	uint64_t uncertainty_bytes; /* of headroom_bytes, to either side */
 	/* The largest micro-batch that fits and keeps the effective batch, its number of parts (which may be
@@ -40,8 +58,10 @@ struct neap_advice {
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes;
 };
 
-/* `leak`: of the same recording; a run that leaks gets no advice. Running out of host memory also gives none. */
-void neap_advice(const struct neap_record *record, const struct neap_leak *leak, struct neap_advice *ret_advice);
+/* `leak`: of the same recording; a run that leaks gets no advice. `way` NULL: neap's own allocator. Running out of
+ * host memory also gives none. */
+void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
+		 struct neap_advice *ret_advice);
 
 /* "micro-batch 93 is the largest predicted to fit, ...", on one line, for people. */
 void neap_advice_text(const struct neap_advice *advice, char *text, size_t room);

@@ -11,53 +11,24 @@
 
 #include "base/error.h"
 #include "base/map.h"
+#include "base/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PASSES 3
-#define GONE   UINT64_MAX /* a live block that was allocated after the step began */
-
-/* The device of the last session: other devices' sessions do not count. */
-static uint16_t last_device(const struct neap_record *record)
-{
-	for (size_t i = record->journal_count; i-- > 0;)
-		if (record->journal[i].kind == NEAP_EVENT_SPLIT)
-			return record->journal[i].device;
-	for (size_t i = record->journal_count; i-- > 0;)
-		if (record->journal[i].kind == NEAP_EVENT_RUNG)
-			return record->journal[i].device;
-	return 0;
-}
-
-bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings)
-{
-	struct neap_last_settings settings = {.until_ns = UINT64_MAX, .device = last_device(record)};
-
-	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->device != settings.device)
-			continue;
-		if (event->kind != NEAP_EVENT_SPLIT &&
-		    (event->kind != NEAP_EVENT_RUNG || event->rung.rung == NEAP_RUNG_STOP))
-			continue;
-		struct neap_split next = neap_record_split(event, settings.split.ranks);
-		/* Only a rung that changed the split alone shows how sizes depend on it. */
-		bool same_program = event->kind == NEAP_EVENT_RUNG && event->rung.rung == NEAP_RUNG_SPLIT;
-		settings.before = same_program ? settings.split : (struct neap_split){0};
-		settings.before_since_ns = settings.since_ns;
-		settings.split = next;
-		settings.since_ns = event->time_ns;
-	}
-	*ret_settings = settings;
-	return settings.split.micro_batch > 0;
-}
+#define PASSES  3
+#define STAYS   UINT32_MAX /* never freed */
+#define LONGEST 65536      /* operations of the first steps */
+#define FIRST   3          /* steps that neap_step_model_first takes */
+#define GONE    UINT64_MAX /* a live block that was allocated after the step began */
 
 struct block {
 	uint64_t address, requested, bytes;
 	uint32_t stream;
 	uint32_t slot;
 	bool dead;
+	size_t op;           /* of a block of the step: its allocation */
+	uint32_t born, gone; /* ends of steps that came before its allocation and its free; STAYS */
 };
 
 struct builder {
@@ -80,9 +51,38 @@ static bool ours(const struct builder *builder, const struct neap_event *event)
 	       (event->kind == NEAP_EVENT_ALLOC || event->kind == NEAP_EVENT_FREE_COMPLETED);
 }
 
-static bool window_is_whole(const struct neap_record *record, uint64_t begin_ns)
+/* The first allocation after an instant. */
+static size_t first_after(const struct neap_record *record, uint64_t time_ns)
 {
-	return record->allocation_count && (!record->allocations_lost || record->allocations[0].time_ns <= begin_ns);
+	size_t low = 0, high = record->allocation_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (record->allocations[middle].time_ns <= time_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Whether the step between these two events of the journal has all its allocations. If only the net effect of some
+ * steps was kept, those that do not come near their peak are such. */
+static bool window_is_whole(const struct neap_record *record, const struct neap_event *begin,
+			    const struct neap_event *end)
+{
+	uint64_t highest = 0;
+
+	if (!record->allocation_count ||
+	    (record->allocations_lost && record->allocations[0].time_ns > begin->time_ns))
+		return false;
+	for (size_t i = first_after(record, begin->time_ns);
+	     record->thinned_steps && i < record->allocation_count && record->allocations[i].time_ns <= end->time_ns;
+	     i++)
+		if (record->allocations[i].device == end->device &&
+		    record->allocations[i].held.allocated_bytes > highest)
+			highest = record->allocations[i].held.allocated_bytes;
+	return !record->thinned_steps || highest >= end->step.peak_bytes - end->step.peak_bytes / 10;
 }
 
 /* The step to take: its beginning and its end, as indices of the journal. */
@@ -106,7 +106,7 @@ static bool find_step(const struct neap_record *record, const struct neap_last_s
 		if (event->kind != NEAP_EVENT_STEP)
 			continue;
 		if (previous != SIZE_MAX && event->step.peak_bytes >= highest &&
-		    window_is_whole(record, record->journal[previous].time_ns)) {
+		    window_is_whole(record, &record->journal[previous], event)) {
 			highest = event->step.peak_bytes;
 			*ret_begin = previous;
 			*ret_end = i;
@@ -129,7 +129,8 @@ static bool add_block(struct builder *builder, const struct neap_event *event, u
 	*block = (struct block){.address = from->address,
 				.requested = from->requested_bytes,
 				.bytes = from->bytes,
-				.stream = from->stream};
+				.stream = from->stream,
+				.gone = STAYS};
 	*ret_index = (uint32_t)builder->block_count++;
 	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, from->address, *ret_index);
 }
@@ -185,7 +186,8 @@ static bool settle_base(struct builder *builder, uint64_t level, uint64_t *ret_k
 		return false;
 	qsort(builder->blocks, kept, sizeof *builder->blocks, by_address);
 	if (level > known)
-		builder->blocks[kept++] = (struct block){.requested = level - known, .bytes = level - known};
+		builder->blocks[kept++] =
+			(struct block){.requested = level - known, .bytes = level - known, .gone = STAYS};
 	for (size_t i = 0; i < kept; i++) {
 		builder->blocks[i].slot = (uint32_t)i;
 		builder->ops[builder->op_count++] =
@@ -227,52 +229,59 @@ static struct neap_step_size guess(const struct builder *builder, const struct n
 	bool smaller = is_smaller(builder, event);
 	uint64_t samples = builder->settings->split.micro_batch - smaller;
 	uint64_t bytes = event->allocation.requested_bytes;
-
-	if (bytes % samples || never_scales(neap_record_name(builder->record, event->allocation.tag)))
-		return (struct neap_step_size){.fixed = bytes, .smaller = smaller};
+	const struct neap_step_tags *tags = builder->settings->tags;
+	bool stays = tags ? tags->of_optimizer(tags->context, event->allocation.tag)
+			  : never_scales(neap_record_name(builder->record, event->allocation.tag));
+	bool scratch = tags && !stays && bytes % samples && bytes >= NEAP_MIB;
+	if (bytes % samples || stays)
+		return (struct neap_step_size){
+			.fixed = bytes, .scratch = scratch ? bytes / samples + 1 : 0, .smaller = smaller};
 	return (struct neap_step_size){.sample = bytes / samples, .smaller = smaller};
 }
 
-uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded)
+/* In PyTorch's own allocator gradients have no tag. What a step leaves, and is as large as a block that was there
+ * before the last step and stays (a parameter, its state), is one: it does not scale. Nor do those that stay. False:
+ * no host memory. */
+static bool keep_gradients(struct builder *builder, uint32_t last)
 {
-	uint64_t bytes, samples = micro_batch - (as_recorded && size->smaller && micro_batch > 0);
+	struct neap_map sizes = {0};
+	uint64_t value;
+	bool ok = true;
 
-	return __builtin_mul_overflow(size->sample, samples, &bytes) ||
-			       __builtin_add_overflow(bytes, size->fixed, &bytes)
-		       ? UINT64_MAX
-		       : bytes;
-}
-
-void neap_step_ops(const struct neap_step_model *model, uint64_t micro_batch, bool as_recorded,
-		   struct neap_rerun_op *ret_ops)
-{
-	for (size_t i = 0; i < model->step_count; i++) {
-		ret_ops[i] = model->ops[model->base_count + i];
-		if (ret_ops[i].bytes)
-			ret_ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
+	for (size_t i = 0; ok && i < builder->block_count; i++)
+		if (builder->blocks[i].gone == STAYS && builder->blocks[i].born < last)
+			ok = neap_map_put(&sizes, builder->blocks[i].requested, 1);
+	for (size_t i = builder->base_count; ok && i < builder->block_count; i++) {
+		const struct block *block = &builder->blocks[i];
+		if (block->gone > block->born && neap_map_get(&sizes, block->requested, &value))
+			builder->sizes[block->op] = (struct neap_step_size){.fixed = block->requested};
 	}
+	neap_map_fini(&sizes);
+	return ok;
 }
 
-struct neap_rerun neap_step_rerun(const struct neap_step_model *model, const struct neap_rerun_op *ops)
+/* The end of the first step of the device after an event of the journal; NULL: there is none. */
+static const struct neap_event *next_step(const struct builder *builder, size_t *index)
 {
-	bool again = model->closed && model->step_count <= NEAP_STEP_SHORT;
+	const struct neap_record *record = builder->record;
 
-	return (struct neap_rerun){
-		.base = model->ops,
-		.base_count = model->base_count,
-		.step = ops,
-		.step_count = model->step_count,
-		.slot_count = model->slot_count,
-		.passes = again ? PASSES : 1,
-	};
+	for (; *index < record->journal_count; (*index)++) {
+		const struct neap_event *event = &record->journal[*index];
+		if (event->kind == NEAP_EVENT_STEP && event->device == builder->settings->device &&
+		    event->time_ns >= builder->begin_ns)
+			return &record->journal[(*index)++];
+	}
+	return NULL;
 }
 
 /* The operations of the step. False: no host memory. */
 static bool take_step(struct builder *builder)
 {
 	const struct neap_record *record = builder->record;
+	size_t next = 0;
+	const struct neap_event *end = next_step(builder, &next);
+	uint32_t index = 0, steps = 0;
 	uint64_t value;
-	uint32_t index = 0;
 
 	neap_map_fini(&builder->live);
 	for (size_t i = 0; i < builder->base_count; i++)
@@ -283,6 +292,8 @@ static bool take_step(struct builder *builder)
 		const struct neap_event *event = &record->allocations[i];
 		if (!ours(builder, event) || event->time_ns <= builder->begin_ns || event->time_ns > builder->end_ns)
 			continue;
+		for (; end && end->time_ns < event->time_ns; end = next_step(builder, &next))
+			steps++;
 		struct neap_rerun_op *op = &builder->ops[builder->op_count];
 		if (event->kind == NEAP_EVENT_ALLOC) {
 			const struct neap_event_allocation *block = neap_event_as_allocation(event);
@@ -291,9 +302,12 @@ static bool take_step(struct builder *builder)
 			if (!add_block(builder, event, &index))
 				return false;
 			*op = (struct neap_rerun_op){index, block->stream, block->requested_bytes};
+			builder->blocks[index].op = builder->op_count;
+			builder->blocks[index].born = steps;
 			builder->sizes[builder->op_count++] = guess(builder, event);
 		} else if (neap_map_remove(&builder->live, event->allocation.address, &value)) {
 			builder->opened |= value < builder->base_count;
+			builder->blocks[value].gone = steps;
 			*op = (struct neap_rerun_op){.slot = (uint32_t)value};
 			builder->sizes[builder->op_count++] = (struct neap_step_size){0};
 		}
@@ -301,7 +315,7 @@ static bool take_step(struct builder *builder)
 	size_t cursor = 0;
 	for (const struct neap_map_slot *slot; (slot = neap_map_next(&builder->live, &cursor));)
 		builder->survived |= slot->value >= builder->base_count;
-	return true;
+	return !builder->settings->tags || keep_gradients(builder, steps);
 }
 
 /* From two splits. */
@@ -508,6 +522,42 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 	model.two_splits = learn_from_before(&builder, &model);
 	*ret_model = model;
 out:
+	neap_map_fini(&builder.live);
+	free(builder.blocks);
+	free(builder.ops);
+	free(builder.sizes);
+	return status;
+}
+
+enum neap_status neap_step_model_first(const struct neap_record *record, const struct neap_last_settings *settings,
+				       struct neap_step_model *ret_model, struct neap_error *err)
+{
+	struct builder builder = {.record = record, .settings = settings, .smaller_ns = UINT64_MAX};
+	enum neap_status status = NEAP_OK;
+	const struct neap_event *end = NULL;
+	size_t room = record->allocation_count + 2, next = 0;
+
+	for (const struct neap_event *step = next_step(&builder, &next); step && step->step.number <= FIRST;
+	     step = next_step(&builder, &next))
+		end = step;
+	if (record->allocations_lost || settings->since_ns || !end)
+		return neap_fail(err, NEAP_ENOENT, "the program's beginning is not in the recording");
+	builder.end_ns = end->time_ns;
+	builder.blocks = calloc(room, sizeof *builder.blocks);
+	builder.ops = calloc(2 * room, sizeof *builder.ops);
+	builder.sizes = calloc(2 * room, sizeof *builder.sizes);
+	if (!builder.blocks || !builder.ops || !builder.sizes || !take_step(&builder))
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at the first steps");
+	else if (builder.op_count > LONGEST)
+		status = neap_fail(err, NEAP_ENOENT, "the first steps are too long to be done again");
+	if (!status) {
+		*ret_model = (struct neap_step_model){.ops = builder.ops,
+						      .sizes = builder.sizes,
+						      .step_count = builder.op_count,
+						      .slot_count = builder.block_count};
+		builder.ops = NULL;
+		builder.sizes = NULL;
+	}
 	neap_map_fini(&builder.live);
 	free(builder.blocks);
 	free(builder.ops);

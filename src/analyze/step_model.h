@@ -2,9 +2,12 @@
 #ifndef NEAP_ANALYZE_STEP_MODEL_H
 #define NEAP_ANALYZE_STEP_MODEL_H
 
+#include "neap/event.h"
 #include "neap/train.h"
 #include "replay/rerun.h"
 #include "trace/record.h"
+
+struct neap_step_tags;
 
 /* The settings in force at the end of a recording, and the ones before. */
 struct neap_last_settings {
@@ -13,14 +16,30 @@ struct neap_last_settings {
 	uint64_t until_ns; /* when they changed again, or the request failed; UINT64_MAX: neither happened */
 	uint16_t device;   /* of the session's allocator */
 	bool from_change;  /* the step that begins where they changed counts as whole */
+	/* Without a session: where the micro-batch is from, and another one that says something else. */
+	bool found, many_devices; /* many: the process uses several */
+	struct neap_event_batch batch;
+	/* Of PyTorch's own allocator, whose blocks have stacks for tags: which of these are of the optimizer. */
+	const struct neap_step_tags *tags;
 };
-/* False: the recording has no training session. */
+
+/* What the program's stacks tell. */
+struct neap_step_tags {
+	bool (*of_optimizer)(const void *context, uint32_t tag);
+	const void *context;
+};
+
+/* Those of the last session; without one, what neap found of the program. False: the recording has neither. */
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);
+
+#define NEAP_STEP_SCRATCH (192ull << 20) /* of a reduction: 1 MiB for each multiprocessor of the largest GPUs */
 
 /* Bytes at micro-batch m: fixed + sample * m. */
 struct neap_step_size {
 	uint64_t fixed, sample;
-	bool smaller; /* its micro-batch had one sample less than the largest of its step */
+	uint64_t
+		scratch; /* per sample, if it may be a kernel's scratch: grows from `fixed` up to NEAP_STEP_SCRATCH */
+	bool smaller;    /* its micro-batch had one sample less than the largest of its step */
 };
 /* `as_recorded`: with one sample less if `smaller`; else as if all parts were of this size. Saturates. */
 uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded);
@@ -42,6 +61,11 @@ struct neap_step_model {
  * Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
 enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
 				      struct neap_step_model *ret_model, struct neap_error *err);
+/* All from the program's beginning up to the end of its third step (or the last before), to be done once: what the
+ * first steps leave in pieces, later ones find. Its base is empty. Errors: NEAP_ENOENT when that is not in the
+ * recording, or is very long; NEAP_ENOMEM. */
+enum neap_status neap_step_model_first(const struct neap_record *record, const struct neap_last_settings *settings,
+				       struct neap_step_model *ret_model, struct neap_error *err);
 void neap_step_model_fini(struct neap_step_model *model);
 
 /* The step's operations at a micro-batch: fills step_count of them. */

@@ -43,6 +43,8 @@ static void take_peaks(struct neap_alloc *alloc, struct neap_rerun_result *resul
 enum neap_status neap_rerun(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
 			    struct neap_error *err)
 {
+	if (rerun->other)
+		return rerun->other(rerun, ret_result, err);
 	uint64_t *addresses = calloc(rerun->slot_count + 1, sizeof *addresses);
 	struct neap_rerun_result result = {0};
 	struct neap_alloc *alloc = NULL;

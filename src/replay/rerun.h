@@ -1,4 +1,5 @@
-/* replay/rerun.h: a sequence of allocations and frees through neap's own allocator, on a device that is only counted.
+/* replay/rerun.h: a sequence of allocations and frees through neap's own allocator, or another one (rerun_torch.h),
+ * on a device that is only counted.
  *
  * The allocator is the real one, so that rounding, classes, streams, pages, fragmentation and the emptying of the
  * cache before "out of memory" are what they are in a training process. The device is a table of driver functions
@@ -21,19 +22,23 @@ struct neap_rerun_op {
 	uint64_t bytes;  /* to allocate; 0: free the slot's block */
 };
 
+struct neap_rerun_result {
+	bool fits;                                          /* no request ran out of memory */
+	uint64_t peak_reserved_bytes, peak_allocated_bytes; /* up to the end, or up to the failure */
+	uint64_t flushes; /* times the cache was given back because a request found no memory */
+};
+
 struct neap_rerun {
 	const struct neap_rerun_op *base, *step; /* done once; then done `passes` times */
 	size_t base_count, step_count;
 	size_t slot_count;
 	unsigned passes;     /* in a pass a slot that is in use is freed before it is allocated again */
 	uint64_t room_bytes; /* that the device may hand out */
+	/* Another allocator, by which neap_rerun has it done; NULL: neap's own. */
+	enum neap_status (*other)(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
+				  struct neap_error *err);
+	const void *other_context;
 	uint64_t page_bytes; /* granularity of its virtual memory; 0: it has none */
-};
-
-struct neap_rerun_result {
-	bool fits;                                          /* no request ran out of memory */
-	uint64_t peak_reserved_bytes, peak_allocated_bytes; /* up to the end, or up to the failure */
-	uint64_t flushes; /* times the cache was given back because a request found no memory */
 };
 
 /* Errors: NEAP_ENOMEM; NEAP_EINVAL for a slot out of range. Out of device memory is a result, no error. */

@@ -5,7 +5,7 @@
  */
 #include "run/supervise_internal.h"
 
-#include "analyze/advice.h"
+#include "analyze/advice_torch.h"
 #include "analyze/predict.h"
 #include "analyze/run.h"
 #include "base/clock.h"
@@ -15,6 +15,7 @@
 #include "run/simulated.h"
 #include "run/words.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 /* The recording with the highest peak. */
 struct best {
 	bool found;
+	char path[PATH_MAX];
 	struct neap_record record;
 	struct neap_run_facts facts;
 	uint64_t total_bytes, rungs, ooms;
@@ -47,6 +49,7 @@ static void choose(struct neap_supervise *run, const char *path, pid_t pid, void
 	if (best->found)
 		neap_record_fini(&best->record);
 	best->found = true;
+	snprintf(best->path, sizeof best->path, "%s", path);
 	best->record = record;
 	best->facts = facts;
 }
@@ -132,11 +135,14 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 /* The largest micro-batch that is predicted to fit, from the recording with the highest peak. */
 static enum neap_status put_advice(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
+	struct neap_advice_torch torch;
 	struct neap_advice advice;
 	char text[512];
 	if (!best->found)
 		return NEAP_OK;
-	neap_advice(&best->record, &best->facts.leak, &advice);
+	bool of_torch = neap_advice_torch_read(best->path, &torch);
+	neap_advice(&best->record, &best->facts.leak, of_torch ? &torch.way : NULL, &advice);
+	neap_advice_torch_fini(&torch);
 	neap_advice_text(&advice, text, sizeof text);
 	result->micro_batch = advice.split.micro_batch;
 	result->accumulate = advice.split.accumulate;

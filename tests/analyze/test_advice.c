@@ -83,7 +83,7 @@ static struct neap_advice advise(const struct story *story)
 {
 	struct neap_advice advice;
 
-	neap_advice(&story->recording.record, &clean, &advice);
+	neap_advice(&story->recording.record, &clean, NULL, &advice);
 	return advice;
 }
 
@@ -334,7 +334,7 @@ static void test_no_advice(void **state)
 	do_step(&story, 8, "", 0);
 	do_step(&story, 8, "", 0);
 	assert_true(advise(&story).given);
-	neap_advice(&story.recording.record, &leak, &advice);
+	neap_advice(&story.recording.record, &leak, NULL, &advice);
 	assert_false(advice.given);
 	neap_advice_text(&advice, text, sizeof text);
 	assert_string_equal(text,
@@ -343,10 +343,10 @@ static void test_no_advice(void **state)
 	recording_end(&story.recording);
 
 	struct recording nothing = recording_begin();
-	neap_advice(&nothing.record, &clean, &advice);
+	neap_advice(&nothing.record, &clean, NULL, &advice);
 	assert_string_equal(advice.why, "no training session reported its micro-batch");
 	recording_split(&nothing, 8, 1);
-	neap_advice(&nothing.record, &clean, &advice);
+	neap_advice(&nothing.record, &clean, NULL, &advice);
 	assert_string_equal(advice.why, "the recording does not say how much memory the process could have");
 	recording_end(&nothing);
 
@@ -361,6 +361,60 @@ static void test_no_advice(void **state)
 	recording_end(&story.recording);
 }
 
+static void add_batch(struct story *story, uint16_t device, struct neap_event_batch batch)
+{
+	recording_add(&story->recording, neap_event_of_batch(device, batch));
+}
+
+/* Without a session: what neap found of the program, where its sources agree. */
+static void test_found(void **state)
+{
+	struct story story = story_begin(101, 8, 4);
+	struct neap_record *record = &story.recording.record;
+	char text[512];
+
+	(void)state;
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++)
+		do_step(&story, 8, "workspace", 8 * NEAP_MIB);
+	memmove(record->journal, record->journal + 1, --record->journal_count * sizeof *record->journal); /* SPLIT */
+	add_batch(&story, 0, (struct neap_event_batch){8, 4, NEAP_BATCH_LOADER, 1, 0, 0});
+	struct neap_advice advice = advise(&story);
+	assert_true(advice.given);
+	assert_int_equal(advice.micro_batch, 72);
+	assert_int_equal(advice.kept_micro_batch, 32);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(text, "micro-batch 72 is the largest predicted to fit (now 8, the DataLoader's "
+				     "batch_size): it would reserve 100 MiB"));
+	assert_non_null(strstr(text, "; the effective batch of 32 is kept by 32 x accumulation 1"));
+	/* Without the accumulation nothing is said of the effective batch. */
+	record->journal[record->journal_count - 1].batch.accumulate = 0;
+	record->journal[record->journal_count - 1].batch.source = NEAP_BATCH_NAMED;
+	advice = advise(&story);
+	assert_int_equal(advice.micro_batch, 72);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(text, "(now 8, NEAP_MICRO_BATCH)"));
+	assert_null(strstr(text, "effective batch"));
+	/* It is unsure, and says how to name it. */
+	record->journal[record->journal_count - 1].batch =
+		(struct neap_event_batch){8, 4, NEAP_BATCH_LOADER, 1, NEAP_BATCH_INPUTS, 16};
+	advice = advise(&story);
+	assert_false(advice.given);
+	assert_string_equal(advice.why,
+			    "is the micro-batch 8 (the DataLoader's batch_size) or 16 (the first dimension of the "
+			    "model's inputs)? NEAP_MICRO_BATCH=N neap run ... names it");
+	record->journal[record->journal_count - 1].batch = (struct neap_event_batch){0};
+	advice = advise(&story);
+	assert_string_equal(advice.why,
+			    "neap did not find the program's micro-batch: NEAP_MICRO_BATCH=N neap run ... names it");
+	record->journal[record->journal_count - 1].batch = (struct neap_event_batch){UINT64_MAX, 4, 99, 1, 0, 0};
+	assert_string_equal(advise(&story).why, "the recording's micro-batch makes no sense");
+	/* One device's steps say nothing of another's. */
+	add_batch(&story, 1, (struct neap_event_batch){8, 4, NEAP_BATCH_LOADER, 1, 0, 0});
+	assert_string_equal(advise(&story).why, "this process uses several devices, and advice is for one");
+	recording_end(&story.recording);
+}
+
 /* Numbers that make no sense, and events in no order: an answer or none, but no harm. */
 static void test_hostile(void **state)
 {
@@ -370,7 +424,7 @@ static void test_hostile(void **state)
 	for (int round = 0; round < 3000; round++) {
 		struct recording recording = recording_begin();
 		for (int i = 0; i < 60; i++) {
-			static const uint16_t kinds[] = {1, 1, 3, 3, 2, 25, 25, 26, 28, 33, 21, 35};
+			static const uint16_t kinds[] = {1, 1, 3, 3, 2, 25, 25, 26, 28, 33, 21, 35, 48};
 			uint64_t words[8];
 			for (size_t w = 0; w < 8; w++) {
 				seed = seed * 6364136223846793005ull + 1442695040888963407ull;
@@ -380,14 +434,14 @@ static void test_hostile(void **state)
 					   : value % 4 == 2 ? (uint64_t)1 << (value >> 8) % 64
 							    : UINT64_MAX - value % 3;
 			}
-			struct neap_event event = {.kind = kinds[(seed >> 33) % 12],
+			struct neap_event event = {.kind = kinds[(seed >> 33) % 13],
 						   .device = (uint16_t)(words[0] % 8 == 7)};
 			memcpy(event.payload, words + 1, sizeof event.payload);
 			recording_add(&recording, event);
 		}
 		struct neap_advice advice;
 		char text[512];
-		neap_advice(&recording.record, &clean, &advice);
+		neap_advice(&recording.record, &clean, NULL, &advice);
 		neap_advice_text(&advice, text, sizeof text);
 		assert_true(text[0]);
 		recording_end(&recording);
@@ -400,7 +454,8 @@ int main(void)
 		cmocka_unit_test(test_largest_that_fits), cmocka_unit_test(test_least_room_counts),
 		cmocka_unit_test(test_two_splits),        cmocka_unit_test(test_wrapped),
 		cmocka_unit_test(test_unequal_parts),     cmocka_unit_test(test_no_whole_step),
-		cmocka_unit_test(test_no_advice),         cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_no_advice),         cmocka_unit_test(test_found),
+		cmocka_unit_test(test_hostile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

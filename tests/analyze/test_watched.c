@@ -1,5 +1,6 @@
 /* A recording of PyTorch's own allocator is analysed as a snapshot is: lines, purposes, replays under its own
  * settings. The card of its failure has both the events and the journal's figures of the device. */
+#include "analyze/advice_torch.h"
 #include "analyze/analysis.h"
 #include "base/units.h"
 #include "report/report.h"
@@ -232,12 +233,59 @@ static void test_card_in_part(void **state)
 	neap_buffer_fini(&text);
 }
 
+/* Six steps of micro-batches of so many MiB on a device. False: memory ran out. */
+static bool train(struct watched *watched, uint64_t device_bytes, uint64_t mib)
+{
+	bool ok = true;
+
+	watched_begin(watched, folder, "", device_bytes, 0);
+	for (int step = 0; ok && step < 6; step++)
+		ok = watched_step(watched, mib);
+	return ok;
+}
+
+/* Of a program with 1 MiB a sample: what is advised fits on the device, in no more than was predicted, and a tenth
+ * more does not. Sizes that do not scale, but that the micro-batch divides or that may be scratch, cost some of it.
+ */
+static void test_largest_micro_batch(void **state)
+{
+	const uint64_t room_bytes = 700 * WATCHED_MIB;
+	const struct neap_leak clean = {.verdict = NEAP_LEAK_CLEAN};
+
+	(void)state;
+	for (uint64_t micro_batch = 15; micro_batch <= 16; micro_batch++) {
+		struct neap_advice_torch torch;
+		struct neap_advice advice;
+		struct neap_record record;
+		struct watched watched;
+		assert_true(train(&watched, 0, micro_batch));
+		watched_emit(&watched, neap_event_of_batch(0, (struct neap_event_batch){micro_batch, 1,
+											NEAP_BATCH_INPUTS, 1, 0, 0}));
+		watched_emit(&watched, neap_event_of_room(0, (struct neap_event_room){.room_bytes = room_bytes}));
+		watched_end(&watched);
+		assert_int_equal(neap_record_read(watched.path, &record, NULL), NEAP_OK);
+		assert_true(neap_advice_torch_read(watched.path, &torch));
+		neap_advice(&record, &clean, &torch.way, &advice);
+		neap_advice_torch_fini(&torch);
+		neap_record_fini(&record);
+		assert_true(advice.given);
+		assert_non_null(strstr(advice.why, "the model of PyTorch's allocator"));
+		assert_int_equal(advice.micro_batch, micro_batch == 15 ? 62 : 64);
+		assert_true(train(&watched, room_bytes, advice.micro_batch));
+		assert_true(watched.reserved <= room_bytes - advice.headroom_bytes);
+		watched_end(&watched);
+		assert_false(train(&watched, room_bytes, advice.micro_batch * 11 / 10));
+		watched_end(&watched);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_a_snapshot),     cmocka_unit_test(test_card_of_capacity),
-		cmocka_unit_test(test_card_of_fragments), cmocka_unit_test(test_card_of_a_segment),
-		cmocka_unit_test(test_card_in_part),      cmocka_unit_test(test_smallest_after_two_failures),
+		cmocka_unit_test(test_as_a_snapshot),       cmocka_unit_test(test_card_of_capacity),
+		cmocka_unit_test(test_card_of_fragments),   cmocka_unit_test(test_card_of_a_segment),
+		cmocka_unit_test(test_card_in_part),        cmocka_unit_test(test_smallest_after_two_failures),
+		cmocka_unit_test(test_largest_micro_batch),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

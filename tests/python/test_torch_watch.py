@@ -320,6 +320,69 @@ print(json.dumps(live))
             self.assertGreater(oom["smallest_memory"], live)
 
 
+class MicroBatch(Watch):
+    """A program without a session: its micro-batch is found, and the largest one that fits is predicted from its steps."""
+
+    program = """
+import copy, pickle, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+loader, size, accumulate = sys.argv[1] == "loader", *map(int, sys.argv[2:])
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+saved = []
+
+def batches():
+    while True:
+        yield from DataLoader(TensorDataset(torch.zeros(1, 1024).expand(size * 8, 1024)), batch_size=size) if loader else [[torch.zeros(size, 1024)]] * 9
+
+for n, (x,) in enumerate(batches()):
+    model(x.cuda()).square().mean().backward()
+    if (n + 1) % accumulate == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+        saved.append(pickle.dumps(model))
+        copy.deepcopy(model)(x.cuda())
+    if n == 8 * accumulate - 1:
+        break
+print([len(model._forward_pre_hooks), sum(b"neap" in one for one in saved)])
+pickle.loads(saved[-1])(x.cuda())
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.environment["NEAP_SIM"] = f"mem=1GiB,backing=none,world={self.world}"
+
+    def advised(self, *words, **more):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        (self.folder / "script.py").write_text(self.program)
+        done = self.command("run", "--folder", "run", "--", sys.executable, "script.py", *words, **more)
+        self.assertNotIn("note", done.stderr)
+        self.assertEqual(done.stdout, "[0, 0]\n")
+        result = self.result()
+        return [result[key] for key in ("micro_batch", "accumulate", "advised_micro_batch")], result["advice"]
+
+    def test_a_data_loader_s(self):
+        (size, accumulate, largest), text = self.advised("loader", "2000", "2")
+        self.assertEqual((size, accumulate), (2000, 2))
+        self.assertIn("is the largest predicted to fit (now 2000, the DataLoader's batch_size)", text)
+        self.assertGreater(largest, 4000)
+        self.assertRegex(text, r"would reserve \d+ MiB of the \d+ MiB that this process can have")
+        # What was predicted is true: it fits, in no more than was said. The user's word counts more than the loader's.
+        device = self.result()
+        (same, accumulate, again), text = self.advised("loader", str(largest), "2", NEAP_MICRO_BATCH=str(largest))
+        self.assertEqual((same, accumulate), (largest, 2))
+        self.assertIn(f"(now {largest}, NEAP_MICRO_BATCH)", text)
+        self.assertLessEqual(self.result()["peak_reserved_bytes"], device["device_total_bytes"] - device["advised_headroom_bytes"])
+        self.assertLess(again, 1.5 * largest)
+
+    def test_the_inputs_of_a_model(self):
+        found, text = self.advised("inputs", "32", "3")
+        self.assertEqual(found, [32, 3, 256])
+        self.assertIn("256 is predicted to fit, and these steps tell of none larger", text)
+        self.assertIn("(now 32, the first dimension of the model's inputs)", text)
+
+
 if __name__ == "__main__":
     if not any(map(shutil.which, ("c++", "g++", "clang++"))):
         print("skipped: what records allocations is compiled, and there is no C++ compiler on PATH (Debian: apt install g++)")

@@ -1,0 +1,65 @@
+/* analyze/step_settings.c: which split was in force, and since when. */
+#include "analyze/step_model.h"
+
+/* The device of the last session: other devices' sessions do not count. */
+static uint16_t last_device(const struct neap_record *record)
+{
+	for (size_t i = record->journal_count; i-- > 0;)
+		if (record->journal[i].kind == NEAP_EVENT_SPLIT)
+			return record->journal[i].device;
+	for (size_t i = record->journal_count; i-- > 0;)
+		if (record->journal[i].kind == NEAP_EVENT_RUNG)
+			return record->journal[i].device;
+	return 0;
+}
+
+/* What neap found of a program without a session. A change of it counts from its event on. */
+static void take_found(const struct neap_record *record, struct neap_last_settings *settings)
+{
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		const struct neap_event_batch *batch = neap_event_as_batch(event);
+		if (!batch)
+			continue;
+		settings->many_devices |= settings->found && event->device != settings->device;
+		/* Becoming known is no change. */
+		bool changed = settings->batch.micro_batch && batch->micro_batch != settings->batch.micro_batch;
+		if (settings->found && event->device != settings->device)
+			continue;
+		settings->found = true;
+		settings->device = event->device;
+		settings->batch = *batch;
+		settings->since_ns = changed ? event->time_ns : settings->since_ns;
+		settings->split = (struct neap_split){.micro_batch = batch->micro_batch,
+						      .accumulate = batch->accumulate ? batch->accumulate : 1,
+						      .ranks = batch->ranks ? batch->ranks : 1};
+		if (__builtin_mul_overflow(settings->split.micro_batch, settings->split.accumulate,
+					   &settings->split.batch))
+			settings->split.micro_batch = UINT64_MAX; /* which makes no sense, as advice says */
+	}
+}
+
+bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings)
+{
+	struct neap_last_settings settings = {.until_ns = UINT64_MAX, .device = last_device(record)};
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->device != settings.device)
+			continue;
+		if (event->kind != NEAP_EVENT_SPLIT &&
+		    (event->kind != NEAP_EVENT_RUNG || event->rung.rung == NEAP_RUNG_STOP))
+			continue;
+		struct neap_split next = neap_record_split(event, settings.split.ranks);
+		/* Only a rung that changed the split alone shows how sizes depend on it. */
+		bool same_program = event->kind == NEAP_EVENT_RUNG && event->rung.rung == NEAP_RUNG_SPLIT;
+		settings.before = same_program ? settings.split : (struct neap_split){0};
+		settings.before_since_ns = settings.since_ns;
+		settings.split = next;
+		settings.since_ns = event->time_ns;
+	}
+	if (settings.split.micro_batch == 0)
+		take_found(record, &settings);
+	*ret_settings = settings;
+	return settings.split.micro_batch > 0 || settings.found;
+}

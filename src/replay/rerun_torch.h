@@ -1,0 +1,13 @@
+/* replay/rerun_torch.h: rerun.h's sequences through the model of PyTorch's allocator. */
+#ifndef NEAP_REPLAY_RERUN_TORCH_H
+#define NEAP_REPLAY_RERUN_TORCH_H
+
+#include "replay/rerun.h"
+#include "replay/torch_policy.h"
+
+/* For `other` in a struct neap_rerun; its other_context is a struct neap_torch_options, of which the settings and the
+ * rules count. Errors: as neap_rerun's. */
+enum neap_status neap_rerun_torch(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
+				  struct neap_error *err);
+
+#endif
