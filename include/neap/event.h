@@ -61,6 +61,7 @@ enum neap_event_kind {
 	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
 				 the process parts from it (the allocator's end, a detach, a normal exit) */
 	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, where other processes were asked for memory before it */
+	NEAP_EVENT_OOM_MODEL = 47, /* after OOM_LIMITS: what the process trains, and how far its step was */
 };
 
 /* What the allocator held when the event was made; of the allocation ring, after it. First in every struct that has
@@ -131,6 +132,24 @@ struct neap_event_oom_asked {
 	uint64_t processes;   /* that were asked for what they cache */
 	uint64_t answered;    /* of these, in time */
 	uint64_t freed_bytes; /* by their answers */
+};
+
+/* What a program was doing when a request failed. */
+enum neap_oom_phase {
+	NEAP_OOM_PHASE_UNKNOWN = 0,
+	NEAP_OOM_PHASE_MODEL = 1, /* made, or moved to the device */
+	NEAP_OOM_PHASE_FORWARD = 2,
+	NEAP_OOM_PHASE_BACKWARD = 3,
+	NEAP_OOM_PHASE_UPDATE = 4,
+};
+
+/* What a whole step needs of these, also what is not there yet; 0 all: not known. */
+struct neap_event_oom_model {
+	uint64_t parameter_bytes, gradient_bytes;
+	uint64_t optimizer_bytes;  /* its state; UINT64_MAX: not known */
+	uint64_t update_bytes;     /* what an update takes beside, for a moment */
+	uint32_t phase;            /* enum neap_oom_phase */
+	uint32_t forward_permille; /* FORWARD: the share of the model's modules that came before; 0: not known */
 };
 
 struct neap_event_tag_bytes {
@@ -287,7 +306,8 @@ struct neap_event_page {
 	ONE(restart, NEAP_EVENT_RESTART)                                                                             \
 	ONE(process, NEAP_EVENT_PROCESS)                                                                             \
 	ONE(page, NEAP_EVENT_PAGE)                                                                                   \
-	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)
+	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)                                                                         \
+	ONE(oom_model, NEAP_EVENT_OOM_MODEL)
 
 #define NEAP_EVENT_PAYLOAD_WORDS 6
 #define NEAP_EVENT_FIRST_JOURNAL 20 /* kinds below it go into the allocation ring */
