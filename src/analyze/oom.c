@@ -112,6 +112,9 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	if (options->predicted ? !predict_failure(parts->timeline, options, &failure)
 			       : !find_failure(parts->timeline, options->index, &failure))
 		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
+	/* A recording of PyTorch's own allocator has the size of the segment that the request wanted. */
+	if (trace->record && trace->torch && !failure.predicted && failure.event.size <= NEAP_OOM_SMALL_SEGMENT)
+		failure.event.size = failure.event.size < NEAP_MIB ? failure.event.size : NEAP_MIB;
 	/* If the failure is predicted: the state just before the request. */
 	uint64_t event = failure.levels.event - failure.predicted;
 	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
