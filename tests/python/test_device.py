@@ -296,6 +296,28 @@ class Trainings(TrainingCase):
         *_, limited = caught.exception.recommendations
         self.assertEqual(limited, "this process is limited to 80.0 MiB of the 3.97 GiB of GPU 0: raise the limit")
 
+    def test_a_model_that_is_too_large_takes_no_rungs(self):
+        model = nn.Linear(4096, 8192).cuda()
+        data = (torch.zeros(64, 4096), torch.zeros(64, 8192))
+        for limit, words in (
+            ("400 MiB", "optimizer state 256 MiB); this process can have 400 MiB"),
+            ("600 MiB", "optimizer state 256 MiB), and an update takes 128 MiB beside; this process can have 600 MiB"),
+        ):
+            optimizer = torch.optim.AdamW(model.parameters())
+            training = neap.Training(model, optimizer, nn.functional.mse_loss, data, batch_size=64, memory=neap.MemoryOptions(limit=limit))
+            with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+                training.train()
+            text = str(caught.exception)
+            self.assertIn("no rung of the ladder would help: the model alone takes 512 MiB (parameters 128 MiB, gradients 128 MiB, ", text)
+            self.assertIn(words, text)
+            self.assertEqual(training.split.micro_batch, 64)
+            kind = "foreach=False in the optimizer" if limit == "600 MiB" else "an optimizer with less state than 256 MiB: SGD with momentum"
+            self.assertTrue(caught.exception.recommendations[0].startswith(kind), caught.exception.recommendations)
+            optimizer.state.clear()
+            model.zero_grad()
+            gc.collect()
+            torch.cuda.empty_cache()
+
     def test_memory_that_lies_about_is_named(self):
         kept = [take(20) for _ in range(40)]
         del kept[::2]
