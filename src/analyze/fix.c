@@ -40,8 +40,10 @@ static struct neap_saving split_saving(const struct neap_demand *demand, uint64_
 static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t before,
 			   uint64_t after, bool surely)
 {
-	if (card->need.known && surely)
-		return neap_oom_step_fits(&card->need, (double)before / (double)after, card->room_bytes);
+	struct neap_oom_need later = neap_oom_later(&card->need);
+	if (card->need.known)
+		return neap_oom_step_fits(surely ? &later : &card->need, (double)before / (double)after,
+					  card->room_bytes);
 	struct neap_saving saving = split_saving(demand, before, after);
 
 	return (surely ? neap_less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
@@ -228,7 +230,8 @@ static void fix_limit(struct neap_oom_card *card)
 	    card->step_reserved_bytes <= neap_plus(card->limit_bytes, saving))
 		wanted = card->step_reserved_bytes;
 	if (card->need.known) {
-		uint64_t whole = neap_oom_with_pieces(neap_oom_needed(&card->need, 1));
+		struct neap_oom_need later = neap_oom_later(&card->need);
+		uint64_t whole = neap_oom_with_pieces(neap_oom_needed(&later, 1));
 		wanted = whole > wanted ? whole : wanted;
 		wanted =
 			wanted < neap_plus(card->limit_bytes, saving) ? wanted : neap_plus(card->limit_bytes, saving);

@@ -1,4 +1,4 @@
-/* analyze/fix_need.c: fixes by what a whole step needs (oom_need.c): those of the model itself, where no micro-batch is
+/* analyze/fix_need.c: fixes by what a whole step needs (oom_need.c): those of the model itself, if no micro-batch is
  * small enough, and whether any fix leaves enough for the whole step. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"

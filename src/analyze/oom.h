@@ -62,12 +62,13 @@ struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
 	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; `how` explains it */
-	bool sufficient;            /* the saving covers the shortfall; replayed: the trace completes */
-	bool active_already;        /* in force when it failed: shown as already in use */
-	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
-	char how[240];              /* where the prediction comes from */
-	enum neap_fix_step step;    /* whether the saving, less its uncertainty, covers the whole step */
-	bool replayed;              /* no saving is predicted: `how` says what the replay did */
+	bool sufficient;     /* the saving covers the shortfall; replayed: the trace completes; if the step's need is
+			    known: it covers that too */
+	bool active_already; /* in force when it failed: shown as already in use */
+	char text[160];      /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
+	char how[240];       /* where the prediction comes from */
+	enum neap_fix_step step; /* whether the saving, less its uncertainty, covers the whole step */
+	bool replayed;           /* no saving is predicted: `how` says what the replay did */
 	/* By kind: the micro-batch is divided by it; the limit, as a share of the device; the parameters, as a share;
 	 * bytes of state for each byte of the parameters; devices. 0: none. */
 	double amount;

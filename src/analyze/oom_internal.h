@@ -88,6 +88,8 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 /* How many bytes have to be there for such a need, with what PyTorch's cache leaves in pieces. */
 uint64_t neap_oom_with_pieces(uint64_t bytes);
 
+/* The need to be ready for: of a step like those before, or if none took as much, of a later one twice as large. */
+struct neap_oom_need neap_oom_later(const struct neap_oom_need *need);
 /* Whether a step of this need ends with so many bytes, the micro-batch divided. */
 bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64_t room_bytes);
 

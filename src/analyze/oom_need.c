@@ -1,19 +1,22 @@
 /* analyze/oom_need.c: what the whole step would have taken in which a request of PyTorch's own allocator failed.
  *
- *   fixed    what the model needs: parameters, gradients, optimizer state, as the process told of them at the failure,
- *            also of what was not there yet; and what lived longer than the step
+ *   fixed    what the model needs: parameters, gradients, optimizer state, as the process recorded them at the
+ *            failure, also of what was not there yet; and what lived longer than the step
  *   scaled   all else: activations, temporaries, the batch. At the failure, and by how far the step was:
  *              whole steps before that took more    their highest
  *              update, backward                     the highest of this step; in backward an eighth more
- *              forward                              divided by the share of the model's modules that came before, and a
- *                                                   quarter more: modules differ, and backward begins with more
+ *              forward                              divided by the share of the model's modules that came before,
+ *                                                   and a quarter more: modules differ, and backward begins with more
  *              else                                 not known: four times as much
  *
  *   highest = fixed + max(scaled / divisor of the micro-batch, temporaries of the update)
  *
+ * If no whole step came before that took as much, later ones may be larger: longer sequences, an evaluation. A
+ * micro-batch, and a limit, are chosen with room for twice as much.
+ *
  * PyTorch's cache leaves pieces: a sixteenth and two segments are added. (On nine traces of trainings the smallest
- * device on which PyTorch's defaults ended had 1.6 to 28 % more than was requested at the highest, half of them below
- * 8 %.) */
+ * device on which PyTorch's defaults ended had 1.6 to 28 % more than was requested at the highest, half of them at
+ * most 8 %.) */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/units.h"
@@ -102,6 +105,15 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 }
 
 uint64_t neap_oom_with_pieces(uint64_t bytes) { return neap_plus(bytes, bytes / 16 + 2 * SEGMENT_BYTES); }
+
+struct neap_oom_need neap_oom_later(const struct neap_oom_need *need)
+{
+	struct neap_oom_need later = *need;
+
+	if (!need->alike)
+		later.scaled_bytes = neap_plus(need->scaled_bytes, need->scaled_bytes);
+	return later;
+}
 
 uint64_t neap_oom_needed(const struct neap_oom_need *need, double divisor)
 {

@@ -173,9 +173,9 @@ static void test_card_of_a_first_step(void **state)
 	assert_true(card.need.known && card.need.sure && !card.model_alone);
 	assert_int_equal(card.need.scaled_bytes, 2500 * WATCHED_MIB);
 	assert_int_equal(card.need.model_bytes, 4 * WATCHED_LAYERS * 4 * WATCHED_MIB);
-	/* A quarter: 128 + 625 and what lies in pieces; a half would be 1378. */
+	/* An eighth: 128 + 313, and room for a later step twice as large; a quarter would be 128 + 1250 then. */
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SMALLER_MICRO_BATCH);
-	assert_true(card.fixes[0].amount == 4 && card.fixes[0].step == NEAP_FIX_STEP_ENOUGH);
+	assert_true(card.fixes[0].amount == 8 && card.fixes[0].step == NEAP_FIX_STEP_ENOUGH);
 	assert_true(card.fixes[0].perhaps); /* nothing is known of later steps */
 	assert_non_null(strstr(neap_buffer_string(&text), "The whole step is predicted to take 2.57 GiB"));
 	assert_non_null(strstr(neap_buffer_string(&text), "enough for this step, perhaps"));
