@@ -142,17 +142,16 @@ def find_place(torch: Any) -> Place:
     that it had."""
     place = Place()
     owners: dict[str, list[Any]] = {"_apply": [], "_call_impl": []}
-    update = loss = again = False
+    update = loss = False
+    file = "autograd/"  # its threads have no frames of Python, or those of a function's backward
     frame: Any = sys._getframe(1)
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == _FOLDER:
         frame = frame.f_back
-    backward = frame is None  # autograd's threads have no frames of Python
     while frame is not None:
         file = _own_file(frame)
         name = frame.f_code.co_name
         update = update or file.startswith("optim/")
         loss = loss or _is_loss(file, name)
-        again = again or file == "utils/checkpoint.py" and name in ("backward", "unpack_hook")
         if file == "nn/modules/module.py" and name in owners:
             owners[name].append(frame.f_locals.get("self"))
         frame = frame.f_back
@@ -162,7 +161,7 @@ def find_place(torch: Any) -> Place:
         place.model = owners["_apply"][-1]
     elif update:
         place.phase = OomPhase.UPDATE
-    elif backward or again:
+    elif file.startswith(("autograd/", "utils/checkpoint.py")):  # the outermost
         place.phase = OomPhase.BACKWARD
     elif running or loss:
         place.phase = OomPhase.FORWARD

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 
 import neap
 import torch
-from neap import _limits, _peaks, _sources
+from neap import _limits, _needs, _peaks, _sources
 from torch import nn
 
 MIB = 1 << 20
@@ -267,6 +267,67 @@ class Moving(Case):
         neap.cleanup_model_memory(model, optimizer)
         self.assertIsNone(model[0].weight.grad)
         self.assertEqual(neap.safe_tensor_to_cpu({"w": model[0].weight})["w"].device.type, "cpu")
+
+
+class Needs(Case):
+    """What the hooks tell of a model when a request fails."""
+
+    def test_an_optimizer_s_state_before_it_is_there(self):
+        cuda = torch.device("cuda", 0)
+        for make in (
+            lambda p: torch.optim.SGD(p, lr=0.1),
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+            torch.optim.Adam,
+            lambda p: torch.optim.AdamW(p, amsgrad=True),
+            lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.9),
+            torch.optim.Adagrad,
+            torch.optim.Adadelta,
+        ):
+            model = nn.Sequential(nn.Linear(256, 512, bias=False), nn.Linear(512, 256, bias=False)).cuda()
+            model[0].requires_grad_(False)
+            optimizer = make([p for p in model.parameters() if p.requires_grad])
+            before = _needs.of_optimizers(torch, [optimizer], cuda, model)
+            self.assertEqual((before.parameters, before.gradients), (2 * 512 * 1024, 512 * 1024))
+            model(torch.zeros(4, 256, device="cuda")).sum().backward()
+            optimizer.step()
+            held = sum(v.nbytes for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v) and v.dim())
+            self.assertEqual(before.state, held, type(optimizer))
+            self.assertIn(optimizer, _needs.find_optimizers(torch))
+        optimizer = type("Unheard", (torch.optim.Optimizer,), {})(model.parameters(), {})
+        self.assertIsNone(_needs.of_optimizers(torch, [optimizer], cuda).state)
+
+    def test_where_the_program_is(self):
+        places = []
+
+        class Looks(nn.Module):
+            def forward(self, x):
+                places.append(_needs.find_place(torch))
+                return Backward.apply(x)
+
+        class Backward(torch.autograd.Function):
+            @staticmethod
+            def forward(_, x):
+                return x * 2
+
+            @staticmethod
+            def backward(_, gradient):
+                places.append(_needs.find_place(torch))
+                return gradient
+
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Looks(), nn.Linear(8, 8)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda *_: places.append(_needs.find_place(torch)))
+        model(torch.zeros(4, 8, device="cuda")).sum().backward()
+        optimizer.step()
+        model._apply(lambda tensor: (places.append(_needs.find_place(torch)), tensor)[1])
+        places.append(_needs.find_place(torch))
+        phases = [place.phase.name for place in places]
+        self.assertEqual([p for i, p in enumerate(phases) if p not in phases[:i]], ["FORWARD", "BACKWARD", "UPDATE", "MODEL", "UNKNOWN"])
+        self.assertIs(places[0].model, model)
+        self.assertEqual(places[0].done, 3 / 5)
+        with unittest.mock.patch.object(torch._C._nn, "cross_entropy_loss", lambda *_: places.append(_needs.find_place(torch))):
+            nn.CrossEntropyLoss()(torch.zeros(4, 8, device="cuda"), torch.zeros(4, dtype=torch.long, device="cuda"))
+        self.assertEqual((places[-1].phase.name, places[-1].done), ("FORWARD", 1.0))
 
 
 class TrainingCase(Case):
