@@ -61,6 +61,7 @@ enum neap_event_kind {
 	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
 				 the process parts from it (the allocator's end, a detach, a normal exit) */
 	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, where other processes were asked for memory before it */
+	NEAP_EVENT_OOM_MODEL = 47, /* after OOM_LIMITS: what the process trains, and how far its step was */
 	NEAP_EVENT_BATCH = 48,     /* the micro-batch of a program without a session, as far as neap found it */
 };
 
@@ -132,6 +133,24 @@ struct neap_event_oom_asked {
 	uint64_t processes;   /* that were asked for what they cache */
 	uint64_t answered;    /* of these, in time */
 	uint64_t freed_bytes; /* by their answers */
+};
+
+/* What a program was doing when a request failed. */
+enum neap_oom_phase {
+	NEAP_OOM_PHASE_UNKNOWN = 0,
+	NEAP_OOM_PHASE_MODEL = 1, /* made, or moved to the device */
+	NEAP_OOM_PHASE_FORWARD = 2,
+	NEAP_OOM_PHASE_BACKWARD = 3,
+	NEAP_OOM_PHASE_UPDATE = 4,
+};
+
+/* What a whole step needs of these, also what is not there yet; 0 all: not known. */
+struct neap_event_oom_model {
+	uint64_t parameter_bytes, gradient_bytes;
+	uint64_t optimizer_bytes;  /* its state; UINT64_MAX: not known */
+	uint64_t update_bytes;     /* what an update takes beside, for a moment */
+	uint32_t phase;            /* enum neap_oom_phase */
+	uint32_t forward_permille; /* FORWARD: the share of the model's modules that came before; 0: not known */
 };
 
 struct neap_event_tag_bytes {
@@ -312,6 +331,7 @@ struct neap_event_batch {
 	ONE(process, NEAP_EVENT_PROCESS)                                                                             \
 	ONE(page, NEAP_EVENT_PAGE)                                                                                   \
 	ONE(oom_asked, NEAP_EVENT_OOM_ASKED)                                                                         \
+	ONE(oom_model, NEAP_EVENT_OOM_MODEL)                                                                         \
 	ONE(batch, NEAP_EVENT_BATCH)
 
 #define NEAP_EVENT_PAYLOAD_WORDS 6

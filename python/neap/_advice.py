@@ -13,6 +13,7 @@ from ._abi import Rung
 from ._growth import Growing
 from ._ladder import Split
 from ._leaks import Leak
+from ._needs import Needs
 
 _SHARE = 10  # of its whole, from which on a part is worth a sentence
 
@@ -58,6 +59,23 @@ def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
     if not ways.mixed:
         found.append("mixed_precision=True about halves activations, and changes numerics")
     return (*found, *_of_devices(cached))
+
+
+def without_batch(needs: Needs, room: int) -> tuple[str, ...]:
+    """The model takes more than there is, whatever its batch: a smaller micro-batch or fewer activations change nothing."""
+    found = []
+    without = needs.parameters + needs.gradients
+    if needs.alone <= room:
+        found.append(f"foreach=False in the optimizer: an update takes {_units.size(needs.update)} less at once")
+    elif needs.state and without <= room:
+        found.append(
+            f"an optimizer with less state than {_units.size(needs.state)}: SGD with momentum keeps {_units.size(needs.gradients)}, "
+            f"Adam in 8 bits half of that"
+        )
+        found.append("the optimizer's state offloaded to the host's memory")
+    found.append("a model that is sharded over several devices (FSDP, ZeRO)")
+    found.append(f"a model with at most {int(100 * room / max(needs.alone, 1))} % of the parameters, less what a batch takes")
+    return (*found, *_of_devices(0))
 
 
 def _of_devices(cached: int) -> list[str]:

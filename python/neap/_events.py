@@ -19,6 +19,7 @@ from typing import Any, Callable
 
 from . import _abi, _estimate, _library, _limits, _sources
 from ._ladder import Split, rung_bits
+from ._needs import Needs
 from ._notes import harmless
 
 UNKNOWN = (1 << 64) - 1
@@ -398,6 +399,13 @@ def stop(what: str, **reason: int) -> None:
 def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
     """After an OOM: how much of this there is."""
     emit(_abi.EventTagBytes(tag=name(tag), live_blocks=blocks, live_bytes=live, peak_bytes=live), device)
+
+
+@harmless("recording an out-of-memory error")
+def needs_of_model(device: int, needs: Needs, phase: _abi.OomPhase, done: float) -> None:
+    """After an OOM: what a whole step needs, and how far it was."""
+    state = UNKNOWN if needs.state is None else needs.state
+    emit(_abi.EventOomModel(needs.parameters, needs.gradients, state, needs.update, phase, int(done * 1000)), device)
 
 
 @harmless("recording an out-of-memory error")

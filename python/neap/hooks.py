@@ -31,6 +31,7 @@ from . import (
     _library,
     _limits,
     _microbatch,
+    _needs,
     _notes,
     _sources,
     _watch,
@@ -157,11 +158,10 @@ def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
     return total, count
 
 
-def _tell_holders(torch: Any, device: int, allocated: int) -> None:
-    """Parameters, gradients and optimizer state, of the optimizers that have stepped; the rest is activations and all
-    else."""
-    parameters = {id(p): p for o in list(_State.optimizers) for g in o.param_groups for p in g["params"]}
-    states = [v for o in list(_State.optimizers) for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
+def _tell_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]) -> None:
+    """Parameters, gradients and optimizer state; the rest is activations and all else."""
+    parameters = {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
+    states = [v for o in optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
     named = {
         "parameters": _bytes_of(parameters.values(), device),
         "gradients": _bytes_of((p.grad for p in parameters.values()), device),
@@ -172,7 +172,7 @@ def _tell_holders(torch: Any, device: int, allocated: int) -> None:
             _events.tag_bytes(device, tag, live, count)
     rest = allocated - sum(live for live, _ in named.values())
     if rest > 0:
-        _events.tag_bytes(device, "activations and other" if _State.optimizers else "all", rest, 0)
+        _events.tag_bytes(device, "activations and other" if optimizers else "all", rest, 0)
 
 
 def _device_total(torch: Any, device: int) -> int:
@@ -195,8 +195,16 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
         limit = allowed if allowed < total else _LARGEST
         context = agent.context_bytes(device)
         _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows(torch))
-    _tell_holders(torch, device, torch.cuda.memory_allocated(device))
+    # Before the first step nobody has told of the optimizers.
+    optimizers = list(_State.optimizers) or _needs.find_optimizers(torch)
+    _part("what the model needs", _tell_model, torch, device, optimizers)
+    _tell_holders(torch, device, torch.cuda.memory_allocated(device), optimizers)
     agent.publish()
+
+
+def _tell_model(torch: Any, device: int, optimizers: list[Any]) -> None:
+    needs, place = _needs.now(torch, optimizers, torch.device("cuda", device))
+    _events.needs_of_model(device, needs, place.phase, place.done)
 
 
 def _out_of_memory_line(error: BaseException) -> str:

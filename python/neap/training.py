@@ -17,7 +17,7 @@ import math
 import time
 from typing import Any, Callable
 
-from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _strategies, _units, memory
+from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _needs, _notes, _ranks, _sources, _step, _strategies, _units, memory
 from ._abi import Rung, ThresholdAct
 from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
@@ -218,7 +218,7 @@ class Training:
         if make is not None and self._strategies.due(self._step + 1):
             self._measure_strategies(make)
         while True:
-            done = self._stepper.attempt(make, self.split.micro_batch)
+            done = self._attempt(make)
             if done.word != OUT:
                 break
             # Outside any `except`: no traceback pins the step's tensors any more.
@@ -227,6 +227,9 @@ class Training:
             log.warning("Out of memory at step %d: %s", self._step + 1, done.reason)
             self._mark(_abi.Mark.OOM, "oom")
             self._cleanups.run(_abi.CleanupReason.OOM)
+            too_large = self._too_large(self._step + 1, done.reason)
+            if self._ranks.agree(number=int(too_large is not None))[1].count(1):
+                raise too_large or self._give_up(self._step + 1, "the model is too large on another rank", done.cached)
             self._take(self._step + 1, done.reason, done.cached)
         if done.word == OVER:
             self.optimizer.zero_grad(set_to_none=True)
@@ -240,6 +243,12 @@ class Training:
         if self._options.callbacks.on_step is not None:
             self._options.callbacks.on_step(self._step, done.loss)
         return True
+
+    def _attempt(self, make: Callable[[], list[Any]] | None) -> _step.Outcome:
+        try:
+            return self._stepper.attempt(make, self.split.micro_batch)
+        except TrainingOutOfMemory as error:  # in an update
+            raise self._too_large(self._step + 1, str(error)) or error from None
 
     def _measure_strategies(self, make: Callable[[], list[Any]]) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -291,6 +300,21 @@ class Training:
             + (f"What may help: {'; '.join(found)}" if found else "A smaller model or a larger device is needed")
         )
         error.recommendations = found
+        return error
+
+    def _too_large(self, step: int, why: str) -> TrainingOutOfMemory | None:
+        """The last word where the model alone takes more than there is: no rung makes it smaller."""
+        found = _needs.too_large(self._torch, self.model, self.optimizer, self._place)
+        if found is None:
+            return None
+        needs, room = found
+        update = f", and an update takes {_units.size(needs.update)} beside" if needs.alone <= room else ""
+        recommended = _advice.without_batch(needs, room)
+        error = TrainingOutOfMemory(
+            f"memory ran out at step {step}, and no rung of the ladder would help: the model alone takes {_units.size(needs.alone)} "
+            f"({needs}){update}; this process can have {_units.size(room)}. {why.rstrip('.')}. What may help: {'; '.join(recommended)}"
+        )
+        error.recommendations = recommended
         return error
 
     def _take(self, step: int, why: str, cached: int = 0) -> None:

@@ -11,10 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUESSED_DIVISOR_MAX 64 /* where the micro-batch is not known */
-
-static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
-				uint64_t uncertainty_bytes)
+struct neap_fix *neap_fix_add(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
+			      uint64_t uncertainty_bytes)
 {
 	assert(card->fix_count < NEAP_OOM_FIXES); /* room for each kind, and for each setting that is tried */
 	struct neap_fix *fix = &card->fixes[card->fix_count++];
@@ -41,6 +39,10 @@ static struct neap_saving split_saving(const struct neap_demand *demand, uint64_
 static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t before,
 			   uint64_t after, bool surely)
 {
+	struct neap_oom_need later = neap_oom_later(&card->need);
+	if (card->need.known)
+		return neap_oom_step_fits(surely ? &later : &card->need, (double)before / (double)after,
+					  card->room_bytes);
 	struct neap_saving saving = split_saving(demand, before, after);
 
 	return (surely ? neap_less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
@@ -69,10 +71,17 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 static unsigned guess_divisor(const struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	for (int surely = 1; surely >= 0; surely--)
-		for (unsigned divisor = 2; divisor <= GUESSED_DIVISOR_MAX; divisor *= 2)
+		for (unsigned divisor = 2; divisor <= NEAP_OOM_DIVISOR_MAX; divisor *= 2)
 			if (split_suffices(card, demand, divisor, 1, surely))
 				return divisor;
-	return GUESSED_DIVISOR_MAX;
+	return NEAP_OOM_DIVISOR_MAX;
+}
+
+/* What a whole step then takes, predicted. */
+static void say_need(const struct neap_oom_card *card, double divisor, struct neap_fix *fix)
+{
+	snprintf(fix->how, sizeof fix->how, "a whole step then takes about %s%s",
+		 NEAP_SIZE(neap_oom_needed(&card->need, divisor)), card->need.sure ? "" : ", by a guess");
 }
 
 static uint64_t all_activations(const struct neap_demand *demand)
@@ -91,25 +100,29 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 		if (!choose_split(card, demand, &split))
 			return;
 		saving = split_saving(demand, card->split.micro_batch, split.micro_batch);
-		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
+		fix = neap_fix_add(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu%s)",
 			 (unsigned long long)card->split.micro_batch, (unsigned long long)split.micro_batch,
 			 (unsigned long long)card->split.accumulate, (unsigned long long)split.accumulate,
 			 (unsigned long long)(neap_split_batch(&split) * split.ranks),
 			 neap_split_unequal(&split, ": ", "", unequal));
+		fix->amount = (double)card->split.micro_batch / (double)split.micro_batch;
 	} else {
 		unsigned divisor = guess_divisor(card, demand);
 		saving = split_saving(demand, divisor, 1);
 		if (saving.bytes == 0) /* none of the bytes depend on the micro-batch */
 			return;
-		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
+		fix = neap_fix_add(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
 			 divisor);
+		fix->amount = divisor;
 	}
 	neap_size_format(neap_plus(all_activations(demand), demand->inputs), scaling);
-	if (demand->unknown)
+	if (card->need.known)
+		say_need(card, fix->amount, fix);
+	else if (demand->unknown)
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
 			 "the step would take is not in it",
@@ -128,13 +141,13 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 
 	switch (saving->rung) {
 	case NEAP_RUNG_EFFICIENT_ATTENTION:
-		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, saving->bytes, saving->uncertainty_bytes);
+		fix = neap_fix_add(card, NEAP_FIX_EFFICIENT_ATTENTION, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
 		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for up to an eighth",
 			 NEAP_SIZE(demand->attention));
 		break;
 	case NEAP_RUNG_CHECKPOINTING:
-		fix = add_fix(card, NEAP_FIX_CHECKPOINTING, saving->bytes, saving->uncertainty_bytes);
+		fix = neap_fix_add(card, NEAP_FIX_CHECKPOINTING, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "gradient checkpointing: activations are computed again, not kept");
 		if (card->layers)
@@ -147,7 +160,7 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 				 NEAP_SIZE(kept));
 		break;
 	case NEAP_RUNG_MIXED_PRECISION:
-		fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, saving->bytes, saving->uncertainty_bytes);
+		fix = neap_fix_add(card, NEAP_FIX_MIXED_PRECISION, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
 		snprintf(fix->how, sizeof fix->how,
 			 "half to all of the activations, %s, go from 32 bits to 16; a copy of the parameters may be "
@@ -192,6 +205,7 @@ static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool wh
 {
 	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
 
+	fix->amount = fraction_of(card, wanted);
 	snprintf(fix->text, sizeof fix->text,
 		 "%slimit raised by %s%s to %s (fraction %.2f); the device had room for %s",
 		 whole ? "" : "a lower bound: ", whole ? "" : "at least ",
@@ -206,7 +220,7 @@ static void fix_limit(struct neap_oom_card *card)
 	if (card->limit_bytes == UINT64_MAX || headroom >= card->device_free_bytes)
 		return;
 	uint64_t saving = card->device_free_bytes - headroom;
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
+	struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
 	uint64_t need = neap_oom_step_need(card), now = neap_plus(card->allocated_bytes, card->block_bytes);
 	uint64_t missing =
 		neap_plus(card->shortfall_bytes, neap_less(need, now)); /* this request, and the rest of the step */
@@ -214,9 +228,19 @@ static void fix_limit(struct neap_oom_card *card)
 	if (need && card->step_reserved_bytes > wanted &&
 	    card->step_reserved_bytes <= neap_plus(card->limit_bytes, saving))
 		wanted = card->step_reserved_bytes;
-	say_limit(card, wanted, need > 0, fix);
-	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
-		 NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(headroom));
+	if (card->need.known) {
+		struct neap_oom_need later = neap_oom_later(&card->need);
+		uint64_t whole = neap_oom_with_pieces(neap_oom_needed(&later, 1));
+		wanted = whole > wanted ? whole : wanted;
+		wanted =
+			wanted < neap_plus(card->limit_bytes, saving) ? wanted : neap_plus(card->limit_bytes, saving);
+	}
+	say_limit(card, wanted, card->need.known ? card->need.sure : need > 0, fix);
+	if (card->need.known)
+		say_need(card, 1, fix);
+	else
+		snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
+			 NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(headroom));
 }
 
 static void fix_neighbours(struct neap_oom_card *card)
@@ -228,7 +252,8 @@ static void fix_neighbours(struct neap_oom_card *card)
 	if (neap_plus(card->allocated_bytes, card->block_bytes) >
 	    card->limit_bytes) /* the limit would still refuse */
 		return;
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
+	struct neap_fix *fix =
+		neap_fix_add(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
 	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
 		 NEAP_SIZE(neighbours));
 	snprintf(fix->how, sizeof fix->how, "measured: %s are not free and not ours; less %s for the driver%s",
@@ -245,7 +270,7 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 	/* For PyTorch's traces, replays with the setting decide. */
 	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING &&
 	    !neap_oom_has_events(card)) {
-		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
+		fix = neap_fix_add(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
 		fix->active_already = pages_mapped;
 		snprintf(fix->text, sizeof fix->text,
 			 "expandable segments: cached pages are joined to serve one request");
@@ -257,7 +282,7 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 				 NEAP_SIZE(reusable), NEAP_SIZE(card->largest_free_bytes));
 	}
 	if (card->pending_bytes && card->cause == NEAP_OOM_PENDING) {
-		fix = add_fix(card, NEAP_FIX_WAIT, card->pending_bytes, 0);
+		fix = neap_fix_add(card, NEAP_FIX_WAIT, card->pending_bytes, 0);
 		snprintf(fix->text, sizeof fix->text,
 			 "synchronise the streams before this request: %s were freed but still in use",
 			 NEAP_SIZE(card->pending_bytes));
@@ -286,7 +311,7 @@ static void fix_leak(struct neap_oom_card *card, const struct neap_oom_floor *fl
 		.bytes = neap_to_bytes(predicted),
 		.ends_step = neap_plus(last->number, left / (card->growth_bytes ? card->growth_bytes : 1)),
 	};
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, neap_to_bytes(predicted), neap_to_bytes(apart));
+	struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_LEAK, neap_to_bytes(predicted), neap_to_bytes(apart));
 	snprintf(fix->text, sizeof fix->text,
 		 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
 		 NEAP_SIZE(card->growth_bytes), NEAP_SIZE(card->leak.bytes));
@@ -301,9 +326,9 @@ static void fix_model(struct neap_oom_card *card, const struct neap_demand *dema
 	if (neap_plus(demand->parameters, demand->model) == 0) /* no bytes are known to be the model's */
 		return;
 	struct neap_fix *fix =
-		add_fix(card, NEAP_FIX_SMALLER_MODEL,
-			neap_plus(neap_plus(demand->parameters, demand->model) / 2, demand->unknown / 4),
-			demand->unknown / 4);
+		neap_fix_add(card, NEAP_FIX_SMALLER_MODEL,
+			     neap_plus(neap_plus(demand->parameters, demand->model) / 2, demand->unknown / 4),
+			     demand->unknown / 4);
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
 	if (demand->unknown)
@@ -338,13 +363,16 @@ static void judge_steps(struct neap_oom_card *card)
 {
 	uint64_t need = neap_oom_step_need(card), now = neap_plus(card->allocated_bytes, card->block_bytes);
 
-	for (size_t i = 0; i < card->fix_count && need; i++) {
+	for (size_t i = 0; i < card->fix_count; i++) {
 		struct neap_fix *fix = &card->fixes[i];
 		uint64_t sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
-		if (fix->active_already || fix->replayed)
+		if (fix->active_already || fix->replayed || fix->kind == NEAP_FIX_LEAK)
 			continue;
-		fix->step = sure >= neap_plus(card->shortfall_bytes, need - now) ? NEAP_FIX_STEP_ENOUGH
-										 : NEAP_FIX_STEP_NOT_ENOUGH;
+		if (card->need.known)
+			neap_fix_judge_by_need(card, fix);
+		else if (need)
+			fix->step = sure >= neap_plus(card->shortfall_bytes, need - now) ? NEAP_FIX_STEP_ENOUGH
+											 : NEAP_FIX_STEP_NOT_ENOUGH;
 	}
 }
 
@@ -362,6 +390,8 @@ static int cost(enum neap_fix_kind kind)
 		return 3;
 	case NEAP_FIX_SETTING: /* settings stay in the order of the replays */
 		return 3;
+	case NEAP_FIX_UPDATE:
+		return 3;
 	case NEAP_FIX_FREE_NEIGHBOURS:
 		return 4;
 	case NEAP_FIX_SMALLER_MICRO_BATCH:
@@ -372,21 +402,25 @@ static int cost(enum neap_fix_kind kind)
 		return 7;
 	case NEAP_FIX_MIXED_PRECISION:
 		return 8;
-	case NEAP_FIX_SMALLER_MODEL:
+	case NEAP_FIX_OPTIMIZER:
 		return 9;
+	case NEAP_FIX_SMALLER_MODEL:
+		return 10;
+	case NEAP_FIX_SHARDING:
+		return 11;
 	}
-	return 10;
+	return 12;
 }
 
 static int group(const struct neap_fix *fix)
 {
 	if (fix->active_already)
-		return 4;
+		return 5;
 	if (fix->kind == NEAP_FIX_LEAK)
 		return 0;
-	if (fix->kind == NEAP_FIX_SMALLER_MODEL)
-		return 3;
-	return fix->sufficient ? 1 : 2;
+	if (fix->kind == NEAP_FIX_SMALLER_MODEL && fix->amount == 0)
+		return 4;
+	return !fix->sufficient ? 3 : fix->perhaps && fix->step == NEAP_FIX_STEP_UNKNOWN ? 2 : 1;
 }
 
 static int by_use(const void *left, const void *right)
@@ -395,7 +429,7 @@ static int by_use(const void *left, const void *right)
 
 	if (group(a) != group(b))
 		return group(a) - group(b);
-	if (group(a) == 2 && a->saving_bytes != b->saving_bytes)
+	if (group(a) == 3 && a->saving_bytes != b->saving_bytes)
 		return a->saving_bytes > b->saving_bytes ? -1 : 1;
 	if (cost(a->kind) != cost(b->kind))
 		return cost(a->kind) - cost(b->kind);
@@ -410,14 +444,18 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 	fix_leak(card, floor);
 	if (card->fix_count > 0) /* leaked bytes have some tag, but do not scale */
 		neap_demand_leak(&demand, neap_plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
+	neap_oom_find_need(card, inputs, &demand);
 	fix_limit(card);
 	fix_cached(card, inputs->pages_mapped);
 	fix_neighbours(card);
-	if (inputs->training) {
+	if (inputs->training && !card->model_alone) {
 		fix_micro_batch(card, &demand);
 		fix_rungs(card, &demand);
-		fix_model(card, &demand);
 	}
+	if (card->need.known && card->model.parameter_bytes)
+		neap_fix_model_by_need(card);
+	else if (inputs->training)
+		fix_model(card, &demand);
 	strike_active(card);
 	judge_steps(card);
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
@@ -431,7 +469,7 @@ static void fix_unknown_limit(struct neap_oom_card *card)
 
 	if (card->cause != NEAP_OOM_LIMIT || card->limit_bytes != UINT64_MAX || smallest <= had)
 		return;
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, 0, 0);
+	struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_RAISE_LIMIT, 0, 0);
 	const char *bound = card->replays.smallest_whole ? "" : "a lower bound: ";
 	double fraction = had && card->fraction > 0 ? card->fraction * (double)smallest / (double)had + 0.01 : 0;
 	fix->replayed = true;
@@ -481,7 +519,7 @@ static void refine_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes;
 
-	for (size_t i = 0; i < card->fix_count; i++) {
+	for (size_t i = 0; i < card->fix_count && !card->need.known; i++) {
 		struct neap_fix *fix = &card->fixes[i];
 		if (fix->kind != NEAP_FIX_RAISE_LIMIT || card->limit_bytes == UINT64_MAX ||
 		    smallest <= card->limit_bytes)
@@ -526,10 +564,13 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		const struct neap_whatif *item = &whatifs->items[i];
 		if (item->own || !item->settings || !item->tried || !(item->active || (item->fits && !own_fits)))
 			continue;
-		struct neap_fix *fix = add_fix(card, NEAP_FIX_SETTING, 0, 0);
+		struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_SETTING, 0, 0);
 		fix->replayed = true;
 		fix->sufficient = item->fits && !item->active;
 		fix->active_already = item->active;
+		fix->setting = item->settings;
+		if (card->need.known && fix->sufficient)
+			neap_fix_judge_by_need(card, fix);
 		say_setting(whatifs, item, fix);
 		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
 			 NEAP_SIZE(item->reserved_peak), NEAP_SIZE(whatifs->memory_bytes));
@@ -549,6 +590,9 @@ const char *neap_fix_name(enum neap_fix_kind kind)
 					    "mend the leak",
 					    "smaller model",
 					    "wait for queued work",
-					    "setting of the allocator"};
+					    "setting of the allocator",
+					    "update without temporaries",
+					    "optimizer with less state",
+					    "sharding or offloading"};
 	return names[kind];
 }

@@ -2,7 +2,8 @@
  *
  *   a recording's journal ──── oom_journal.c ─┐            ┌─ the cause                        oom_cause.c
  *                                             ├─ one card ─┼─ the steps before                 oom_steps.c
- *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what would have helped           fix.c
+ *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what a whole step needs          oom_need.c
+ *                                                          ├─ what would have helped           fix.c
  *                                                          └─ other settings, by replay        oom_replay.c
  *
  * One struct, one text (report/report.h) and one JSON (report/oom_json.c) serve every source; fields that a source
@@ -46,28 +47,38 @@ enum neap_fix_kind {
 	NEAP_FIX_EXPANDABLE_SEGMENTS,
 	NEAP_FIX_LEAK, /* memory grew from step to step: repair that first */
 	NEAP_FIX_SMALLER_MODEL,
-	NEAP_FIX_WAIT,    /* synchronise before the request: bytes freed are still in use by queued work */
-	NEAP_FIX_SETTING, /* of PyTorch's allocator: replayed with it, the trace completes */
+	NEAP_FIX_WAIT,      /* synchronise before the request: bytes freed are still in use by queued work */
+	NEAP_FIX_SETTING,   /* of PyTorch's allocator: replayed with it, the trace completes */
+	NEAP_FIX_UPDATE,    /* the optimizer updates one parameter after another, without temporaries of all */
+	NEAP_FIX_OPTIMIZER, /* one with less state */
+	NEAP_FIX_SHARDING,  /* over several devices, or to the host */
 };
 
-/* Even if this request fits, the rest of the step may not. How much a step takes is known only from whole steps
- * before it that ran with the same settings and peaked higher than this one so far. */
+/* Even if this request fits, the rest of the step may not. How much a step takes is known from whole steps before it
+ * that ran with the same settings and peaked higher than this one so far; else oom_need.c may predict it. */
 enum neap_fix_step { NEAP_FIX_STEP_UNKNOWN, NEAP_FIX_STEP_ENOUGH, NEAP_FIX_STEP_NOT_ENOUGH };
 
 struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
 	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; `how` explains it */
-	bool sufficient;            /* the saving covers the shortfall; replayed: the trace completes */
-	bool active_already;        /* in force when it failed: shown as already in use */
-	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
-	char how[160];              /* where the prediction comes from */
-	enum neap_fix_step step;    /* whether the saving, less its uncertainty, covers the whole step */
-	bool replayed;              /* no saving is predicted: `how` says what the replay did */
-	int order;                  /* in which the fixes were found; sorting keeps it among equals */
+	bool sufficient;     /* the saving covers the shortfall; replayed: the trace completes; if the step's need is
+			    known: it covers that too */
+	bool active_already; /* in force when it failed: shown as already in use */
+	char text[160];      /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
+	char how[240];       /* where the prediction comes from */
+	enum neap_fix_step step; /* whether the saving, less its uncertainty, covers the whole step */
+	bool replayed;           /* no saving is predicted: `how` says what the replay did */
+	/* By kind: the micro-batch is divided by it; the limit, as a share of the device; the parameters, as a share;
+	 * bytes of state for each byte of the parameters; devices. 0: none. */
+	double amount;
+	/* It may not be enough: its saving or the step's need is a guess, or later steps may need more. */
+	bool perhaps;
+	const char *setting; /* SETTING: the value of PYTORCH_CUDA_ALLOC_CONF. Static */
+	int order;           /* in which the fixes were found; sorting keeps it among equals */
 };
 
-#define NEAP_OOM_FIXES     16
+#define NEAP_OOM_FIXES     20
 #define NEAP_OOM_TAGS      33
 #define NEAP_OOM_PURPOSES  4
 #define NEAP_OOM_NAME_ROOM 160
@@ -105,6 +116,17 @@ struct neap_oom_replays {
 	uint64_t began_bytes;      /* of a snapshot: live before its first event; other settings place them again */
 };
 
+/* What a whole step is predicted to take at its highest, by what a smaller micro-batch changes. */
+struct neap_oom_need {
+	bool known; /* of PyTorch's own allocator, whose events were recorded, or whose process told of its model */
+	bool sure;  /* false: how far the step was is not known, or not what the optimizer keeps */
+	bool alike; /* whole steps before took as much; else later ones may take more than this one */
+	uint64_t model_bytes;  /* parameters, gradients and optimizer state */
+	uint64_t fixed_bytes;  /* with what else does not depend on the micro-batch */
+	uint64_t scaled_bytes; /* with the micro-batch that failed */
+	uint64_t update_bytes; /* once these are gone: temporaries of an update */
+};
+
 struct neap_oom_card {
 	enum neap_trace_source source;
 	bool other_allocator;   /* a recording of another allocator than neap's: PyTorch's own */
@@ -139,6 +161,9 @@ struct neap_oom_card {
 	uint64_t step_reserved_bytes; /* the most reserved at the end of any of those steps */
 	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
 	struct neap_oom_leak leak;
+	struct neap_event_oom_model model; /* as the process told; zero: it did not */
+	struct neap_oom_need need;
+	bool model_alone; /* its parameters, gradients and optimizer state exceed what the process could have had */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
@@ -201,6 +226,9 @@ enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t devi
 enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t index,
 					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 					 struct neap_error *err);
+
+/* What a step of this need takes at its highest, with the micro-batch divided. */
+uint64_t neap_oom_needed(const struct neap_oom_need *need, double divisor);
 
 /* "capacity", "limit", "neighbours", "fragmentation", "pending"; "smaller micro-batch", ... Static. */
 const char *neap_oom_cause_name(enum neap_oom_cause cause);

@@ -4,6 +4,7 @@
 #define NEAP_ANALYZE_OOM_INTERNAL_H
 
 #include "analyze/oom.h"
+#include "base/units.h"
 #include "train/leak.h"
 
 /* The bytes that the driver itself may hold; the uncertainty of neap_oom_neighbours; and the bytes that other
@@ -38,6 +39,7 @@ struct neap_oom_inputs {
 	struct neap_demand demand; /* at the failure; includes the request if its purpose is known */
 	bool training;             /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped;         /* segments grow in place already */
+	uint64_t scaled_bytes;     /* the most since the step began of what the micro-batch decides; 0: not known */
 };
 
 void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);
@@ -79,6 +81,26 @@ size_t neap_oom_find(const struct neap_record *record, size_t device, size_t ind
 /* Adds the rest to a card that has the figures of its failure: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err);
+
+/* oom_need.c: predicts what the whole step needs. `demand`: at the failure; if PyTorch's events were recorded, the
+ * request is added to it. */
+void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, struct neap_demand *demand);
+/* How many bytes have to be there for such a need, with what PyTorch's cache leaves in pieces. */
+uint64_t neap_oom_with_pieces(uint64_t bytes);
+
+/* The need to be ready for: of a step like those before, or if none took as much, of a later one twice as large. */
+struct neap_oom_need neap_oom_later(const struct neap_oom_need *need);
+/* Whether a step of this need ends with so many bytes, the micro-batch divided. */
+bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64_t room_bytes);
+
+#define NEAP_OOM_DIVISOR_MAX 64 /* of a micro-batch that is not known */
+/* A further fix, at the end. */
+struct neap_fix *neap_fix_add(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
+			      uint64_t uncertainty_bytes);
+/* fix_need.c: adds the fixes of the model and its optimizer; the need and the model are known. */
+void neap_fix_model_by_need(struct neap_oom_card *card);
+/* Sets whether the fix leaves enough for the whole step; the need is known. */
+void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix);
 
 /* Its parts. */
 void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);

@@ -114,6 +114,8 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 		} else if (event->kind == NEAP_EVENT_OOM_ASKED) {
 			card->others_asked = event->oom_asked.processes;
 			card->others_freed_bytes = event->oom_asked.freed_bytes;
+		} else if (event->kind == NEAP_EVENT_OOM_MODEL && card->model.parameter_bytes == 0) {
+			card->model = event->oom_model;
 		} else if (event->kind == NEAP_EVENT_MARK) {
 			marked = true; /* tags that follow are those of the run's end */
 		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {

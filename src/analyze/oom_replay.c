@@ -59,15 +59,16 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 	return NEAP_OK;
 }
 
-/* Too few bytes are cached to serve the request by themselves. If another setting completes the trace, they were
- * enough beside what is free on the device: then it is their pieces that failed it. */
+/* What the request's own pool has cached would not have served it, but all that is cached would have. If another
+ * setting completes the trace, it is the pieces that failed it. */
 static void judge_pieces(struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;
 	uint64_t needed = neap_plus(neap_plus(card->allocated_bytes, card->pending_bytes), card->block_bytes);
 
-	if (!neap_oom_has_events(card) || needed > card->room_bytes || card->limit_bytes <= card->room_bytes ||
-	    whatifs->count == 0 || !whatifs->items[0].tried || whatifs->items[0].fits)
+	if (!neap_oom_has_events(card) || card->cached_bytes < card->block_bytes || needed > card->room_bytes ||
+	    card->limit_bytes <= card->room_bytes || whatifs->count == 0 || !whatifs->items[0].tried ||
+	    whatifs->items[0].fits)
 		return;
 	for (size_t i = 1; i < whatifs->count; i++)
 		if (whatifs->items[i].tried && whatifs->items[i].fits && whatifs->items[i].settings)

@@ -5,6 +5,7 @@
 #include "base/units.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The segment that PyTorch would have made for the request. */
 static uint64_t segment_of(uint64_t bytes, const struct neap_torch_settings *settings)
@@ -65,15 +66,13 @@ static enum neap_status find_holders(const struct neap_trace_parts *parts, struc
 	return status;
 }
 
-static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint64_t event)
+static struct neap_demand demand_of(const struct neap_categories *found)
 {
-	struct neap_categories found;
 	uint64_t sums[NEAP_CATEGORIES] = {0};
 
-	neap_categories_at(parts->lives, parts->sites, parts->steps, parts->timeline->count, event, &found);
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
 		for (int how = 0; how < NEAP_HOWS; how++)
-			sums[category] += found.bytes[category][how];
+			sums[category] += found->bytes[category][how];
 	return (struct neap_demand){.activations = sums[NEAP_CATEGORY_ACTIVATIONS],
 				    .temporaries = sums[NEAP_CATEGORY_TEMPORARIES],
 				    .inputs = sums[NEAP_CATEGORY_INPUTS],
@@ -81,6 +80,108 @@ static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint
 				    .model = sums[NEAP_CATEGORY_GRADIENTS] + sums[NEAP_CATEGORY_OPTIMIZER] +
 					     sums[NEAP_CATEGORY_WORKSPACES],
 				    .unknown = sums[NEAP_CATEGORY_UNKNOWN]};
+}
+
+static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint64_t event)
+{
+	struct neap_categories found;
+
+	neap_categories_at(parts->lives, parts->sites, parts->steps, parts->timeline->count, event, &found);
+	return demand_of(&found);
+}
+
+/* What is live at a failure, by purpose, and what the failed step made. */
+struct last_step {
+	struct neap_categories live;
+	uint64_t forward, nameless, loaded; /* of these unknown: made by the failed step, by what asked for it */
+	uint64_t highest;                   /* of what a smaller micro-batch would have made smaller */
+};
+
+/* A block as it was at a failure: what the program freed after it, on its way out, tells nothing. */
+static struct neap_life as_at(const struct neap_life *life, uint64_t event)
+{
+	struct neap_life then = *life;
+
+	if (then.freed != NEAP_LIFE_AFTER && then.freed > event) {
+		then.freed = then.end = NEAP_LIFE_AFTER;
+		then.freed_stack = 0;
+	}
+	return then;
+}
+
+/* Counts a live block. Returns whether it is one of the failed step's that a smaller micro-batch makes smaller. */
+static bool count_live(const struct neap_trace_parts *parts, const struct neap_life *life, bool of_step,
+		       uint64_t event, struct last_step *found)
+{
+	const enum neap_phase phase = (enum neap_phase)parts->sites->phases[life->stack];
+	bool later = neap_steps_before(parts->steps, event) > 0; /* else the program may have loaded all its data */
+	enum neap_category_how how = NEAP_HOW_NOTHING;
+	struct neap_life then = as_at(life, event);
+	enum neap_category category = neap_category_of(parts->sites, parts->steps, event + 1, &then, &how);
+
+	found->live.bytes[category][how] += life->size;
+	if (!of_step || category != NEAP_CATEGORY_UNKNOWN)
+		return of_step && (category == NEAP_CATEGORY_ACTIVATIONS || category == NEAP_CATEGORY_TEMPORARIES ||
+				   category == NEAP_CATEGORY_INPUTS);
+	if (!life->stack)
+		found->nameless += life->size;
+	else if (phase == NEAP_PHASE_FORWARD)
+		found->forward += life->size;
+	else if (later)
+		found->loaded += life->size;
+	return life->stack && (phase == NEAP_PHASE_FORWARD || later);
+}
+
+static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, uint64_t event,
+					  struct last_step *ret_step, struct neap_error *err)
+{
+	const size_t ended = neap_steps_before(parts->steps, event);
+	const uint64_t begin = ended ? parts->steps->ends[ended - 1] : 0;
+	int64_t *changes = calloc(event - begin + 2, sizeof *changes), level = 0;
+	struct last_step found = {0};
+
+	if (!changes)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the last step of a trace");
+	for (size_t i = 0; i < parts->lives->count; i++) {
+		const struct neap_life *life = &parts->lives->items[i];
+		bool of_step = life->begin != NEAP_LIFE_BEFORE && life->begin >= begin && life->begin <= event;
+		bool live = neap_life_at(life, event);
+		bool updates = parts->sites->phases[life->stack] == NEAP_PHASE_OPTIMIZER;
+		bool scales = live ? count_live(parts, life, of_step, event, &found) : of_step;
+		if (!scales || updates)
+			continue;
+		changes[life->begin - begin] += (int64_t)life->size;
+		if (!live)
+			changes[life->end - begin] -= (int64_t)life->size;
+	}
+	for (uint64_t i = 0; i <= event - begin; i++) {
+		level += changes[i];
+		if (level > 0 && (uint64_t)level > found.highest)
+			found.highest = (uint64_t)level;
+	}
+	free(changes);
+	*ret_step = found;
+	return NEAP_OK;
+}
+
+/* Lifetimes tell nothing of blocks that the failed step made: whether they would have outlived it is not known. What
+ * forward made are activations, and what has no stack, in autograd's threads, temporaries, but for the gradients that
+ * the process has counted. What the program's own lines made since the last step is taken for its batch. */
+static struct neap_demand demand_at(const struct last_step *step, uint64_t gradient_bytes)
+{
+	struct neap_demand demand = demand_of(&step->live);
+	uint64_t known = 0;
+
+	for (int how = 0; how < NEAP_HOWS; how++)
+		known += step->live.bytes[NEAP_CATEGORY_GRADIENTS][how];
+	uint64_t gradients = neap_less(gradient_bytes, known);
+	gradients = gradients < step->nameless ? gradients : step->nameless;
+	demand.unknown = neap_less(demand.unknown, step->forward + step->nameless + step->loaded);
+	demand.activations = neap_plus(demand.activations, step->forward);
+	demand.temporaries = neap_plus(demand.temporaries, step->nameless - gradients);
+	demand.inputs = neap_plus(demand.inputs, step->loaded);
+	demand.model = neap_plus(demand.model, gradients);
+	return demand;
 }
 
 /* The whole steps before the failure: their lowest requested and highest allocated bytes. */
@@ -110,10 +211,16 @@ static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_
 	return NEAP_OK;
 }
 
+/* Whether PyTorch serves the request from its pool of small ones. Its own recording has the size of the segment. */
+static bool is_small(const struct neap_oom_card *card, const struct neap_trace *trace)
+{
+	return card->block_bytes <= neap_fragments_small_request(trace);
+}
+
 /* Takes the free pieces, if the trace's addresses are known. */
 static void take_pieces(struct neap_oom_card *card, const struct neap_trace *trace)
 {
-	bool small = card->block_bytes <= neap_fragments_small_request(trace);
+	bool small = is_small(card, trace);
 
 	card->largest_free_bytes = NEAP_OOM_UNKNOWN;
 	if (!card->fragments.known)
@@ -126,11 +233,20 @@ static void take_pieces(struct neap_oom_card *card, const struct neap_trace *tra
 	card->pools_free_bytes = card->fragments.pools_free;
 }
 
+/* What the process counted itself. */
+static uint64_t counted_bytes(const struct neap_oom_card *card, const char *tag)
+{
+	for (size_t i = 0; i < card->tag_count; i++)
+		if (strcmp(card->tags[i].tag, tag) == 0)
+			return card->tags[i].live_bytes;
+	return 0;
+}
+
 /* Fills the purposes of what is live, with `unnamed_bytes` that no event tells of. */
-static void take_demand(const struct neap_trace_parts *parts, uint64_t unnamed_bytes, struct neap_oom_card *card,
+static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struct neap_oom_card *card,
 			struct neap_oom_inputs *inputs)
 {
-	inputs->demand = find_demand(parts, card->event);
+	inputs->demand = demand;
 	inputs->demand.unknown = neap_plus(inputs->demand.unknown, unnamed_bytes);
 	card->unknown_bytes = inputs->demand.unknown;
 	/* If most bytes are unknown, the intervals would span nearly everything. */
@@ -158,17 +274,25 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	const struct neap_trace *trace = parts->timeline->trace;
 	uint32_t frame = parts->sites->frames[failure->event.stack];
 	struct neap_torch_settings settings;
+	struct last_step step = {0};
+	enum neap_status status = look_at_last_step(parts, card->event, &step, err);
 
+	if (status)
+		return status;
 	neap_replay_settings(trace, &settings);
 	card->live_requested_bytes = failure->levels.requested;
 	card->fraction = settings.fraction;
 	take_pieces(card, trace);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
+	struct neap_demand demand = demand_at(&step, counted_bytes(card, "gradients"));
 	uint64_t counted = keep_purposes(card);
+	inputs->segment_bytes = is_small(card, trace) ? 2 * NEAP_MIB : segment_of(card->block_bytes, &settings);
 	inputs->pages_mapped = settings.expandable_segments;
 	inputs->pool_bytes = card->fragments.known ? card->fragments.usable_bytes : UINT64_MAX;
-	take_demand(parts, neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
+	inputs->scaled_bytes = step.highest;
+	take_demand(demand, neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
+	inputs->training |= card->model.parameter_bytes > 0;
 	if (card->unknown_bytes > neap_less(card->allocated_bytes, counted))
 		card->unknown_bytes = neap_less(card->allocated_bytes, counted);
 	return find_holders(parts, card, err);
@@ -204,7 +328,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_limits(card, &settings, memory_bytes, &inputs);
-	take_demand(parts, 0, card, &inputs);
+	take_demand(find_demand(parts, card->event), 0, card, &inputs);
 	enum neap_status status = find_holders(parts, card, err);
 	if (!status)
 		status = find_steps(parts, card->event, &inputs, err);

@@ -115,6 +115,29 @@ static void put_limit(struct neap_buffer *out, const struct neap_oom_card *card)
 	}
 }
 
+/* No batch is small enough. */
+static void put_model_alone(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	const struct neap_event_oom_model *model = &card->model;
+	uint64_t missing = card->need.model_bytes - card->room_bytes;
+
+	neap_buffer_format(out,
+			   "capacity. The model alone is too large for the %s that this process could have here: ",
+			   NEAP_SIZE(card->room_bytes));
+	if (model->optimizer_bytes == UINT64_MAX)
+		neap_buffer_format(out,
+				   "%s of parameters take %s with their gradients and the state of an optimizer such "
+				   "as Adam, %s too much.",
+				   NEAP_SIZE(model->parameter_bytes), NEAP_SIZE(card->need.model_bytes),
+				   NEAP_SIZE(missing));
+	else
+		neap_buffer_format(out, "parameters %s, gradients %s and optimizer state %s are %s too much.",
+				   NEAP_SIZE(model->parameter_bytes), NEAP_SIZE(model->gradient_bytes),
+				   NEAP_SIZE(model->optimizer_bytes), NEAP_SIZE(missing));
+	neap_buffer_text(out, " A smaller micro-batch, computing activations again or another setting of the "
+			      "allocator does not help.");
+}
+
 /* Says what is too large, and by how much. */
 static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *card)
 {
@@ -122,7 +145,9 @@ static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *ca
 	bool requested = card->source != NEAP_TRACE_RECORDING && card->live_requested_bytes != NEAP_OOM_UNKNOWN;
 	uint64_t live = requested ? card->live_requested_bytes : card->allocated_bytes; /* as the shortfall counts */
 
-	if (had == 0 && card->allocated_bytes == 0)
+	if (card->model_alone)
+		put_model_alone(out, card);
+	else if (had == 0 && card->allocated_bytes == 0)
 		neap_buffer_text(out, "capacity. Nothing of the device was free, and this process held none of it: "
 				      "others hold all of it, whom nvidia-smi names.");
 	else if (card->block_bytes > had)

@@ -9,12 +9,18 @@
 #include <string.h>
 
 /* The whole interval decides: its middle alone would promise too much. */
-static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
+static const char *enough(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
+	uint64_t shortfall_bytes = card->shortfall_bytes;
 	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
 
 	if (fix->step == NEAP_FIX_STEP_ENOUGH)
-		return "enough for the whole step";
+		return fix->perhaps ? "enough for this step, perhaps not for later ones"
+				    : "enough for the whole step";
+	if (fix->perhaps && fix->sufficient)
+		return "perhaps enough for the whole step";
+	if (card->need.known && fix->step == NEAP_FIX_STEP_NOT_ENOUGH)
+		return "not enough for the whole step";
 	if (saving > half && saving - half >= shortfall_bytes)
 		return "enough for this request";
 	if (saving > half && saving >= shortfall_bytes)
@@ -54,16 +60,38 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	if (fix->uncertainty_bytes > 0)
 		snprintf(interval, sizeof interval, " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
 	if (fix->replayed)
-		snprintf(text, sizeof text, "%s", fix->how);
+		snprintf(text, sizeof text, "%s%s", fix->how,
+			 fix->step == NEAP_FIX_STEP_NOT_ENOUGH && card->need.known ? "; the whole step takes more"
+			 : fix->step == NEAP_FIX_STEP_ENOUGH && fix->perhaps       ? "; perhaps later steps take more"
+			 : fix->perhaps ? "; perhaps not the rest of the step, which is not in it"
+					: "");
 	else if (leaks_on(card, fix))
 		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
 			 leaked_after(card, fix, (char[96]){0}), fix->how);
 	else if (fix->saving_bytes > 0)
 		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
-			 enough(fix, card->shortfall_bytes), fix->how);
+			 enough(card, fix), fix->how);
 	else
 		snprintf(text, sizeof text, "saving not predicted: %s", fix->how);
 	neap_report_wrap(out, "       ", text);
+}
+
+/* What is predicted of the whole step, and why later ones may differ. */
+static void say_need(const struct neap_oom_card *card, char *text, size_t room)
+{
+	const struct neap_oom_need *need = &card->need;
+	char peak[NEAP_UNITS_ROOM], before[120] = "No whole step came before";
+
+	if (card->step_peak_bytes)
+		snprintf(before, sizeof before, "Whole steps before took %s at most",
+			 neap_size_format(card->step_peak_bytes, peak));
+	snprintf(text, room,
+		 "The whole step is %s to take %s: %s for parameters, gradients and optimizer state, %s that scale "
+		 "with "
+		 "the micro-batch, and %s else. %s: later ones may take more.",
+		 need->sure ? "predicted" : "guessed", NEAP_SIZE(neap_oom_needed(need, 1)),
+		 NEAP_SIZE(need->model_bytes), NEAP_SIZE(need->scaled_bytes),
+		 NEAP_SIZE(need->fixed_bytes - need->model_bytes), before);
 }
 
 /* The shortfall covers this request. Only whole steps before it show what the rest of the step takes. */
@@ -79,6 +107,8 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(text, sizeof text,
 			 "The trace continues after it: what is replayed below ended with its end. A saving that is "
 			 "predicted is that at this request.");
+	else if (card->need.known && !card->need.alike)
+		say_need(card, text, sizeof text);
 	else if (known)
 		snprintf(text, sizeof text,
 			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,

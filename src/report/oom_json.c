@@ -35,6 +35,28 @@ static json_t *tags_json(const struct neap_oom_tag *tags, size_t count)
 	return list;
 }
 
+/* What a program has to do to apply the fix; null: the text alone says it. */
+static json_t *apply_json(const struct neap_fix *fix)
+{
+	static const struct {
+		enum neap_fix_kind kind;
+		const char *key;
+	} keys[] = {
+		{NEAP_FIX_SMALLER_MICRO_BATCH, "divide_micro_batch"},
+		{NEAP_FIX_RAISE_LIMIT, "fraction"},
+		{NEAP_FIX_SMALLER_MODEL, "share_of_parameters"},
+		{NEAP_FIX_OPTIMIZER, "state_per_parameter"},
+		{NEAP_FIX_SHARDING, "devices"},
+	};
+
+	if (fix->setting)
+		return JSON(TEXT("PYTORCH_CUDA_ALLOC_CONF", fix->setting));
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (fix->kind == keys[i].kind && (fix->amount > 0 || fix->kind == NEAP_FIX_OPTIMIZER))
+			return JSON(REAL(keys[i].key, fix->amount));
+	return json_null();
+}
+
 static json_t *fixes_json(const struct neap_oom_card *card)
 {
 	json_t *list = json_array();
@@ -44,12 +66,33 @@ static json_t *fixes_json(const struct neap_oom_card *card)
 					 TEXT("how", fix->how), BOOL("replayed", fix->replayed),
 					 ONLY(!fix->replayed, NUMBER("saving", fix->saving_bytes)),
 					 ONLY(!fix->replayed, NUMBER("uncertainty", fix->uncertainty_bytes)),
-					 BOOL("sufficient", fix->sufficient),
+					 BOOL("sufficient", fix->sufficient), BOOL("perhaps", fix->perhaps),
+					 VALUE("apply", apply_json(fix)),
 					 ONLY(fix->step != NEAP_FIX_STEP_UNKNOWN,
 					      BOOL("sufficient_for_step", fix->step == NEAP_FIX_STEP_ENOUGH)),
 					 BOOL("active_already", fix->active_already)));
 	}
 	return list;
+}
+
+static json_t *model_json(const struct neap_oom_card *card)
+{
+	const struct neap_event_oom_model *model = &card->model;
+	if (model->parameter_bytes == 0)
+		return json_null();
+	return JSON(NUMBER("parameters", model->parameter_bytes), NUMBER("gradients", model->gradient_bytes),
+		    KNOWN("optimizer", model->optimizer_bytes), NUMBER("update", model->update_bytes),
+		    BOOL("too_large_alone", card->model_alone));
+}
+
+/* What the whole step is predicted to take. */
+static json_t *need_json(const struct neap_oom_card *card)
+{
+	const struct neap_oom_need *need = &card->need;
+	if (!need->known)
+		return json_null();
+	return JSON(BOOL("sure", need->sure), NUMBER("model", need->model_bytes), NUMBER("fixed", need->fixed_bytes),
+		    NUMBER("scaled", need->scaled_bytes), NUMBER("highest", neap_oom_needed(need, 1)));
 }
 
 static json_t *failure_json(const struct neap_oom_card *card)
@@ -91,7 +134,8 @@ json_t *neap_oom_card_json(const struct neap_oom_card *card)
 	return JSON_PUT(
 		failure_json(card), VALUE("purposes", tags_json(card->purposes, card->purpose_count)),
 		VALUE("holders", tags_json(card->tags, card->tag_count)), VALUE("fixes", fixes_json(card)),
-		ONLY(card->growth_bytes, VALUE("leak", leak_json(card))), GIVEN("memory", replays->memory_bytes),
+		ONLY(card->growth_bytes, VALUE("leak", leak_json(card))), VALUE("model", model_json(card)),
+		VALUE("whole_step", need_json(card)), GIVEN("memory", replays->memory_bytes),
 		VALUE("settings", neap_oom_whatifs_json(&replays->whatifs)),
 		GIVEN("smallest_memory", replays->smallest_bytes), BOOL("smallest_tried", replays->smallest_tried),
 		BOOL("smallest_is_lower_bound", replays->smallest_bytes && !replays->smallest_whole),

@@ -133,35 +133,151 @@ static void test_card_of_capacity(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* Cached bytes would have served the request, but lie in pieces: with expandable segments the trace goes on, by
- * replay. */
-static void test_card_of_fragments(void **state)
+/* What the process tells of its model. */
+static void emit_model(struct watched *watched, uint64_t parameters, uint64_t optimizer, uint64_t update,
+		       enum neap_oom_phase phase, uint32_t permille)
 {
-	const uint64_t device_bytes = 256 * WATCHED_MIB;
-	void *blocks[8] = {0};
+	watched_emit(watched, neap_event_of_oom_model(
+				      0, (struct neap_event_oom_model){.parameter_bytes = parameters * WATCHED_MIB,
+								       .gradient_bytes = parameters * WATCHED_MIB,
+								       .optimizer_bytes = optimizer * WATCHED_MIB,
+								       .update_bytes = update * WATCHED_MIB,
+								       .phase = phase,
+								       .forward_permille = permille}));
+}
+
+static const struct neap_fix *fix_of(const struct neap_oom_card *card, enum neap_fix_kind kind)
+{
+	for (size_t i = 0; i < card->fix_count; i++)
+		if (card->fixes[i].kind == kind)
+			return &card->fixes[i];
+	return NULL;
+}
+
+/* In the first step: half of the model's modules are done, and the optimizer's state is not there yet. */
+static void test_card_of_a_first_step(void **state)
+{
 	struct neap_buffer text = {0};
 	struct neap_oom_card card;
 	struct watched watched;
 
 	(void)state;
-	watched_begin(&watched, folder, "", device_bytes, 0);
-	for (size_t i = 0; i < 8; i++) {
-		blocks[i] = watched_alloc(&watched, 20 * WATCHED_MIB, WATCHED_FORWARD);
-		watched_free(&watched, blocks[i]);
-		blocks[i] = watched_alloc(&watched, 12 * WATCHED_MIB, WATCHED_FORWARD); /* in the same segment */
-	}
-	assert_null(watched_alloc(&watched, 100 * WATCHED_MIB, WATCHED_LEAK));
-	emit_limits(&watched, device_bytes);
+	watched_begin(&watched, folder, "", 1000 * WATCHED_MIB, 0);
+	for (int i = 0; i < 4; i++)
+		assert_non_null(watched_alloc(&watched, 200 * WATCHED_MIB, WATCHED_FORWARD));
+	assert_null(watched_alloc(&watched, 200 * WATCHED_MIB, WATCHED_FORWARD));
+	emit_limits(&watched, 1000 * WATCHED_MIB);
+	emit_model(&watched, WATCHED_LAYERS * 4, 2 * WATCHED_LAYERS * 4, 0, NEAP_OOM_PHASE_FORWARD, 500);
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
-	assert_string_equal(card.tag, "me/gpt.py:70 log_loss");
-	assert_true(card.fragments.known);
-	assert_true(card.largest_free_bytes < 100 * WATCHED_MIB);
-	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SETTING);
-	assert_true(card.fixes[0].sufficient && card.fixes[0].replayed);
-	assert_non_null(strstr(card.fixes[0].text, "expandable_segments:True"));
+	/* 1000 MiB of activations, twice as many in the whole step, and a quarter more. */
+	assert_true(card.need.known && card.need.sure && !card.model_alone);
+	assert_int_equal(card.need.scaled_bytes, 2500 * WATCHED_MIB);
+	assert_int_equal(card.need.model_bytes, 4 * WATCHED_LAYERS * 4 * WATCHED_MIB);
+	/* An eighth: 128 + 313, and room for a later step twice as large; a quarter would be 128 + 1250 then. */
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SMALLER_MICRO_BATCH);
+	assert_true(card.fixes[0].amount == 8 && card.fixes[0].step == NEAP_FIX_STEP_ENOUGH);
+	assert_true(card.fixes[0].perhaps); /* nothing is known of later steps */
+	assert_non_null(strstr(neap_buffer_string(&text), "The whole step is predicted to take 2.57 GiB"));
+	assert_non_null(strstr(neap_buffer_string(&text), "enough for this step, perhaps"));
 	neap_buffer_fini(&text);
+}
+
+/* No batch is small enough: no fix of the batch is named. An optimizer with less state is. */
+static void test_card_of_a_model_alone(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+	void *state_block;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 980 * WATCHED_MIB, 0);
+	assert_non_null(watched_alloc(&watched, 268 * WATCHED_MIB, WATCHED_MODEL));
+	assert_non_null(watched_alloc(&watched, 300 * WATCHED_MIB, WATCHED_BACKWARD));
+	assert_non_null(state_block = watched_alloc(&watched, 300 * WATCHED_MIB, WATCHED_OPTIMIZER));
+	assert_null(watched_alloc(&watched, 300 * WATCHED_MIB, WATCHED_OPTIMIZER));
+	emit_limits(&watched, 980 * WATCHED_MIB);
+	emit_model(&watched, 300, 600, 300, NEAP_OOM_PHASE_UPDATE, 0);
+	watched_free(&watched, state_block); /* on the way out: it was state all the same */
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_true(card.model_alone && card.need.sure);
+	assert_int_equal(card.need.model_bytes, 1200 * WATCHED_MIB);
+	assert_int_equal(card.need.scaled_bytes, 0);
+	assert_null(fix_of(&card, NEAP_FIX_SMALLER_MICRO_BATCH));
+	assert_null(fix_of(&card, NEAP_FIX_CHECKPOINTING));
+	assert_null(fix_of(&card, NEAP_FIX_MIXED_PRECISION));
+	/* 600 and a copy are 900, and pieces; half a copy is enough. */
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_OPTIMIZER);
+	assert_true(card.fixes[0].amount == 0.5 && card.fixes[0].step == NEAP_FIX_STEP_ENOUGH);
+	assert_true(fix_of(&card, NEAP_FIX_SHARDING)->perhaps);
+	assert_non_null(
+		strstr(neap_buffer_string(&text), "parameters 300 MiB, gradients 300 MiB and optimizer state"));
+	neap_buffer_fini(&text);
+}
+
+/* The model fits, and temporaries of its whole update do not. */
+static void test_card_of_an_update(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 1000 * WATCHED_MIB, 0);
+	assert_non_null(watched_alloc(&watched, 168 * WATCHED_MIB, WATCHED_MODEL));
+	for (int i = 0; i < 3; i++)
+		assert_non_null(watched_alloc(&watched, 200 * WATCHED_MIB, WATCHED_OPTIMIZER));
+	assert_null(watched_alloc(&watched, 220 * WATCHED_MIB, WATCHED_OPTIMIZER));
+	emit_limits(&watched, 1000 * WATCHED_MIB);
+	emit_model(&watched, 200, 400, 200, NEAP_OOM_PHASE_UPDATE, 0);
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_false(card.model_alone);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_UPDATE);
+	assert_int_equal(card.fixes[0].step, NEAP_FIX_STEP_ENOUGH);
+	assert_non_null(strstr(neap_buffer_string(&text), "1. foreach=False in the optimizer"));
+	neap_buffer_fini(&text);
+}
+
+/* The cache is in pieces: with expandable segments the trace goes on, by replay. Cached bytes would have served the
+ * smaller request; of the larger one they would have been a part, so that is no fragmentation. */
+static void test_card_of_fragments(void **state)
+{
+	static const struct {
+		uint64_t mib;
+		enum neap_oom_cause cause;
+	} requests[] = {{60, NEAP_OOM_FRAGMENTATION}, {100, NEAP_OOM_CAPACITY}};
+	const uint64_t device_bytes = 256 * WATCHED_MIB;
+
+	(void)state;
+	for (size_t r = 0; r < sizeof requests / sizeof requests[0]; r++) {
+		void *blocks[8] = {0};
+		struct neap_buffer text = {0};
+		struct neap_oom_card card;
+		struct watched watched;
+		watched_begin(&watched, folder, "", device_bytes, 0);
+		for (size_t i = 0; i < 8; i++) {
+			blocks[i] = watched_alloc(&watched, 20 * WATCHED_MIB, WATCHED_FORWARD);
+			watched_free(&watched, blocks[i]);
+			blocks[i] =
+				watched_alloc(&watched, 12 * WATCHED_MIB, WATCHED_FORWARD); /* in the same segment */
+		}
+		assert_null(watched_alloc(&watched, requests[r].mib * WATCHED_MIB, WATCHED_LEAK));
+		emit_limits(&watched, device_bytes);
+		watched_end(&watched);
+		make_card(&watched, &card, &text);
+		assert_int_equal(card.cause, requests[r].cause);
+		assert_int_equal(card.cached_bytes, 72 * WATCHED_MIB);
+		assert_string_equal(card.tag, "me/gpt.py:70 log_loss");
+		assert_true(card.fragments.known);
+		assert_true(card.largest_free_bytes < requests[r].mib * WATCHED_MIB);
+		assert_int_equal(card.fixes[0].kind, NEAP_FIX_SETTING);
+		assert_true(card.fixes[0].sufficient && card.fixes[0].replayed && card.fixes[0].perhaps);
+		assert_non_null(strstr(card.fixes[0].text, "expandable_segments:True"));
+		neap_buffer_fini(&text);
+	}
 }
 
 /* Nothing is cached, and what is free on the device is more than was asked for, but less than a segment. */
@@ -282,10 +398,11 @@ static void test_largest_micro_batch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_as_a_snapshot),       cmocka_unit_test(test_card_of_capacity),
-		cmocka_unit_test(test_card_of_fragments),   cmocka_unit_test(test_card_of_a_segment),
-		cmocka_unit_test(test_card_in_part),        cmocka_unit_test(test_smallest_after_two_failures),
-		cmocka_unit_test(test_largest_micro_batch),
+		cmocka_unit_test(test_as_a_snapshot),         cmocka_unit_test(test_card_of_capacity),
+		cmocka_unit_test(test_card_of_fragments),     cmocka_unit_test(test_card_of_a_segment),
+		cmocka_unit_test(test_card_in_part),          cmocka_unit_test(test_card_of_a_first_step),
+		cmocka_unit_test(test_card_of_a_model_alone), cmocka_unit_test(test_card_of_an_update),
+		cmocka_unit_test(test_largest_micro_batch),   cmocka_unit_test(test_smallest_after_two_failures),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 
 import neap
 import torch
-from neap import _limits, _peaks, _sources
+from neap import _limits, _needs, _peaks, _sources
 from torch import nn
 
 MIB = 1 << 20
@@ -269,6 +269,67 @@ class Moving(Case):
         self.assertEqual(neap.safe_tensor_to_cpu({"w": model[0].weight})["w"].device.type, "cpu")
 
 
+class Needs(Case):
+    """What the hooks tell of a model when a request fails."""
+
+    def test_an_optimizer_s_state_before_it_is_there(self):
+        cuda = torch.device("cuda", 0)
+        for make in (
+            lambda p: torch.optim.SGD(p, lr=0.1),
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+            torch.optim.Adam,
+            lambda p: torch.optim.AdamW(p, amsgrad=True),
+            lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.9),
+            torch.optim.Adagrad,
+            torch.optim.Adadelta,
+        ):
+            model = nn.Sequential(nn.Linear(256, 512, bias=False), nn.Linear(512, 256, bias=False)).cuda()
+            model[0].requires_grad_(False)
+            optimizer = make([p for p in model.parameters() if p.requires_grad])
+            before = _needs.of_optimizers(torch, [optimizer], cuda, model)
+            self.assertEqual((before.parameters, before.gradients), (2 * 512 * 1024, 512 * 1024))
+            model(torch.zeros(4, 256, device="cuda")).sum().backward()
+            optimizer.step()
+            held = sum(v.nbytes for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v) and v.dim())
+            self.assertEqual(before.state, held, type(optimizer))
+            self.assertIn(optimizer, _needs.find_optimizers(torch))
+        optimizer = type("Unheard", (torch.optim.Optimizer,), {})(model.parameters(), {})
+        self.assertIsNone(_needs.of_optimizers(torch, [optimizer], cuda).state)
+
+    def test_where_the_program_is(self):
+        places = []
+
+        class Looks(nn.Module):
+            def forward(self, x):
+                places.append(_needs.find_place(torch))
+                return Backward.apply(x)
+
+        class Backward(torch.autograd.Function):
+            @staticmethod
+            def forward(_, x):
+                return x * 2
+
+            @staticmethod
+            def backward(_, gradient):
+                places.append(_needs.find_place(torch))
+                return gradient
+
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Looks(), nn.Linear(8, 8)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda *_: places.append(_needs.find_place(torch)))
+        model(torch.zeros(4, 8, device="cuda")).sum().backward()
+        optimizer.step()
+        model._apply(lambda tensor: (places.append(_needs.find_place(torch)), tensor)[1])
+        places.append(_needs.find_place(torch))
+        phases = [place.phase.name for place in places]
+        self.assertEqual([p for i, p in enumerate(phases) if p not in phases[:i]], ["FORWARD", "BACKWARD", "UPDATE", "MODEL", "UNKNOWN"])
+        self.assertIs(places[0].model, model)
+        self.assertEqual(places[0].done, 3 / 5)
+        with unittest.mock.patch.object(torch._C._nn, "cross_entropy_loss", lambda *_: places.append(_needs.find_place(torch))):
+            nn.CrossEntropyLoss()(torch.zeros(4, 8, device="cuda"), torch.zeros(4, dtype=torch.long, device="cuda"))
+        self.assertEqual((places[-1].phase.name, places[-1].done), ("FORWARD", 1.0))
+
+
 class TrainingCase(Case):
     def setUp(self):
         super().setUp()
@@ -295,6 +356,28 @@ class Trainings(TrainingCase):
             self.training(4096, memory=neap.MemoryOptions(limit="80 MiB")).train()
         *_, limited = caught.exception.recommendations
         self.assertEqual(limited, "this process is limited to 80.0 MiB of the 3.97 GiB of GPU 0: raise the limit")
+
+    def test_a_model_that_is_too_large_takes_no_rungs(self):
+        model = nn.Linear(4096, 8192).cuda()
+        data = (torch.zeros(64, 4096), torch.zeros(64, 8192))
+        for limit, words in (
+            ("400 MiB", "optimizer state 256 MiB); this process can have 400 MiB"),
+            ("600 MiB", "optimizer state 256 MiB), and an update takes 128 MiB beside; this process can have 600 MiB"),
+        ):
+            optimizer = torch.optim.AdamW(model.parameters())
+            training = neap.Training(model, optimizer, nn.functional.mse_loss, data, batch_size=64, memory=neap.MemoryOptions(limit=limit))
+            with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+                training.train()
+            text = str(caught.exception)
+            self.assertIn("no rung of the ladder would help: the model alone takes 512 MiB (parameters 128 MiB, gradients 128 MiB, ", text)
+            self.assertIn(words, text)
+            self.assertEqual(training.split.micro_batch, 64)
+            kind = "foreach=False in the optimizer" if limit == "600 MiB" else "an optimizer with less state than 256 MiB: SGD with momentum"
+            self.assertTrue(caught.exception.recommendations[0].startswith(kind), caught.exception.recommendations)
+            optimizer.state.clear()
+            model.zero_grad()
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def test_memory_that_lies_about_is_named(self):
         kept = [take(20) for _ in range(40)]

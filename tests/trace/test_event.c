@@ -27,8 +27,7 @@ static void test_structs(void **state)
 #undef ADD_READER
 		bool known = (event.kind >= NEAP_EVENT_ALLOC && event.kind <= NEAP_EVENT_SEGMENT_UNMAP) ||
 			     (event.kind >= NEAP_EVENT_EMPTY_CACHE && event.kind <= NEAP_EVENT_SMALLER_PARTS) ||
-			     (event.kind >= NEAP_EVENT_LEVEL && event.kind <= NEAP_EVENT_OOM_ASKED) ||
-			     event.kind == NEAP_EVENT_BATCH;
+			     (event.kind >= NEAP_EVENT_LEVEL && event.kind <= NEAP_EVENT_BATCH);
 		assert_int_equal(readers, known);
 	}
 	event = neap_event_of_scope(NEAP_EVENT_SCOPE_END, 3, (struct neap_event_scope){.name = 7, .ns = 9});

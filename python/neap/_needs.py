@@ -1,0 +1,200 @@
+"""What a model needs whatever its batch: parameters, gradients, optimizer state. Also of what is not there yet.
+
+    parameters + gradients + state          of every step; where that is more than there is, no smaller micro-batch helps
+    update                                  what an update takes beside, for a moment: PyTorch's foreach kernels make
+                                            temporaries of all parameters at once
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from . import _limits, _units
+from ._abi import OomPhase
+
+# State, in copies of the parameters, by the name of an optimizer's class or of one that it is derived from.
+_COPIES = {
+    "ASGD": 1.0, "Adadelta": 2.0, "Adafactor": 0.0, "Adagrad": 1.0, "Adam": 2.0, "Adam8bit": 0.5, "AdamW": 2.0, "AdamW8bit": 0.5,
+    "Adamax": 2.0, "Lion": 1.0, "Lion8bit": 0.25, "Muon": 1.0, "NAdam": 2.0, "RAdam": 2.0, "RMSprop": 1.0, "Rprop": 2.0, "SGD": 0.0,
+    "SparseAdam": 2.0,
+}  # fmt: skip
+# An option that adds a copy where it is on.
+_MORE = {"amsgrad", "centered", "momentum"}
+_FOLDER = os.path.dirname(__file__)
+_IN_PLACE = {"Adafactor", "Lion", "Muon", "SGD"}  # their foreach kernels make no copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """In bytes."""
+
+    parameters: int
+    gradients: int
+    state: int | None  # None: of an optimizer that is not known
+    update: int = 0
+
+    @property
+    def alone(self) -> int:
+        """Without anything that depends on the batch; at least, where the state is not known."""
+        return self.parameters + self.gradients + (self.state or 0)
+
+    def __str__(self) -> str:
+        state = "unknown" if self.state is None else _units.size(self.state)
+        return f"parameters {_units.size(self.parameters)}, gradients {_units.size(self.gradients)}, optimizer state {state}"
+
+
+def _bytes(tensors: Iterable[Any]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _copies(optimizer: Any, group: dict[str, Any]) -> float | None:
+    """By the optimizer's name and options."""
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in _COPIES:
+            return _COPIES[kind.__name__] + sum(1 for option in _MORE if group.get(option))
+    return None
+
+
+def _measured(torch: Any, optimizer: Any) -> float | None:
+    """By the state that is there already; the last one made may lack a part."""
+    states = [(p, s) for p, s in list(optimizer.state.items()) if torch.is_tensor(p) and s]
+    states = states[:-1] if len(states) > 1 else []
+    parameters = _bytes(p for p, _ in states)
+    # Its count of steps is a scalar.
+    held = _bytes(v for _, s in states for v in s.values() if torch.is_tensor(v) and v.dim() > 0)
+    return held / parameters if parameters else None
+
+
+def _state(torch: Any, optimizer: Any, group: dict[str, Any], size: int) -> int | None:
+    copies = _measured(torch, optimizer)
+    if copies is None:
+        copies = _copies(optimizer, group)
+    return None if copies is None else int(copies * size)
+
+
+def _temporaries(optimizer: Any, group: dict[str, Any], size: int) -> int:
+    foreach = group.get("foreach", False)  # None: PyTorch chooses it for tensors of a GPU
+    if foreach is False or group.get("fused"):
+        return 0
+    in_place = any(kind.__name__ in _IN_PLACE for kind in type(optimizer).__mro__)
+    return 0 if in_place and not group.get("weight_decay") else size
+
+
+def of_optimizers(torch: Any, optimizers: Iterable[Any], device: Any, model: Any = None) -> Needs:
+    """What these optimizers' parameters on a device take, each counted once; and those of `model` that none of them trains."""
+    parameters = gradients = update = 0
+    state: int | None = 0
+    seen: set[int] = set()
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            new = [p for p in group["params"] if id(p) not in seen and p.device == device]
+            seen.update(map(id, new))
+            size = _bytes(new)
+            trained = _bytes(p for p in new if p.requires_grad)
+            own = _state(torch, optimizer, group, trained)
+            parameters += size
+            gradients += trained
+            state = None if own is None or state is None else state + own
+            update += _temporaries(optimizer, group, trained)
+    if model is not None:
+        parameters += _bytes(p for p in model.parameters() if id(p) not in seen and p.device == device)
+    return Needs(parameters, gradients, state, update)
+
+
+def find_optimizers(torch: Any) -> list[Any]:
+    """All of the process, also those that have not stepped yet."""
+    kind = torch.optim.Optimizer
+    return [thing for thing in gc.get_objects() if kind in type(thing).__mro__]
+
+
+@dataclasses.dataclass
+class Place:
+    """Where the program was, by the frames of the thread that asked."""
+
+    phase: OomPhase = OomPhase.UNKNOWN
+    model: Any = None  # the outermost that was on its way to the device, or whose forward was running
+    done: float = 0.0  # of that forward: the share of the modules that came before
+
+
+def _share(outermost: Any, innermost: Any) -> float:
+    modules = list(outermost.modules())
+    where = next((i for i, m in enumerate(modules) if m is innermost), 0)
+    return where / len(modules)
+
+
+def _own_file(frame: Any) -> str:
+    """The file of a frame, from PyTorch's folder on where it is PyTorch's own."""
+    _, torch, own = frame.f_code.co_filename.replace("\\", "/").rpartition("/torch/")
+    return own if torch else ""
+
+
+def _is_loss(file: str, name: str) -> bool:
+    return file == "nn/functional.py" and (name.endswith("_loss") or "entropy" in name)
+
+
+def find_place(torch: Any) -> Place:
+    """Of the calling thread. Of PyTorch's own frames alone the locals are read: a frame that lives on would keep the tensors
+    that it had."""
+    place = Place()
+    owners: dict[str, list[Any]] = {"_apply": [], "_call_impl": []}
+    update = loss = False
+    file = "autograd/"  # its threads have no frames of Python, or those of a function's backward
+    frame: Any = sys._getframe(1)
+    while frame is not None and os.path.dirname(frame.f_code.co_filename) == _FOLDER:
+        frame = frame.f_back
+    while frame is not None:
+        file = _own_file(frame)
+        name = frame.f_code.co_name
+        update = update or file.startswith("optim/")
+        loss = loss or _is_loss(file, name)
+        if file == "nn/modules/module.py" and name in owners:
+            owners[name].append(frame.f_locals.get("self"))
+        frame = frame.f_back
+    running = owners["_call_impl"]
+    if owners["_apply"]:
+        place.phase = OomPhase.MODEL
+        place.model = owners["_apply"][-1]
+    elif update:
+        place.phase = OomPhase.UPDATE
+    elif file.startswith(("autograd/", "utils/checkpoint.py")):  # the outermost
+        place.phase = OomPhase.BACKWARD
+    elif running or loss:
+        place.phase = OomPhase.FORWARD
+        place.model = running[-1] if running else None
+        place.done = 1.0 if loss else _share(running[-1], running[0])
+    return place
+
+
+def of_model(model: Any) -> Needs:
+    """What a model takes that no optimizer trains yet. The state is not known."""
+    tensors = {id(t): t for t in [*model.parameters(), *model.buffers()]}.values()
+    trained = _bytes(p for p in model.parameters() if p.requires_grad) if model.training else 0
+    return Needs(_bytes(tensors), trained, None if trained else 0)
+
+
+def now(torch: Any, optimizers: Iterable[Any], device: Any) -> tuple[Needs, Place]:
+    """What is needed on a device, and where the calling thread is."""
+    place = find_place(torch)
+    needs = of_optimizers(torch, optimizers, device, place.model)
+    if place.model is not None and needs.gradients == 0:
+        needs = of_model(place.model)
+    return needs, place
+
+
+def too_large(torch: Any, model: Any, optimizer: Any, device: Any) -> tuple[Needs, int] | None:
+    """What a model takes without any batch, and what this process can have of its device, where that is less."""
+    if device.type != "cuda":
+        return None
+    needs = of_optimizers(torch, [optimizer], device, model)
+    limit = _limits.limit_of(torch, device.index)
+    room = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    room = room if limit is None else min(room, limit)
+    return (needs, room) if needs.alone + needs.update > room else None
+
+
+__all__ = ["Needs", "Place", "find_optimizers", "find_place", "now", "of_optimizers", "too_large"]
