@@ -88,12 +88,10 @@ static uint64_t hits_now(const struct game *game)
 	return hits;
 }
 
-static void play_take(struct game *game)
+static void take_bytes(struct game *game, uint64_t bytes)
 {
 	struct neap_error err = {0};
-	if (game->count == MOST)
-		return;
-	struct shadow block = {.bytes = pick_bytes(game), .stream = (int)pick(game, STREAMS)};
+	struct shadow block = {.bytes = bytes, .stream = (int)pick(game, STREAMS)};
 	uint64_t hits = hits_now(game);
 	enum neap_status status =
 		neap_malloc(game->world.alloc, block.bytes, game->streams[block.stream], &block.address, &err);
@@ -112,6 +110,12 @@ static void play_take(struct game *game)
 	game->live_bytes += block.bytes;
 	game->blocks[game->count++] = block;
 	touch(&game->world, game->streams[block.stream], block.address, block.bytes, 1, pick(game, 1000000));
+}
+
+static void play_take(struct game *game)
+{
+	if (game->count < MOST)
+		take_bytes(game, pick_bytes(game));
 }
 
 static void play_give(struct game *game, size_t index)
@@ -144,6 +148,16 @@ static void play_fraction(struct game *game)
 {
 	static const double fractions[] = {1, 1, 0.75, 0.5};
 	assert_int_equal(neap_set_fraction(game->world.alloc, fractions[pick(game, 4)], NULL), NEAP_OK);
+}
+
+/* Takes large blocks until memory ends, with half of what was live in the cache. */
+static void play_out(struct game *game)
+{
+	uint64_t ooms = game->ooms;
+	while (game->count > MOST / 2)
+		play_give(game, 0);
+	while (game->ooms == ooms && game->count < MOST)
+		take_bytes(game, 9 * MIB);
 }
 
 static void play(struct game *game)
@@ -212,6 +226,9 @@ static void test_random(void **state)
 	printf("%llu of %llu requests were served by the front\n", (unsigned long long)game->hits,
 	       (unsigned long long)game->takes);
 	assert_true(game->hits >= (few ? game->takes / 5 : 0));
+	if (!roomy)
+		play_out(game);
+	check(game);
 	while (game->count)
 		play_give(game, 0);
 	assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
