@@ -155,6 +155,16 @@ static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *f
 	return neap_oom_step_fits(&need, divisor, room);
 }
 
+/* Whether the pieces of PyTorch's cache may take more than the raised limit leaves for them: of nine trainings, up to
+ * 28 % of what was requested (oom_need.c). */
+static bool is_tight(const struct neap_oom_card *card, const struct neap_fix *fix)
+{
+	uint64_t needed = neap_oom_needed(&card->need, 1);
+
+	return fix->kind == NEAP_FIX_RAISE_LIMIT &&
+	       neap_plus(card->room_bytes, fix->saving_bytes) < neap_plus(needed, needed / 100 * 28);
+}
+
 /* By the predicted need of a whole step. Checkpointing and the like save what is guessed by the kind of memory. */
 void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix)
 {
@@ -166,7 +176,7 @@ void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *f
 	bool guessed = fix->uncertainty_bytes > 0 && fix->kind != NEAP_FIX_FREE_NEIGHBOURS &&
 		       fix->kind != NEAP_FIX_SMALLER_MICRO_BATCH; /* the need has in it what is not known */
 	bool ends = fix->kind == NEAP_FIX_SHARDING || ends_step(card, fix);
-	bool sure = card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING;
+	bool sure = card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING && !is_tight(card, fix);
 
 	fix->perhaps = !sure || !card->need.alike;
 	fix->sufficient = ends;

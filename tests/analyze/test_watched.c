@@ -2,6 +2,7 @@
  * settings. The card of its failure has both the events and the journal's figures of the device. */
 #include "analyze/advice_torch.h"
 #include "analyze/analysis.h"
+#include "analyze/oom_internal.h"
 #include "base/units.h"
 #include "report/report.h"
 #include "support/watched.h"
@@ -395,6 +396,26 @@ static void test_largest_micro_batch(void **state)
 	}
 }
 
+/* 1000 MiB are needed, and PyTorch's cache may leave up to 28 % of that in pieces. */
+static void test_tight_limit(void **state)
+{
+	const struct neap_oom_card card = {.room_bytes = 800 * WATCHED_MIB,
+					   .need = {.known = true,
+						    .sure = true,
+						    .alike = true,
+						    .fixed_bytes = 500 * WATCHED_MIB,
+						    .scaled_bytes = 500 * WATCHED_MIB}};
+
+	(void)state;
+	for (int tight = 0; tight < 2; tight++) {
+		struct neap_fix fix = {.kind = NEAP_FIX_RAISE_LIMIT,
+				       .saving_bytes = (tight ? 330 : 500) * WATCHED_MIB};
+		neap_fix_judge_by_need(&card, &fix);
+		assert_true(fix.sufficient);
+		assert_int_equal(fix.perhaps, tight);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -403,6 +424,7 @@ int main(void)
 		cmocka_unit_test(test_card_in_part),          cmocka_unit_test(test_card_of_a_first_step),
 		cmocka_unit_test(test_card_of_a_model_alone), cmocka_unit_test(test_card_of_an_update),
 		cmocka_unit_test(test_largest_micro_batch),   cmocka_unit_test(test_smallest_after_two_failures),
+		cmocka_unit_test(test_tight_limit),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
