@@ -101,8 +101,8 @@ struct neap_event_empty_cache {
 	uint64_t freed_bytes;
 };
 
-/* Flags of an OOM. OTHER: it happened in an allocator other than neap's (PyTorch's own), whose allocations are not
- * recorded. GROWS: that allocator's segments grow in place. */
+/* Flags of an OOM. OTHER: it happened in an allocator other than neap's (PyTorch's own). GROWS: that
+ * allocator's segments grow in place. */
 #define NEAP_OOM_OTHER 1u
 #define NEAP_OOM_GROWS 2u
 

@@ -20,6 +20,8 @@ from . import _abi, _library
 _ENTRIES = 30000  # that PyTorch keeps; each with its stack some 1 KB
 _ROUNDING = 512
 _MOST_FRAMES = 32
+_MOST_STACKS = 1 << 16  # of a file, as src/trace/stacks.h reads them
+_MOST_BYTES = 16 << 20
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _KINDS = {
     "alloc": _abi.EventKind.ALLOC,
@@ -60,6 +62,11 @@ def begin(torch: Any) -> None:
     _State.pid = os.getpid()
     _State.devices = {}
     _State.stacks = {}
+
+
+def begin_again() -> None:
+    """Another recording begins: its events begin with what is live."""
+    _State.devices = {}
 
 
 def tell(torch: Any) -> None:
@@ -129,6 +136,8 @@ class _Writer:
             return 0
         number = _State.stacks.get(key)
         if number is None:
+            if len(_State.stacks) >= _MOST_STACKS or self._file.tell() >= _MOST_BYTES:
+                return 0
             number = _State.stacks[key] = len(_State.stacks)
             fields = [str(number)]
             for file, line, name in key:
@@ -232,4 +241,4 @@ def _ends(device: _Device) -> list[_Entry]:
     return found
 
 
-__all__ = ["begin", "tell"]
+__all__ = ["begin", "begin_again", "tell"]

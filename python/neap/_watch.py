@@ -71,6 +71,7 @@ def begin(torch: Any) -> None:
 
 def begin_again(torch: Any) -> None:
     """The process is attached, maybe for a second time: into a new recording."""
+    _history.begin_again()
     if _State.built is not None and not _State.running:
         begin(torch)
 

@@ -369,7 +369,7 @@ neap_event_step end_step(int i, uint64_t step)
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/* What python/neap/_watch.py passes; all borrowed for the duration of the call but `own` and `torch`, which stay. */
+/* What python/neap/_watch.py passes. The texts are borrowed for the call; the observer has to stay. */
 struct neap_watch_options {
 	const struct neap_observer *observer;
 	const char *path;   /* of the stacks; NULL: none */

@@ -319,6 +319,33 @@ print(json.dumps(live))
             self.assertEqual(oom["cause"], "limit")
             self.assertGreater(oom["smallest_memory"], live)
 
+    def test_without_a_compiler_a_second_recording_begins_with_what_is_held(self):
+        script = """
+import json, neap, torch
+from neap import _history
+_history._MOST_STACKS = 2
+held = [torch.empty(300 << 20, dtype=torch.uint8, device="cuda")]
+def fill():
+    try:
+        while True:
+            held.append(torch.empty(100 << 20, dtype=torch.uint8, device="cuda"))
+    except torch.OutOfMemoryError:
+        pass
+fill()
+neap.detach()
+neap.attach()
+del held[1]
+held.append(torch.empty(60 << 20, dtype=torch.uint8, device="cuda"))
+fill()
+print(json.dumps([torch.cuda.memory_allocated(), len(held)]))
+"""
+        (live, blocks), _ = self.run_small(script, CXX="", PATH=str(self.folder / "empty"))
+        oom = self.ask("explain", "--record", self.recording())["oom"]
+        self.assertEqual((oom["allocated"], sum(h["live"] for h in oom["holders"])), (live, live))
+        self.assertEqual(sum(h["blocks"] for h in oom["holders"]), blocks)
+        (path,) = (self.folder / "run").glob("history.*")
+        self.assertEqual(len(path.read_text().splitlines()), 3)  # the third line of the program has no place
+
 
 class MicroBatch(Watch):
     """A program without a session: its micro-batch is found, and the largest one that fits is predicted from its steps."""
