@@ -53,9 +53,9 @@ struct neap_record_header {
 	uint32_t names_used;                            /* names[0] is "" */
 	uint32_t reserved;
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM];
-	/* 0 in a recording as its process wrote it. `neap run` leaves a longer history of PyTorch's own allocator:
-	 * events that it did not see before the first one here, or between two of them; and how many it left out of
-	 * how many steps, of blocks that came and went within a step. */
+	/* 0 in a recording as its process wrote it. In the longer history that `neap run` keeps of PyTorch's own
+	 * allocator: events lost before the first one here, or between two; and how many events it left out of how
+	 * many steps, because their blocks came and went within a step. */
 	uint64_t journal_lost, allocations_lost, allocations_missing;
 	uint64_t thinned_events, thinned_steps;
 	uint64_t merged; /* 1: it is such a history, whole: a file of what was kept beside it counts no more */

@@ -54,7 +54,7 @@ class Row:
     def _warn(self, count: int, elapsed: float) -> None:
         gave = "nothing back"
         if self._freed:
-            gave = f"{_units.size(self._freed)} back, of which {_units.size(self._again)} were taken again,"
+            gave = f"{_units.size(self._freed)} back ({_units.size(self._again)} of it were reserved again)"
         log.warning(
             "%d cleanups in a row %s gave %s and took %.1f ms themselves, of %.1f ms since the first: they only slow the program, "
             "leave them out",

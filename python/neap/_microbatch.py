@@ -42,7 +42,7 @@ class Found:
 
 
 class _Inputs:
-    """What a model is called with, between two updates. A hook of that model alone, for as long."""
+    """A hook of one model, between two updates: notes what the model is called with."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -141,7 +141,7 @@ def _has_parameter(module: Any, _: str, __: Any) -> None:
 
 
 def look(optimizer: Any) -> None:
-    """An update of the optimizer whose updates are the steps is done. Never raises."""
+    """Called after each update of the optimizer whose updates count as steps. Never raises."""
     if _State.done:
         return
     try:

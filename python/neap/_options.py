@@ -106,8 +106,7 @@ _NAMES = ("max_checkpoints", "cleanup_older_than_days", "memory_cleanup_frequenc
 
 
 class Options:
-    """All of them: the groups that were given, and the defaults of the others; and `named`, options by the names that
-    MemoryManager has."""
+    """The options of a Training: each group as given, or its defaults. `named`: options by MemoryManager's names."""
 
     def __init__(self, groups: Mapping[str, Any], named: Mapping[str, Any]) -> None:
         self.cleanup: CleanupOptions = _one("cleanup", groups)
@@ -124,7 +123,7 @@ class Options:
             if name not in _NAMES:
                 raise TypeError(f"Training: got an unexpected keyword argument {name!r}{_near(name)}")
             if name != "memory_cleanup_frequency" and self.saving.folder is None:
-                raise ValueError(f"Training: {name}: of which folder? saving=SavingOptions(folder=...) names it")
+                raise ValueError(f"Training: {name} needs a folder of checkpoints: pass saving=SavingOptions(folder=...)")
         if "max_checkpoints" in named:
             check_counts(max_checkpoints=named["max_checkpoints"])
             self.saving = dataclasses.replace(self.saving, keep_best=named["max_checkpoints"] - 1)

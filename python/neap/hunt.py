@@ -48,8 +48,8 @@ _KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown
 
 @dataclasses.dataclass(frozen=True)
 class Lingering:
-    """A tensor that occupies memory, or whose autograd graph does, and what holds it. With a `count` above 1: tensors alike, held
-    alike, of which the shape is one's and the bytes are all's; or all those of a model or an optimizer, as `what` says."""
+    """A tensor that occupies memory, or whose autograd graph does, and what holds it. With a `count` above 1 it stands for
+    several that are alike and held alike (the shape of one, the bytes of all), or for all of a model or an optimizer (`what`)."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -10,8 +10,8 @@
  * scale, except those tagged "parameters", "gradients", "optimizer" or "workspace". PyTorch's own allocator has no
  * such tags: there what the optimizer asks for does not scale, nor what a step leaves in the size of a parameter.
  * Large sizes that the micro-batch does not divide may be a kernel's scratch, which grows up to a bound. The first
- * steps of the program are repeated as well, as later ones find the pieces that they leave; and nothing is said of
- * more than 8 times the micro-batch in force: there other kernels run.
+ * steps of the program are repeated, too, since they leave the free pieces that later steps find. The advice is at
+ * most 8 times the micro-batch in force: beyond that PyTorch may choose other kernels.
  *
  * If the recording holds no whole step (the ring has wrapped within one), a straight line through the lowest and
  * highest bytes of the steps predicts instead; `replayed` is false and the uncertainty wide. An uncertainty above an

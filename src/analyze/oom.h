@@ -227,7 +227,7 @@ enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t 
 					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 					 struct neap_error *err);
 
-/* What a step of this need takes at its highest, with the micro-batch divided. */
+/* The peak of a step with this need, once its micro-batch is divided by `divisor`. */
 uint64_t neap_oom_needed(const struct neap_oom_need *need, double divisor);
 
 /* "capacity", "limit", "neighbours", "fragmentation", "pending"; "smaller micro-batch", ... Static. */

@@ -7,9 +7,9 @@
 #ifndef NEAP_CLI_RUN_COMPILE_H
 #define NEAP_CLI_RUN_COMPILE_H
 
-/* Starts what is to be compiled, with the lowest priority and without our descriptors, and does not wait for it. The
- * process is no descendant of ours. The file is removed first, so that it is started once. Failures are ignored: the
- * next program asks again. */
+/* Starts the compilation that the file asks for, and does not wait for it. The process has the lowest priority, none
+ * of our descriptors, and is no descendant of ours. The file is removed first, so that the program is started
+ * once. Failures are ignored: the next program asks again. */
 void run_compile_start(void);
 
 #endif

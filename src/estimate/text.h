@@ -20,7 +20,7 @@ struct neap_estimate_report {
 /* For a terminal: one screen, at most 100 columns. */
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);
 
-/* page.c. Markup for the top of the page of its allocations: the text, and with --fit the curve of memory over the
+/* page.c. Markup for the top of the allocations' page: the text, and with --fit the curve of memory over the
  * parameter. */
 void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
 

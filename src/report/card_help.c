@@ -76,7 +76,7 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	neap_report_wrap(out, "       ", text);
 }
 
-/* What is predicted of the whole step, and why later ones may differ. */
+/* Writes what the whole step is predicted to need, and why later steps may need more. */
 static void say_need(const struct neap_oom_card *card, char *text, size_t room)
 {
 	const struct neap_oom_need *need = &card->need;

@@ -5,7 +5,7 @@
  *   -> {per_device_train_batch_size} and {gradient_accumulation_steps} in its place, and the rule
  *      "halve per_device_train_batch_size, double gradient_accumulation_steps"
  *
- * Accumulation that the command does not name is 1, and is added at its end.
+ * If the command names no accumulation, it is 1, and the option is added at the command's end.
  */
 #ifndef NEAP_RUN_AUTO_LADDER_H
 #define NEAP_RUN_AUTO_LADDER_H

@@ -12,8 +12,8 @@
  *     kept.PID: [ step | step | step ...                  never more than `bytes`
  *
  * The step that has not ended is in memory alone: the ring still has it. A step that is longer than a quarter of a
- * ring is taken in parts, and so is a program without steps. Steps that follow one another without their inside
- * become one, of which only what outlives all of them is kept.
+ * ring is taken in parts, and so is a program without steps. Consecutive thinned steps are
+ * joined: what remains is what outlives all of them.
  *
  * When the file is full it is rewritten: superseded peaks lose their inside first, then every second of the minutes'
  * steps, then the other ones; then marks of steps are joined in pairs.
@@ -29,7 +29,7 @@
 #include "base/map.h"
 #include "trace/kept.h"
 
-#define NEAP_KEEP_DEVICES 16 /* whose peaks are told apart; others count as the last of them */
+#define NEAP_KEEP_DEVICES 16 /* with a peak each; any further device shares the last one's */
 
 enum neap_keep_why {
 	NEAP_KEEP_THINNED, /* its net effect alone */

@@ -1,6 +1,5 @@
-/* trace/record_follow.c: reads a ring bit by bit while its process writes, and finds what lies beside a recording.
- * As in record.c, an event counts if its slot is complete before its bytes were read, and was not claimed again
- * after. */
+/* trace/record_follow.c: reads a ring piece by piece while its process writes, and finds the files beside a
+ * recording. As in record.c, an event counts if its slot was complete before it was read and not reused after. */
 #include "trace/record.h"
 
 #include "base/error.h"

@@ -447,7 +447,7 @@ class Groups(TrainingCase):
             (TypeError, r"did you mean max_checkpoints=...\?", {"max_checkpoint": 1}),
             (TypeError, r"did you mean memory=MemoryOptions\(limit=...\)\?", {"memory_limit": 0.5}),
             (TypeError, "unexpected keyword argument 'xyz'$", {"xyz": 1}),
-            (ValueError, "max_checkpoints: of which folder", {"max_checkpoints": 2}),
+            (ValueError, "max_checkpoints needs a folder of checkpoints", {"max_checkpoints": 2}),
             (ValueError, "memory_cleanup_frequency 0: expected a number of epochs", {"memory_cleanup_frequency": 0}),
             (ValueError, "on_leak='no'", {"watch": neap.WatchOptions(on_leak="no")}),
             (ValueError, "every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
