@@ -176,12 +176,13 @@ def _too_old():
 
 
 def _chain():
-    """Runs the sitecustomize that comes after us on the path, in our place. Its exceptions are its own."""
+    """Runs the sitecustomize that comes after us on the path, in our place. Its exceptions are its own. Those before us have run:
+    another copy of this file may be among them."""
     if sys.version_info < (3,):
         import imp
 
         try:
-            found = imp.find_module("sitecustomize", sys.path)
+            found = imp.find_module("sitecustomize", _after)
         except ImportError:
             return
         sys.modules.pop("sitecustomize", None)
@@ -190,7 +191,7 @@ def _chain():
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    spec = PathFinder.find_spec("sitecustomize", _after)
     if spec is None or spec.loader is None:
         return
     module = module_from_spec(spec)
@@ -198,7 +199,10 @@ def _chain():
     spec.loader.exec_module(module)
 
 
-sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
+_ours = [at for at, folder in enumerate(sys.path) if _is_here(folder)]
+_after = [folder for at, folder in enumerate(sys.path) if at not in _ours and (not _ours or at > _ours[0])]
+# Once, it stays on the path: PyTorch's compile workers, among others, give their children sys.path for PYTHONPATH.
+sys.path[:] = [folder for at, folder in enumerate(sys.path) if at not in _ours[1:]]
 try:
     if (_attach or _simulate) and not _is_installed():
         if sys.version_info >= (3, 9):

@@ -15,6 +15,7 @@ import time
 import unittest
 
 NEAP = os.environ["NEAP"]
+LAUNCH = str(pathlib.Path(NEAP).parents[1] / "python" / "launch")
 PYTHON = sys.executable
 BOUND = 150
 # Variables of the caller that change a Python program, or place it in a distributed training or a run.
@@ -98,6 +99,11 @@ class Launcher(unittest.TestCase):
     def result(self):
         return json.loads((self.folder / "run" / "result.json").read_text())
 
+    def without_launch(self, shown):
+        """A printed sys.path, without the one folder that neap adds to it."""
+        self.assertEqual(shown.count(repr(LAUNCH)), 1, shown)
+        return shown.replace(repr(LAUNCH) + ", ", "")
+
     def recordings(self):
         return sorted((self.folder / "run").glob("record.*"))
 
@@ -130,7 +136,16 @@ class Launcher(unittest.TestCase):
             ["-s", "package/tool.py"],
         ):
             plain = self.command(PYTHON, *words)
-            self.assertEqual(self.run_neap(PYTHON, *words).stdout, plain.stdout)
+            self.assertEqual(self.without_launch(self.run_neap(PYTHON, *words).stdout), plain.stdout)
+
+    def test_a_child_whose_path_is_its_parents(self):
+        """As PyTorch's compile workers are started: without the sitecustomize before it they would find no stand-ins."""
+        self.script("import sys; sys.is_users = True", "site/sitecustomize.py")
+        starts = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', {!r}], check=True, " \
+                 "env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))"
+        for python in {PYTHON, "/usr/bin/python3"}:
+            self.run_neap(python, "-c", starts.format("import sys; print(sys.is_users)" + USES_CUDA))
+            self.assertEqual(len(self.recordings()), 1, python)
 
     def test_status_and_streams_are_the_programs(self):
         done = self.run_neap(PYTHON, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", check=False)
@@ -193,7 +208,7 @@ class Launcher(unittest.TestCase):
         self.assertRegex(done.stderr, "PYTHONPATH cannot hold the path .*/a:b/python/launch, for its ':'")
 
     def test_a_python_that_is_too_old_says_so(self):
-        launch = pathlib.Path(NEAP).parents[1] / "python" / "launch" / "sitecustomize.py"
+        launch = pathlib.Path(LAUNCH) / "sitecustomize.py"
         code = (
             "import sys\nsys.version_info = (3, 8, 18)\n"
             f"exec(compile(open({str(launch)!r}).read(), {str(launch)!r}, 'exec'), {{'__file__': {str(launch)!r}}})\n"
@@ -264,7 +279,7 @@ class Launcher(unittest.TestCase):
         ):
             plain = self.command(PYTHON, "-c", shown, **more)
             done = self.run_neap(PYTHON, "-c", shown, **more)
-            self.assertEqual(done.stdout, plain.stdout)
+            self.assertEqual(self.without_launch(done.stdout), plain.stdout)
             self.assertEqual(len(self.recordings()), 1, more)
         keeps = f"import sys; sys.path[:] = [p for p in sys.path if 'python3' in p] + [{self.site!r}]" + USES_CUDA
         self.run_neap(PYTHON, "-c", keeps)
