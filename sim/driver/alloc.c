@@ -52,21 +52,23 @@ void sim_deallocate(struct sim_reservation *reservation)
 CUresult sim_cuMemAlloc(CUdeviceptr *address, size_t bytes)
 {
 	struct sim_reservation *reservation;
+	CUcontext context = sim_current_context();
 	CUresult result;
-	uint32_t device;
 
 	if (!address || bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
-	result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
+	result = sim_allocate(context->device, bytes, SIM_ALLOCATED, &reservation);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* pools free their cache first */
-		sim_pools_trim(device, 0);
-		result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
+		sim_pools_trim(context->device, 0);
+		result = sim_allocate(context->device, bytes, SIM_ALLOCATED, &reservation);
 	}
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		reservation->context = context;
 		*address = reservation->range.start;
+	}
 	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
@@ -117,6 +119,7 @@ CUresult sim_cuMemFree(CUdeviceptr address)
 }
 
 struct doomed {
+	CUcontext context;
 	uint32_t device;
 	struct sim_reservation *found;
 };
@@ -127,14 +130,14 @@ static void find_doomed(const void *node, VISIT visit, void *context)
 	struct doomed *doomed = context;
 
 	if ((visit == postorder || visit == leaf) && reservation->kind != SIM_RESERVED &&
-	    reservation->device == doomed->device)
+	    reservation->context == doomed->context && (doomed->context || reservation->device == doomed->device))
 		doomed->found = reservation;
 }
 
-void sim_allocations_drop(uint32_t device)
+void sim_allocations_drop(CUcontext context, uint32_t device)
 {
 	for (;;) {
-		struct doomed doomed = {device, NULL};
+		struct doomed doomed = {context, device, NULL};
 
 		twalk_r(sim.reservations.root, find_doomed, &doomed);
 		if (!doomed.found)

@@ -54,6 +54,10 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuDevicePrimaryCtxRetain] = NEEDS_INIT,
 	[SIM_CALL_cuDevicePrimaryCtxRelease] = NEEDS_INIT,
 	[SIM_CALL_cuDevicePrimaryCtxGetState] = NEEDS_INIT,
+	[SIM_CALL_cuCtxCreate] = NEEDS_INIT,
+	[SIM_CALL_cuCtxCreate_v3] = NEEDS_INIT,
+	[SIM_CALL_cuCtxCreate_v4] = NEEDS_INIT,
+	[SIM_CALL_cuCtxDestroy] = NEEDS_INIT,
 	[SIM_CALL_cuCtxGetCurrent] = NEEDS_INIT,
 	[SIM_CALL_cuCtxSetCurrent] = NEEDS_INIT,
 	[SIM_CALL_cuCtxPushCurrent] = NEEDS_INIT,
@@ -298,7 +302,7 @@ CUresult sim_call_enter(enum sim_call call)
 	if (atomic_load(&sim.sticky) != CUDA_SUCCESS)
 		return atomic_load(&sim.sticky);
 	if (!(need & NEEDS_DRIVER) && !sim_current_device(&device))
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return sim_context_missing();
 	return (need & NOT_IN_CAPTURE) ? sim_capture_check_unsafe() : CUDA_SUCCESS;
 }
 

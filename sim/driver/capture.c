@@ -62,7 +62,7 @@ CUresult sim_capture_check_unsafe(void)
 static bool touches(const struct sim_capture *capture, uint32_t device, bool blocking)
 {
 	for (CUstream stream = capture->streams; stream; stream = stream->next_captured)
-		if (stream->device == device && !(blocking && (stream->flags & CU_STREAM_NON_BLOCKING)))
+		if (stream->context->device == device && !(blocking && (stream->flags & CU_STREAM_NON_BLOCKING)))
 			return true;
 	return false;
 }

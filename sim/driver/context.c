@@ -1,76 +1,147 @@
-/* Primary contexts, and the calling thread's stack of contexts. */
+/* Contexts: each device's primary one, those of cuCtxCreate, and the calling thread's stack of them.
+ *
+ * A context owns its streams, events, modules, executable graphs and allocations, which end with it. Memory pools
+ * belong to the device: they end with its last context.
+ */
 #include "sim/driver/graph.h"
+
+#include <stdlib.h>
 
 #define STACK_LIMIT 32
 /* In the static block of each thread: glibc would allocate a separate block at the first use, and end the process if
- * there is no memory for it. */
+ * there is no memory for it. An entry whose id is not its context's any more has ended. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-	CUcontext contexts[STACK_LIMIT];
+	struct {
+		CUcontext context;
+		uint64_t id;
+	} entries[STACK_LIMIT];
 	unsigned int depth;
 } stack;
 
-CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-	struct sim_device *target;
-	CUresult result = CUDA_SUCCESS;
+static bool is_active(const struct CUctx_st *context) { return atomic_load(&context->id) != 0; }
 
-	if (!sim_device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!context)
-		return CUDA_ERROR_INVALID_VALUE;
-	target = &sim.devices[device];
-	pthread_mutex_lock(&sim.lock);
-	if (!target->context.active) {
-		result = sim_charge_device((uint32_t)device, SIM_CHARGE_CONTEXT, target->view.context_bytes);
-		target->context.active = result == CUDA_SUCCESS;
-		sim_settings_reset(&target->context);
-	}
-	if (result == CUDA_SUCCESS) {
-		target->context.retained++;
-		*context = &target->context;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
+static bool is_primary(const struct CUctx_st *context) { return context == &sim.devices[context->device].context; }
+
+/* -- all contexts ------------------------------------------------------------------------------------------------ */
+
+/* Iterates over the primary contexts, then those of cuCtxCreate. NULL: the first one. */
+static CUcontext next_context(const struct CUctx_st *context)
+{
+	uint32_t next = context ? context->device + 1 : 0;
+
+	if (context && !is_primary(context))
+		return context->next;
+	return next < sim.device_count ? &sim.devices[next].context : atomic_load(&sim.contexts);
 }
 
-/* Destroys the context's allocations, streams and events, and clears its sticky error. Handles of cuMemCreate do not
- * belong to it and stay. Lock held. */
-static void end_context(struct sim_device *device, struct sim_hold **holds)
+bool sim_context_known(CUcontext context)
 {
-	uint32_t i;
+	for (CUcontext known = next_context(NULL); known; known = next_context(known))
+		if (context == known)
+			return is_active(known);
+	return false;
+}
 
-	sim_modules_drop(device->context.device);
-	sim_pools_drop(device->context.device);
-	sim_allocations_drop(device->context.device);
-	sim_managed_drop(device->context.device);
-	device->context.peers = 0;
-	for (i = 0; i < sim.device_count; i++)
-		sim.devices[i].context.peers &= ~(1u << device->context.device);
-	sim_streams_drop(device->context.device, holds);
-	sim_events_drop(device->context.device);
-	sim_executables_drop(device->context.device, holds);
-	sim_refund_device(device->context.device, SIM_CHARGE_CONTEXT, device->view.context_bytes);
-	device->context.active = false;
-	for (i = 0; i < sim.device_count; i++)
-		if (sim.devices[i].context.active)
-			return;
-	atomic_store(&sim.sticky, CUDA_SUCCESS);
+bool sim_context_any(void)
+{
+	for (CUcontext context = next_context(NULL); context; context = next_context(context))
+		if (is_active(context))
+			return true;
+	return false;
+}
+
+static bool device_used(uint32_t device)
+{
+	for (CUcontext context = next_context(NULL); context; context = next_context(context))
+		if (context->device == device && is_active(context))
+			return true;
+	return false;
+}
+
+bool sim_peer_enabled(uint32_t device, uint32_t peer)
+{
+	for (CUcontext context = next_context(NULL); context; context = next_context(context))
+		if (context->device == device && is_active(context) && (context->peers & (1u << peer)))
+			return true;
+	return false;
+}
+
+/* -- beginning and end ------------------------------------------------------------------------------------------- */
+
+/* Charges the device for a context, and makes it active under this id. Lock held. */
+static CUresult begin_context(CUcontext context, uint64_t id)
+{
+	CUresult result = sim_charge_device(context->device, SIM_CHARGE_CONTEXT,
+					    sim.devices[context->device].view.context_bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	sim_settings_reset(context);
+	context->peers = 0;
+	atomic_store(&context->id, id);
+	return CUDA_SUCCESS;
+}
+
+/* Destroys what the context owns, and with the last one the sticky error. Handles of cuMemCreate belong to none and
+ * stay. Lock held. */
+static void end_context(CUcontext context, struct sim_hold **holds)
+{
+	uint32_t device = context->device;
+
+	atomic_store(&context->id, 0);
+	sim_modules_drop(context);
+	if (!device_used(device)) {
+		sim_pools_drop(device);
+		for (CUcontext other = next_context(NULL); other; other = next_context(other))
+			other->peers &= ~(1u << device);
+	}
+	sim_allocations_drop(context, device);
+	sim_host_drop(context);
+	sim_streams_drop(context, holds);
+	sim_events_drop(context);
+	sim_executables_drop(context, holds);
+	sim_refund_device(device, SIM_CHARGE_CONTEXT, sim.devices[device].view.context_bytes);
+	if (!sim_context_any())
+		atomic_store(&sim.sticky, CUDA_SUCCESS);
 }
 
 /* Waits for all work, then ends the context if at most this many users retain it. Fails if work is pending while the
  * clock is held. */
-static CUresult finish_context(struct sim_device *device, unsigned int retained)
+static CUresult finish_context(CUcontext context, unsigned int retained)
 {
 	CUresult result = sim_synchronize_all();
 	struct sim_hold *holds = NULL;
 
 	pthread_mutex_lock(&sim.lock);
-	if (result == CUDA_SUCCESS && device->context.active && device->context.retained <= retained) {
-		device->context.retained = 0;
-		end_context(device, &holds);
+	if (result == CUDA_SUCCESS && is_active(context) && context->retained <= retained) {
+		context->retained = 0;
+		end_context(context, &holds);
 	}
 	pthread_mutex_unlock(&sim.lock);
 	sim_holds_release(holds);
+	return result;
+}
+
+/* -- primary contexts -------------------------------------------------------------------------------------------- */
+
+CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUcontext primary;
+
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	primary = &sim.devices[device].context;
+	pthread_mutex_lock(&sim.lock);
+	if (!is_active(primary))
+		result = begin_context(primary, (uint64_t)device + 1);
+	if (result == CUDA_SUCCESS) {
+		primary->retained++;
+		*context = primary;
+	}
+	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
 
@@ -89,7 +160,7 @@ CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device)
 	pthread_mutex_unlock(&sim.lock);
 	if (retained == 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return retained == 1 ? finish_context(&sim.devices[device], 1) : CUDA_SUCCESS;
+	return retained == 1 ? finish_context(context, 1) : CUDA_SUCCESS;
 }
 
 /* A reset drops every retain. */
@@ -97,7 +168,7 @@ CUresult sim_cuDevicePrimaryCtxReset(CUdevice device)
 {
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	return finish_context(&sim.devices[device], UINT32_MAX);
+	return finish_context(&sim.devices[device].context, UINT32_MAX);
 }
 
 CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
@@ -108,50 +179,135 @@ CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim.lock);
 	*flags = sim.devices[device].context.flags;
-	*active = sim.devices[device].context.active;
+	*active = is_active(&sim.devices[device].context);
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_SUCCESS;
 }
 
-/* NULL, or one of the devices' primary contexts. */
-bool sim_context_known(CUcontext context)
-{
-	uint32_t i;
+/* -- contexts of the program's own ------------------------------------------------------------------------------- */
 
-	for (i = 0; i < sim.device_count; i++)
-		if (context == &sim.devices[i].context)
-			return context->active;
-	return false;
+/* A context to begin: a destroyed one, or a new one at the list's end. NULL: host out of memory. Lock held. */
+static CUcontext unused_context(void)
+{
+	CUcontext context = atomic_load(&sim.contexts);
+
+	while (context && is_active(context))
+		context = context->next;
+	if (context || !(context = calloc(1, sizeof *context)))
+		return context;
+	context->next = atomic_load(&sim.contexts);
+	atomic_store(&sim.contexts, context);
+	return context;
+}
+
+CUresult sim_cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	static uint64_t ids = SIM_DEVICE_LIMIT; /* primary contexts have those up to it */
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	CUcontext made;
+
+	if (!context || !sim_context_flags_good(flags))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (stack.depth == STACK_LIMIT)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&sim.lock);
+	made = unused_context();
+	if (made) {
+		made->device = (uint32_t)device;
+		made->flags = flags;
+		made->retained = 1;
+		result = begin_context(made, ids + 1);
+	}
+	if (result == CUDA_SUCCESS)
+		ids++;
+	pthread_mutex_unlock(&sim.lock);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*context = made;
+	return sim_cuCtxPushCurrent(made);
+}
+
+/* An affinity needs the multi-process service. */
+CUresult sim_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags,
+			    CUdevice device)
+{
+	if (count < 0 || (count > 0 && !affinity))
+		return CUDA_ERROR_INVALID_VALUE;
+	return count > 0 ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : sim_cuCtxCreate(context, flags, device);
+}
+
+CUresult sim_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device)
+{
+	if (parameters && parameters->execAffinityParams && parameters->cigParams)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (parameters && parameters->cigParams)
+		return CUDA_ERROR_NOT_SUPPORTED; /* it shares the device with a graphics API */
+	return sim_cuCtxCreate_v3(context, parameters ? parameters->execAffinityParams : NULL,
+				  parameters ? parameters->numExecAffinityParams : 0, flags, device);
+}
+
+/* Threads that have it current, or in their stack, keep it there and find that it has ended. */
+CUresult sim_cuCtxDestroy(CUcontext context)
+{
+	CUresult result;
+
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_context_known(context) || is_primary(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = finish_context(context, 1);
+	if (result == CUDA_SUCCESS && stack.depth && stack.entries[stack.depth - 1].context == context)
+		stack.depth--;
+	return result;
+}
+
+/* -- the calling thread's stack ---------------------------------------------------------------------------------- */
+
+CUcontext sim_current_context(void)
+{
+	CUcontext context = stack.depth ? stack.entries[stack.depth - 1].context : NULL;
+
+	return context && atomic_load(&context->id) == stack.entries[stack.depth - 1].id ? context : NULL;
 }
 
 bool sim_current_device(uint32_t *ret_device)
 {
-	CUcontext context = stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+	CUcontext context = sim_current_context();
 
-	if (!context || !sim_context_known(context))
-		return false;
-	*ret_device = context->device;
-	return true;
+	if (context)
+		*ret_device = context->device;
+	return context != NULL;
+}
+
+CUresult sim_context_missing(void)
+{
+	return stack.depth ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_cuCtxGetCurrent(CUcontext *context)
 {
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	*context = stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+	*context = stack.depth ? stack.entries[stack.depth - 1].context : NULL;
 	return CUDA_SUCCESS;
+}
+
+static void push(CUcontext context)
+{
+	stack.entries[stack.depth].context = context;
+	stack.entries[stack.depth++].id = atomic_load(&context->id);
 }
 
 CUresult sim_cuCtxSetCurrent(CUcontext context)
 {
 	if (context && !sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!context && stack.depth > 0)
+	if (stack.depth > 0)
 		stack.depth--;
-	else if (context && stack.depth > 0)
-		stack.contexts[stack.depth - 1] = context;
-	else if (context)
-		stack.contexts[stack.depth++] = context;
+	if (context)
+		push(context);
 	return CUDA_SUCCESS;
 }
 
@@ -163,7 +319,7 @@ CUresult sim_cuCtxPushCurrent(CUcontext context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (stack.depth == STACK_LIMIT)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	stack.contexts[stack.depth++] = context;
+	push(context);
 	return CUDA_SUCCESS;
 }
 
@@ -173,7 +329,7 @@ CUresult sim_cuCtxPopCurrent(CUcontext *context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	stack.depth--;
 	if (context)
-		*context = stack.contexts[stack.depth];
+		*context = stack.entries[stack.depth].context;
 	return CUDA_SUCCESS;
 }
 
@@ -184,7 +340,7 @@ CUresult sim_cuCtxGetDevice(CUdevice *device)
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_current_device(&ordinal))
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return sim_context_missing();
 	*device = (CUdevice)ordinal;
 	return CUDA_SUCCESS;
 }
@@ -232,17 +388,17 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext context)
 /* NULL: the calling thread's. */
 CUresult sim_cuCtxGetId(CUcontext context, unsigned long long *id)
 {
-	uint32_t device;
-
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (context ? !sim_context_known(context) : !sim_current_device(&device))
-		return context ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
-	*id = (context ? context->device : device) + 1;
+	if (!context && !(context = sim_current_context()))
+		return sim_context_missing();
+	if (!sim_context_known(context))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*id = atomic_load(&context->id);
 	return CUDA_SUCCESS;
 }
 
-/* 3.2, the oldest version of the API, as a GPU returns for a primary context. */
+/* 3.2, the oldest version of the API that has a context of 64 bits. */
 CUresult sim_cuCtxGetApiVersion(CUcontext context, unsigned int *version)
 {
 	if (!version)

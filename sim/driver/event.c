@@ -17,19 +17,19 @@ bool sim_event_known(CUevent event)
 
 CUresult sim_cuEventCreate(CUevent *event, unsigned int flags)
 {
-	uint32_t device;
+	CUcontext context = sim_current_context();
 	CUevent made;
 	CUresult result;
 
 	if (!event || (flags & ~EVENT_FLAGS) != 0 ||
 	    ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	made = calloc(1, sizeof *made);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	made->device = device;
+	made->context = context;
 	made->flags = flags;
 	result = sim_result_of(sim_event_create(sim.engine, &made->number));
 	if (result != CUDA_SUCCESS) {
@@ -71,7 +71,7 @@ CUresult sim_cuEventDestroy(CUevent event)
 	return result;
 }
 
-void sim_events_drop(uint32_t device)
+void sim_events_drop(CUcontext context)
 {
 	const struct neap_map_slot *slot;
 	size_t cursor = 0;
@@ -79,7 +79,7 @@ void sim_events_drop(uint32_t device)
 	while ((slot = neap_map_next(&sim.events, &cursor)) != NULL) {
 		CUevent event = (CUevent)(uintptr_t)slot->key;
 
-		if (event->device != device)
+		if (event->context != context)
 			continue;
 		event_free(event);
 		cursor = 0; /* removal moves slots */
@@ -125,7 +125,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim.lock);
 	result = sim_event_known(event) ? sim_stream_device(stream, &device) : CUDA_ERROR_INVALID_HANDLE;
-	if (result == CUDA_SUCCESS && device != event->device)
+	if (result == CUDA_SUCCESS && sim_stream_context(stream) != event->context)
 		result = CUDA_ERROR_INVALID_HANDLE;
 	if (result == CUDA_SUCCESS)
 		result = sim_stream_enter(stream, &number, &capturing);
@@ -246,7 +246,7 @@ CUresult sim_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim.lock);
 	if (sim_event_known(start) && sim_event_known(end) &&
-	    !((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) && start->device == end->device) {
+	    !((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) && start->context == end->context) {
 		start_number = start->number;
 		end_number = end->number;
 		result = start->capture || end->capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;

@@ -55,7 +55,7 @@ static CUresult set_attribute(struct CUfunc_st *function, const struct sim_devic
 
 static uint32_t device_of(const struct CUfunc_st *function, uint32_t current)
 {
-	return function->module ? function->module->device : current;
+	return function->module ? function->module->context->device : current;
 }
 
 CUresult sim_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle)

@@ -80,7 +80,7 @@ void sim_holds_forget(struct sim_hold *holds);
 /* No lock held: destructors run. */
 void sim_holds_release(struct sim_hold *holds);
 /* Lock held. */
-void sim_executables_drop(uint32_t device, struct sim_hold **holds);
+void sim_executables_drop(CUcontext context, struct sim_hold **holds);
 
 /* -- captures, lock held ----------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 struct CUgraphExec_st {
 	CUgraph graph; /* its own; never the program's */
 	cuuint64_t flags;
-	uint32_t device;
+	CUcontext context;
 	uint32_t event; /* the engine's: the end of the last launch; 0: none yet */
 };
 
@@ -32,7 +32,7 @@ static bool known(CUgraphExec executable)
 /* -- instantiation ----------------------------------------------------------------------------------------------- */
 
 /* Lock held. */
-static CUresult executable_create(CUgraph graph, cuuint64_t flags, uint32_t device, CUgraphExec *ret_executable)
+static CUresult executable_create(CUgraph graph, cuuint64_t flags, CUcontext context, CUgraphExec *ret_executable)
 {
 	CUgraphExec executable = calloc(1, sizeof *executable);
 	CUgraph copy = executable ? sim_graph_copy(graph) : NULL;
@@ -46,25 +46,25 @@ static CUresult executable_create(CUgraph graph, cuuint64_t flags, uint32_t devi
 		free(executable);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*executable = (struct CUgraphExec_st){.graph = copy, .flags = flags, .device = device};
+	*executable = (struct CUgraphExec_st){.graph = copy, .flags = flags, .context = context};
 	*ret_executable = executable;
 	return CUDA_SUCCESS;
 }
 
 static CUresult instantiate(CUgraphExec *executable, CUgraph graph, cuuint64_t flags)
 {
+	CUcontext context = sim_current_context();
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
-	uint32_t device;
 
 	if (!executable || (flags & ~(cuuint64_t)FLAGS) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
 		return CUDA_ERROR_NOT_SUPPORTED; /* only a kernel could launch it, and none runs */
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	if (sim_graph_known(graph) && !graph->capture)
-		result = executable_create(graph, flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, device,
+		result = executable_create(graph, flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, context,
 					   executable);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
@@ -162,7 +162,7 @@ CUresult sim_cuGraphExecDestroy(CUgraphExec executable)
 	return CUDA_SUCCESS;
 }
 
-void sim_executables_drop(uint32_t device, struct sim_hold **holds)
+void sim_executables_drop(CUcontext context, struct sim_hold **holds)
 {
 	const struct neap_map_slot *slot;
 	size_t cursor = 0;
@@ -170,7 +170,7 @@ void sim_executables_drop(uint32_t device, struct sim_hold **holds)
 	while ((slot = neap_map_next(&sim.executables, &cursor)) != NULL) {
 		CUgraphExec executable = (CUgraphExec)(uintptr_t)slot->key;
 
-		if (executable->device != device)
+		if (executable->context != context)
 			continue;
 		neap_map_remove(&sim.executables, slot->key, NULL);
 		sim_graph_free(executable->graph, holds);

@@ -26,7 +26,7 @@ static struct sim_host *start_of(uint64_t address, enum sim_host_kind kind)
 
 /* NULL: host out of memory, or the range overlaps another. Lock held. */
 static struct sim_host *host_create(uint64_t start, uint64_t bytes, enum sim_host_kind kind, unsigned int flags,
-				    uint32_t device)
+				    CUcontext context)
 {
 	struct sim_host *memory = malloc(sizeof *memory);
 
@@ -36,7 +36,7 @@ static struct sim_host *host_create(uint64_t start, uint64_t bytes, enum sim_hos
 				    .space = ++sim.next_id,
 				    .kind = kind,
 				    .flags = flags,
-				    .device = device,
+				    .context = context,
 				    .preferred = {CU_MEM_LOCATION_TYPE_INVALID, SIM_NOWHERE},
 				    .fetched = {CU_MEM_LOCATION_TYPE_INVALID, SIM_NOWHERE}};
 	if (!sim_ranges_add(&sim.hosts, &memory->range)) {
@@ -61,16 +61,16 @@ static CUresult allocate(size_t bytes, enum sim_host_kind kind, unsigned int fla
 	/* Managed memory may be larger than the host's: only touched pages use memory. */
 	int kept = MAP_PRIVATE | MAP_ANONYMOUS | (kind == SIM_HOST_MANAGED ? MAP_NORESERVE : 0);
 	struct sim_host *memory = NULL;
-	uint32_t device;
+	CUcontext context = sim_current_context();
 	void *area;
 
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kept, -1, 0);
 	if (area == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&sim.lock);
-	memory = host_create((uint64_t)(uintptr_t)area, bytes, kind, flags, device);
+	memory = host_create((uint64_t)(uintptr_t)area, bytes, kind, flags, context);
 	pthread_mutex_unlock(&sim.lock);
 	if (!memory) {
 		munmap(area, bytes);
@@ -171,21 +171,21 @@ static bool is_mapped(uint64_t start, uint64_t bytes)
 CUresult sim_cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags)
 {
 	uint64_t start = (uint64_t)(uintptr_t)pointer;
+	CUcontext context = sim_current_context();
 	CUresult result = CUDA_SUCCESS;
-	uint32_t device;
 
 	if (!pointer || bytes == 0 || start + bytes < start || flags > HOST_REGISTER_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & IO_MEMORY)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	if (sim_ranges_find(&sim.hosts, start, bytes))
 		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	else if (sim_ranges_find(&sim.reservations, start, bytes) || !is_mapped(start, bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
-	else if (!host_create(start, bytes, SIM_HOST_REGISTERED, flags, device))
+	else if (!host_create(start, bytes, SIM_HOST_REGISTERED, flags, context))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_unlock(&sim.lock);
 	return result;
@@ -220,7 +220,7 @@ CUresult sim_managed_free(uint64_t start)
 }
 
 struct doomed {
-	uint32_t device;
+	CUcontext context;
 	struct sim_host *found;
 };
 
@@ -228,16 +228,17 @@ static void find_doomed(const void *node, VISIT visit, void *context)
 {
 	struct sim_host *memory = *(struct sim_host *const *)node;
 	struct doomed *doomed = context;
+	bool primary = doomed->context == &sim.devices[doomed->context->device].context;
 
-	if ((visit == postorder || visit == leaf) && memory->kind == SIM_HOST_MANAGED &&
-	    memory->device == doomed->device)
+	if ((visit == postorder || visit == leaf) && memory->context == doomed->context &&
+	    (!primary || memory->kind == SIM_HOST_MANAGED))
 		doomed->found = memory;
 }
 
-void sim_managed_drop(uint32_t device)
+void sim_host_drop(CUcontext context)
 {
 	for (;;) {
-		struct doomed doomed = {device, NULL};
+		struct doomed doomed = {context, NULL};
 
 		twalk_r(sim.hosts.root, find_doomed, &doomed);
 		if (!doomed.found)

@@ -137,12 +137,7 @@ static void choose_devices(void)
 
 static bool any_context(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < sim.device_count; i++)
-		if (sim.devices[i].context.active)
-			return true;
-	return sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
+	return sim_context_any() || sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
 }
 
 /* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the device files. As with those, a process that uses the
@@ -181,9 +176,9 @@ static void forget_old(void)
 	sim_libraries_drop();
 	sim_captures_drop();
 	for (i = 0; i < sim.device_count; i++) {
-		sim_streams_drop(i, &holds);
-		sim_events_drop(i);
-		sim_executables_drop(i, &holds);
+		sim_streams_drop(&sim.devices[i].context, &holds);
+		sim_events_drop(&sim.devices[i].context);
+		sim_executables_drop(&sim.devices[i].context, &holds);
 	}
 	sim_graphs_drop();
 	for (i = 0; i < sim.device_count; i++)

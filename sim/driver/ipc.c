@@ -187,6 +187,7 @@ static CUresult open_memory(struct sim_handle *handle, struct sim_reservation **
 	if (result == CUDA_SUCCESS) {
 		reservation->kind = SIM_IMPORTED;
 		reservation->device = handle->device;
+		reservation->context = sim_current_context();
 		reservation->requested_bytes = handle->requested_bytes;
 		reservation->opened = 1;
 		sim_mapping_at(reservation->range.start)->valid_bytes = sim_touchable(handle->requested_bytes);

@@ -97,17 +97,18 @@ static CUresult check_cooperative(const struct sim_device *device, const CUlaunc
 /* Lock held. */
 static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *config)
 {
-	uint32_t device, stream_device;
+	CUcontext context = sim_current_context();
+	uint32_t stream_device;
 	CUresult result;
 
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	result = sim_stream_device(config->hStream, &stream_device);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!function || (function->module && function->module->device != stream_device))
+	if (!function || (function->module && function->module->context != sim_stream_context(config->hStream)))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (function->module && stream_device != device)
+	if (function->module && function->module->context != context)
 		return CUDA_ERROR_INVALID_HANDLE; /* only a CUkernel gets its context from the stream */
 	if (!sizes_good(config) || config->sharedMemBytes > (unsigned int)function->shared_limit)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -97,10 +97,11 @@ static CUresult find_variable(CUmodule module, const char *name, uint64_t *ret_a
 	if (!symbol || symbol->bytes == 0)
 		return CUDA_ERROR_NOT_FOUND;
 	if (!module->variables)
-		result = sim_allocate(module->device, variable_offset(module->image, NULL), SIM_STATIC,
+		result = sim_allocate(module->context->device, variable_offset(module->image, NULL), SIM_STATIC,
 				      &module->variables);
 	if (result != CUDA_SUCCESS)
 		return result;
+	module->variables->context = module->context;
 	*ret_address = module->variables->range.start + variable_offset(module->image, symbol);
 	*ret_bytes = symbol->bytes;
 	return CUDA_SUCCESS;
@@ -109,7 +110,7 @@ static CUresult find_variable(CUmodule module, const char *name, uint64_t *ret_a
 /* -- modules ----------------------------------------------------------------------------------------------------- */
 
 /* Lock held. Takes over `own`, unless it belongs to a library. */
-static CUresult module_create(uint32_t device, CUlibrary library, struct sim_image *own, CUmodule *ret_module)
+static CUresult module_create(CUcontext context, CUlibrary library, struct sim_image *own, CUmodule *ret_module)
 {
 	CUmodule module = calloc(1, sizeof *module);
 
@@ -119,10 +120,14 @@ static CUresult module_create(uint32_t device, CUlibrary library, struct sim_ima
 			sim_image_fini(own);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	module->device = device;
+	module->context = context;
 	module->library = library;
 	module->own = own ? *own : (struct sim_image){0};
 	module->image = library ? &library->image : &module->own;
+	if (library) {
+		module->next = library->modules;
+		library->modules = module;
+	}
 	*ret_module = module;
 	return CUDA_SUCCESS;
 }
@@ -134,13 +139,17 @@ static void module_free(CUmodule module)
 	functions_free(module->functions);
 	if (module->variables)
 		sim_deallocate(module->variables);
-	if (module->library)
-		module->library->modules[module->device] = NULL;
+	for (CUmodule *place = module->library ? &module->library->modules : NULL; place && *place;
+	     place = &(*place)->next)
+		if (*place == module) {
+			*place = module->next;
+			break;
+		}
 	sim_image_fini(&module->own);
 	free(module);
 }
 
-void sim_modules_drop(uint32_t device)
+void sim_modules_drop(CUcontext context)
 {
 	const struct neap_map_slot *slot;
 	size_t cursor = 0;
@@ -148,7 +157,7 @@ void sim_modules_drop(uint32_t device)
 	while ((slot = neap_map_next(&sim.modules, &cursor)) != NULL) {
 		CUmodule module = (CUmodule)(uintptr_t)slot->key;
 
-		if (module->device != device)
+		if (module->context != context)
 			continue;
 		module_free(module);
 		cursor = 0; /* removal moves slots */
@@ -157,16 +166,16 @@ void sim_modules_drop(uint32_t device)
 
 static CUresult module_load(CUmodule *module, struct sim_image *image, CUresult result)
 {
-	uint32_t device;
+	CUcontext context = sim_current_context();
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!sim_current_device(&device)) {
+	if (!context) {
 		sim_image_fini(image);
 		return CUDA_ERROR_INVALID_CONTEXT;
 	}
 	pthread_mutex_lock(&sim.lock);
-	result = module_create(device, NULL, image, module);
+	result = module_create(context, NULL, image, module);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
@@ -326,9 +335,8 @@ CUresult sim_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_o
 static void library_free(CUlibrary library)
 {
 	neap_map_remove(&sim.libraries, (uint64_t)(uintptr_t)library, NULL);
-	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
-		if (library->modules[i])
-			module_free(library->modules[i]);
+	while (library->modules)
+		module_free(library->modules);
 	functions_free(library->kernels);
 	sim_image_fini(&library->image);
 	free(library);
@@ -420,15 +428,16 @@ CUresult sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CU
 /* Lock held. The library's module in the calling thread's context; creates it at the first request. */
 static CUresult library_module(CUlibrary library, CUmodule *ret_module)
 {
-	CUresult result = CUDA_SUCCESS;
-	uint32_t device;
+	CUcontext context = sim_current_context();
 
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!library->modules[device])
-		result = module_create(device, library, NULL, &library->modules[device]);
-	*ret_module = library->modules[device];
-	return result;
+	for (CUmodule module = library->modules; module; module = module->next)
+		if (module->context == context) {
+			*ret_module = module;
+			return CUDA_SUCCESS;
+		}
+	return module_create(context, library, NULL, ret_module);
 }
 
 CUresult sim_cuLibraryGetModule(CUmodule *module, CUlibrary library)

@@ -1,6 +1,6 @@
 /* sim/driver/module.h: modules, libraries and their functions, for module.c, function.c, launch.c and occupancy.c.
  *
- *   CUmodule --- of one device ---> CUfunction
+ *   CUmodule --- of one context --> CUfunction
  *   CUlibrary -- of no device ----> CUkernel --- cuKernelGetFunction ---> CUfunction of the library's module there
  *
  * A CUkernel can be passed as a CUfunction: both are the same struct. sim.lock guards everything.
@@ -28,10 +28,11 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-	uint32_t device;
+	CUcontext context;
 	const struct sim_image *image; /* its own, or its library's */
 	struct sim_image own;
 	CUlibrary library;
+	CUmodule next; /* of the library */
 	struct CUfunc_st *functions;
 	struct sim_reservation *variables; /* NULL: the program has asked for none yet */
 };
@@ -39,7 +40,7 @@ struct CUmod_st {
 struct CUlib_st {
 	struct sim_image image;
 	struct CUfunc_st *kernels;
-	CUmodule modules[SIM_DEVICE_LIMIT]; /* NULL: not there yet */
+	CUmodule modules; /* one for each context that asked */
 };
 
 /* Lock held. The function or kernel with this handle, or NULL. */

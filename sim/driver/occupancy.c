@@ -49,7 +49,7 @@ static bool device_of(CUfunction handle, struct CUfunc_st *ret_function, const s
 	function = sim_function_known(handle);
 	if (function) {
 		*ret_function = *function;
-		*ret_device = &sim.devices[function->module ? function->module->device : device];
+		*ret_device = &sim.devices[function->module ? function->module->context->device : device];
 	}
 	pthread_mutex_unlock(&sim.lock);
 	return function != NULL;

@@ -1,6 +1,6 @@
 /* Memory of other devices: which devices may use it.
  *
- *   cuMemAlloc        its own device; others once their context enabled access to that device's
+ *   cuMemAlloc        its own device; others once a context of theirs enabled access to that device's
  *   pools             its own device; others as set by cuMemPoolSetAccess
  *   virtual memory    as set by cuMemSetAccess, for each mapping
  *
@@ -11,7 +11,6 @@
 CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t device)
 {
 	uint32_t owner = mapping->handle->device;
-	bool enabled;
 
 	if (mapping->reservation->kind == SIM_RESERVED)
 		return mapping->access[device];
@@ -19,18 +18,17 @@ CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t devi
 		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	if (mapping->reservation->pool)
 		return mapping->reservation->pool->access[device];
-	enabled = sim.devices[device].context.active && (sim.devices[device].context.peers & (1u << owner));
-	return enabled ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return sim_peer_enabled(device, owner) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 /* The current context's device, and its peer's. Lock held. */
 static CUresult find_two(CUcontext peer, struct CUctx_st **ret_own)
 {
-	uint32_t device;
+	CUcontext own = sim_current_context();
 
-	if (!sim_current_device(&device) || !peer || !sim_context_known(peer) || peer->device == device)
+	if (!own || !peer || !sim_context_known(peer) || peer->device == own->device)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*ret_own = &sim.devices[device].context;
+	*ret_own = own;
 	return CUDA_SUCCESS;
 }
 

@@ -20,7 +20,7 @@ static bool find(uint64_t address, struct found *ret_found)
 	found.reservation = (struct sim_reservation *)sim_ranges_find(&sim.reservations, address, 1);
 	*ret_found = found;
 	if (found.host) {
-		ret_found->device = found.host->device;
+		ret_found->device = found.host->context->device;
 		return true;
 	}
 	if (!found.reservation || found.reservation->pool_free)
@@ -131,7 +131,7 @@ static uint64_t answer_host(const struct sim_host *host, CUpointer_attribute att
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		return (uint64_t)(uintptr_t)&sim.devices[host->device].context;
+		return (uint64_t)(uintptr_t)host->context;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -143,7 +143,7 @@ static uint64_t answer_host(const struct sim_host *host, CUpointer_attribute att
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return managed;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		return host->device;
+		return host->context->device;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	default:
@@ -159,7 +159,8 @@ static uint64_t answer_device(const struct found *found, CUpointer_attribute att
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		return (uint64_t)(uintptr_t)&sim.devices[device].context;
+		return (uint64_t)(uintptr_t)(reservation->context ? reservation->context
+								  : &sim.devices[device].context);
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return CU_MEMORYTYPE_DEVICE;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

@@ -146,6 +146,7 @@ void sim_pools_drop(uint32_t device)
 		pool_unlink(pool);
 		free(pool);
 	}
+	sim_allocations_drop(NULL, device);
 	sim.devices[device].default_pool = sim.devices[device].pool = NULL;
 }
 

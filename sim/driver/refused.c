@@ -10,11 +10,6 @@ REFUSE(cuDeviceGetLuid, (char *luid, unsigned int *node_mask, CUdevice device))
 REFUSE(cuDeviceGetTexture1DLinearMaxWidth,
        (size_t * elements, CUarray_format format, unsigned int channels, CUdevice device))
 REFUSE(cuFlushGPUDirectRDMAWrites, (CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope))
-REFUSE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device))
-REFUSE(cuCtxCreate_v3,
-       (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device))
-REFUSE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device))
-REFUSE(cuCtxDestroy, (CUcontext context))
 REFUSE(cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type))
 REFUSE(cuDevSmResourceSplitByCount, (CUdevResource * parts, unsigned int *groups, const CUdevResource *input,
 				     CUdevResource *rest, unsigned int flags, unsigned int least))

@@ -3,14 +3,6 @@
 #include "sim/driver/state.h"
 #include "sim/profiles/architecture.h"
 
-/* The calling thread's context, or NULL. */
-static struct CUctx_st *current(void)
-{
-	uint32_t device;
-
-	return sim_current_device(&device) ? &sim.devices[device].context : NULL;
-}
-
 void sim_settings_reset(struct CUctx_st *context)
 {
 	const struct sim_architecture *architecture = sim_architecture_of(&sim.devices[context->device]);
@@ -38,7 +30,7 @@ static bool limit_known(const struct CUctx_st *context, CUlimit limit)
 
 CUresult sim_cuCtxGetLimit(size_t *value, CUlimit limit)
 {
-	struct CUctx_st *context = current();
+	struct CUctx_st *context = sim_current_context();
 
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -53,7 +45,7 @@ CUresult sim_cuCtxGetLimit(size_t *value, CUlimit limit)
 /* A set-aside larger than the cache is cut to the device's limit. */
 CUresult sim_cuCtxSetLimit(CUlimit limit, size_t value)
 {
-	struct CUctx_st *context = current();
+	struct CUctx_st *context = sim_current_context();
 	int most = 0;
 
 	if (!limit_known(context, limit))
@@ -78,7 +70,7 @@ CUresult sim_cuCtxGetCacheConfig(CUfunc_cache *config)
 {
 	if (!config)
 		return CUDA_ERROR_INVALID_VALUE;
-	*config = current()->settings.cache;
+	*config = sim_current_context()->settings.cache;
 	return CUDA_SUCCESS;
 }
 
@@ -86,7 +78,7 @@ CUresult sim_cuCtxSetCacheConfig(CUfunc_cache config)
 {
 	if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	current()->settings.cache = config;
+	sim_current_context()->settings.cache = config;
 	return CUDA_SUCCESS;
 }
 
@@ -117,7 +109,7 @@ CUresult sim_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 /* -- flags ------------------------------------------------------------------------------------------------------- */
 
-static bool flags_good(unsigned int flags)
+bool sim_context_flags_good(unsigned int flags)
 {
 	unsigned int schedule = flags & CU_CTX_SCHED_MASK;
 
@@ -129,7 +121,7 @@ CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 {
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!flags_good(flags))
+	if (!sim_context_flags_good(flags))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&sim.lock);
 	sim.devices[device].context.flags = flags;
@@ -141,13 +133,18 @@ CUresult sim_cuCtxGetFlags(unsigned int *flags)
 {
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = current()->flags;
+	*flags = sim_current_context()->flags;
 	return CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxSetFlags(unsigned int flags)
 {
-	return sim_cuDevicePrimaryCtxSetFlags((CUdevice)current()->device, flags);
+	if (!sim_context_flags_good(flags))
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	sim_current_context()->flags = flags;
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
 }
 
 /* No profiler is attached: then it has no effect, as documented. */

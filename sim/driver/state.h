@@ -4,7 +4,7 @@
  *   calls.c       entering and leaving a call: counters, latency, faults, sticky errors, the call log
  *   init.c        cuInit: the environment, the world, the devices
  *   device.c      devices                                        attributes.c   their attributes
- *   context.c     primary contexts, each thread's stack of them  settings.c     a context's settings
+ *   context.c     contexts, each thread's stack of them          settings.c     a context's settings
  *
  *   physical.c    handles and the bytes behind them              memory.c       address ranges: reserve, map
  *   virtual.c     the calls for both                             alloc.c        cuMemAlloc and its like
@@ -128,6 +128,7 @@ struct sim_reservation {
 	enum sim_reservation_kind kind;
 	uint64_t requested_bytes; /* all but RESERVED */
 	uint32_t device;
+	CUcontext context;   /* that frees it at its end; NULL: RESERVED and POOLED */
 	bool sync_memops;    /* as the program set it */
 	CUmemoryPool pool;   /* POOLED */
 	bool pool_free;      /* POOLED: freed by the program, in its pool's list */
@@ -167,8 +168,8 @@ bool sim_address_ours(uint64_t address);
 CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
 		      struct sim_reservation **ret_reservation);
 void sim_deallocate(struct sim_reservation *reservation);
-/* Frees all allocations of a device. */
-void sim_allocations_drop(uint32_t device);
+/* Frees a context's allocations; NULL: those of the device's pools. */
+void sim_allocations_drop(CUcontext context, uint32_t device);
 
 /* How much of an allocation of this size a program may touch: the driver's own rounding. */
 static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
@@ -190,7 +191,7 @@ struct sim_host {
 	uint64_t space; /* of the engine */
 	enum sim_host_kind kind;
 	unsigned int flags;
-	uint32_t device; /* current at the call */
+	CUcontext context; /* current at the call */
 	/* MANAGED: advice. */
 	bool read_mostly;
 	CUmemLocation preferred, fetched;
@@ -199,8 +200,8 @@ struct sim_host {
 
 struct sim_host *sim_host_at(uint64_t address); /* lock held */
 CUresult sim_managed_free(uint64_t start);
-/* Frees the managed memory of a device whose context ends. Lock held. */
-void sim_managed_drop(uint32_t device);
+/* Frees the managed memory of a context that ends, and the pinned memory of one that is not primary. Lock held. */
+void sim_host_drop(CUcontext context);
 
 /* -- work -------------------------------------------------------------------------------------------------------- */
 
@@ -261,8 +262,9 @@ struct sim_nodes {
 };
 
 struct CUstream_st {
-	uint32_t number, device;
+	uint32_t number;
 	unsigned int flags;
+	CUcontext context;
 	int priority;
 	uint64_t id;
 
@@ -273,8 +275,9 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-	uint32_t number, device;
+	uint32_t number;
 	unsigned int flags;
+	CUcontext context;
 	uint64_t capture;       /* the id of the capture where it was last recorded; 0: none */
 	struct sim_nodes nodes; /* and its place there */
 };
@@ -286,14 +289,16 @@ bool sim_stream_known(CUstream stream); /* false for null streams. Lock held */
 bool sim_event_known(CUevent event);    /* lock held */
 /* A stream's device; for a null stream, the device of the calling thread's context. Lock held. */
 CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
+/* Its context; NULL: of a null stream, there is none. The stream is known. Lock held. */
+CUcontext sim_stream_context(CUstream stream);
 /* Called before work is added to a stream. Returns the engine's number of the stream, and whether it is capturing: a
  * node then replaces the work. Errors: CUDA_ERROR_INVALID_HANDLE, or a capture forbids the work. Lock held. */
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
-/* Destroys the streams, or the events, of a device whose context ends. Puts references to user objects on `holds`.
- * Lock held. */
+/* Destroys the streams, or the events, of a context that ends. Puts references to user objects on `holds`. Lock
+ * held. */
 struct sim_hold;
-void sim_streams_drop(uint32_t device, struct sim_hold **holds);
-void sim_events_drop(uint32_t device);
+void sim_streams_drop(CUcontext context, struct sim_hold **holds);
+void sim_events_drop(CUcontext context);
 /* After a wait on the host: trims the pool of the current device to its threshold. Passes `result` on. */
 CUresult sim_after_wait(CUresult result);
 
@@ -319,13 +324,18 @@ struct sim_settings {
 	CUfunc_cache cache;
 };
 
+/* A primary context, a member of its device; or one of cuCtxCreate, in the list sim.contexts. That list only grows,
+ * so any thread may read it: the struct of a destroyed context serves a later one, under another id. */
 struct CUctx_st {
+	CUcontext next;      /* of sim.contexts */
+	_Atomic uint64_t id; /* unique in the process; 0: not active */
 	uint32_t device;
 	unsigned int retained, flags;
-	bool active;
 	uint32_t peers;               /* bits of the devices whose memory it can use */
 	struct sim_settings settings; /* while it is active */
 };
+
+bool sim_context_flags_good(unsigned int flags);
 
 /* Sets a new context's defaults. Lock held. */
 void sim_settings_reset(struct CUctx_st *context);
@@ -354,21 +364,28 @@ const struct sim_architecture *sim_architecture_of(const struct sim_device *devi
 /* Whether two devices can read each other's memory. */
 bool sim_peers(uint32_t device, uint32_t peer);
 bool sim_context_known(CUcontext context); /* an active one */
-/* The device of the calling thread's current context; false without one. */
+bool sim_context_any(void);                /* whether any is active */
+/* The calling thread's current context; NULL: none, or it has ended. */
+CUcontext sim_current_context(void);
+/* Its device; false without one. */
 bool sim_current_device(uint32_t *ret_device);
+/* Why there is none. */
+CUresult sim_context_missing(void);
+/* Whether a context of the device has access to the peer's memory. Lock held. */
+bool sim_peer_enabled(uint32_t device, uint32_t peer);
 CUresult sim_synchronize_all(void);
 /* Lock held. Frees cached blocks of a device's pools until each holds no more than this; blocks that work still uses
  * stay. */
 void sim_pools_trim(uint32_t device, uint64_t keep_bytes);
 /* Removes a block from its pool. Lock held. */
 void sim_pool_take_out(struct sim_reservation *block);
-/* Destroys the pools of a device whose context ends, and their blocks. Lock held. */
+/* Destroys the pools of a device whose last context ends, and their blocks. Lock held. */
 void sim_pools_drop(uint32_t device);
 /* A live allocation that starts at this address, or NULL. Lock held. */
 struct sim_reservation *sim_allocation_at(uint64_t address);
 
-/* Unloads the modules of a device whose context ends. Lock held. */
-void sim_modules_drop(uint32_t device);
+/* Unloads the modules of a context that ends. Lock held. */
+void sim_modules_drop(CUcontext context);
 void sim_libraries_drop(void);
 
 /* -- the one state ----------------------------------------------------------------------------------------------- */
@@ -398,6 +415,7 @@ struct sim_state {
 	uint64_t next_address; /* of device memory; 0: none used yet */
 	struct sim_ranges reservations, mappings, hosts;
 	CUmemoryPool pools;
+	_Atomic(CUcontext) contexts; /* of cuCtxCreate, also destroyed ones */
 	struct sim_file *shared_files;
 	struct sim_share *shares;
 	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */

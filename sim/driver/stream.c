@@ -24,8 +24,13 @@ CUresult sim_stream_device(CUstream stream, uint32_t *ret_device)
 		return sim_current_device(ret_device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 	if (!sim_stream_known(stream))
 		return CUDA_ERROR_INVALID_HANDLE;
-	*ret_device = stream->device;
+	*ret_device = stream->context->device;
 	return CUDA_SUCCESS;
+}
+
+CUcontext sim_stream_context(CUstream stream)
+{
+	return sim_null_stream(stream) ? sim_current_context() : stream->context;
 }
 
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing)
@@ -62,18 +67,18 @@ static CUresult enter_query(CUstream stream, uint32_t *ret_number)
 CUresult sim_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
 	static uint64_t ids = 2 * SIM_DEVICE_LIMIT + 1; /* null streams have the smaller ones */
-	uint32_t device;
+	CUcontext context = sim_current_context();
 	CUstream made;
 	CUresult result;
 
 	if (!stream || (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_current_device(&device))
+	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	made = calloc(1, sizeof *made);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	made->device = device;
+	made->context = context;
 	made->flags = flags;
 	made->priority = priority > SIM_PRIORITY_LEAST      ? SIM_PRIORITY_LEAST
 			 : priority < SIM_PRIORITY_GREATEST ? SIM_PRIORITY_GREATEST
@@ -126,7 +131,7 @@ CUresult sim_cuStreamDestroy(CUstream stream)
 	return result;
 }
 
-void sim_streams_drop(uint32_t device, struct sim_hold **holds)
+void sim_streams_drop(CUcontext context, struct sim_hold **holds)
 {
 	const struct neap_map_slot *slot;
 	size_t cursor = 0;
@@ -134,7 +139,7 @@ void sim_streams_drop(uint32_t device, struct sim_hold **holds)
 	while ((slot = neap_map_next(&sim.streams, &cursor)) != NULL) {
 		CUstream stream = (CUstream)(uintptr_t)slot->key;
 
-		if (stream->device != device)
+		if (stream->context != context)
 			continue;
 		stream_free(stream, holds);
 		cursor = 0; /* removal moves slots */
@@ -152,8 +157,9 @@ static CUresult look(CUstream stream, struct CUstream_st *ret_stream)
 	pthread_mutex_lock(&sim.lock);
 	result = sim_stream_device(stream, &device);
 	if (result == CUDA_SUCCESS && sim_null_stream(stream))
-		*ret_stream = (struct CUstream_st){
-			.device = device, .id = 2 * (uint64_t)device + (stream == CU_STREAM_PER_THREAD ? 2 : 1)};
+		*ret_stream =
+			(struct CUstream_st){.context = sim_current_context(),
+					     .id = 2 * (uint64_t)device + (stream == CU_STREAM_PER_THREAD ? 2 : 1)};
 	else if (result == CUDA_SUCCESS)
 		*ret_stream = *stream;
 	pthread_mutex_unlock(&sim.lock);
@@ -196,7 +202,7 @@ CUresult sim_cuStreamGetDevice(CUstream stream, CUdevice *device)
 	CUresult result = device ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
-		*device = (CUdevice)seen.device;
+		*device = (CUdevice)seen.context->device;
 	return result;
 }
 
@@ -206,7 +212,7 @@ CUresult sim_cuStreamGetCtx(CUstream stream, CUcontext *context)
 	CUresult result = context ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
-		*context = &sim.devices[seen.device].context;
+		*context = seen.context;
 	return result;
 }
 

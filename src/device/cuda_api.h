@@ -245,12 +245,18 @@ typedef struct CUgraphExecUpdateResultInfo_st {
 	CUgraphNode errorNode, errorFromNode;
 } CUgraphExecUpdateResultInfo;
 
-/* Parameters of functions that the simulator refuses: their contents are not needed. */
+/* Parameters of features that the simulator refuses: their contents are not needed. */
 typedef struct CUgraphNodeParams_st CUgraphNodeParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
-typedef struct CUctxCreateParams_st CUctxCreateParams;
+typedef struct CUctxCigParam_st CUctxCigParam;
 typedef struct CUdevResource_st CUdevResource;
 typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
+
+typedef struct CUctxCreateParams_st {
+	CUexecAffinityParam *execAffinityParams;
+	int numExecAffinityParams;
+	CUctxCigParam *cigParams;
+} CUctxCreateParams;
 
 /* One member per function: cuda->cuMemCreate(...). OPTIONAL ones may be NULL. */
 struct neap_cuda {

@@ -218,57 +218,6 @@ static void devices_describe_themselves(void **state)
 	sim_end();
 }
 
-static void contexts_are_counted_and_stacked(void **state)
-{
-	CUcontext a, b, current;
-	CUdevice device;
-	CUdeviceptr address;
-	unsigned int flags;
-	int active;
-
-	(void)state;
-	sim_begin("contexts", "mem=256MiB,gpus=2");
-	a = t.context;
-	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&b, 0));
-	assert_ptr_equal(a, b);
-	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
-	assert_ok(t.cuda.cuDevicePrimaryCtxGetState(1, &flags, &active));
-	assert_int_equal(active, 0);
-	assert_answer(t.cuda.cuDevicePrimaryCtxRelease(1), CUDA_ERROR_INVALID_CONTEXT);
-	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&b, 1));
-	assert_ok(t.cuda.cuCtxPushCurrent(b));
-	assert_ok(t.cuda.cuCtxGetDevice(&device));
-	assert_int_equal(device, 1);
-	assert_ok(t.cuda.cuMemAlloc(&address, 8)); /* on device 1, and never freed: the context's end frees it */
-	assert_ok(t.cuda.cuCtxPopCurrent(&current));
-	assert_ptr_equal(current, b);
-	assert_ok(t.cuda.cuCtxGetCurrent(&current));
-	assert_ptr_equal(current, a);
-	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(1));
-	assert_answer(t.cuda.cuCtxSetCurrent(b), CUDA_ERROR_INVALID_CONTEXT);
-	assert_ok(t.cuda.cuCtxSetCurrent(NULL));
-	assert_answer(t.cuda.cuMemAlloc(&address, 8), CUDA_ERROR_INVALID_CONTEXT);
-	assert_answer(t.cuda.cuCtxPopCurrent(&current), CUDA_ERROR_INVALID_CONTEXT);
-	sim_end();
-}
-
-static void a_context_that_does_not_fit_is_out_of_memory(void **state)
-{
-	CUmemGenericAllocationHandle handle;
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	CUcontext context;
-
-	(void)state;
-	sim_name_world("nofit", "mem=64MiB,context=8MiB,reserved=0");
-	assert_ok(t.cuda.cuInit(0));
-	assert_ok(t.cuda.cuMemCreate(&handle, 58 * MIB, &prop, 0));
-	assert_answer(t.cuda.cuDevicePrimaryCtxRetain(&context, 0), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_ok(t.cuda.cuMemRelease(handle));
-	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&context, 0));
-	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
-}
-
 static void functions_are_found_by_name(void **state)
 {
 	char path[4096];
@@ -364,10 +313,6 @@ static void what_is_lacking_is_refused(void **state)
 		const void *function; /* the place of a pointer to it */
 	} lacking[] = {
 #define ROW(name) {#name, &t.cuda.name}
-		ROW(cuCtxCreate),
-		ROW(cuCtxCreate_v3),
-		ROW(cuCtxCreate_v4),
-		ROW(cuCtxDestroy),
 		ROW(cuGreenCtxCreate),
 		ROW(cuGreenCtxStreamCreate),
 		ROW(cuMulticastCreate),
@@ -573,8 +518,6 @@ int main(void)
 		cmocka_unit_test(devices_come_in_another_order),
 		cmocka_unit_test(visible_devices_are_chosen_as_the_driver_does),
 		cmocka_unit_test(devices_describe_themselves),
-		cmocka_unit_test(contexts_are_counted_and_stacked),
-		cmocka_unit_test(a_context_that_does_not_fit_is_out_of_memory),
 		cmocka_unit_test(functions_are_found_by_name),
 		cmocka_unit_test(pytorch_finds_plain_names),
 		cmocka_unit_test(what_is_lacking_is_refused),
