@@ -77,7 +77,7 @@ static const struct {
 	{"cuStreamUpdateCaptureDependencies", 0, (entry)cuStreamUpdateCaptureDependencies},
 };
 
-/* All others, by the name without its version. Entries that end in _v1, _v2, ... are in the list above. */
+/* All others, by the name without its version. Names that end in _v1, _v2, ... are not in introduced.h. */
 static const struct {
 	const char *name;
 	entry function;
@@ -87,19 +87,35 @@ static const struct {
 #undef X
 };
 
-/* The oldest supported ABI is CUDA 4's (the `_v2` names). */
-#define OLDEST_VERSION 4000
+static const struct {
+	int version;
+	const char *names; /* separated by spaces */
+} introduced[] = {
+#include "sim/driver/introduced.h"
+};
 
+/* INT_MAX: no such function. */
+static int introduced_in(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < sizeof introduced / sizeof introduced[0]; i++)
+		for (const char *at = introduced[i].names; *at; at += strcspn(at, " "), at += *at == ' ')
+			if (strcspn(at, " ") == length && strncmp(at, name, length) == 0)
+				return introduced[i].version;
+	return INT_MAX;
+}
+
+/* NULL: there is none for a program built against this version. */
 static entry find(const char *name, int cuda_version)
 {
-	const char *suffix = strrchr(name, '_');
 	size_t i;
 
+	if (cuda_version < introduced_in(name))
+		return NULL;
 	for (i = 0; i < sizeof changed / sizeof changed[0]; i++)
 		if (cuda_version >= changed[i].since && strcmp(changed[i].name, name) == 0)
 			return changed[i].function;
-	if (suffix && suffix[1] == 'v')
-		return NULL;
 	for (i = 0; i < sizeof functions / sizeof functions[0]; i++)
 		if (strcmp(functions[i].name, name) == 0)
 			return functions[i].function;
@@ -119,10 +135,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_v
 	*ret_function = NULL;
 	function = find(symbol, cuda_version);
 	if (!function)
-		status = find(symbol, INT_MAX) ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-					       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	else if (cuda_version < OLDEST_VERSION)
-		status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+		status = introduced_in(symbol) < INT_MAX ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+							 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	else
 		memcpy(ret_function, &function, sizeof *ret_function);
 	if (ret_status)
