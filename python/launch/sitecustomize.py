@@ -91,13 +91,16 @@ def _install():
 
         def exec_module(self, module):
             module.__spec__.loader = module.__loader__ = self.real
-            missing = _load_stand_ins(module) if _simulate else ()
+            missing, refusal = _load_stand_ins(module) if _simulate else ((), "")
             try:
                 self.real.exec_module(module)  # an import error is torch's own
             except (ImportError, OSError, ValueError):  # the two others: where it opens its libraries itself
                 if missing:
                     _note("PyTorch also needs %s, and neap has no stand-in for it" % ", ".join(missing))
                 raise
+            finally:
+                if refusal:
+                    _note_refusal(refusal)
             if missing:
                 _note("PyTorch uses NVIDIA's own %s: neap has no stand-in for it" % ", ".join(missing))
             if _simulate:
@@ -136,7 +139,7 @@ def _load_neap():
 
 def _load_stand_ins(torch):
     """Before torch: so that the dynamic loader takes neap's libraries for NVIDIA's. Returns the names of those that torch needs
-    and neap does not have. The file `simulated.PID` tells `neap run` that this process is simulated."""
+    and neap does not have; and why none was loaded, or "". The file `simulated.PID` tells `neap run` that this process is simulated."""
     try:
         import importlib.util
 
@@ -149,10 +152,20 @@ def _load_stand_ins(torch):
         folder = os.environ.get("NEAP_RUN_DIR")
         if loaded.paths and folder:
             open(os.path.join(folder, "simulated.%d" % os.getpid()), "a").close()
-        return loaded.missing
+        return loaded.missing, ""
     except Exception as error:
-        _note("PyTorch is not simulated: %s" % error)
-    return ()
+        return (), str(error)
+
+
+def _note_refusal(why):
+    """LD_LIBRARY_PATH may have led the dynamic loader to stand-ins all the same: `neap run` sets it for a shell, say."""
+    folder = os.environ.get("NEAP_SIM_RUNTIME") or _here
+    try:
+        with open("/proc/self/maps") as maps:
+            found = any(line.rstrip().startswith(folder, line.find("/")) for line in maps)
+    except Exception:
+        found = False
+    _note("PyTorch is %ssimulated: %s" % ("only in part " if found else "not ", why))
 
 
 def _after_stand_ins(torch):

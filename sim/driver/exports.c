@@ -124,8 +124,8 @@ static entry find(const char *name, int cuda_version)
 
 /* Returns the functions for which stream 0 is the legacy stream, even with the flag for a default stream per thread:
  * the order is then stricter than the program asked for. */
-CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
-			     CUdriverProcAddressQueryResult *ret_status)
+static CUresult find_for(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
+			 CUdriverProcAddressQueryResult *ret_status, const void *caller)
 {
 	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
 	entry function;
@@ -134,6 +134,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_v
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_function = NULL;
 	function = find(symbol, cuda_version);
+	if (strcmp(symbol, "cuGetExportTable") == 0)
+		sim_note_foreign_runtime(caller);
 	if (!function)
 		status = introduced_in(symbol) < INT_MAX ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 							 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
@@ -144,7 +146,13 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_v
 	return status == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
+			     CUdriverProcAddressQueryResult *ret_status)
+{
+	return find_for(symbol, ret_function, cuda_version, flags, ret_status, __builtin_return_address(0));
+}
+
 CUresult cuGetProcAddress(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags)
 {
-	return cuGetProcAddress_v2(symbol, ret_function, cuda_version, flags, NULL);
+	return find_for(symbol, ret_function, cuda_version, flags, NULL, __builtin_return_address(0));
 }

@@ -2,7 +2,7 @@
  * cuGetProcAddress does not find it for an older one. Functions with addresses of 32 bits (CUDA 2 and 3) are not
  * simulated. No include guard: include it inside an array's initialiser.
  *
- * Source: cudaTypedefs.h of CUDA 13.0, which sim_devices compares where it is installed. */
+ * Source: cudaTypedefs.h of CUDA 13.0, which sim_names compares where it is installed. */
 /* clang-format off */
 	{2000, "cuInit cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetAttribute cuCtxPushCurrent "
 	 "cuCtxPopCurrent cuCtxGetDevice cuCtxSynchronize cuMemFreeHost cuStreamCreate cuStreamDestroy "
@@ -79,4 +79,4 @@
 	{12050, "cuGreenCtxStreamCreate cuKernelGetLibrary"},
 	{12080, "cuStreamGetDevice"},
 	{12090, "cuLogsRegisterCallback cuLogsUnregisterCallback"},
-/* clang-format on */
+	/* clang-format on */

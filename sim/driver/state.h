@@ -22,7 +22,7 @@
  *   occupancy.c   how many blocks fit a device                   tensor_map.c   descriptors of tensors
  *
  *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
- *   refused.c     functions that are not simulated
+ *   refused.c     functions that are not simulated               foreign.c      NVIDIA's own runtime over this driver
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
  * the function of queued work (submit, advance, synchronise, query), so such a function may take as long as it likes.
@@ -434,6 +434,9 @@ extern struct sim_state sim;
 /* Records a detected error: keeps the first one's text, and makes every later call return CUDA_ERROR_ILLEGAL_ADDRESS.
  * Lock held. */
 CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
+
+/* NVIDIA's own runtime, or a program that contains it, called from there. */
+void sim_note_foreign_runtime(const void *caller);
 
 CUresult sim_call_enter(enum sim_call call);
 CUresult sim_call_leave(enum sim_call call, CUresult result);

@@ -157,15 +157,18 @@ enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *e
 	return neap_path_runtime_noted(text, room, note, err);
 }
 
-bool neap_path_search(const char *name)
+bool neap_path_search(const char *name, char *ret_path)
 {
 	const char *at = getenv("PATH");
 	char path[PATH_MAX];
 	while (at) {
 		int length = (int)strcspn(at, ":");
 		int needed = snprintf(path, sizeof path, "%.*s%s%s", length, at, length ? "/" : "", name);
-		if (needed > 0 && (size_t)needed < sizeof path && !access(path, F_OK))
+		if (needed > 0 && (size_t)needed < sizeof path && !access(path, F_OK)) {
+			if (ret_path)
+				strcpy(ret_path, path);
 			return true;
+		}
 		at = at[length] ? at + length + 1 : NULL;
 	}
 	return false;

@@ -20,7 +20,8 @@ enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[
 enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
 
 /* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also
- * comes from folders that may not be searched. Async-signal-safe. */
-bool neap_path_search(const char *name);
+ * comes from folders that may not be searched. Its path goes to `ret_path`, with PATH_MAX bytes; NULL is fine.
+ * Async-signal-safe. */
+bool neap_path_search(const char *name, char *ret_path);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/paths.h"
 #include "base/units.h"
 #include "cli/print.h"
 #include "device/driver.h"
@@ -64,8 +65,40 @@ static void add_entry(struct run_python *python, const char *name, const char *v
 		python->count++;
 }
 
+/* Whether a command is a Python, or a script of one: "#!/usr/bin/env python3". */
+static bool runs_python(const char *word)
+{
+	char path[PATH_MAX], line[256] = "", *rest = line, *part;
+	if (neap_is_python(word))
+		return true;
+	if (!strchr(word, '/') && neap_path_search(word, path))
+		word = path;
+	FILE *file = fopen(word, "re");
+	if (!file)
+		return false;
+	if (!fgets(line, sizeof line, file))
+		line[0] = '\0';
+	fclose(file);
+	line[strcspn(line, "\n")] = '\0';
+	while (!strncmp(line, "#!", 2) && (part = strsep(&rest, " ")))
+		if (neap_is_python(part + (part == line ? 2 : 0)))
+			return true;
+	return false;
+}
+
+/* Adds the path on which the loader finds the simulator. A folder with a ':' would be two. */
+static void add_loader(struct run_python *python, const char *sim, const char *runtime, bool is_python)
+{
+	const char *before = getenv("LD_LIBRARY_PATH");
+	char folders[2 * RUN_PYTHON_ROOM];
+	if (strchr(sim, ':') || strchr(runtime, ':'))
+		return;
+	snprintf(folders, sizeof folders, "%s%s%s", sim, is_python ? "" : ":", is_python ? "" : runtime);
+	add_entry(python, "LD_LIBRARY_PATH", folders, before ? before : "");
+}
+
 /* Adds what leads to the simulator. False: the command is not to run on it, or cannot. */
-static bool add_simulator(struct run_python *python)
+static bool add_simulator(const char *word, struct run_python *python)
 {
 	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM];
 	enum neap_backend backend;
@@ -74,6 +107,7 @@ static bool add_simulator(struct run_python *python)
 		return false;
 	add_entry(python, "NEAP_SIM_PATH", sim, "");
 	add_entry(python, "NEAP_SIM_RUNTIME", runtime, "");
+	add_loader(python, sim, runtime, runs_python(word));
 	return true;
 }
 
@@ -84,7 +118,7 @@ void run_python_make(char *const *command, struct run_python *ret_python)
 	const char *attach = getenv("NEAP_ATTACH"), *before = getenv("PYTHONPATH");
 	const char *const *words = (const char *const *)command;
 	const char *isolated = neap_python_isolated(words);
-	bool simulated = add_simulator(&python);
+	bool simulated = add_simulator(words[0], &python);
 	if (attach && !strcmp(attach, "0") && !simulated)
 		goto out;
 	if (isolated)

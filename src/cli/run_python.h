@@ -1,7 +1,13 @@
 /* cli/run_python.h: what `neap run` does for commands that are, or start, Python programs:
  * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim a variable names the folder
- * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator. It costs any other command these
- * variables. */
+ * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator, and LD_LIBRARY_PATH leads all
+ * other programs there:
+ *
+ *   any command         the simulator's folder: libcuda.so.1, libnvidia-ml.so.1
+ *   that is not Python  the stand-ins', too. Python's own are loaded by the launcher, which refuses what cannot be
+ *                       simulated: the path would lead PyTorch to them all the same
+ *
+ * It costs a command that needs none of them these variables. */
 #ifndef NEAP_CLI_RUN_PYTHON_H
 #define NEAP_CLI_RUN_PYTHON_H
 
@@ -10,7 +16,7 @@
 
 #define RUN_PYTHON_ROOM 4400
 
-#define RUN_PYTHON_MAX 3
+#define RUN_PYTHON_MAX 4
 
 struct run_python {
 	char *entries[RUN_PYTHON_MAX]; /* "NAME=VALUE" for the command's environment */

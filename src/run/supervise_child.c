@@ -210,7 +210,7 @@ static void become(void *context)
 	execvpe(words[0], words, start->environment);
 	/* EACCES from an unreadable folder of PATH does not mean that the command exists. */
 	if (errno == EACCES && !strchr(words[0], '/'))
-		errno = neap_path_search(words[0]) ? EACCES : ENOENT;
+		errno = neap_path_search(words[0], NULL) ? EACCES : ENOENT;
 failed:;
 	int cause = errno;
 	ssize_t written = write(start->report_fd, &cause, sizeof cause);

@@ -31,7 +31,7 @@ static bool is_habit(const char *entry)
 /* EACCES may come from an unreadable folder of PATH: the command is missing all the same. */
 static enum neap_status explain_exec(const char *name, int cause, struct neap_error *err)
 {
-	if (cause == ENOENT || (cause == EACCES && !neap_path_search(name)))
+	if (cause == ENOENT || (cause == EACCES && !neap_path_search(name, NULL)))
 		return neap_fail(err, NEAP_ENOTSUP,
 				 "%s is not on PATH: --slurm works on a machine with Slurm's commands "
 				 "(Debian: slurm-client)",

@@ -165,6 +165,23 @@ class Simulator(unittest.TestCase):
         self.assertNotIn("simulated", done.stderr)
         self.assertEqual(self.result()["simulated"], "")
 
+    def test_any_program_is_led_to_the_simulator(self):
+        sim = os.path.realpath(self.sim)
+        both = f"{sim}:{os.path.realpath(self.runtime)}"
+        code = "import os; print(os.environ.get('LD_LIBRARY_PATH'))"
+        (self.folder / "script").write_text(f"#!/usr/bin/env {PYTHON}\n{code}\n")
+        (self.folder / "script").chmod(0o755)
+        opens = "import ctypes; ctypes.CDLL('libnvidia-ml.so.1'); print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        for words, more, told in (
+            (("printenv", "LD_LIBRARY_PATH"), {}, both),
+            (("printenv", "LD_LIBRARY_PATH"), {"LD_LIBRARY_PATH": "/own"}, f"{both}:/own"),
+            ((PYTHON, "-c", code), {}, sim),  # the launcher loads the others, or refuses to
+            (("./script",), {}, sim),
+            ((PYTHON, "-c", code), {"NEAP_DEVICE": "cuda"}, "None"),
+            ((PYTHON, "-c", opens), {}, "0"),
+        ):
+            self.assertEqual(self.run_neap(*words, **more).stdout, told + "\n", words)
+
     def test_not_attached_but_simulated(self):
         done = self.run_neap(PYTHON, "-c", SAYS, NEAP_ATTACH="0")
         self.assertEqual(done.stdout, "neap\n")
@@ -193,6 +210,9 @@ class Simulator(unittest.TestCase):
     def test_two_runtimes_at_once(self):
         self.make_torch(["libcudart.so.12", "libcudart.so.13"])
         self.refused(r"PyTorch 2\.15\.0\+made needs libcudart\.so\.12 and libcudart\.so\.13, ")
+        done = self.run_neap("sh", "-c", f"{PYTHON} -c '{SAYS}'")  # its path leads to the stand-ins all the same
+        self.assertEqual(done.stdout, "neap\n")
+        self.assertRegex(done.stderr, r"note      process \d+: PyTorch is only in part simulated: PyTorch 2\.15\.0\+made needs")
 
     def test_a_rival_that_was_there_first(self):
         rival = self.folder / "site" / "nvidia" / "lib" / "libcudart.so.13"

@@ -1,0 +1,73 @@
+/* NVIDIA's own CUDA runtime over this driver: it asks for tables of functions that only NVIDIA's driver has, finds
+ * none, and reports no device. So it is a program that is linked with it statically, or one whose libcudart is not
+ * neap's stand-in. That is noted where `neap run` finds it: NEAP_RUN_DIR/note.PID. */
+#include "sim/driver/state.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MARK "/cudart.shm" /* a text that every build of the runtime contains */
+
+struct sought {
+	uintptr_t caller;
+	bool found;
+};
+
+/* Whether the object with the caller has the mark. Other libraries ask for the tables, too: NVIDIA's bindings. */
+static int look_for_mark(struct dl_phdr_info *info, size_t size, void *context)
+{
+	struct sought *sought = context;
+	bool calls = false;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		calls |= info->dlpi_phdr[i].p_type == PT_LOAD &&
+			 sought->caller - info->dlpi_addr - info->dlpi_phdr[i].p_vaddr < info->dlpi_phdr[i].p_memsz;
+	for (int i = 0; calls && i < info->dlpi_phnum && !sought->found; i++)
+		sought->found = info->dlpi_phdr[i].p_type == PT_LOAD && (info->dlpi_phdr[i].p_flags & PF_R) &&
+				memmem((const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr),
+				       info->dlpi_phdr[i].p_filesz, MARK, sizeof MARK - 1);
+	return calls;
+}
+
+void sim_note_foreign_runtime(const void *caller)
+{
+	static atomic_flag noted = ATOMIC_FLAG_INIT;
+	struct sought sought = {.caller = (uintptr_t)caller};
+	const char *folder = getenv("NEAP_RUN_DIR"), *name;
+	char path[4096], text[400];
+	Dl_info info;
+	int fd, length;
+
+	if (!folder || !dladdr(caller, &info) || !info.dli_fname)
+		return;
+	dl_iterate_phdr(look_for_mark, &sought);
+	if (!sought.found || atomic_flag_test_and_set(&noted))
+		return;
+	name = strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;
+	if (strncmp(name, "libcudart.so", 12) == 0)
+		length = snprintf(
+			text, sizeof text,
+			"%.240s is NVIDIA's own and finds no simulated GPU: neap's stand-in has to be loaded "
+			"before it (for Python, PYTHONPATH leads there)\n",
+			info.dli_fname);
+	else
+		length =
+			snprintf(text, sizeof text,
+				 "%.240s contains NVIDIA's own CUDA runtime, which finds no simulated GPU: it has to "
+				 "be linked with the shared one (nvcc -cudart shared)\n",
+				 info.dli_fname);
+	if ((size_t)snprintf(path, sizeof path, "%s/note.%d", folder, (int)getpid()) >= sizeof path)
+		return;
+	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (write(fd, text, (size_t)length) < 0)
+		length = 0; /* the note is lost, and the program goes on */
+	close(fd);
+}
