@@ -43,7 +43,7 @@ struct neap_experiment {
 	char *needs;     /* a size, "device" or "none" */
 	char *device;    /* number or UUID: the only one it sees */
 	char *directory; /* where the command starts; relative to the series' own */
-	char *time_limit, *max_device, *max_host, *min_disk, *grace, *wait_limit, *drain_limit, *on_oom;
+	char *time_limit, *max_steps, *max_device, *max_host, *min_disk, *grace, *wait_limit, *drain_limit, *on_oom;
 	char *compare_to;            /* another experiment's name: the report compares to it */
 	char *clear_memory_on_start; /* "true" or "false" */
 	char *retries;               /* restarts by on_oom; ignored without it */

@@ -34,6 +34,7 @@ static void test_plain(void **state)
 				      "    command: train --out 'two words' \"it's\" a\\ b {lr}\n"
 				      "    needs: 20 GiB\n"
 				      "    time_limit: 90\n"
+				      "    max_steps: 40\n"
 				      "    wait_limit: 2h\n"
 				      "    drain_limit: 250ms\n"
 				      "    clear_memory_on_start: true\n"
@@ -53,6 +54,7 @@ static void test_plain(void **state)
 	check_words(&a->command, "train --out 'two words' 'it'\\''s' 'a b' {lr}");
 	assert_string_equal(a->needs, "20 GiB");
 	assert_string_equal(a->time_limit, "90");
+	assert_string_equal(a->max_steps, "40");
 	assert_string_equal(a->wait_limit, "2h");
 	assert_string_equal(a->drain_limit, "250ms");
 	assert_string_equal(a->clear_memory_on_start, "true");
@@ -71,7 +73,7 @@ static void test_plain(void **state)
 	assert_null(b->time_limit);
 	assert_null(b->on_oom);
 	assert_int_equal(b->params.count, 0);
-	assert_int_equal(b->line, 18);
+	assert_int_equal(b->line, 19);
 	neap_spec_fini(&spec);
 }
 
