@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Any, Callable
 
-from . import _abi, _estimate, _library, _limits, _sources
+from . import _abi, _estimate, _library, _limits, _notebook, _sources
 from ._ladder import Split, rung_bits
 from ._needs import Needs
 from ._notes import harmless
@@ -339,7 +339,13 @@ def _end(bound: int) -> None:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
+    _end_cells()
     raise SystemExit(0)
+
+
+@harmless("ending a notebook")
+def _end_cells() -> None:
+    _notebook.end_cells()
 
 
 @harmless("recording the end")

@@ -19,7 +19,7 @@ if __name__ == "__main__":  # a world of its own, also for the processes it star
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _futile, _leftovers, _units
+from neap import _futile, _leftovers, _notebook, _units
 
 MIB = 1 << 20
 kept = []
@@ -188,6 +188,21 @@ class Without(unittest.TestCase):
         with self.assertRaises(neap.NeapError) as caught:
             neap.Allocator(device=99)
         self.assertEqual(caught.exception.status, neap.Status.ENODEVICE)
+
+    def test_a_notebook_ends_by_a_cell_that_counts_as_done(self):
+        shell = unittest.mock.Mock(input_transformers_cleanup=[])
+        with unittest.mock.patch.dict(sys.modules, IPython=unittest.mock.Mock(get_ipython=lambda: shell)):
+            _notebook.end_cells()
+            (event, succeed), _ = shell.events.register.call_args
+            for error, left in ((SystemExit(0), None), (failure := ValueError(), failure)):
+                result = unittest.mock.Mock(error_in_exec=error)
+                succeed(result)
+                self.assertIs(result.error_in_exec, left)
+            self.assertEqual((event, shell.input_transformers_cleanup[0](["1 / 0"])), ("post_run_cell", []))
+            del shell.kernel  # IPython in a terminal: SystemExit ends it
+            _notebook.end_cells()
+        _notebook.end_cells()
+        self.assertEqual(len(shell.input_transformers_cleanup), 1)
 
     def test_sizes(self):
         self.assertEqual(_units.parse_size("2 GiB"), 2 << 30)
