@@ -51,6 +51,7 @@ CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes
 		return CUDA_ERROR_DEINITIALIZED;
 	switch (sim_world_charge(sim.world, sim.devices[device].index, what, bytes)) {
 	case NEAP_OK:
+		sim_account_charge(device, what, bytes);
 		return CUDA_SUCCESS;
 	case NEAP_EOOM:
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -61,6 +62,7 @@ CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes
 
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes)
 {
+	sim_account_refund(device, what, bytes);
 	if (sim.world)
 		sim_world_refund(sim.world, sim.devices[device].index, what, bytes);
 }

@@ -23,6 +23,7 @@
  *
  *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
  *   refused.c     functions that are not simulated               foreign.c      NVIDIA's own runtime over this driver
+ *   account.c     this process's peaks, for neap estimate
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
  * the function of queued work (submit, advance, synchronise, query), so such a function may take as long as it likes.
@@ -97,6 +98,9 @@ bool sim_share_leave(const struct sim_handle *handle);
  * end. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
+/* Tell the account of it: account.c. */
+void sim_account_charge(uint32_t device, enum sim_charge what, uint64_t bytes);
+void sim_account_refund(uint32_t device, enum sim_charge what, uint64_t bytes);
 /* The descriptor of the file with the handle's bytes. */
 int sim_physical_file(const struct sim_handle *handle);
 

@@ -10,6 +10,7 @@
 #include "cli/print.h"
 #include "cli/run_folder.h"
 #include "cli/run_python.h"
+#include "estimate/driver.h"
 #include "estimate/fit_runs.h"
 #include "estimate/here.h"
 #include "estimate/runs.h"
@@ -91,6 +92,7 @@ struct estimate {
 	struct neap_estimate_fit fit; /* name NULL: not asked for */
 	uint64_t fit_value;           /* the given one */
 	struct neap_estimate_tries tries;
+	bool without_pytorch; /* what it took from the driver was shown instead */
 };
 
 static bool go_on(void *context, uint64_t done, uint64_t total)
@@ -289,12 +291,41 @@ static bool is_usable(const struct neap_estimate_run *run, enum neap_status stat
 	       (outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED || outcome == NEAP_OUTCOME_TIMEOUT);
 }
 
+/* Shows what a program without PyTorch took from the driver. False: none of it used the driver, or what was asked for
+ * needs PyTorch's events. */
+static bool print_driver(const struct estimate *estimate, size_t index, int *ret_code)
+{
+	const struct neap_estimate_run *run = &estimate->runs[index];
+	struct neap_estimate_driver driver;
+	struct neap_estimate_driver_report report = {run->result.command, &estimate->plan, run, &driver};
+	struct neap_buffer out = {0};
+	uint64_t low, high;
+	if (neap_argument(estimate->arguments, "html") || estimate->fit.name || estimate->tries.count ||
+	    !neap_estimate_driver_read(estimate->jobs[index].folder, &driver))
+		return false;
+	neap_estimate_driver_text(&out, &report);
+	*ret_code = neap_argument(estimate->arguments, "json")
+			    ? json_print("estimate", neap_estimate_driver_json(&report), JSON_INDENT(2))
+			    : 0;
+	if (!neap_argument(estimate->arguments, "json"))
+		print_safe_lines(stdout, neap_buffer_string(&out));
+	neap_buffer_fini(&out);
+	for (size_t i = 0; !*ret_code && i <= estimate->plan.count; i++) {
+		if (i == estimate->plan.count)
+			*ret_code = NEAP_EXIT_FAILED;
+		else if (neap_estimate_driver_fits(&report, i, &low, &high) != NEAP_ESTIMATE_NO)
+			break;
+	}
+	return true;
+}
+
 /* Reads the run. If memory ran out, runs it again with more than any GPU has: only that shows what the program needs.
  * */
 static int read_run(struct estimate *estimate, size_t index)
 {
 	struct neap_estimate_run *run = &estimate->runs[index];
 	struct neap_error err = {0};
+	int code = 0;
 	enum neap_status status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
 	if (run->result.name && (run->result.ooms > 0 || run->result.outcome == NEAP_OUTCOME_OOM)) {
 		neap_estimate_run_fini(run);
@@ -309,6 +340,10 @@ static int read_run(struct estimate *estimate, size_t index)
 		return stopped();
 	if (is_usable(run, status))
 		return 0;
+	if (status == NEAP_ENOENT && is_usable(run, NEAP_OK) && print_driver(estimate, index, &code)) {
+		estimate->without_pytorch = true;
+		return code;
+	}
 	return estimate_explain_failure(run, estimate->jobs[index].folder, estimate->plan.gpus[0].profile->name,
 					status, &err);
 }
@@ -321,10 +356,10 @@ static int run_all(struct estimate *estimate)
 	/* The first alone: a program that fails does so once. */
 	enum neap_status status = neap_estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
-	if (!status && !code && estimate->plan.run_count > 1)
+	if (!status && !code && !estimate->without_pytorch && estimate->plan.run_count > 1)
 		status =
 			neap_estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
-	for (size_t i = 1; !status && !code && i < estimate->plan.run_count; i++)
+	for (size_t i = 1; !status && !code && !estimate->without_pytorch && i < estimate->plan.run_count; i++)
 		code = read_run(estimate, i);
 	if (!status || code)
 		return code;
@@ -491,6 +526,8 @@ static int exit_code(const struct estimate *estimate)
 static int estimate_all(struct estimate *estimate)
 {
 	int code = run_all(estimate);
+	if (estimate->without_pytorch)
+		return code;
 	if (!code) {
 		const struct neap_result *result = &estimate->runs[0].result;
 		estimate->command_text = strdup(result->command);

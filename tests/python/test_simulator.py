@@ -182,6 +182,25 @@ class Simulator(unittest.TestCase):
         ):
             self.assertEqual(self.run_neap(*words, **more).stdout, told + "\n", words)
 
+    def test_an_estimate_without_pytorch_is_what_the_driver_gave(self):
+        (self.folder / "script.py").write_text(textwrap.dedent("""
+            import ctypes, os, signal
+            cuda, context, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+            assert not cuda.cuInit(0) and not cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+            for bytes in (300 << 20, 100 << 20):
+                assert not cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(bytes))
+            assert not cuda.cuMemFree_v2(address) and not cuda.cuCtxDestroy_v2(context)
+            os._exit(0)
+        """))
+        command = [NEAP, "estimate", "--in-place", "--json"]
+        told = json.loads(self.command(*command, "--gpu", "h100-80gb,t4-16gb", "--", PYTHON, "script.py").stdout)
+        self.assertEqual((told["backend"], told["memory_peak"], told["contexts"], told["processes"]), ("driver", 400 << 20, 1, 1))
+        self.assertEqual([gpu["fits"] for gpu in told["gpus"]], ["yes", "yes"])
+        self.assertLess(told["gpus"][1]["low_bytes"], told["gpus"][0]["low_bytes"])  # by its context
+        self.command(*command, "--max-memory", "600MiB", "--", PYTHON, "script.py", status=1)
+        done = self.command(NEAP, "estimate", "--gpu", "t4-16gb", "--in-place", "--", PYTHON, "script.py")
+        self.assertRegex(done.stdout, r"memory      400 MiB\n  contexts    1, of 1 process\n\nGPU .*\nt4-16gb +15\.0 GiB  510 MiB to \d+ MiB +yes\n")
+
     def test_not_attached_but_simulated(self):
         done = self.run_neap(PYTHON, "-c", SAYS, NEAP_ATTACH="0")
         self.assertEqual(done.stdout, "neap\n")

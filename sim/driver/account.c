@@ -1,0 +1,77 @@
+/* What this process took of each device at most, for `neap estimate` (NEAP_ESTIMATE=1) of programs that do not allocate
+ * through PyTorch: NEAP_RUN_DIR/driver.PID, a line for each device that it used:
+ *
+ *   ORDINAL MEMORY CONTEXTS     bytes but those of contexts, and how many contexts, at most at one time
+ *
+ * The file is written with each new peak, so that it is there whatever ends the process. */
+#include "sim/driver/state.h"
+
+#include "base/descriptor.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+	bool decided; /* whether there is a file */
+	int file;     /* -1: none */
+	struct {
+		uint64_t memory, contexts, memory_peak, contexts_peak;
+	} devices[SIM_DEVICE_LIMIT];
+} account;
+
+static void open_file(void)
+{
+	const char *asked = getenv("NEAP_ESTIMATE"), *folder = getenv("NEAP_RUN_DIR");
+	char path[4096];
+
+	account.decided = true;
+	account.file = -1;
+	if (!asked || strcmp(asked, "1") != 0 || !folder ||
+	    (size_t)snprintf(path, sizeof path, "%s/driver.%d", folder, (int)getpid()) >= sizeof path)
+		return;
+	account.file = neap_fd_above_standard(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+}
+
+static void write_file(void)
+{
+	char text[SIM_DEVICE_LIMIT * 64];
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
+		if (account.devices[i].contexts_peak || account.devices[i].memory_peak)
+			used += (size_t)snprintf(text + used, sizeof text - used,
+						 "%" PRIu32 " %" PRIu64 " %" PRIu64 "\n", i,
+						 account.devices[i].memory_peak, account.devices[i].contexts_peak);
+	if (pwrite(account.file, text, used, 0) < 0) { /* the disk is full, perhaps: no more of it */
+		close(account.file);
+		account.file = -1;
+	}
+}
+
+void sim_account_charge(uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	uint64_t *now =
+		what == SIM_CHARGE_CONTEXT ? &account.devices[device].contexts : &account.devices[device].memory;
+	uint64_t *peak = what == SIM_CHARGE_CONTEXT ? &account.devices[device].contexts_peak
+						    : &account.devices[device].memory_peak;
+
+	if (!account.decided)
+		open_file();
+	*now += what == SIM_CHARGE_CONTEXT ? 1 : bytes;
+	if (account.file < 0 || *now <= *peak)
+		return;
+	*peak = *now;
+	write_file();
+}
+
+void sim_account_refund(uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	if (what == SIM_CHARGE_CONTEXT)
+		account.devices[device].contexts--;
+	else
+		account.devices[device].memory -= bytes;
+}

@@ -1,0 +1,34 @@
+/* estimate/driver.h: what a program without PyTorch took from the simulated driver.
+ *
+ *   RUN/driver.PID   of each process: sim/driver/account.c. The program's processes may write anything there
+ */
+#ifndef NEAP_ESTIMATE_DRIVER_H
+#define NEAP_ESTIMATE_DRIVER_H
+
+#include "estimate/estimate.h"
+#include "store/json.h"
+
+/* Of the device that the processes together took most of. Each process counts with its own peak. */
+struct neap_estimate_driver {
+	uint64_t memory_bytes, contexts, processes;
+};
+
+/* False: no process of the run took memory from the driver. */
+bool neap_estimate_driver_read(const char *folder, struct neap_estimate_driver *ret_driver);
+
+struct neap_estimate_driver_report {
+	const char *command;
+	const struct neap_estimate_plan *plan;
+	const struct neap_estimate_run *run;
+	const struct neap_estimate_driver *driver;
+};
+
+/* Whether it fits on a GPU of the plan. The interval is what it takes of it in all: contexts are known on a GPU
+ * alone. */
+enum neap_estimate_fits neap_estimate_driver_fits(const struct neap_estimate_driver_report *report, size_t gpu,
+						  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
+
+void neap_estimate_driver_text(struct neap_buffer *out, const struct neap_estimate_driver_report *report);
+json_t *neap_estimate_driver_json(const struct neap_estimate_driver_report *report);
+
+#endif
