@@ -105,12 +105,8 @@ def _install():
                 _note("PyTorch uses NVIDIA's own %s: neap has no stand-in for it" % ", ".join(missing))
             if _simulate:
                 _after_stand_ins(module)
-            if not _attach:
-                return
-            try:
-                _load_neap().hooks.torch_imported(module)
-            except Exception as error:
-                _note("PyTorch is not attached: %s: %s" % (type(error).__name__, error))
+            if _attach:
+                _attach_to(module)
 
     sys.meta_path.insert(0, _Attach())
 
@@ -176,6 +172,61 @@ def _after_stand_ins(torch):
         _note("objects do not reach other ranks: %s: %s" % (type(error).__name__, error))
 
 
+def begin_late():
+    """Of a Python that lost PYTHONPATH on its way, once it uses the simulated driver. LD_LIBRARY_PATH has led PyTorch to the
+    stand-ins, unless NVIDIA's own libraries lie beside it."""
+    torch = sys.modules.get("torch")
+    if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
+        return
+    os.environ["PYTHONPATH"] = os.pathsep.join([_here] + [part for part in [os.environ.get("PYTHONPATH")] if part])
+    if torch is None or getattr(torch.__spec__, "_initializing", False):
+        return
+    lock = getattr(torch.cuda, "_initialization_lock", None)
+    if lock is not None and lock.locked():  # this thread may hold it: PyTorch is in _lazy_init, and our hooks would wait for it
+        _wait_for(lock, lambda: _attach_late(torch))
+    else:
+        _attach_late(torch)
+
+
+def _wait_for(lock, function):
+    """Calls it in the main thread once the lock is free."""
+    import ctypes
+    import threading
+
+    @ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def call(_):
+        try:
+            function()
+        except Exception as error:
+            _note("PyTorch is not attached: %s: %s" % (type(error).__name__, error))
+        return 0
+
+    def wait():
+        with lock:
+            pass
+        ctypes.pythonapi.Py_AddPendingCall(call, None)
+
+    _wait_for.kept = call  # Python calls it later
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _attach_late(torch):
+    if _simulate and _load_stand_ins(torch)[1]:
+        _note("PyTorch is not simulated: PYTHONPATH, which leads to neap's stand-ins, was replaced: where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
+        return
+    if _simulate:
+        _after_stand_ins(torch)
+    if _attach:
+        _attach_to(torch)
+
+
+def _attach_to(torch):
+    try:
+        _load_neap().hooks.torch_imported(torch)
+    except Exception as error:
+        _note("PyTorch is not attached: %s: %s" % (type(error).__name__, error))
+
+
 def _too_old():
     """neap's package does not parse here; the error is reported where it would have been used."""
     import atexit
@@ -224,4 +275,5 @@ try:
             _too_old()
 except Exception as _error:
     _note("Python is not attached: %s: %s" % (type(_error).__name__, _error))
-_chain()
+if __name__ != "_neap_launch":  # the simulator's driver loads it late: python.c
+    _chain()

@@ -1,5 +1,5 @@
-/* What this process took of each device at most, for `neap estimate` (NEAP_ESTIMATE=1) of programs that do not allocate
- * through PyTorch: NEAP_RUN_DIR/driver.PID, a line for each device that it used:
+/* What this process took of each device at most, for `neap estimate` (NEAP_ESTIMATE=1) of programs that do not
+ * allocate through PyTorch: NEAP_RUN_DIR/driver.PID, a line for each device that it used:
  *
  *   ORDINAL MEMORY CONTEXTS     bytes but those of contexts, and how many contexts, at most at one time
  *

@@ -271,5 +271,7 @@ CUresult sim_cuInit(unsigned int flags)
 		result = enter_world();
 	}
 	pthread_mutex_unlock(&sim.lock);
+	if (result == CUDA_SUCCESS)
+		sim_reach_python();
 	return result;
 }

@@ -23,7 +23,7 @@
  *
  *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
  *   refused.c     functions that are not simulated               foreign.c      NVIDIA's own runtime over this driver
- *   account.c     this process's peaks, for neap estimate
+ *   account.c     this process's peaks, for neap estimate        python.c       a Python without neap's launcher
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
  * the function of queued work (submit, advance, synchronise, query), so such a function may take as long as it likes.
@@ -439,6 +439,8 @@ extern struct sim_state sim;
  * Lock held. */
 CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
 
+/* Once the driver is initialised, without the lock: loads neap's launcher into a Python that lacks it. */
+void sim_reach_python(void);
 /* NVIDIA's own runtime, or a program that contains it, called from there. */
 void sim_note_foreign_runtime(const void *caller);
 

@@ -140,6 +140,8 @@ void run_python_make(char *const *command, struct run_python *ret_python)
 			 launch);
 		goto out;
 	}
+	if (simulated)
+		add_entry(&python, "NEAP_LAUNCH", launch, "");
 	if (!before)
 		before = "";
 	size_t length = strlen(launch);

@@ -7,7 +7,8 @@
  *   that is not Python  the stand-ins', too. Python's own are loaded by the launcher, which refuses what cannot be
  *                       simulated: the path would lead PyTorch to them all the same
  *
- * It costs a command that needs none of them these variables. */
+ * NEAP_LAUNCH names the launcher's folder to the simulator, which loads it into a Python whose PYTHONPATH was
+ * replaced. It costs a command that needs none of them these variables. */
 #ifndef NEAP_CLI_RUN_PYTHON_H
 #define NEAP_CLI_RUN_PYTHON_H
 
@@ -16,7 +17,7 @@
 
 #define RUN_PYTHON_ROOM 4400
 
-#define RUN_PYTHON_MAX 4
+#define RUN_PYTHON_MAX 5
 
 struct run_python {
 	char *entries[RUN_PYTHON_MAX]; /* "NAME=VALUE" for the command's environment */

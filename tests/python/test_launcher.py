@@ -147,6 +147,18 @@ class Launcher(unittest.TestCase):
             self.run_neap(python, "-c", starts.format("import sys; print(sys.is_users)" + USES_CUDA))
             self.assertEqual(len(self.recordings()), 1, python)
 
+    def test_a_python_whose_path_was_replaced_is_reached_once_it_uses_the_driver(self):
+        self.script("import sys; sys.times = getattr(sys, 'times', 0) + 1", "site/sitecustomize.py")
+        uses = "import ctypes, os, sys, torch\nctypes.CDLL('libcuda.so.1').cuInit(0)\n"
+        shows = "print(os.environ['PYTHONPATH'].replace({!r}, 'launch'), sys.times, sys.path.count({!r}))".format(LAUNCH, LAUNCH)
+        for path in (self.site, f"{LAUNCH}:{self.site}"):  # replaced; as it should be
+            done = self.run_neap("env", f"PYTHONPATH={path}", PYTHON, "-c", uses + shows)
+            self.assertEqual(done.stdout, f"launch:{self.site} 1 {int(path != self.site)}\n")
+            self.assertNotIn("outside", done.stderr)
+            self.assertEqual(len(self.recordings()), 1)
+        self.run_neap("env", f"PYTHONPATH={self.site}", "NEAP_ATTACH=0", PYTHON, "-c", uses)
+        self.assertEqual(self.recordings(), [])
+
     def test_status_and_streams_are_the_programs(self):
         done = self.run_neap(PYTHON, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", check=False)
         self.assertEqual((done.returncode, done.stdout), (7, "out\n"))
