@@ -62,6 +62,8 @@ def _install():
             self.busy = False
 
         def find_spec(self, name, path=None, target=None):
+            if _simulate and name in ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13"):
+                _note("JAX finds no simulated GPU: it looks for /dev/nvidia0, and neap has no stand-in for its compiler's nvJitLink")
             if name not in ("torch", "neap") or self.busy:
                 return None
             self.busy = True  # the finders after us, as if we were not there

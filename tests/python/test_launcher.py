@@ -159,6 +159,15 @@ class Launcher(unittest.TestCase):
         self.run_neap("env", f"PYTHONPATH={self.site}", "NEAP_ATTACH=0", PYTHON, "-c", uses)
         self.assertEqual(self.recordings(), [])
 
+    def test_jax_with_a_plugin_for_cuda_is_named(self):
+        self.script("", "site/jax_plugins.py")
+        self.assertNotIn("JAX", self.run_neap(PYTHON, "-c", "import jax_plugins").stderr)
+        (self.folder / "site" / "jax_plugins.py").unlink()
+        (self.folder / "site" / "jax_plugins").mkdir()
+        self.script("", "site/jax_plugins/xla_cuda13.py")
+        done = self.run_neap(PYTHON, "-c", "import jax_plugins.xla_cuda13")
+        self.assertRegex(done.stderr, r"note      process \d+: JAX finds no simulated GPU: it looks for /dev/nvidia0, and")
+
     def test_status_and_streams_are_the_programs(self):
         done = self.run_neap(PYTHON, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", check=False)
         self.assertEqual((done.returncode, done.stdout), (7, "out\n"))
