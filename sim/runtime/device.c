@@ -2,7 +2,8 @@
  *
  * Each thread has a current device, 0 at first. Its context is the device's primary context. The first call that
  * needs one, or cudaSetDevice (as since CUDA 12), creates it; it lives until cudaDeviceReset or the end of the
- * process.
+ * process. A thread whose first call finds a context of cuCtxCreate current, of a device without a primary context,
+ * stays in that one, as documented.
  */
 #include "sim/runtime/runtime.h"
 
@@ -54,11 +55,27 @@ static int make_current(int device)
 	return result;
 }
 
+/* Whether the thread has a context of its own current, of cuCtxCreate: the runtime then works in it. */
+static bool uses_own_context(int *ret_device)
+{
+	unsigned int flags;
+	int active = 1;
+
+	return !runtime_open() && !runtime_cuda.cuCtxGetDevice(ret_device) &&
+	       !runtime_cuda.cuDevicePrimaryCtxGetState(*ret_device, &flags, &active) && !active;
+}
+
 int runtime_ready(void)
 {
+	int device;
+
 	if (own.epoch == __atomic_load_n(&contexts.epoch, __ATOMIC_RELAXED))
 		return CUDA_SUCCESS;
-	return make_current(own.device);
+	if (!uses_own_context(&device))
+		return make_current(own.device);
+	own.device = device;
+	own.epoch = __atomic_load_n(&contexts.epoch, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
 }
 
 int runtime_cudaGetDeviceCount(int *count)

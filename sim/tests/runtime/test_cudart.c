@@ -307,6 +307,50 @@ static void errors_are_the_threads(void **unused)
 	assert_int_equal(cudaPeekAtLastError(), 0);
 }
 
+/* A driver function, as a program gets it from the runtime. */
+static void find_driver(const char *name, unsigned int version, void *ret_function)
+{
+	void *function = NULL;
+	int status = -1;
+
+	assert_int_equal(cudaGetDriverEntryPointByVersion(name, &function, version, 0, &status), 0);
+	assert_non_null(function);
+	memcpy(ret_function, &function, sizeof function);
+}
+
+static void *allocates_in_its_own(void *ret_owner)
+{
+	CUresult (*create)(CUcontext * context, unsigned int flags, CUdevice device);
+	CUresult (*destroy)(CUcontext context);
+	CUresult (*get)(void *data, CUpointer_attribute attribute, CUdeviceptr address);
+	CUcontext context, owner = NULL;
+	void *address = NULL;
+	int device = -1;
+
+	find_driver("cuCtxCreate", 4000, &create);
+	find_driver("cuCtxDestroy", 4000, &destroy);
+	find_driver("cuPointerGetAttribute", 4000, &get);
+	assert_int_equal(create(&context, 0, 1), 0);
+	assert_int_equal(cudaMalloc(&address, 100), 0);
+	assert_int_equal(get(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, (CUdeviceptr)(uintptr_t)address), 0);
+	*(bool *)ret_owner = owner == context && !cudaGetDevice(&device) && device == 1;
+	assert_int_equal(destroy(context), 0);
+	return (void *)(intptr_t)cudaMalloc(&address, 100); /* nothing is current any more */
+}
+
+static void a_context_of_the_program_is_worked_in(void **unused)
+{
+	pthread_t thread;
+	bool own = false;
+	void *after;
+
+	(void)unused;
+	assert_int_equal(pthread_create(&thread, NULL, allocates_in_its_own, &own), 0);
+	pthread_join(thread, &after);
+	assert_true(own);
+	assert_int_equal((intptr_t)after, 201);
+}
+
 static void what_is_not_there_is_refused(void **unused)
 {
 	void *function = NULL;
@@ -409,6 +453,7 @@ static void the_tally_is_written(void **unused)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_context_of_the_program_is_worked_in), /* before there are primary ones */
 		cmocka_unit_test(devices),
 		cmocka_unit_test(memory_is_the_devices),
 		cmocka_unit_test(copies_bring_back_what_was_sent),
