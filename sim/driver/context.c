@@ -20,17 +20,17 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 
 static bool is_active(const struct CUctx_st *context) { return atomic_load(&context->id) != 0; }
 
-static bool is_primary(const struct CUctx_st *context) { return context == &sim.devices[context->device].context; }
-
 /* -- all contexts ------------------------------------------------------------------------------------------------ */
 
 /* Iterates over the primary contexts, then those of cuCtxCreate. NULL: the first one. */
 static CUcontext next_context(const struct CUctx_st *context)
 {
-	uint32_t next = context ? context->device + 1 : 0;
+	uint32_t next = 0;
 
-	if (context && !is_primary(context))
+	if (context && !context->primary)
 		return context->next;
+	if (context)
+		next = context->device + 1;
 	return next < sim.device_count ? &sim.devices[next].context : atomic_load(&sim.contexts);
 }
 
@@ -255,7 +255,7 @@ CUresult sim_cuCtxDestroy(CUcontext context)
 
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_context_known(context) || is_primary(context))
+	if (!sim_context_known(context) || context->primary)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	result = finish_context(context, 1);
 	if (result == CUDA_SUCCESS && stack.depth && stack.entries[stack.depth - 1].context == context)

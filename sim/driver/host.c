@@ -228,10 +228,9 @@ static void find_doomed(const void *node, VISIT visit, void *context)
 {
 	struct sim_host *memory = *(struct sim_host *const *)node;
 	struct doomed *doomed = context;
-	bool primary = doomed->context == &sim.devices[doomed->context->device].context;
 
 	if ((visit == postorder || visit == leaf) && memory->context == doomed->context &&
-	    (!primary || memory->kind == SIM_HOST_MANAGED))
+	    (!doomed->context->primary || memory->kind == SIM_HOST_MANAGED))
 		doomed->found = memory;
 }
 

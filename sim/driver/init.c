@@ -58,6 +58,7 @@ static void add_device(uint32_t index)
 	sim_world_device(sim.world, index, &device->view);
 	device->index = index;
 	device->profile = sim_profile_of(device->view.name, device->view.compute_major, device->view.compute_minor);
+	device->context.primary = true;
 	device->context.device = sim.device_count++;
 }
 

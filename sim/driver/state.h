@@ -332,6 +332,7 @@ struct sim_settings {
  * so any thread may read it: the struct of a destroyed context serves a later one, under another id. */
 struct CUctx_st {
 	CUcontext next;      /* of sim.contexts */
+	bool primary;        /* constant, as `next` is */
 	_Atomic uint64_t id; /* unique in the process; 0: not active */
 	uint32_t device;
 	unsigned int retained, flags;
