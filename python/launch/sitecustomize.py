@@ -214,7 +214,8 @@ def _wait_for(lock, function):
 
 def _attach_late(torch):
     if _simulate and _load_stand_ins(torch)[1]:
-        _note_refusal("PYTHONPATH, which leads to neap's stand-ins, was replaced: where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
+        lost = "PYTHONPATH, which leads to neap's stand-ins, was replaced"
+        _note_refusal(lost + ": where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
         return
     if _simulate:
         _after_stand_ins(torch)

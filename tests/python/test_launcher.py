@@ -150,7 +150,7 @@ class Launcher(unittest.TestCase):
     def test_a_python_whose_path_was_replaced_is_reached_once_it_uses_the_driver(self):
         self.script("import sys; sys.times = getattr(sys, 'times', 0) + 1", "site/sitecustomize.py")
         uses = "import ctypes, os, sys, torch\nctypes.CDLL('libcuda.so.1').cuInit(0)\n"
-        shows = "print(os.environ['PYTHONPATH'].replace({!r}, 'launch'), sys.times, sys.path.count({!r}))".format(LAUNCH, LAUNCH)
+        shows = f"print(os.environ['PYTHONPATH'].replace({LAUNCH!r}, 'launch'), sys.times, sys.path.count({LAUNCH!r}))"
         for path in (self.site, f"{LAUNCH}:{self.site}"):  # replaced; as it should be
             done = self.run_neap("env", f"PYTHONPATH={path}", PYTHON, "-c", uses + shows)
             self.assertEqual(done.stdout, f"launch:{self.site} 1 {int(path != self.site)}\n")
