@@ -380,7 +380,8 @@ else:
         self.assertEqual(result["ooms"], 2, done.stderr)
         largest = [card["largest_free"] for card in self.cards()]
         self.assertGreater(largest[0], 0)
-        self.assertEqual(largest[1], {"without\n": largest[0], "not known\n": None}[done.stdout])
+        self.assertIn(done.stdout, ("without\n", "not known\n"))
+        self.assertEqual(largest[1], largest[0])  # an older PyTorch does not tell it then: the recorded allocations do
 
     def test_the_ladder_of_an_unchanged_script(self):
         code = """

@@ -195,7 +195,7 @@ for process in [start("1"), start("0")]: process.wait()
         self.assertEqual([r["peak_allocated_bytes"] for r in ranks], [MIB, 2 * MIB, MIB, MIB, 2 * MIB, 2 * MIB])
         self.assertEqual({r["device"] for r in ranks}, {self.ask("info")["devices"][0]["uuid"]})
         lines = [line for line in done.stderr.splitlines() if " on GPU-" in line]
-        self.assertRegex(lines[1], r"^  rank 1    \d+: peak 2\.00 MiB allocated, 20\.0 MiB reserved on GPU-\S+; 0 steps, ran out 0 times$")
+        self.assertRegex(lines[1], r"^  rank 1    \d+: peak 2\.00 MiB allocated, 20\.0 MiB reserved on GPU-\S+; 1 steps, ran out 0 times$")
         self.assertEqual(len(lines), 6)
         self.assertRegex(lines[3], r"^  worker    \d+ of rank 0: peak ")
         (kept,) = self.ask("history")["runs"]
