@@ -12,22 +12,36 @@ little: least in processor time. The means include the readings that are made ev
 four times a second. At last the parts alone: the hook, which nearly every step pays, and what
 is done now and then. Target: 10 us a step.
 
---trace measures what it costs to record each allocation instead: steps of some 2500 allocations and of some 100, as nothing of
-neap's is in the process, as it is attached without (NEAP_TRACE=0), and with it, each in a process of its own, in turn. A figure is the
-processor time of all threads for the fastest block of steps in a process: the least that other processes have disturbed. What is
-printed is the fastest process, and the median of the differences within a round. Target: 2 % of 2500, 100 us of 100.
+--trace N measures what it costs to record each allocation instead, in steps of some 2500 allocations and of some 100, in N rounds.
+In one process, on the same data, turns of a few steps follow each other: without neap, attached without recording allocations (its
+first 256 steps, each of which is read, and the later ones), and recording them. A turn's figure is the lower quartile of its steps'
+processor time, of all threads; what is printed is the median of the differences from the turn without neap in the same round, with
+its interval of 95 %. PyTorch keeps the tracker that it was given once, and makes an entry for it three times a pair of allocation and
+free, also where nothing is recorded: this part is not in these figures.
+
+--shares SECONDS measures the same where other processes have the machine, by `perf record` of so many seconds of steps: of which
+function each sample of the processor's clock is. It compares a process without neap with one that records: by how much the functions
+that recording calls (neap's libraries, PyTorch's record_trace with its entries and their strings) take more, for the same samples
+elsewhere, where the load of other processes slows both alike. What it does not see: cache lines that recording takes from others, and
+the kernel. Figures have their interval of 95 %, by the number of samples. Target: 2 % of a step of 2500 allocations, 100 us of one of 100.
 """
 
 import argparse
 import gc
-import json
+import math
 import os
+import pathlib
+import random
+import re
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
 import torch
-from neap import _events, _watch, hooks
+from neap import _compiled, _events, _watch, hooks
 from neap.agent import agent
 from torch import nn
 
@@ -42,9 +56,6 @@ def switch(attached):
     else:
         agent.attach()
         hooks._hook_steps()
-
-
-KINDS = {"plain": None, "attached": "0", "traced": "1"}  # NEAP_TRACE
 
 
 def trainee(allocations):
@@ -65,69 +76,163 @@ def trainee(allocations):
     return step
 
 
-def measure_child(kind, allocations, blocks):
-    """Nanoseconds a step, and its allocations."""
-    if KINDS[kind] is not None:
-        os.environ.update(NEAP_ATTACH="1", NEAP_RUN_DIR=tempfile.mkdtemp(prefix="neap-cost-"), NEAP_TRACE=KINDS[kind])
-        hooks.torch_imported(torch)
-    torch.set_num_threads(1)
-    step = trainee(allocations)
-    for _ in range(5):
-        step()
-    if _watch._State.running != (kind == "traced"):
-        raise SystemExit("the recorder of allocations is not compiled yet: once more")
-    before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    step()
-    made = torch.cuda.memory_stats()["allocation.all.allocated"] - before
-    gc.collect()
-    gc.disable()
+def turn(step, steps):
+    """The lower quartile of the steps' processor time, of all threads."""
     found = []
-    for _ in range(blocks):
+    for _ in range(steps):
         spent = time.process_time_ns()
-        for _ in range(4):
-            step()
-        found.append((time.process_time_ns() - spent) / 4)
-    return min(found), made
+        step()
+        found.append(time.process_time_ns() - spent)
+    return sorted(found)[steps // 4]
 
 
-def in_child(*arguments):
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(writing, json.dumps(measure_child(*arguments)).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    text = os.read(reading, 4096)
-    os.close(reading)
-    os.waitpid(pid, 0)
-    return json.loads(text)
+def off():
+    _watch.end()
+    hooks._State.steps_hook.remove()
+
+
+def attached():
+    hooks._hook_steps()
+    _events.sampled.steps = _events._FIRST
+
+
+def first_steps():
+    hooks._hook_steps()
+    _events.sampled.steps = 0
+    _events.sampled.until = 0.0
+
+
+def traced():
+    hooks._hook_steps()
+    for path in pathlib.Path(os.environ["NEAP_RUN_DIR"]).glob("stacks.*"):
+        path.unlink()  # one file would be full after some turns
+    _watch._start(torch)
+
+
+KINDS = {"plain": lambda: None, "attached, first 256": first_steps, "attached": attached, "traced": traced}
+
+
+def interval(differences):
+    """Their median, and the bounds of its interval of 95 %, by order."""
+    ordered = sorted(differences)
+    aside = max(0, int(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return statistics.median(ordered), ordered[aside], ordered[-1 - aside]
+
+
+def begin_tracing():
+    os.environ.update(NEAP_ATTACH="1", NEAP_RUN_DIR=tempfile.mkdtemp(prefix="neap-cost-"), NEAP_TRACE="1")
+    _compiled.compiled(torch, _watch.UNIT)
+    hooks.torch_imported(torch)
 
 
 def measure_trace(rounds):
-    for allocations, blocks in ((2500, 12), (100, 200)):
-        found = {kind: [] for kind in KINDS}
-        for _ in range(rounds):
-            for kind in KINDS:
-                ns, made = in_child(kind, allocations, blocks)
-                found[kind].append(ns)
-        print(f"a step of {made} allocations, {rounds} rounds: plain {min(found['plain']) / 1000:.0f} us")
-        for kind in ("attached", "traced"):
-            apart = statistics.median(a - b for a, b in zip(found[kind], found["plain"]))
-            least = min(found[kind]) - min(found["plain"])
-            print(
-                f"  {kind:9} {least / 1000:7.1f} us more ({100 * least / min(found['plain']):.2f} %), "
-                f"median of rounds {apart / 1000:.1f} us ({100 * apart / statistics.median(found['plain']):.2f} %)"
-            )
+    torch.set_num_threads(1)
+    begin_tracing()
+    torch.zeros(1, device="cuda")
+    off()
+    for allocations, steps in ((2500, 6), (100, 60)):
+        measure_steps(allocations, steps, rounds)
+        torch.cuda.empty_cache()
+
+
+def measure_steps(allocations, steps, rounds):
+    step = trainee(allocations)
+    for _ in range(5):
+        step()
+    made = torch.cuda.memory_stats()["allocation.all.allocated"]
+    step()
+    made = torch.cuda.memory_stats()["allocation.all.allocated"] - made
+    gc.collect()
+    gc.disable()
+    found = {kind: [] for kind in KINDS}
+    for _ in range(rounds):
+        for kind in random.sample(list(KINDS), len(KINDS)):
+            KINDS[kind]()
+            turn(step, max(2, steps // 8))  # new stacks are written, and caches filled
+            found[kind].append(turn(step, steps))
+            if kind != "plain":
+                off()
+    gc.enable()
+    plain = statistics.median(found["plain"])
+    print(f"a step of {made} allocations, {rounds} rounds: {plain / 1000:.0f} us")
+    for kind in list(KINDS)[1:]:
+        middle, low, high = interval([a - b for a, b in zip(found[kind], found["plain"])])
+        print(f"  {kind:19} {middle / 1000:7.1f} us more ({low / 1000:.1f} to {high / 1000:.1f}): {100 * middle / plain:.2f} %", flush=True)
+
+
+NEAPS = ("neap_watch.so", "libneap.so")
+# PyTorch's entries for a tracker, and their strings; of libc10_cuda.so.
+ENTRIES = re.compile(r"\[\.\] (c10::cuda::CUDACachingAllocator::.*::record_trace\b|(void )?std::(__cxx11::)?basic_string<)")
+
+
+def sampled_child(allocations, seconds, kind, control):
+    """Steps, with samples of them once they are warm. Prints the processor's nanoseconds a step."""
+    torch.set_num_threads(1)
+    if kind == "traced":
+        begin_tracing()
+    step = trainee(allocations)
+    for _ in range(40):
+        step()
+    gc.collect()
+    gc.disable()
+    with open(control, "w") as fifo:
+        fifo.write("enable\n")
+    time.sleep(0.3)
+    steps = 0
+    spent = time.process_time_ns()
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        step()
+        steps += 1
+    print((time.process_time_ns() - spent) / steps)
+
+
+def samples(allocations, seconds, kind):
+    """Samples in all, in functions that recording calls, and in neap's libraries; nanoseconds a step."""
+    folder = tempfile.mkdtemp(prefix="neap-cost-")
+    control = os.path.join(folder, "control")
+    data = os.path.join(folder, "perf.data")
+    os.mkfifo(control)
+    recorder = ["perf", "record", "-q", "-e", "cpu-clock:u", "-F", "4000", "-D", "-1", f"--control=fifo:{control}", "-o", data]
+    child = [sys.executable, "-W", "ignore", __file__, "--sampled", str(allocations), kind, control, "--shares", str(seconds)]
+    done = subprocess.run([*recorder, *child], capture_output=True, text=True, check=True)
+    report = ["perf", "report", "-i", data, "--stdio", "-q", "-F", "sample,dso,sym", "-t", ";"]
+    lines = subprocess.run(report, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = [(int(parts[0]), parts[1].strip(), parts[2]) for parts in (line.split(";") for line in lines) if len(parts) == 3]
+    shutil.rmtree(folder)
+    every = sum(n for n, _, _ in found)
+    neaps = sum(n for n, dso, _ in found if dso.startswith(NEAPS))
+    entries = sum(n for n, dso, symbol in found if dso == "libc10_cuda.so" and ENTRIES.match(symbol))
+    return every, neaps + entries, neaps, float(done.stdout.split()[-1])
+
+
+def measure_shares(seconds):
+    for allocations in (2500, 100):
+        every, touched, _, plain_ns = samples(allocations, seconds, "plain")
+        all_traced, touched_traced, neaps, _ = samples(allocations, seconds, "traced")
+        rest = every - touched
+        rest_traced = all_traced - touched_traced
+        more = (touched_traced / rest_traced - touched / rest) * rest / every
+        error = 1.96 * math.sqrt(touched_traced * all_traced / rest_traced**3 + touched * every / rest**3) * rest / every
+        print(f"steps of {allocations} allocations, {plain_ns / 1000:.0f} us, {every} and {all_traced} samples")
+        print(f"  recording takes {100 * more:.2f} % +- {100 * error:.2f}, {more * plain_ns / 1000:.1f} us;", end=" ")
+        print(f"the part in neap's libraries is {100 * neaps / all_traced:.2f} %", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("steps", 300), ("blocks", 20), ("layers", 4), ("devices", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--trace", type=int, metavar="ROUNDS")
+    parser.add_argument("--trace", type=int, metavar="N")
+    parser.add_argument("--shares", type=float, metavar="SECONDS")
+    parser.add_argument("--sampled", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.sampled:
+        sampled_child(int(options.sampled[0]), options.shares, *options.sampled[1:])
+        return
+    if options.shares:
+        measure_shares(options.shares)
+        return
     if options.trace:
         measure_trace(options.trace)
         return
