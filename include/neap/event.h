@@ -165,8 +165,10 @@ struct neap_event_mark {
 	uint64_t value; /* epoch or step */
 };
 
-/* The name of steps that are batches that a DataLoader gave: of a process in which no optimizer made an update. */
-#define NEAP_STEP_BATCH "batch of a DataLoader"
+/* The names of steps of a process in which no optimizer made an update: batches that a DataLoader gave or, if there
+ * is none, forwards of a model, each with what follows until the next one. */
+#define NEAP_STEP_BATCH   "batch of a DataLoader"
+#define NEAP_STEP_FORWARD "forward of a model"
 
 /* It stands for the steps since the last one, too: the short ones of a program are not recorded each. */
 struct neap_event_step {

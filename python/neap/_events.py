@@ -189,7 +189,8 @@ class Sampled:
     recorded = 0  # the last one in the recording
     exact = 0  # up to this one each is recorded, by `native`
     native: Callable[[int, int, int], None] | None = None  # records steps: number, how many they are, name (_watch.py)
-    name = 0  # of the steps: 0 are updates, else batches
+    what = ""  # the steps are: BATCH, FORWARD; "": updates
+    name = 0  # the recording's number for it
     lock = threading.RLock()  # of `recorded`: the daemon thread records as well
 
     @staticmethod
@@ -202,9 +203,17 @@ class Sampled:
         more: a program may make an optimizer for each of them."""
         self.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
         self.until = 0.0
-        if self.steps >= _SHORT or self.name:
-            flush_step()
-            self.steps = self.recorded = self.name = 0
+        if self.steps >= _SHORT or self.what:
+            self.begin("")
+        else:
+            self.record_natively(self.native)
+
+    def begin(self, what: str) -> None:
+        """From now on these are the steps, with step 1."""
+        flush_step()
+        self.what = what
+        self.name = name(what) if what else 0
+        self.steps = self.recorded = 0
         self.record_natively(self.native)
 
     def record_natively(self, native: Callable[[int, int, int], None] | None) -> None:
@@ -244,14 +253,14 @@ def _next_reading(now: float) -> float:
     return 0.0 if each else now + _READ_SECONDS
 
 
-_BATCH = "batch of a DataLoader"  # NEAP_STEP_BATCH of include/neap/event.h
+BATCH = "batch of a DataLoader"  # NEAP_STEP_BATCH and NEAP_STEP_FORWARD of include/neap/event.h
+FORWARD = "forward of a model"
 
 
-def batch_done() -> None:
-    """A program in which no optimizer has made an update is done with a batch: that is its step, until one does."""
-    if not sampled.name:
-        sampled.name = name(_BATCH)
-        sampled.record_natively(sampled.native)
+def unoptimized_step(what: str) -> None:
+    """A program in which no optimizer has made an update is done with a batch, or a forward: that is its step, until one does."""
+    if sampled.what != what:
+        sampled.begin(what)
     sampled.steps += 1
     now = time.monotonic()
     if now >= sampled.until:

@@ -56,15 +56,16 @@ def text() -> str:
 
 
 def harmless(part: str) -> Callable[[_F], _F]:
-    """For a function that must not disturb the program: what it raises becomes a note."""
+    """For a function that must not disturb the program: what it raises becomes a note, and its result None."""
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)
-        def wrapped(*arguments: Any, **named: Any) -> None:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
             try:
-                function(*arguments, **named)
+                return function(*arguments, **named)
             except Exception as error:
                 note(part, error)
+                return None
 
         return wrapped  # type: ignore[return-value]
 

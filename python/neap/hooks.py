@@ -27,6 +27,7 @@ from . import (
     _efficient,
     _estimate,
     _events,
+    _forwards,
     _history,
     _library,
     _limits,
@@ -92,6 +93,8 @@ def _cuda_used(torch: Any) -> None:
         _part("out-of-memory observer", _observe, torch)
     _part("NEAP_FRACTION", _limit, torch)
     _part("allocations", _watch.begin, torch)
+    if not _State.optimizers_seen:
+        _part("forwards", _forwards.watch, torch)
 
 
 def _observe(torch: Any) -> None:
@@ -186,6 +189,7 @@ def _device_total(torch: Any, device: int) -> int:
 def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
     """`allowed`: the limit in force if there is one, else the device's total."""
     _State.ooms += 1
+    _forwards.failed()
     _part("history of allocations", _history.tell, torch)
     total = _device_total(torch, device)
     largest: dict[str, int] | None = None
@@ -272,7 +276,9 @@ def _look_at_step(optimizer: Any) -> None:
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
-    _State.optimizers_seen = True
+    if not _State.optimizers_seen:
+        _State.optimizers_seen = True
+        _forwards.end()
     if _State.attends:
         _State.attends = False
         _part("NEAP_ATTENTION", _efficient.efficient_models, _sources.torch_module())
@@ -313,7 +319,8 @@ def _hook_batches() -> None:
 @_notes.harmless("batches")
 def _batch_ends() -> None:
     if _State.in_batch and agent.attached and _sources.torch_with_cuda() is not None and not _events.in_training():
-        _events.batch_done()
+        _forwards.end()
+        _events.unoptimized_step(_events.BATCH)
 
 
 # Forks.

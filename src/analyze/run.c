@@ -371,6 +371,17 @@ static void count_freed(struct neap_run_facts *facts, const struct neap_record *
 	}
 }
 
+static const char *steps_are(const struct neap_record *record, const struct neap_event_step *step)
+{
+	static const char *const kinds[] = {NEAP_STEP_BATCH, NEAP_STEP_FORWARD};
+	const char *name = neap_record_name(record, step->name);
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!strcmp(name, kinds[i]))
+			return kinds[i];
+	return NULL;
+}
+
 /* The steps of the main lane. */
 static void count_steps(struct neap_run_facts *facts, const struct track *track)
 {
@@ -379,7 +390,7 @@ static void count_steps(struct neap_run_facts *facts, const struct track *track)
 		if (is_step(track, i)) {
 			const struct neap_event_step *step = &track->record->journal[i].step;
 			facts->ticks += step->micro_batches;
-			facts->batches = !strcmp(neap_record_name(track->record, step->name), NEAP_STEP_BATCH);
+			facts->steps_are = steps_are(track->record, step);
 		}
 }
 

@@ -30,8 +30,8 @@ struct neap_run_process {
  * of any lane; OOMs, rungs and cleanups are counted over all lanes; peaks are the highest of any device. */
 struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
-	uint64_t last_step; /* its number */
-	bool batches;       /* the steps are batches of a DataLoader (NEAP_STEP_BATCH) */
+	uint64_t last_step;    /* its number */
+	const char *steps_are; /* if not updates: NEAP_STEP_BATCH or NEAP_STEP_FORWARD; else NULL */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
 	uint64_t cleanup_retaken_bytes; /* freed, but reserved again by the next cleanup: left out above */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */

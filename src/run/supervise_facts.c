@@ -99,8 +99,8 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 				   fluctuation_words[facts->fluctuation.cause], facts->fluctuation.teeth_per_step);
 		if (facts->steps)
 			status = neap_result_set(&result->fluctuation, neap_buffer_string(&text), err);
-		if (!status && facts->batches)
-			status = neap_result_set(&result->steps_are, NEAP_STEP_BATCH, err);
+		if (!status && facts->steps_are)
+			status = neap_result_set(&result->steps_are, facts->steps_are, err);
 	}
 	if (!status && best->found && facts->cleanups) {
 		neap_buffer_clear(&text);

@@ -50,7 +50,7 @@ X(COUNT, micro_batch, "micro-batch") /* in force at the end, as accumulate; 0: u
 X(COUNT, accumulate, "accumulation")
 X(COUNT, batch, "batch") /* samples of an update on one rank: at most the two multiplied; 0 likewise */
 X(COUNT, steps, "steps")
-X(TEXT, steps_are, "") /* what they are, if not optimizer updates: "batch of a DataLoader" */
+X(TEXT, steps_are, "") /* what they are, if not optimizer updates: NEAP_STEP_BATCH, NEAP_STEP_FORWARD */
 X(LOSS, last_loss, "last loss")
 X(TEXT, leak_verdict, "leak") /* "clean", "leak", "too short", "not watched" */
 X(NUMBER, leak_bytes_per_step, "")

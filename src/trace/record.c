@@ -375,24 +375,26 @@ static enum neap_status load_kept(int fd, const char *path, struct neap_record_h
 	return status;
 }
 
-static bool is_batch(const struct neap_record *record, const struct neap_event *event)
+/* Updates count more than batches, and these more than forwards; 0: the event is no step. */
+static int rhythm_of(const struct neap_record *record, const struct neap_event *event)
 {
-	return event->kind == NEAP_EVENT_STEP && !strcmp(neap_record_name(record, event->step.name), NEAP_STEP_BATCH);
+	const char *name = event->kind == NEAP_EVENT_STEP ? neap_record_name(record, event->step.name) : NULL;
+
+	return !name ? 0 : !strcmp(name, NEAP_STEP_FORWARD) ? 1 : !strcmp(name, NEAP_STEP_BATCH) ? 2 : 3;
 }
 
-/* Batches are steps only if there are no others: before its first update a training looks like a program without. */
-static void drop_batches(struct neap_record *record)
+/* Only one kind are the steps: before its first update a training looks like a program that makes none. */
+static void keep_one_rhythm(struct neap_record *record)
 {
-	size_t kept = 0, batches = 0, steps = 0;
+	struct neap_event *events = record->journal;
+	size_t kept = 0;
+	int best = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++)
-		*(is_batch(record, &record->journal[i]) ? &batches : &steps) +=
-			record->journal[i].kind == NEAP_EVENT_STEP;
-	if (!batches || !steps)
-		return;
+		best = rhythm_of(record, &events[i]) > best ? rhythm_of(record, &events[i]) : best;
 	for (size_t i = 0; i < record->journal_count; i++)
-		if (!is_batch(record, &record->journal[i]))
-			record->journal[kept++] = record->journal[i];
+		if (rhythm_of(record, &events[i]) == 0 || rhythm_of(record, &events[i]) == best)
+			events[kept++] = events[i];
 	record->journal_count = kept;
 }
 
@@ -454,7 +456,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	for (uint32_t i = 1; i < header.names_used; i++)
 		copy_name(ret_record->names[i], header.names[i]);
 	neap_kept_fini(&kept);
-	drop_batches(ret_record);
+	keep_one_rhythm(ret_record);
 	return NEAP_OK;
 }
 

@@ -265,6 +265,52 @@ print(torch.backends.cuda.mem_efficient_sdp_enabled(), model.config._attn_implem
         self.assertEqual(done.stdout, "True sdpa\n")
 
 
+class Forwards(Watch):
+    """Of a program without optimizer and DataLoader the steps are the forwards of its model, not of modules inside or beside."""
+
+    script = """
+import copy, pickle, sys, torch
+from torch import nn
+from torch.nn.modules.module import _global_forward_pre_hooks as hooks
+
+MIB = 1 << 20
+model = nn.Sequential(nn.Linear(64, 64), *[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(20)]).cuda()
+second, loss, out = nn.Linear(64, 64).cuda(), nn.MSELoss(), []
+scripted = torch.jit.script(copy.deepcopy(model))
+assert b"neap" not in pickle.dumps(model)
+compiled = torch.compile(lambda x: second(x), backend="eager", fullgraph=True)
+with torch.no_grad():
+    for n in range(int(sys.argv[1])):
+        y = model(torch.zeros(4, 64).cuda())
+        loss(compiled(y), y)
+        out.append(torch.empty(32 * MIB, dtype=torch.uint8, device="cuda"))
+print(len(hooks))
+if len(sys.argv) > 2:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(25):
+        model(torch.zeros(4, 64).cuda()).sum().backward()
+        optimizer.step()
+    torch._dynamo.reset()
+    print(len(hooks))
+"""
+
+    def test_a_leak_of_each_is_said_first(self):
+        done, result = self.run_script(self.script, check=False, arguments=("100",))
+        self.assertEqual([result[key] for key in ("outcome", "steps_are", "leak_verdict")], ["oom", "forward of a model", "leak"])
+        self.assertNotIn("\n  note", done.stderr)
+        self.assertEqual(result["leak_bytes_per_step"], 32 * MIB)
+        failed = result["steps"] + 1
+        said = " ".join(done.stderr.split())
+        self.assertIn(f"steps {result['steps']} (no optimizer made an update; each is a forward of a model), leak: leak, 32.0 MiB a step", said)
+        self.assertRegex(said, rf"at step {failed} on CUDA device 0 A leak: since step 1 memory grew by 32\.0 MiB per step")
+
+    def test_they_count_to_the_last_and_until_there_are_updates(self):
+        done, result = self.run_script(self.script, arguments=("30",))
+        self.assertEqual((result["steps"], result["leak_bytes_per_step"]), (30, 32 * MIB))
+        _, result = self.run_script(self.script, arguments=("30", "train"))
+        self.assertEqual((result["steps"], result["steps_are"]), (25, ""))
+
+
 class Compiling(Watch):
     script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
 
