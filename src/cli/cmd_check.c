@@ -140,14 +140,15 @@ static void put_bound(struct neap_buffer *out, const char *what, uint64_t measur
 }
 
 static bool is_over(const struct check *check) { return check->peak_over || check->growth_over; }
+static bool is_incomplete(const struct check *check) { return check->growth_unknown || check->figures.partial; }
 
 static void put_line(struct neap_buffer *out, const struct check *check)
 {
 	const struct neap_check_figures *figures = &check->figures;
 	neap_buffer_format(out, "neap check: %s: ",
-			   is_over(check)          ? "FAILED"
-			   : check->growth_unknown ? "incomplete"
-						   : "ok");
+			   is_over(check)         ? "FAILED"
+			   : is_incomplete(check) ? "incomplete"
+						  : "ok");
 	put_bound(out, "peak", figures->allocated_peak, check->peak_bound);
 	if (figures->growth != NEAP_CHECK_GROWTH_UNKNOWN) {
 		neap_buffer_text(out, "; ");
@@ -159,6 +160,11 @@ static void put_line(struct neap_buffer *out, const struct check *check)
 	}
 	if (check->has_baseline)
 		neap_buffer_format(out, "; baseline %s", NEAP_SIZE(check->baseline.allocated_peak));
+	if (figures->failed_status)
+		neap_buffer_format(out, "; the run failed with exit status %d: it took this until then",
+				   figures->failed_status);
+	else if (figures->partial)
+		neap_buffer_text(out, "; the run has no result: it took this so far");
 	neap_buffer_format(out, " (%s%s)\n", NEAP_PRINTABLE(figures->where), figures->simulated ? ", simulated" : "");
 }
 
@@ -172,16 +178,15 @@ static json_t *bound_json(uint64_t measured, uint64_t bound, bool over)
 static int print_json(const struct check *check)
 {
 	const struct neap_check_figures *figures = &check->figures;
-	json_t *root =
-		JSON(INTEGER("schema", SCHEMA),
-		     ONLY(is_over(check) || !check->growth_unknown, BOOL("ok", !is_over(check))),
-		     VALUE("peak", bound_json(figures->allocated_peak, check->peak_bound, check->peak_over)),
-		     VALUE("growth",
-			   bound_json(figures->growth == NEAP_CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
-				      check->growth_bound, check->growth_over)),
-		     GIVEN("reserved_peak", figures->reserved_peak), NUMBER("steps", figures->steps),
-		     TEXT("where", figures->where), BOOL("simulated", figures->simulated),
-		     ONLY(check->has_baseline, NUMBER("baseline", check->baseline.allocated_peak)));
+	json_t *root = JSON(
+		INTEGER("schema", SCHEMA), ONLY(is_over(check) || !is_incomplete(check), BOOL("ok", !is_over(check))),
+		VALUE("peak", bound_json(figures->allocated_peak, check->peak_bound, check->peak_over)),
+		VALUE("growth",
+		      bound_json(figures->growth == NEAP_CHECK_GROWTH_UNKNOWN ? NONE : figures->bytes_per_step,
+				 check->growth_bound, check->growth_over)),
+		GIVEN("reserved_peak", figures->reserved_peak), NUMBER("steps", figures->steps),
+		TEXT("where", figures->where), BOOL("simulated", figures->simulated),
+		ONLY(check->has_baseline, NUMBER("baseline", check->baseline.allocated_peak)));
 	return json_print("check", root, JSON_INDENT(2));
 }
 
@@ -255,7 +260,10 @@ static int run_check(const struct neap_arguments *arguments)
 	warn_of_baseline(&check);
 	code = print_check(arguments, &check);
 	if (!code)
-		code = is_over(&check) ? NEAP_EXIT_FAILED : check.growth_unknown ? NEAP_EXIT_UNAVAILABLE : 0;
+		code = is_over(&check)               ? NEAP_EXIT_FAILED
+		       : check.figures.failed_status ? check.figures.failed_status
+		       : is_incomplete(&check)       ? NEAP_EXIT_UNAVAILABLE
+						     : 0;
 	if (!code && save && neap_check_baseline_save(save, &check.figures, &err))
 		code = neap_complain("check", &err);
 	return code;

@@ -37,7 +37,8 @@ const struct neap_command neap_command_explain = {
 		(const struct neap_option[]){
 			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
 			{"record", "FILE",
-			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
+			 "a run's recording (record.PID in its folder, or the folder): its leak verdict, its last "
+			 "OOM's card"},
 			{"number", "N", "the card of its Nth failure; default: the last"},
 			{"pid", "P", "the recording of this attached process, while it runs"},
 			{"json", NULL, "the figures of a folder, --from, --record or --pid, as JSON"},
@@ -314,6 +315,13 @@ static int run(const struct neap_arguments *arguments)
 		return neap_misuse(arguments, "--json belongs to --from, --record or --pid");
 	if (json && name)
 		return neap_misuse(arguments, "--json has figures, not a topic's words: leave '%s' out", name);
+	struct neap_run_recordings found = {0};
+	struct neap_error err;
+	if (from.path && neap_run_folder_is(from.path)) {
+		if (neap_run_folder_recordings(from.path, &found, &err))
+			return neap_complain("explain", &err);
+		from.path = found.failed[0] ? found.failed : found.path;
+	}
 	if (log)
 		return explain_log(log, json);
 	if (pid) {

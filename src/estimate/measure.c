@@ -180,25 +180,51 @@ static void take_analysis(const struct neap_analysis *analysis, struct neap_chec
 	}
 }
 
+/* Errors: NEAP_ENOENT also for a trace without allocations. */
+static enum neap_status measure_file(const char *path, struct neap_check_figures *figures, struct neap_error *err)
+{
+	struct neap_analysis_options options = {.device = SIZE_MAX};
+	struct neap_analysis analysis = {0};
+	struct neap_trace *trace = NULL;
+	enum neap_status status = neap_trace_read(path, &trace, err);
+	if (!status)
+		status = neap_analyze(trace, &options, &analysis, err);
+	if (!status && neap_analysis_empty(&analysis))
+		status = neap_fail(err, NEAP_ENOENT, "%.180s: no allocation is recorded", path);
+	if (!status)
+		take_analysis(&analysis, figures);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+	return status;
+}
+
+static enum neap_status measure_folder(const char *folder, struct neap_check_figures *figures, struct neap_error *err)
+{
+	struct neap_check_figures recorded = {0};
+	struct neap_run_trace trace;
+	enum neap_status status = take_result(folder, figures, err);
+	if (status ? status != NEAP_ENOENT : !figures->exit_status)
+		return status;
+	if (neap_run_folder_trace(folder, &trace, NULL) || measure_file(trace.path, &recorded, NULL))
+		return status;
+	snprintf(recorded.where, sizeof recorded.where, "%s", status ? folder : figures->where);
+	recorded.simulated = !status && figures->simulated;
+	recorded.partial = true;
+	recorded.failed_status = status ? 0 : figures->exit_status;
+	*figures = recorded;
+	return NEAP_OK;
+}
+
 enum neap_status neap_check_measure_trace(const char *path, struct neap_check_figures *ret_figures,
 					  struct neap_error *err)
 {
-	struct neap_analysis_options options = {.device = SIZE_MAX};
 	struct neap_check_figures figures = {0};
-	struct neap_analysis analysis = {0};
-	struct neap_trace *trace = NULL;
 	enum neap_status status;
 	if (neap_run_folder_is(path)) {
-		status = take_result(path, &figures, err);
+		status = measure_folder(path, &figures, err);
 	} else {
-		status = neap_trace_read(path, &trace, err);
-		if (!status)
-			status = neap_analyze(trace, &options, &analysis, err);
-		if (!status)
-			take_analysis(&analysis, &figures);
+		status = measure_file(path, &figures, err);
 		snprintf(figures.where, sizeof figures.where, "%s", path);
-		neap_analysis_fini(&analysis);
-		neap_trace_free(trace);
 	}
 	if (!status)
 		*ret_figures = figures;

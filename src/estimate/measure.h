@@ -22,6 +22,9 @@ struct neap_check_figures {
 	bool simulated;
 	int exit_status; /* of a command; not 0: it failed, and nothing else is known */
 	bool lost;       /* the command's supervisor was killed, and the command with it */
+	/* Of a run's folder, if the run failed or has no result: the figures until then, and its exit status or 0. */
+	bool partial;
+	int failed_status;
 };
 
 /* Runs the command under `neap run`, on this machine's GPU, else on the simulator. `steps`, `time_limit`: as its
@@ -35,7 +38,8 @@ struct neap_check_command {
 enum neap_status neap_check_measure_command(const struct neap_check_command *command,
 					    struct neap_check_figures *ret_figures, struct neap_error *err);
 
-/* Measures a file that `neap analyze` reads, or a run's folder. */
+/* Measures a file that `neap analyze` reads, or a run's folder: by its result, or by its recording of allocations if
+ * the run failed or has no result yet. */
 enum neap_status neap_check_measure_trace(const char *path, struct neap_check_figures *ret_figures,
 					  struct neap_error *err);
 

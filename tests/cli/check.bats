@@ -81,6 +81,20 @@ steps() {
 	expect command
 }
 
+@test "the recording of a run that failed, or has no result" {
+	neap run --quiet --no-history --folder r -- sh -c 'hold 100M; exit 3' || true
+	show 'neap check r --max-peak 200MiB --save-baseline never.json'
+	[ ! -e never.json ]
+	show 'neap check r --max-peak 200MiB --json | jq -c "[.ok, .peak.ok, .peak.measured]"'
+	show 'neap check r --max-peak 99MiB'
+	rm r/result.json
+	show 'neap check r --max-peak 200MiB'
+	show 'neap explain leak --record r | grep peak'
+	rm r/record.*
+	show 'neap check r --max-peak 200MiB'
+	expect recording
+}
+
 @test "--gpu: on the simulator, whatever there is" {
 	show "NEAP_DEVICE=cuda neap check --gpu t4-16gb --max-peak 1GiB -- sh -c 'echo \$NEAP_DEVICE \$NEAP_SIM >&2; exit 3'"
 	expect gpu 'check-[\w.-]+/check-WORLD'
