@@ -30,7 +30,7 @@ class _State:
     hook: Any = None
     key = 0  # of `hook` among them
     under_way = False  # a step
-    looked = False  # for optimizers
+    will_update: bool | None = None  # None: not looked yet
     thread = 0  # that called it last
     others = 0
 
@@ -111,13 +111,18 @@ def _follows(module: Any) -> bool:
     return True
 
 
+def will_update(torch: Any) -> bool:
+    """Whether there is an optimizer, though none has made an update: then forwards and batches are parts of a step. Looks once."""
+    if _State.will_update is None:
+        _State.will_update = bool(_needs.find_optimizers(torch))
+    return _State.will_update
+
+
 def _is_done(torch: Any) -> bool:
-    """Records the step under way. False: it is none, the program has an optimizer."""
-    if not _State.looked:
-        _State.looked = True
-        if _needs.find_optimizers(torch):
-            end()
-            return False
+    """Records the step under way. False: it is none."""
+    if will_update(torch):
+        end()
+        return False
     _events.unoptimized_step(_events.FORWARD)
     return True
 
@@ -131,4 +136,4 @@ def _finish() -> None:
         _is_done(torch)
 
 
-__all__ = ["end", "failed", "watch"]
+__all__ = ["end", "failed", "watch", "will_update"]

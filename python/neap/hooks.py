@@ -318,7 +318,8 @@ def _hook_batches() -> None:
 
 @_notes.harmless("batches")
 def _batch_ends() -> None:
-    if _State.in_batch and agent.attached and _sources.torch_with_cuda() is not None and not _events.in_training():
+    torch = _sources.torch_with_cuda()
+    if _State.in_batch and agent.attached and torch is not None and not _events.in_training() and not _forwards.will_update(torch):
         _forwards.end()
         _events.unoptimized_step(_events.BATCH)
 
