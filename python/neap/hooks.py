@@ -24,6 +24,7 @@ from typing import Any, Callable
 from . import (
     _advice,
     _allocator,
+    _divide,
     _efficient,
     _estimate,
     _events,
@@ -80,6 +81,7 @@ def torch_imported(torch: Any) -> None:
     _part("batches", _hook_batches)
     if _watch.in_run():
         _part("the micro-batch", _microbatch.watch, torch)
+    _part("--on-oom auto", _divide.watch)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
 

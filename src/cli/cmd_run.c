@@ -122,12 +122,16 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_word
 		if (neap_parameters_add(&run->parameters, text, &err))
 			return neap_misuse(arguments, "--param: %s", err.message);
 	text = neap_argument(arguments, "on-oom");
-	bool automatic = text && strcmp(text, "auto") == 0;
-	if (automatic && neap_ladder_auto(run->command, &run->parameters, &run->ladder, command, &err))
+	run->automatic = text && strcmp(text, "auto") == 0;
+	enum neap_status status =
+		run->automatic ? neap_ladder_auto(run->command, &run->parameters, &run->ladder, command, &err)
+			       : NEAP_OK;
+	bool asks = status == NEAP_ENOENT && !run->parameters.count; /* the program, once it runs */
+	if (status && !asks)
 		return neap_misuse(arguments, "--on-oom: %s", err.message);
-	if (automatic)
+	if (run->automatic && !asks)
 		run->command = command->items;
-	if (text && !automatic && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
+	if (text && !run->automatic && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
 		return neap_misuse(arguments, "--on-oom: column %u: %s", err.column, err.message);
 	if (neap_argument(arguments, "retries") && !text)
 		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");

@@ -2,6 +2,8 @@
 #include "run/auto_ladder.h"
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +15,8 @@ static const struct kind {
 	{"per_device_train_batch_size", "gradient_accumulation_steps"}, /* transformers' HfArgumentParser */
 	{"data.batch_size", "trainer.accumulate_grad_batches"},         /* Lightning's LightningCLI */
 };
+
+#define TOLD_BYTES 2048
 
 /* An option's value in a command, as "--name value" or "--name=value". */
 struct place {
@@ -112,6 +116,16 @@ static enum neap_status write_command(char *const *command, const struct named *
 	return status;
 }
 
+static enum neap_status make_ladder(const char *batch, const char *accumulate,
+				    const struct neap_parameters *parameters, struct neap_ladder *ret_ladder,
+				    struct neap_error *err)
+{
+	char rules[2 * NEAP_PARAMETER_NAME_ROOM + 20];
+
+	snprintf(rules, sizeof rules, "halve %s, double %s", batch, accumulate);
+	return neap_ladder_parse(rules, parameters, ret_ladder, err);
+}
+
 enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *parameters,
 				  struct neap_ladder *ret_ladder, struct neap_words *ret_command,
 				  struct neap_error *err)
@@ -120,7 +134,6 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 	struct named named = {.batch.word = SIZE_MAX};
 	struct neap_words words = {0};
 	struct neap_ladder ladder;
-	char rules[160];
 
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds && named.batch.word == SIZE_MAX; i++) {
 		named.kind = &kinds[i];
@@ -137,9 +150,8 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 	if (!status)
 		status = add_parameter(&all, kind->accumulate, named.accumulate.value ? named.accumulate.value : "1",
 				       err);
-	snprintf(rules, sizeof rules, "halve %s, double %s", kind->batch, kind->accumulate);
 	if (!status)
-		status = neap_ladder_parse(rules, &all, &ladder, err);
+		status = make_ladder(kind->batch, kind->accumulate, &all, &ladder, err);
 	if (!status && write_command(command, &named, parameters->count == 0, &words))
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory for a command");
 	if (status) {
@@ -150,4 +162,40 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 	*ret_ladder = ladder;
 	*ret_command = words;
 	return NEAP_OK;
+}
+
+enum neap_status neap_ladder_told(const char *path, struct neap_parameters *ret_asked,
+				  struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
+				  struct neap_error *err)
+{
+	struct neap_parameters asked = {0}, now = {0};
+	struct neap_buffer text = {0};
+	char *rest = NULL;
+	enum neap_status status = neap_file_read(path, TOLD_BYTES, &text, err);
+
+	if (!status)
+		status = neap_buffer_status(&text, err);
+	char *line = status || !text.length ? NULL : strtok_r(text.data, "\n", &rest);
+	for (; !status && line; line = strtok_r(NULL, "\n", &rest))
+		status = neap_parameters_add(asked.count < 2 ? &asked : &now, line, err);
+	neap_buffer_fini(&text);
+	if (!status && now.count != 2)
+		status = neap_fail(err, NEAP_EPARSE, "%.180s: expected four lines", path);
+	if (!status)
+		status = make_ladder(now.items[0].name, now.items[1].name, &now, ret_ladder, err);
+	if (status)
+		return status;
+	*ret_asked = asked;
+	*ret_now = now;
+	return NEAP_OK;
+}
+
+uint64_t neap_ladder_parts(const struct neap_parameters *asked, const struct neap_parameters *now)
+{
+	uint64_t before = 0, after = 0;
+
+	if (neap_u64_parse(asked->items[0].value, &before, NULL) ||
+	    neap_u64_parse(now->items[0].value, &after, NULL) || !after || before % after)
+		return 0;
+	return before / after;
 }

@@ -1,11 +1,20 @@
 /* run/auto_ladder.h: `--on-oom auto`: the ladder of a command that names its batch as transformers' or Lightning's
- * command lines do. Pure, but for host memory.
+ * command lines do; else of a program that uses one of them. Reads one file.
  *
  *   python run_clm.py --per_device_train_batch_size 32 --model gpt2
  *   -> {per_device_train_batch_size} and {gradient_accumulation_steps} in its place, and the rule
  *      "halve per_device_train_batch_size, double gradient_accumulation_steps"
  *
  * If the command names no accumulation, it is 1, and the option is added at the command's end.
+ *
+ * If the command names no batch, the program is asked: NEAP_BATCH_PARTS in its environment, 1 at first and doubled by
+ * each rung, is how many parts python/neap/_divide.py divides each batch into, with so much more accumulation. It
+ * leaves in RUN/batch.PID what the program asked for and what is in force:
+ *
+ *   per_device_train_batch_size=32
+ *   gradient_accumulation_steps=1
+ *   per_device_train_batch_size=16
+ *   gradient_accumulation_steps=2
  */
 #ifndef NEAP_RUN_AUTO_LADDER_H
 #define NEAP_RUN_AUTO_LADDER_H
@@ -20,5 +29,14 @@
 enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *parameters,
 				  struct neap_ladder *ret_ladder, struct neap_words *ret_command,
 				  struct neap_error *err);
+
+/* Reads such a file. *ret_ladder: the rule that halves the one and doubles the other. Errors: NEAP_EPARSE,
+ * NEAP_EEXIST, NEAP_EINVAL for another content; those of reading. */
+enum neap_status neap_ladder_told(const char *path, struct neap_parameters *ret_asked,
+				  struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
+				  struct neap_error *err);
+
+/* By how much the batch was divided; 0: by no whole number. */
+uint64_t neap_ladder_parts(const struct neap_parameters *asked, const struct neap_parameters *now);
 
 #endif

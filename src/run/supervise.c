@@ -324,19 +324,11 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 	}
 }
 
-/* Whether a command that ran out of memory would be restarted. */
-static bool has_rung(const struct neap_supervise *run)
-{
-	struct neap_parameters parameters = run->parameters;
-	size_t rung = run->rung;
-	return run->retries < run->options.retries && !run->cancel_count &&
-	       neap_ladder_descend(&run->options.ladder, &parameters, &rung);
-}
-
 /* Collects the evidence that is known once the command has ended. Runs in this process or in the guard. */
 static void gather(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	neap_supervise_last_read(run, evidence);
+	neap_supervise_read_told(run);
 	neap_facts_meet_recorded(run);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
@@ -354,7 +346,7 @@ static void note_end(struct neap_supervise *run, const struct neap_evidence *evi
 	neap_supervise_room_for_end(run);
 	enum neap_status status = NEAP_ENOMEM;
 	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
-		status = neap_run_stage_end(run, evidence, has_rung(run), &err);
+		status = neap_run_stage_end(run, evidence, neap_supervise_has_rung(run), &err);
 	if (status)
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
 	else
@@ -387,6 +379,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	run->cards_shown = 0;
 	run->drained = true;
 	run->child = (struct neap_child){0};
+	neap_supervise_forget_told(run);
 	enum neap_status status = neap_supervise_words(run, &words, err);
 	if (status)
 		return status;
@@ -432,29 +425,6 @@ out:
 	return status;
 }
 
-/* After an OOM: takes the next rung, if there is one. */
-static bool again(struct neap_supervise *run, const struct neap_verdict *verdict)
-{
-	struct neap_parameters before = run->parameters;
-	if (verdict->outcome != NEAP_OUTCOME_OOM || run->retries >= run->options.retries || run->cancel_count)
-		return false;
-	if (!neap_ladder_descend(&run->options.ladder, &run->parameters, &run->rung)) {
-		if (run->options.ladder.count)
-			neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory, and no rung is left");
-		return false;
-	}
-	struct neap_buffer text = {0};
-	neap_parameters_difference(&before, &run->parameters, &text);
-	run->retries++;
-	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
-		 run->retries, run->options.retries, neap_buffer_string(&text));
-	neap_buffer_fini(&text);
-	neap_guard_release(&run->guard); /* its start is over, noted or not */
-	neap_run_stage_begin_again(run);
-	neap_facts_set_aside(run);
-	return true;
-}
-
 /* Before the first start, ends processes that earlier runs left on the devices. If that fails, the run starts anyway.
  */
 static void clear_leftovers(struct neap_supervise *run)
@@ -482,6 +452,6 @@ enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_resu
 		if (status)
 			return status;
 		neap_outcome_decide(&evidence, &verdict);
-	} while (again(run, &verdict));
+	} while (neap_supervise_again(run, &verdict));
 	return neap_facts_result(run, &verdict, ret_result, err);
 }

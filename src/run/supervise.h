@@ -53,6 +53,8 @@ struct neap_supervise_options {
 	struct neap_limits limits; /* of each start; crossing one ends it */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
+	bool automatic;           /* without rules: a model that is too large alone ends it; with no ladder, the
+				     program is asked for its batch (auto_ladder.h) */
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
 	bool clear_memory_on_start;                    /* first end leftovers of earlier runs: device/leftovers.h */

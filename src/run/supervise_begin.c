@@ -75,7 +75,7 @@ enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***
 	enum neap_status status = words ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	for (size_t i = 0; !status && i < count; i++) {
 		struct neap_buffer word = {0};
-		if (run->parameters.count)
+		if (run->parameters.count && !run->asks)
 			status = neap_parameters_expand(&run->parameters, command[i], &word, err);
 		else
 			neap_buffer_text(&word, command[i]);
@@ -293,6 +293,9 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	run->options = *options;
 	run->parameters = options->parameters;
+	run->ladder = options->ladder;
+	run->asks = options->automatic && !options->ladder.count;
+	run->batch_parts = 1;
 	run->lock_fd = run->signal_fd = run->room_fd = -1;
 	if (options->run_id)
 		snprintf(run->run_id, sizeof run->run_id, "%s", options->run_id);

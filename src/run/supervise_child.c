@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -104,29 +105,37 @@ static bool is_replaced(const char *entry, char *const *settings)
 	return false;
 }
 
+#define OWN 5
+
 /* Copies our environment, and adds the options' settings and our own variables. The caller frees it with one free().
  */
 static char **make_environment(const struct neap_supervise *run)
 {
-	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "CUDA_VISIBLE_DEVICES"};
+	static const char *const names[OWN] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "NEAP_BATCH_PARTS",
+					       "CUDA_VISIBLE_DEVICES"};
 	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off here too */
-	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, run->visible};
+	char parts[24] = "";
+	if (run->asks)
+		snprintf(parts, sizeof parts, "%" PRIu64, run->batch_parts);
+	const char *values[OWN] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, parts,
+				   run->visible};
 	char *const *settings = run->options.environment;
-	char *ours[5] = {NULL};
-	const size_t own = run->visible[0] ? 4 : 3;
-	size_t count = 0, bytes = 0, kept = 0;
+	char *ours[OWN + 1] = {NULL};
+	size_t count = 0, bytes = 0, kept = 0, own = 0;
 	while (environ[count])
 		count++;
 	for (size_t i = 0; settings && settings[i]; i++)
 		count++;
-	for (size_t i = 0; i < own; i++)
+	for (size_t i = 0; i < OWN; i++)
 		bytes += strlen(names[i]) + strlen(values[i]) + 2;
-	char **block = malloc((count + 5) * sizeof *block + bytes);
+	char **block = malloc((count + OWN + 1) * sizeof *block + bytes);
 	if (!block)
 		return NULL;
-	char *text = (char *)(block + count + 5);
-	for (size_t i = 0; i < own; i++) {
-		ours[i] = text;
+	char *text = (char *)(block + count + OWN + 1);
+	for (size_t i = 0; i < OWN; i++) {
+		if (!values[i][0])
+			continue;
+		ours[own++] = text;
 		text += sprintf(text, "%s=%s", names[i], values[i]) + 1;
 	}
 	for (size_t i = 0; environ[i]; i++)

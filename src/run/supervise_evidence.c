@@ -231,6 +231,7 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 	/* Make it again: the card shown during the run does not name the rung taken. */
 	if (!make_card(path, record, count - 1, neap_deadline_in(neap_supervise_clock(run), CARD_PATIENCE_NS), &card))
 		return;
+	run->model_alone = card.model_alone;
 	neap_report_oom_card(&run->last_card, &card);
 	if (run->last_card.failed)
 		neap_buffer_clear(&run->last_card);
@@ -309,7 +310,8 @@ static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, v
 
 void neap_facts_set_aside(struct neap_supervise *run)
 {
-	static char prefixes[][16] = {"record.", "kept.", "stacks.", "history.", "oom.", "error.", "simulated."};
+	static char prefixes[][16] = {"record.", "kept.",  "stacks.",    "history.",
+				      "oom.",    "error.", "simulated.", "batch."};
 	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
 		neap_facts_each_file(run, prefixes[i], set_aside, prefixes[i]);
 }

@@ -42,6 +42,10 @@ struct neap_supervise {
 	struct neap_tee tee;               /* passes its output on */
 	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "": unchanged */
 	struct neap_parameters parameters; /* of this start */
+	struct neap_ladder ladder;
+	bool asks;            /* the program is asked for its batch: it tells `parameters` and `ladder` */
+	uint64_t batch_parts; /* into which it divides it, in this start */
+	bool model_alone;     /* what failed last has no room for its model, whatever the batch */
 	struct neap_child child;
 	/* of this start */
 	size_t rung;         /* its place on the ladder */
@@ -93,6 +97,16 @@ void neap_supervise_room_for_end(struct neap_supervise *run);
 
 /* In the guard, once the supervisor is dead and the command has ended: writes the end to disk, unless it is there. */
 void neap_supervise_take_over(struct neap_supervise *run, int wait_status);
+
+/* supervise_retry.c */
+
+/* Before a start, and once it has ended: what the program told of its batch, if it divided it as it was asked. */
+void neap_supervise_forget_told(struct neap_supervise *run);
+void neap_supervise_read_told(struct neap_supervise *run);
+/* Whether a command that ran out of memory would be started again. */
+bool neap_supervise_has_rung(const struct neap_supervise *run);
+/* If memory ran out, takes the next rung. False: there is none, and the log says why. */
+bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict *verdict);
 
 /* supervise_child.c */
 

@@ -28,6 +28,8 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 	bool automatic = experiment->on_oom && !strcmp(experiment->on_oom, "auto");
 	if (!status && automatic) {
 		status = neap_ladder_auto(experiment->command.items, parameters, &ladder, &words, err);
+		if (status == NEAP_ENOENT && !parameters->count) /* the program is asked, once it runs */
+			status = NEAP_OK;
 		if (status)
 			neap_error_prefix(err, "on_oom");
 	} else if (!status && experiment->on_oom) {

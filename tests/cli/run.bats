@@ -543,6 +543,24 @@ END
 	neap run --quiet --folder run --on-oom auto -- ./train --per_device_train_batch_size 16 '{model}'
 	[ "$(cat tried)" = "--per_device_train_batch_size 8 {model} --gradient_accumulation_steps=2" ]
 	[ "$(result .rung)" = "per_device_train_batch_size 16 -> 8, gradient_accumulation_steps 1 -> 2" ]
+	# A program that names it where it is asked, as python/neap/_divide.py does; one that does not.
+	cat >train <<'END'
+#!/bin/sh
+echo "$NEAP_BATCH_PARTS $*" >>parts
+printf 'b=12\na=1\nb=%d\na=%d\n' $((12 / NEAP_BATCH_PARTS)) "$NEAP_BATCH_PARTS" >"$NEAP_RUN_DIR/batch.$$"
+[ ! -e silent ] || rm "$NEAP_RUN_DIR/batch.$$"
+echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" >&2
+exit 1
+END
+	show "neap run --folder told --on-oom auto -- ./train '{model}' 2>&1 | grep WARNING | cut -d ' ' -f 3-"
+	show 'cat parts; jq -r .rung told/result.json; ls told | sed "s/batch.*/batch.PID/"'
+	# Nor one that goes on as before.
+	sed 's/NEAP_BATCH_PARTS))/1))/; s/"$NEAP_BATCH_PARTS" >/1 >/' train >stays && chmod +x stays
+	show "neap run --folder same --on-oom auto -- ./stays 2>&1 | grep WARNING | cut -d ' ' -f 3-"
+	touch silent
+	show "neap run --folder untold --on-oom auto -- ./train 2>&1 | grep WARNING | cut -d ' ' -f 3-"
+	show "neap run --param x=1 --on-oom auto -- ./train"
+	expect auto
 	# In a series, which checks it before it starts anything.
 	printf 'name: s\nexperiments:\n- {name: a, command: ./train --data.batch_size=16, on_oom: auto}\n' >s.yaml
 	neap series s.yaml --dry-run >/dev/null

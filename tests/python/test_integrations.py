@@ -292,7 +292,7 @@ import sys, warnings
 warnings.filterwarnings("ignore")
 import lightning.pytorch as pl, torch
 from neap.integrations.lightning import MemoryCallback
-batch, accumulate = map(int, sys.argv[1:])
+batch, accumulate = 32768, 1
 
 class Module(pl.LightningModule):
     def __init__(self):
@@ -307,33 +307,32 @@ data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(32
 trainer = pl.Trainer(max_epochs=2, accelerator="gpu", devices=1, logger=False, enable_progress_bar=False, accumulate_grad_batches=accumulate,
                      enable_model_summary=False, callbacks=[MemoryCallback(cleanup_every_epochs=1)])
 trainer.fit(Module(), data)
-print("trained", batch, accumulate, trainer.global_step)
+print("trained", data.batch_size, trainer.accumulate_grad_batches, trainer.global_step)
 """
 
 TRANSFORMERS = """
-import sys, torch, transformers
+from transformers import Trainer, TrainingArguments # before torch
+import torch, transformers
 from neap.integrations.transformers import MemoryCallback
-batch, accumulate = map(int, sys.argv[1:])
 config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=256, vocab_size=8192, n_positions=128, bos_token_id=0, eos_token_id=0)
 data = [{"input_ids": torch.arange(128), "labels": torch.arange(128)}] * 64
-arguments = transformers.TrainingArguments(output_dir="saved", num_train_epochs=2, per_device_train_batch_size=batch, disable_tqdm=True,
-                                           gradient_accumulation_steps=accumulate, save_strategy="epoch", report_to=[])
-trainer = transformers.Trainer(model=transformers.GPT2LMHeadModel(config), args=arguments, train_dataset=data,
+arguments = TrainingArguments(output_dir="saved", num_train_epochs=2, per_device_train_batch_size=64, disable_tqdm=True,
+                              save_strategy="epoch", report_to=[])
+trainer = Trainer(model=transformers.GPT2LMHeadModel(config), args=arguments, train_dataset=data,
                                callbacks=[MemoryCallback(cleanup_every_epochs=1)])
 trainer.train()
-print("trained", batch, accumulate, trainer.state.global_step)
+print("trained", arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps, trainer.state.global_step)
 """
 
 
 class Runs(Folder):
-    """`neap run` on scripts that know of neap nothing but its callback: the ladder starts them again with half the batch."""
+    """`neap run --on-oom auto` on scripts that know of neap nothing but its callback: it starts them again with half the batch."""
 
-    def run_it(self, code, batch):
+    def run_it(self, code, batch, names):
         pathlib.Path(self.folder, "script.py").write_text(code)
         os.mkdir(os.path.join(self.folder, "runtime"), 0o700)
         environment = {**os.environ, "XDG_RUNTIME_DIR": f"{self.folder}/runtime", "XDG_STATE_HOME": f"{self.folder}/state"}
-        command = [os.environ["NEAP"], "run", "--folder", "run", "--fraction", "0.6", "--param", f"batch={batch}", "--param", "accumulate=1",
-                   "--on-oom", "halve batch, double accumulate", "--", sys.executable, "script.py", "{batch}", "{accumulate}"]  # fmt: skip
+        command = [os.environ["NEAP"], "run", "--folder", "run", "--fraction", "0.6", "--on-oom", "auto", "--", sys.executable, "script.py", "{kept}"]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(pathlib.Path(self.folder, "run", "result.json").read_text())
@@ -341,15 +340,18 @@ class Runs(Folder):
         self.assertEqual(result["retries"], 1)
         self.assertRegex(done.stdout, rf"(?m)^trained {batch // 2} 2 2$")
         self.assertIn("Cause: the limit.", result["oom_card"])
+        self.assertEqual(result["rung"], f"{names[0]} {batch} -> {batch // 2}, {names[1]} 1 -> 2")
+        self.assertIn(f"starting again (1 of 8) with {result['rung']}", done.stderr)
+        self.assertNotIn("\n  note", done.stderr)
         return result
 
     def test_lightning(self):
-        marks = [mark[1] for mark in self.run_it(LIGHTNING, 32768)["marks"] if mark[1] not in ("peak", "held")]
+        marks = [mark[1] for mark in self.run_it(LIGHTNING, 32768, ("batch_size", "accumulate_grad_batches"))["marks"] if mark[1] not in ("peak", "held")]
         self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
 
     @LONG
     def test_transformers(self):
-        marks = [mark[1] for mark in self.run_it(TRANSFORMERS, 64)["marks"] if mark[1] not in ("peak", "held")]
+        marks = [mark[1] for mark in self.run_it(TRANSFORMERS, 64, ("per_device_train_batch_size", "gradient_accumulation_steps"))["marks"] if mark[1] not in ("peak", "held")]
         self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
 
 

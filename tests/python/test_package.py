@@ -12,6 +12,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import types
 import unittest
 import unittest.mock
 
@@ -19,7 +20,7 @@ if __name__ == "__main__":  # a world of its own, also for the processes it star
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _futile, _leftovers, _notebook, _units
+from neap import _divide, _futile, _leftovers, _notebook, _units
 
 MIB = 1 << 20
 kept = []
@@ -253,6 +254,80 @@ class Without(unittest.TestCase):
                 self.assertEqual(neap.enable_memory_efficient_settings().applied[names[0]], "set")
                 self.assertEqual(tuple(os.environ.get(n, "") for n in names), after)
                 self.assertEqual(neap.enable_memory_efficient_settings().applied[names[0]], "was active")
+
+
+class Divide(unittest.TestCase):
+    """--on-oom auto in a program that names its batch to transformers or Lightning; of these, what is used of them."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        batches = type("BatchSampler", (), {"batch_size": 12})
+        self.loader = type("DataLoader", (), {"__init__": lambda loader: vars(loader).update(batch_size=12, batch_sampler=batches())})
+        torch = types.SimpleNamespace(utils=types.SimpleNamespace(data=types.SimpleNamespace(DataLoader=self.loader, BatchSampler=batches)))
+        for patch in (unittest.mock.patch.dict(sys.modules, torch=torch), unittest.mock.patch.dict(os.environ, NEAP_RUN_DIR=self.folder.name),
+                      unittest.mock.patch.multiple(_divide._State, parts=8, made=set())):  # fmt: skip
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def told(self):
+        return (pathlib.Path(self.folder.name) / f"batch.{os.getpid()}").read_text().split()
+
+    def fit(self, model, loader=None, source=None):
+        class Trainer:
+            accumulate_grad_batches = 2
+            limit_train_batches = 100
+            val_check_interval = 1.0
+
+            def fit(self, model, train_dataloaders=None, val_dataloaders=None, datamodule=None):
+                pass
+
+        _divide._change_trainer(Trainer)
+        trainer = Trainer()
+        trainer.fit(model, loader, datamodule=source)
+        return [trainer.accumulate_grad_batches, trainer.limit_train_batches, trainer.val_check_interval]
+
+    def test_arguments_once(self):
+        class Arguments:
+            def __init__(self, size, accumulate):
+                self.per_device_train_batch_size = size
+                self.gradient_accumulation_steps = accumulate
+                self.__post_init__()
+
+            def __post_init__(self):
+                self.seen = self.per_device_train_batch_size, self.gradient_accumulation_steps
+
+        _divide._change_arguments(Arguments)
+        self.assertEqual(Arguments(12, 1).seen, (3, 4))  # as often as it can be halved
+        self.assertEqual(Arguments(32, 3).seen, (4, 24))
+        names = ["per_device_train_batch_size", "gradient_accumulation_steps"] * 2
+        self.assertEqual(self.told(), [f"{name}={value}" for name, value in zip(names, (32, 3, 4, 24))])
+        self.assertEqual(Arguments(4, 24).seen, (4, 24))  # a copy
+        self.assertEqual(Arguments("auto", 1).seen, ("auto", 1))
+
+    def test_what_a_trainer_fits(self):
+        plain = types.SimpleNamespace()
+        loader = self.loader()
+        self.assertEqual(self.fit(plain, loader), [8, 400, 1.0])
+        self.assertEqual((loader.batch_size, loader.batch_sampler.batch_size), (3, 3))
+        self.assertEqual(self.told(), ["batch_size=12", "accumulate_grad_batches=2", "batch_size=3", "accumulate_grad_batches=8"])
+        source = types.SimpleNamespace(train_dataloader=print, hparams={"batch_size": 16})
+        self.assertEqual(self.fit(plain, None, source), [16, 800, 1.0])
+        self.assertEqual(source.hparams, {"batch_size": 2})
+        model = types.SimpleNamespace(train_dataloader=print, batch_size=8)
+        self.assertEqual(self.fit(model), [16, 800, 1.0])
+        self.assertEqual(model.batch_size, 1)
+
+    def test_what_is_left_as_it_is(self):
+        loader = self.loader()
+        loader.batch_sampler = object()
+        for model, given in ((types.SimpleNamespace(), loader), (types.SimpleNamespace(batch_size=8), [1]), (types.SimpleNamespace(), None),
+                             (types.SimpleNamespace(batch_size=8), types.SimpleNamespace(train_dataloader=print)),
+                             (types.SimpleNamespace(train_dataloader=print, batch_size=8, automatic_optimization=False), None)):  # fmt: skip
+            self.assertEqual(self.fit(model, given), [2, 100, 1.0])
+            self.assertEqual(getattr(model, "batch_size", 8), 8)
+        self.assertEqual(loader.batch_size, 12)
+        self.assertFalse(os.listdir(self.folder.name))
 
 
 class OnTheSimulator(unittest.TestCase):

@@ -311,6 +311,27 @@ if len(sys.argv) > 2:
         self.assertEqual((result["steps"], result["steps_are"]), (25, ""))
 
 
+class TooLarge(Watch):
+    """A model that is too large for the device: no smaller batch helps, and --on-oom auto does not start it again."""
+
+    script = """
+import sys, torch
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.Adam(model.parameters())
+model.weight = torch.nn.Parameter(torch.zeros(800 << 18, 1, device="cuda"))
+optimizer.add_param_group({"params": [model.weight]})
+for batch in torch.utils.data.DataLoader(torch.zeros(32, 1), batch_size=8):
+    model.weight.sum().backward()
+optimizer.step()
+"""
+
+    def test_it_is_said_and_not_tried_again(self):
+        options = ["--on-oom", "auto"]
+        done, result = self.run_script(self.script, *options, arguments=("--per_device_train_batch_size", "8"), check=False)
+        self.assertEqual([result[key] for key in ("outcome", "retries", "steps")], ["oom", 0, 0])
+        self.assertIn("no smaller batch helps: parameters, gradients and optimizer state alone are more than there is", done.stderr)
+
+
 class Compiling(Watch):
     script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
 

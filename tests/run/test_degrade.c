@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct neap_parameters parameters(const char *const *texts)
 {
@@ -259,6 +260,43 @@ static void test_auto(void **state)
 	check_auto(COMMAND("t", "--data.batch_size=many"), "must be a whole number from 1, not 'many'", NULL);
 }
 
+/* Whether a file with this text tells of a batch, and by how much it is divided. */
+static uint64_t told_parts(const char *text)
+{
+	char path[] = "/tmp/neap-told-XXXXXX";
+	struct neap_parameters asked, now;
+	struct neap_ladder ladder;
+	struct neap_error err;
+	size_t rung = 0;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	enum neap_status status = neap_ladder_told(path, &asked, &now, &ladder, &err);
+	unlink(path);
+	if (status)
+		return UINT64_MAX;
+	uint64_t parts = neap_ladder_parts(&asked, &now);
+	struct neap_buffer line = {0};
+	assert_true(neap_ladder_descend(&ladder, &now, &rung));
+	neap_parameters_difference(&asked, &now, &line);
+	assert_string_equal(neap_buffer_string(&line), "b 32 -> 8, a 1 -> 4");
+	neap_buffer_fini(&line);
+	return parts;
+}
+
+static void test_told(void **state)
+{
+	(void)state;
+	assert_int_equal(told_parts("b=32\na=1\nb=16\na=2\n"), 2);
+	assert_int_equal(told_parts(""), UINT64_MAX);
+	assert_int_equal(told_parts("b=32\na=1\nb=16\n"), UINT64_MAX);
+	assert_int_equal(told_parts("b=32\na=1\nb=16\na=2\nc=1\n"), UINT64_MAX);
+	assert_int_equal(told_parts("b=32\na=1\nb=none\na=2\n"), UINT64_MAX);
+	assert_int_equal(told_parts("b=32\nb=32\nb=16\na=2\n"), UINT64_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +308,7 @@ int main(void)
 		cmocka_unit_test(test_effective_batch_is_kept),
 		cmocka_unit_test(test_double_has_an_end),
 		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_told),
 	};
 	return cmocka_run_group_tests_name("degrade", tests, NULL, NULL);
 }
