@@ -17,6 +17,7 @@
 #define LINE_SHARE      8  /* of the room: the most uncertainty with which a straight line gives advice */
 #define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
 #define REACH           8 /* times the micro-batch in force: far larger ones take other kernels, with other scratch */
+#define DEVICES_MAX     64
 #define KEEP_TRIES      16 /* numbers of parts of the batch that are tried */
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -210,6 +211,7 @@ static void conclude(struct neap_advice *advice, struct predictor *predictor)
 	advice->bounded = advice->micro_batch == predictor->most;
 	bool grows = !advice->bounded || best.allocated_bytes > equal.allocated_bytes;
 	if (predictor->failed || advice->micro_batch == MICRO_BATCH_MAX || !grows) {
+		advice->unaffected = !predictor->failed;
 		give_none(advice, predictor->failed ? "out of host memory while predicting"
 						    : "nothing that a step allocates was seen to grow with the "
 						      "micro-batch");
@@ -338,9 +340,7 @@ static bool is_sure(const struct neap_last_settings *settings, struct neap_advic
 {
 	const struct neap_event_batch *batch = &settings->batch;
 
-	if (settings->many_devices)
-		give_none(advice, "this process uses several devices, and advice is for one");
-	else if (!batch->micro_batch)
+	if (!batch->micro_batch)
 		give_none(advice,
 			  "neap did not find the program's micro-batch: NEAP_MICRO_BATCH=N neap run ... names it");
 	else if (batch->other_source)
@@ -352,47 +352,85 @@ static bool is_sure(const struct neap_last_settings *settings, struct neap_advic
 	return false;
 }
 
-void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
-		 struct neap_advice *ret_advice)
+/* Of the device of these settings. */
+static void advise(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
+		   struct neap_last_settings *settings, struct neap_advice *ret_advice)
 {
-	struct neap_last_settings settings = {0};
 	struct neap_step_model model = {0}, first = {0};
 	struct neap_advice advice = {0};
 	uint64_t page_bytes = 0;
 
-	bool known = neap_last_settings(record, &settings);
-	settings.tags = way ? way->tags : NULL;
-	if (!known) {
-		give_none(&advice, "no training session reported its micro-batch");
-	} else if (settings.found && !is_sure(&settings, &advice)) {
+	settings->tags = way ? way->tags : NULL;
+	if (settings->found && !is_sure(settings, &advice)) {
 		/* is_sure says why */
-	} else if (settings.split.micro_batch >= MICRO_BATCH_MAX || !settings.split.accumulate) {
+	} else if (settings->split.micro_batch >= MICRO_BATCH_MAX || !settings->split.accumulate) {
 		give_none(&advice, "the recording's micro-batch makes no sense");
 	} else if (leak->verdict == NEAP_LEAK_FOUND) {
-		advice.split = settings.split;
+		advice.split = settings->split;
 		give_none(&advice,
 			  "memory grows with the steps: what fits today does not fit later; mend the leak first");
-	} else if (!find_room(record, settings.device, &advice.room_bytes, &page_bytes)) {
-		advice.split = settings.split;
+	} else if (!find_room(record, settings->device, &advice.room_bytes, &page_bytes)) {
+		advice.split = settings->split;
 		advice.room_bytes = 0;
 		give_none(&advice, "the recording does not say how much memory the process could have");
 	} else {
-		advice.split = settings.split;
-		enum neap_status status = neap_step_model_make(record, &settings, &model, NULL);
-		bool begun = !status && way && !neap_step_model_first(record, &settings, &first, NULL);
+		advice.split = settings->split;
+		enum neap_status status = neap_step_model_make(record, settings, &model, NULL);
+		bool begun = !status && way && !neap_step_model_first(record, settings, &first, NULL);
 		if (!status)
 			advise_by_replay(&advice, &model, begun ? &first : NULL, way, page_bytes);
 		else if (status == NEAP_ENOMEM)
 			give_none(&advice, "out of host memory while predicting");
 		else
-			advise_by_line(&advice, record, &settings, page_bytes);
+			advise_by_line(&advice, record, settings, page_bytes);
 		neap_step_model_fini(&model);
 		neap_step_model_fini(&first);
 	}
-	if (settings.found && settings.batch.source < NEAP_BATCH_SOURCES)
-		advice.source = (enum neap_batch_source)settings.batch.source;
-	if (settings.found && !settings.batch.accumulate) /* so the effective batch is not known */
+	if (settings->found && settings->batch.source < NEAP_BATCH_SOURCES)
+		advice.source = (enum neap_batch_source)settings->batch.source;
+	if (settings->found && !settings->batch.accumulate) /* so the effective batch is not known */
 		advice.kept_micro_batch = advice.kept_accumulate = advice.kept_headroom_bytes = 0;
+	*ret_advice = advice;
+}
+
+/* Of a process with several devices. */
+static void advise_tightest(const struct neap_record *record, const struct neap_leak *leak,
+			    const struct neap_advice_way *way, struct neap_advice *ret_advice)
+{
+	struct neap_last_settings settings;
+	struct neap_advice best = {0}, advice;
+	char place[32] = "";
+	uint64_t seen = 0;
+	size_t count = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		uint16_t device = record->journal[i].device;
+		if (!neap_event_as_batch(&record->journal[i]) || device >= DEVICES_MAX || seen & 1ull << device)
+			continue;
+		seen |= 1ull << device;
+		neap_found_settings(record, device, &settings);
+		advise(record, leak, way, &settings, &advice);
+		if (count++ && !neap_advice_tighter(&advice, &best))
+			continue;
+		best = advice;
+		snprintf(place, sizeof place, "CUDA device %u", (unsigned)device);
+	}
+	neap_advice_place(&best, place, count);
+	*ret_advice = best;
+}
+
+void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
+		 struct neap_advice *ret_advice)
+{
+	struct neap_last_settings settings = {0};
+	struct neap_advice advice = {0};
+
+	if (!neap_last_settings(record, &settings))
+		give_none(&advice, "no training session reported its micro-batch");
+	else if (settings.found && settings.many_devices)
+		advise_tightest(record, leak, way, &advice);
+	else
+		advise(record, leak, way, &settings, &advice);
 	*ret_advice = advice;
 }
 
@@ -441,9 +479,9 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 			 neap_split_unequal(&parts, " (", ")", unequal),
 			 neap_size_format(advice->kept_headroom_bytes, kept));
 	describe_room(advice, taken, sizeof taken);
-	snprintf(text, room, "micro-batch %llu is %s (now %llu%s%s): %s%s", (unsigned long long)advice->micro_batch,
+	snprintf(text, room, "micro-batch %llu is %s%s (now %llu%s%s): %s%s", (unsigned long long)advice->micro_batch,
 		 advice->bounded ? "predicted to fit, and these steps tell of none larger"
 				 : "the largest predicted to fit",
-		 (unsigned long long)split->micro_batch, advice->source ? ", " : "",
+		 advice->where, (unsigned long long)split->micro_batch, advice->source ? ", " : "",
 		 advice->source ? source_name(advice->source) : "", taken, which);
 }

@@ -18,7 +18,8 @@
  * eighth of the room gives no advice.
  *
  * The micro-batch is the session's; without one, what neap found of the program (NEAP_EVENT_BATCH), named with its
- * source. If two sources differ, or none tells, there is no advice, but how to name it.
+ * source. If two sources differ, or none tells, there is no advice, but how to name it. A program without a session
+ * that uses several devices gets the advice of the tightest one.
  *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
  * the recording; of PyTorch's own allocator also what it reserved beyond the repeated steps. The advised micro-batch
@@ -42,6 +43,8 @@ struct neap_advice_way {
 struct neap_advice {
 	bool given;                    /* false: only `why` is set */
 	char why[160];                 /* why there is no advice; else how it was computed */
+	bool unaffected;               /* not given, as nothing that a step allocates grows with it */
+	char where[96];                /* " on CUDA device 1, the tightest of 2"; "": there is only one */
 	bool replayed;                 /* false: a straight line through the steps' extremes */
 	bool two_splits;               /* two splits in the recording show which bytes scale */
 	struct neap_split split;       /* in force at the end */
@@ -62,6 +65,12 @@ struct neap_advice {
  * host memory also gives none. */
 void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
 		 struct neap_advice *ret_advice);
+
+/* Of several places: whether the first bounds the micro-batch more. One without advice does most, unless nothing
+ * there grows with the micro-batch. */
+bool neap_advice_tighter(const struct neap_advice *one, const struct neap_advice *than);
+/* Says of which of so many places the advice is: "rank 3". */
+void neap_advice_place(struct neap_advice *advice, const char *place, size_t count);
 
 /* "micro-batch 93 is the largest predicted to fit, ...", on one line, for people. */
 void neap_advice_text(const struct neap_advice *advice, char *text, size_t room);

@@ -31,6 +31,8 @@ struct neap_step_tags {
 
 /* Those of the last session; without one, what neap found of the program. False: the recording has neither. */
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);
+/* What neap found of a program without a session, on one device. False: nothing. */
+bool neap_found_settings(const struct neap_record *record, uint16_t device, struct neap_last_settings *ret_settings);
 
 #define NEAP_STEP_SCRATCH (192ull << 20) /* of a reduction: 1 MiB for each multiprocessor of the largest GPUs */
 

@@ -14,12 +14,12 @@ static uint16_t last_device(const struct neap_record *record)
 }
 
 /* What neap found of a program without a session. A change of it counts from its event on. */
-static void take_found(const struct neap_record *record, struct neap_last_settings *settings)
+static void take_found(const struct neap_record *record, uint16_t only, struct neap_last_settings *settings)
 {
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
 		const struct neap_event_batch *batch = neap_event_as_batch(event);
-		if (!batch)
+		if (!batch || (only != UINT16_MAX && event->device != only))
 			continue;
 		settings->many_devices |= settings->found && event->device != settings->device;
 		/* Becoming known is no change. */
@@ -59,7 +59,16 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		settings.since_ns = event->time_ns;
 	}
 	if (settings.split.micro_batch == 0)
-		take_found(record, &settings);
+		take_found(record, UINT16_MAX, &settings);
 	*ret_settings = settings;
 	return settings.split.micro_batch > 0 || settings.found;
+}
+
+bool neap_found_settings(const struct neap_record *record, uint16_t device, struct neap_last_settings *ret_settings)
+{
+	struct neap_last_settings settings = {.until_ns = UINT64_MAX};
+
+	take_found(record, device, &settings);
+	*ret_settings = settings;
+	return settings.found;
 }

@@ -15,11 +15,14 @@
 #include "run/simulated.h"
 #include "run/words.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define RANKS_ADVISED 16 /* a prediction takes a second at most */
 
 /* The recording with the highest peak. */
 struct best {
@@ -132,17 +135,59 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 	return status;
 }
 
-/* The largest micro-batch that is predicted to fit, from the recording with the highest peak. */
-static enum neap_status put_advice(const struct best *best, struct neap_result *result, struct neap_error *err)
+static void advise(const char *path, const struct neap_record *record, const struct neap_run_facts *facts,
+		   struct neap_advice *ret_advice)
 {
 	struct neap_advice_torch torch;
+	bool of_torch = neap_advice_torch_read(path, &torch);
+	neap_advice(record, &facts->leak, of_torch ? &torch.way : NULL, ret_advice);
+	neap_advice_torch_fini(&torch);
+}
+
+struct tightest {
+	size_t ranks;
+	uint64_t rank, total_bytes;
 	struct neap_advice advice;
-	char text[512];
+};
+
+static void advise_rank(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct tightest *tightest = context;
+	struct neap_record record = {0};
+	struct neap_run_facts facts;
+	struct neap_advice advice;
+	(void)run, (void)pid;
+	if (tightest->ranks == RANKS_ADVISED || neap_facts_read(path, &record, NULL))
+		return;
+	neap_run_facts(&record, tightest->total_bytes, &facts);
+	if (facts.process.role == NEAP_PROCESS_RANK && facts.steps) {
+		advise(path, &record, &facts, &advice);
+		if (!tightest->ranks++ || neap_advice_tighter(&advice, &tightest->advice)) {
+			tightest->advice = advice;
+			tightest->rank = facts.process.rank;
+		}
+	}
+	neap_record_fini(&record);
+}
+
+/* The largest micro-batch predicted to fit: in the recording with the highest peak, or on the tightest rank. */
+static enum neap_status put_advice(struct neap_supervise *run, const struct best *best, struct neap_result *result,
+				   struct neap_error *err)
+{
+	struct tightest tightest = {.total_bytes = best->total_bytes};
+	struct neap_advice advice;
+	char text[512], place[40];
 	if (!best->found)
 		return NEAP_OK;
-	bool of_torch = neap_advice_torch_read(best->path, &torch);
-	neap_advice(&best->record, &best->facts.leak, of_torch ? &torch.way : NULL, &advice);
-	neap_advice_torch_fini(&torch);
+	if (best->facts.process.role == NEAP_PROCESS_RANK && best->ranks.count > 1)
+		neap_facts_each_recording(run, advise_rank, &tightest);
+	if (tightest.ranks > 1) {
+		advice = tightest.advice;
+		snprintf(place, sizeof place, "rank %" PRIu64, tightest.rank);
+		neap_advice_place(&advice, place, tightest.ranks);
+	} else {
+		advise(best->path, &best->record, &best->facts, &advice);
+	}
 	neap_advice_text(&advice, text, sizeof text);
 	result->micro_batch = advice.split.micro_batch;
 	result->accumulate = advice.split.accumulate;
@@ -362,7 +407,7 @@ enum neap_status neap_facts_complete(struct neap_supervise *run, const struct ne
 	if (!status)
 		status = neap_ranks_put(&best.ranks, result, err);
 	if (!status)
-		status = put_advice(&best, result, err);
+		status = put_advice(run, &best, result, err);
 	if (!status)
 		status = put_savings(&best, result, err);
 	if (!status)

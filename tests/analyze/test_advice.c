@@ -409,10 +409,69 @@ static void test_found(void **state)
 			    "neap did not find the program's micro-batch: NEAP_MICRO_BATCH=N neap run ... names it");
 	record->journal[record->journal_count - 1].batch = (struct neap_event_batch){UINT64_MAX, 4, 99, 1, 0, 0};
 	assert_string_equal(advise(&story).why, "the recording's micro-batch makes no sense");
-	/* One device's steps say nothing of another's. */
-	add_batch(&story, 1, (struct neap_event_batch){8, 4, NEAP_BATCH_LOADER, 1, 0, 0});
-	assert_string_equal(advise(&story).why, "this process uses several devices, and advice is for one");
 	recording_end(&story.recording);
+}
+
+/* Adds what a recording has, as of another device. */
+static void add_device(struct recording *recording, const struct neap_record *from, uint16_t device,
+		       uint64_t room_mib)
+{
+	struct neap_record *to = &recording->record;
+
+	for (size_t i = 0; i < from->allocation_count; i++) {
+		to->allocations[to->allocation_count] = from->allocations[i];
+		to->allocations[to->allocation_count++].device = device;
+	}
+	for (size_t i = 0; i < from->journal_count; i++) {
+		struct neap_event event = from->journal[i];
+		event.device = device;
+		if (event.kind == NEAP_EVENT_ROOM && room_mib)
+			event.room.room_bytes = room_mib * NEAP_MIB;
+		if (event.kind != NEAP_EVENT_SPLIT)
+			to->journal[to->journal_count++] = event;
+	}
+}
+
+static void test_tightest_device(void **state)
+{
+	struct story story = story_begin(101, 8, 1), other = story_begin(90, 8, 1);
+	struct recording all = recording_begin();
+	struct neap_record *record = &all.record;
+	struct neap_advice advice;
+	char text[512];
+
+	(void)state;
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++) {
+		do_step(&story, 8, "workspace", 8 * NEAP_MIB);
+		give(&other, "workspace", take(&other, "workspace", NEAP_MIB + 4), NEAP_MIB + 4);
+		end_step(&other);
+	}
+	add_batch(&story, 0, (struct neap_event_batch){8, 1, NEAP_BATCH_LOADER, 1, 0, 0});
+	add_batch(&other, 0, (struct neap_event_batch){8, 1, NEAP_BATCH_LOADER, 1, 0, 0});
+	memcpy(record->names, story.recording.record.names, sizeof record->names);
+	record->names_used = story.recording.record.names_used;
+	add_device(&all, &story.recording.record, 0, 0);
+	add_device(&all, &story.recording.record, 1, 61);
+	add_device(&all, &other.recording.record, 2, 0); /* nothing there grows with the micro-batch */
+	neap_advice(record, &clean, NULL, &advice);
+	assert_true(advice.given);
+	assert_int_equal(advice.micro_batch, 32);
+	neap_advice_place(&advice, "rank 3", 4);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(text,
+			       "micro-batch 32 is the largest predicted to fit on rank 3, the tightest of 4, "
+			       "there on CUDA device 1, the tightest of 3 (now 8, the DataLoader's batch_size)"));
+	/* One of which nothing is known: no advice. */
+	record->journal[record->journal_count - 1].batch.micro_batch = 0;
+	neap_advice(record, &clean, NULL, &advice);
+	assert_false(advice.given);
+	assert_string_equal(advice.why,
+			    "CUDA device 2: neap did not find the program's micro-batch: NEAP_MICRO_BATCH=N "
+			    "neap run ... names it");
+	recording_end(&all);
+	recording_end(&story.recording);
+	recording_end(&other.recording);
 }
 
 /* Numbers that make no sense, and events in no order: an answer or none, but no harm. */
@@ -455,7 +514,7 @@ int main(void)
 		cmocka_unit_test(test_two_splits),        cmocka_unit_test(test_wrapped),
 		cmocka_unit_test(test_unequal_parts),     cmocka_unit_test(test_no_whole_step),
 		cmocka_unit_test(test_no_advice),         cmocka_unit_test(test_found),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_tightest_device),   cmocka_unit_test(test_hostile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

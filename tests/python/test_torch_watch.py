@@ -470,6 +470,15 @@ pickle.loads(saved[-1])(x.cuda())
         self.assertLessEqual(self.result()["peak_reserved_bytes"], device["device_total_bytes"] - device["advised_headroom_bytes"])
         self.assertLess(again, 1.5 * largest)
 
+    def test_the_tightest_rank(self):
+        (self.folder / "script.py").write_text(self.program)
+        start = "RANK={0} WORLD_SIZE=2 CUDA_VISIBLE_DEVICES={0} NEAP_FRACTION={1} {2} script.py loader 2000 1"
+        both = " & ".join(start.format(rank, fraction, sys.executable) for rank, fraction in ((0, 0.9), (1, 0.6)))
+        world = f"mem=1GiB,gpus=2,backing=none,world={self.world}"
+        self.command("run", "--folder", "run", "--", "sh", "-c", f"{both} & wait", NEAP_SIM=world)
+        text = self.result()["advice"]
+        self.assertRegex(text, r"micro-batch \d+ is .* on rank 1, the tightest of 2 \(now 2000, the DataLoader's batch_size\): .* of the 6\d\d MiB that")
+
     def test_the_inputs_of_a_model(self):
         found, text = self.advised("inputs", "32", "3")
         self.assertEqual(found, [32, 3, 256])
