@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#define LATER_TENTHS_MAX 100
+
 bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64_t room_bytes)
 {
 	return neap_oom_with_pieces(neap_oom_needed(need, divisor)) <= room_bytes;
@@ -115,10 +117,9 @@ void neap_fix_model_by_need(struct neap_oom_card *card)
 	fix_smaller_model(card);
 }
 
-/* Whether the whole step would fit, by its predicted need. */
-static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *fix)
+/* Whether a step would fit that needs this. */
+static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *fix, struct neap_oom_need need)
 {
-	struct neap_oom_need need = card->need;
 	uint64_t room = card->room_bytes, sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
 	double divisor = 1;
 
@@ -135,9 +136,12 @@ static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *f
 	case NEAP_FIX_CHECKPOINTING:
 		need.scaled_bytes = neap_less(need.scaled_bytes, sure);
 		break;
-	case NEAP_FIX_OPTIMIZER:
+	case NEAP_FIX_OPTIMIZER: {
+		uint64_t scaled = need.scaled_bytes;
 		need = with_state(card, fix->amount);
+		need.scaled_bytes = scaled;
 		break;
+	}
 	case NEAP_FIX_UPDATE:
 		need.update_bytes = 0;
 		break;
@@ -157,12 +161,24 @@ static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *f
 
 /* Whether the pieces of PyTorch's cache may take more than the raised limit leaves for them: of nine trainings, up to
  * 28 % of what was requested (oom_need.c). */
-static bool is_tight(const struct neap_oom_card *card, const struct neap_fix *fix)
+static bool is_tight(const struct neap_oom_card *card, const struct neap_fix *fix, const struct neap_oom_need *need)
 {
-	uint64_t needed = neap_oom_needed(&card->need, 1);
+	uint64_t needed = neap_oom_needed(need, 1);
 
 	return fix->kind == NEAP_FIX_RAISE_LIMIT &&
 	       neap_plus(card->room_bytes, fix->saving_bytes) < neap_plus(needed, needed / 100 * 28);
+}
+
+/* The most that a later step may take of what scales with the micro-batch, in tenths of what this one does. */
+static unsigned later_tenths(const struct neap_oom_card *card, const struct neap_fix *fix)
+{
+	for (unsigned tenths = 10; tenths < LATER_TENTHS_MAX; tenths++) {
+		struct neap_oom_need later = card->need;
+		later.scaled_bytes = neap_to_bytes((double)later.scaled_bytes * (tenths + 1) / 10);
+		if (!ends_step(card, fix, later) || is_tight(card, fix, &later))
+			return tenths;
+	}
+	return LATER_TENTHS_MAX;
 }
 
 /* By the predicted need of a whole step. Checkpointing and the like save what is guessed by the kind of memory. */
@@ -175,10 +191,13 @@ void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *f
 	}
 	bool guessed = fix->uncertainty_bytes > 0 && fix->kind != NEAP_FIX_FREE_NEIGHBOURS &&
 		       fix->kind != NEAP_FIX_SMALLER_MICRO_BATCH; /* the need has in it what is not known */
-	bool ends = fix->kind == NEAP_FIX_SHARDING || ends_step(card, fix);
-	bool sure = card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING && !is_tight(card, fix);
+	bool ends = fix->kind == NEAP_FIX_SHARDING || ends_step(card, fix, card->need);
+	bool sure =
+		card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING && !is_tight(card, fix, &card->need);
 
 	fix->perhaps = !sure || !card->need.alike;
 	fix->sufficient = ends;
 	fix->step = !ends ? NEAP_FIX_STEP_NOT_ENOUGH : sure ? NEAP_FIX_STEP_ENOUGH : NEAP_FIX_STEP_UNKNOWN;
+	if (ends && sure && !card->need.alike && !fix->replayed)
+		fix->later_tenths = later_tenths(card, fix);
 }

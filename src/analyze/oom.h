@@ -74,6 +74,9 @@ struct neap_fix {
 	double amount;
 	/* It may not be enough: its saving or the step's need is a guess, or later steps may need more. */
 	bool perhaps;
+	/* If all that is unknown is later steps: for which it is enough. They may take so much, in tenths, of what in
+	 * this one depends on the batch. 0: not that. */
+	unsigned later_tenths;
 	const char *setting; /* SETTING: the value of PYTORCH_CUDA_ALLOC_CONF. Static */
 	int order;           /* in which the fixes were found; sorting keeps it among equals */
 };

@@ -9,11 +9,16 @@
 #include <string.h>
 
 /* The whole interval decides: its middle alone would promise too much. */
-static const char *enough(const struct neap_oom_card *card, const struct neap_fix *fix)
+static const char *enough(const struct neap_oom_card *card, const struct neap_fix *fix, char text[static 160])
 {
 	uint64_t shortfall_bytes = card->shortfall_bytes;
 	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
 
+	if (fix->step == NEAP_FIX_STEP_ENOUGH && fix->later_tenths > 10) {
+		snprintf(text, 160, "enough for this step, and for later ones with up to %u.%u times its activations",
+			 fix->later_tenths / 10, fix->later_tenths % 10);
+		return text;
+	}
 	if (fix->step == NEAP_FIX_STEP_ENOUGH)
 		return fix->perhaps ? "enough for this step, perhaps not for later ones"
 				    : "enough for the whole step";
@@ -70,7 +75,7 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 			 leaked_after(card, fix, (char[96]){0}), fix->how);
 	else if (fix->saving_bytes > 0)
 		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
-			 enough(card, fix), fix->how);
+			 enough(card, fix, (char[160]){0}), fix->how);
 	else
 		snprintf(text, sizeof text, "saving not predicted: %s", fix->how);
 	neap_report_wrap(out, "       ", text);

@@ -67,6 +67,7 @@ static json_t *fixes_json(const struct neap_oom_card *card)
 					 ONLY(!fix->replayed, NUMBER("saving", fix->saving_bytes)),
 					 ONLY(!fix->replayed, NUMBER("uncertainty", fix->uncertainty_bytes)),
 					 BOOL("sufficient", fix->sufficient), BOOL("perhaps", fix->perhaps),
+					 ONLY(fix->later_tenths, REAL("later_steps", fix->later_tenths / 10.0)),
 					 VALUE("apply", apply_json(fix)),
 					 ONLY(fix->step != NEAP_FIX_STEP_UNKNOWN,
 					      BOOL("sufficient_for_step", fix->step == NEAP_FIX_STEP_ENOUGH)),
