@@ -368,8 +368,8 @@ class OnTheSimulator(unittest.TestCase):
 
         with unittest.mock.patch.object(_futile, "_direct", _futile.Row("by clear_gpu_memory()")):
             (line,) = cleaned(4, 64 * MIB)
-        self.assertRegex(line, r"^3 cleanups in a row by clear_gpu_memory\(\) gave 192 MiB back, of which 192 MiB were taken "
-                               r"again, and took \d+\.\d ms themselves, of \d+\.\d ms since the first: ")  # fmt: skip
+        self.assertRegex(line, r"^3 cleanups in a row by clear_gpu_memory\(\) gave 192 MiB back \(192 MiB of it were reserved "
+                               r"again\) and took \d+\.\d ms themselves, of \d+\.\d ms since the first: ")  # fmt: skip
         row = _futile.Row("now and then")
         with self.assertNoLogs("neap", logging.WARNING):
             for second in range(100):
