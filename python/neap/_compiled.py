@@ -149,7 +149,7 @@ def _arguments(torch: Any, unit: Unit) -> list[str]:
     words = [*_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *_features(include), f"-I{folder / 'cuda'}", f"-I{_headers(unit, folder)}"]
     for headers in (include, include / "torch" / "csrc" / "api" / "include"):
         words += ["-isystem", str(headers)]
-    words += [str(folder / unit.main), f"-L{libraries}", "-Wl,--as-needed", "-lc10", "-lc10_cuda", "-ltorch_cuda"]
+    words += [str(folder / unit.main), f"-L{libraries}", "-Wl,--as-needed", "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda"]
     words += ["-ltorch_python", f"-Wl,-rpath,{libraries}"]  # where older versions have the plug-in interface
     return words
 

@@ -76,6 +76,8 @@ static void forgive(void)
 
 static int keeps_bytes(void) { return !sim.spec.no_backing; }
 
+static int keeps_values(void) { return sim.spec.values && !sim.spec.no_backing; }
+
 static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
 {
 	bool found;
@@ -83,7 +85,7 @@ static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_
 	if (!usable())
 		return 0;
 	pthread_mutex_lock(&sim.lock);
-	found = sim.shares && sim_share_find(address, bytes, ret_start, ret_bytes);
+	found = (sim.shares || sim.spec.values) && sim_share_find(address, bytes, ret_start, ret_bytes);
 	pthread_mutex_unlock(&sim.lock);
 	return found;
 }
@@ -102,6 +104,7 @@ static const struct neap_sim_calls public_calls = {
 	.report = report,
 	.forgive = forgive,
 	.keeps_bytes = keeps_bytes,
+	.keeps_values = keeps_values,
 	.shared = shared,
 	.watch_shares = watch_shares,
 };

@@ -142,6 +142,8 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 		return take_world(value, word, extra->world, err);
 	if (KEY("backing"))
 		return take_choice(value, word, "memory", "none", &spec->no_backing, err);
+	if (KEY("values"))
+		return take_choice(value, word, "none", "full", &spec->values, err);
 	if (KEY("vmm"))
 		return take_choice(value, word, "on", "off", &spec->no_vmm, err);
 	if (KEY("order"))
@@ -156,7 +158,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 #undef KEY
 	return neap_fail_at(err, 1, word->column,
 			    "NEAP_SIM: '%s': unknown key; known: mem, gpus, world, reserved, context, release_delay, "
-			    "backing, vmm, order ('neap help sim' explains them)",
+			    "backing, values, vmm, order ('neap help sim' explains them)",
 			    word->text);
 }
 
@@ -235,6 +237,8 @@ enum neap_status sim_spec_parse(const char *text, struct sim_spec *ret_spec, str
 	}
 	if (extra.total_given && !spec.capacity_given)
 		spec.gpu_name[0] = '\0'; /* no profile was named */
+	if (spec.values && spec.no_backing)
+		return neap_fail(err, NEAP_EPARSE, "NEAP_SIM: values=full needs memory: leave backing=none out");
 	status = derive(&spec, &extra, err);
 	if (!status)
 		*ret_spec = spec;

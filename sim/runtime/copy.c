@@ -59,6 +59,11 @@ static int move(void *to, enum place to_place, const void *from, enum place from
 {
 	bool stored = true;
 
+	if (values_blind() && (to_place == DEVICE || from_place == DEVICE)) {
+		if (to_place != DEVICE)
+			memset(to, 0, bytes);
+		return CUDA_SUCCESS;
+	}
 	if (from_place == DEVICE)
 		gate_open_range(number(from), bytes); /* before its write to `to` is superseded */
 	if (to_place == DEVICE)
@@ -102,7 +107,7 @@ static int copy_rows(const char *name, const struct rows *rows, CUstream stream,
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (runtime_capturing(stream)) {
-		for (row = 0; row < rows->height && to_place == DEVICE; row++)
+		for (row = 0; row < rows->height && to_place == DEVICE && !values_kept(); row++)
 			contents_forget(number(rows->to) + row * rows->to_pitch, rows->width);
 		return wait ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 	}
@@ -247,6 +252,8 @@ static int set_rows(const char *name, void *to, size_t pitch, int value, size_t 
 
 		if (place == DEVICE && !runtime_capturing(stream))
 			gate_overwrite_range(number(start), width);
+		if (values_blind() || (values_kept() && runtime_capturing(stream)))
+			continue;
 		if (runtime_capturing(stream))
 			contents_forget(number(start), width);
 		else if (place == DEVICE)

@@ -1,0 +1,751 @@
+/* torch/values.cpp: on the simulator, what PyTorch's CUDA kernels would have computed, computed by its CPU kernels. One
+ * object, compiled against the installed PyTorch by python/neap/_values.py.
+ *
+ *   autograd, autocast, modes
+ *        |
+ *     compute      the fallback of a dispatch key that PyTorch gives to nobody, below all of those and above the devices
+ *        |   1. the CUDA function, blind (neap/sim.h): it allocates what it would on a GPU, and launches what does nothing
+ *        |   2. the CPU function, on tensors over the same bytes: a device's address is a host's
+ *        v   3. its results, copied into those of 1; where a size depends on values, those of 1 are resized first
+ *   CUDA, CPU
+ *
+ * So whatever shares storage shares values, and the caching allocator does what it does without values. An operation
+ * that PyTorch composes of others is let through: those come here one by one. Operations that exist for CUDA alone have
+ * kernels in Python, at the same key (python/neap/_twins.py); other keys do not see this one at all.
+ *
+ * The key is included thread by thread; autograd hands it on to its own.
+ */
+#include "neap/sim.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/nonzero.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <dlfcn.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace neap_torch
+{
+
+namespace
+{
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using c10::OperatorHandle;
+using Stack = torch::jit::Stack;
+
+constexpr DispatchKey kKey = DispatchKey::CustomRNGKeyId;
+
+const neap_sim_values *simulator;
+
+/* -- what to do with an operation ---------------------------------------------------------------------------------- */
+
+enum class Kind {
+	Through, /* composed of others, or nothing to compute: the other kernels, which may come back here */
+	Bare,    /* CUDA's function alone: it computes on the host itself, or has no values */
+	Compute,
+};
+
+struct Plan {
+	Kind kind;
+	bool seeded;                       /* draws random numbers */
+	bool masks;                        /* has indices that may be masks */
+	int generator;                     /* the argument's place; -1: none */
+	std::vector<bool> fresh;           /* by result: it is neither an argument nor a view of one */
+	std::vector<int> same;             /* by result that is not fresh: the argument's place */
+	std::vector<bool> written;         /* by argument: the operation writes it */
+	c10::optional<OperatorHandle> out; /* the same operation with its results as arguments */
+	std::vector<int> out_from;         /* by argument of `out`: the place of this one's; -1 - i: result i */
+	std::atomic<bool> unknown{false};  /* the CPU has no function for it */
+	std::atomic<bool> noted{false};
+};
+
+/* Composed operations that are computed whole: their parts are CUDA's alone, or work on memory. */
+const char *const kWhole[] = {"aten::copy_",
+			      "aten::convolution",
+			      "aten::convolution_overrideable",
+			      "aten::_unsafe_index_put",
+			      "aten::_fft_r2c",
+			      "aten::_fft_c2c",
+			      "aten::_fft_c2r"};
+/* Decides on the host, or has no values. */
+const char *const kBare[] = {"aten::_fused_sdp_choice",
+			     "aten::record_stream",
+			     "aten::resize_",
+			     "aten::set_",
+			     "aten::empty",
+			     "aten::empty_strided",
+			     "aten::is_pinned",
+			     "aten::_pin_memory",
+			     "aten::_cudnn_rnn_flatten_weight",
+			     "aten::_cudnn_init_dropout_state",
+			     "aten::_use_cudnn_ctc_loss",
+			     "aten::_has_compatible_shallow_copy_type",
+			     "aten::_assert_async",
+			     "aten::_assert_scalar"};
+
+template <size_t N> bool is_among(const char *const (&names)[N], const std::string &name)
+{
+	for (const char *one : names)
+		if (name == one)
+			return true;
+	return false;
+}
+
+bool is_bare(const std::string &name)
+{
+	return is_among(kBare, name) || name.rfind("c10d::", 0) == 0 || name.rfind("symm_mem::", 0) == 0 ||
+	       name.rfind("_c10d_functional", 0) == 0;
+}
+
+bool has(const OperatorHandle &op, DispatchKey key) { return op.hasKernelForDispatchKey(key); }
+
+/* Whether `op` has a function of its own for CUDA; one that is composed of other operations is not. */
+bool computes(const OperatorHandle &op, const std::string &name)
+{
+	return has(op, DispatchKey::CUDA) || is_among(kWhole, name);
+}
+
+bool is_alike(const c10::Argument &a, const c10::Argument &b)
+{
+	return a.name() == b.name() && *a.type() == *b.type();
+}
+
+/* Fills `out_from` if `other` is `op` with an argument for each result, and nothing else. */
+bool matches(const c10::FunctionSchema &op, const c10::FunctionSchema &other, std::vector<int> *ret_from)
+{
+	const auto &have = op.arguments(), &want = other.arguments();
+	std::vector<int> from;
+	size_t results = 0;
+
+	for (const auto &argument : want) {
+		size_t i = 0;
+
+		if (argument.is_out()) {
+			from.push_back(-1 - (int)results++);
+			continue;
+		}
+		while (i < have.size() && !is_alike(have[i], argument))
+			i++;
+		if (i == have.size())
+			return false;
+		from.push_back((int)i);
+	}
+	if (results != op.returns().size() || results + have.size() != want.size())
+		return false;
+	*ret_from = std::move(from);
+	return true;
+}
+
+/* The variant of `op` that writes into given results, if it is the CPU's own. */
+void find_out(const OperatorHandle &op, Plan *plan)
+{
+	static const std::vector<c10::OperatorName> all = c10::Dispatcher::singleton().getAllOpNames();
+
+	for (const auto &result : op.schema().returns())
+		if (result.type()->kind() != c10::TypeKind::TensorType)
+			return;
+	for (const auto &name : all) {
+		if (name.name != op.schema().name() || name.overload_name.find("out") == std::string::npos)
+			continue;
+		auto other = c10::Dispatcher::singleton().findSchema(name);
+
+		if (other && has(*other, DispatchKey::CPU) &&
+		    matches(op.schema(), other->schema(), &plan->out_from)) {
+			plan->out = other;
+			return;
+		}
+	}
+}
+
+bool is_generator(const c10::Argument &argument)
+{
+	return argument.type()->str().find("Generator") != std::string::npos;
+}
+
+bool is_seeded(const OperatorHandle &op)
+{
+	for (const auto &tag : op.getTags())
+		if (tag == at::Tag::nondeterministic_seeded)
+			return true;
+	return false;
+}
+
+/* The place of the argument that a result is, or is a view of; 0 if it is neither. */
+int argument_of(const c10::FunctionSchema &schema, const c10::Argument &result)
+{
+	for (size_t i = 0; result.alias_info() && i < schema.arguments().size(); i++)
+		if (schema.arguments()[i].alias_info() &&
+		    schema.arguments()[i].alias_info()->beforeSets() == result.alias_info()->beforeSets())
+			return (int)i;
+	return 0;
+}
+
+std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
+{
+	auto plan = std::make_unique<Plan>();
+	const auto &schema = op.schema();
+	bool fresh = false;
+
+	plan->generator = -1;
+	plan->seeded = is_seeded(op);
+	plan->masks = false;
+	for (const auto &argument : schema.arguments()) {
+		if (is_generator(argument))
+			plan->generator = (int)(&argument - schema.arguments().data());
+		plan->written.push_back(argument.alias_info() && argument.alias_info()->isWrite());
+		plan->masks = plan->masks || (argument.name() == "indices" && argument.type()->str() == "Tensor?[]");
+		fresh = fresh || plan->written.back();
+	}
+	for (const auto &result : schema.returns()) {
+		plan->fresh.push_back(!result.alias_info());
+		plan->same.push_back(argument_of(schema, result));
+		fresh = fresh || plan->fresh.back();
+	}
+	if (is_bare(schema.name()))
+		plan->kind = Kind::Bare;
+	else
+		plan->kind = fresh && computes(op, schema.name()) ? Kind::Compute : Kind::Through;
+	if (plan->kind == Kind::Compute && !plan->seeded)
+		find_out(op, plan.get());
+	return plan;
+}
+
+/* Plans are made once and stay: by the schema's address, which is the operator's own. */
+Plan &plan_of(const OperatorHandle &op)
+{
+	static std::mutex lock;
+	static std::unordered_map<const void *, std::unique_ptr<Plan>> plans;
+	static thread_local std::unordered_map<const void *, Plan *> known;
+	const void *key = &op.schema();
+	auto here = known.find(key);
+
+	if (here != known.end())
+		return *here->second;
+	std::lock_guard<std::mutex> guard(lock);
+	auto &plan = plans[key];
+
+	if (!plan)
+		plan = plan_for(op);
+	return *(known[key] = plan.get());
+}
+
+/* -- the host's side of a value ------------------------------------------------------------------------------------ */
+
+bool is_device(const at::Tensor &tensor) { return tensor.defined() && tensor.is_cuda(); }
+
+/* A CPU tensor over the same bytes. */
+at::Tensor host(const at::Tensor &tensor)
+{
+	if (!is_device(tensor) || tensor.layout() != c10::kStrided)
+		return tensor;
+	simulator->open((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
+	at::Tensor same = at::for_blob(tensor.numel() ? tensor.data_ptr() : nullptr, tensor.sizes())
+				  .strides(tensor.strides())
+				  .options(tensor.options().device(at::kCPU))
+				  .target_device(at::kCPU)
+				  .make_tensor();
+
+	same._set_conj(tensor.is_conj());
+	same._set_neg(tensor.is_neg());
+	return same;
+}
+
+template <typename Change> IValue each(const IValue &value, const Change &change)
+{
+	if (value.isTensor())
+		return change(value.toTensor());
+	if (value.isTensorList()) {
+		c10::List<at::Tensor> changed;
+
+		for (const at::Tensor &one : value.toTensorVector())
+			changed.push_back(change(one));
+		return changed;
+	}
+	if (value.isOptionalTensorList()) {
+		c10::List<c10::optional<at::Tensor>> changed;
+
+		for (const c10::optional<at::Tensor> &one : value.toOptionalTensorVector())
+			changed.push_back(one ? c10::optional<at::Tensor>(change(*one)) : c10::nullopt);
+		return changed;
+	}
+	return value;
+}
+
+bool is_on_device(const IValue &value)
+{
+	bool found = false;
+
+	if (value.isDevice())
+		return value.toDevice().is_cuda();
+	if (value.isTensor())
+		return is_device(value.toTensor());
+	if (value.isTensorList() || value.isOptionalTensorList())
+		each(value, [&](const at::Tensor &one) {
+			found = found || is_device(one);
+			return one;
+		});
+	return found;
+}
+
+IValue host_value(const IValue &value)
+{
+	if (value.isDevice() && value.toDevice().is_cuda())
+		return c10::Device(at::kCPU);
+	return each(value, [](const at::Tensor &one) { return host(one); });
+}
+
+/* -- random numbers ------------------------------------------------------------------------------------------------- */
+
+uint64_t mixed(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+	return x ^ (x >> 31);
+}
+
+/* The seed for one operation, from the generator that CUDA's function drew from just now: the same seed and the same
+ * number of draws before give the same values. They are not those of a GPU. */
+uint64_t seed_for(const IValue *asked, c10::Device device)
+{
+	at::Generator generator =
+		asked && asked->isGenerator() ? asked->toGenerator() : at::globalContext().defaultGenerator(device);
+	std::lock_guard<std::mutex> guard(generator.mutex());
+
+	return mixed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset());
+}
+
+/* While it lives, CPU functions draw from `seed`, and the program's own sequence stays where it is. */
+class Seeded
+{
+      public:
+	explicit Seeded(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator())
+	{
+		std::lock_guard<std::mutex> guard(generator_.mutex());
+
+		kept_ = generator_.get_state();
+		generator_.set_current_seed(seed);
+	}
+	~Seeded()
+	{
+		std::lock_guard<std::mutex> guard(generator_.mutex());
+
+		generator_.set_state(kept_);
+	}
+
+      private:
+	at::Generator generator_;
+	at::Tensor kept_;
+};
+
+/* -- one operation ---------------------------------------------------------------------------------------------------- */
+
+/* Below all that stands above this key, and the key itself. */
+class Below
+{
+      public:
+	Below() : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | DispatchKeySet(kKey)) {}
+
+      private:
+	c10::impl::ExcludeDispatchKeyGuard guard_;
+};
+
+class Blind
+{
+      public:
+	Blind() { simulator->blind(1); }
+	~Blind() { simulator->blind(0); }
+};
+
+DispatchKeySet below(DispatchKeySet keys) { return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey); }
+
+/* A mask among indices, as the indices of its elements that are set: CUDA's function would look for them itself. */
+void expand_masks(std::vector<IValue> &arguments, Stack *stack, size_t begin)
+{
+	for (size_t i = 0; i < arguments.size(); i++) {
+		if (!arguments[i].isOptionalTensorList() && !arguments[i].isTensorList())
+			continue;
+		c10::List<c10::optional<at::Tensor>> whole;
+		bool masks = false;
+
+		for (const IValue &one : arguments[i].toListRef()) {
+			if (!one.isTensor() || !is_device(one.toTensor()) ||
+			    (one.toTensor().scalar_type() != at::kBool &&
+			     one.toTensor().scalar_type() != at::kByte)) {
+				whole.push_back(one.isTensor() ? c10::optional<at::Tensor>(one.toTensor())
+							       : c10::nullopt);
+				continue;
+			}
+			at::Tensor found = at::nonzero(one.toTensor());
+
+			masks = true;
+			for (int64_t d = 0; d < found.size(1); d++)
+				whole.push_back(found.select(1, d));
+		}
+		if (masks)
+			(*stack)[begin + i] = arguments[i] = whole;
+	}
+}
+
+std::mutex unknown_lock;
+std::vector<std::string> unknown_names;
+
+void note_unknown(const OperatorHandle &op, Plan &plan, const char *why)
+{
+	if (plan.noted.exchange(true))
+		return;
+	std::lock_guard<std::mutex> guard(unknown_lock);
+	std::string name = toString(op.operator_name());
+
+	unknown_names.push_back(name + "\t" + std::string(why).substr(0, std::string(why).find('\n')));
+}
+
+/* Zeros: the same in every run, and the same as without values. */
+at::Tensor forget(const at::Tensor &tensor)
+{
+	if (is_device(tensor))
+		host(tensor).zero_();
+	return tensor;
+}
+
+/* Puts the host's result where CUDA's function has put its own; returns what takes that one's place. */
+at::Tensor store(const at::Tensor &to, const at::Tensor &from)
+{
+	if (!to.defined() || !from.defined() || to.is_same(from))
+		return to;
+	if (to.layout() != c10::kStrided || from.layout() != c10::kStrided)
+		return from.to(to.device());
+	if (to.sizes() != from.sizes())
+		to.resize_(from.sizes());
+	host(to).copy_(from);
+	return to;
+}
+
+IValue store_value(const IValue &to, const IValue &from)
+{
+	c10::List<at::Tensor> stored;
+
+	if (to.isTensor() && from.isTensor())
+		return store(to.toTensor(), from.toTensor());
+	if (!to.isTensorList() || !from.isTensorList())
+		return to.isTensor() || to.isTensorList() ? to : from;
+	auto into = to.toTensorVector(), computed = from.toTensorVector();
+
+	for (size_t i = 0; i < into.size(); i++)
+		stored.push_back(i < computed.size() ? store(into[i], computed[i]) : into[i]);
+	return stored;
+}
+
+bool is_half(const at::Tensor &tensor)
+{
+	return tensor.defined() && c10::isReducedFloatingType(tensor.scalar_type());
+}
+
+/* Once more in float32, where the CPU has no function for a narrower type. */
+void call_widened(const OperatorHandle &op, const Plan &plan, Stack *stack)
+{
+	std::vector<IValue> narrow(stack->begin(), stack->end());
+	Stack wide;
+
+	for (const IValue &value : narrow)
+		wide.push_back(
+			each(value, [](const at::Tensor &one) { return is_half(one) ? one.to(at::kFloat) : one; }));
+	std::vector<IValue> arguments(wide.begin(), wide.end());
+
+	op.callBoxed(&wide);
+	for (size_t i = 0; i < narrow.size(); i++)
+		if (plan.written[i])
+			(void)store_value(narrow[i], arguments[i]);
+	*stack = std::move(wide);
+}
+
+bool has_half(const Stack &stack)
+{
+	bool found = false;
+
+	for (const IValue &value : stack)
+		each(value, [&](const at::Tensor &one) {
+			found = found || is_half(one);
+			return one;
+		});
+	return found;
+}
+
+/* The CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
+bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
+{
+	Stack again(*stack);
+
+	try {
+		try {
+			op.callBoxed(stack);
+		} catch (const c10::IndexError &) {
+			throw;
+		} catch (const c10::Error &) {
+			if (!has_half(again))
+				throw;
+			call_widened(op, plan, &again);
+			*stack = std::move(again);
+		}
+	} catch (const c10::IndexError &) {
+		throw; /* on a GPU, an assertion of the device */
+	} catch (const c10::NotImplementedError &error) {
+		plan.unknown = true;
+		note_unknown(op, plan, error.what_without_backtrace());
+		return false;
+	} catch (const c10::Error &error) {
+		note_unknown(op, plan, error.what_without_backtrace());
+		return false;
+	}
+	return true;
+}
+
+/* Into CUDA's results at once. False: not possible, nothing is done. */
+bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
+{
+	Stack stack;
+
+	if (!plan.out || plan.unknown)
+		return false;
+	for (size_t i = 0; i < plan.fresh.size(); i++)
+		if (!(*results)[results->size() - plan.fresh.size() + i].isTensor() ||
+		    !is_device((*results)[results->size() - plan.fresh.size() + i].toTensor()))
+			return false;
+	for (int from : plan.out_from)
+		stack.push_back(host_value(
+			from >= 0 ? arguments[from]
+				  : (*results)[results->size() - plan.fresh.size() + (size_t)(-1 - from)]));
+	std::vector<at::Tensor> given;
+	std::vector<std::vector<int64_t>> sizes;
+
+	for (size_t i = 0; i < plan.out_from.size(); i++)
+		if (plan.out_from[i] < 0) {
+			given.push_back(stack[i].toTensor());
+			sizes.push_back(given.back().sizes().vec());
+		}
+	try {
+		plan.out->callBoxed(&stack);
+	} catch (const c10::IndexError &) {
+		throw;
+	} catch (const c10::Error &) {
+		plan.out.reset(); /* such as a type that only the other one computes in */
+		return false;
+	}
+	for (size_t i = 0; i < given.size(); i++)
+		if (given[i].sizes() != c10::IntArrayRef(sizes[i]))
+			return false;
+	return true;
+}
+
+c10::Device device_of(const std::vector<IValue> &arguments)
+{
+	c10::Device found(at::kCUDA, 0);
+
+	for (const IValue &value : arguments)
+		each(value, [&](const at::Tensor &one) {
+			if (is_device(one))
+				found = one.device();
+			return one;
+		});
+	return found;
+}
+
+/* The results of the CPU's function. False: it has none. */
+bool host_results(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *ret_results)
+{
+	std::unique_ptr<Seeded> seeded;
+
+	if (plan.unknown)
+		return false;
+	for (const IValue &value : arguments)
+		ret_results->push_back(host_value(value));
+	if (plan.seeded) {
+		const IValue *asked = plan.generator >= 0 ? &arguments[(size_t)plan.generator] : nullptr;
+
+		seeded = std::make_unique<Seeded>(seed_for(asked, device_of(arguments)));
+		if (asked)
+			(*ret_results)[(size_t)plan.generator] = IValue();
+	}
+	return call_host(op, plan, ret_results);
+}
+
+void compute_host(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *results)
+{
+	Below guard;
+	Stack computed;
+	size_t first = results->size() - plan.fresh.size();
+
+	if (call_out(plan, arguments, results))
+		return;
+	bool known = host_results(op, plan, arguments, &computed);
+
+	for (size_t i = 0; i < plan.fresh.size(); i++) {
+		IValue &result = (*results)[first + i];
+
+		if (plan.fresh[i])
+			result = known ? store_value(result, computed[computed.size() - plan.fresh.size() + i])
+				       : each(result, forget);
+	}
+}
+
+/* CUDA's function failed, blind. If it did because of what it would have read, the CPU's does not fail: then the results
+ * are that one's, on the device. Else its own error is the program's. */
+void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *stack,
+		   const std::exception_ptr &failure)
+{
+	Stack computed;
+	c10::Device device = device_of(arguments);
+
+	{
+		Below guard;
+
+		if (!host_results(op, plan, arguments, &computed))
+			std::rethrow_exception(failure);
+	}
+	c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+
+	for (size_t i = 0; i < plan.fresh.size(); i++) {
+		const IValue &result = computed[computed.size() - plan.fresh.size() + i];
+
+		stack->push_back(plan.fresh[i] ? each(result, [&](const at::Tensor &one) { return one.to(device); })
+					       : arguments[(size_t)plan.same[i]]);
+	}
+}
+
+/* False: it failed, but not for want of memory or by the device's own error. */
+bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, std::exception_ptr *ret_failure)
+{
+	c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+	Blind blind;
+
+	try {
+		op.redispatchBoxed(below(keys), stack);
+		return true;
+	} catch (const c10::OutOfMemoryError &) {
+		throw;
+	} catch (const c10::Error &error) {
+		if (std::string(error.what_without_backtrace()).find("CUDA error") != std::string::npos)
+			throw;
+		*ret_failure = std::current_exception();
+		return false;
+	}
+}
+
+void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
+{
+	Plan &plan = plan_of(op);
+	size_t begin = stack->size() - op.schema().arguments().size();
+	std::exception_ptr failure;
+	bool device = false;
+
+	for (size_t i = begin; i < stack->size() && !device; i++)
+		device = is_on_device((*stack)[i]);
+	if (!device || plan.kind == Kind::Through) {
+		op.redispatchBoxed(below(keys), stack);
+		return;
+	}
+	if (plan.kind == Kind::Bare) {
+		c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+
+		op.redispatchBoxed(below(keys), stack);
+		return;
+	}
+	std::vector<IValue> arguments(stack->begin() + (ptrdiff_t)begin, stack->end());
+
+	if (plan.masks)
+		expand_masks(arguments, stack, begin);
+	if (call_device(op, keys, stack, &failure)) {
+		compute_host(op, plan, arguments, stack);
+		return;
+	}
+	stack->resize(begin);
+	compute_alone(op, plan, arguments, stack, failure);
+}
+
+/* -- for Python -------------------------------------------------------------------------------------------------------- */
+
+at::Tensor host_tensor(const at::Tensor &tensor) { return host(tensor); }
+
+void set_blind(bool on) { simulator->blind(on); }
+
+at::Tensor store_tensor(const at::Tensor &to, const at::Tensor &from)
+{
+	Below guard;
+
+	return store(to, from);
+}
+
+/* The seed for what a function draws that CUDA's own function on this device drew just now. */
+int64_t take_seed(int64_t device)
+{
+	return (int64_t)(seed_for(nullptr, c10::Device(at::kCUDA, (c10::DeviceIndex)device)) >> 1);
+}
+
+std::string take_unknown()
+{
+	std::lock_guard<std::mutex> guard(unknown_lock);
+	std::string text;
+
+	for (const std::string &name : unknown_names)
+		text += name + "\n";
+	return text;
+}
+
+} // namespace
+
+} // namespace neap_torch
+
+TORCH_LIBRARY_IMPL(_, CustomRNGKeyId, library)
+{
+	library.fallback(torch::CppFunction::makeFromBoxedFunction<&neap_torch::compute>());
+}
+
+TORCH_LIBRARY(neap_values, library)
+{
+	library.def("host(Tensor self) -> Tensor", neap_torch::host_tensor);
+	library.def("blind(bool on) -> ()", neap_torch::set_blind);
+	library.def("store(Tensor to, Tensor source) -> Tensor", neap_torch::store_tensor);
+	library.def("seed(int device) -> int", neap_torch::take_seed);
+	library.def("unknown() -> str", neap_torch::take_unknown);
+}
+
+/* To be called once, before the key is included anywhere. `twins`: the operations that have a kernel in Python, a line
+ * each. False: the process's libcudart is not neap's, or computes no values. */
+extern "C" __attribute__((visibility("default"))) bool neap_values_start(const char *twins)
+{
+	static std::vector<c10::RegistrationHandleRAII> kept;
+	void *symbol = dlsym(RTLD_DEFAULT, "neap_sim_get_values");
+	const neap_sim_values *(*get)(void) = nullptr;
+	std::string lines = std::string("\n") + twins + "\n";
+
+	__builtin_memcpy(&get, &symbol, sizeof get);
+	neap_torch::simulator = get ? get() : nullptr;
+	if (!neap_torch::simulator || neap_torch::simulator->version != 1 || !neap_torch::simulator->kept())
+		return false;
+	/* Where an operation is composed by default, that would stand at this key instead of the fallback. */
+	for (const auto &name : c10::Dispatcher::singleton().getAllOpNames()) {
+		auto op = c10::Dispatcher::singleton().findSchema(name);
+
+		if (op && neap_torch::computes(*op, name.name) &&
+		    lines.find("\n" + toString(name) + "\n") == std::string::npos)
+			kept.push_back(c10::Dispatcher::singleton().registerImpl(
+				name, neap_torch::kKey,
+				c10::KernelFunction::makeFromBoxedFunction<&neap_torch::compute>(), std::nullopt,
+				nullptr, "neap"));
+	}
+	return true;
+}
