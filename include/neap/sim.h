@@ -63,23 +63,28 @@ struct neap_sim_calls {
 	/* Calls `function` whenever the driver call named `call` has shared memory of this process (opened: 0) or
 	 * opened memory of another (opened: 1), before that driver call returns. NULL: removes it. */
 	void (*watch_shares)(void (*function)(const char *call, int opened));
-	/* Returns 1 if NEAP_SIM has values=full: whoever launches a kernel computes its results itself, on the host, at the
-	 * device's addresses (struct neap_sim_values). Call it after cuInit. */
-	int (*keeps_values)(void);
+	/* Whoever launches kernels will compute their results, on the host, at the device's addresses (struct
+	 * neap_sim_values). Returns 0 if NEAP_SIM forbids it: values=none, backing=none. Call it after cuInit, before there
+	 * is device memory. */
+	int (*keep_values)(void);
+	/* The bytes of host memory that the devices' memory of this process takes now. */
+	uint64_t (*resident)(void);
 };
 
 /* What neap's libcudart offers to whoever computes what kernels would have computed (src/torch/values.cpp does, for
- * PyTorch). With values=full the bytes of device memory lie at its addresses, readable and writable by the host.
+ * PyTorch). From `start` on the bytes of device memory lie at its addresses, readable and writable by the host.
  * libcudart exports `const struct neap_sim_values *neap_sim_get_values(void)`. Any thread. */
 struct neap_sim_values {
 	uint32_t version; /* of this struct: 1 */
-	/* Whether values are computed in this process. Initialises CUDA. */
-	int (*kept)(void);
+	/* Initialises CUDA; to be called before there is device memory. Returns 0 if NEAP_SIM forbids it. */
+	int (*start)(void);
 	/* Waits until what a collective brings to this range is there. Call it before reading the range. */
 	void (*open)(uint64_t address, size_t bytes);
 	/* 1: until 0, copies and sets of this thread leave device memory as it is, and copies from it give zeros: the
 	 * call that makes them launches kernels whose results are not there yet. */
 	void (*blind)(int on);
+	/* The bytes of host memory that the devices' memory of this process takes now. */
+	uint64_t (*bytes)(void);
 };
 
 #ifdef __cplusplus

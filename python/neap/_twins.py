@@ -37,8 +37,10 @@ def _operator(torch: Any, name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
 
 
-def _kernel(torch: Any, operator: Any, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
-    from torch.utils._pytree import tree_map
+def _kernel(torch: Any, name: str, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    operator = _operator(torch, name)
 
     helpers = torch.ops.neap_values
     keys = torch._C.DispatchKeySet(key)
@@ -48,13 +50,20 @@ def _kernel(torch: Any, operator: Any, function: Callable[..., Any], key: Any) -
             return helpers.host(value)
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
+    def tensors(values: Any) -> list[Any]:
+        return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
     def kernel(*arguments: Any, **named: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
+            if not helpers.is_on():
+                return operator(*arguments, **named)
             helpers.blind(True)
             try:
                 results = operator(*arguments, **named)
             finally:
                 helpers.blind(False)
+            if not helpers.decide(name, tensors((arguments, named)), tensors(results)):
+                return results
             computed = function(*tree_map(on_host, arguments), **tree_map(on_host, named))
             if isinstance(results, torch.Tensor):
                 return helpers.store(results, computed) if computed is not None else results
@@ -75,4 +84,4 @@ def register(torch: Any, there: list[str], key: str) -> None:
         namespace, _, rest = name.partition("::")
         library = torch.library.Library(namespace, "IMPL")
         _libraries.append(library)
-        library.impl(rest, _kernel(torch, _operator(torch, name), TWINS[name], parsed), key)
+        library.impl(rest, _kernel(torch, name, TWINS[name], parsed), key)

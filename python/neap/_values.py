@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ UNIT = _compiled.Unit(
     name="values",
     title="neap's values for the simulator",
     main="values.cpp",
-    sources=("values.cpp",),
+    sources=("values*.cpp", "values*.h"),
     object="neap_values.so",
     advice="Without one, NEAP_SIM=...,values=none runs the program with zeros for what kernels would compute",
 )
@@ -35,24 +34,42 @@ class _State:
 
 
 def asked() -> str:
-    """What NEAP_SIM says of values: none or full."""
-    found = re.findall(r"(?:^|,)values=(\w+)", os.environ.get("NEAP_SIM", ""))
-    return found[-1] if found else "none"
+    """What NEAP_SIM says of values: none, auto or full; auto where it says nothing."""
+    words = os.environ.get("NEAP_SIM", "").split(",")
+    if "backing=none" in words:
+        return "none"
+    return [word[7:] for word in ["values=auto", *words] if word.startswith("values=")][-1]
 
 
 def begin(torch: Any) -> None:
     """torch has been imported on the stand-ins. Raises Unavailable where the object cannot be compiled."""
-    if _State.loaded is not None or asked() == "none" or not torch.cuda.is_available():
+    if _State.loaded is not None or asked() == "none" or torch.version.cuda is None:
         return
     loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)
-    loaded.neap_values_start.argtypes = [ctypes.c_char_p]
+    loaded.neap_values_register.argtypes = [ctypes.c_char_p]
+    loaded.neap_values_register.restype = None
+    loaded.neap_values_start.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     loaded.neap_values_start.restype = ctypes.c_bool
-    twins = _twins.names(torch)
-    if not loaded.neap_values_start("\n".join(twins).encode()):
-        raise RuntimeError("the stand-in for CUDA's runtime computes no values")
-    _twins.register(torch, twins, KEY)
     _State.loaded = loaded
+    twins = _twins.names(torch)
+    loaded.neap_values_register("\n".join(twins).encode())
+    _twins.register(torch, twins, KEY)
     _include(torch)
+    torch.cuda._lazy_call(lambda: _start(torch))
+
+
+def _start(torch: Any) -> None:
+    """CUDA is initialised, and no memory of a device is in use."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
+        register_optimizer_step_post_hook(lambda *_: torch.ops.neap_values.step())
+
+
+def _free_bytes() -> int:
+    """Of host memory."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
 
 
 def _include(torch: Any) -> None:

@@ -210,7 +210,7 @@ bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 
 		if (mapping->range.start > at)
 			at = mapping->range.start;
-		if ((mapping->handle->share || sim.spec.values) &&
+		if ((mapping->handle->share || sim.values) &&
 		    sim_map_widest(mapping) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
 			*ret_start = at;
 			*ret_bytes = (stop < end ? stop : end) - at;

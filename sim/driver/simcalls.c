@@ -2,6 +2,7 @@
 #include "sim/driver/share.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static bool usable(void) { return atomic_load(&sim.initialized) && !atomic_load(&sim.forked); }
 
@@ -76,7 +77,22 @@ static void forgive(void)
 
 static int keeps_bytes(void) { return !sim.spec.no_backing; }
 
-static int keeps_values(void) { return sim.spec.values && !sim.spec.no_backing; }
+static uint64_t resident(void)
+{
+	struct stat info;
+
+	return sim.file >= 0 && fstat(sim.file, &info) == 0 ? (uint64_t)info.st_blocks * 512 : 0;
+}
+
+static int keep_values(void)
+{
+	if (!usable() || sim.spec.no_values || sim.spec.no_backing)
+		return 0;
+	pthread_mutex_lock(&sim.lock);
+	sim.values = true;
+	pthread_mutex_unlock(&sim.lock);
+	return 1;
+}
 
 static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
 {
@@ -85,7 +101,7 @@ static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_
 	if (!usable())
 		return 0;
 	pthread_mutex_lock(&sim.lock);
-	found = (sim.shares || sim.spec.values) && sim_share_find(address, bytes, ret_start, ret_bytes);
+	found = (sim.shares || sim.values) && sim_share_find(address, bytes, ret_start, ret_bytes);
 	pthread_mutex_unlock(&sim.lock);
 	return found;
 }
@@ -104,7 +120,8 @@ static const struct neap_sim_calls public_calls = {
 	.report = report,
 	.forgive = forgive,
 	.keeps_bytes = keeps_bytes,
-	.keeps_values = keeps_values,
+	.keep_values = keep_values,
+	.resident = resident,
 	.shared = shared,
 	.watch_shares = watch_shares,
 };

@@ -424,6 +424,7 @@ struct sim_state {
 	struct sim_file *shared_files;
 	struct sim_share *shares;
 	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
+	bool values;                                               /* neap/sim.h: keep_values */
 	uint64_t directory, directory_end; /* its place in the file: entries of this process's shares */
 	struct sim_flight *flights;
 

@@ -114,6 +114,14 @@ static enum neap_status take_choice(const char *value, const struct word *word, 
 	return NEAP_OK;
 }
 
+static enum neap_status take_values(const char *value, const struct word *word, bool *ret_none, struct neap_error *err)
+{
+	if (strcmp(value, "none") != 0 && strcmp(value, "auto") != 0 && strcmp(value, "full") != 0)
+		return neap_fail_at(err, 1, word->column, "NEAP_SIM: '%s': expected none, auto or full", word->text);
+	*ret_none = strcmp(value, "none") == 0;
+	return NEAP_OK;
+}
+
 struct extra { /* values given beside the profile, wherever their words stand */
 	uint64_t total, reserved, context;
 	bool total_given;
@@ -143,7 +151,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 	if (KEY("backing"))
 		return take_choice(value, word, "memory", "none", &spec->no_backing, err);
 	if (KEY("values"))
-		return take_choice(value, word, "none", "full", &spec->values, err);
+		return take_values(value, word, &spec->no_values, err);
 	if (KEY("vmm"))
 		return take_choice(value, word, "on", "off", &spec->no_vmm, err);
 	if (KEY("order"))
@@ -237,8 +245,6 @@ enum neap_status sim_spec_parse(const char *text, struct sim_spec *ret_spec, str
 	}
 	if (extra.total_given && !spec.capacity_given)
 		spec.gpu_name[0] = '\0'; /* no profile was named */
-	if (spec.values && spec.no_backing)
-		return neap_fail(err, NEAP_EPARSE, "NEAP_SIM: values=full needs memory: leave backing=none out");
 	status = derive(&spec, &extra, err);
 	if (!status)
 		*ret_spec = spec;

@@ -8,7 +8,7 @@
  *   reserved=SIZE       the part that the driver keeps for itself     context=SIZE      taken by each process
  *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
  *   backing=memory|none none: addresses only, no bytes behind them    vmm=on|off        virtual memory management
- *   values=none|full     full: what computes on the host lies at the device's addresses (sim/runtime/values.c)
+ *   values=none|auto|full how much of what PyTorch's kernels would write is computed (src/torch/values.cpp)
  *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or in reverse, like a driver that puts the
  *                        fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrides it
  *
@@ -53,7 +53,7 @@ struct sim_spec {
 	uint64_t total_bytes, reserved_bytes, context_bytes; /* each device */
 	uint64_t release_delay_ns;
 	int multiprocessors, compute_major, compute_minor;
-	bool no_backing, no_vmm, reversed, values; /* of this process only */
+	bool no_backing, no_vmm, reversed, no_values; /* of this process only */
 	bool capacity_given, count_given, reserved_given, context_given, delay_given;
 };
 

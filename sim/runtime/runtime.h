@@ -7,7 +7,7 @@
  *   contents.c  the known bytes of device memory                     gate.c        results that arrive when read
  *   stream.c    streams and events                                   graph.c       capture and graphs
  *   kernel.c    registered kernels and variables, launches           tally.c       counts calls not modelled
- *   values.c    for whoever computes what kernels would have (values=full)
+ *   values.c    for whoever computes what kernels would have
  *   torch.c     PyTorch's blocks: memory that is allocated again reads as zeros
  *
  * An implementation returns an error and never keeps it. No lock is held while the driver or a gate runs.
@@ -38,7 +38,7 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 
 /* -- values.c ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the bytes of device memory lie at its addresses (values=full). */
+/* Whether the bytes of device memory lie at its addresses: somebody computes what kernels would have. */
 bool values_kept(void);
 /* Whether this thread's copies and sets leave device memory as it is. */
 bool values_blind(void);

@@ -15,6 +15,8 @@
  *
  * The key is included thread by thread; autograd hands it on to its own.
  */
+#include "values_known.cpp"
+
 #include "neap/sim.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,7 +24,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -50,7 +53,7 @@ using Stack = torch::jit::Stack;
 
 constexpr DispatchKey kKey = DispatchKey::CustomRNGKeyId;
 
-const neap_sim_values *simulator;
+std::atomic<const neap_sim_values *> simulator{nullptr}; /* null: nothing is computed yet */
 
 /* -- what to do with an operation ---------------------------------------------------------------------------------- */
 
@@ -64,6 +67,7 @@ struct Plan {
 	Kind kind;
 	bool seeded;                       /* draws random numbers */
 	bool masks;                        /* has indices that may be masks */
+	bool overwrites;                   /* its first argument, without reading it */
 	int generator;                     /* the argument's place; -1: none */
 	std::vector<bool> fresh;           /* by result: it is neither an argument nor a view of one */
 	std::vector<int> same;             /* by result that is not fresh: the argument's place */
@@ -97,6 +101,12 @@ const char *const kBare[] = {"aten::_fused_sdp_choice",
 			     "aten::_has_compatible_shallow_copy_type",
 			     "aten::_assert_async",
 			     "aten::_assert_scalar"};
+
+/* Of their first argument. */
+const char *const kOverwrites[] = {
+	"aten::copy_",       "aten::fill_",          "aten::zero_",         "aten::normal_", "aten::uniform_",
+	"aten::random_",     "aten::bernoulli_",     "aten::exponential_",  "aten::cauchy_", "aten::geometric_",
+	"aten::log_normal_", "aten::_foreach_zero_", "aten::_foreach_copy_"};
 
 template <size_t N> bool is_among(const char *const (&names)[N], const std::string &name)
 {
@@ -204,6 +214,7 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	plan->generator = -1;
 	plan->seeded = is_seeded(op);
 	plan->masks = false;
+	plan->overwrites = is_among(kOverwrites, schema.name());
 	for (const auto &argument : schema.arguments()) {
 		if (is_generator(argument))
 			plan->generator = (int)(&argument - schema.arguments().data());
@@ -248,12 +259,15 @@ Plan &plan_of(const OperatorHandle &op)
 
 bool is_device(const at::Tensor &tensor) { return tensor.defined() && tensor.is_cuda(); }
 
+} // namespace
+
 /* A CPU tensor over the same bytes. */
 at::Tensor host(const at::Tensor &tensor)
 {
 	if (!is_device(tensor) || tensor.layout() != c10::kStrided)
 		return tensor;
-	simulator->open((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
+	simulator.load(std::memory_order_relaxed)
+		->open((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
 	at::Tensor same = at::for_blob(tensor.numel() ? tensor.data_ptr() : nullptr, tensor.sizes())
 				  .strides(tensor.strides())
 				  .options(tensor.options().device(at::kCPU))
@@ -264,6 +278,11 @@ at::Tensor host(const at::Tensor &tensor)
 	same._set_neg(tensor.is_neg());
 	return same;
 }
+
+uint64_t values_bytes() { return simulator.load(std::memory_order_relaxed)->bytes(); }
+
+namespace
+{
 
 template <typename Change> IValue each(const IValue &value, const Change &change)
 {
@@ -367,9 +386,129 @@ class Below
 class Blind
 {
       public:
-	Blind() { simulator->blind(1); }
-	~Blind() { simulator->blind(0); }
+	Blind() { simulator.load(std::memory_order_relaxed)->blind(1); }
+	~Blind() { simulator.load(std::memory_order_relaxed)->blind(0); }
 };
+
+/* -- whether to compute (values=auto) ------------------------------------------------------------------------------ */
+
+constexpr double kFlopsPerNs = 10, kBytesPerNs = 4; /* of one core of a host, roughly */
+constexpr size_t kGuessedBytes = 1u << 28;
+
+struct Both {
+	std::vector<at::Tensor> read, written; /* on devices */
+};
+
+void gather(const IValue &value, std::vector<at::Tensor> *into)
+{
+	each(value, [&](const at::Tensor &one) {
+		if (is_device(one) && one.layout() == c10::kStrided)
+			into->push_back(one);
+		return one;
+	});
+}
+
+/* Of an operation whose device function has run: `results` ends with its results. */
+Both both_of(const OperatorHandle &op, const Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
+{
+	Both both;
+	const auto &schema = op.schema().arguments();
+	size_t first = results.size() - plan.fresh.size();
+
+	for (size_t i = 0; i < arguments.size(); i++) {
+		if (plan.written[i])
+			gather(arguments[i], &both.written);
+		if (!schema[i].is_out() && !(plan.overwrites && i == 0))
+			gather(arguments[i], &both.read);
+	}
+	for (size_t i = 0; i < plan.fresh.size(); i++)
+		if (plan.fresh[i])
+			gather(results[first + i], &both.written);
+	return both;
+}
+
+bool is_product(const std::string &name)
+{
+	for (const char *part : {"mm", "conv", "linear", "mv", "attention", "bilinear", "rnn", "lstm"})
+		if (name.find(part) != std::string::npos)
+			return true;
+	return false;
+}
+
+/* What the CPU's function takes, in nanoseconds of one core, roughly. A product of matrices of m x k and k x n elements
+ * takes mkn steps: the root of the product of its three sizes. */
+double cost_of(const std::string &name, const Both &both)
+{
+	double bytes = 0, first = 1, second = 1, result = 1;
+
+	for (const auto *list : {&both.read, &both.written})
+		for (const at::Tensor &one : *list)
+			bytes += (double)one.nbytes();
+	if (!is_product(name))
+		return bytes / kBytesPerNs;
+	for (const at::Tensor &one : both.read) {
+		double elements = (double)one.numel();
+
+		second = std::max(second, std::min(first, elements));
+		first = std::max(first, elements);
+	}
+	for (const at::Tensor &one : both.written)
+		result = std::max(result, (double)one.numel());
+	return bytes / kBytesPerNs + 2 * std::sqrt(first * second * result) / kFlopsPerNs;
+}
+
+State worst_of(const std::vector<at::Tensor> &tensors)
+{
+	State worst = State::Known;
+
+	for (const at::Tensor &one : tensors)
+		worst = std::max(worst, known_state(one));
+	return worst;
+}
+
+/* What an operation that is left out probably gives, in whole numbers: a comparison of a value with itself is true, a value
+ * is not infinite, the largest of a row is anywhere in it. */
+void guess(const std::string &name, const Both &both, const at::Tensor &into)
+{
+	bool itself = both.read.size() == 2 && both.read[0].data_ptr() == both.read[1].data_ptr();
+	int64_t last = both.read.empty() || both.read[0].dim() == 0 ? 1 : both.read[0].size(-1);
+
+	if (into.scalar_type() != at::kBool)
+		known_guess(into, last);
+	else if (name == "aten::isnan" || name == "aten::isinf" || (name == "aten::ne" && itself) ||
+		 (name == "aten::eq" && !itself))
+		known_guess(into, 1);
+	else if (name == "aten::eq" || (name == "aten::ne" && both.read.size() == 1))
+		host(into).fill_(true);
+	else
+		known_guess(into, 2);
+	known_mark(into, State::Likely);
+}
+
+/* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
+bool decide(const std::string &name, const Both &both)
+{
+	double cost = cost_of(name, both);
+	State state = worst_of(both.read);
+	bool exact = !both.written.empty(), affordable = known_take(cost), computed;
+
+	for (const at::Tensor &one : both.written)
+		exact = exact && !is_inexact(one);
+	computed =
+		known_is_cheap(cost) || (state == State::Known && affordable) || (exact && state != State::Missing);
+	for (const at::Tensor &one : both.read)
+		if (computed)
+			known_fill(one);
+	for (const at::Tensor &one : both.written) {
+		if (computed)
+			known_mark(one, state == State::Known ? State::Known : State::Likely);
+		else if (!is_inexact(one) && one.nbytes() <= kGuessedBytes)
+			guess(name, both, one);
+		else if (one.numel() > 1 || name != "aten::_amp_foreach_non_finite_check_and_unscale_")
+			known_mark(one, State::Missing); /* that one's flag stays as it is: nothing is infinite */
+	}
+	return computed;
+}
 
 DispatchKeySet below(DispatchKeySet keys) { return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey); }
 
@@ -654,7 +793,7 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 
 	for (size_t i = begin; i < stack->size() && !device; i++)
 		device = is_on_device((*stack)[i]);
-	if (!device || plan.kind == Kind::Through) {
+	if (!device || plan.kind == Kind::Through || !simulator.load()) {
 		op.redispatchBoxed(below(keys), stack);
 		return;
 	}
@@ -669,7 +808,8 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	if (plan.masks)
 		expand_masks(arguments, stack, begin);
 	if (call_device(op, keys, stack, &failure)) {
-		compute_host(op, plan, arguments, stack);
+		if (!known_matters() || decide(op.schema().name(), both_of(op, plan, arguments, *stack)))
+			compute_host(op, plan, arguments, stack);
 		return;
 	}
 	stack->resize(begin);
@@ -678,9 +818,28 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 
 /* -- for Python -------------------------------------------------------------------------------------------------------- */
 
+/* For a twin: whether it computes from `read` what belongs into `written`. */
+bool decide_twin(const std::string &name, at::TensorList read, at::TensorList written)
+{
+	Both both;
+
+	if (!known_matters())
+		return true;
+	for (const at::Tensor &one : read)
+		gather(one, &both.read);
+	for (const at::Tensor &one : written)
+		gather(one, &both.written);
+	return decide(name, both);
+}
+
+bool is_on() { return simulator.load() != nullptr; }
+
+/* 0: known, 1: likely, 2: missing. */
+int64_t state_of(const at::Tensor &tensor) { return (int64_t)known_state(tensor); }
+
 at::Tensor host_tensor(const at::Tensor &tensor) { return host(tensor); }
 
-void set_blind(bool on) { simulator->blind(on); }
+void set_blind(bool on) { simulator.load(std::memory_order_relaxed)->blind(on); }
 
 at::Tensor store_tensor(const at::Tensor &to, const at::Tensor &from)
 {
@@ -720,22 +879,20 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("blind(bool on) -> ()", neap_torch::set_blind);
 	library.def("store(Tensor to, Tensor source) -> Tensor", neap_torch::store_tensor);
 	library.def("seed(int device) -> int", neap_torch::take_seed);
+	library.def("decide(str name, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_twin);
+	library.def("is_on() -> bool", neap_torch::is_on);
+	library.def("state(Tensor self) -> int", neap_torch::state_of);
+	library.def("step() -> ()", neap_torch::known_step);
 	library.def("unknown() -> str", neap_torch::take_unknown);
 }
 
-/* To be called once, before the key is included anywhere. `twins`: the operations that have a kernel in Python, a line
- * each. False: the process's libcudart is not neap's, or computes no values. */
-extern "C" __attribute__((visibility("default"))) bool neap_values_start(const char *twins)
+/* Puts `compute` before each operation that it computes. To be called once, before the key is included anywhere. `twins`:
+ * the operations that have a kernel in Python, a line each. */
+extern "C" __attribute__((visibility("default"))) void neap_values_register(const char *twins)
 {
 	static std::vector<c10::RegistrationHandleRAII> kept;
-	void *symbol = dlsym(RTLD_DEFAULT, "neap_sim_get_values");
-	const neap_sim_values *(*get)(void) = nullptr;
 	std::string lines = std::string("\n") + twins + "\n";
 
-	__builtin_memcpy(&get, &symbol, sizeof get);
-	neap_torch::simulator = get ? get() : nullptr;
-	if (!neap_torch::simulator || neap_torch::simulator->version != 1 || !neap_torch::simulator->kept())
-		return false;
 	/* Where an operation is composed by default, that would stand at this key instead of the fallback. */
 	for (const auto &name : c10::Dispatcher::singleton().getAllOpNames()) {
 		auto op = c10::Dispatcher::singleton().findSchema(name);
@@ -747,5 +904,21 @@ extern "C" __attribute__((visibility("default"))) bool neap_values_start(const c
 				c10::KernelFunction::makeFromBoxedFunction<&neap_torch::compute>(), std::nullopt,
 				nullptr, "neap"));
 	}
+}
+
+/* CUDA is initialised: from here on values are computed; `whole`: all of them, else what is worth it, in at most so many
+ * bytes of host memory. False: the process's libcudart is not neap's, or NEAP_SIM forbids it. */
+extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool whole, uint64_t most_bytes)
+{
+	void *symbol = dlsym(RTLD_DEFAULT, "neap_sim_get_values");
+	const neap_sim_values *(*get)(void) = nullptr;
+
+	__builtin_memcpy(&get, &symbol, sizeof get);
+	const neap_sim_values *found = get ? get() : nullptr;
+
+	if (!found || found->version != 1 || !found->start())
+		return false;
+	neap_torch::known_start(!whole, most_bytes);
+	neap_torch::simulator.store(found);
 	return true;
 }

@@ -1,0 +1,199 @@
+/* torch/values_known.cpp: see values_known.h. A part of values.cpp. */
+#include "values_known.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace neap_torch
+{
+
+at::Tensor host(const at::Tensor &tensor);
+uint64_t values_bytes();
+
+namespace
+{
+
+constexpr double kStepNs = 1e9;       /* of each step: the least that there is */
+constexpr double kOperationNs = 30e3; /* and for each operation: three times what it takes without values */
+constexpr double kCheapNs = 50e3;
+constexpr uint32_t kMeasureEvery = 256; /* operations */
+
+struct Piece {
+	uintptr_t end;
+	State state;
+};
+
+struct {
+	std::mutex lock;
+	std::map<uintptr_t, Piece> pieces; /* by begin; disjoint; what is in none is known */
+	std::atomic<bool> any{false};
+	bool leaves_out = false;
+	uint64_t most_bytes = 0;
+	std::atomic<bool> full{false};
+	double spent = 0, given = 0; /* of this step */
+	uint32_t operations = 0;
+} known;
+
+/* From the tensor's first byte to the one after its last. */
+std::pair<uintptr_t, uintptr_t> span(const at::Tensor &tensor)
+{
+	uintptr_t begin = (uintptr_t)tensor.data_ptr(), elements = 1;
+
+	for (int64_t d = 0; d < tensor.dim(); d++)
+		elements += (uintptr_t)((tensor.size(d) - 1) * tensor.stride(d));
+	return {begin, begin + elements * tensor.element_size()};
+}
+
+bool has_bytes(const at::Tensor &tensor)
+{
+	return tensor.defined() && tensor.is_cuda() && tensor.layout() == c10::kStrided && tensor.numel() > 0;
+}
+
+/* Lock held. Makes `at` a border of pieces. */
+void split(uintptr_t at)
+{
+	auto after = known.pieces.upper_bound(at);
+
+	if (after == known.pieces.begin())
+		return;
+	auto piece = std::prev(after);
+
+	if (piece->first < at && piece->second.end > at) {
+		known.pieces[at] = piece->second;
+		piece->second.end = at;
+	}
+}
+
+bool is_inexact(const at::Tensor &tensor)
+{
+	return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
+}
+
+uint64_t hashed(uint64_t x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+	return x ^ (x >> 31);
+}
+
+/* As many of the table's numbers as the tensor has elements, from a place that goes by its address. */
+at::Tensor spread(const at::Tensor &tensor, const at::Tensor &table)
+{
+	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.data_ptr()) & 4095);
+	int64_t count = tensor.numel(), repeats = (begin + count + 4095) / 4096;
+
+	return table.repeat({repeats}).narrow(0, begin, count).view(tensor.sizes());
+}
+
+} // namespace
+
+void known_start(bool may_leave_out, uint64_t most_bytes)
+{
+	known.leaves_out = may_leave_out;
+	known.most_bytes = most_bytes;
+}
+
+bool known_matters() { return known.leaves_out || known.any.load(std::memory_order_relaxed); }
+
+State known_state(const at::Tensor &tensor)
+{
+	State worst = State::Known;
+
+	if (!known.any.load(std::memory_order_relaxed) || !has_bytes(tensor))
+		return worst;
+	auto [begin, end] = span(tensor);
+	std::lock_guard<std::mutex> guard(known.lock);
+	auto piece = known.pieces.upper_bound(begin);
+
+	if (piece != known.pieces.begin() && std::prev(piece)->second.end > begin)
+		piece--;
+	for (; piece != known.pieces.end() && piece->first < end; piece++)
+		worst = std::max(worst, piece->second.state);
+	return worst;
+}
+
+void known_mark(const at::Tensor &tensor, State state)
+{
+	if (!has_bytes(tensor) || (state == State::Known && !known.any.load(std::memory_order_relaxed)))
+		return;
+	auto [begin, end] = span(tensor);
+	std::lock_guard<std::mutex> guard(known.lock);
+
+	split(begin);
+	split(end);
+	known.pieces.erase(known.pieces.lower_bound(begin), known.pieces.lower_bound(end));
+	if (state != State::Known)
+		known.pieces[begin] = {end, state};
+	known.any.store(!known.pieces.empty(), std::memory_order_relaxed);
+}
+
+void known_fill(const at::Tensor &tensor)
+{
+	static const at::Tensor likely = [] {
+		at::Tensor table = at::empty({4096}, at::kFloat);
+
+		/* Above 0 and at most 1: what a loss, a scale and a probability may be. */
+		for (int64_t i = 0; i < 4096; i++)
+			table.data_ptr<float>()[i] =
+				(float)(0.02 + 0.98 * (double)(hashed((uint64_t)i + 1) >> 11) / 9007199254740992.0);
+		return table;
+	}();
+
+	if (known_state(tensor) != State::Missing)
+		return;
+	at::Tensor bytes = host(tensor);
+
+	if (!is_inexact(tensor))
+		bytes.zero_();
+	else
+		bytes.copy_(spread(tensor, likely));
+	known_mark(tensor, State::Likely);
+}
+
+void known_guess(const at::Tensor &tensor, int64_t values)
+{
+	static const at::Tensor numbers = [] {
+		at::Tensor table = at::empty({4096}, at::kLong);
+
+		for (int64_t i = 0; i < 4096; i++)
+			table.data_ptr<int64_t>()[i] = (int64_t)(hashed((uint64_t)i + 1) >> 2);
+		return table;
+	}();
+
+	host(tensor).copy_(spread(tensor, numbers.remainder(std::max<int64_t>(values, 1))));
+	known_mark(tensor, State::Likely);
+}
+
+void known_step()
+{
+	std::lock_guard<std::mutex> guard(known.lock);
+
+	known.spent = known.given = 0;
+}
+
+bool known_is_cheap(double cost_ns) { return cost_ns <= kCheapNs; }
+
+bool known_take(double cost_ns)
+{
+	if (!known.leaves_out)
+		return true;
+	std::lock_guard<std::mutex> guard(known.lock);
+
+	if (known.operations++ % kMeasureEvery == 0)
+		known.full = values_bytes() > known.most_bytes;
+	known.given += kOperationNs;
+	if (known_is_cheap(cost_ns))
+		return true;
+	if (known.full || known.spent + cost_ns > std::max(kStepNs, known.given))
+		return false;
+	known.spent += cost_ns;
+	return true;
+}
+
+} // namespace neap_torch
