@@ -10,8 +10,8 @@ on lists, dictionaries and counters. Only the call that takes the one ticket wri
 the process when that is done.
 
 The program's behaviour does not change: a failure here is a note (_notes.py), and the wrapped functions return what PyTorch's
-own return. No kernel runs on the simulator, so a value that was read back is a zero: a program that branches on it, or takes a
-size from it, may allocate something else on a GPU. The parent names these lines.
+own return. A value that was read back and not computed (_values.py) is a likely one, or a zero: a program that branches on it, or
+takes a size from it, may allocate something else on a GPU. The parent names these lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import _notes
+from . import _notes, _values
 
 _SCHEMA = 1
 _LINES_MOST = 200
@@ -222,6 +222,8 @@ def _about() -> dict[str, Any]:
         "architectures": list(torch.cuda.get_arch_list()),
         "triton": _has_triton(),
         "compiled": _has_compiled(),
+        "computed": _values.is_on(),
+        "not_computed": [name for name, _ in _values.unknown()],
         "reads_hidden": _State.compiling,
         "rank": _number("RANK"),
         "local_rank": _number("LOCAL_RANK"),
@@ -363,7 +365,8 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
             return real(*arguments, **named)
         if name in _SOMETIMES and not _reads(name, arguments, named, torch):
             return real(*arguments, **named)
-        _count(name, use)
+        if not _values.known(arguments[0]):
+            _count(name, use)
         inside.deep = True
         try:
             return real(*arguments, **named)
@@ -384,7 +387,8 @@ def _wrap_mask(torch: Any) -> None:
     def reader(self: Any, index: Any) -> Any:
         for part in index if type(index) is tuple else (index,):
             if isinstance(part, Tensor) and part.dtype in masks and _on_device(part) and not getattr(_State.reading, "deep", False):
-                _count("x[mask]", "size")
+                if not _values.known(part):
+                    _count("x[mask]", "size")
                 break
         return real(self, index)
 

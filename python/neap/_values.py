@@ -31,6 +31,8 @@ class _State:
     """Of this process."""
 
     loaded: Any = None
+    operations: Any = None  # torch.ops.neap_values
+    on = False
 
 
 def asked() -> str:
@@ -63,7 +65,9 @@ def _start(torch: Any) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
-        register_optimizer_step_post_hook(lambda *_: torch.ops.neap_values.step())
+        _State.operations = torch.ops.neap_values
+        _State.on = True
+        register_optimizer_step_post_hook(lambda *_: _State.operations.step())
 
 
 def _free_bytes() -> int:
@@ -85,11 +89,19 @@ def _include(torch: Any) -> None:
     threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
 
 
-def unknown() -> list[tuple[str, str]]:
-    """The operations that were not computed so far, and why."""
-    import torch
+def is_on() -> bool:
+    """Whether values are computed in this process."""
+    return _State.on
 
-    if _State.loaded is None:
+
+def known(tensor: Any) -> bool:
+    """Whether what the tensor holds is what a GPU would have computed."""
+    return _State.on and bool(_State.operations.state(tensor) == 0)
+
+
+def unknown() -> list[tuple[str, str]]:
+    """The operations that could not be computed so far, and why."""
+    if not _State.on:
         return []
-    lines = torch.ops.neap_values.unknown().splitlines()
+    lines = _State.operations.unknown().splitlines()
     return [(name, why) for name, _, why in (line.partition("\t") for line in lines)]

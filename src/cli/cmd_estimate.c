@@ -50,6 +50,9 @@ const struct neap_command neap_command_estimate = {
 			{"ranks", "N",
 			 "the program, started as one process, is rank 0 of N, with torch's own fake backend for the "
 			 "others: for more ranks than this machine can start"},
+			{"values", "WHICH",
+			 "compute what kernels would, on the host: auto (default): what is worth its time; full: all "
+			 "of it; none: zeros"},
 			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 			{"fit", "NAME",
 			 "find the largest value of this parameter that fits on each GPU, by runs with other "
@@ -237,6 +240,11 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		return neap_complain("estimate", &err);
 	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
+	estimate->plan.values = neap_argument(arguments, "values");
+	if (estimate->plan.values && strcmp(estimate->plan.values, "auto") != 0 &&
+	    strcmp(estimate->plan.values, "full") != 0 && strcmp(estimate->plan.values, "none") != 0)
+		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'",
+				   estimate->plan.values);
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");

@@ -46,6 +46,7 @@ struct neap_estimate_plan {
 	size_t run_count;
 	unsigned devices; /* how many a run has */
 	uint64_t memory_bytes;
+	const char *values; /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
 };
 
 /* The word in a list of GPUs that stands for the GPUs of this machine. */
@@ -96,8 +97,10 @@ struct neap_estimate_run {
 	char torch[48], cuda[16];
 	char architectures[512]; /* that this PyTorch has kernels for: "sm_80 sm_90 " */
 	bool compiled,
-		has_triton; /* compiled: kernels of torch.compile were launched; without Triton its graphs ran */
-	bool reads_hidden;  /* lines that read values were counted until torch.compile first compiled */
+		has_triton;     /* compiled: kernels of torch.compile were launched; without Triton its graphs ran */
+	bool computed;          /* values were, on the host; else they read as zeros */
+	char not_computed[400]; /* the operations that could not be: "aten::a, aten::b"; "": none */
+	bool reads_hidden;      /* lines that read values were counted until torch.compile first compiled */
 	struct neap_estimate_process processes[NEAP_ESTIMATE_PROCESSES]; /* by rank, then PID */
 	size_t process_count;
 	size_t worst; /* the process that reserved most: the one below */

@@ -260,6 +260,7 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		VALUE("categories", categories_json(&run->analysis)),
 		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
 		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
+		BOOL("values_computed", run->computed), TEXT("values_not_computed", run->not_computed),
 		VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
 		BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));
 }

@@ -135,8 +135,9 @@ void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint6
 	const struct neap_estimate_gpu *gpu = &plan->gpus[plan->run_gpus[run]];
 	uint64_t total = memory_bytes ? memory_bytes : plan->memory_bytes;
 	uint64_t most = gpu->is_limit ? (uint64_t)gpu->profile->total_mib * NEAP_MIB : 0;
-	snprintf(ret_text, room,
-		 "%ux%s,mem=%" PRIu64 ",reserved=%" PRIu64 ",context=%" PRIu64 ",backing=none,world=%s",
+	const char *values = plan->values ? plan->values : "auto";
+	snprintf(ret_text, room, "%ux%s,mem=%" PRIu64 ",reserved=%" PRIu64 ",context=%" PRIu64 ",%s%s,world=%s",
 		 plan->devices, gpu->profile->name, total > most ? total : most, gpu->reserved_bytes,
-		 (uint64_t)(gpu->profile->context_mib * NEAP_MIB), world);
+		 (uint64_t)(gpu->profile->context_mib * NEAP_MIB),
+		 strcmp(values, "none") ? "values=" : "backing=", values, world);
 }

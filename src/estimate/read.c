@@ -89,6 +89,19 @@ static void take_device(const json_t *about, struct neap_estimate_process *proce
 	}
 }
 
+/* Adds the names that are not there yet, as far as there is room. */
+static void take_not_computed(const json_t *names, struct neap_estimate_run *run)
+{
+	size_t index, used = strlen(run->not_computed);
+	json_t *item;
+	json_array_foreach(names, index, item)
+	{
+		const char *name = json_string_value(item);
+		if (name && !strstr(run->not_computed, name) && used + strlen(name) + 3 < sizeof run->not_computed)
+			used += (size_t)sprintf(run->not_computed + used, "%s%s", used ? ", " : "", name);
+	}
+}
+
 static void take_version(const json_t *about, struct neap_estimate_run *run)
 {
 	size_t index, used = 0;
@@ -97,6 +110,8 @@ static void take_version(const json_t *about, struct neap_estimate_run *run)
 	get_text(about, "cuda", run->cuda, sizeof run->cuda);
 	run->compiled |= json_is_true(json_object_get(about, "compiled"));
 	run->has_triton |= json_is_true(json_object_get(about, "triton"));
+	run->computed |= json_is_true(json_object_get(about, "computed"));
+	take_not_computed(json_object_get(about, "not_computed"), run);
 	run->reads_hidden |= json_is_true(json_object_get(about, "reads_hidden"));
 	run->architectures[0] = '\0';
 	json_array_foreach(json_object_get(about, "architectures"), index, item)

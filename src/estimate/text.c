@@ -387,7 +387,11 @@ static void put_reads(struct neap_buffer *out, const struct neap_estimate_run *r
 		"size", "decides how much is allocated", "branch", "the program branches on it", "value", NULL};
 	if (!run->read_count)
 		return;
-	neap_report_wrap(out, "  ", "values read back from the GPU, which are zeros here:");
+	neap_report_wrap(out, "  ",
+			 run->computed
+				 ? "values read back that were not computed here, only likely ones (--values full "
+				   "computes all):"
+				 : "values read back from the GPU, which are zeros here:");
 	for (size_t i = 0; i < run->read_count && i < SHOWN; i++) {
 		const struct neap_estimate_read *read = &run->reads[i];
 		char text[500], clean[500];
@@ -438,6 +442,11 @@ static void put_compiled(struct neap_buffer *out, const struct neap_estimate_run
 				? "torch.compile: its kernels were compiled and launched as nothing"
 				: "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
 				  "code allocates less for what it fuses");
+	if (run->not_computed[0]) {
+		char text[500];
+		snprintf(text, sizeof text, "no values of: %s", run->not_computed);
+		neap_report_wrap(out, "  ", text);
+	}
 	if (run->reads_hidden)
 		neap_report_wrap(out, "  ",
 				 "values read back after torch.compile first compiled are not listed: it could not "

@@ -44,16 +44,20 @@ if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
     skip(f"is not whole: {maker} makes it again")
 
 
-def compile_watch(python):
-    """What records PyTorch's allocations, once, so that each `neap run` of a test does. Where that fails the tests tell."""
+def compile_objects(python):
+    """What records PyTorch's allocations and what computes its values, once, so that a test does not wait for a compiler. Where
+    that fails the tests tell."""
     digest = hashlib.sha256(os.environ["PYTHONPATH"].encode())
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for path in sorted(p for kind in ("src/torch/watch*", "include/neap/*.h") for p in glob.glob(f"{source}/{kind}")):
+    for path in sorted(p for kind in ("src/torch/[vw]*", "include/neap/*.h") for p in glob.glob(f"{source}/{kind}")):
         with open(path, "rb") as file:
             digest.update(file.read())
     stamp = os.path.join(cache, "watch", f"ready-{stage}-{digest.hexdigest()[:24]}")
     if not os.path.exists(stamp):
-        code = "import torch; from neap import _compiled, _watch; _compiled.compiled(torch, _watch.UNIT)"
+        code = (
+            "import torch; from neap import _compiled, _values, _watch\n"
+            "for unit in (_watch.UNIT, _values.UNIT): _compiled.compiled(torch, unit)"
+        )
         done = subprocess.run([python, "-W", "ignore", "-c", code], env={**os.environ, "NEAP_DEVICE": "sim"})
         if done.returncode == 0:
             open(stamp, "w").close()
@@ -62,5 +66,5 @@ def compile_watch(python):
 os.environ.pop("LD_LIBRARY_PATH", None)  # with the simulator's folder in it, PyTorch would take it for the driver
 python = os.path.join(folder, "bin", "python")
 if stage != "tools" and "NEAP_SIM_RUNTIME" in os.environ:
-    compile_watch(python)
+    compile_objects(python)
 os.execv(python, [python, *sys.argv[2:]])
