@@ -29,6 +29,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -337,6 +338,8 @@ uint64_t mixed(uint64_t x)
 	return x ^ (x >> 31);
 }
 
+thread_local uint64_t replayed; /* the place of the operation in the graph that is replayed; 0: none is */
+
 /* The seed for one operation, from the generator that CUDA's function drew from just now: the same seed and the same
  * number of draws before give the same values. They are not those of a GPU. */
 uint64_t seed_for(const IValue *asked, c10::Device device)
@@ -345,7 +348,7 @@ uint64_t seed_for(const IValue *asked, c10::Device device)
 		asked && asked->isGenerator() ? asked->toGenerator() : at::globalContext().defaultGenerator(device);
 	std::lock_guard<std::mutex> guard(generator.mutex());
 
-	return mixed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset());
+	return mixed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset() + (replayed << 40));
 }
 
 /* While it lives, CPU functions draw from `seed`, and the program's own sequence stays where it is. */
@@ -704,7 +707,8 @@ c10::Device device_of(const std::vector<IValue> &arguments)
 }
 
 /* The results of the CPU's function. False: it has none. */
-bool host_results(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *ret_results)
+bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
+		  Stack *ret_results)
 {
 	std::unique_ptr<Seeded> seeded;
 
@@ -715,14 +719,15 @@ bool host_results(const OperatorHandle &op, Plan &plan, const std::vector<IValue
 	if (plan.seeded) {
 		const IValue *asked = plan.generator >= 0 ? &arguments[(size_t)plan.generator] : nullptr;
 
-		seeded = std::make_unique<Seeded>(seed_for(asked, device_of(arguments)));
+		seeded = std::make_unique<Seeded>(seed_for(asked, device));
 		if (asked)
 			(*ret_results)[(size_t)plan.generator] = IValue();
 	}
 	return call_host(op, plan, ret_results);
 }
 
-void compute_host(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *results)
+void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
+		  Stack *results)
 {
 	Below guard;
 	Stack computed;
@@ -730,7 +735,7 @@ void compute_host(const OperatorHandle &op, Plan &plan, const std::vector<IValue
 
 	if (call_out(plan, arguments, results))
 		return;
-	bool known = host_results(op, plan, arguments, &computed);
+	bool known = host_results(op, plan, device, arguments, &computed);
 
 	for (size_t i = 0; i < plan.fresh.size(); i++) {
 		IValue &result = (*results)[first + i];
@@ -752,7 +757,7 @@ void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValu
 	{
 		Below guard;
 
-		if (!host_results(op, plan, arguments, &computed))
+		if (!host_results(op, plan, device, arguments, &computed))
 			std::rethrow_exception(failure);
 	}
 	c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -784,6 +789,98 @@ bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, st
 	}
 }
 
+/* -- graphs: what a capture launches is computed by each replay ------------------------------------------------------- */
+
+struct Captured {
+	c10::optional<OperatorHandle> op; /* none: a twin's, which Python computes */
+	Plan *plan;
+	c10::Device device;
+	std::vector<IValue> arguments; /* the host's side: it keeps no block of the device */
+	Stack results;                 /* likewise */
+	Both both;                     /* likewise */
+};
+
+struct {
+	std::mutex lock;
+	int64_t open = -1, next = 0; /* the number of the recording that takes captured operations; -1: none */
+	std::unordered_map<int64_t, std::vector<Captured>> all;
+} recordings;
+
+bool is_capturing()
+{
+	return recordings.open >= 0 &&
+	       c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+void capture(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
+{
+	Captured one{op, &plan, device_of(arguments), {}, {}, both_of(op, plan, arguments, results)};
+	std::lock_guard<std::mutex> guard(recordings.lock);
+
+	for (const IValue &value : arguments)
+		one.arguments.push_back(host_value(value));
+	for (const IValue &value : results)
+		one.results.push_back(host_value(value));
+	for (auto *list : {&one.both.read, &one.both.written})
+		for (at::Tensor &tensor : *list)
+			tensor = host(tensor);
+	recordings.all[recordings.open].push_back(std::move(one));
+}
+
+int64_t capture_begin()
+{
+	std::lock_guard<std::mutex> guard(recordings.lock);
+
+	return recordings.open = recordings.next++;
+}
+
+void capture_end()
+{
+	std::lock_guard<std::mutex> guard(recordings.lock);
+
+	recordings.open = -1;
+}
+
+void capture_drop(int64_t number)
+{
+	std::lock_guard<std::mutex> guard(recordings.lock);
+
+	recordings.all.erase(number);
+}
+
+/* A twin's operation: whether it is captured, so that `replay` stops at it. */
+bool capture_twin()
+{
+	if (!is_capturing())
+		return false;
+	std::lock_guard<std::mutex> guard(recordings.lock);
+
+	recordings.all[recordings.open].push_back(Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}});
+	return true;
+}
+
+/* Computes the operations of a recording from `from` on, to its end or to a twin's. Returns the place after that one, 0 at the
+ * end. */
+int64_t replay(int64_t number, int64_t from)
+{
+	auto found = recordings.all.find(number);
+
+	if (found == recordings.all.end())
+		return 0;
+	for (size_t i = (size_t)from; i < found->second.size(); i++) {
+		Captured &one = found->second[i];
+		Stack results = one.results;
+
+		if (!one.op)
+			return (int64_t)i + 1;
+		replayed = i + 1;
+		if (!known_matters() || decide(one.op->schema().name(), one.both))
+			compute_host(*one.op, *one.plan, one.device, one.arguments, &results);
+		replayed = 0;
+	}
+	return 0;
+}
+
 void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 {
 	Plan &plan = plan_of(op);
@@ -808,8 +905,10 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	if (plan.masks)
 		expand_masks(arguments, stack, begin);
 	if (call_device(op, keys, stack, &failure)) {
-		if (!known_matters() || decide(op.schema().name(), both_of(op, plan, arguments, *stack)))
-			compute_host(op, plan, arguments, stack);
+		if (is_capturing())
+			capture(op, plan, arguments, *stack);
+		else if (!known_matters() || decide(op.schema().name(), both_of(op, plan, arguments, *stack)))
+			compute_host(op, plan, device_of(arguments), arguments, stack);
 		return;
 	}
 	stack->resize(begin);
@@ -880,6 +979,11 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("store(Tensor to, Tensor source) -> Tensor", neap_torch::store_tensor);
 	library.def("seed(int device) -> int", neap_torch::take_seed);
 	library.def("decide(str name, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_twin);
+	library.def("capture_begin() -> int", neap_torch::capture_begin);
+	library.def("capture_end() -> ()", neap_torch::capture_end);
+	library.def("capture_drop(int number) -> ()", neap_torch::capture_drop);
+	library.def("capture_twin() -> bool", neap_torch::capture_twin);
+	library.def("replay(int number, int start) -> int", neap_torch::replay);
 	library.def("is_on() -> bool", neap_torch::is_on);
 	library.def("state(Tensor self) -> int", neap_torch::state_of);
 	library.def("step() -> ()", neap_torch::known_step);

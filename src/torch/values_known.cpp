@@ -52,7 +52,7 @@ std::pair<uintptr_t, uintptr_t> span(const at::Tensor &tensor)
 
 bool has_bytes(const at::Tensor &tensor)
 {
-	return tensor.defined() && tensor.is_cuda() && tensor.layout() == c10::kStrided && tensor.numel() > 0;
+	return tensor.defined() && tensor.layout() == c10::kStrided && tensor.numel() > 0;
 }
 
 /* Lock held. Makes `at` a border of pieces. */

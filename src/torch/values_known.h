@@ -1,8 +1,9 @@
 /* torch/values_known.h: which values are known, and which operations are worth computing (values=auto).
  *
- * A model of 7 billion parameters cannot compute on a host. What is worth its time is: everything that is cheap; integers,
- * booleans, indices and sizes; and the first second of each step. What is left out is *missing*: its bytes are whatever lay
- * there. What is computed from missing values is *likely*: finite numbers of a plausible size, never zeros that stop a loop.
+ * A model of 7 billion parameters cannot compute on a host. What is worth its time is: everything that is cheap;
+ * integers, booleans, indices and sizes; and the first second of each step. What is left out is *missing*: its bytes
+ * are whatever lay there. What is computed from missing values is *likely*: finite numbers of a plausible size, never
+ * zeros that stop a loop.
  *
  *   known ──an operation that is left out──> missing ──read by one that is computed──> likely ──> likely
  *
@@ -26,7 +27,7 @@ enum class State : int { Known, Likely, Missing };
 void known_start(bool may_leave_out, uint64_t most_bytes);
 /* Whether states matter: something is, or may be, unknown. Cheap. */
 bool known_matters();
-/* The worst state of the tensor's bytes; Known for one that is not on a device. */
+/* The worst state of the tensor's bytes: of a device's, or of those over them (`host`). */
 State known_state(const at::Tensor &tensor);
 void known_mark(const at::Tensor &tensor, State state);
 /* Missing bytes become likely ones: the same for the same place each time. */
