@@ -4,15 +4,34 @@
     the twin                --> the values, from CPU tensors over the same bytes; stored into those results
 
 A twin gets the operation's arguments, tensors of the device as CPU tensors, and returns what the operation returns: a tensor or a
-tuple; None in place of a result that stays as it is. It may write into its arguments, as the operation does.
+tuple; None in place of a result that stays as it is, as do those after the last. It may write into its arguments, as the operation
+does. If its first parameter is `call`, it gets a Call there: CUDA's results to write into, and seeds.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 TWINS: dict[str, Callable[..., Any]] = {}
+
+
+failed: dict[str, str] = {}  # operations whose twin could not compute them, and why
+
+
+@dataclass
+class Call:
+    """One call of an operation."""
+
+    torch: Any
+    device: int
+    results: Any  # those of CUDA's function, as CPU tensors over the same bytes
+
+    def seed(self) -> int:
+        """For the random numbers of this call. The same program with the same seed gets the same."""
+        return int(self.torch.ops.neap_values.seed(self.device))
 
 
 def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -27,6 +46,8 @@ def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def names(torch: Any) -> list[str]:
     """The operations with a twin that this PyTorch has."""
+    from . import _twins_attention  # noqa: F401
+
     there = set(torch._C._dispatch_get_all_op_names())
     return [name for name in TWINS if name in there]
 
@@ -37,40 +58,64 @@ def _operator(torch: Any, name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
 
 
-def _kernel(torch: Any, name: str, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
-    from torch.utils._pytree import tree_leaves, tree_map
+def _device(torch: Any, values: Any) -> int:
+    """The device of the first tensor there on one; -1: none is."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            return int(value.device.index)
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
+            found = _device(torch, value)
+            if found >= 0:
+                return found
+    return -1
 
-    operator = _operator(torch, name)
+
+def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
+    from torch.utils._pytree import tree_map
 
     helpers = torch.ops.neap_values
     keys = torch._C.DispatchKeySet(key)
+    with_call = next(iter(inspect.signature(function).parameters), "") == "call"
 
     def on_host(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return helpers.host(value)
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
-    def tensors(values: Any) -> list[Any]:
-        return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+    def store(results: Any, computed: Any) -> Any:
+        if isinstance(results, torch.Tensor):
+            return helpers.store(results, computed) if computed is not None else results
+        for at, one in enumerate(computed or ()):
+            if isinstance(one, torch.Tensor):
+                helpers.store(results[at], one)
+            elif isinstance(one, (list, tuple)):
+                store(results[at], one)
+        return results
+
+    def forget(result: Any) -> Any:
+        if isinstance(result, torch.Tensor) and result.is_cuda:
+            helpers.host(result).zero_()
+        return result
 
     def kernel(*arguments: Any, **named: Any) -> Any:
+        device = _device(torch, (*arguments, *named.values()))
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            if not helpers.is_on():
+            if device < 0:
                 return operator(*arguments, **named)
             helpers.blind(True)
             try:
                 results = operator(*arguments, **named)
             finally:
                 helpers.blind(False)
-            if not helpers.decide(name, tensors((arguments, named)), tensors(results)):
-                return results
-            computed = function(*tree_map(on_host, arguments), **tree_map(on_host, named))
-            if isinstance(results, torch.Tensor):
-                return helpers.store(results, computed) if computed is not None else results
-            for at, one in enumerate(computed or ()):
-                if isinstance(one, torch.Tensor):
-                    helpers.store(results[at], one)
-            return results
+            given = tree_map(on_host, arguments)
+            given_named = tree_map(on_host, named)
+            try:
+                if with_call:
+                    given = (Call(torch, device, tree_map(on_host, results)), *given)
+                return store(results, function(*given, **given_named))
+            except (RuntimeError, NotImplementedError) as error:
+                failed.setdefault(name, str(error).partition("\n")[0])
+                return tree_map(forget, results)
 
     return kernel
 
@@ -84,4 +129,4 @@ def register(torch: Any, there: list[str], key: str) -> None:
         namespace, _, rest = name.partition("::")
         library = torch.library.Library(namespace, "IMPL")
         _libraries.append(library)
-        library.impl(rest, _kernel(torch, name, TWINS[name], parsed), key)
+        library.impl(rest, _kernel(torch, name, _operator(torch, name), TWINS[name], parsed), key)

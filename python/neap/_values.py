@@ -103,5 +103,5 @@ def unknown() -> list[tuple[str, str]]:
     """The operations that could not be computed so far, and why."""
     if not _State.on:
         return []
-    lines = _State.operations.unknown().splitlines()
-    return [(name, why) for name, _, why in (line.partition("\t") for line in lines)]
+    lines = torch.ops.neap_values.unknown().splitlines()
+    return [(name, why) for name, _, why in (line.partition("\t") for line in lines)] + list(_twins.failed.items())
