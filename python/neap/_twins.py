@@ -46,7 +46,7 @@ def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def names(torch: Any) -> list[str]:
     """The operations with a twin that this PyTorch has."""
-    from . import _twins_attention  # noqa: F401
+    from . import _twins_attention, _twins_norms, _twins_recurrent  # noqa: F401
 
     there = set(torch._C._dispatch_get_all_op_names())
     return [name for name in TWINS if name in there]

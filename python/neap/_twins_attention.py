@@ -65,7 +65,9 @@ class Scores:
     """A part at a time: its scores, and its factors of dropout (0 or 1 / kept)."""
 
     def __init__(self, query: Any, key: Any, how: How) -> None:
-        self.query, self.key, self.how = query, key, how
+        self.query = query
+        self.key = key
+        self.how = how
         shape = (query.size(0), query.size(1), query.size(2), key.size(2))
         self.bias = None if how.bias is None else how.bias.expand(shape)
         self.future = torch.ones(shape[2:], dtype=torch.bool).triu(1) if how.causal else None
@@ -104,7 +106,8 @@ def forward(query: Any, key: Any, value: Any, how: How) -> tuple[Any, Any]:
 
 
 def backward(query: Any, key: Any, value: Any, how: How, gradient: Any, output: Any, sums: Any, with_bias: bool) -> Gradients:
-    wide_key, wide_value = grouped(query, key), grouped(query, value)
+    wide_key = grouped(query, key)
+    wide_value = grouped(query, value)
     if not with_bias and how.fast(query, key, value):
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             gradient,
@@ -316,7 +319,8 @@ def flash_backward(
 
 def banded(query: Any, key: Any, how: How, causal: bool, before: int | None = None, after: int | None = None, slopes: Any = None) -> How:
     """With the elements that a causal mask by the bottom right corner and a window leave, and with linear biases."""
-    rows, columns = query.size(2), key.size(2)
+    rows = query.size(2)
+    columns = key.size(2)
     before = None if before is None or before < 0 else before
     after = 0 if causal else None if after is None or after < 0 else after
     if before is None and slopes is None and (after is None or (causal and rows == columns)):
@@ -341,7 +345,8 @@ def pieces(query: Any, starts_q: Any, starts_k: Any, used_k: Any) -> list[Piece]
     used = None if used_k is None else used_k.tolist()
     if starts_q is None:
         return [(whole, whole, whole)] if used is None else [(slice(i, i + 1), whole, slice(0, n)) for i, n in enumerate(used)]
-    first, keys = starts_q.tolist(), (starts_q if starts_k is None else starts_k).tolist()
+    first = starts_q.tolist()
+    keys = first if starts_k is None else starts_k.tolist()
     ends = keys[1:] if used is None else [begin + n for begin, n in zip(keys, used, strict=False)]
     return [(slice(0, 1), slice(first[i], first[i + 1]), slice(keys[i], end)) for i, end in enumerate(ends)]
 
@@ -379,7 +384,8 @@ def forward_pieces(query: Any, key: Any, value: Any, how: How, band: Band, cuts:
     if sums is not None:
         sums.fill_(math.inf)
     for number, (at, rows, columns) in enumerate(cuts):
-        q, k, v = cut(query, at, rows), cut(key, at, columns), cut(value, at, columns)
+        q = cut(query, at, rows)
+        k, v = (cut(one, at, columns) for one in (key, value))
         found, found_sums = forward(q, k, v, band.on(replace(how, seed=how.seed + number), q, k, at, rows, columns))
         cut(output, at, rows).copy_(found)
         if sums is not None and sums.numel():
@@ -394,7 +400,8 @@ def backward_pieces(
     into = [torch.zeros_like(one) for one in (query, key, value)]
     of_bias = torch.zeros(how.bias.shape) if with_bias else None
     for number, (at, rows, columns) in enumerate(cuts):
-        q, k, v = cut(query, at, rows), cut(key, at, columns), cut(value, at, columns)
+        q = cut(query, at, rows)
+        k, v = (cut(one, at, columns) for one in (key, value))
         here = band.on(replace(how, seed=how.seed + number), q, k, at, rows, columns)
         past = sums_at(sums, several, number, at, rows)[..., : q.size(2)]
         found = backward(q, k, v, here, cut(gradient, at, rows), cut(output, at, rows), past, with_bias)
