@@ -46,7 +46,7 @@ def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def names(torch: Any) -> list[str]:
     """The operations with a twin that this PyTorch has."""
-    from . import _twins_attention, _twins_norms, _twins_recurrent  # noqa: F401
+    from . import _twins_attention, _twins_norms, _twins_products, _twins_recurrent  # noqa: F401
 
     there = set(torch._C._dispatch_get_all_op_names())
     return [name for name in TWINS if name in there]
@@ -102,18 +102,18 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if device < 0:
                 return operator(*arguments, **named)
+            given = tree_map(on_host, arguments)
+            given_named = tree_map(on_host, named)
             helpers.blind(True)
             try:
                 results = operator(*arguments, **named)
             finally:
                 helpers.blind(False)
-            given = tree_map(on_host, arguments)
-            given_named = tree_map(on_host, named)
             try:
                 if with_call:
                     given = (Call(torch, device, tree_map(on_host, results)), *given)
                 return store(results, function(*given, **given_named))
-            except (RuntimeError, NotImplementedError) as error:
+            except Exception as error:  # the results are unknown then, and the report names the operation
                 failed.setdefault(name, str(error).partition("\n")[0])
                 return tree_map(forget, results)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ._twins import Call, twin
+from ._twins_norms import wide
 
 MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 STEP = 0x9E3779B97F4A7C15 >> 1  # to the next seed
@@ -160,8 +161,9 @@ def rnn_backward(
 
 
 def gates(input_gates: Any, hidden_gates: Any, input_bias: Any, hidden_bias: Any) -> tuple[Any, Any]:
-    first, second = input_gates.float(), hidden_gates.float()
-    return (first, second) if input_bias is None else (first + input_bias.float(), second + hidden_bias.float())
+    if input_bias is None:
+        return wide(input_gates), wide(hidden_gates)
+    return wide(input_gates) + wide(input_bias), wide(hidden_gates) + wide(hidden_bias)
 
 
 @twin("aten::_thnn_fused_lstm_cell")
@@ -169,7 +171,7 @@ def lstm_cell(input_gates: Any, hidden_gates: Any, cx: Any, input_bias: Any = No
     first, second = gates(input_gates, hidden_gates, input_bias, hidden_bias)
     i, f, g, o = (first + second).chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx.float() + i * g
+    cy = f * wide(cx) + i * g
     return o * cy.tanh(), cy, torch.cat((i, f, g, o), 1)
 
 
@@ -177,11 +179,11 @@ def lstm_cell(input_gates: Any, hidden_gates: Any, cx: Any, input_bias: Any = No
 def lstm_cell_backward(grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: Any, has_bias: bool) -> Any:
     if grad_hy is None and grad_cy is None:
         return ()
-    i, f, g, o = workspace.float().chunk(4, 1)
-    end = cy.float().tanh()
-    of_hidden = torch.zeros_like(end) if grad_hy is None else grad_hy.float()
-    of_cell = of_hidden * o * (1 - end * end) + (0 if grad_cy is None else grad_cy.float())
-    parts = (of_cell * g * i * (1 - i), of_cell * cx.float() * f * (1 - f), of_cell * i * (1 - g * g), of_hidden * end * o * (1 - o))
+    i, f, g, o = wide(workspace).chunk(4, 1)
+    end = wide(cy).tanh()
+    of_hidden = torch.zeros_like(end) if grad_hy is None else wide(grad_hy)
+    of_cell = of_hidden * o * (1 - end * end) + (0 if grad_cy is None else wide(grad_cy))
+    parts = (of_cell * g * i * (1 - i), of_cell * wide(cx) * f * (1 - f), of_cell * i * (1 - g * g), of_hidden * end * o * (1 - o))
     of_gates = torch.cat(parts, 1)
     return of_gates, of_cell * f, of_gates.sum(0) if has_bias else None
 
@@ -189,18 +191,22 @@ def lstm_cell_backward(grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: 
 @twin("aten::_thnn_fused_gru_cell")
 def gru_cell(input_gates: Any, hidden_gates: Any, hx: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
     first, second = gates(input_gates, hidden_gates, input_bias, hidden_bias)
-    (ir, ii, new), (hr, hi, hn) = first.chunk(3, 1), second.chunk(3, 1)
-    r, i, h = (ir + hr).sigmoid(), (ii + hi).sigmoid(), hx.float()
+    ir, ii, new = first.chunk(3, 1)
+    hr, hi, hn = second.chunk(3, 1)
+    r = (ir + hr).sigmoid()
+    i = (ii + hi).sigmoid()
+    h = wide(hx)
     n = (new + r * hn).tanh()
     return n + i * (h - n), torch.cat((r, i, n, h, hn), 1)
 
 
 @twin("aten::_thnn_fused_gru_cell_backward")
 def gru_cell_backward(grad_hy: Any, workspace: Any, has_bias: bool) -> Any:
-    r, i, n, h, hn = workspace.float().chunk(5, 1)
-    gradient = grad_hy.float()
+    r, i, n, h, hn = wide(workspace).chunk(5, 1)
+    gradient = wide(grad_hy)
     of_new = gradient * (1 - i) * (1 - n * n)
-    of_reset, of_update = of_new * hn * r * (1 - r), gradient * (h - n) * i * (1 - i)
+    of_reset = of_new * hn * r * (1 - r)
+    of_update = gradient * (h - n) * i * (1 - i)
     of_input = torch.cat((of_reset, of_update, of_new), 1)
     of_hidden = torch.cat((of_reset, of_update, of_new * r), 1)
     biases = (of_input.sum(0), of_hidden.sum(0)) if has_bias else ()

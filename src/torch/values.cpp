@@ -99,6 +99,7 @@ const char *const kBare[] = {"aten::_fused_sdp_choice",
 			     "aten::_cudnn_rnn_flatten_weight",
 			     "aten::_cudnn_init_dropout_state",
 			     "aten::_use_cudnn_ctc_loss",
+			     "aten::_use_miopen_ctc_loss",
 			     "aten::_has_compatible_shallow_copy_type",
 			     "aten::_assert_async",
 			     "aten::_assert_scalar"};
