@@ -10,6 +10,7 @@ does. If its first parameter is `call`, it gets a Call there: CUDA's results to 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 TWINS: dict[str, Callable[..., Any]] = {}
 
 
+captured: list[Callable[[], Any]] = []  # what a graph that is being captured has of them, in order
 failed: dict[str, str] = {}  # operations whose twin could not compute them, and why
 
 
@@ -61,7 +63,7 @@ def _operator(torch: Any, name: str) -> Any:
 def _device(torch: Any, values: Any) -> int:
     """The device of the first tensor there on one; -1: none is."""
     for value in values:
-        if isinstance(value, torch.Tensor) and value.is_cuda:
+        if isinstance(value, torch.Tensor) and value.is_cuda and not torch._C._dispatch_keys(value).has(torch._C.DispatchKey.Python):
             return int(value.device.index)
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
             found = _device(torch, value)
@@ -71,7 +73,7 @@ def _device(torch: Any, values: Any) -> int:
 
 
 def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
-    from torch.utils._pytree import tree_map
+    from torch.utils._pytree import tree_leaves, tree_map
 
     helpers = torch.ops.neap_values
     keys = torch._C.DispatchKeySet(key)
@@ -97,18 +99,14 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
             helpers.host(result).zero_()
         return result
 
-    def kernel(*arguments: Any, **named: Any) -> Any:
-        device = _device(torch, (*arguments, *named.values()))
+    def tensors(values: Any) -> list[Any]:
+        return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+
+    def compute(device: int, results: Any, arguments: Any, named: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            if device < 0:
-                return operator(*arguments, **named)
-            given = tree_map(on_host, arguments)
-            given_named = tree_map(on_host, named)
-            helpers.blind(True)
-            try:
-                results = operator(*arguments, **named)
-            finally:
-                helpers.blind(False)
+            if not helpers.decide(name, tensors((arguments, named)), tensors(results)):
+                return results
+            given, given_named = tree_map(on_host, arguments), tree_map(on_host, named)
             try:
                 if with_call:
                     given = (Call(torch, device, tree_map(on_host, results)), *given)
@@ -116,6 +114,21 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
             except Exception as error:  # the results are unknown then, and the report names the operation
                 failed.setdefault(name, str(error).partition("\n")[0])
                 return tree_map(forget, results)
+
+    def kernel(*arguments: Any, **named: Any) -> Any:
+        device = _device(torch, (*arguments, *named.values()))
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if device < 0 or not helpers.is_on():
+                return operator(*arguments, **named)
+            helpers.blind(True)
+            try:
+                results = operator(*arguments, **named)
+            finally:
+                helpers.blind(False)
+            if helpers.capture_twin():
+                captured.append(functools.partial(compute, device, *tree_map(on_host, (results, arguments, named))))
+                return results
+        return compute(device, results, arguments, named)
 
     return kernel
 

@@ -9,6 +9,7 @@ Nothing here changes what PyTorch's allocator does.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def begin(torch: Any) -> None:
     loaded.neap_values_register("\n".join(twins).encode())
     _twins.register(torch, twins, KEY)
     _include(torch)
+    _watch_graphs(torch)
     torch.cuda._lazy_call(lambda: _start(torch))
 
 
@@ -68,6 +70,53 @@ def _start(torch: Any) -> None:
         _State.operations = torch.ops.neap_values
         _State.on = True
         register_optimizer_step_post_hook(lambda *_: _State.operations.step())
+
+
+def _watch_graphs(torch: Any) -> None:
+    """What a graph captures is computed when it is replayed."""
+    graph = torch.cuda.CUDAGraph
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        if _State.on:
+            _twins.captured.clear()
+            self._neap = _Graph(_State.operations)
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *arguments: Any, **named: Any) -> None:
+        if _State.on:
+            _State.operations.capture_end()
+            self._neap.twins += _twins.captured
+            _twins.captured.clear()
+        end(self, *arguments, **named)
+
+    @functools.wraps(replay)
+    def replayed(self: Any, *arguments: Any, **named: Any) -> None:
+        replay(self, *arguments, **named)
+        if _State.on:
+            self._neap.replay()
+
+    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replayed
+
+
+class _Graph:
+    """What one graph computes."""
+
+    def __init__(self, operations: Any) -> None:
+        self._operations = operations
+        self._number = operations.capture_begin()
+        self.twins: list[Callable[[], Any]] = []
+
+    def replay(self) -> None:
+        at = self._operations.replay(self._number, 0)
+        for twin in self.twins:
+            twin()
+            at = self._operations.replay(self._number, at)
+
+    def __del__(self) -> None:
+        self._operations.capture_drop(self._number)
 
 
 def _free_bytes() -> int:

@@ -259,7 +259,11 @@ Plan &plan_of(const OperatorHandle &op)
 
 /* -- the host's side of a value ------------------------------------------------------------------------------------ */
 
-bool is_device(const at::Tensor &tensor) { return tensor.defined() && tensor.is_cuda(); }
+/* A tensor with bytes on a device. One that Python defines (a fake one of torch.compile) says that it is there, and is not. */
+bool is_device(const at::Tensor &tensor)
+{
+	return tensor.defined() && tensor.is_cuda() && !tensor.key_set().has(DispatchKey::Python);
+}
 
 } // namespace
 
@@ -998,12 +1002,12 @@ extern "C" __attribute__((visibility("default"))) void neap_values_register(cons
 	static std::vector<c10::RegistrationHandleRAII> kept;
 	std::string lines = std::string("\n") + twins + "\n";
 
-	/* Where an operation is composed by default, that would stand at this key instead of the fallback. */
+	/* All of them: where an operation is composed by default, that would stand at this key instead of the fallback, and
+	 * before another device's own function. */
 	for (const auto &name : c10::Dispatcher::singleton().getAllOpNames()) {
 		auto op = c10::Dispatcher::singleton().findSchema(name);
 
-		if (op && neap_torch::computes(*op, name.name) &&
-		    lines.find("\n" + toString(name) + "\n") == std::string::npos)
+		if (op && lines.find("\n" + toString(name) + "\n") == std::string::npos)
 			kept.push_back(c10::Dispatcher::singleton().registerImpl(
 				name, neap_torch::kKey,
 				c10::KernelFunction::makeFromBoxedFunction<&neap_torch::compute>(), std::nullopt,
