@@ -677,12 +677,13 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 			from >= 0 ? arguments[from]
 				  : (*results)[results->size() - plan.fresh.size() + (size_t)(-1 - from)]));
 	std::vector<at::Tensor> given;
-	std::vector<std::vector<int64_t>> sizes;
+	std::vector<std::vector<int64_t>> sizes, strides;
 
 	for (size_t i = 0; i < plan.out_from.size(); i++)
 		if (plan.out_from[i] < 0) {
 			given.push_back(stack[i].toTensor());
 			sizes.push_back(given.back().sizes().vec());
+			strides.push_back(given.back().strides().vec());
 		}
 	try {
 		plan.out->callBoxed(&stack);
@@ -693,8 +694,8 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 		return false;
 	}
 	for (size_t i = 0; i < given.size(); i++)
-		if (given[i].sizes() != c10::IntArrayRef(sizes[i]))
-			return false;
+		if (given[i].sizes() != c10::IntArrayRef(sizes[i]) || given[i].strides() != c10::IntArrayRef(strides[i]))
+			return false; /* some functions change a result's layout to the one they write */
 	return true;
 }
 
