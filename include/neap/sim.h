@@ -64,8 +64,8 @@ struct neap_sim_calls {
 	 * opened memory of another (opened: 1), before that driver call returns. NULL: removes it. */
 	void (*watch_shares)(void (*function)(const char *call, int opened));
 	/* Whoever launches kernels will compute their results, on the host, at the device's addresses (struct
-	 * neap_sim_values). Returns 0 if NEAP_SIM forbids it: values=none, backing=none. Call it after cuInit, before there
-	 * is device memory. */
+	 * neap_sim_values). Returns 0 if NEAP_SIM forbids it: values=none, backing=none. Call it after cuInit, before
+	 * there is device memory. */
 	int (*keep_values)(void);
 	/* The bytes of host memory that the devices' memory of this process takes now. */
 	uint64_t (*resident)(void);

@@ -173,9 +173,10 @@ def _after_stand_ins(torch):
     except Exception as error:
         _note("objects do not reach other ranks: %s: %s" % (type(error).__name__, error))
     try:
-        import importlib
+        if getattr(getattr(torch, "version", None), "cuda", None):
+            import importlib
 
-        importlib.import_module(_load_neap().__name__ + "._values").begin(torch)
+            importlib.import_module(_load_neap().__name__ + "._values").begin(torch)
     except Exception as error:
         _note("values are not computed: %s: %s" % (type(error).__name__, error))
 

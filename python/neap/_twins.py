@@ -106,7 +106,8 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if not helpers.decide(name, tensors((arguments, named)), tensors(results)):
                 return results
-            given, given_named = tree_map(on_host, arguments), tree_map(on_host, named)
+            given = tree_map(on_host, arguments)
+            given_named = tree_map(on_host, named)
             try:
                 if with_call:
                     given = (Call(torch, device, tree_map(on_host, results)), *given)
@@ -131,6 +132,24 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
         return compute(device, results, arguments, named)
 
     return kernel
+
+
+def alone(torch: Any, function: Callable[..., Any], shapes: Any, arguments: Any, named: Any) -> Any:
+    """A twin without CUDA's function: the results, of these shapes, as CPU tensors. Where it leaves one out: zeros."""
+    from torch.utils._pytree import tree_map
+
+    def empty(like: Any) -> Any:
+        made = isinstance(like, torch.Tensor)
+        return torch.zeros(like.shape, dtype=like.dtype) if made else like
+
+    results = tree_map(empty, shapes)
+    if next(iter(inspect.signature(function).parameters), "") == "call":
+        arguments = (Call(torch, torch.cuda.current_device(), results), *arguments)
+    computed = function(*arguments, **named)
+    if isinstance(results, torch.Tensor):
+        return results if computed is None else computed
+    given = [*computed, *[None] * (len(results) - len(computed))]
+    return tuple(one if value is None else value for value, one in zip(given, results))
 
 
 _libraries: list[Any] = []  # a registration lasts as long as its library

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _compiled, _twins
+from . import _compiled, _twins, _values_compiled
 
 UNIT = _compiled.Unit(
     name="values",
@@ -46,7 +46,7 @@ def asked() -> str:
 
 def begin(torch: Any) -> None:
     """torch has been imported on the stand-ins. Raises Unavailable where the object cannot be compiled."""
-    if _State.loaded is not None or asked() == "none" or torch.version.cuda is None:
+    if _State.loaded is not None or asked() == "none":
         return
     loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)
     loaded.neap_values_register.argtypes = [ctypes.c_char_p]
@@ -59,6 +59,7 @@ def begin(torch: Any) -> None:
     _twins.register(torch, twins, KEY)
     _include(torch)
     _watch_graphs(torch)
+    _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
     torch.cuda._lazy_call(lambda: _start(torch))
 
 
@@ -75,7 +76,9 @@ def _start(torch: Any) -> None:
 def _watch_graphs(torch: Any) -> None:
     """What a graph captures is computed when it is replayed."""
     graph = torch.cuda.CUDAGraph
-    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+    begin = graph.capture_begin
+    end = graph.capture_end
+    replay = graph.replay
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
@@ -98,7 +101,9 @@ def _watch_graphs(torch: Any) -> None:
         if _State.on:
             self._neap.replay()
 
-    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replayed
+    graph.capture_begin = capture_begin
+    graph.capture_end = capture_end
+    graph.replay = replayed
 
 
 class _Graph:
@@ -152,5 +157,6 @@ def unknown() -> list[tuple[str, str]]:
     """The operations that could not be computed so far, and why."""
     if not _State.on:
         return []
-    lines = torch.ops.neap_values.unknown().splitlines()
-    return [(name, why) for name, _, why in (line.partition("\t") for line in lines)] + list(_twins.failed.items())
+    lines = _State.operations.unknown().splitlines()
+    found = [(name, why) for name, _, why in (line.partition("\t") for line in lines)]
+    return [*found, *_twins.failed.items(), *_values_compiled.failed.items()]

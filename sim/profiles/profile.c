@@ -114,7 +114,8 @@ static enum neap_status take_choice(const char *value, const struct word *word, 
 	return NEAP_OK;
 }
 
-static enum neap_status take_values(const char *value, const struct word *word, bool *ret_none, struct neap_error *err)
+static enum neap_status take_values(const char *value, const struct word *word, bool *ret_none,
+				    struct neap_error *err)
 {
 	if (strcmp(value, "none") != 0 && strcmp(value, "auto") != 0 && strcmp(value, "full") != 0)
 		return neap_fail_at(err, 1, word->column, "NEAP_SIM: '%s': expected none, auto or full", word->text);

@@ -16,7 +16,8 @@
 #define REPORT           _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
 #define REPORT_NAME      "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 #define DEVICE_TYPE_CUDA 1
-/* With values=full a larger block keeps what it held, as on a GPU: to zero each would cost more than its kernel. */
+/* With values a larger block keeps what it held, as on a GPU: to zero each would cost more than its kernel. While a
+ * thread is blind a small one does, too: it may have been an input that is to be read yet. */
 #define ZEROED_BYTES 65536
 
 typedef void (*report_function)(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);
@@ -41,7 +42,7 @@ void REPORT(void *block, int64_t bytes, size_t allocated, size_t reserved, uint1
 
 	if ((device & 0xff) == DEVICE_TYPE_CUDA) {
 		gate_free_range((uint64_t)(uintptr_t)block, changed);
-		if (!values_kept() || (bytes > 0 && changed <= ZEROED_BYTES))
+		if (!values_kept() || (!values_blind() && bytes > 0 && changed <= ZEROED_BYTES))
 			contents_forget((uint64_t)(uintptr_t)block, changed);
 	}
 	pthread_once(&once, find_real);

@@ -407,10 +407,18 @@ struct Both {
 	std::vector<at::Tensor> read, written; /* on devices */
 };
 
+/* A CPU tensor over a device's bytes: the simulator's addresses. */
+bool is_over_device(const at::Tensor &tensor)
+{
+	uint64_t address = (uint64_t)(uintptr_t)(tensor.is_cpu() ? tensor.data_ptr() : nullptr);
+
+	return address >= 2ull << 44 && address < 5ull << 44;
+}
+
 void gather(const IValue &value, std::vector<at::Tensor> *into)
 {
 	each(value, [&](const at::Tensor &one) {
-		if (is_device(one) && one.layout() == c10::kStrided)
+		if (one.defined() && one.layout() == c10::kStrided && (is_device(one) || is_over_device(one)))
 			into->push_back(one);
 		return one;
 	});
@@ -494,9 +502,8 @@ void guess(const std::string &name, const Both &both, const at::Tensor &into)
 }
 
 /* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
-bool decide(const std::string &name, const Both &both)
+bool decide(const std::string &name, const Both &both, double cost)
 {
-	double cost = cost_of(name, both);
 	State state = worst_of(both.read);
 	bool exact = !both.written.empty(), affordable = known_take(cost), computed;
 
@@ -516,6 +523,11 @@ bool decide(const std::string &name, const Both &both)
 			known_mark(one, State::Missing); /* that one's flag stays as it is: nothing is infinite */
 	}
 	return computed;
+}
+
+bool worth(const std::string &name, const Both &both)
+{
+	return !known_matters() || decide(name, both, cost_of(name, both));
 }
 
 DispatchKeySet below(DispatchKeySet keys) { return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey); }
@@ -694,7 +706,8 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 		return false;
 	}
 	for (size_t i = 0; i < given.size(); i++)
-		if (given[i].sizes() != c10::IntArrayRef(sizes[i]) || given[i].strides() != c10::IntArrayRef(strides[i]))
+		if (given[i].sizes() != c10::IntArrayRef(sizes[i]) ||
+		    given[i].strides() != c10::IntArrayRef(strides[i]))
 			return false; /* some functions change a result's layout to the one they write */
 	return true;
 }
@@ -861,7 +874,8 @@ bool capture_twin()
 		return false;
 	std::lock_guard<std::mutex> guard(recordings.lock);
 
-	recordings.all[recordings.open].push_back(Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}});
+	recordings.all[recordings.open].push_back(
+		Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}});
 	return true;
 }
 
@@ -880,7 +894,7 @@ int64_t replay(int64_t number, int64_t from)
 		if (!one.op)
 			return (int64_t)i + 1;
 		replayed = i + 1;
-		if (!known_matters() || decide(one.op->schema().name(), one.both))
+		if (worth(one.op->schema().name(), one.both))
 			compute_host(*one.op, *one.plan, one.device, one.arguments, &results);
 		replayed = 0;
 	}
@@ -913,7 +927,7 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	if (call_device(op, keys, stack, &failure)) {
 		if (is_capturing())
 			capture(op, plan, arguments, *stack);
-		else if (!known_matters() || decide(op.schema().name(), both_of(op, plan, arguments, *stack)))
+		else if (worth(op.schema().name(), both_of(op, plan, arguments, *stack)))
 			compute_host(op, plan, device_of(arguments), arguments, stack);
 		return;
 	}
@@ -923,18 +937,27 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 
 /* -- for Python -------------------------------------------------------------------------------------------------------- */
 
-/* For a twin: whether it computes from `read` what belongs into `written`. */
-bool decide_twin(const std::string &name, at::TensorList read, at::TensorList written)
+Both both_from(at::TensorList read, at::TensorList written)
 {
 	Both both;
 
-	if (!known_matters())
-		return true;
 	for (const at::Tensor &one : read)
 		gather(one, &both.read);
 	for (const at::Tensor &one : written)
 		gather(one, &both.written);
-	return decide(name, both);
+	return both;
+}
+
+/* For a twin: whether it computes from `read` what belongs into `written`. */
+bool decide_twin(const std::string &name, at::TensorList read, at::TensorList written)
+{
+	return !known_matters() || worth(name, both_from(read, written));
+}
+
+/* For compiled code, of which Python knows the cost. */
+bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
+{
+	return !known_matters() || decide("", both_from(read, written), cost_ns);
 }
 
 bool is_on() { return simulator.load() != nullptr; }
@@ -991,6 +1014,7 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("capture_twin() -> bool", neap_torch::capture_twin);
 	library.def("replay(int number, int start) -> int", neap_torch::replay);
 	library.def("is_on() -> bool", neap_torch::is_on);
+	library.def("decide_cost(float cost_ns, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_cost);
 	library.def("state(Tensor self) -> int", neap_torch::state_of);
 	library.def("step() -> ()", neap_torch::known_step);
 	library.def("unknown() -> str", neap_torch::take_unknown);

@@ -1,0 +1,182 @@
+"""Values of code that torch.compile has compiled: the graph's own operations compute them, on the host.
+
+    compile_fx --> the inner compiler: a copy of the graph it is given is kept with what it makes of that
+    a call     --> 1. the compiled code, which allocates and launches what does nothing
+                   2. the copy, operation by operation, on CPU tensors over the inputs' bytes; stored into the results of 1
+
+A kernel that the program wrote itself, in Triton, is in no graph: it computes nothing, and the report names it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import _notes, _twins
+
+_GRAPH = "_neap_graph"  # of what the inner compiler made
+_PRODUCTS = ("mm", "conv", "attention")
+_inside = threading.local()  # compile_fx calls itself
+failed: dict[str, str] = {}  # what could not be computed, and why
+
+
+def watch(torch: Any, key: Any) -> None:
+    """Once; nothing of the compiler is imported before the program compiles."""
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is None:
+        return
+    call = wrapper.__call__
+
+    @functools.wraps(call)
+    def compile_graph(self: Any, *arguments: Any, **named: Any) -> Any:
+        _prepare(torch, key)
+        return call(self, *arguments, **named)
+
+    wrapper.__call__ = compile_graph
+
+
+@_notes.harmless("values of compiled code")
+def _prepare(torch: Any, key: Any) -> None:
+    from torch._inductor import compile_fx, output_code
+
+    if hasattr(compile_fx.compile_fx, _GRAPH):
+        return
+    # A cache of whole results would give them without a graph.
+    torch._functorch.config.enable_autograd_cache = False
+    compile_fx.compile_fx = _with_graphs(compile_fx.compile_fx, compile_fx.compile_fx_inner)
+    made = output_code.CompiledFxGraph
+    made.__call__ = _computed(torch, made.__call__, torch._C.DispatchKeySet(key))
+
+
+def _with_graphs(real: Callable[..., Any], inner: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(inner)
+    def keep(graph: Any, *arguments: Any, **named: Any) -> Any:
+        kept = _copied(graph)
+        made = inner(graph, *arguments, **named)
+        setattr(made, _GRAPH, kept)
+        return made
+
+    @functools.wraps(real)
+    def compile_fx(*arguments: Any, **named: Any) -> Any:
+        if getattr(_inside, "deep", False):
+            return real(*arguments, **named)
+        _inside.deep = True
+        try:
+            return real(*arguments, **{"inner_compile": keep, **named})
+        finally:
+            _inside.deep = False
+
+    setattr(compile_fx, _GRAPH, True)
+    return compile_fx
+
+
+def _copied(graph: Any) -> Any:
+    """On the CPU where the graph says a device. None: this one cannot be."""
+    import torch
+
+    def on_host(value: Any) -> Any:
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    try:
+        kept = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        cost = 0.0
+        for node in kept.graph.nodes:
+            node.args = torch.fx.node.map_aggregate(node.args, on_host)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_host)
+            cost += _cost(torch, node)
+        kept.recompile()
+        kept._neap_cost = cost
+        return kept
+    except Exception as error:
+        failed.setdefault("torch.compile", str(error).partition("\n")[0])
+        return None
+
+
+def _cost(torch: Any, node: Any) -> float:
+    """Nanoseconds of one core, roughly: as values.cpp has it."""
+
+    def sizes(value: Any) -> list[int]:
+        found: list[int] = []
+        torch.fx.node.map_aggregate(value, lambda one: found.append(_elements(torch, one)))
+        return found
+
+    result = max(sizes(node.meta.get("val")) or [0])
+    if node.op != "call_function" or not any(part in str(node.target) for part in _PRODUCTS):
+        return result
+    read = sorted(sizes([one.meta.get("val") for one in node.all_input_nodes]))[-2:]
+    return result + math.sqrt(float(result) * math.prod(read)) / 5
+
+
+def _elements(torch: Any, value: Any) -> int:
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return math.prod(one if isinstance(one, int) else int(getattr(one.node, "hint", None) or 1) for one in value.shape)
+
+
+def _computed(torch: Any, real: Callable[..., Any], keys: Any) -> Callable[..., Any]:
+    helpers = torch.ops.neap_values
+
+    def tensors(values: Any) -> list[Any]:
+        return [one for one in values if isinstance(one, torch.Tensor) and one.is_cuda]
+
+    @functools.wraps(real)
+    def call(self: Any, inputs: Any) -> Any:
+        graph = getattr(self, _GRAPH, None)
+        if graph is None or not helpers.is_on():
+            return real(self, inputs)
+        # The compiled code frees its inputs when it has read them: CPU tensors over their bytes keep none of them.
+        hosts = [helpers.host(one) if isinstance(one, torch.Tensor) else one for one in inputs]
+        read = [host for host, one in zip(hosts, inputs) if isinstance(one, torch.Tensor) and one.is_cuda]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            helpers.blind(True)
+            try:
+                results = real(self, inputs)
+            finally:
+                helpers.blind(False)
+            one_alone = isinstance(results, torch.Tensor)
+            written = tensors([results] if one_alone else results)
+            if helpers.decide_cost(graph._neap_cost, read, written):
+                _store(torch, graph, hosts, [results] if one_alone else results)
+        return results
+
+    return call
+
+
+def _store(torch: Any, graph: Any, hosts: list[Any], results: Any) -> None:
+    helpers = torch.ops.neap_values
+
+    class OnHost(torch.fx.Interpreter):  # type: ignore[misc]
+        def fetch_attr(self, target: str) -> Any:
+            value = super().fetch_attr(target)
+            return helpers.host(value) if isinstance(value, torch.Tensor) else value
+
+        def run_node(self, node: Any) -> Any:
+            self.meta = node.meta.get("val")
+            return super().run_node(node)
+
+        def call_function(self, target: Any, arguments: Any, named: Any) -> Any:
+            twin = _twins.TWINS.get(getattr(target, "name", str)()) if isinstance(target, torch._ops.OpOverload) else None
+            if twin is None:
+                return super().call_function(target, arguments, named)
+            return _twins.alone(torch, twin, self.meta, arguments, named)
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(helpers.seed(torch.cuda.current_device()))
+            computed = OnHost(graph).run(*hosts)
+    except Exception as error:  # the results are unknown then, and the report names the operation
+        failed.setdefault("torch.compile", str(error).partition("\n")[0])
+        for one in results:
+            if isinstance(one, torch.Tensor) and one.is_cuda:
+                helpers.host(one).zero_()
+        return
+    for result, value in zip(results, [computed] if isinstance(computed, torch.Tensor) else computed):
+        if isinstance(result, torch.Tensor) and isinstance(value, torch.Tensor):
+            helpers.store(result, value)
+
+
+__all__ = ["failed", "watch"]
