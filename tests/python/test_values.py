@@ -1,0 +1,360 @@
+"""Trainings on the simulator with true values (values=full) have the CPU's losses; and the peaks of memory that they have without
+values, wherever no size depends on a value.
+
+`test_values.py peaks` trains with the values that NEAP_SIM asks for, and prints the peaks.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+import warnings
+
+if sys.argv[1:] != ["peaks"]:
+    os.environ["NEAP_SIM"] = f"h100-80gb,values=full,world=values-{os.getpid()}"
+warnings.simplefilter("ignore")
+
+import torch
+import torch.nn.functional as F
+from neap import _values
+from torch import nn
+from torch.distributions import Categorical, Normal
+
+STEPS = 20
+CLOSE = 1e-4
+
+
+def draw(*sizes, seed=0):
+    """The same numbers on each device."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def train(device, model, loss_of, optimizer=torch.optim.Adam, **options):
+    """`loss_of(model, step)` for each step."""
+    model.to(device)
+    optimizer = optimizer([one for one in model.parameters() if one.requires_grad], **{"lr": 1e-3, **options})
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def transformer(device):
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    model = nn.ModuleDict({"words": nn.Embedding(50, 32), "body": nn.TransformerEncoder(layer, 2), "head": nn.Linear(32, 50)})
+    words = torch.randint(0, 50, (4, 16), generator=torch.Generator().manual_seed(1)).to(device)
+    padded = (torch.arange(16) >= torch.tensor([[16], [12], [9], [16]])).to(device)
+
+    def loss_of(model, step):
+        found = model["head"](model["body"](model["words"](words), src_key_padding_mask=padded))
+        return F.cross_entropy(found[:, :-1].flatten(0, 1), words[:, 1:].masked_fill(padded[:, 1:], -100).flatten())
+
+    return train(device, model, loss_of, torch.optim.AdamW, fused=True)
+
+
+def gpt2(device):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    words = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(2)).to(device)
+    return train(device, model, lambda model, step: model(input_ids=words, labels=words).loss, torch.optim.AdamW)
+
+
+def convolutional(device):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+    images = draw(8, 3, 12, 12).to(device)
+    labels = (torch.arange(8) % 5).to(device)
+    options = {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}
+    return train(device, model, lambda model, step: F.cross_entropy(model(images), labels), torch.optim.SGD, **options)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(6, 10, 2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(20, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, batch, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(batch, lengths, batch_first=True, enforce_sorted=False)
+        found, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        return self.head(self.gru(found.transpose(0, 1))[1][0])
+
+
+def recurrent(device):
+    batch = draw(4, 7, 6).to(device)
+    wanted = draw(4, 1, seed=1).to(device)
+    lengths = torch.tensor([7, 3, 5, 6])
+    return train(device, Recurrent(), lambda model, step: F.mse_loss(model(batch, lengths), wanted), lr=1e-2)
+
+
+class Lora(nn.Module):
+    def __init__(self, whole):
+        super().__init__()
+        self.whole = whole.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(4, whole.in_features) * 0.1)
+        self.up = nn.Parameter(torch.zeros(whole.out_features, 4))
+
+    def forward(self, given):
+        return self.whole(given) + given @ self.down.t() @ self.up.t()
+
+
+def lora(device):
+    model = nn.Sequential(Lora(nn.Linear(12, 24)), nn.GELU(), Lora(nn.Linear(24, 12)))
+    given = draw(16, 12).to(device)
+    return train(device, model, lambda model, step: F.huber_loss(model(given), given.flip(1)), torch.optim.RAdam, lr=1e-2)
+
+
+def adversarial(device):
+    maker = nn.Sequential(nn.Linear(4, 16), nn.LeakyReLU(0.2), nn.Linear(16, 2)).to(device)
+    critic = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1)).to(device)
+    steps = [torch.optim.Adam(one.parameters(), lr=2e-3, betas=(0.5, 0.999)) for one in (maker, critic)]
+    losses = []
+    for step in range(STEPS):
+        real = (draw(16, 2, seed=step) * 0.3 + 1).to(device)
+        made = maker(draw(16, 4, seed=100 + step).to(device))
+        ones, zeros = torch.ones(16, 1, device=device), torch.zeros(16, 1, device=device)
+        bad = F.binary_cross_entropy_with_logits(critic(real), ones) + F.binary_cross_entropy_with_logits(critic(made.detach()), zeros)
+        steps[1].zero_grad()
+        bad.backward()
+        steps[1].step()
+        good = F.binary_cross_entropy_with_logits(critic(made), ones)
+        steps[0].zero_grad()
+        good.backward()
+        steps[0].step()
+        losses.append(bad.item() + good.item())
+    return losses
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 16), nn.Tanh())
+        self.steer = nn.Linear(16, 4)
+        self.push = nn.Linear(16, 1)
+        self.worth = nn.Linear(16, 1)
+
+    def forward(self, state):
+        found = self.body(state)
+        return Categorical(logits=self.steer(found), validate_args=True), Normal(self.push(found)[:, 0], 0.5), self.worth(found)[:, 0]
+
+
+def proximal(device):
+    """PPO. The environment is a walk that rewards the centre; what is drawn comes from the host, to be the same everywhere."""
+    policy = Policy().to(device)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3, eps=1e-5)
+    state = draw(8, 3).to(device)
+    moves = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [-1, -1, -1]], device=device)
+    losses = []
+    for step in range(STEPS):
+        seen = []
+        with torch.no_grad():
+            for turn in range(4):
+                steer, push, worth = policy(state)
+                assert steer.sample().max() < 4 and push.sample().isfinite().all()
+                chance = torch.rand(8, 1, generator=torch.Generator().manual_seed(step * 10 + turn)).to(device)
+                turned = (steer.probs.cumsum(1) < chance).sum(1).clamp_(max=3)
+                pushed = push.mean + 0.5 * draw(8, seed=step * 10 + turn).to(device)
+                seen.append((state, turned, pushed, steer.log_prob(turned) + push.log_prob(pushed), worth, -state.norm(dim=1)))
+                state = (state + 0.3 * moves[turned] * pushed.unsqueeze(1)).clamp(-2, 2)
+        states, turned, pushed, before, worth, reward = (torch.stack(one) for one in zip(*seen, strict=True))
+        returns = reward.flip(0).cumsum(0).flip(0)
+        gain = returns - worth
+        gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+        for _ in range(2):
+            steer, push, worth = policy(states.flatten(0, 1))
+            ratio = (steer.log_prob(turned.flatten()) + push.log_prob(pushed.flatten()) - before.flatten()).exp()
+            least = torch.min(ratio * gain.flatten(), ratio.clamp(0.8, 1.2) * gain.flatten())
+            loss = -least.mean() + 0.5 * F.mse_loss(worth, returns.flatten()) - 0.01 * steer.entropy().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8)) for _ in range(4))
+
+    def forward(self, tokens):
+        shares, chosen = self.router(tokens).softmax(-1).topk(2, -1)
+        found = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            rows, place = torch.where(chosen == number)
+            found.index_add_(0, rows, expert(tokens[rows]) * shares[rows, place, None])
+        used = F.one_hot(chosen, 4).float().mean((0, 1))
+        return found, used.square().sum()
+
+
+def experts(device):
+    tokens = draw(40, 8).to(device)
+
+    def loss_of(model, step):
+        found, uneven = model(tokens)
+        return F.mse_loss(found, tokens.roll(1, 1)) + 0.1 * uneven
+
+    return train(device, Experts(), loss_of, lr=1e-2)
+
+
+def kept(boxes, scores, most=0.5):
+    """Non-maximum suppression."""
+    left = scores.argsort(descending=True)
+    found = []
+    while left.numel():
+        best, left = left[0], left[1:]
+        found.append(best)
+        low = torch.maximum(boxes[best, :2], boxes[left, :2])
+        high = torch.minimum(boxes[best, 2:], boxes[left, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+        left = left[shared / (areas[best] + areas[left] - shared) <= most]
+    return torch.stack(found)
+
+
+def detector(device):
+    model = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+    image = draw(1, 3, 16, 16).to(device)
+    corners = (torch.stack(torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij"), -1).flatten(0, 1) * 2.0).to(device)
+
+    def loss_of(model, step):
+        found = model(image)[0].flatten(1).t()
+        likely = found[:, 4].sigmoid()
+        (at,) = (likely > likely.mean()).nonzero(as_tuple=True)
+        boxes = torch.cat((corners[at], corners[at] + 2 + found[at, 2:4].exp()), 1)
+        best = kept(boxes.detach(), likely[at].detach())
+        kinds, counts = (found[at, 5] * 2).detach().round().unique(return_counts=True)
+        penalty = (kinds * counts).sum() / counts.sum()
+        return F.smooth_l1_loss(boxes[best], boxes[best].detach().round()) - likely[at][best].log().mean() + 0.01 * penalty
+
+    return train(device, model, loss_of, lr=1e-2)
+
+
+class Unet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.begin = nn.Conv2d(1, 8, 3, padding=1)
+        self.down = nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1))
+        self.time = nn.Linear(8, 16)
+        self.up = nn.Sequential(nn.GroupNorm(4, 16), nn.SiLU(), nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1))
+        self.end = nn.Conv2d(16, 1, 3, padding=1)
+
+    def forward(self, image, time):
+        waves = time.unsqueeze(1) * torch.arange(1, 5, device=time.device)
+        first = self.begin(image)
+        low = self.down(first) + self.time(torch.cat((waves.sin(), waves.cos()), 1))[:, :, None, None]
+        return self.end(torch.cat((first, F.interpolate(self.up(low), scale_factor=1.0)), 1))
+
+
+def diffusion(device):
+    model = Unet()
+    average = torch.optim.swa_utils.AveragedModel(model.to(device), multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    images = draw(4, 1, 8, 8).to(device)
+
+    def loss_of(model, step):
+        average.update_parameters(model)
+        time = torch.rand(4, generator=torch.Generator().manual_seed(step)).to(device)
+        noise = draw(4, 1, 8, 8, seed=50 + step).to(device)
+        noisy = images * (1 - time)[:, None, None, None].sqrt() + noise * time[:, None, None, None].sqrt()
+        with torch.no_grad():
+            steady = F.mse_loss(average(noisy, time), noise)
+        return F.mse_loss(model(noisy, time), noise) + 0.1 * steady
+
+    return train(device, model, loss_of, torch.optim.AdamW, lr=3e-3)
+
+
+FIXED = (transformer, gpt2, convolutional, recurrent, lora, adversarial, diffusion)
+BY_VALUES = (experts, detector, proximal)  # torch.distributions refuses what there is without values
+
+
+def peaks():
+    """By training: its losses, and its peaks of bytes: allocated, reserved, requested."""
+    found = {}
+    for training in FIXED:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.manual_seed(0)
+        losses = training("cuda")
+        statistics = torch.cuda.memory_stats()
+        names = ("allocated_bytes", "reserved_bytes", "requested_bytes")
+        found[training.__name__] = losses, [statistics[f"{name}.all.peak"] for name in names]
+    return found
+
+
+class Values(unittest.TestCase):
+    def assert_losses(self, name, losses, training):
+        torch.manual_seed(0)
+        right = training("cpu")
+        self.assertGreater(len(set(right)), STEPS // 2, name)
+        for step, (one, other) in enumerate(zip(losses, right, strict=True)):
+            self.assertLessEqual(abs(one - other), CLOSE * abs(other), f"{name}, step {step}: {one}, the CPU's {other}")
+
+    def test_losses_and_peaks(self):
+        with_values = peaks()
+        for training in FIXED:
+            with self.subTest(training.__name__):
+                self.assert_losses(training.__name__, with_values[training.__name__][0], training)
+        without = {"NEAP_SIM": f"h100-80gb,values=none,world=peaks-{os.getpid()}"}
+        done = subprocess.run([sys.executable, __file__, "peaks"], env={**os.environ, **without}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), {name: found[1] for name, found in with_values.items()})
+
+    def test_losses_that_need_values(self):
+        for training in BY_VALUES:
+            with self.subTest(training.__name__):
+                torch.manual_seed(0)
+                self.assert_losses(training.__name__, training("cuda"), training)
+
+    def test_scaler_of_gradients(self):
+        """AMP: in float16 close to float32; a step that overflows is left out, and the scale halved."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 1)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        scaler = torch.amp.GradScaler("cuda", init_scale=1024, growth_interval=5)
+        scales = []
+        losses = []
+        for step in range(STEPS):
+            with torch.autocast("cuda", torch.float16):
+                found = model(draw(16, 8, seed=step).cuda())
+                loss = F.mse_loss(found.float(), draw(16, 1, seed=step).cuda() + 2)
+            before = [one.detach().clone() for one in model.parameters()]
+            optimizer.zero_grad()
+            scaler.scale(loss * (1e9 if step == 7 else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            same = all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+            self.assertEqual(same, step == 7)
+            scales.append(scaler.get_scale())
+            losses.append(loss.item())
+        self.assertEqual(scales, [1024] * 4 + [2048] * 3 + [1024] * 5 + [2048] * 5 + [4096] * 3)
+        self.assertLess(losses[-1], losses[0])
+
+    def test_nothing_was_unknown(self):
+        self.assertEqual(_values.unknown(), [])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["peaks"]:
+        print(json.dumps({name: found[1] for name, found in peaks().items()}))
+    else:
+        unittest.main(warnings="ignore")
