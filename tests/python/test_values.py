@@ -131,7 +131,8 @@ def adversarial(device):
     for step in range(STEPS):
         real = (draw(16, 2, seed=step) * 0.3 + 1).to(device)
         made = maker(draw(16, 4, seed=100 + step).to(device))
-        ones, zeros = torch.ones(16, 1, device=device), torch.zeros(16, 1, device=device)
+        ones = torch.ones(16, 1, device=device)
+        zeros = torch.zeros_like(ones)
         bad = F.binary_cross_entropy_with_logits(critic(real), ones) + F.binary_cross_entropy_with_logits(critic(made.detach()), zeros)
         steps[1].zero_grad()
         bad.backward()
