@@ -91,8 +91,9 @@ def int4_mm(self: Any, mat2: Any, qGroupSize: int, qScaleAndZeros: Any) -> Any:
 
 
 def dense_of(sparse: Any, meta: Any) -> Any:
-    from torch.sparse import _semi_structured_conversions as conversions
+    from torch.sparse import _semi_structured_conversions
 
+    conversions: Any = _semi_structured_conversions
     return conversions.sparse_semi_structured_to_dense_cutlass(sparse, meta)
 
 

@@ -39,7 +39,7 @@ def drawing(seed: int) -> Iterator[None]:
 @contextmanager
 def differentiable() -> Iterator[None]:
     """Autograd is on, within a kernel below it."""
-    off = torch._C._dispatch_tls_local_exclude_set()
+    off: Any = torch._C._dispatch_tls_local_exclude_set()
     for name in ("AutogradCPU", "AutogradOther", "AutogradFunctionality", "ADInplaceOrView"):
         off = off.remove(torch._C._parse_dispatch_key(name))
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), off), torch.enable_grad():
@@ -146,8 +146,8 @@ def rnn_backward(
     network = Network(weight_stride0, mode, num_layers, batch_first, dropout, train, bidirectional, batch_sizes)
     place = word(reserve) if network.draws else None
     with differentiable():
-        leaves = [None if one is None else one.detach().requires_grad_() for one in (input, hx, cx, *weight)]
-        results = network.run(*leaves[:3], leaves[3:], 0 if place is None else int(place))
+        leaves: list[Any] = [None if one is None else one.detach().requires_grad_() for one in (input, hx, cx, *weight)]
+        results = network.run(leaves[0], leaves[1], leaves[2], leaves[3:], 0 if place is None else int(place))
         gradients = (grad_output, grad_hy, grad_cy)
         pairs = [(one, gradient) for one, gradient in zip(results, gradients, strict=False) if gradient is not None]
         wanted = [one for one in leaves if one is not None]

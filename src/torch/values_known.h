@@ -37,7 +37,7 @@ void known_guess(const at::Tensor &tensor, int64_t values);
 
 /* A step of the training begins: there is time again. */
 void known_step();
-/* Takes the time for one operation of this cost, in nanoseconds of a host's core. False: there is not so much left. */
+/* Takes the time for one operation, in nanoseconds of a host's core. False: there is not so much left. */
 bool known_take(double cost_ns);
 /* Costs next to nothing: such an operation is always computed. */
 bool known_is_cheap(double cost_ns);
