@@ -173,13 +173,16 @@ void run_python_print_notes(const char *folder, FILE *out)
 		    neap_path_join(path, sizeof path, folder, entry->d_name) != NEAP_OK)
 			continue;
 		if (neap_file_read(path, 65536, &text, NULL) == NEAP_OK) {
-			const char *note = neap_buffer_string(&text);
-			fprintf(out, "  note      process %s: ", entry->d_name + 5);
-			if (text.data)
-				text.data[strcspn(note, "\n")] = '\0';
-			print_safe_text(out, note);
-			fputc('\n', out);
-			printed++;
+			(void)neap_buffer_string(&text); /* ends it with a NUL */
+			char *rest = text.data, *note;
+			while (printed < NOTES && (note = strsep(&rest, "\n")) != NULL) {
+				if (!*note)
+					continue;
+				fprintf(out, "  note      process %s: ", entry->d_name + 5);
+				print_safe_text(out, note);
+				fputc('\n', out);
+				printed++;
+			}
 		}
 		neap_buffer_fini(&text);
 	}

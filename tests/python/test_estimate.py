@@ -413,7 +413,8 @@ class Trust(Estimate):
             "torch.repeat_interleave(x, i), x.repeat_interleave(2)\n" \
             "torch.nn.functional.one_hot(i), torch.nn.functional.one_hot(i, 3)\n"
         (self.folder / "reads.py").write_text(lines)
-        found = self.estimate("reads.py", options=("--gpu", "h100-80gb"))["reads"]
+        found = self.estimate("reads.py", options=("--gpu", "h100-80gb", "--values", "none"))["reads"]
+        self.assertEqual(self.estimate("reads.py", options=("--gpu", "h100-80gb"))["reads"], [])
         self.assertEqual(
             sorted((read["line"], read["reader"], read["use"], read["count"]) for read in found),
             [(3, "x[mask]", "size", 1), (4, "nonzero", "size", 1), (5, "__bool__", "branch", 1), (7, "unique", "size", 1),
@@ -424,7 +425,7 @@ class Trust(Estimate):
     @LONG
     def test_values_read_back_in_the_words_of_the_report(self) -> None:
         (self.folder / "branches.py").write_text("import torch\nx = torch.zeros(8, device='cuda').sum()\nfor _ in range(2):\n    if x: pass\n")
-        text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "branches.py").stdout
+        text = self.call("estimate", "--gpu", "h100-80gb", "--values", "none", "--", sys.executable, "branches.py").stdout
         self.assertRegex(text, r"branches.py:4 <module>: __bool__, 2 times; the program branches on it")
 
     def test_kernels_of_extensions_are_counted_and_named(self) -> None:
@@ -455,7 +456,7 @@ class Trust(Estimate):
         lines = "import torch\nmodel = torch.nn.Linear(64, 64).cuda()\ncompiled = torch.compile(model, mode='max-autotune')\n" \
             "x = torch.ones(8, 64, device='cuda')\nx.sum().item()\ncompiled(x).sum().backward()\nx.sum().item()\n"
         (self.folder / "compiled.py").write_text(lines)
-        options = ("--gpu", "h100-80gb", "--", sys.executable, "compiled.py")
+        options = ("--gpu", "h100-80gb", "--values", "none", "--", sys.executable, "compiled.py")
         try:
             import triton  # noqa: F401
         except ImportError:
@@ -471,7 +472,7 @@ class Trust(Estimate):
         lines = "import torch\n@torch.compile\ndef unused(x):\n    return x + 1\n" \
             "x = torch.zeros(8, device='cuda')\nif x.sum():\n    pass\nprint(x.sum().item())\n"
         (self.folder / "unused.py").write_text(lines)
-        options = ("--gpu", "h100-80gb", "--", sys.executable, "unused.py")
+        options = ("--gpu", "h100-80gb", "--values", "none", "--", sys.executable, "unused.py")
         found = json.loads(self.call("estimate", "--json", *options).stdout)
         self.assertEqual((found["compiled"], found["reads_hidden"]), (False, False))
         self.assertEqual([(read["line"], read["reader"]) for read in found["reads"]], [(6, "__bool__"), (8, "item")])

@@ -252,7 +252,7 @@ class HuggingFace(Case):
         done = neap.cleanup_checkpoints(self.folder, max_checkpoints=2)
         self.assertRegex(done.source, r"^Hugging Face's Trainer recorded it in checkpoint-16/trainer_state\.json$")
         (best,) = (c.name for c in done.checkpoints if c.recorded)
-        self.assertEqual((done.moved, done.kept), (2, ("checkpoint-16", best)))
+        self.assertEqual((done.moved, len(done.kept), {"checkpoint-16", best} - {*done.kept}), (2, 2, set()))
         callback = for_transformers.MemoryCallback()
         seen = Figures()
         trainer = self.trainer(callback, num_train_epochs=5, callbacks=[seen], **{**epochs, "load_best_model_at_end": False})
