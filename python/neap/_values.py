@@ -8,6 +8,7 @@ Nothing here changes what PyTorch's allocator does.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _compiled, _twins, _values_compiled
+from . import _compiled, _notes, _twins, _values_compiled
 
 UNIT = _compiled.Unit(
     name="values",
@@ -23,7 +24,7 @@ UNIT = _compiled.Unit(
     main="values.cpp",
     sources=("values*.cpp", "values*.h"),
     object="neap_values.so",
-    advice="Without one, NEAP_SIM=...,values=none runs the program with zeros for what kernels would compute",
+    advice="Without one, what kernels would compute reads as zeros",
 )
 KEY = "CustomRNGKeyId"  # as in values.cpp
 
@@ -54,6 +55,7 @@ def begin(torch: Any) -> None:
     loaded.neap_values_start.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     loaded.neap_values_start.restype = ctypes.c_bool
     _State.loaded = loaded
+    _State.operations = torch.ops.neap_values
     twins = _twins.names(torch)
     loaded.neap_values_register("\n".join(twins).encode())
     _twins.register(torch, twins, KEY)
@@ -68,9 +70,16 @@ def _start(torch: Any) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
-        _State.operations = torch.ops.neap_values
         _State.on = True
+        atexit.register(_tell)
         register_optimizer_step_post_hook(lambda *_: _State.operations.step())
+
+
+def _tell() -> None:
+    """At the end: the report of `neap run` names what was not computed."""
+    names = sorted({name for name, _ in unknown()})
+    if names:
+        _notes.tell("values", "not computed", ", ".join(names))
 
 
 def _watch_graphs(torch: Any) -> None:

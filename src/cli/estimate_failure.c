@@ -11,6 +11,7 @@
 #include "estimate/runs.h"
 #include "run/run_stage.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define LAST_LINES 12
@@ -62,6 +63,18 @@ static void print_refusal(const struct neap_view_facts *view)
 			NEAP_PRINTABLE(view->refused), view->reason);
 }
 
+/* It may have failed by a value that nobody computed. */
+static void print_unknown_read(const struct neap_estimate_run *run)
+{
+	const struct neap_estimate_read *read = &run->reads[0];
+	if (!run->computed || !run->read_count)
+		return;
+	fprintf(stderr,
+		"neap estimate: the program read a value that was not computed here, only a likely one: %s:%" PRIu64
+		" %s: %s. --values full computes all of them\n",
+		NEAP_PRINTABLE(read->file), read->line, NEAP_PRINTABLE(read->function), NEAP_PRINTABLE(read->reader));
+}
+
 int estimate_explain_failure(const struct neap_estimate_run *run, const char *folder, const char *gpu,
 			     enum neap_status status, const struct neap_error *err)
 {
@@ -80,6 +93,7 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 		fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->evidence));
 		return result->exit_status;
 	}
+	print_unknown_read(run);
 	if (result->outcome == NEAP_OUTCOME_TIMEOUT)
 		fprintf(stderr, "neap estimate: the time limit ended the program before it used the GPU, or it did "
 				"not end when it was asked to: --time-limit\n");

@@ -673,6 +673,11 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 	return true;
 }
 
+class Silent : public c10::WarningHandler
+{
+	void process(const c10::Warning &) override {}
+};
+
 /* Into CUDA's results at once. False: not possible, nothing is done. */
 bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 {
@@ -697,6 +702,9 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 			sizes.push_back(given.back().sizes().vec());
 			strides.push_back(given.back().strides().vec());
 		}
+	Silent silent; /* where the results have another shape there is a warning, and the other way */
+	c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+
 	try {
 		plan.out->callBoxed(&stack);
 	} catch (const c10::IndexError &) {
@@ -885,15 +893,16 @@ int64_t replay(int64_t number, int64_t from)
 {
 	auto found = recordings.all.find(number);
 
+	replayed = 0;
 	if (found == recordings.all.end())
 		return 0;
 	for (size_t i = (size_t)from; i < found->second.size(); i++) {
 		Captured &one = found->second[i];
 		Stack results = one.results;
 
+		replayed = i + 1;
 		if (!one.op)
 			return (int64_t)i + 1;
-		replayed = i + 1;
 		if (worth(one.op->schema().name(), one.both))
 			compute_host(*one.op, *one.plan, one.device, one.arguments, &results);
 		replayed = 0;

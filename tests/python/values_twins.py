@@ -185,11 +185,13 @@ class Norms(Twins):
     def test_batch_norm(self):
         for dtype, sizes in itertools.product((torch.float32, torch.bfloat16, torch.half), ((8, 3), (4, 3, 5, 5), (2, 3, 4, 4, 4))):
             given = (torch.randn(sizes) * 2 + 1).to(dtype)
-            weight, bias = torch.rand(3), torch.randn(3)
+            weight = torch.rand(3)
+            bias = torch.randn(3)
             statistics = {}
 
             def run(x, weight, bias, statistics=statistics):
-                mean, variance = torch.zeros(3, device=x.device), torch.ones(3, device=x.device)
+                mean = torch.zeros(3, device=x.device)
+                variance = torch.ones(3, device=x.device)
                 found = F.batch_norm(x, mean, variance, weight, bias, True), F.batch_norm(x, mean, variance, weight, bias, False)
                 statistics[x.device.type] = mean, variance
                 return found
@@ -198,7 +200,8 @@ class Norms(Twins):
             self.close((*found, *statistics["cuda"]), (*right, *statistics["cpu"]), dtype)
 
     def test_parts_of_synchronized(self):
-        given, coming = torch.randn(6, 3, 4), torch.randn(6, 3, 4)
+        given = torch.randn(6, 3, 4)
+        coming = torch.randn(6, 3, 4)
         norm = nn.BatchNorm1d(3)
         norm.weight.data.uniform_()
         leaf = given.clone().requires_grad_()
@@ -238,20 +241,26 @@ class Products(Twins):
         narrow = torch.float8_e4m3fn
         ends = torch.tensor([16, 48, 64], dtype=torch.int32)
         spans = ((0, 16), (16, 48), (48, 64))
-        first, second = torch.randn(64, 32).to(narrow), torch.randn(3, 48, 32).to(narrow).transpose(1, 2)
-        rows, columns = torch.rand(64), torch.rand(3, 48)
+        first = torch.randn(64, 32).to(narrow)
+        second = torch.randn(3, 48, 32).to(narrow).transpose(1, 2)
+        rows = torch.rand(64)
+        columns = torch.rand(3, 48)
         found = torch._scaled_grouped_mm(*moved(first, second, rows, columns, ends), out_dtype=torch.bfloat16)
-        whole, others = first.float() * rows[:, None], second.float() * columns[:, None]
+        whole = first.float() * rows[:, None]
+        others = second.float() * columns[:, None]
         self.close([found], [torch.cat([whole[begin:end] @ others[at] for at, (begin, end) in enumerate(spans)])], narrow)
-        first, second = torch.randn(32, 64).to(narrow), torch.randn(48, 64).to(narrow).t()
-        rows, columns = torch.rand(96), torch.rand(144)
+        first = torch.randn(32, 64).to(narrow)
+        second = torch.randn(48, 64).to(narrow).t()
+        rows = torch.rand(96)
+        columns = torch.rand(144)
         found = torch._scaled_grouped_mm(*moved(first, second, rows, columns, ends), out_dtype=torch.bfloat16)
         parts = [first[:, begin:end].float() @ second[begin:end].float() for begin, end in spans]
         self.close([found], [torch.stack(parts) * rows.view(3, 32, 1) * columns.view(3, 1, 48)], narrow)
 
     def test_weights_of_four_bits(self):
         whole = torch.randint(0, 16, (64, 256), dtype=torch.int32)
-        given, scales = torch.randn(4, 256).bfloat16(), torch.rand(4, 64, 2).bfloat16()
+        given = torch.randn(4, 256).bfloat16()
+        scales = torch.rand(4, 64, 2).bfloat16()
         packed = torch._convert_weight_to_int4pack((whole[:, ::2] << 4 | whole[:, 1::2]).to(torch.uint8).cuda(), 2)
         found = torch._weight_int4pack_mm(given.cuda(), packed, 64, scales.cuda())
         kept = torch._convert_weight_to_int4pack_for_cpu(whole, 2)
@@ -259,18 +268,24 @@ class Products(Twins):
 
     def test_half_of_the_weights_zero(self):
         weight = torch.randn(128, 128).half() * torch.tensor([1, 0, 0, 1]).tile(128, 32)
-        given, bias = torch.randn(128, 128).half(), torch.randn(128).half()
+        given = torch.randn(128, 128).half()
+        bias = torch.randn(128).half()
         compressed = torch._cslt_compress(weight.cuda())
         found = torch._cslt_sparse_mm(compressed, given.cuda(), bias=bias.cuda())
         self.close([found], [weight.float() @ given.float() + bias.float()[:, None]], torch.half)
 
     def test_convolutions(self):
-        given, weight, bias = torch.randn(2, 4, 9, 9), torch.randn(6, 2, 3, 3), torch.randn(6)
+        given = torch.randn(2, 4, 9, 9)
+        weight = torch.randn(6, 2, 3, 3)
+        bias = torch.randn(6)
         x, w, b = moved(given, weight, bias)
         right = F.conv2d(given, weight, bias, 2, 1, 1, 2)
-        turned, deep, deeper = torch.randn(4, 3, 3, 3), torch.randn(4, 1, 3, 3), torch.randn(4, 1, 3, 3, 3)
+        turned = torch.randn(4, 3, 3, 3)
+        deep = torch.randn(4, 1, 3, 3)
+        deeper = torch.randn(4, 1, 3, 3, 3)
         cube = torch.randn(2, 4, 5, 6, 7)
-        sizes, off = ([1, 1], [2, 2], [1, 1], 2), (False, False, False)
+        sizes = ([1, 1], [2, 2], [1, 1], 2)
+        off = (False, False, False)
         once = [1, 1, 1]
         self.close(
             [
@@ -297,7 +312,8 @@ class Products(Twins):
 
     def test_connectionist_temporal_classification(self):
         likely = torch.randn(12, 3, 6).log_softmax(2)
-        targets, lengths = torch.randint(1, 6, (9,), dtype=torch.int32), ([12, 12, 12], [4, 3, 2])
+        targets = torch.randint(1, 6, (9,), dtype=torch.int32)
+        lengths = ([12, 12, 12], [4, 3, 2])
         self.same(lambda x: F.ctc_loss(x, targets, *lengths, reduction="none"), likely)
         found, _ = torch._cudnn_ctc_loss(likely.cuda(), targets, *lengths, 0, False, False)
         self.close([found], [F.ctc_loss(likely, targets, *lengths, reduction="none")])
