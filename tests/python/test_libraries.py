@@ -12,7 +12,7 @@ MiB = 1 << 20
 run_folder = tempfile.TemporaryDirectory()
 os.environ["NEAP_RUN_DIR"] = run_folder.name
 os.environ["PYTORCH_KERNEL_CACHE_PATH"] = run_folder.name
-os.environ.setdefault("NEAP_SIM", f"a100-40gb,world=libraries-{os.getpid()}")
+os.environ.setdefault("NEAP_SIM", f"a100-40gb,values=none,world=libraries-{os.getpid()}")
 for setting in ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
     os.environ.pop(setting, None)
 warnings.filterwarnings("ignore")

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 import warnings
 
-os.environ.setdefault("NEAP_SIM", f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=runtime-{os.getpid()}")
+os.environ.setdefault("NEAP_SIM", f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,values=none,world=runtime-{os.getpid()}")
 warnings.filterwarnings("ignore")
 import torch
 from forked import Forks

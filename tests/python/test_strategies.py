@@ -7,7 +7,7 @@ import unittest
 import unittest.mock
 import warnings
 
-os.environ.setdefault("NEAP_SIM", f"mem=4GiB,world=strategies-{os.getpid()}")
+os.environ.setdefault("NEAP_SIM", f"mem=4GiB,values=none,world=strategies-{os.getpid()}")
 warnings.filterwarnings("ignore")
 import neap
 import torch
