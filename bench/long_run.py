@@ -25,7 +25,8 @@ import time
 
 FILE_BYTES = 64 << 20
 MEMORY_BYTES = 32 << 20
-STEP, ALLOC = 25, 1
+STEP = 25
+ALLOC = 1
 
 
 def train(steps, blocks, done):
