@@ -422,6 +422,13 @@ class Trust(Estimate):
              (13, "one_hot", "size", 1)],
         )
 
+    def test_a_program_that_fails_by_a_value_that_was_not_computed(self) -> None:
+        (self.folder / "asserts.py").write_text(
+            "import torch\nx = torch.ones(8192, 8192, device='cuda')\nfor _ in range(3): x = x @ x\nassert x.mean().item() > 2\n")
+        done = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "asserts.py", code=1)
+        first = next(line for line in done.stderr.splitlines() if "still at run" not in line)
+        self.assertRegex(first, r"read a value that was not computed here, only a likely one: .*asserts\.py:4 <module>: item\. --values full")
+
     @LONG
     def test_values_read_back_in_the_words_of_the_report(self) -> None:
         (self.folder / "branches.py").write_text("import torch\nx = torch.zeros(8, device='cuda').sum()\nfor _ in range(2):\n    if x: pass\n")
