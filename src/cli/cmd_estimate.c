@@ -241,8 +241,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
 	estimate->plan.values = neap_argument(arguments, "values");
-	if (estimate->plan.values && strcmp(estimate->plan.values, "auto") != 0 &&
-	    strcmp(estimate->plan.values, "full") != 0 && strcmp(estimate->plan.values, "none") != 0)
+	if (estimate->plan.values && !neap_estimate_values_known(estimate->plan.values))
 		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'",
 				   estimate->plan.values);
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&

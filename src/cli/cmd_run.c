@@ -11,6 +11,7 @@
 #include "cli/run_estimate.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
+#include "estimate/estimate.h"
 #include "report/processes.h"
 #include "run/auto_ladder.h"
 #include "run/run_stage.h"
@@ -44,6 +45,9 @@ static const struct neap_option known_options[] = {
 	{"drain-limit", "DURATION", "wait at most this long for the memory to come back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
 	{"max-steps", "N", "end a PyTorch program after N optimizer updates of a process; default none"},
+	{"values", "WHICH",
+	 "on the simulator, compute what kernels would, on the host: auto (default): what is worth its time; full: "
+	 "all of it; none: zeros"},
 	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
 	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
 	{"min-disk", "SIZE", "do not start, and end it, when less than this is free where DIR is; default none"},
@@ -149,10 +153,10 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_word
 /* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set
  * there already. */
 struct additions {
-	char fraction[64], max_steps[64];
+	char fraction[64], max_steps[64], simulated[300];
 	struct run_python python;
 	struct settings settings;
-	char *entries[5 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
+	char *entries[6 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
 
 /* Every value is passed on: "default" overrides a variable of the caller's. */
@@ -171,6 +175,21 @@ static int parse_allocator(const struct neap_arguments *arguments, char **ret_en
 	return neap_misuse(arguments, "--allocator: expected neap, plugin or default, not '%s'", text);
 }
 
+/* Adds a word to NEAP_SIM: the last one counts. */
+static int parse_values(const struct neap_arguments *arguments, char *room, size_t bytes)
+{
+	const char *values = neap_argument(arguments, "values"), *before = getenv("NEAP_SIM");
+	room[0] = '\0';
+	if (!values)
+		return 0;
+	if (!neap_estimate_values_known(values))
+		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'", values);
+	if ((size_t)snprintf(room, bytes, "NEAP_SIM=%s%svalues=%s", before ? before : "",
+			     before && *before ? "," : "", values) >= bytes)
+		return neap_misuse(arguments, "--values: NEAP_SIM is too long");
+	return 0;
+}
+
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
 			     struct neap_supervise_options *run)
 {
@@ -186,8 +205,12 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		code = parse_allocator(arguments, &allocator);
 	if (!code && neap_argument(arguments, "max-steps") && !max_steps)
 		code = neap_misuse(arguments, "--max-steps: expected a number above 0");
+	if (!code)
+		code = parse_values(arguments, additions->simulated, sizeof additions->simulated);
 	if (code)
 		return code;
+	if (additions->simulated[0])
+		additions->entries[count++] = additions->simulated;
 	if (text && neap_fraction_parse(text, &fraction, &err))
 		return neap_misuse(arguments, "--fraction: %s", err.message);
 	if (text && (size_t)snprintf(additions->fraction, sizeof additions->fraction, "NEAP_FRACTION=%s", text) >=

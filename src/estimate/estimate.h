@@ -49,6 +49,9 @@ struct neap_estimate_plan {
 	const char *values; /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
 };
 
+/* Whether this is how much of the values a program may ask for: auto, full or none. */
+bool neap_estimate_values_known(const char *values);
+
 /* The word in a list of GPUs that stands for the GPUs of this machine. */
 #define NEAP_ESTIMATE_HERE      "here"
 #define NEAP_ESTIMATE_HERE_MOST 8

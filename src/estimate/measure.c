@@ -69,8 +69,7 @@ static int become_run(void *context)
 	const char *gpu = start->command->gpu;
 	if (gpu || has_no_gpu()) {
 		char spec[256];
-		snprintf(spec, sizeof spec, "%.160s,backing=none,world=check-%d", gpu ? gpu : "h100-80gb",
-			 (int)getpid());
+		snprintf(spec, sizeof spec, "%.160s,world=check-%d", gpu ? gpu : "h100-80gb", (int)getpid());
 		setenv("NEAP_DEVICE", "sim", 1);
 		setenv("NEAP_SIM", spec, 1);
 		unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */

@@ -129,6 +129,11 @@ enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, cons
 	return NEAP_OK;
 }
 
+bool neap_estimate_values_known(const char *values)
+{
+	return !strcmp(values, "auto") || !strcmp(values, "full") || !strcmp(values, "none");
+}
+
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
 			char *ret_text, size_t room)
 {
