@@ -81,8 +81,9 @@ struct neap_sim_values {
 	/* Waits until what a collective brings to this range is there. Call it before reading the range. */
 	void (*open)(uint64_t address, size_t bytes);
 	/* 1: until 0, copies and sets of this thread leave device memory as it is, and copies from it give zeros: the
-	 * call that makes them launches kernels whose results are not there yet. */
-	void (*blind)(int on);
+	 * call that makes them launches kernels whose results are not there yet. Calls nest. Returns how
+	 * many copies gave zeros since the outermost 1. */
+	int (*blind)(int on);
 	/* The bytes of host memory that the devices' memory of this process takes now. */
 	uint64_t (*bytes)(void);
 };

@@ -97,6 +97,7 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
     def forget(result: Any) -> Any:
         if isinstance(result, torch.Tensor) and result.is_cuda:
             helpers.host(result).zero_()
+            helpers.mark_likely(result)
         return result
 
     def tensors(values: Any) -> list[Any]:
@@ -121,8 +122,8 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if device < 0 or not helpers.is_on():
                 return operator(*arguments, **named)
-            helpers.blind(True)
             try:
+                helpers.blind(True)
                 results = operator(*arguments, **named)
             finally:
                 helpers.blind(False)

@@ -54,6 +54,8 @@ def begin(torch: Any) -> None:
     loaded.neap_values_register.restype = None
     loaded.neap_values_start.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     loaded.neap_values_start.restype = ctypes.c_bool
+    loaded.neap_values_state.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+    loaded.neap_values_step.restype = None
     _State.loaded = loaded
     _State.operations = torch.ops.neap_values
     twins = _twins.names(torch)
@@ -72,7 +74,7 @@ def _start(torch: Any) -> None:
     if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
         _State.on = True
         atexit.register(_tell)
-        register_optimizer_step_post_hook(lambda *_: _State.operations.step())
+        register_optimizer_step_post_hook(lambda *_: _State.loaded.neap_values_step())
 
 
 def _tell() -> None:
@@ -88,6 +90,7 @@ def _watch_graphs(torch: Any) -> None:
     begin = graph.capture_begin
     end = graph.capture_end
     replay = graph.replay
+    reset = graph.reset
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
@@ -98,7 +101,7 @@ def _watch_graphs(torch: Any) -> None:
 
     @functools.wraps(end)
     def capture_end(self: Any, *arguments: Any, **named: Any) -> None:
-        if _State.on:
+        if _State.on and getattr(self, "_neap", None) is not None:
             _State.operations.capture_end()
             self._neap.twins += _twins.captured
             _twins.captured.clear()
@@ -107,12 +110,18 @@ def _watch_graphs(torch: Any) -> None:
     @functools.wraps(replay)
     def replayed(self: Any, *arguments: Any, **named: Any) -> None:
         replay(self, *arguments, **named)
-        if _State.on:
+        if _State.on and getattr(self, "_neap", None) is not None:
             self._neap.replay()
+
+    @functools.wraps(reset)
+    def dropped(self: Any) -> None:
+        reset(self)
+        self._neap = None
 
     graph.capture_begin = capture_begin
     graph.capture_end = capture_end
     graph.replay = replayed
+    graph.reset = dropped
 
 
 class _Graph:
@@ -159,7 +168,13 @@ def is_on() -> bool:
 
 def known(tensor: Any) -> bool:
     """Whether what the tensor holds is what a GPU would have computed."""
-    return _State.on and bool(_State.operations.state(tensor) == 0)
+    try:  # without an operation, which the program's own modes and transforms would see
+        if not _State.on:
+            return False
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        return bool(_State.loaded.neap_values_state(tensor.data_ptr(), elements * tensor.element_size()) == 0)
+    except Exception:
+        return False
 
 
 def unknown() -> list[tuple[str, str]]:

@@ -41,14 +41,19 @@ def watch(torch: Any, key: Any) -> None:
 
 @_notes.harmless("values of compiled code")
 def _prepare(torch: Any, key: Any) -> None:
-    from torch._inductor import compile_fx, output_code
+    from torch._inductor import compile_fx
+
+    try:
+        from torch._inductor.output_code import CompiledFxGraph
+    except ImportError:  # before 2.6
+        from torch._inductor.codecache import CompiledFxGraph  # type: ignore[attr-defined]
 
     if hasattr(compile_fx.compile_fx, _GRAPH):
         return
-    # A cache of whole results would give them without a graph.
-    torch._functorch.config.enable_autograd_cache = False
+    if hasattr(torch._functorch.config, "enable_autograd_cache"):  # it would give results without a graph
+        torch._functorch.config.enable_autograd_cache = False
+    made: Any = CompiledFxGraph
     compile_fx.compile_fx = _with_graphs(compile_fx.compile_fx, compile_fx.compile_fx_inner)
-    made = output_code.CompiledFxGraph
     made.__call__ = _computed(torch, made.__call__, torch._C.DispatchKeySet(key))
 
 
@@ -82,8 +87,10 @@ def _copied(graph: Any) -> Any:
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     try:
-        kept = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        kept: Any = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
         cost = 0.0
+        inputs = [node for node in kept.graph.nodes if node.op == "placeholder"]
+        kept._neap_mutated = [inputs.index(node.args[0]) for node in kept.graph.nodes if _writes_input(torch, node, inputs)]
         for node in kept.graph.nodes:
             node.args = torch.fx.node.map_aggregate(node.args, on_host)
             node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_host)
@@ -94,6 +101,10 @@ def _copied(graph: Any) -> Any:
     except Exception as error:
         failed.setdefault("torch.compile", str(error).partition("\n")[0])
         return None
+
+
+def _writes_input(torch: Any, node: Any, inputs: list[Any]) -> bool:
+    return node.target is torch.ops.aten.copy_.default and node.args[0] in inputs
 
 
 def _cost(torch: Any, node: Any) -> float:
@@ -125,25 +136,39 @@ def _computed(torch: Any, real: Callable[..., Any], keys: Any) -> Callable[..., 
 
     @functools.wraps(real)
     def call(self: Any, inputs: Any) -> Any:
-        graph = getattr(self, _GRAPH, None)
-        if graph is None or not helpers.is_on():
+        if not helpers.is_on():
             return real(self, inputs)
+        graph = getattr(self, _GRAPH, None)
         # The compiled code frees its inputs when it has read them: CPU tensors over their bytes keep none of them.
         hosts = [helpers.host(one) if isinstance(one, torch.Tensor) else one for one in inputs]
         read = [host for host, one in zip(hosts, inputs) if isinstance(one, torch.Tensor) and one.is_cuda]
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            helpers.blind(True)
             try:
+                helpers.blind(True)
                 results = real(self, inputs)
             finally:
                 helpers.blind(False)
             one_alone = isinstance(results, torch.Tensor)
             written = tensors([results] if one_alone else results)
+            if graph is None:
+                _forget(torch, [*written, *read])
+                return results
+            written += [hosts[at] for at in graph._neap_mutated if isinstance(hosts[at], torch.Tensor)]
             if helpers.decide_cost(graph._neap_cost, read, written):
                 _store(torch, graph, hosts, [results] if one_alone else results)
         return results
 
     return call
+
+
+def _forget(torch: Any, results: Any) -> None:
+    """Nobody computes them. What is not a result may have been written: it stays, and counts as likely."""
+    helpers = torch.ops.neap_values
+    for one in results:
+        if isinstance(one, torch.Tensor):
+            if one.is_cuda:
+                helpers.host(one).zero_()
+            helpers.mark_likely(one)
 
 
 def _store(torch: Any, graph: Any, hosts: list[Any], results: Any) -> None:
@@ -170,9 +195,7 @@ def _store(torch: Any, graph: Any, hosts: list[Any], results: Any) -> None:
             computed = OnHost(graph).run(*hosts)
     except Exception as error:  # the results are unknown then, and the report names the operation
         failed.setdefault("torch.compile", str(error).partition("\n")[0])
-        for one in results:
-            if isinstance(one, torch.Tensor) and one.is_cuda:
-                helpers.host(one).zero_()
+        _forget(torch, results)
         return
     for result, value in zip(results, [computed] if isinstance(computed, torch.Tensor) else computed):
         if isinstance(result, torch.Tensor) and isinstance(value, torch.Tensor):

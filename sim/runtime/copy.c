@@ -60,8 +60,10 @@ static int move(void *to, enum place to_place, const void *from, enum place from
 	bool stored = true;
 
 	if (values_blind() && (to_place == DEVICE || from_place == DEVICE)) {
-		if (to_place != DEVICE)
-			memset(to, 0, bytes);
+		if (to_place == DEVICE)
+			return CUDA_SUCCESS;
+		memset(to, 0, bytes);
+		values_invented();
 		return CUDA_SUCCESS;
 	}
 	if (from_place == DEVICE)

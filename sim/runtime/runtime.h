@@ -42,6 +42,8 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 bool values_kept(void);
 /* Whether this thread's copies and sets leave device memory as it is. */
 bool values_blind(void);
+/* A copy of this thread gave zeros because of that. */
+void values_invented(void);
 
 /* -- exports.c --------------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-static _Thread_local int blind;
+static _Thread_local int blind, invented;
 static atomic_bool started;
 
 NEAP_API const struct neap_sim_values *neap_sim_get_values(void);
@@ -29,7 +29,17 @@ static int start(void)
 	return 1;
 }
 
-static void see(int on) { blind += on ? 1 : -1; }
+void values_invented(void) { invented++; }
+
+/* An interrupted caller may end what it had not begun. */
+static int see(int on)
+{
+	if (on && blind++ == 0)
+		invented = 0;
+	else if (!on && blind > 0)
+		blind--;
+	return invented;
+}
 
 static uint64_t bytes(void) { return runtime_sim->resident(); }
 

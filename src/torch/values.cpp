@@ -60,6 +60,7 @@ std::atomic<const neap_sim_values *> simulator{nullptr}; /* null: nothing is com
 
 enum class Kind {
 	Through, /* composed of others, or nothing to compute: the other kernels, which may come back here */
+	Custom,  /* a program's or an extension's: of PyTorch's operations, which come here, or a kernel of its own */
 	Bare,    /* CUDA's function alone: it computes on the host itself, or has no values */
 	Compute,
 };
@@ -73,6 +74,7 @@ struct Plan {
 	std::vector<bool> fresh;           /* by result: it is neither an argument nor a view of one */
 	std::vector<int> same;             /* by result that is not fresh: the argument's place */
 	std::vector<bool> written;         /* by argument: the operation writes it */
+	std::atomic<bool> no_out{false};   /* that cannot do it: a type that only the other one computes in */
 	c10::optional<OperatorHandle> out; /* the same operation with its results as arguments */
 	std::vector<int> out_from;         /* by argument of `out`: the place of this one's; -1 - i: result i */
 	std::atomic<bool> unknown{false};  /* the CPU has no function for it */
@@ -231,6 +233,8 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	}
 	if (is_bare(schema.name()))
 		plan->kind = Kind::Bare;
+	else if (schema.name().rfind("aten::", 0) != 0 && has(op, DispatchKey::CUDA) && !has(op, DispatchKey::CPU))
+		plan->kind = Kind::Custom;
 	else
 		plan->kind = fresh && computes(op, schema.name()) ? Kind::Compute : Kind::Through;
 	if (plan->kind == Kind::Compute && !plan->seeded)
@@ -265,20 +269,44 @@ bool is_device(const at::Tensor &tensor)
 	return tensor.defined() && tensor.is_cuda() && !tensor.key_set().has(DispatchKey::Python);
 }
 
+/* Of a kind that has no CPU tensor over the same bytes: sparse, nested, quantized. */
+bool is_odd(const at::Tensor &tensor)
+{
+	return tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested() ||
+	       !tensor.has_storage();
+}
+
 } // namespace
+
+/* The bytes from the tensor's first to its last. */
+uint64_t values_extent(const at::Tensor &tensor)
+{
+	uint64_t elements = 1;
+
+	if (!tensor.numel())
+		return 0;
+	for (int64_t d = 0; d < tensor.dim(); d++)
+		elements += (uint64_t)((tensor.size(d) - 1) * tensor.stride(d));
+	return elements * tensor.element_size();
+}
 
 /* A CPU tensor over the same bytes. */
 at::Tensor host(const at::Tensor &tensor)
 {
-	if (!is_device(tensor) || tensor.layout() != c10::kStrided)
+	if (!is_device(tensor) || is_odd(tensor))
 		return tensor;
+	uint64_t end = (uint64_t)tensor.storage_offset() * tensor.element_size() + values_extent(tensor);
+
+	TORCH_CHECK(end <= tensor.storage().nbytes(), "a tensor of the device ends at byte ", end,
+		    " of a storage of ", tensor.storage().nbytes());
 	simulator.load(std::memory_order_relaxed)
 		->open((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
-	at::Tensor same = at::for_blob(tensor.numel() ? tensor.data_ptr() : nullptr, tensor.sizes())
-				  .strides(tensor.strides())
-				  .options(tensor.options().device(at::kCPU))
-				  .target_device(at::kCPU)
-				  .make_tensor();
+	at::Tensor same =
+		at::for_blob(tensor.numel() ? const_cast<void *>(tensor.const_data_ptr()) : nullptr, tensor.sizes())
+			.strides(tensor.strides())
+			.options(tensor.options().device(at::kCPU))
+			.target_device(at::kCPU)
+			.make_tensor();
 
 	same._set_conj(tensor.is_conj());
 	same._set_neg(tensor.is_neg());
@@ -322,6 +350,18 @@ bool is_on_device(const IValue &value)
 	if (value.isTensorList() || value.isOptionalTensorList())
 		each(value, [&](const at::Tensor &one) {
 			found = found || is_device(one);
+			return one;
+		});
+	return found;
+}
+
+bool is_odd_value(const IValue &value)
+{
+	bool found = false;
+
+	if (value.isTensor() || value.isTensorList() || value.isOptionalTensorList())
+		each(value, [&](const at::Tensor &one) {
+			found = found || (is_device(one) && is_odd(one));
 			return one;
 		});
 	return found;
@@ -394,8 +434,22 @@ class Below
 class Blind
 {
       public:
-	Blind() { simulator.load(std::memory_order_relaxed)->blind(1); }
-	~Blind() { simulator.load(std::memory_order_relaxed)->blind(0); }
+	Blind() { calls_->blind(1); }
+	~Blind()
+	{
+		if (on_)
+			calls_->blind(0);
+	}
+	/* Whether a copy gave zeros in place of values. */
+	bool end()
+	{
+		on_ = false;
+		return calls_->blind(0) > 0;
+	}
+
+      private:
+	const neap_sim_values *calls_ = simulator.load();
+	bool on_ = true;
 };
 
 /* -- whether to compute (values=auto) ------------------------------------------------------------------------------ */
@@ -424,6 +478,15 @@ void gather(const IValue &value, std::vector<at::Tensor> *into)
 	});
 }
 
+void gather_deep(const IValue &value, std::vector<at::Tensor> *into)
+{
+	if (value.isTensor() || value.isTensorList())
+		gather(value, into);
+	else if (value.isList())
+		for (const IValue &one : value.toListRef())
+			gather_deep(one, into);
+}
+
 /* Of an operation whose device function has run: `results` ends with its results. */
 Both both_of(const OperatorHandle &op, const Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
 {
@@ -443,6 +506,17 @@ Both both_of(const OperatorHandle &op, const Plan &plan, const std::vector<IValu
 	return both;
 }
 
+const char *const kDecompositions[] = {"linalg", "svd",     "eig",   "qr",  "cholesky",
+				       "lu_",    "inverse", "lstsq", "ldl", "triangular"};
+
+template <size_t N> bool is_among_parts(const char *const (&parts)[N], const std::string &name)
+{
+	for (const char *part : parts)
+		if (name.find(part) != std::string::npos)
+			return true;
+	return false;
+}
+
 bool is_product(const std::string &name)
 {
 	for (const char *part : {"mm", "conv", "linear", "mv", "attention", "bilinear", "rnn", "lstm"})
@@ -460,6 +534,11 @@ double cost_of(const std::string &name, const Both &both)
 	for (const auto *list : {&both.read, &both.written})
 		for (const at::Tensor &one : *list)
 			bytes += (double)one.nbytes();
+	if (is_among_parts(kDecompositions, name) && !both.read.empty() && both.read[0].dim() >= 2) {
+		const at::Tensor &matrix = both.read[0];
+
+		return 10.0 * (double)matrix.numel() * (double)std::min(matrix.size(-1), matrix.size(-2));
+	}
 	if (!is_product(name))
 		return bytes / kBytesPerNs;
 	for (const at::Tensor &one : both.read) {
@@ -489,7 +568,13 @@ void guess(const std::string &name, const Both &both, const at::Tensor &into)
 	bool itself = both.read.size() == 2 && both.read[0].data_ptr() == both.read[1].data_ptr();
 	int64_t last = both.read.empty() || both.read[0].dim() == 0 ? 1 : both.read[0].size(-1);
 
-	if (into.scalar_type() != at::kBool)
+	int64_t below = both.read.empty() ? 0 : both.read[0].dim() - into.dim();
+
+	if (is_among_parts(kDecompositions, name) && below == 2)
+		host(into).zero_(); /* a status */
+	else if (is_among_parts(kDecompositions, name) && below == 1)
+		host(into).copy_(at::arange(1, into.size(-1) + 1).expand(into.sizes())); /* pivots */
+	else if (into.scalar_type() != at::kBool)
 		known_guess(into, last);
 	else if (name == "aten::isnan" || name == "aten::isinf" || (name == "aten::ne" && itself) ||
 		 (name == "aten::eq" && !itself))
@@ -501,6 +586,8 @@ void guess(const std::string &name, const Both &both, const at::Tensor &into)
 	known_mark(into, State::Likely);
 }
 
+thread_local bool reads_known = true; /* what the operation that is computed now reads */
+
 /* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
 bool decide(const std::string &name, const Both &both, double cost)
 {
@@ -509,8 +596,9 @@ bool decide(const std::string &name, const Both &both, double cost)
 
 	for (const at::Tensor &one : both.written)
 		exact = exact && !is_inexact(one);
-	computed =
-		known_is_cheap(cost) || (state == State::Known && affordable) || (exact && state != State::Missing);
+	reads_known = state == State::Known;
+	computed = known_is_whole() || known_is_cheap(cost) || (state == State::Known && affordable) ||
+		   (exact && state != State::Missing);
 	for (const at::Tensor &one : both.read)
 		if (computed)
 			known_fill(one);
@@ -527,6 +615,7 @@ bool decide(const std::string &name, const Both &both, double cost)
 
 bool worth(const std::string &name, const Both &both)
 {
+	reads_known = true;
 	return !known_matters() || decide(name, both, cost_of(name, both));
 }
 
@@ -576,7 +665,7 @@ void note_unknown(const OperatorHandle &op, Plan &plan, const char *why)
 /* Zeros: the same in every run, and the same as without values. */
 at::Tensor forget(const at::Tensor &tensor)
 {
-	if (is_device(tensor))
+	if (is_device(tensor) && !is_odd(tensor))
 		host(tensor).zero_();
 	return tensor;
 }
@@ -660,14 +749,20 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 			call_widened(op, plan, &again);
 			*stack = std::move(again);
 		}
-	} catch (const c10::IndexError &) {
-		throw; /* on a GPU, an assertion of the device */
+	} catch (const c10::IndexError &error) {
+		if (reads_known)
+			throw; /* on a GPU, an assertion of the device */
+		note_unknown(op, plan, error.what_without_backtrace());
+		return false;
 	} catch (const c10::NotImplementedError &error) {
 		plan.unknown = true;
 		note_unknown(op, plan, error.what_without_backtrace());
 		return false;
 	} catch (const c10::Error &error) {
 		note_unknown(op, plan, error.what_without_backtrace());
+		return false;
+	} catch (const std::exception &error) {
+		note_unknown(op, plan, error.what());
 		return false;
 	}
 	return true;
@@ -683,7 +778,7 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 {
 	Stack stack;
 
-	if (!plan.out || plan.unknown)
+	if (!plan.out || plan.no_out || plan.unknown)
 		return false;
 	for (size_t i = 0; i < plan.fresh.size(); i++)
 		if (!(*results)[results->size() - plan.fresh.size() + i].isTensor() ||
@@ -708,9 +803,14 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 	try {
 		plan.out->callBoxed(&stack);
 	} catch (const c10::IndexError &) {
-		throw;
+		if (reads_known)
+			throw;
+		return false;
 	} catch (const c10::Error &) {
-		plan.out.reset(); /* such as a type that only the other one computes in */
+		plan.no_out = true;
+		return false;
+	} catch (const std::exception &) {
+		plan.no_out = true;
 		return false;
 	}
 	for (size_t i = 0; i < given.size(); i++)
@@ -731,6 +831,15 @@ c10::Device device_of(const std::vector<IValue> &arguments)
 			return one;
 		});
 	return found;
+}
+
+void mark(const IValue &value, State state)
+{
+	std::vector<at::Tensor> tensors;
+
+	gather(value, &tensors);
+	for (const at::Tensor &one : tensors)
+		known_mark(one, state);
 }
 
 /* The results of the CPU's function. False: it has none. */
@@ -764,9 +873,15 @@ void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 		return;
 	bool known = host_results(op, plan, device, arguments, &computed);
 
+	for (size_t i = 0; i < arguments.size() && !known; i++)
+		if (plan.written[i])
+			mark(arguments[i], State::Likely);
+
 	for (size_t i = 0; i < plan.fresh.size(); i++) {
 		IValue &result = (*results)[first + i];
 
+		if (!known && plan.fresh[i])
+			mark(result, State::Likely);
 		if (plan.fresh[i])
 			result = known ? store_value(result, computed[computed.size() - plan.fresh.size() + i])
 				       : each(result, forget);
@@ -797,7 +912,7 @@ void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValu
 	}
 }
 
-/* False: it failed, but not for want of memory or by the device's own error. */
+/* False: it failed after it had read zeros in place of values, and not for want of memory or by the device's own error. */
 bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, std::exception_ptr *ret_failure)
 {
 	c10::impl::ExcludeDispatchKeyGuard guard(kKey);
@@ -809,7 +924,8 @@ bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, st
 	} catch (const c10::OutOfMemoryError &) {
 		throw;
 	} catch (const c10::Error &error) {
-		if (std::string(error.what_without_backtrace()).find("CUDA error") != std::string::npos)
+		if (!blind.end() ||
+		    std::string(error.what_without_backtrace()).find("CUDA error") != std::string::npos)
 			throw;
 		*ret_failure = std::current_exception();
 		return false;
@@ -829,8 +945,9 @@ struct Captured {
 
 struct {
 	std::mutex lock;
-	int64_t open = -1, next = 0; /* the number of the recording that takes captured operations; -1: none */
-	std::unordered_map<int64_t, std::vector<Captured>> all;
+	std::atomic<int64_t> open{-1};
+	int64_t next = 0; /* the number of the recording that takes captured operations; -1: none */
+	std::unordered_map<int64_t, std::shared_ptr<std::vector<Captured>>> all;
 } recordings;
 
 bool is_capturing()
@@ -839,10 +956,27 @@ bool is_capturing()
 	       c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
+void add_captured(Captured one)
+{
+	std::lock_guard<std::mutex> guard(recordings.lock);
+	auto &list = recordings.all[recordings.open];
+
+	if (!list)
+		list = std::make_shared<std::vector<Captured>>();
+	list->push_back(std::move(one));
+}
+
+std::shared_ptr<std::vector<Captured>> captured_of(int64_t number)
+{
+	std::lock_guard<std::mutex> guard(recordings.lock);
+	auto found = recordings.all.find(number);
+
+	return found == recordings.all.end() ? nullptr : found->second;
+}
+
 void capture(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
 {
 	Captured one{op, &plan, device_of(arguments), {}, {}, both_of(op, plan, arguments, results)};
-	std::lock_guard<std::mutex> guard(recordings.lock);
 
 	for (const IValue &value : arguments)
 		one.arguments.push_back(host_value(value));
@@ -851,7 +985,7 @@ void capture(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &ar
 	for (auto *list : {&one.both.read, &one.both.written})
 		for (at::Tensor &tensor : *list)
 			tensor = host(tensor);
-	recordings.all[recordings.open].push_back(std::move(one));
+	add_captured(std::move(one));
 }
 
 int64_t capture_begin()
@@ -880,10 +1014,7 @@ bool capture_twin()
 {
 	if (!is_capturing())
 		return false;
-	std::lock_guard<std::mutex> guard(recordings.lock);
-
-	recordings.all[recordings.open].push_back(
-		Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}});
+	add_captured(Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}});
 	return true;
 }
 
@@ -891,13 +1022,13 @@ bool capture_twin()
  * end. */
 int64_t replay(int64_t number, int64_t from)
 {
-	auto found = recordings.all.find(number);
+	auto found = captured_of(number);
 
 	replayed = 0;
-	if (found == recordings.all.end())
+	if (!found)
 		return 0;
-	for (size_t i = (size_t)from; i < found->second.size(); i++) {
-		Captured &one = found->second[i];
+	for (size_t i = (size_t)from; i < found->size(); i++) {
+		Captured &one = (*found)[i];
 		Stack results = one.results;
 
 		replayed = i + 1;
@@ -910,27 +1041,88 @@ int64_t replay(int64_t number, int64_t from)
 	return 0;
 }
 
+/* After a collective: what it brought is as good as what it took; what other processes sent is likely at least. */
+void mark_brought(const std::vector<IValue> &arguments)
+{
+	std::vector<at::Tensor> into, from;
+
+	for (size_t i = 0; i < arguments.size(); i++)
+		gather_deep(arguments[i], i ? &from : &into);
+	State state = worst_of(from);
+
+	for (const at::Tensor &one : into)
+		if (!from.empty() || known_state(one) == State::Missing)
+			known_mark(one, from.empty() ? State::Likely : state);
+}
+
+void call_bare(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, size_t begin)
+{
+	c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+	bool brings = known_matters() && op.schema().name().rfind("aten::", 0) != 0;
+	std::vector<IValue> arguments;
+
+	if (brings)
+		arguments.assign(stack->begin() + (ptrdiff_t)begin, stack->end());
+	op.redispatchBoxed(below(keys), stack);
+	if (brings)
+		mark_brought(arguments);
+}
+
+/* Nobody computes what it writes: that reads as zeros, and is noted. */
+void leave_unknown(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results,
+		   const char *why)
+{
+	Below guard;
+	size_t first = results.size() - plan.fresh.size();
+
+	note_unknown(op, plan, why);
+	for (size_t i = 0; i < arguments.size(); i++)
+		if (plan.written[i])
+			mark(arguments[i], State::Likely);
+	for (size_t i = 0; i < plan.fresh.size(); i++)
+		if (plan.fresh[i]) {
+			each(results[first + i], forget);
+			mark(results[first + i], State::Likely);
+		}
+}
+
+thread_local uint64_t computations; /* so far */
+
 void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 {
-	Plan &plan = plan_of(op);
 	size_t begin = stack->size() - op.schema().arguments().size();
-	std::exception_ptr failure;
-	bool device = false;
+	bool device = false, odd = false;
 
-	for (size_t i = begin; i < stack->size() && !device; i++)
-		device = is_on_device((*stack)[i]);
-	if (!device || plan.kind == Kind::Through || !simulator.load()) {
+	for (size_t i = begin; i < stack->size(); i++) {
+		device = device || is_on_device((*stack)[i]);
+		odd = odd || is_odd_value((*stack)[i]);
+	}
+	if (!device || !simulator.load()) {
+		op.redispatchBoxed(below(keys), stack);
+		return;
+	}
+	Plan &plan = plan_of(op);
+
+	if (plan.kind == Kind::Through) {
 		op.redispatchBoxed(below(keys), stack);
 		return;
 	}
 	if (plan.kind == Kind::Bare) {
-		c10::impl::ExcludeDispatchKeyGuard guard(kKey);
-
-		op.redispatchBoxed(below(keys), stack);
+		call_bare(op, keys, stack, begin);
 		return;
 	}
 	std::vector<IValue> arguments(stack->begin() + (ptrdiff_t)begin, stack->end());
+	std::exception_ptr failure;
+	uint64_t before = computations;
 
+	if (odd || plan.kind == Kind::Custom) {
+		op.redispatchBoxed(below(keys), stack);
+		if (odd || computations == before)
+			leave_unknown(op, plan, arguments, *stack,
+				      odd ? "a tensor that is not strided" : "a kernel of its own");
+		return;
+	}
+	computations++;
 	if (plan.masks)
 		expand_masks(arguments, stack, begin);
 	if (call_device(op, keys, stack, &failure)) {
@@ -969,10 +1161,10 @@ bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 	return !known_matters() || decide("", both_from(read, written), cost_ns);
 }
 
-bool is_on() { return simulator.load() != nullptr; }
+/* It could not be computed. */
+void mark_likely(const at::Tensor &tensor) { mark(tensor, State::Likely); }
 
-/* 0: known, 1: likely, 2: missing. */
-int64_t state_of(const at::Tensor &tensor) { return (int64_t)known_state(tensor); }
+bool is_on() { return simulator.load() != nullptr; }
 
 at::Tensor host_tensor(const at::Tensor &tensor) { return host(tensor); }
 
@@ -1024,8 +1216,7 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("replay(int number, int start) -> int", neap_torch::replay);
 	library.def("is_on() -> bool", neap_torch::is_on);
 	library.def("decide_cost(float cost_ns, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_cost);
-	library.def("state(Tensor self) -> int", neap_torch::state_of);
-	library.def("step() -> ()", neap_torch::known_step);
+	library.def("mark_likely(Tensor self) -> ()", neap_torch::mark_likely);
 	library.def("unknown() -> str", neap_torch::take_unknown);
 }
 
@@ -1065,3 +1256,12 @@ extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool wh
 	neap_torch::simulator.store(found);
 	return true;
 }
+
+/* Of the bytes of a tensor, without the dispatcher, where the program's own modes would see it. 0: known, 1: likely,
+ * 2: missing. */
+extern "C" __attribute__((visibility("default"))) int neap_values_state(uint64_t address, uint64_t bytes)
+{
+	return (int)neap_torch::known_state_of(address, bytes);
+}
+
+extern "C" __attribute__((visibility("default"))) void neap_values_step(void) { neap_torch::known_step(); }

@@ -14,6 +14,7 @@ namespace neap_torch
 {
 
 at::Tensor host(const at::Tensor &tensor);
+uint64_t values_extent(const at::Tensor &tensor);
 uint64_t values_bytes();
 
 namespace
@@ -43,16 +44,14 @@ struct {
 /* From the tensor's first byte to the one after its last. */
 std::pair<uintptr_t, uintptr_t> span(const at::Tensor &tensor)
 {
-	uintptr_t begin = (uintptr_t)tensor.data_ptr(), elements = 1;
+	uintptr_t begin = (uintptr_t)tensor.const_data_ptr();
 
-	for (int64_t d = 0; d < tensor.dim(); d++)
-		elements += (uintptr_t)((tensor.size(d) - 1) * tensor.stride(d));
-	return {begin, begin + elements * tensor.element_size()};
+	return {begin, begin + values_extent(tensor)};
 }
 
 bool has_bytes(const at::Tensor &tensor)
 {
-	return tensor.defined() && tensor.layout() == c10::kStrided && tensor.numel() > 0;
+	return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && tensor.numel() > 0;
 }
 
 /* Lock held. Makes `at` a border of pieces. */
@@ -85,7 +84,7 @@ uint64_t hashed(uint64_t x)
 /* As many of the table's numbers as the tensor has elements, from a place that goes by its address. */
 at::Tensor spread(const at::Tensor &tensor, const at::Tensor &table)
 {
-	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.data_ptr()) & 4095);
+	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.const_data_ptr()) & 4095);
 	int64_t count = tensor.numel(), repeats = (begin + count + 4095) / 4096;
 
 	return table.repeat({repeats}).narrow(0, begin, count).view(tensor.sizes());
@@ -103,17 +102,22 @@ bool known_matters() { return known.leaves_out || known.any.load(std::memory_ord
 
 State known_state(const at::Tensor &tensor)
 {
-	State worst = State::Known;
-
 	if (!known.any.load(std::memory_order_relaxed) || !has_bytes(tensor))
-		return worst;
+		return State::Known;
 	auto [begin, end] = span(tensor);
+
+	return known_state_of(begin, end - begin);
+}
+
+State known_state_of(uintptr_t begin, uintptr_t bytes)
+{
+	State worst = State::Known;
 	std::lock_guard<std::mutex> guard(known.lock);
 	auto piece = known.pieces.upper_bound(begin);
 
 	if (piece != known.pieces.begin() && std::prev(piece)->second.end > begin)
 		piece--;
-	for (; piece != known.pieces.end() && piece->first < end; piece++)
+	for (; piece != known.pieces.end() && piece->first < begin + bytes; piece++)
 		worst = std::max(worst, piece->second.state);
 	return worst;
 }
@@ -176,6 +180,8 @@ void known_step()
 
 	known.spent = known.given = 0;
 }
+
+bool known_is_whole() { return !known.leaves_out; }
 
 bool known_is_cheap(double cost_ns) { return cost_ns <= kCheapNs; }
 

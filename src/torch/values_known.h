@@ -7,7 +7,8 @@
  *
  *   known ──an operation that is left out──> missing ──read by one that is computed──> likely ──> likely
  *
- * Decisions go by sizes and counts, never by a clock, so that every run takes the same ones.
+ * Decisions go by sizes and counts, never by a clock: a program of one thread takes the same ones in every run, as
+ * long as the host has memory.
  *
  * Threads: any; one lock.
  */
@@ -29,6 +30,7 @@ void known_start(bool may_leave_out, uint64_t most_bytes);
 bool known_matters();
 /* The worst state of the tensor's bytes: of a device's, or of those over them (`host`). */
 State known_state(const at::Tensor &tensor);
+State known_state_of(uintptr_t begin, uintptr_t bytes);
 void known_mark(const at::Tensor &tensor, State state);
 /* Missing bytes become likely ones: the same for the same place each time. */
 void known_fill(const at::Tensor &tensor);
@@ -39,6 +41,8 @@ void known_guess(const at::Tensor &tensor, int64_t values);
 void known_step();
 /* Takes the time for one operation, in nanoseconds of a host's core. False: there is not so much left. */
 bool known_take(double cost_ns);
+/* Whether nothing is left out (values=full). */
+bool known_is_whole();
 /* Costs next to nothing: such an operation is always computed. */
 bool known_is_cheap(double cost_ns);
 

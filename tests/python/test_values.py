@@ -302,6 +302,12 @@ def peaks():
     return found
 
 
+def state_of(tensor):
+    """Of its bytes: 0: computed, 1: likely, 2: missing."""
+    loaded = _values._State.loaded
+    return loaded.neap_values_state(tensor.data_ptr(), tensor.nbytes) if _values.is_on() else 0
+
+
 def large():
     """What a model that is too large to compute reads; state 0: computed, 1: likely, 2: missing."""
     model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(6)]).to("cuda", torch.bfloat16)
@@ -310,7 +316,7 @@ def large():
     y = model(x)
     loss = F.cross_entropy(y.float(), y.argmax(-1))
     loss.backward()
-    states = {name: _values._State.operations.state(one) if _values.is_on() else 0 for name, one in (("x", x), ("loss", loss), ("small", small))}
+    states = {name: state_of(one) for name, one in (("x", x), ("loss", loss), ("small", small))}
     rows = y.argmax(-1)[:8].tolist()
     finite = bool(torch.isfinite(y).all() and torch.isfinite(model[0].weight.grad).all())
     total = F.softmax(y[0].float(), -1).sum().item()
