@@ -592,7 +592,8 @@ thread_local bool reads_known = true; /* what the operation that is computed now
 bool decide(const std::string &name, const Both &both, double cost)
 {
 	State state = worst_of(both.read);
-	bool exact = !both.written.empty(), affordable = known_take(cost), computed;
+	/* What reads missing values is not paid for: it would take the time from what can be known. */
+	bool exact = !both.written.empty(), affordable = known_take(state == State::Known ? cost : 0), computed;
 
 	for (const at::Tensor &one : both.written)
 		exact = exact && !is_inexact(one);

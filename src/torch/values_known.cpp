@@ -23,6 +23,7 @@ namespace
 constexpr double kStepNs = 1e9;       /* of each step: the least that there is */
 constexpr double kOperationNs = 30e3; /* and for each operation: three times what it takes without values */
 constexpr double kCheapNs = 50e3;
+constexpr double kSmallNs = 2e6;        /* at most: paid from a second of its own, which no large product can spend */
 constexpr uint32_t kMeasureEvery = 256; /* operations */
 
 struct Piece {
@@ -37,7 +38,7 @@ struct {
 	bool leaves_out = false;
 	uint64_t most_bytes = 0;
 	std::atomic<bool> full{false};
-	double spent = 0, given = 0; /* of this step */
+	double spent = 0, spent_small = 0, given = 0; /* of this step */
 	uint32_t operations = 0;
 } known;
 
@@ -178,7 +179,7 @@ void known_step()
 {
 	std::lock_guard<std::mutex> guard(known.lock);
 
-	known.spent = known.given = 0;
+	known.spent = known.spent_small = known.given = 0;
 }
 
 bool known_is_whole() { return !known.leaves_out; }
@@ -196,9 +197,14 @@ bool known_take(double cost_ns)
 	known.given += kOperationNs;
 	if (known_is_cheap(cost_ns))
 		return true;
-	if (known.full || known.spent + cost_ns > std::max(kStepNs, known.given))
+	if (known.full)
 		return false;
-	known.spent += cost_ns;
+	if (known.spent + cost_ns <= std::max(kStepNs, known.given))
+		known.spent += cost_ns;
+	else if (cost_ns <= kSmallNs && known.spent_small + cost_ns <= kStepNs)
+		known.spent_small += cost_ns; /* sizes come from such: the boxes that meet an anchor */
+	else
+		return false;
 	return true;
 }
 

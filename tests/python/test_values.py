@@ -316,12 +316,18 @@ def large():
     y = model(x)
     loss = F.cross_entropy(y.float(), y.argmax(-1))
     loss.backward()
-    states = {name: state_of(one) for name, one in (("x", x), ("loss", loss), ("small", small))}
+    for size in (1024, 512, 256, 128, 64):  # products that take the whole second
+        middle = torch.ones(size, size, device="cuda")
+        for _ in range(9):
+            middle @ middle
+    met = (torch.arange(100000, dtype=torch.float32, device="cuda") * 2 >= 150000).nonzero()
+    tensors = (("x", x), ("loss", loss), ("small", small), ("met", met))
+    states = {name: state_of(one) for name, one in tensors}
     rows = y.argmax(-1)[:8].tolist()
     finite = bool(torch.isfinite(y).all() and torch.isfinite(model[0].weight.grad).all())
     total = F.softmax(y[0].float(), -1).sum().item()
     peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
-    return {**states, "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
+    return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
 
 
 class Values(unittest.TestCase):
@@ -408,6 +414,7 @@ class Values(unittest.TestCase):
         self.assertEqual(found["auto"]["peaks"], found["none"]["peaks"])
         auto = found["auto"]
         self.assertEqual((auto["x"], auto["loss"], auto["small"]), (0, 2, 0))  # computed; missing until it is read; computed
+        self.assertEqual((auto["met"], auto["found"]), (0, 25000))  # small, and of values that are known
         self.assertTrue(0 < auto["value"] <= 2 and auto["finite"], auto)
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
