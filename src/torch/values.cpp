@@ -863,6 +863,18 @@ bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 	return call_host(op, plan, ret_results);
 }
 
+/* A result that got its size and its block after it was marked: what stood there before says nothing about it. */
+void mark_resized(const IValue &result, int64_t elements, const std::vector<IValue> &arguments)
+{
+	Both both;
+
+	if (elements < 0 || result.toTensor().numel() == elements || !known_matters())
+		return;
+	for (const IValue &value : arguments)
+		gather(value, &both.read);
+	known_mark(result.toTensor(), worst_of(both.read) == State::Known ? State::Known : State::Likely);
+}
+
 void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
 		  Stack *results)
 {
@@ -880,12 +892,18 @@ void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 
 	for (size_t i = 0; i < plan.fresh.size(); i++) {
 		IValue &result = (*results)[first + i];
+		int64_t elements = -1;
 
-		if (!known && plan.fresh[i])
+		if (!plan.fresh[i])
+			continue;
+		if (result.isTensor() && result.toTensor().defined())
+			elements = result.toTensor().numel();
+		result = known ? store_value(result, computed[computed.size() - plan.fresh.size() + i])
+			       : each(result, forget);
+		if (known)
+			mark_resized(result, elements, arguments);
+		else
 			mark(result, State::Likely);
-		if (plan.fresh[i])
-			result = known ? store_value(result, computed[computed.size() - plan.fresh.size() + i])
-				       : each(result, forget);
 	}
 }
 

@@ -320,7 +320,10 @@ def large():
         middle = torch.ones(size, size, device="cuda")
         for _ in range(9):
             middle @ middle
-    met = (torch.arange(100000, dtype=torch.float32, device="cuda") * 2 >= 150000).nonzero()
+    mask = torch.arange(100000, dtype=torch.float32, device="cuda") * 2 >= 150000
+    gone = y.flatten()[:50000].float()  # missing, and where the next result will be
+    del gone
+    met = mask.nonzero()
     tensors = (("x", x), ("loss", loss), ("small", small), ("met", met))
     states = {name: state_of(one) for name, one in tensors}
     rows = y.argmax(-1)[:8].tolist()
