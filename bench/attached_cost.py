@@ -13,17 +13,17 @@ four times a second. At last the parts alone: the hook, which nearly every step 
 is done now and then. Target: 10 us a step.
 
 --trace N measures what it costs to record each allocation instead, in steps of some 2500 allocations and of some 100, in N rounds.
-In one process, on the same data, turns of a few steps follow each other: without neap, attached without recording allocations (its
-first 256 steps, each of which is read, and the later ones), and recording them. A turn's figure is the lower quartile of its steps'
+In one process, on the same data, turns of a few steps follow each other: without neap; attached without recording allocations, where
+neap reads each of the first 256 steps and few later ones; and recording them. A turn's figure is the lower quartile of its steps'
 processor time, of all threads; what is printed is the median of the differences from the turn without neap in the same round, with
 its interval of 95 %. PyTorch keeps the tracker that it was given once, and makes an entry for it three times a pair of allocation and
 free, also where nothing is recorded: this part is not in these figures.
 
---shares SECONDS measures the same where other processes have the machine, by `perf record` of so many seconds of steps: of which
-function each sample of the processor's clock is. It compares a process without neap with one that records: by how much the functions
-that recording calls (neap's libraries, PyTorch's record_trace with its entries and their strings) take more, for the same samples
-elsewhere, where the load of other processes slows both alike. What it does not see: cache lines that recording takes from others, and
-the kernel. Figures have their interval of 95 %, by the number of samples. Target: 2 % of a step of 2500 allocations, 100 us of one of 100.
+--shares SECONDS measures the same on a busy machine. `perf record` samples the running function for so many seconds, in a process
+without neap and in one that records. The functions that recording calls (neap's libraries, PyTorch's record_trace with its entries and
+their strings) get more samples in the second; the figure is how many more, for equal numbers of samples elsewhere. Other load slows
+both processes alike. It does not see the kernel, nor cache lines that recording takes from the program. Figures have their interval of
+95 %, by the number of samples. Target: 2 % of a step of 2500 allocations, 100 us of one of 100.
 """
 
 import argparse

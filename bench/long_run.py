@@ -67,7 +67,7 @@ def zeroed(path):
 
 
 def resident(pid):
-    """Bytes of the mapped recording, and of the recorder, of whose table all counts that could be resident."""
+    """Resident bytes of the mapped recording and of the recorder. All of the recorder's table counts, resident or not."""
     total = 0
     counted = False
     objects = set()
@@ -154,7 +154,7 @@ def main():
     began = whole[0][0]
     times = [f"{number} ({(at - began) / 60e9:.1f})" for at, number, _, _ in whole]
     size = recording.stat().st_size / (1 << 20)
-    print(f"exit {code}, {size:.1f} MiB: {len(steps)} marks of {steps[-1][1]} steps, of which {len(whole)} are whole (minutes):")
+    print(f"exit {code}, {size:.1f} MiB: {len(steps)} marks of {steps[-1][1]} steps; {len(whole)} steps are whole (minutes):")
     print(textwrap.fill(", ".join(times), 120))
     for name, at, target in (("file", 0, FILE_BYTES), ("memory in the program", 2, MEMORY_BYTES), ("memory of neap run", 3, MEMORY_BYTES)):
         most = max(row[at] for row in rows)

@@ -165,8 +165,8 @@ struct neap_event_mark {
 	uint64_t value; /* epoch or step */
 };
 
-/* The names of steps of a process in which no optimizer made an update: batches that a DataLoader gave or, if there
- * is none, forwards of a model, each with what follows until the next one. */
+/* In a process without optimizer updates, a step begins with each batch of a DataLoader or, without one, with each
+ * forward of a model. These are the names of such steps. */
 #define NEAP_STEP_BATCH   "batch of a DataLoader"
 #define NEAP_STEP_FORWARD "forward of a model"
 

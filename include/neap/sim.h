@@ -63,7 +63,7 @@ struct neap_sim_calls {
 	/* Calls `function` whenever the driver call named `call` has shared memory of this process (opened: 0) or
 	 * opened memory of another (opened: 1), before that driver call returns. NULL: removes it. */
 	void (*watch_shares)(void (*function)(const char *call, int opened));
-	/* Whoever launches kernels will compute their results, on the host, at the device's addresses (struct
+	/* From now on the caller computes what kernels would, on the host, at the device's addresses (struct
 	 * neap_sim_values). Returns 0 if NEAP_SIM forbids it: values=none, backing=none. Call it after cuInit, before
 	 * there is device memory. */
 	int (*keep_values)(void);
@@ -71,9 +71,9 @@ struct neap_sim_calls {
 	uint64_t (*resident)(void);
 };
 
-/* What neap's libcudart offers to whoever computes what kernels would have computed (src/torch/values.cpp does, for
- * PyTorch). From `start` on the bytes of device memory lie at its addresses, readable and writable by the host.
- * libcudart exports `const struct neap_sim_values *neap_sim_get_values(void)`. Any thread. */
+/* Functions of neap's libcudart for a library that computes what kernels would, on the host: for PyTorch,
+ * src/torch/values.cpp. From `start` on the bytes of device memory lie at its addresses, readable and writable by the
+ * host. libcudart exports `const struct neap_sim_values *neap_sim_get_values(void)`. Any thread. */
 struct neap_sim_values {
 	uint32_t version; /* of this struct: 1 */
 	/* Initialises CUDA; to be called before there is device memory. Returns 0 if NEAP_SIM forbids it. */

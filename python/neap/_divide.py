@@ -5,9 +5,9 @@
                                                 that makes it, / N,
                                                 accumulate_grad_batches x N, and so the other counts of batches
 
-N is NEAP_BATCH_PARTS: 1 at the first start, when the batch is only told, and twice as much after each out-of-memory error. A batch that
-N does not divide is divided as often as it can be halved. The product stays; it is told in RUN/batch.PID (src/run/auto_ladder.h).
-Elsewhere nothing is changed.
+N is NEAP_BATCH_PARTS: 1 at the first start, which only notes the batch, and twice as much after each out-of-memory error. Where N does not
+divide a batch, the batch is halved as often as it can be. Batch x accumulation stays the same. The program writes both to
+RUN/batch.PID (src/run/auto_ladder.h). Nothing else changes.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _State:
 
     @staticmethod
     def model() -> Any:
-        """The one whose forwards are the steps; replaced by a weak reference to it."""
+        """The model whose forwards are the steps. A weak reference to it takes this function's place."""
         return None
 
 

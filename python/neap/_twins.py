@@ -136,7 +136,7 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
 
 
 def alone(torch: Any, function: Callable[..., Any], shapes: Any, arguments: Any, named: Any) -> Any:
-    """A twin without CUDA's function: the results, of these shapes, as CPU tensors. Where it leaves one out: zeros."""
+    """Calls a twin without CUDA's function. Returns CPU tensors of these shapes: zeros for a result that the twin leaves out."""
     from torch.utils._pytree import tree_map
 
     def empty(like: Any) -> Any:

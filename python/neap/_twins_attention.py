@@ -147,7 +147,7 @@ def scale_of(query: Any, scale: float | None) -> float:
 
 
 def added(bias: Any) -> Any:
-    """A bias to add: a mask's false elements are not looked at."""
+    """The bias as numbers to add to the scores: -inf where a mask is false, so that those elements get no weight."""
     if bias is None or bias.dtype != torch.bool:
         return bias
     return torch.zeros(bias.shape).masked_fill_(bias.logical_not(), -math.inf)

@@ -38,7 +38,7 @@ def drawing(seed: int) -> Iterator[None]:
 
 @contextmanager
 def differentiable() -> Iterator[None]:
-    """Autograd is on, within a kernel below it."""
+    """Turns autograd on, for a kernel that runs below it."""
     off: Any = torch._C._dispatch_tls_local_exclude_set()
     for name in ("AutogradCPU", "AutogradOther", "AutogradFunctionality", "ADInplaceOrView"):
         off = off.remove(torch._C._parse_dispatch_key(name))

@@ -1,4 +1,4 @@
-"""True values on the simulator (values=full): each of PyTorch's CUDA operations computes on the host, over the device's own bytes.
+"""Values on the simulator (values=auto or full): PyTorch's CUDA operations compute on the host, over the device's own bytes.
 
     import torch on the stand-ins --> begin(): src/torch/values.cpp, compiled once, loaded; the twins (_twins.py) beside it
     each thread of Python's       --> the dispatch key that brings operations there is included (autograd's threads get it from it)

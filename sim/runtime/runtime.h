@@ -7,7 +7,7 @@
  *   contents.c  the known bytes of device memory                     gate.c        results that arrive when read
  *   stream.c    streams and events                                   graph.c       capture and graphs
  *   kernel.c    registered kernels and variables, launches           tally.c       counts calls not modelled
- *   values.c    for whoever computes what kernels would have
+ *   values.c    lets the host compute what kernels would have
  *   torch.c     PyTorch's blocks: memory that is allocated again reads as zeros
  *
  * An implementation returns an error and never keeps it. No lock is held while the driver or a gate runs.

@@ -85,7 +85,7 @@ void tally_count(enum runtime_gap gap, const char *library, const char *function
 	struct entry *entry;
 
 	if ((gap == GAP_VALUES || gap == GAP_KERNEL) && values_blind())
-		return; /* whoever made this thread blind computes them, and names what it cannot */
+		return; /* the host computes them (values.c), and names what it cannot */
 	pthread_mutex_lock(&tally.lock);
 	entry = find(gap, function, &is_new);
 	if (is_new)

@@ -69,7 +69,7 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 /* Of several places: whether the first bounds the micro-batch more. One without advice does most, unless nothing
  * there grows with the micro-batch. */
 bool neap_advice_tighter(const struct neap_advice *one, const struct neap_advice *than);
-/* Says of which of so many places the advice is: "rank 3". */
+/* Notes the place that the advice is for ("rank 3"), and how many places there are. */
 void neap_advice_place(struct neap_advice *advice, const char *place, size_t count);
 
 /* "micro-batch 93 is the largest predicted to fit, ...", on one line, for people. */

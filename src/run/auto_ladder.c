@@ -164,9 +164,9 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 	return NEAP_OK;
 }
 
-enum neap_status neap_ladder_told(const char *path, struct neap_parameters *ret_asked,
-				  struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
-				  struct neap_error *err)
+enum neap_status neap_ladder_read_batch(const char *path, struct neap_parameters *ret_asked,
+					struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
+					struct neap_error *err)
 {
 	struct neap_parameters asked = {0}, now = {0};
 	struct neap_buffer text = {0};

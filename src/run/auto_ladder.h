@@ -32,9 +32,9 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 
 /* Reads such a file. *ret_ladder: the rule that halves the one and doubles the other. Errors: NEAP_EPARSE,
  * NEAP_EEXIST, NEAP_EINVAL for another content; those of reading. */
-enum neap_status neap_ladder_told(const char *path, struct neap_parameters *ret_asked,
-				  struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
-				  struct neap_error *err);
+enum neap_status neap_ladder_read_batch(const char *path, struct neap_parameters *ret_asked,
+					struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
+					struct neap_error *err);
 
 /* By how much the batch was divided; 0: by no whole number. */
 uint64_t neap_ladder_parts(const struct neap_parameters *asked, const struct neap_parameters *now);

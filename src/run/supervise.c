@@ -328,7 +328,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 static void gather(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	neap_supervise_last_read(run, evidence);
-	neap_supervise_read_told(run);
+	neap_supervise_read_batch(run);
 	neap_facts_meet_recorded(run);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
@@ -379,7 +379,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	run->cards_shown = 0;
 	run->drained = true;
 	run->child = (struct neap_child){0};
-	neap_supervise_forget_told(run);
+	neap_supervise_forget_batch(run);
 	enum neap_status status = neap_supervise_words(run, &words, err);
 	if (status)
 		return status;

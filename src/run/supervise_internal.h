@@ -101,8 +101,8 @@ void neap_supervise_take_over(struct neap_supervise *run, int wait_status);
 /* supervise_retry.c */
 
 /* Before a start, and once it has ended: what the program told of its batch, if it divided it as it was asked. */
-void neap_supervise_forget_told(struct neap_supervise *run);
-void neap_supervise_read_told(struct neap_supervise *run);
+void neap_supervise_forget_batch(struct neap_supervise *run);
+void neap_supervise_read_batch(struct neap_supervise *run);
 /* Whether a command that ran out of memory would be started again. */
 bool neap_supervise_has_rung(const struct neap_supervise *run);
 /* If memory ran out, takes the next rung. False: there is none, and the log says why. */

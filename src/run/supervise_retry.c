@@ -16,13 +16,13 @@ bool neap_supervise_has_rung(const struct neap_supervise *run)
 }
 
 /* Takes what the program told of its batch, if it divided it as it was asked. */
-static void take_told(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+static void take_batch(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct neap_parameters asked, now;
 	struct neap_ladder ladder;
 	struct neap_error err = {0};
 	(void)pid, (void)context;
-	if (neap_ladder_told(path, &asked, &now, &ladder, &err)) {
+	if (neap_ladder_read_batch(path, &asked, &now, &ladder, &err)) {
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The program's batch is not known: %s", err.message);
 		return;
 	}
@@ -32,13 +32,13 @@ static void take_told(struct neap_supervise *run, const char *path, pid_t pid, v
 		run->ladder = ladder;
 }
 
-void neap_supervise_read_told(struct neap_supervise *run)
+void neap_supervise_read_batch(struct neap_supervise *run)
 {
 	if (run->asks)
-		neap_facts_each_file(run, "batch.", take_told, NULL);
+		neap_facts_each_file(run, "batch.", take_batch, NULL);
 }
 
-void neap_supervise_forget_told(struct neap_supervise *run)
+void neap_supervise_forget_batch(struct neap_supervise *run)
 {
 	run->model_alone = false;
 	if (run->asks)

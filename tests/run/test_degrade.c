@@ -273,7 +273,7 @@ static uint64_t told_parts(const char *text)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
-	enum neap_status status = neap_ladder_told(path, &asked, &now, &ladder, &err);
+	enum neap_status status = neap_ladder_read_batch(path, &asked, &now, &ladder, &err);
 	unlink(path);
 	if (status)
 		return UINT64_MAX;
@@ -286,7 +286,7 @@ static uint64_t told_parts(const char *text)
 	return parts;
 }
 
-static void test_told(void **state)
+static void test_reads_a_batch(void **state)
 {
 	(void)state;
 	assert_int_equal(told_parts("b=32\na=1\nb=16\na=2\n"), 2);
@@ -308,7 +308,7 @@ int main(void)
 		cmocka_unit_test(test_effective_batch_is_kept),
 		cmocka_unit_test(test_double_has_an_end),
 		cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_told),
+		cmocka_unit_test(test_reads_a_batch),
 	};
 	return cmocka_run_group_tests_name("degrade", tests, NULL, NULL);
 }

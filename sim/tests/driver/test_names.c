@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where CUDA 13's header of function types is installed: a type for each version that changed a function. */
+/* CUDA 13's header has a function type for each version that changed the function. Skipped without it. */
 static void versions_are_those_of_cudas_header(void **state)
 {
 	static const struct {
@@ -95,7 +95,7 @@ static void functions_are_found_by_name(void **state)
 	dlclose(library);
 }
 
-/* NVIDIA's own runtime, by a text that it contains, asks for tables that are not there: `neap run` is left a note. */
+/* A library that contains a text of NVIDIA's runtime asks for tables that are not there: a note for `neap run`. */
 static void a_foreign_runtime_is_noted(void **state)
 {
 	static const volatile char mark[] = "/cudart.shm.%x";
