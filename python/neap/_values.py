@@ -67,6 +67,7 @@ def begin(torch: Any) -> None:
     torch.cuda._lazy_call(lambda: _start(torch))
 
 
+@_notes.harmless("values")
 def _start(torch: Any) -> None:
     """CUDA is initialised, and no memory of a device is in use."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -77,6 +78,7 @@ def _start(torch: Any) -> None:
         register_optimizer_step_post_hook(lambda *_: _State.loaded.neap_values_step())
 
 
+@_notes.harmless("values")
 def _tell() -> None:
     """At the end: the report of `neap run` names what was not computed."""
     names = sorted({name for name, _ in unknown()})
@@ -138,6 +140,7 @@ class _Graph:
             twin()
             at = self._operations.replay(self._number, at)
 
+    @_notes.harmless("values of a graph")  # at the interpreter's end PyTorch may be half gone
     def __del__(self) -> None:
         self._operations.capture_drop(self._number)
 

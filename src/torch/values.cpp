@@ -339,32 +339,26 @@ template <typename Change> IValue each(const IValue &value, const Change &change
 	return value;
 }
 
+/* Whether `test` holds for a tensor in the value. Nothing is copied: each operation asks this. */
+template <typename Test> bool any_tensor(const IValue &value, const Test &test)
+{
+	if (value.isTensor())
+		return test(value.toTensor());
+	if (value.isTensorList() || value.isOptionalTensorList())
+		for (const IValue &one : value.toListRef())
+			if (one.isTensor() && test(one.toTensor()))
+				return true;
+	return false;
+}
+
 bool is_on_device(const IValue &value)
 {
-	bool found = false;
-
-	if (value.isDevice())
-		return value.toDevice().is_cuda();
-	if (value.isTensor())
-		return is_device(value.toTensor());
-	if (value.isTensorList() || value.isOptionalTensorList())
-		each(value, [&](const at::Tensor &one) {
-			found = found || is_device(one);
-			return one;
-		});
-	return found;
+	return value.isDevice() ? value.toDevice().is_cuda() : any_tensor(value, is_device);
 }
 
 bool is_odd_value(const IValue &value)
 {
-	bool found = false;
-
-	if (value.isTensor() || value.isTensorList() || value.isOptionalTensorList())
-		each(value, [&](const at::Tensor &one) {
-			found = found || (is_device(one) && is_odd(one));
-			return one;
-		});
-	return found;
+	return any_tensor(value, [](const at::Tensor &one) { return is_device(one) && is_odd(one); });
 }
 
 IValue host_value(const IValue &value)
@@ -376,13 +370,6 @@ IValue host_value(const IValue &value)
 
 /* -- random numbers ------------------------------------------------------------------------------------------------- */
 
-uint64_t mixed(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-	return x ^ (x >> 31);
-}
-
 thread_local uint64_t replayed; /* the place of the operation in the graph that is replayed; 0: none is */
 
 /* The seed for one operation, from the generator that CUDA's function drew from just now: the same seed and the same
@@ -393,7 +380,7 @@ uint64_t seed_for(const IValue *asked, c10::Device device)
 		asked && asked->isGenerator() ? asked->toGenerator() : at::globalContext().defaultGenerator(device);
 	std::lock_guard<std::mutex> guard(generator.mutex());
 
-	return mixed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset() + (replayed << 40));
+	return hashed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset() + (replayed << 40));
 }
 
 /* While it lives, CPU functions draw from `seed`, and the program's own sequence stays where it is. */
@@ -464,7 +451,8 @@ struct Both {
 /* A CPU tensor over a device's bytes: the simulator's addresses. */
 bool is_over_device(const at::Tensor &tensor)
 {
-	uint64_t address = (uint64_t)(uintptr_t)(tensor.is_cpu() ? tensor.data_ptr() : nullptr);
+	uint64_t address =
+		(uint64_t)(uintptr_t)(tensor.is_cpu() && tensor.has_storage() ? tensor.const_data_ptr() : nullptr);
 
 	return address >= 2ull << 44 && address < 5ull << 44;
 }
@@ -517,13 +505,7 @@ template <size_t N> bool is_among_parts(const char *const (&parts)[N], const std
 	return false;
 }
 
-bool is_product(const std::string &name)
-{
-	for (const char *part : {"mm", "conv", "linear", "mv", "attention", "bilinear", "rnn", "lstm"})
-		if (name.find(part) != std::string::npos)
-			return true;
-	return false;
-}
+const char *const kProducts[] = {"mm", "conv", "linear", "mv", "attention", "rnn", "lstm"};
 
 /* What the CPU's function takes, in nanoseconds of one core, roughly. A product of matrices of m x k and k x n elements
  * takes mkn steps: the root of the product of its three sizes. */
@@ -539,7 +521,7 @@ double cost_of(const std::string &name, const Both &both)
 
 		return 10.0 * (double)matrix.numel() * (double)std::min(matrix.size(-1), matrix.size(-2));
 	}
-	if (!is_product(name))
+	if (!is_among_parts(kProducts, name))
 		return bytes / kBytesPerNs;
 	for (const at::Tensor &one : both.read) {
 		double elements = (double)one.numel();
@@ -565,7 +547,7 @@ State worst_of(const std::vector<at::Tensor> &tensors)
  * is not infinite, the largest of a row is anywhere in it. */
 void guess(const std::string &name, const Both &both, const at::Tensor &into)
 {
-	bool itself = both.read.size() == 2 && both.read[0].data_ptr() == both.read[1].data_ptr();
+	bool itself = both.read.size() == 2 && both.read[0].const_data_ptr() == both.read[1].const_data_ptr();
 	int64_t last = both.read.empty() || both.read[0].dim() == 0 ? 1 : both.read[0].size(-1);
 
 	int64_t below = both.read.empty() ? 0 : both.read[0].dim() - into.dim();
@@ -614,10 +596,15 @@ bool decide(const std::string &name, const Both &both, double cost)
 	return computed;
 }
 
-bool worth(const std::string &name, const Both &both)
+/* `both_of` is called only where states matter. */
+template <typename BothOf> bool worth(const std::string &name, const BothOf &both_of)
 {
 	reads_known = true;
-	return !known_matters() || decide(name, both, cost_of(name, both));
+	if (!known_matters())
+		return true;
+	Both both = both_of();
+
+	return decide(name, both, cost_of(name, both));
 }
 
 DispatchKeySet below(DispatchKeySet keys) { return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey); }
@@ -724,14 +711,10 @@ void call_widened(const OperatorHandle &op, const Plan &plan, Stack *stack)
 
 bool has_half(const Stack &stack)
 {
-	bool found = false;
-
 	for (const IValue &value : stack)
-		each(value, [&](const at::Tensor &one) {
-			found = found || is_half(one);
-			return one;
-		});
-	return found;
+		if (any_tensor(value, is_half))
+			return true;
+	return false;
 }
 
 /* The CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
@@ -1053,7 +1036,7 @@ int64_t replay(int64_t number, int64_t from)
 		replayed = i + 1;
 		if (!one.op)
 			return (int64_t)i + 1;
-		if (worth(one.op->schema().name(), one.both))
+		if (worth(one.op->schema().name(), [&] { return one.both; }))
 			compute_host(*one.op, *one.plan, one.device, one.arguments, &results);
 		replayed = 0;
 	}
@@ -1147,7 +1130,7 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	if (call_device(op, keys, stack, &failure)) {
 		if (is_capturing())
 			capture(op, plan, arguments, *stack);
-		else if (worth(op.schema().name(), both_of(op, plan, arguments, *stack)))
+		else if (worth(op.schema().name(), [&] { return both_of(op, plan, arguments, *stack); }))
 			compute_host(op, plan, device_of(arguments), arguments, stack);
 		return;
 	}
@@ -1171,7 +1154,7 @@ Both both_from(at::TensorList read, at::TensorList written)
 /* For a twin: whether it computes from `read` what belongs into `written`. */
 bool decide_twin(const std::string &name, at::TensorList read, at::TensorList written)
 {
-	return !known_matters() || worth(name, both_from(read, written));
+	return worth(name, [&] { return both_from(read, written); });
 }
 
 /* For compiled code, of which Python knows the cost. */

@@ -330,6 +330,12 @@ def large():
     finite = bool(torch.isfinite(y).all() and torch.isfinite(model[0].weight.grad).all())
     total = F.softmax(y[0].float(), -1).sum().item()
     peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+    torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    brought = y.view(-1)[-3:]  # missing: nothing has read it
+    torch.distributed.all_gather_into_tensor(brought, torch.full_like(brought, 7))
+    states["brought"] = (brought + 0).tolist()
+    torch.distributed.destroy_process_group()
     return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
 
 
@@ -381,6 +387,18 @@ class Values(unittest.TestCase):
         self.assertEqual(scales, [1024] * 4 + [2048] * 3 + [1024] * 5 + [2048] * 5 + [4096] * 3)
         self.assertLess(losses[-1], losses[0])
 
+    def test_errors_stay_the_programs(self):
+        """The CPU would compute these: a GPU does not."""
+        there = torch.ones(3, 3, device="cuda")
+        whole = torch.ones(2, 2, dtype=torch.long, device="cuda")
+        shrunk = torch.ones(4, device="cuda")
+        shrunk.untyped_storage().resize_(0)
+        for wrong in (lambda: there + torch.ones(3, 3), lambda: nn.Linear(3, 3)(there), lambda: whole @ whole, lambda: shrunk * 2):
+            self.assertRaises(RuntimeError, wrong)
+        # CUDA's functions fail where they read sizes that are not computed yet.
+        self.assertEqual(there.mode().values.tolist(), [1, 1, 1])
+        self.assertEqual(torch.isin(torch.tensor([1, 2]).cuda(), torch.tensor([2]).cuda()).tolist(), [False, True])
+
     def test_each_replay_of_a_graph_computes(self):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4)).cuda()
@@ -418,6 +436,7 @@ class Values(unittest.TestCase):
         auto = found["auto"]
         self.assertEqual((auto["x"], auto["loss"], auto["small"]), (0, 2, 0))  # computed; missing until it is read; computed
         self.assertEqual((auto["met"], auto["found"]), (0, 25000))  # small, and of values that are known
+        self.assertEqual(auto["brought"], [7, 7, 7])
         self.assertTrue(0 < auto["value"] <= 2 and auto["finite"], auto)
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
