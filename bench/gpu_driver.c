@@ -132,7 +132,7 @@ void times_add(struct times *times, uint64_t began_ns)
 {
 	uint64_t ns = now_ns() - began_ns;
 
-	if (times->count < TIMES_ROOM)
+	if (times->count < TIMES_CAPACITY)
 		times->ns[times->count++] = ns;
 }
 

@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define MIB       (1ull << 20)
-#define TEXT_ROOM 256
+#define MIB           (1ull << 20)
+#define TEXT_CAPACITY 256
 
 /* -- the report: one JSON object, written in order ------------------------------------------------------------- */
 
@@ -32,10 +32,10 @@ void report_text(FILE *out, const char *key, const char *value);
 
 /* -- times ------------------------------------------------------------------------------------------------------ */
 
-#define TIMES_ROOM 4096
+#define TIMES_CAPACITY 4096
 
 struct times {
-	uint64_t ns[TIMES_ROOM];
+	uint64_t ns[TIMES_CAPACITY];
 	size_t count; /* of those kept; later ones are dropped */
 };
 
@@ -52,9 +52,9 @@ struct bench {
 	struct neap_monitor *monitor; /* NULL: no NVML */
 	const struct neap_cuda *cuda;
 	CUdevice device;
-	size_t index;           /* NVML's, of this device */
-	char failed[TEXT_ROOM]; /* why the part stopped; "": it did not */
-	bool dry;               /* on the simulator */
+	size_t index;               /* NVML's, of this device */
+	char failed[TEXT_CAPACITY]; /* why the part stopped; "": it did not */
+	bool dry;                   /* on the simulator */
 };
 
 /* Opens the driver, and device 0 with its primary context current. False: `failed` says why. */

@@ -29,7 +29,7 @@ static const struct {
 /* The first line of a file of the system that begins with `start`, up to the first of the characters in `stop`. */
 static void report_line(FILE *out, const char *key, const char *path, const char *start, const char *stop)
 {
-	char line[TEXT_ROOM];
+	char line[TEXT_CAPACITY];
 	FILE *file = fopen(path, "r");
 
 	while (file && fgets(line, sizeof line, file)) {
@@ -47,7 +47,7 @@ static void report_line(FILE *out, const char *key, const char *path, const char
 static void report_virtual(FILE *out)
 {
 	FILE *file = fopen("/proc/cpuinfo", "r");
-	char word[TEXT_ROOM];
+	char word[TEXT_CAPACITY];
 	bool virtual = false;
 
 	while (file && !virtual && fscanf(file, "%255s", word) == 1)
@@ -100,7 +100,7 @@ void part_machine(struct bench *bench)
 {
 	size_t least = 0, recommended = 0, value = 0, total = 0, bytes = 0;
 	const struct neap_cuda *cuda;
-	char name[TEXT_ROOM] = "";
+	char name[TEXT_CAPACITY] = "";
 	int number = 0;
 
 	/* What decides limits; nothing that names the machine. */

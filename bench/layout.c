@@ -75,7 +75,7 @@ static bool lay_out(struct blocks *blocks, struct outcome *ret_outcome)
 
 static void print_row(const char *name, const char *about, const struct outcome *outcome)
 {
-	char bound[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM];
+	char bound[NEAP_UNITS_CAPACITY], total[NEAP_UNITS_CAPACITY];
 	printf("%-20s %-18s %7zu %11s %11s %8.3f %9.1f\n", name, about, outcome->count,
 	       neap_size_format(outcome->layout.bound_bytes, bound),
 	       neap_size_format(outcome->layout.total_bytes, total), percent_over(&outcome->layout), outcome->ms);

@@ -26,14 +26,14 @@ struct segment_event {
 
 struct list {
 	struct segment_event *items;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static void add(struct list *list, uint8_t kind, uint64_t address, uint64_t size)
 {
-	if (list->count == list->room) {
-		list->room = list->room ? 2 * list->room : 1024;
-		list->items = realloc(list->items, list->room * sizeof *list->items);
+	if (list->count == list->capacity) {
+		list->capacity = list->capacity ? 2 * list->capacity : 1024;
+		list->items = realloc(list->items, list->capacity * sizeof *list->items);
 		if (!list->items)
 			abort();
 	}
@@ -219,18 +219,18 @@ static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_b
 }
 
 /* What the process could have, as its session wrote; 0: it did not. */
-static uint64_t room_of(const char *path)
+static uint64_t headroom_of(const char *path)
 {
 	struct neap_record record;
-	uint64_t room = 0;
+	uint64_t headroom = 0;
 
 	if (neap_record_read(path, &record, NULL) != NEAP_OK)
 		return 0;
-	for (size_t i = 0; i < record.journal_count && !room; i++)
+	for (size_t i = 0; i < record.journal_count && !headroom; i++)
 		if (record.journal[i].kind == NEAP_EVENT_ROOM)
-			room = record.journal[i].room.room_bytes;
+			headroom = record.journal[i].room.room_bytes;
 	neap_record_fini(&record);
-	return room;
+	return headroom;
 }
 
 int main(int argc, char **argv)
@@ -247,7 +247,7 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	enum neap_status status = neap_trace_read(argv[1], &trace, &err);
-	memory_bytes = room_of(argv[1]);
+	memory_bytes = headroom_of(argv[1]);
 	if (!status && !memory_bytes)
 		status = neap_fail(&err, NEAP_EINVAL, "the recording does not say what memory there was");
 	if (!status && trace->devices[0].lost)

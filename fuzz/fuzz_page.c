@@ -25,9 +25,9 @@ static void remove_folder(void)
 	rmdir(folder);
 }
 
-static void must_be_text(const char *text, size_t room)
+static void must_be_text(const char *text, size_t capacity)
 {
-	if (!memchr(text, '\0', room))
+	if (!memchr(text, '\0', capacity))
 		abort();
 	for (; *text; text++)
 		if ((unsigned char)*text < 0x20)

@@ -13,7 +13,7 @@ static void see(void *context, const char *word, unsigned depth, double value)
 {
 	(void)context;
 	(void)value;
-	if (!word[0] || strlen(word) >= CHECKPOINT_WORD_ROOM || depth > 64)
+	if (!word[0] || strlen(word) >= CHECKPOINT_WORD_CAPACITY || depth > 64)
 		abort();
 }
 
@@ -33,7 +33,7 @@ static void read_name(const char *name)
 	enum checkpoint_count kind;
 	uint64_t count;
 	double value;
-	char beside[512], word[CHECKPOINT_WORD_ROOM], metric[CHECKPOINT_WORD_ROOM];
+	char beside[512], word[CHECKPOINT_WORD_CAPACITY], metric[CHECKPOINT_WORD_CAPACITY];
 
 	for (const char *at = name, *before = NULL; checkpoint_number_next(&at, &number); before = at)
 		if (at == before || at > name + strlen(name) || strlen(number.word) >= sizeof number.word)

@@ -17,8 +17,8 @@ static void use(const struct neap_spec *spec)
 		abort();
 	for (size_t i = 0; i < spec->count; i++) {
 		const struct neap_experiment *experiment = &spec->experiments[i];
-		const struct neap_words *lists[] = {&experiment->command, &experiment->env, &experiment->params};
-		if (!*experiment->name || strlen(experiment->name) >= NEAP_SPEC_NAME_ROOM ||
+		const struct neap_argv *lists[] = {&experiment->command, &experiment->env, &experiment->params};
+		if (!*experiment->name || strlen(experiment->name) >= NEAP_SPEC_NAME_CAPACITY ||
 		    strchr(experiment->name, '/') || *experiment->name == '.' || !experiment->command.count)
 			abort();
 		for (size_t list = 0; list < 3; list++)
@@ -26,14 +26,14 @@ static void use(const struct neap_spec *spec)
 				if (list && !strchr(lists[list]->items[w], '='))
 					abort();
 		/* What is joined splits into the same words. */
-		struct neap_words again = {0};
-		char *line = neap_words_join(&experiment->command);
-		if (!line || neap_words_split(line, &again, NULL) || again.count != experiment->command.count)
+		struct neap_argv again = {0};
+		char *line = neap_argv_join(&experiment->command);
+		if (!line || neap_argv_split(line, &again, NULL) || again.count != experiment->command.count)
 			abort();
 		for (size_t w = 0; w < again.count; w++)
 			if (strcmp(again.items[w], experiment->command.items[w]))
 				abort();
-		neap_words_fini(&again);
+		neap_argv_fini(&again);
 		free(line);
 	}
 }

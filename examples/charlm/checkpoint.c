@@ -129,7 +129,7 @@ enum neap_status checkpoint_save(const struct checkpoints *all, struct model *mo
 }
 
 /* The path of the newest that is whole. NEAP_ENOENT: there is none, or no folder. */
-static enum neap_status find_newest(const char *folder, char *path, size_t room, struct neap_error *err)
+static enum neap_status find_newest(const char *folder, char *path, size_t capacity, struct neap_error *err)
 {
 	const struct neap_retention_options remove_nothing = {0};
 	const struct neap_retention_entry *newest = NULL;
@@ -147,7 +147,7 @@ static enum neap_status find_newest(const char *folder, char *path, size_t room,
 	}
 	if (!newest)
 		status = fail(err, NEAP_ENOENT, "looking for a checkpoint %s: there is none in it", folder);
-	else if ((size_t)snprintf(path, room, "%s/%s", folder, newest->name) >= room)
+	else if ((size_t)snprintf(path, capacity, "%s/%s", folder, newest->name) >= capacity)
 		status = fail(err, NEAP_EINVAL, "looking for a checkpoint %s: the path is too long", folder);
 	neap_retention_plan_fini(&plan);
 	return status;

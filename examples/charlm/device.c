@@ -143,14 +143,14 @@ static void launch_failed(struct gpu *gpu, const char *name, int result)
 	gpu->error.cause = result;
 }
 
-/* Queues the work with `room` bytes after its arguments. Returns NULL after a failure. */
-static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const void *more, size_t room)
+/* Queues the work with `capacity` bytes after its arguments. Returns NULL after a failure. */
+static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const void *more, size_t capacity)
 {
 	if (gpu_failed(gpu))
 		return NULL;
 	free_launches(gpu, false);
 
-	struct launch *launch = malloc(sizeof *launch + work->argument_bytes + room);
+	struct launch *launch = malloc(sizeof *launch + work->argument_bytes + capacity);
 	const struct neap_sim_kernel kernel = {.name = work->name,
 					       .duration_ns =
 						       LAUNCH_NS + (uint64_t)(work->operations / OPERATIONS_PER_NS),
@@ -166,7 +166,7 @@ static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const 
 	*launch = (struct launch){.function = work->function};
 	memcpy(launch->arguments, work->arguments, work->argument_bytes);
 	if (more)
-		memcpy((char *)launch->arguments + work->argument_bytes, more, room);
+		memcpy((char *)launch->arguments + work->argument_bytes, more, capacity);
 	*gpu->end = launch;
 	gpu->end = &launch->next;
 

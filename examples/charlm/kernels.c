@@ -120,11 +120,11 @@ static void embed(const struct call *c)
 	const real *tokens = c->in[0].at, *positions = c->in[1].at;
 	const int32_t *ids = c->in[2].at;
 	size_t width = c->columns, context = tensor_count(c->in[1]) / width;
-	real room[ROW_MAX];
+	real scratch[ROW_MAX];
 
 	for (size_t i = 0; i < c->rows; i++) {
 		const real *token = tokens + (size_t)ids[i] * width, *position = positions + i % context * width;
-		real *out = tensor_place(c->out[0], i * width, room);
+		real *out = tensor_place(c->out[0], i * width, scratch);
 
 		for (size_t j = 0; j < width; j++)
 			out[j] = token[j] + position[j];
@@ -137,11 +137,11 @@ static void embed_backward(const struct call *c)
 	real *tokens = c->out[0].at, *positions = c->out[1].at;
 	const int32_t *ids = c->in[1].at;
 	size_t width = c->columns, context = tensor_count(c->out[1]) / width;
-	real room[ROW_MAX];
+	real scratch[ROW_MAX];
 
 	for (size_t i = 0; i < c->rows; i++) {
 		real *token = tokens + (size_t)ids[i] * width, *position = positions + i % context * width;
-		const real *gradient = tensor_open(c->in[0], i * width, width, room);
+		const real *gradient = tensor_open(c->in[0], i * width, width, scratch);
 
 		for (size_t j = 0; j < width; j++) {
 			token[j] += gradient[j];
@@ -232,12 +232,12 @@ static void cross_entropy(const struct call *c)
 
 static void sum_rows(const struct call *c)
 {
-	real room[PIECE], *out = c->out[0].at;
+	real scratch[PIECE], *out = c->out[0].at;
 
 	for (size_t from = 0; from < c->columns; from += PIECE)
 		for (size_t i = 0; i < c->rows; i++) {
 			size_t count = least(PIECE, c->columns - from);
-			const real *in = tensor_open(c->in[0], i * c->columns + from, count, room);
+			const real *in = tensor_open(c->in[0], i * c->columns + from, count, scratch);
 
 			for (size_t j = 0; j < count; j++)
 				out[from + j] += in[j];

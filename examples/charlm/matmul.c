@@ -88,31 +88,31 @@ static __attribute__((noinline)) void multiply_block(const struct block *m)
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Copies a's block at (row, from), along what is contiguous in it. */
-static void open_a(const struct product *m, size_t row, size_t from, struct block *block, real *room)
+static void open_a(const struct product *m, size_t row, size_t from, struct block *block, real *scratch)
 {
 	bool by_columns = m->a.row == 1 && m->a.column != 1;
 	size_t lines = by_columns ? block->inner : block->rows, length = by_columns ? block->rows : block->inner;
 	size_t apart = by_columns ? m->a.column : m->a.row, start = row * m->a.row + from * m->a.column;
 
 	for (size_t i = 0; i < lines; i++)
-		tensor_load(m->a.in, start + i * apart, length, room + i * length);
-	block->a = room;
+		tensor_load(m->a.in, start + i * apart, length, scratch + i * length);
+	block->a = scratch;
 	block->a_row = by_columns ? 1 : length;
 	block->a_column = by_columns ? length : 1;
 }
 
-static void open_b(const struct product *m, size_t from, size_t column, struct block *block, real *room)
+static void open_b(const struct product *m, size_t from, size_t column, struct block *block, real *scratch)
 {
-	block->b = tensor_place(m->b.in, from * m->b.row + column, room);
+	block->b = tensor_place(m->b.in, from * m->b.row + column, scratch);
 	block->b_row = m->b.in.half ? block->columns : m->b.row;
 	for (size_t k = 0; k < block->inner && m->b.in.half; k++)
-		tensor_open(m->b.in, (from + k) * m->b.row + column, block->columns, room + k * block->columns);
+		tensor_open(m->b.in, (from + k) * m->b.row + column, block->columns, scratch + k * block->columns);
 }
 
 /* Starts out's block from what is there, the bias, or zero. */
-static void open_out(const struct product *m, size_t row, size_t column, struct block *block, real *room)
+static void open_out(const struct product *m, size_t row, size_t column, struct block *block, real *scratch)
 {
-	block->out = tensor_place(m->out.in, row * m->out.row + column, room);
+	block->out = tensor_place(m->out.in, row * m->out.row + column, scratch);
 	block->out_row = m->out.in.half ? block->columns : m->out.row;
 	for (size_t i = 0; i < block->rows; i++) {
 		real *out = block->out + i * block->out_row;

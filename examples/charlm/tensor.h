@@ -66,18 +66,18 @@ static inline uint16_t to_half(real number)
 	return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* Where to compute the numbers from index `from` on: in place, or in `room` if they are halves. */
-static inline real *tensor_place(struct tensor tensor, size_t from, real *room)
+/* Where to compute the numbers from index `from` on: in place, or in `scratch` if they are halves. */
+static inline real *tensor_place(struct tensor tensor, size_t from, real *scratch)
 {
-	return tensor.half ? room : (real *)tensor.at + from;
+	return tensor.half ? scratch : (real *)tensor.at + from;
 }
 
 /* The same, with their present values. */
-static inline real *tensor_open(struct tensor tensor, size_t from, size_t count, real *room)
+static inline real *tensor_open(struct tensor tensor, size_t from, size_t count, real *scratch)
 {
 	for (size_t i = 0; tensor.half && i < count; i++)
-		room[i] = from_half(((const uint16_t *)tensor.at)[from + i]);
-	return tensor_place(tensor, from, room);
+		scratch[i] = from_half(((const uint16_t *)tensor.at)[from + i]);
+	return tensor_place(tensor, from, scratch);
 }
 
 /* Copies numbers out of a tensor, or into it. */

@@ -106,9 +106,9 @@ struct neap_tag_bytes {
 	const char *tag; /* "" for untagged */
 	uint64_t live_bytes, peak_bytes, live_blocks;
 };
-/* Copies up to `room` tags that ever held bytes, returns how many there are: at most NEAP_TAGS_MAX + 2 ("" and
+/* Copies up to `capacity` tags that ever held bytes, returns how many there are: at most NEAP_TAGS_MAX + 2 ("" and
  * "other"). The texts live as long as the allocator. */
-NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room);
+NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t capacity);
 
 /* Private pools for graph capture: between begin and end, requests on streams for which `filter` says true come from
  * the pool, whose memory is not shared with anything outside. A graph that was captured has the pool's addresses, so

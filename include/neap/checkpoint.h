@@ -219,7 +219,7 @@ NEAP_API enum neap_status neap_retention_decide(struct neap_retention_plan *plan
 /* "best 1: val_loss 0.121, newest" or "older than 7 d", into `text` (always terminated). Returns `text`. */
 NEAP_API const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
 						const struct neap_retention_options *options, size_t index,
-						char *text, size_t room);
+						char *text, size_t capacity);
 
 /* --- retention: folders ------------------------------------------------------------------------------------------
  */

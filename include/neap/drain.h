@@ -46,9 +46,9 @@ NEAP_API enum neap_status neap_drain_wait(struct neap_drain *drain, const struct
 struct neap_drain_memory {
 	uint64_t used_bytes, free_bytes;
 };
-/* Of each device now; at most `room` are written. Errors: those of reading. */
-NEAP_API enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory, size_t room,
-					  size_t *ret_count, struct neap_error *err);
+/* Of each device now; at most `capacity` are written. Errors: those of reading. */
+NEAP_API enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory,
+					  size_t capacity, size_t *ret_count, struct neap_error *err);
 /* NULL and zero are fine. */
 NEAP_API void neap_drain_end(struct neap_drain **drain);
 

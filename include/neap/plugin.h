@@ -42,13 +42,13 @@ NEAP_API void neap_plugin_refuse_pool(int device);
 /* A device's allocator, for its statistics; NULL: PyTorch has allocated nothing there. */
 NEAP_API struct neap_alloc *neap_plugin_alloc(int device);
 
-/* Copies up to `room` of a device's blocks in address order, returns how many there are. */
-NEAP_API size_t neap_plugin_blocks(int device, struct neap_block_info *ret_blocks, size_t room);
+/* Copies up to `capacity` of a device's blocks in address order, returns how many there are. */
+NEAP_API size_t neap_plugin_blocks(int device, struct neap_block_info *ret_blocks, size_t capacity);
 
 /* The text of PyTorch's out-of-memory error, sentence by sentence, for a request that found no memory; then the
- * largest free block, which PyTorch does not name. `bytes` as the program asked. Cut at `room`. */
+ * largest free block, which PyTorch does not name. `bytes` as the program asked. Cut at `capacity`. */
 #define NEAP_PLUGIN_OOM_ROOM 1024
-NEAP_API void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text, size_t room);
+NEAP_API void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text, size_t capacity);
 
 #ifdef __cplusplus
 }

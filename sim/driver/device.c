@@ -34,13 +34,13 @@ CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy_text(char *to, int room, const char *text, CUdevice device)
+static CUresult copy_text(char *to, int capacity, const char *text, CUdevice device)
 {
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!to || room <= 0)
+	if (!to || capacity <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(to, (size_t)room, "%s", text);
+	snprintf(to, (size_t)capacity, "%s", text);
 	return CUDA_SUCCESS;
 }
 

@@ -10,7 +10,7 @@
  * is submitted later. So popping the heap's head repeatedly runs functions in stream order and in event order.
  *
  * A stream owns a *lane*, one component of the vector clocks; its n-th work has count n on it. All clocks are arrays
- * of `room` counts, indexed by lane:
+ * of `capacity` counts, indexed by lane:
  *
  *   stream->clock   all that comes before work submitted to the stream now
  *   event->clock    the stream's clock when the event was recorded (shorter when lanes were added since)
@@ -65,7 +65,7 @@ bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to)
 
 static bool lanes_grow(struct sim_engine *engine)
 {
-	uint32_t from = engine->room, to = from ? 2 * from : ROOM_FIRST;
+	uint32_t from = engine->capacity, to = from ? 2 * from : ROOM_FIRST;
 	uint64_t **clocks[] = {&engine->host, &engine->completed, &engine->submitted, &engine->departed,
 			       &engine->scratch};
 	struct stream **streams = realloc(engine->streams, to * sizeof(struct stream *));
@@ -80,7 +80,7 @@ static bool lanes_grow(struct sim_engine *engine)
 	for (uint32_t i = 0; i < engine->lanes; i++)
 		if (streams[i] && !sim_clock_grow(&streams[i]->clock, from, to))
 			return false;
-	engine->room = to;
+	engine->capacity = to;
 	return true;
 }
 
@@ -204,13 +204,13 @@ static enum sim_order stream_create(struct sim_engine *engine, bool non_blocking
 	struct stream *stream = NULL;
 	uint32_t lane = choose_lane(engine);
 
-	if (lane == engine->room && !lanes_grow(engine))
+	if (lane == engine->capacity && !lanes_grow(engine))
 		return SIM_ORDER_NO_MEMORY;
 	stream = calloc(1, sizeof *stream);
 	if (!stream)
 		return SIM_ORDER_NO_MEMORY;
 	*stream = (struct stream){.number = engine->next_stream, .lane = lane, .non_blocking = non_blocking};
-	if (!sim_clock_grow(&stream->clock, 0, engine->room) ||
+	if (!sim_clock_grow(&stream->clock, 0, engine->capacity) ||
 	    !sim_table_put(&engine->stream_table, stream->number, stream)) {
 		stream_free(stream);
 		return SIM_ORDER_NO_MEMORY;
@@ -245,7 +245,7 @@ void sim_engine_destroy(struct sim_engine *engine)
 		return;
 	for (uint32_t i = 0; i < engine->lanes; i++)
 		stream_free(engine->streams[i]);
-	for (size_t i = 0; i < engine->event_table.room; i++)
+	for (size_t i = 0; i < engine->event_table.capacity; i++)
 		sim_event_free(engine->event_table.entries[i].value);
 	sim_table_fini(&engine->stream_table);
 	sim_table_fini(&engine->event_table);
@@ -431,7 +431,7 @@ enum sim_order sim_stream_wait_event(struct sim_engine *engine, uint32_t number,
 	if (stream && event) {
 		stream->end_ns = sim_stream_action(engine, stream, stream->clock);
 		if (event->clock) {
-			sim_clock_join(stream->clock, event->clock, event->room);
+			sim_clock_join(stream->clock, event->clock, event->capacity);
 			if (event->end_ns > stream->end_ns)
 				stream->end_ns = event->end_ns;
 		}
@@ -496,9 +496,9 @@ void sim_engine_step(struct sim_engine *engine, uint64_t ns)
 	pthread_mutex_unlock(&engine->lock);
 }
 
-void sim_engine_fault_text(struct sim_engine *engine, char *text, size_t room)
+void sim_engine_fault_text(struct sim_engine *engine, char *text, size_t capacity)
 {
 	pthread_mutex_lock(&engine->lock);
-	snprintf(text, room, "%s", engine->fault);
+	snprintf(text, capacity, "%s", engine->fault);
 	pthread_mutex_unlock(&engine->lock);
 }

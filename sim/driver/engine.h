@@ -90,6 +90,6 @@ void sim_engine_step(struct sim_engine *engine, uint64_t ns); /* moves a held cl
 
 /* Describes the last race: both pieces of work, their streams, the overlapping bytes and the missing order.
  * Copied. */
-void sim_engine_fault_text(struct sim_engine *engine, char *text, size_t room);
+void sim_engine_fault_text(struct sim_engine *engine, char *text, size_t capacity);
 
 #endif

@@ -54,14 +54,14 @@ enum sim_order sim_event_record(struct sim_engine *engine, uint32_t number, uint
 	struct event *event = sim_event_find(engine, number);
 	if (!stream || !event)
 		goto out;
-	if (event->room < engine->room) {
+	if (event->capacity < engine->capacity) {
 		order = SIM_ORDER_NO_MEMORY;
-		if (!sim_clock_grow(&event->clock, event->room, engine->room))
+		if (!sim_clock_grow(&event->clock, event->capacity, engine->capacity))
 			goto out;
-		event->room = engine->room;
+		event->capacity = engine->capacity;
 	}
 	stream->end_ns = sim_stream_action(engine, stream, stream->clock);
-	memcpy(event->clock, stream->clock, event->room * sizeof *event->clock);
+	memcpy(event->clock, stream->clock, event->capacity * sizeof *event->clock);
 	event->end_ns = stream->end_ns > engine->now_ns ? stream->end_ns : engine->now_ns;
 	order = SIM_ORDER_OK;
 out:
@@ -76,7 +76,7 @@ static enum sim_order event_settle(struct sim_engine *engine, uint32_t number, b
 	pthread_mutex_lock(&engine->lock);
 	struct event *event = sim_event_find(engine, number);
 	if (event)
-		order = event->clock ? sim_clock_settle(engine, event->clock, event->room, event->end_ns, wait)
+		order = event->clock ? sim_clock_settle(engine, event->clock, event->capacity, event->end_ns, wait)
 				     : SIM_ORDER_OK;
 	pthread_mutex_unlock(&engine->lock);
 	return order;

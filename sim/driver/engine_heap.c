@@ -12,16 +12,16 @@ static bool before(const struct sim_pending *a, const struct sim_pending *b)
 
 bool sim_heap_reserve(struct sim_heap *heap)
 {
-	if (heap->count < heap->room)
+	if (heap->count < heap->capacity)
 		return true;
 
-	size_t room = heap->room ? 2 * heap->room : ROOM_FIRST;
-	struct sim_pending *works = realloc(heap->works, room * sizeof *works);
+	size_t capacity = heap->capacity ? 2 * heap->capacity : ROOM_FIRST;
+	struct sim_pending *works = realloc(heap->works, capacity * sizeof *works);
 
 	if (!works)
 		return false;
 	heap->works = works;
-	heap->room = room;
+	heap->capacity = capacity;
 	return true;
 }
 

@@ -20,7 +20,7 @@ struct sim_pending {
 /* A zeroed struct is an empty heap. */
 struct sim_heap {
 	struct sim_pending *works;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 /* Makes room for one push. False: host out of memory. */

@@ -6,7 +6,7 @@
 
 struct space {
 	struct sim_history_entry *entries;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static bool seen(const struct sim_history_entry *entry, const uint64_t *clock)
@@ -39,7 +39,7 @@ static void space_prune(struct space *space, const uint64_t *host)
 
 void sim_history_fini(struct sim_history *history)
 {
-	for (size_t i = 0; i < history->spaces.room; i++)
+	for (size_t i = 0; i < history->spaces.capacity; i++)
 		space_destroy(history->spaces.entries[i].value);
 	sim_table_fini(&history->spaces);
 }
@@ -80,16 +80,16 @@ bool sim_history_reserve(struct sim_history *history, uint64_t number, size_t ad
 			return false;
 		}
 	}
-	if (space->count + adds <= space->room)
+	if (space->count + adds <= space->capacity)
 		return true;
 
-	size_t room = 2 * (space->count + adds);
-	struct sim_history_entry *entries = realloc(space->entries, room * sizeof *entries);
+	size_t capacity = 2 * (space->count + adds);
+	struct sim_history_entry *entries = realloc(space->entries, capacity * sizeof *entries);
 
 	if (!entries)
 		return false;
 	space->entries = entries;
-	space->room = room;
+	space->capacity = capacity;
 	return true;
 }
 
@@ -130,7 +130,7 @@ void sim_history_forget(struct sim_history *history, uint64_t number)
 
 void sim_history_prune(struct sim_history *history, const uint64_t *host)
 {
-	for (size_t i = 0; i < history->spaces.room; i++)
+	for (size_t i = 0; i < history->spaces.capacity; i++)
 		if (history->spaces.entries[i].value)
 			space_prune(history->spaces.entries[i].value, host);
 }

@@ -17,8 +17,8 @@ struct stream {
 };
 
 struct event {
-	uint64_t *clock; /* `room` counts, the rest being zero; NULL: never recorded */
-	uint32_t room;
+	uint64_t *clock; /* `capacity` counts, the rest being zero; NULL: never recorded */
+	uint32_t capacity;
 	uint64_t end_ns; /* when all work before it has run; at the earliest, when it was recorded */
 };
 
@@ -31,8 +31,8 @@ struct sim_engine {
 	uint64_t now_ns, submissions, last_end_ns;
 	uint32_t next_stream, next_event;
 
-	uint32_t lanes, room;    /* lanes in use or departed; the length of every clock */
-	struct stream **streams; /* by lane; NULL: departed */
+	uint32_t lanes, capacity; /* lanes in use or departed; the length of every clock */
+	struct stream **streams;  /* by lane; NULL: departed */
 	uint64_t *host, *completed, *submitted, *departed, *scratch;
 	uint64_t departed_end_ns;
 

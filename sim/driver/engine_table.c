@@ -9,7 +9,7 @@ static size_t home(const struct sim_table *table, uint64_t number)
 {
 	uint64_t mixed = number * UINT64_C(0x9E3779B97F4A7C15);
 
-	return (size_t)(mixed ^ (mixed >> 32)) & (table->room - 1);
+	return (size_t)(mixed ^ (mixed >> 32)) & (table->capacity - 1);
 }
 
 /* The number's place, or the empty place where it belongs. The table has room. */
@@ -18,23 +18,24 @@ static size_t place(const struct sim_table *table, uint64_t number)
 	size_t at = home(table, number);
 
 	while (table->entries[at].value && table->entries[at].number != number)
-		at = (at + 1) & (table->room - 1);
+		at = (at + 1) & (table->capacity - 1);
 	return at;
 }
 
 void *sim_table_find(const struct sim_table *table, uint64_t number)
 {
-	return table->room ? table->entries[place(table, number)].value : NULL;
+	return table->capacity ? table->entries[place(table, number)].value : NULL;
 }
 
 static bool grow(struct sim_table *table)
 {
-	struct sim_table bigger = {.room = table->room ? 2 * table->room : ROOM_FIRST, .count = table->count};
+	struct sim_table bigger = {.capacity = table->capacity ? 2 * table->capacity : ROOM_FIRST,
+				   .count = table->count};
 
-	bigger.entries = calloc(bigger.room, sizeof *bigger.entries);
+	bigger.entries = calloc(bigger.capacity, sizeof *bigger.entries);
 	if (!bigger.entries)
 		return false;
-	for (size_t i = 0; i < table->room; i++)
+	for (size_t i = 0; i < table->capacity; i++)
 		if (table->entries[i].value)
 			bigger.entries[place(&bigger, table->entries[i].number)] = table->entries[i];
 	free(table->entries);
@@ -44,7 +45,7 @@ static bool grow(struct sim_table *table)
 
 bool sim_table_put(struct sim_table *table, uint64_t number, void *value)
 {
-	if (2 * (table->count + 1) > table->room && !grow(table))
+	if (2 * (table->count + 1) > table->capacity && !grow(table))
 		return false;
 	table->entries[place(table, number)] = (struct sim_table_entry){number, value};
 	table->count++;
@@ -53,9 +54,9 @@ bool sim_table_put(struct sim_table *table, uint64_t number, void *value)
 
 void *sim_table_take(struct sim_table *table, uint64_t number)
 {
-	size_t mask = table->room - 1;
+	size_t mask = table->capacity - 1;
 
-	if (!table->room)
+	if (!table->capacity)
 		return NULL;
 
 	size_t hole = place(table, number);

@@ -17,8 +17,8 @@ struct sim_table_entry {
 
 /* A zeroed struct is an empty table. */
 struct sim_table {
-	struct sim_table_entry *entries; /* `room` of them, a power of two, at most half used */
-	size_t room, count;
+	struct sim_table_entry *entries; /* `capacity` of them, a power of two, at most half used */
+	size_t capacity, count;
 };
 
 void *sim_table_find(const struct sim_table *table, uint64_t number); /* NULL: not there */

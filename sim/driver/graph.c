@@ -52,20 +52,20 @@ void sim_operation_release(struct sim_operation *operation)
 
 /* -- sets of nodes ----------------------------------------------------------------------------------------------- */
 
-static bool nodes_room(struct sim_nodes *nodes, size_t more)
+static bool nodes_capacity(struct sim_nodes *nodes, size_t more)
 {
-	size_t room = nodes->room ? nodes->room : 4;
+	size_t capacity = nodes->capacity ? nodes->capacity : 4;
 	CUgraphNode *list;
 
-	while (room < nodes->count + more)
-		room *= 2;
-	if (room == nodes->room)
+	while (capacity < nodes->count + more)
+		capacity *= 2;
+	if (capacity == nodes->capacity)
 		return true;
-	list = realloc(nodes->list, room * sizeof(CUgraphNode));
+	list = realloc(nodes->list, capacity * sizeof(CUgraphNode));
 	if (!list)
 		return false;
 	nodes->list = list;
-	nodes->room = room;
+	nodes->capacity = capacity;
 	return true;
 }
 
@@ -75,7 +75,7 @@ bool sim_nodes_add(struct sim_nodes *nodes, const CUgraphNode *more, size_t coun
 
 	if (count == 0)
 		return true;
-	if (!nodes_room(nodes, count))
+	if (!nodes_capacity(nodes, count))
 		return false;
 	for (i = 0; i < count; i++) {
 		for (k = 0; k < nodes->count && nodes->list[k] != more[i]; k++)
@@ -158,7 +158,7 @@ CUgraphNode sim_graph_add(CUgraph graph, CUgraphNodeType type, struct sim_operat
 {
 	CUgraphNode node = malloc(sizeof *node + count * sizeof node->dependencies[0]);
 
-	if (!node || !nodes_room(&graph->nodes, 1) || !neap_map_put(&sim.nodes, key(node), 1)) {
+	if (!node || !nodes_capacity(&graph->nodes, 1) || !neap_map_put(&sim.nodes, key(node), 1)) {
 		sim_operation_release(operation);
 		free(node);
 		return NULL;
@@ -301,12 +301,12 @@ CUresult sim_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraph
 /* A list that a call returns: without an array only its length; else the entries that fit, then NULLs. */
 struct answer {
 	CUgraphNode *list, *second;
-	size_t room, count;
+	size_t capacity, count;
 };
 
 static void give(struct answer *answer, CUgraphNode node, CUgraphNode other)
 {
-	if (answer->list && answer->count < answer->room) {
+	if (answer->list && answer->count < answer->capacity) {
 		answer->list[answer->count] = node;
 		if (answer->second)
 			answer->second[answer->count] = other;
@@ -316,12 +316,12 @@ static void give(struct answer *answer, CUgraphNode node, CUgraphNode other)
 
 static void close_answer(struct answer *answer, size_t *count)
 {
-	for (size_t i = answer->count; answer->list && i < answer->room; i++) {
+	for (size_t i = answer->count; answer->list && i < answer->capacity; i++) {
 		answer->list[i] = NULL;
 		if (answer->second)
 			answer->second[i] = NULL;
 	}
-	*count = answer->list && answer->count > answer->room ? answer->room : answer->count;
+	*count = answer->list && answer->count > answer->capacity ? answer->capacity : answer->count;
 }
 
 static CUresult list_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count, bool roots)
@@ -331,7 +331,7 @@ static CUresult list_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count, boo
 
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
-	answer.room = *count;
+	answer.capacity = *count;
 	pthread_mutex_lock(&sim.lock);
 	if (sim_graph_known(graph)) {
 		for (size_t i = 0; i < graph->nodes.count; i++)
@@ -362,7 +362,7 @@ CUresult sim_cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *t
 
 	if (!count || !from != !to)
 		return CUDA_ERROR_INVALID_VALUE;
-	answer.room = *count;
+	answer.capacity = *count;
 	pthread_mutex_lock(&sim.lock);
 	if (sim_graph_known(graph)) {
 		for (size_t i = 0; i < graph->nodes.count; i++)
@@ -370,7 +370,7 @@ CUresult sim_cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *t
 				give(&answer, graph->nodes.list[i]->dependencies[k], graph->nodes.list[i]);
 		close_answer(&answer, count);
 		if (edges && from)
-			memset(edges, 0, answer.room * sizeof *edges);
+			memset(edges, 0, answer.capacity * sizeof *edges);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);
@@ -414,7 +414,7 @@ static CUresult list_neighbours(CUgraphNode node, CUgraphNode *nodes, CUgraphEdg
 
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
-	answer.room = *count;
+	answer.capacity = *count;
 	pthread_mutex_lock(&sim.lock);
 	if (known(&sim.nodes, node)) {
 		all = &node->graph->nodes;
@@ -425,7 +425,7 @@ static CUresult list_neighbours(CUgraphNode node, CUgraphNode *nodes, CUgraphEdg
 				give(&answer, all->list[i], NULL);
 		close_answer(&answer, count);
 		if (edges && nodes)
-			memset(edges, 0, answer.room * sizeof *edges);
+			memset(edges, 0, answer.capacity * sizeof *edges);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);

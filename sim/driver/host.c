@@ -357,16 +357,16 @@ static int number_of(CUmemLocation place)
 }
 
 /* Fills the array with the devices that access it, then "nowhere". Lock held. */
-static void list_accessors(const struct sim_host *memory, int *list, size_t room)
+static void list_accessors(const struct sim_host *memory, int *list, size_t capacity)
 {
 	size_t count = 0;
 
-	if (memory->accessed_by & SIM_ACCESSED_BY_HOST && count < room)
+	if (memory->accessed_by & SIM_ACCESSED_BY_HOST && count < capacity)
 		list[count++] = SIM_HOST_ITSELF;
-	for (int i = 0; i < SIM_DEVICE_LIMIT && count < room; i++)
+	for (int i = 0; i < SIM_DEVICE_LIMIT && count < capacity; i++)
 		if (memory->accessed_by & (1u << i))
 			list[count++] = i;
-	while (count < room)
+	while (count < capacity)
 		list[count++] = SIM_NOWHERE;
 }
 

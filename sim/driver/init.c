@@ -40,13 +40,14 @@ static void read_environment(char text[sizeof sim.environment])
 	static const char *const names[] = {
 		"NEAP_SIM",     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NEAP_SIM_FAULT", "NEAP_SIM_LATENCY",
 		"NEAP_SIM_LOG", "NEAP_SIM_HIDDEN",      "NEAP_SIM_LOST",     "NEAP_SIM_FILES", "NEAP_SIM_KERNEL"};
-	size_t i, used = 0, room = sizeof sim.environment;
+	size_t i, used = 0, capacity = sizeof sim.environment;
 
 	text[0] = '\0';
-	for (i = 0; i < sizeof names / sizeof names[0] && used < room; i++) {
+	for (i = 0; i < sizeof names / sizeof names[0] && used < capacity; i++) {
 		const char *value = getenv(names[i]);
 
-		used += (size_t)snprintf(text + used, room - used, "%s%s\n", value ? "=" : "", value ? value : "");
+		used += (size_t)snprintf(text + used, capacity - used, "%s%s\n", value ? "=" : "",
+					 value ? value : "");
 	}
 }
 

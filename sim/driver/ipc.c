@@ -44,7 +44,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocatio
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS)
 		return result;
-	sim_share_tell("cuMemExportToShareableHandle", false);
+	sim_share_report("cuMemExportToShareableHandle", false);
 	*(int *)shareable = fd;
 	return CUDA_SUCCESS;
 }
@@ -69,7 +69,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 	}
 	pthread_mutex_unlock(&sim.lock);
 	if (result == CUDA_SUCCESS)
-		sim_share_tell("cuMemImportFromShareableHandle", true);
+		sim_share_report("cuMemImportFromShareableHandle", true);
 	return result;
 }
 
@@ -129,7 +129,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	pthread_mutex_unlock(&sim.lock);
 	if (result == CUDA_SUCCESS)
-		sim_share_tell("cuIpcGetMemHandle", false);
+		sim_share_report("cuIpcGetMemHandle", false);
 	return result;
 }
 
@@ -222,7 +222,7 @@ CUresult sim_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, uns
 	pthread_mutex_unlock(&sim.lock);
 	close(fd);
 	if (result == CUDA_SUCCESS)
-		sim_share_tell("cuIpcOpenMemHandle", true);
+		sim_share_report("cuIpcOpenMemHandle", true);
 	return result;
 }
 

@@ -201,7 +201,7 @@ CUresult sim_cuModuleLoadData(CUmodule *module, const void *data)
 CUresult sim_cuModuleLoadFatBinary(CUmodule *module, const void *data) { return sim_cuModuleLoadData(module, data); }
 
 /* The size of a log replaces its option's value. */
-static void say_nothing_logged(unsigned int count, const CUjit_option *options, void **values)
+static void report_nothing_logged(unsigned int count, const CUjit_option *options, void **values)
 {
 	for (unsigned int i = 0; options && values && i < count; i++)
 		if (options[i] == LOG_BYTES_INFO || options[i] == LOG_BYTES_ERROR)
@@ -211,7 +211,7 @@ static void say_nothing_logged(unsigned int count, const CUjit_option *options, 
 CUresult sim_cuModuleLoadDataEx(CUmodule *module, const void *data, unsigned int count, CUjit_option *options,
 				void **values)
 {
-	say_nothing_logged(count, options, values);
+	report_nothing_logged(count, options, values);
 	return sim_cuModuleLoadData(module, data);
 }
 
@@ -314,7 +314,7 @@ CUresult sim_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	(void)options, (void)values, (void)count; /* about storing the code: it is not stored */
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
-	say_nothing_logged(jit_count, jit_options, jit_values);
+	report_nothing_logged(jit_count, jit_options, jit_values);
 	return library_load(library, &image, sim_image_read(code, &image));
 }
 
@@ -327,7 +327,7 @@ CUresult sim_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_o
 	(void)options, (void)values, (void)count;
 	if (!library || !path)
 		return CUDA_ERROR_INVALID_VALUE;
-	say_nothing_logged(jit_count, jit_options, jit_values);
+	report_nothing_logged(jit_count, jit_options, jit_values);
 	return library_load(library, &image, sim_image_read_file(path, &image));
 }
 

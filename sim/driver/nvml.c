@@ -58,7 +58,7 @@ static struct sim_view *look(uint32_t devices, nvmlReturn_t *ret_result, struct 
 
 	if (view) {
 		pthread_mutex_lock(&nvml.watch_mutex);
-		status = sim_watch_look(&nvml.watch, &nvml.spec, devices, view, err);
+		status = sim_watch_read(&nvml.watch, &nvml.spec, devices, view, err);
 		pthread_mutex_unlock(&nvml.watch_mutex);
 	}
 	*ret_result = status == NEAP_OK ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
@@ -134,19 +134,19 @@ const char *nvmlErrorString(nvmlReturn_t result)
 	}
 }
 
-static nvmlReturn_t copy_text(char *to, unsigned int room, const char *text)
+static nvmlReturn_t copy_text(char *to, unsigned int capacity, const char *text)
 {
 	if (!to)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (room <= strlen(text))
+	if (capacity <= strlen(text))
 		return NVML_ERROR_INSUFFICIENT_SIZE;
 	memcpy(to, text, strlen(text) + 1);
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room)
+nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int capacity)
 {
-	return ready() ? copy_text(text, room, DRIVER_VERSION_TEXT) : NVML_ERROR_UNINITIALIZED;
+	return ready() ? copy_text(text, capacity, DRIVER_VERSION_TEXT) : NVML_ERROR_UNINITIALIZED;
 }
 
 static bool is_lost(void) { return nvml.lost[0] && access(nvml.lost, F_OK) == 0; }
@@ -220,7 +220,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int room)
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int capacity)
 {
 	struct sim_view *view;
 	uint32_t index;
@@ -231,10 +231,10 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int roo
 		return result;
 	sim_uuid_format(view->devices[index].uuid, uuid);
 	free(view);
-	return copy_text(text, room, uuid);
+	return copy_text(text, capacity, uuid);
 }
 
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int room)
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int capacity)
 {
 	struct sim_view *view;
 	uint32_t index;
@@ -242,7 +242,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int roo
 
 	if (result != NVML_SUCCESS)
 		return result;
-	result = copy_text(text, room, view->devices[index].name);
+	result = copy_text(text, capacity, view->devices[index].name);
 	free(view);
 	return result;
 }
@@ -300,20 +300,20 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 						     nvmlProcessInfo_t *processes)
 {
 	struct sim_view *view;
-	unsigned int room, found = 0;
+	unsigned int capacity, found = 0;
 	uint32_t index;
 	nvmlReturn_t result = count ? see_use(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 	size_t i;
 
 	if (result != NVML_SUCCESS)
 		return result;
-	room = processes ? *count : 0;
+	capacity = processes ? *count : 0;
 	for (i = 0; i < view->process_count; i++) {
 		const struct sim_view_process *process = &view->processes[i];
 
 		if (!listed(process, index))
 			continue;
-		if (found < room)
+		if (found < capacity)
 			processes[found] = (nvmlProcessInfo_t){
 				.pid = (unsigned int)process->pid,
 				.usedGpuMemory = nvml.no_process_bytes ? NVML_VALUE_NOT_AVAILABLE_ULL
@@ -325,7 +325,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 	}
 	free(view);
 	*count = found;
-	return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+	return found > capacity ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,

@@ -17,8 +17,8 @@
 #define P2P_OK            0
 #define P2P_NOT_SUPPORTED 5
 
-NEAP_API nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned int room);
-NEAP_API nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int room);
+NEAP_API nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned int capacity);
+NEAP_API nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int capacity);
 NEAP_API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int type, unsigned int *mhz);
 NEAP_API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts);
 NEAP_API nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts);
@@ -51,22 +51,22 @@ static nvmlReturn_t find_model(nvmlDevice_t device, const struct sim_profile **r
 	return NVML_SUCCESS;
 }
 
-static nvmlReturn_t give_text(char *text, unsigned int room, const char *value)
+static nvmlReturn_t give_text(char *text, unsigned int capacity, const char *value)
 {
 	if (!text)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (room <= strlen(value))
+	if (capacity <= strlen(value))
 		return NVML_ERROR_INSUFFICIENT_SIZE;
 	memcpy(text, value, strlen(value) + 1);
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned int room)
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned int capacity)
 {
-	return give_text(text, room, NVML_VERSION_TEXT);
+	return give_text(text, capacity, NVML_VERSION_TEXT);
 }
 
-nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int room)
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int capacity)
 {
 	char path[64], name[256];
 	FILE *file;
@@ -79,7 +79,7 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int
 	length = fread(name, 1, sizeof name - 1, file); /* up to the end of the first argument */
 	fclose(file);
 	name[length] = '\0';
-	return length ? give_text(text, room, name) : NVML_ERROR_NOT_FOUND;
+	return length ? give_text(text, capacity, name) : NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int type, unsigned int *mhz)

@@ -70,7 +70,7 @@ static bool has_bus_id(nvmlDevice_t device, const char *text)
 
 static bool has_uuid(nvmlDevice_t device, const char *text)
 {
-	char uuid[NVML_DEVICE_UUID_ROOM];
+	char uuid[NVML_DEVICE_UUID_CAPACITY];
 
 	return nvmlDeviceGetUUID(device, uuid, sizeof uuid) == NVML_SUCCESS && strcmp(uuid, text) == 0;
 }
@@ -151,19 +151,19 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 						  struct process_v1 *processes)
 {
 	nvmlProcessInfo_t found[SIM_SLOT_LIMIT];
-	unsigned int number = SIM_SLOT_LIMIT, room, i;
+	unsigned int number = SIM_SLOT_LIMIT, capacity, i;
 	nvmlReturn_t result;
 
 	if (!count)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	room = processes ? *count : 0;
+	capacity = processes ? *count : 0;
 	result = nvmlDeviceGetComputeRunningProcesses_v3(device, &number, found);
 	if (result != NVML_SUCCESS)
 		return result;
-	for (i = 0; i < number && i < room; i++)
+	for (i = 0; i < number && i < capacity; i++)
 		processes[i] = (struct process_v1){found[i].pid, found[i].usedGpuMemory};
 	*count = number;
-	return number > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+	return number > capacity ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 /* A simulated GPU runs no graphics. */

@@ -181,7 +181,7 @@ int sim_share_open(struct sim_handle *handle)
 	return fd;
 }
 
-void sim_share_tell(const char *call, bool opened)
+void sim_share_report(const char *call, bool opened)
 {
 	void (*function)(const char *, int) = atomic_load(&sim.share_watch);
 

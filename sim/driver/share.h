@@ -17,7 +17,7 @@
  * held. Error: CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, uint64_t *ret_entry);
 /* Calls the watcher of neap/sim.h. No lock held. */
-void sim_share_tell(const char *call, bool opened);
+void sim_share_report(const char *call, bool opened);
 /* Finds the first part of the range that is in a share and that the host may read and write. Lock held. False: there
  * is none, or device memory has no bytes (backing=none). */
 bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);

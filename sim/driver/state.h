@@ -262,7 +262,7 @@ uint64_t sim_loaded_launches(void); /* so far, of kernels that this process load
 /* Nodes of one graph, each once. A zeroed struct is empty. */
 struct sim_nodes {
 	CUgraphNode *list;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 struct CUstream_st {

@@ -145,15 +145,15 @@ static struct sim_flight *flight_create(const struct sim_task *task)
 
 struct accesses {
 	struct sim_access *list;
-	size_t count, room;
+	size_t count, capacity;
 	struct sim_access few[8];
 };
 
 static bool accesses_add(struct accesses *accesses, struct sim_access access)
 {
-	if (accesses->count == accesses->room) {
-		size_t room = accesses->room * 2;
-		struct sim_access *list = malloc(room * sizeof *list);
+	if (accesses->count == accesses->capacity) {
+		size_t capacity = accesses->capacity * 2;
+		struct sim_access *list = malloc(capacity * sizeof *list);
 
 		if (!list)
 			return false;
@@ -161,7 +161,7 @@ static bool accesses_add(struct accesses *accesses, struct sim_access access)
 		if (accesses->list != accesses->few)
 			free(accesses->list);
 		accesses->list = list;
-		accesses->room = room;
+		accesses->capacity = capacity;
 	}
 	accesses->list[accesses->count++] = access;
 	return true;
@@ -254,7 +254,7 @@ static void take_off(struct sim_flight *flight)
 
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id)
 {
-	struct accesses accesses = {.room = sizeof accesses.few / sizeof accesses.few[0]};
+	struct accesses accesses = {.capacity = sizeof accesses.few / sizeof accesses.few[0]};
 	struct sim_work work = {.name = task->name, .duration_ns = task->duration_ns, .function = land};
 	struct sim_flight *flight = NULL;
 	bool capturing = false;

@@ -168,12 +168,12 @@ uint64_t sim_world_used(const struct shared *shared, uint32_t device)
 	return used;
 }
 
-uint64_t sim_world_room(const struct shared *shared, uint32_t device)
+uint64_t sim_world_unreserved(const struct shared *shared, uint32_t device)
 {
-	uint64_t room = shared->devices[device].total - shared->devices[device].reserved;
+	uint64_t headroom = shared->devices[device].total - shared->devices[device].reserved;
 	uint64_t used = sim_world_used(shared, device);
 
-	return used < room ? room - used : 0;
+	return used < headroom ? headroom - used : 0;
 }
 
 bool sim_world_valid(const struct shared *shared)
@@ -443,9 +443,9 @@ enum neap_status sim_world_charge(struct sim_world *world, uint32_t device, enum
 
 	if (sim_world_lock(world) != NEAP_OK)
 		return NEAP_EIO;
-	if (sim_world_room(world->shared, device) < bytes)
+	if (sim_world_unreserved(world->shared, device) < bytes)
 		sim_world_settle(world);
-	if (sim_world_room(world->shared, device) >= bytes) {
+	if (sim_world_unreserved(world->shared, device) >= bytes) {
 		world->shared->slots[world->own_slot].use[device][what] += bytes;
 		status = NEAP_OK;
 	}
@@ -470,7 +470,7 @@ uint64_t sim_world_free_bytes(struct sim_world *world, uint32_t device)
 	if (sim_world_lock(world) != NEAP_OK)
 		return 0;
 	sim_world_settle(world);
-	bytes = sim_world_room(world->shared, device);
+	bytes = sim_world_unreserved(world->shared, device);
 	sim_world_unlock(world);
 	return bytes;
 }

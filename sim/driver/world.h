@@ -58,7 +58,7 @@ struct sim_view_process {
 };
 
 struct sim_view {
-	char world[SIM_WORLD_ROOM];
+	char world[SIM_WORLD_CAPACITY];
 	bool exists; /* false: no process is in it, and the rest is what the spec would create */
 	uint64_t release_delay_ns;
 	uint32_t device_count;
@@ -70,7 +70,7 @@ struct sim_view {
 /* Reads a world without entering it; takes no slot and no memory. Notices deaths and ended drains. Errors:
  * NEAP_EPERM, NEAP_EIO, and NEAP_EINVAL for a file that is not a world of this layout or that contradicts the spec. A
  * file that its creator has not filled yet counts as missing. */
-enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err);
+enum neap_status sim_world_read(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err);
 
 #define SIM_EVERY_DEVICE UINT32_MAX
 
@@ -82,9 +82,9 @@ struct sim_watch {
 	ino_t inode;
 };
 
-/* As sim_world_look, but fills in the used memory and the processes of `devices` only (one bit each), though the
+/* As sim_world_read, but fills in the used memory and the processes of `devices` only (one bit each), though the
  * constants of all devices. Does not notice deaths of processes that use only other devices. */
-enum neap_status sim_watch_look(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
+enum neap_status sim_watch_read(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
 				struct sim_view *ret_view, struct neap_error *err);
 void sim_watch_fini(struct sim_watch *watch);
 
@@ -108,7 +108,7 @@ enum sim_charge {
 };
 
 /* Enters as a process. Creates the world if it is missing; replaces it if it is empty and contradicts the spec.
- * Errors: NEAP_EBUSY if it contradicts the spec and is in use, or every slot is taken; those of sim_world_look. */
+ * Errors: NEAP_EBUSY if it contradicts the spec and is in use, or every slot is taken; those of sim_world_read. */
 enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct sim_world **ret_world,
 				struct neap_error *err);
 /* Memory still charged starts to drain. Destroys `world`; NULL is fine. */

@@ -1,4 +1,4 @@
-/* sim/driver/world_layout.h: a world's file, for world.c (enters it) and world_look.c (only reads it). The
+/* sim/driver/world_layout.h: a world's file, for world.c (enters it) and world_read.c (only reads it). The
  * layout is fixed by WORLD_LAYOUT: change one, change the other. */
 #ifndef NEAP_SIM_WORLD_LAYOUT_H
 #define NEAP_SIM_WORLD_LAYOUT_H
@@ -95,6 +95,6 @@ void sim_world_shares_count(struct shared *shared);
 /* The slot that a share counts for. */
 int sim_world_share_slot(const struct share *share);
 /* The free bytes of the device. */
-uint64_t sim_world_room(const struct shared *shared, uint32_t device);
+uint64_t sim_world_unreserved(const struct shared *shared, uint32_t device);
 
 #endif

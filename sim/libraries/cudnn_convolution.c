@@ -121,9 +121,9 @@ static int output_length(const struct cudnn_convolution *convolution, const stru
 			 const struct cudnn_filter *filter, int i)
 {
 	int reach = convolution->dilation[i] * (filter->dimension[i + 2] - 1) + 1;
-	int room = input->dimension[i + 2] + 2 * convolution->padding[i] - reach;
+	int space = input->dimension[i + 2] + 2 * convolution->padding[i] - reach;
 
-	return room < 0 ? 0 : room / convolution->stride[i] + 1;
+	return space < 0 ? 0 : space / convolution->stride[i] + 1;
 }
 
 int cudnnGetConvolutionNdForwardOutputDim(const struct cudnn_convolution *convolution,

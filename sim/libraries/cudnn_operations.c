@@ -103,9 +103,9 @@ static int spatial_check(const struct cudnn_contents *convolution, const int64_t
 	const int64_t *after = cudnn_graph_numbers(convolution, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &count);
 
 	for (int64_t i = 0; i < spatial; i++) {
-		int64_t room = x[i + 2] + before[i] + after[i] - dilation[i] * (w[i + 2] - 1) - 1;
+		int64_t space = x[i + 2] + before[i] + after[i] - dilation[i] * (w[i + 2] - 1) - 1;
 
-		if (room < 0 || room / stride[i] + 1 != y[i + 2])
+		if (space < 0 || space / stride[i] + 1 != y[i + 2])
 			return shape_mismatch("a convolution's output has another length");
 	}
 	return 0;

@@ -87,18 +87,18 @@ static enum neap_status take_size(const char *value, const struct word *word, ui
 	return NEAP_OK;
 }
 
-static enum neap_status take_world(const char *value, const struct word *word, char name[SIM_WORLD_ROOM],
+static enum neap_status take_world(const char *value, const struct word *word, char name[SIM_WORLD_CAPACITY],
 				   struct neap_error *err)
 {
 	size_t length = strlen(value), i;
-	bool good = length > 0 && length < SIM_WORLD_ROOM && value[0] != '.';
+	bool good = length > 0 && length < SIM_WORLD_CAPACITY && value[0] != '.';
 
 	for (i = 0; good && i < length; i++)
 		good = isalnum((unsigned char)value[i]) || strchr("._-", value[i]);
 	if (!good)
 		return neap_fail_at(err, 1, word->column,
 				    "NEAP_SIM: '%s': a world's name is 1 to %d of A-Z a-z 0-9 . _ -, no '.' first",
-				    word->text, SIM_WORLD_ROOM - 1);
+				    word->text, SIM_WORLD_CAPACITY - 1);
 	memcpy(name, value, length + 1);
 	return NEAP_OK;
 }
@@ -126,7 +126,7 @@ static enum neap_status take_values(const char *value, const struct word *word, 
 struct extra { /* values given beside the profile, wherever their words stand */
 	uint64_t total, reserved, context;
 	bool total_given;
-	char world[SIM_WORLD_ROOM];
+	char world[SIM_WORLD_CAPACITY];
 };
 
 static enum neap_status take_word(const struct word *word, struct sim_spec *spec, struct extra *extra,
@@ -197,7 +197,7 @@ static enum neap_status derive(struct sim_spec *spec, const struct extra *extra,
 	if (extra->world[0]) {
 		memcpy(spec->world, extra->world, sizeof spec->world);
 	} else if (spec->device_count > 1) {
-		char name[SIM_WORLD_ROOM - 8];
+		char name[SIM_WORLD_CAPACITY - 8];
 
 		snprintf(name, sizeof name, "%.40s", spec->world);
 		snprintf(spec->world, sizeof spec->world, "%ux%s", spec->device_count, name);

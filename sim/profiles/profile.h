@@ -24,11 +24,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_DEVICE_LIMIT 16
-#define SIM_WORLD_ROOM   64
-#define SIM_PAGE_BYTES   (2ull << 20) /* granularity of physical memory */
-#define SIM_DEFAULT_SPEC "h100-80gb"
-#define SIM_MEMORY_LIMIT (1ull << 44)
+#define SIM_DEVICE_LIMIT   16
+#define SIM_WORLD_CAPACITY 64
+#define SIM_PAGE_BYTES     (2ull << 20) /* granularity of physical memory */
+#define SIM_DEFAULT_SPEC   "h100-80gb"
+#define SIM_MEMORY_LIMIT   (1ull << 44)
 
 struct sim_profile {
 	const char *name;     /* "h100-80gb" */
@@ -47,7 +47,7 @@ const struct sim_profile *sim_profiles(size_t *ret_count);
 const struct sim_profile *sim_profile_of(const char *gpu_name, int major, int minor);
 
 struct sim_spec {
-	char world[SIM_WORLD_ROOM];
+	char world[SIM_WORLD_CAPACITY];
 	char gpu_name[96];
 	uint32_t device_count;
 	uint64_t total_bytes, reserved_bytes, context_bytes; /* each device */

@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 
 /* Room for all registered variables: simulated addresses, no memory. */
-#define VARIABLE_ROOM  (1ull << 30)
-#define VARIABLE_ALIGN 256
+#define VARIABLE_CAPACITY (1ull << 30)
+#define VARIABLE_ALIGN    256
 
 struct variable {
 	uint64_t address;
@@ -29,7 +29,7 @@ static struct {
 	struct neap_map extensions; /* host stub -> struct extension_kernel, kept to the end: the tally names it */
 	bool has_extensions;
 	struct neap_map variables; /* host variable -> struct variable */
-	uint64_t room, used;       /* of the variables' addresses */
+	uint64_t area, used;       /* of the variables' addresses */
 } registered = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 NEAP_API void **__cudaRegisterFatBinary(void *binary);
@@ -90,16 +90,17 @@ static uint64_t take_address(size_t bytes)
 {
 	uint64_t address;
 
-	if (registered.room == 0) {
-		void *area = mmap(NULL, VARIABLE_ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (registered.area == 0) {
+		void *area =
+			mmap(NULL, VARIABLE_CAPACITY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (area == MAP_FAILED)
 			return 0;
-		registered.room = (uint64_t)(uintptr_t)area;
+		registered.area = (uint64_t)(uintptr_t)area;
 	}
-	address = registered.room + registered.used;
+	address = registered.area + registered.used;
 	bytes = (bytes + VARIABLE_ALIGN - 1) / VARIABLE_ALIGN * VARIABLE_ALIGN;
-	if (bytes > VARIABLE_ROOM - registered.used)
+	if (bytes > VARIABLE_CAPACITY - registered.used)
 		return 0;
 	registered.used += bytes;
 	return address;
@@ -138,9 +139,9 @@ int runtime_symbol(const void *symbol, uint64_t *ret_address, size_t *ret_bytes)
 
 bool runtime_is_variable(const void *pointer)
 {
-	uint64_t room = __atomic_load_n(&registered.room, __ATOMIC_RELAXED);
+	uint64_t area = __atomic_load_n(&registered.area, __ATOMIC_RELAXED);
 
-	return room && (uint64_t)(uintptr_t)pointer - room < VARIABLE_ROOM;
+	return area && (uint64_t)(uintptr_t)pointer - area < VARIABLE_CAPACITY;
 }
 
 int runtime_cudaGetSymbolAddress(void **pointer, const void *symbol)

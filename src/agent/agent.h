@@ -60,7 +60,7 @@ void agent_remove_socket(const char *folder, pid_t pid);
 
 /* settings.c: applies the environment to a new allocator. NEAP_FRACTION sets its limit if the program did not. An
  * invalid value, also of NEAP_PEERS, is ignored and reported in *ret_note, whose status is otherwise NEAP_OK. */
-void agent_heed_environment(struct neap_alloc *alloc, struct neap_error *ret_note);
+void agent_apply_environment(struct neap_alloc *alloc, struct neap_error *ret_note);
 
 enum agent_peers agent_peers_setting(void);
 

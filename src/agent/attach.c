@@ -108,7 +108,7 @@ static struct slot *find_slot(const struct neap_alloc *alloc)
 }
 
 /* Connects an allocator with the page and the recorder. The lock is held, and the agent attached. */
-static void enrol(struct slot *slot)
+static void register_slot(struct slot *slot)
 {
 	slot->published = neap_page_slot(&agent.page);
 	if (slot->published) {
@@ -153,13 +153,13 @@ static bool forbidden_by_environment(void)
 static void alloc_created(struct neap_alloc *alloc)
 {
 	pthread_mutex_lock(&agent.lock);
-	agent_heed_environment(alloc, &agent.note);
+	agent_apply_environment(alloc, &agent.note);
 	neap_page_note(&agent.page, agent.note.message);
 	struct slot *slot = find_slot(NULL);
 	if (slot) {
 		*slot = (struct slot){.alloc = alloc};
 		if (agent.attached)
-			enrol(slot);
+			register_slot(slot);
 		else if (asked_by_environment() && agent.fault.status == NEAP_OK && !agent.detaching)
 			attach_locked(&agent.fault);
 	}
@@ -395,7 +395,7 @@ static enum neap_status attach_locked(struct neap_error *err)
 		neap_page_note(&agent.page, agent.note.message);
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		if (agent.slots[i].alloc)
-			enrol(&agent.slots[i]);
+			register_slot(&agent.slots[i]);
 	return NEAP_OK;
 }
 

@@ -29,12 +29,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BOUND_MS     200
-#define ANSWER_MS    150 /* for the peers to answer; the rest is for sending and receiving */
-#define CONNECT_MS   5   /* between tries to connect to a peer whose queue is full */
-#define PEERS        64
-#define REQUEST_ROOM 512
-#define REPLY_ROOM   512 /* an answer is some 40 bytes */
+#define BOUND_MS         200
+#define ANSWER_MS        150 /* for the peers to answer; the rest is for sending and receiving */
+#define CONNECT_MS       5   /* between tries to connect to a peer whose queue is full */
+#define PEERS            64
+#define REQUEST_CAPACITY 512
+#define REPLY_CAPACITY   512 /* an answer is some 40 bytes */
 
 enum phase { CONNECTING, SENDING, RECEIVING, ANSWERED };
 
@@ -43,7 +43,7 @@ struct peer {
 	pid_t pid;
 	enum phase phase;
 	size_t done; /* bytes sent, or received */
-	unsigned char reply[REPLY_ROOM];
+	unsigned char reply[REPLY_CAPACITY];
 	uint64_t freed_bytes; /* once ANSWERED */
 };
 
@@ -53,7 +53,7 @@ static struct {
 	const struct agent_identity *self;
 	unsigned char uuid[16];
 	struct neap_deadline deadline;
-	unsigned char request[REQUEST_ROOM];
+	unsigned char request[REQUEST_CAPACITY];
 	size_t request_length;
 	struct peer peers[PEERS];
 	size_t count;
@@ -127,7 +127,7 @@ static bool consider(void *context, pid_t pid)
 static void write_request(void)
 {
 	unsigned char *payload = asking.request + NEAP_FRAME_HEADER_BYTES;
-	struct neap_field_writer writer = {.data = payload, .room = REQUEST_ROOM - NEAP_FRAME_HEADER_BYTES};
+	struct neap_field_writer writer = {.data = payload, .capacity = REQUEST_CAPACITY - NEAP_FRAME_HEADER_BYTES};
 	neap_write_bytes(&writer, NEAP_FIELD_UUID, asking.uuid, sizeof asking.uuid);
 	neap_write_string(&writer, NEAP_FIELD_RUN_ID, asking.self->run_id);
 	neap_write_string(&writer, NEAP_FIELD_SERIES, asking.self->series);
@@ -184,7 +184,7 @@ static void receive_on(struct peer *peer)
 	peer->done += (size_t)got;
 	if (in_header && peer->done == NEAP_FRAME_HEADER_BYTES) {
 		bool sound = neap_frame_decode(peer->reply, &frame, NULL) == NEAP_OK &&
-			     frame.length <= REPLY_ROOM - NEAP_FRAME_HEADER_BYTES;
+			     frame.length <= REPLY_CAPACITY - NEAP_FRAME_HEADER_BYTES;
 		whole += frame.length;
 		if (!sound) {
 			drop(peer);
@@ -249,8 +249,8 @@ static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 		if (peer->phase != ANSWERED)
 			continue;
 		asked.answered++;
-		uint64_t room = most_bytes - asked.freed_bytes;
-		asked.freed_bytes += peer->freed_bytes < room ? peer->freed_bytes : room;
+		uint64_t headroom = most_bytes - asked.freed_bytes;
+		asked.freed_bytes += peer->freed_bytes < headroom ? peer->freed_bytes : headroom;
 	}
 	*ret_asked = asked;
 }

@@ -76,7 +76,7 @@ static void client_answer(struct neap_server *server, struct neap_server_client 
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	if (status) {
-		struct neap_field_writer writer = {.data = server->scratch, .room = sizeof server->scratch};
+		struct neap_field_writer writer = {.data = server->scratch, .capacity = sizeof server->scratch};
 		neap_write_string(&writer, NEAP_FIELD_ERROR, err->message);
 		length = writer.length;
 	}
@@ -113,7 +113,7 @@ static void client_execute(struct neap_server *server, struct neap_server_client
 {
 	struct neap_fields arguments;
 	struct neap_error err = {0};
-	struct neap_field_writer reply = {.data = server->scratch, .room = sizeof server->scratch};
+	struct neap_field_writer reply = {.data = server->scratch, .capacity = sizeof server->scratch};
 	uint64_t unattended = 0;
 	enum neap_status status = neap_fields_open(client->payload.data, client->payload.length, &arguments, &err);
 	if (status) {

@@ -34,7 +34,7 @@ enum agent_peers agent_peers_setting(void)
 	return peers;
 }
 
-void agent_heed_environment(struct neap_alloc *alloc, struct neap_error *ret_note)
+void agent_apply_environment(struct neap_alloc *alloc, struct neap_error *ret_note)
 {
 	const char *value = getenv("NEAP_FRACTION");
 	enum agent_peers peers;

@@ -238,7 +238,7 @@ void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t
 	neap_alloc_unlock(alloc);
 }
 
-size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room)
+size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t capacity)
 {
 	size_t count = 0;
 	neap_alloc_lock(alloc);
@@ -246,7 +246,7 @@ size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags,
 		const struct neap_tag *tag = &alloc->tags[i];
 		if (!tag->peak_bytes)
 			continue;
-		if (count < room)
+		if (count < capacity)
 			ret_tags[count] = (struct neap_tag_bytes){tag->text, tag->live_bytes, tag->peak_bytes,
 								  tag->live_blocks};
 		count++;

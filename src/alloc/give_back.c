@@ -220,7 +220,7 @@ static enum neap_status give_back(struct neap_alloc *alloc, struct neap_given_ba
 	neap_front_flush(alloc);
 	neap_pending_poll(alloc);
 	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
-		neap_stream_look(alloc, stream);
+		neap_stream_poll(alloc, stream);
 	status = gather(alloc, most, &more, err);
 	if (!status && !alloc->spare_count && !more && neap_planned_stop(alloc))
 		status = gather(alloc, most, &more, err);

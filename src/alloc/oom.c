@@ -69,12 +69,14 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 	}
 }
 
-static void oom_say(struct neap_alloc *alloc, const struct neap_request *request, const struct oom *oom,
-		    struct neap_error *err)
+static void oom_report(struct neap_alloc *alloc, const struct neap_request *request, const struct oom *oom,
+		       struct neap_error *err)
 {
-	char wanted[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
-	char allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], pending[NEAP_UNITS_ROOM];
-	char others[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], given[NEAP_UNITS_ROOM], asked[64] = "";
+	char wanted[NEAP_UNITS_CAPACITY], total[NEAP_UNITS_CAPACITY], free_text[NEAP_UNITS_CAPACITY],
+		limit[NEAP_UNITS_CAPACITY];
+	char allocated[NEAP_UNITS_CAPACITY], cached[NEAP_UNITS_CAPACITY], largest[NEAP_UNITS_CAPACITY],
+		pending[NEAP_UNITS_CAPACITY];
+	char others[NEAP_UNITS_CAPACITY], context[NEAP_UNITS_CAPACITY], given[NEAP_UNITS_CAPACITY], asked[64] = "";
 	const char *tag = alloc->tags[request->tag].text;
 	if (oom->asked.processes)
 		snprintf(asked, sizeof asked, " (asked: gave back %s)",
@@ -100,7 +102,7 @@ enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_req
 	neap_published_close(alloc);
 	oom_gather(alloc, &oom);
 	oom.asked = *asked;
-	oom_say(alloc, request, &oom, err);
+	oom_report(alloc, request, &oom, err);
 	oom_record(alloc, request, &oom);
 	return NEAP_EOOM;
 }

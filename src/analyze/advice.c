@@ -39,8 +39,8 @@ static void give_none(struct neap_advice *advice, const char *format, ...)
 }
 
 /* The least room that the session reported, and its last page size. False: they make no sense. */
-static bool find_room(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
-		      uint64_t *ret_page_bytes)
+static bool find_headroom(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
+			  uint64_t *ret_page_bytes)
 {
 	uint64_t room_bytes = UINT64_MAX, page_bytes = 0;
 
@@ -82,7 +82,7 @@ enum parts {
 	MIXED,    /* steps of the requested size alternate with steps of one sample less */
 };
 
-static void rerun_in_room(struct predictor *predictor, struct neap_rerun *rerun, struct neap_rerun_result *result)
+static void rerun_in_headroom(struct predictor *predictor, struct neap_rerun *rerun, struct neap_rerun_result *result)
 {
 	rerun->room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes);
 	rerun->page_bytes = predictor->page_bytes;
@@ -105,12 +105,12 @@ static struct prediction by_replay(struct predictor *predictor, uint64_t micro_b
 		neap_step_ops(model, micro_batch - 1, false, predictor->ops + model->step_count);
 		rerun.step_count = 2 * model->step_count;
 	}
-	rerun_in_room(predictor, &rerun, &result);
+	rerun_in_headroom(predictor, &rerun, &result);
 	if (predictor->first && result.fits) {
 		struct neap_rerun_result begun = {0};
 		rerun = neap_step_rerun(predictor->first, predictor->ops);
 		neap_step_ops(predictor->first, micro_batch, parts == RECORDED, predictor->ops);
-		rerun_in_room(predictor, &rerun, &begun);
+		rerun_in_headroom(predictor, &rerun, &begun);
 		result.fits = begun.fits;
 		if (begun.peak_reserved_bytes > result.peak_reserved_bytes)
 			result.peak_reserved_bytes = begun.peak_reserved_bytes;
@@ -369,7 +369,7 @@ static void advise(const struct neap_record *record, const struct neap_leak *lea
 		advice.split = settings->split;
 		give_none(&advice,
 			  "memory grows with the steps: what fits today does not fit later; mend the leak first");
-	} else if (!find_room(record, settings->device, &advice.room_bytes, &page_bytes)) {
+	} else if (!find_headroom(record, settings->device, &advice.room_bytes, &page_bytes)) {
 		advice.split = settings->split;
 		advice.room_bytes = 0;
 		give_none(&advice, "the recording does not say how much memory the process could have");
@@ -435,26 +435,27 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 }
 
 /* Describes how much the advised micro-batch would reserve, and the headroom. */
-static void describe_room(const struct neap_advice *advice, char *text, size_t room)
+static void describe_headroom(const struct neap_advice *advice, char *text, size_t capacity)
 {
-	char all[NEAP_UNITS_ROOM], taken[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM];
+	char all[NEAP_UNITS_CAPACITY], taken[NEAP_UNITS_CAPACITY], left[NEAP_UNITS_CAPACITY],
+		uncertainty[NEAP_UNITS_CAPACITY];
 
 	neap_size_format(advice->room_bytes, all);
 	neap_size_format(neap_less(advice->room_bytes, advice->headroom_bytes), taken);
 	neap_size_format(advice->headroom_bytes, left);
 	neap_size_format(advice->uncertainty_bytes, uncertainty);
 	if (advice->uncertainty_bytes)
-		snprintf(text, room,
+		snprintf(text, capacity,
 			 "it would reserve %s of the %s that this process can have, headroom %s \u00b1 %s", taken,
 			 all, left, uncertainty);
 	else if (advice->headroom_bytes)
-		snprintf(text, room, "it would reserve %s of the %s that this process can have, headroom %s", taken,
-			 all, left);
+		snprintf(text, capacity, "it would reserve %s of the %s that this process can have, headroom %s",
+			 taken, all, left);
 	else
-		snprintf(text, room, "it would reserve all of the %s that this process can have", all);
+		snprintf(text, capacity, "it would reserve all of the %s that this process can have", all);
 }
 
-void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
+void neap_advice_text(const struct neap_advice *advice, char *text, size_t capacity)
 {
 	const struct neap_split *split = &advice->split;
 	unsigned long long batch = times(neap_split_batch(split), split->ranks ? split->ranks : 1);
@@ -462,10 +463,10 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 					 .accumulate = advice->kept_accumulate,
 					 .batch = neap_split_batch(split)};
 	char unequal[NEAP_SPLIT_ROOM];
-	char kept[NEAP_UNITS_ROOM], taken[200], which[256] = "";
+	char kept[NEAP_UNITS_CAPACITY], taken[200], which[256] = "";
 
 	if (!advice->given) {
-		snprintf(text, room, "none: %s", advice->why);
+		snprintf(text, capacity, "none: %s", advice->why);
 		return;
 	}
 	if (advice->kept_micro_batch && advice->kept_micro_batch == advice->micro_batch)
@@ -478,8 +479,9 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 			 (unsigned long long)advice->kept_micro_batch, (unsigned long long)advice->kept_accumulate,
 			 neap_split_unequal(&parts, " (", ")", unequal),
 			 neap_size_format(advice->kept_headroom_bytes, kept));
-	describe_room(advice, taken, sizeof taken);
-	snprintf(text, room, "micro-batch %llu is %s%s (now %llu%s%s): %s%s", (unsigned long long)advice->micro_batch,
+	describe_headroom(advice, taken, sizeof taken);
+	snprintf(text, capacity, "micro-batch %llu is %s%s (now %llu%s%s): %s%s",
+		 (unsigned long long)advice->micro_batch,
 		 advice->bounded ? "predicted to fit, and these steps tell of none larger"
 				 : "the largest predicted to fit",
 		 advice->where, (unsigned long long)split->micro_batch, advice->source ? ", " : "",

@@ -73,6 +73,6 @@ bool neap_advice_tighter(const struct neap_advice *one, const struct neap_advice
 void neap_advice_place(struct neap_advice *advice, const char *place, size_t count);
 
 /* "micro-batch 93 is the largest predicted to fit, ...", on one line, for people. */
-void neap_advice_text(const struct neap_advice *advice, char *text, size_t room);
+void neap_advice_text(const struct neap_advice *advice, char *text, size_t capacity);
 
 #endif

@@ -208,7 +208,7 @@ out:
 	return status;
 }
 
-uint64_t neap_course_room(const struct neap_timeline *timeline)
+uint64_t neap_course_headroom(const struct neap_timeline *timeline)
 {
 	const struct neap_record *record = timeline->trace->record;
 	uint64_t room_bytes = UINT64_MAX;

@@ -29,6 +29,6 @@ enum neap_status neap_course_find(const struct neap_timeline *timeline, const st
 				  struct neap_course *ret_course, struct neap_error *err);
 
 /* The least that the process could reserve of the device, as far as the recording says; UINT64_MAX: it does not. */
-uint64_t neap_course_room(const struct neap_timeline *timeline);
+uint64_t neap_course_headroom(const struct neap_timeline *timeline);
 
 #endif

@@ -78,7 +78,7 @@ static unsigned guess_divisor(const struct neap_oom_card *card, const struct nea
 }
 
 /* What a whole step then takes, predicted. */
-static void say_need(const struct neap_oom_card *card, double divisor, struct neap_fix *fix)
+static void report_need(const struct neap_oom_card *card, double divisor, struct neap_fix *fix)
 {
 	snprintf(fix->how, sizeof fix->how, "a whole step then takes about %s%s",
 		 NEAP_SIZE(neap_oom_needed(&card->need, divisor)), card->need.sure ? "" : ", by a guess");
@@ -93,7 +93,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 {
 	struct neap_split split = {0};
 	struct neap_saving saving;
-	char scaling[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
+	char scaling[NEAP_UNITS_CAPACITY], unequal[NEAP_SPLIT_ROOM];
 	struct neap_fix *fix;
 
 	if (card->split.micro_batch) {
@@ -121,7 +121,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 	}
 	neap_size_format(neap_plus(all_activations(demand), demand->inputs), scaling);
 	if (card->need.known)
-		say_need(card, fix->amount, fix);
+		report_need(card, fix->amount, fix);
 	else if (demand->unknown)
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
@@ -201,7 +201,7 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 }
 
 /* `whole`: it covers the rest of the step too; else it is a lower bound. */
-static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
+static void report_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
 {
 	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
 
@@ -235,9 +235,9 @@ static void fix_limit(struct neap_oom_card *card)
 		wanted =
 			wanted < neap_plus(card->limit_bytes, saving) ? wanted : neap_plus(card->limit_bytes, saving);
 	}
-	say_limit(card, wanted, card->need.known ? card->need.sure : need > 0, fix);
+	report_limit(card, wanted, card->need.known ? card->need.sure : need > 0, fix);
 	if (card->need.known)
-		say_need(card, 1, fix);
+		report_need(card, 1, fix);
 	else
 		snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
 			 NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(headroom));
@@ -465,7 +465,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 static void fix_unknown_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes, had = card->replays.memory_bytes;
-	char size[NEAP_UNITS_ROOM], from[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], from[NEAP_UNITS_CAPACITY];
 
 	if (card->cause != NEAP_OOM_LIMIT || card->limit_bytes != UINT64_MAX || smallest <= had)
 		return;
@@ -490,10 +490,10 @@ static void fix_unknown_limit(struct neap_oom_card *card)
 		 size, neap_size_format(card->device_free_bytes, from));
 }
 
-static void say_replayed(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
+static void report_replayed(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
 {
 	const struct neap_oom_replays *replays = &card->replays;
-	char size[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], device[NEAP_UNITS_CAPACITY];
 	int length;
 
 	neap_size_format(wanted, size);
@@ -525,17 +525,17 @@ static void refine_limit(struct neap_oom_card *card)
 		    smallest <= card->limit_bytes)
 			continue;
 		fix->sufficient = smallest - card->limit_bytes <= fix->saving_bytes;
-		say_limit(card, smallest, card->replays.smallest_whole, fix);
+		report_limit(card, smallest, card->replays.smallest_whole, fix);
 		fix->replayed = true;
 		fix->step = !card->replays.smallest_whole ? NEAP_FIX_STEP_UNKNOWN
 			    : fix->sufficient             ? NEAP_FIX_STEP_ENOUGH
 							  : NEAP_FIX_STEP_NOT_ENOUGH;
-		say_replayed(card, smallest, fix);
+		report_replayed(card, smallest, fix);
 	}
 }
 
 /* Setting the variable replaces its former value: the text says so if it had one. */
-static void say_setting(const struct neap_whatifs *whatifs, const struct neap_whatif *item, struct neap_fix *fix)
+static void report_setting(const struct neap_whatifs *whatifs, const struct neap_whatif *item, struct neap_fix *fix)
 {
 	if (item->active)
 		snprintf(fix->text, sizeof fix->text, "%s in PYTORCH_CUDA_ALLOC_CONF", item->settings);
@@ -571,7 +571,7 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		fix->setting = item->settings;
 		if (card->need.known && fix->sufficient)
 			neap_fix_judge_by_need(card, fix);
-		say_setting(whatifs, item, fix);
+		report_setting(whatifs, item, fix);
 		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
 			 NEAP_SIZE(item->reserved_peak), NEAP_SIZE(whatifs->memory_bytes));
 	}

@@ -90,14 +90,14 @@ static void fix_sharding(struct neap_oom_card *card)
 static void fix_smaller_model(struct neap_oom_card *card)
 {
 	const struct neap_oom_need *need = &card->need;
-	uint64_t other = neap_less(need->fixed_bytes, need->model_bytes), room = card->room_bytes;
+	uint64_t other = neap_less(need->fixed_bytes, need->model_bytes), headroom = card->room_bytes;
 	double grows = (double)need->model_bytes +
 		       (double)(need->scaled_bytes > need->update_bytes ? need->scaled_bytes : need->update_bytes);
 	/* The room less pieces, and a tenth: parts of a model are not of any size. */
-	double left = (double)neap_less(room - room / 16, neap_plus(other, 2 * 20 * NEAP_MIB)) * 0.9;
+	double left = (double)neap_less(headroom - headroom / 16, neap_plus(other, 2 * 20 * NEAP_MIB)) * 0.9;
 	unsigned percent = grows > 0 && left < grows ? (unsigned)(100 * left / grows) : 100;
 
-	if (percent < 1 || percent >= 100 || need->model_bytes < room / 4) /* the batch decides */
+	if (percent < 1 || percent >= 100 || need->model_bytes < headroom / 4) /* the batch decides */
 		return;
 	struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_SMALLER_MODEL,
 					    neap_to_bytes((double)need->model_bytes * (100 - percent) / 100), 0);
@@ -120,7 +120,7 @@ void neap_fix_model_by_need(struct neap_oom_card *card)
 /* Whether a step would fit that needs this. */
 static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *fix, struct neap_oom_need need)
 {
-	uint64_t room = card->room_bytes, sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
+	uint64_t headroom = card->room_bytes, sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
 	double divisor = 1;
 
 	switch (fix->kind) {
@@ -129,7 +129,7 @@ static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *f
 		break;
 	case NEAP_FIX_RAISE_LIMIT:
 	case NEAP_FIX_FREE_NEIGHBOURS:
-		room = neap_plus(room, sure);
+		headroom = neap_plus(headroom, sure);
 		break;
 	case NEAP_FIX_EFFICIENT_ATTENTION:
 	case NEAP_FIX_MIXED_PRECISION:
@@ -152,11 +152,11 @@ static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *f
 		break;
 	case NEAP_FIX_EXPANDABLE_SEGMENTS:
 	case NEAP_FIX_SETTING: /* the replay has shown what becomes of the pieces */
-		return neap_oom_needed(&need, 1) <= room - room / 32;
+		return neap_oom_needed(&need, 1) <= headroom - headroom / 32;
 	default:
 		break;
 	}
-	return neap_oom_step_fits(&need, divisor, room);
+	return neap_oom_step_fits(&need, divisor, headroom);
 }
 
 /* Whether the pieces of PyTorch's cache may take more than the raised limit leaves for them: of nine trainings, up to

@@ -84,18 +84,19 @@ out:
 	return status;
 }
 
-void neap_holder_text(const struct neap_trace *trace, const struct neap_holder *holder, char *ret_text, size_t room)
+void neap_holder_text(const struct neap_trace *trace, const struct neap_holder *holder, char *ret_text,
+		      size_t capacity)
 {
 	char site[256];
 	if (holder->kind == NEAP_HOLDER_SIZE && holder->frame <= 9) {
-		snprintf(ret_text, room, "blocks below 1 KiB, no stack");
+		snprintf(ret_text, capacity, "blocks below 1 KiB, no stack");
 	} else if (holder->kind == NEAP_HOLDER_SIZE) {
-		char low[NEAP_UNITS_ROOM], high[NEAP_UNITS_ROOM];
-		snprintf(ret_text, room, "blocks of %s to %s, no stack", neap_size_format(1ull << holder->frame, low),
-			 neap_size_format(2ull << holder->frame, high));
+		char low[NEAP_UNITS_CAPACITY], high[NEAP_UNITS_CAPACITY];
+		snprintf(ret_text, capacity, "blocks of %s to %s, no stack",
+			 neap_size_format(1ull << holder->frame, low), neap_size_format(2ull << holder->frame, high));
 	} else {
 		neap_site_text(trace, holder->frame, site, sizeof site);
-		snprintf(ret_text, room, "%s%s",
+		snprintf(ret_text, capacity, "%s%s",
 			 holder->kind == NEAP_HOLDER_FREED_AT ? "from before, later freed at " : "", site);
 	}
 }

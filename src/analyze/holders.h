@@ -30,6 +30,7 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 				 struct neap_holder **ret_holders, size_t *ret_count, struct neap_error *err);
 
 /* "train/gpt.py:69 forward", "blocks of 1 MiB to 2 MiB", "from before, freed at ...". */
-void neap_holder_text(const struct neap_trace *trace, const struct neap_holder *holder, char *ret_text, size_t room);
+void neap_holder_text(const struct neap_trace *trace, const struct neap_holder *holder, char *ret_text,
+		      size_t capacity);
 
 #endif

@@ -116,13 +116,13 @@ static void pack(struct finder *finder, struct neap_lanes *lanes)
 enum neap_status neap_lanes_find(const struct neap_record *record, struct neap_lanes *ret_lanes,
 				 struct neap_error *err)
 {
-	size_t room = record->journal_count + 1; /* no event begins more than one session */
+	size_t capacity = record->journal_count + 1; /* no event begins more than one session */
 	struct finder finder = {.record = record};
 	struct neap_lanes lanes = {0};
 
-	finder.sessions = calloc(room, sizeof *finder.sessions);
-	finder.of = calloc(room, sizeof *finder.of);
-	lanes.items = calloc(room, sizeof *lanes.items);
+	finder.sessions = calloc(capacity, sizeof *finder.sessions);
+	finder.of = calloc(capacity, sizeof *finder.of);
+	lanes.items = calloc(capacity, sizeof *lanes.items);
 	if (!finder.sessions || !finder.of || !lanes.items) {
 		free(finder.sessions);
 		free(finder.of);

@@ -81,24 +81,24 @@ struct neap_fix {
 	int order;           /* in which the fixes were found; sorting keeps it among equals */
 };
 
-#define NEAP_OOM_FIXES     20
-#define NEAP_OOM_TAGS      33
-#define NEAP_OOM_PURPOSES  4
-#define NEAP_OOM_NAME_ROOM 160
-#define NEAP_OOM_UNKNOWN   UINT64_MAX
+#define NEAP_OOM_FIXES         20
+#define NEAP_OOM_TAGS          33
+#define NEAP_OOM_PURPOSES      4
+#define NEAP_OOM_NAME_CAPACITY 160
+#define NEAP_OOM_UNKNOWN       UINT64_MAX
 
 /* Who holds memory: a tag, or a line of the program. */
 struct neap_oom_tag {
-	char tag[NEAP_OOM_NAME_ROOM];
+	char tag[NEAP_OOM_NAME_CAPACITY];
 	uint64_t live_bytes, peak_bytes /* NEAP_OOM_UNKNOWN: not known */, live_blocks;
 };
 
 /* A leak before the failure, of growth_bytes a step. */
 struct neap_oom_leak {
-	uint64_t since_step, bytes;      /* the first step that it is seen in; how much it took in all */
-	uint64_t ends_step;              /* the last step that there was memory for */
-	char holder[NEAP_OOM_NAME_ROOM]; /* the line that holds most of it; "": not known */
-	uint64_t holder_bytes;           /* that it keeps of each step */
+	uint64_t since_step, bytes;          /* the first step that it is seen in; how much it took in all */
+	uint64_t ends_step;                  /* the last step that there was memory for */
+	char holder[NEAP_OOM_NAME_CAPACITY]; /* the line that holds most of it; "": not known */
+	uint64_t holder_bytes;               /* that it keeps of each step */
 };
 
 /* Known only from replaying the trace. */
@@ -140,7 +140,7 @@ struct neap_oom_card {
 	uint64_t step;          /* in which it failed, from 1; 0: not known */
 	uint32_t device;
 	uint64_t requested_bytes, block_bytes;
-	char tag[NEAP_OOM_NAME_ROOM]; /* what it was for, or the line that asked; "" if unknown */
+	char tag[NEAP_OOM_NAME_CAPACITY]; /* what it was for, or the line that asked; "" if unknown */
 	/* Unknown: a total of 0, others_bytes and largest_free_bytes of NEAP_OOM_UNKNOWN. The limit is UINT64_MAX if
 	 * there is none, or if it is unknown. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
@@ -183,7 +183,7 @@ struct neap_oom_card {
 	struct neap_split split_after;
 #define NEAP_OOM_PINS 3
 	/* The holder of most live bytes in each of the most pinned segments. */
-	char pins[NEAP_OOM_PINS][NEAP_OOM_NAME_ROOM];
+	char pins[NEAP_OOM_PINS][NEAP_OOM_NAME_CAPACITY];
 	struct neap_fragments fragments; /* at the failure; known: false where addresses are not */
 	struct neap_oom_replays replays;
 };

@@ -119,19 +119,19 @@ enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct ne
 /* Its last part. */
 void neap_oom_replay_fixes(struct neap_oom_card *card);
 
-/* step_room.c: how much memory a whole step takes with the settings under which a request failed.
+/* step_headroom.c: how much memory a whole step takes with the settings under which a request failed.
  *
  * Even if the failed request fits, the rest of its step may not. If the recording holds whole steps with the same
  * settings, or with settings that differ only in the micro-batch (after a rung), neap's allocator repeats one of
  * them, with the sizes of the micro-batch that failed, on ever smaller devices. */
-struct neap_step_room {
+struct neap_step_headroom {
 	uint64_t bytes;       /* of device memory: for the blocks live between steps, and the step */
 	uint64_t micro_batch; /* of the step that was repeated */
 	bool scaled;          /* it differs from the micro-batch that failed */
 };
 
 /* `oom`: index of the failure in the journal. Errors: NEAP_ENOENT: the recording holds no such step; NEAP_ENOMEM. */
-enum neap_status neap_step_room(const struct neap_record *record, size_t oom, struct neap_step_room *ret_room,
-				struct neap_error *err);
+enum neap_status neap_step_headroom(const struct neap_record *record, size_t oom, struct neap_step_headroom *ret_room,
+				    struct neap_error *err);
 
 #endif

@@ -37,7 +37,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom_card *card, struct neap_error *err)
 {
 	struct neap_oom_replays *replays = &card->replays;
-	struct neap_step_room room = {0};
+	struct neap_step_headroom headroom = {0};
 
 	if (!replays->smallest_bytes || card->growth_bytes > 0)
 		return NEAP_OK;
@@ -45,17 +45,17 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 	replays->smallest_whole = card->predicted || neap_oom_step_need(card) > 0;
 	if (!trace->record || card->predicted || card->other_allocator)
 		return NEAP_OK;
-	enum neap_status status = neap_step_room(
-		trace->record, neap_oom_find(trace->record, card->device, card->number - 1), &room, err);
+	enum neap_status status = neap_step_headroom(
+		trace->record, neap_oom_find(trace->record, card->device, card->number - 1), &headroom, err);
 	if (status == NEAP_ENOMEM)
 		return status;
 	if (status)
 		return NEAP_OK;
 	replays->smallest_whole = true;
-	replays->step_bytes = room.bytes;
-	replays->step_micro_batch = room.micro_batch;
-	if (room.bytes > replays->smallest_bytes)
-		replays->smallest_bytes = room.bytes;
+	replays->step_bytes = headroom.bytes;
+	replays->step_micro_batch = headroom.micro_batch;
+	if (headroom.bytes > replays->smallest_bytes)
+		replays->smallest_bytes = headroom.bytes;
 	return NEAP_OK;
 }
 

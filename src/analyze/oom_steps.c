@@ -23,8 +23,8 @@ static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs 
 }
 
 /* The steps with the settings in force. If those are too few to show a leak: of the last settings before that had
- * enough, since a rung frees memory but ends no leak. `room`: for two numbers of each step. */
-static struct neap_oom_floor find_floor(const struct neap_oom_inputs *inputs, uint64_t *room)
+ * enough, since a rung frees memory but ends no leak. `capacity`: for two numbers of each step. */
+static struct neap_oom_floor find_floor(const struct neap_oom_inputs *inputs, uint64_t *scratch)
 {
 	size_t end = inputs->step_count, settings = inputs->settings;
 	struct neap_oom_floor floor = {0};
@@ -36,10 +36,10 @@ static struct neap_oom_floor find_floor(const struct neap_oom_inputs *inputs, ui
 		floor.steps = inputs->steps + first;
 		floor.count = end - first;
 		for (size_t i = 0; i < floor.count; i++) {
-			room[i] = floor.steps[i].low_bytes;
-			room[floor.count + i] = floor.steps[i].number;
+			scratch[i] = floor.steps[i].low_bytes;
+			scratch[floor.count + i] = floor.steps[i].number;
 		}
-		neap_leak_test_numbered(room, room + floor.count, floor.count, 0, &floor.leak);
+		neap_leak_test_numbered(scratch, scratch + floor.count, floor.count, 0, &floor.leak);
 		if (floor.leak.verdict != NEAP_LEAK_TOO_SHORT || first == 0)
 			return floor;
 		end = first;
@@ -56,14 +56,14 @@ void neap_oom_inputs_fini(struct neap_oom_inputs *inputs)
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err)
 {
-	uint64_t *room = calloc(2 * (inputs->step_count + 1), sizeof *room);
+	uint64_t *scratch = calloc(2 * (inputs->step_count + 1), sizeof *scratch);
 
-	if (!room)
+	if (!scratch)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
 	neap_oom_find_cause(card, inputs);
 	find_peaks(card, inputs);
-	struct neap_oom_floor floor = find_floor(inputs, room);
+	struct neap_oom_floor floor = find_floor(inputs, scratch);
 	neap_oom_fixes(card, inputs, &floor);
-	free(room);
+	free(scratch);
 	return NEAP_OK;
 }

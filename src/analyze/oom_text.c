@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_ROOM 4096            /* of plain words; the longest known message has under 1500 */
-#define CONTEXT_MAX  (1536ull << 20) /* a context with its libraries is seldom larger */
-#define SCRAP_MAX    (64ull << 20)   /* free on a full device: pieces of pages, some of them the driver's own */
+#define MESSAGE_CAPACITY 4096            /* of plain words; the longest known message has under 1500 */
+#define CONTEXT_MAX      (1536ull << 20) /* a context with its libraries is seldom larger */
+#define SCRAP_MAX        (64ull << 20)   /* free on a full device: pieces of pages, some of them the driver's own */
 
 /* How a message begins, which words must follow soon, and which program writes it. */
 static const struct opening {
@@ -51,7 +51,7 @@ static const struct opening {
 #define BEFORE ((size_t)64 << 10) /* bytes of a log before vLLM's message, for its figures */
 
 struct words {
-	char text[MESSAGE_ROOM];
+	char text[MESSAGE_CAPACITY];
 	size_t length;
 	size_t consumed; /* bytes of the source */
 };
@@ -415,7 +415,7 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 	/* The message ends where the next one begins, at the latest. */
 	size_t end = at + strlen(opening->words);
 	*position = end;
-	while (end < length && end - at < 2 * MESSAGE_ROOM &&
+	while (end < length && end - at < 2 * MESSAGE_CAPACITY &&
 	       !(first[(unsigned char)text[end]] && opening_at(text + end, length - end)))
 		end++;
 	from = at - from > BEFORE ? at - BEFORE : from;

@@ -96,10 +96,10 @@ void neap_oom_vllm_read(const char *before, size_t length, struct neap_oom_text 
 }
 
 /* Copies one line's end or beginning, as words of at most room - 1 bytes. */
-static void copy_line(const char *text, size_t length, char *ret_line, size_t room)
+static void copy_line(const char *text, size_t length, char *ret_line, size_t capacity)
 {
 	size_t size = 0;
-	while (size < length && size < room - 1 && text[size] != '\n' && text[size] != '\0') {
+	while (size < length && size < capacity - 1 && text[size] != '\n' && text[size] != '\0') {
 		ret_line[size] = text[size];
 		size++;
 	}

@@ -21,12 +21,12 @@ static uint64_t segment_of(uint64_t bytes, const struct neap_torch_settings *set
 /* If the user gave the device's size: bytes that are neither free nor this process's were others'. */
 static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 {
-	uint64_t room = card->reserved_bytes + card->device_free_bytes;
+	uint64_t headroom = card->reserved_bytes + card->device_free_bytes;
 
-	if (card->predicted || memory_bytes <= room)
+	if (card->predicted || memory_bytes <= headroom)
 		return;
 	card->device_total_bytes = memory_bytes;
-	card->others_bytes = memory_bytes - room;
+	card->others_bytes = memory_bytes - headroom;
 	if (card->fraction > 0 && card->fraction < 1)
 		card->limit_bytes = (uint64_t)(card->fraction * (double)memory_bytes);
 }

@@ -237,17 +237,17 @@ size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, u
 }
 
 void neap_savings_text(const struct neap_saving *savings, size_t count, uint64_t peak_bytes, char *ret_text,
-		       size_t room)
+		       size_t capacity)
 {
-	char size[NEAP_UNITS_ROOM], not_sure[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], not_sure[NEAP_UNITS_CAPACITY];
 	size_t used = 0;
 
 	ret_text[0] = '\0';
-	for (size_t i = 0; i < count && used < room; i++)
-		used += (size_t)snprintf(ret_text + used, room - used, "%s%s %s \u00b1 %s", i ? ", " : "",
+	for (size_t i = 0; i < count && used < capacity; i++)
+		used += (size_t)snprintf(ret_text + used, capacity - used, "%s%s %s \u00b1 %s", i ? ", " : "",
 					 neap_rung_name(savings[i].rung), neap_size_format(savings[i].bytes, size),
 					 neap_size_format(savings[i].uncertainty_bytes, not_sure));
-	if (count && used < room)
-		snprintf(ret_text + used, room - used, " of the peak of %s (predicted, each alone)",
+	if (count && used < capacity)
+		snprintf(ret_text + used, capacity - used, " of the peak of %s (predicted, each alone)",
 			 neap_size_format(peak_bytes, size));
 }

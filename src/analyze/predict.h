@@ -65,6 +65,6 @@ size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, u
 /* "memory-efficient attention 960 KiB ± 64.0 KiB, ... of the peak of 12.1 MiB (predicted, each alone)"; "" for none.
  */
 void neap_savings_text(const struct neap_saving *savings, size_t count, uint64_t peak_bytes, char *ret_text,
-		       size_t room);
+		       size_t capacity);
 
 #endif

@@ -48,7 +48,7 @@ static void take_process(struct neap_run_process *process, const struct neap_rec
 			 const struct neap_event_process *event)
 {
 	const char *device = neap_record_name(record, event->device_uuid);
-	size_t length = strlen(process->devices), room = sizeof process->devices - length;
+	size_t length = strlen(process->devices), capacity = sizeof process->devices - length;
 
 	process->role = event->role < NEAP_PROCESS_ROLES ? (enum neap_process_role)event->role : NEAP_PROCESS_PLAIN;
 	process->rank = event->rank;
@@ -56,8 +56,8 @@ static void take_process(struct neap_run_process *process, const struct neap_rec
 	process->ranks = event->ranks;
 	process->parent = event->parent;
 	if (*device && !strchr(device, ' ') && !strstr(process->devices, device) &&
-	    strlen(device) + (length > 0) < room)
-		snprintf(process->devices + length, room, "%s%s", length ? " " : "", device);
+	    strlen(device) + (length > 0) < capacity)
+		snprintf(process->devices + length, capacity, "%s%s", length ? " " : "", device);
 }
 
 static void take_rung(struct neap_run_facts *facts, const struct neap_event *event, bool main)
@@ -152,7 +152,7 @@ struct track {
 	const struct neap_record *record;
 	const struct neap_lanes *lanes;
 	size_t lane;
-	uint64_t *room; /* for two numbers per event of the journal */
+	uint64_t *scratch; /* for two numbers per event of the journal */
 };
 
 static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
@@ -209,20 +209,20 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 	const struct neap_record *record = track->record;
 	uint64_t first_ns = record->allocation_count ? record->allocations[0].time_ns : UINT64_MAX;
 	uint64_t previous_ns = record->journal_count ? record->journal[0].time_ns : 0;
-	uint64_t *room = track->room;
+	uint64_t *scratch = track->scratch;
 	uint64_t teeth = 0, seen = 0, ticks = 0;
 	size_t count = 0, cursor = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event_step *step = step_at(track, i);
 		if (step)
-			room[count++] =
+			scratch[count++] =
 				step->peak_bytes > step->lowest_bytes ? step->peak_bytes - step->lowest_bytes : 0;
 	}
 	if (count == 0)
 		return;
-	qsort(room, count, sizeof *room, by_value);
-	uint64_t amplitude = room[count / 2], swing = amplitude / 2 ? amplitude / 2 : 1;
+	qsort(scratch, count, sizeof *scratch, by_value);
+	uint64_t amplitude = scratch[count / 2], swing = amplitude / 2 ? amplitude / 2 : 1;
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
 		const struct neap_event_step *step = step_at(track, i);
@@ -306,7 +306,7 @@ static struct neap_leak worse_of(const struct neap_leak *before, const struct ne
 static struct neap_leak leak_of(const struct track *track, bool restarted, uint64_t device_total_bytes)
 {
 	const struct neap_record *record = track->record;
-	struct floor floor = {.low = track->room, .numbers = track->room + record->journal_count};
+	struct floor floor = {.low = track->scratch, .numbers = track->scratch + record->journal_count};
 	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
 
 	for (size_t i = 0; i < record->journal_count; i++) {
@@ -400,10 +400,10 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 		.last_loss = NAN,
 		.process = {NEAP_PROCESS_PLAIN, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, ""}};
 	struct neap_lanes lanes = {0};
-	uint64_t *room = calloc(2 * (record->journal_count + 1), sizeof *room);
+	uint64_t *scratch = calloc(2 * (record->journal_count + 1), sizeof *scratch);
 
 	/* Without enough host memory, report no leak, as for a short run. */
-	bool known = room && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
+	bool known = scratch && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
 	for (size_t i = 0; i < record->allocation_count; i++)
 		take_held(&facts, &record->allocations[i]);
 	for (size_t i = 0; i < record->journal_count; i++) {
@@ -414,13 +414,13 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	count_freed(&facts, record);
 	facts.leak = (struct neap_leak){.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
 	if (known) {
-		struct track track = {record, &lanes, lanes.main, room};
+		struct track track = {record, &lanes, lanes.main, scratch};
 		count_steps(&facts, &track);
 		find_fluctuation(&facts, &track);
 		find_leak(&facts, track, device_total_bytes);
 	}
 	neap_lanes_fini(&lanes);
-	free(room);
+	free(scratch);
 	*ret_facts = facts;
 }
 
@@ -446,7 +446,7 @@ struct curve {
 	uint64_t first_ns;
 	void (*take)(struct curve *curve, const struct neap_curve_point *point);
 	struct neap_curve_point *points;
-	size_t count, room;
+	size_t count, capacity;
 	uint64_t span_ns; /* of all points */
 	/* While thinning: the current stretch of time, and its extremes. */
 	uint64_t stretch;
@@ -540,7 +540,7 @@ static void count_point(struct curve *curve, const struct neap_curve_point *poin
 
 static void keep_point(struct curve *curve, const struct neap_curve_point *point)
 {
-	if (curve->count < curve->room)
+	if (curve->count < curve->capacity)
 		curve->points[curve->count++] = *point;
 }
 
@@ -560,7 +560,7 @@ static void close_stretch(struct curve *curve)
 /* Keeps the lowest and the highest point of each of room/2 equal stretches of time. */
 static void thin_point(struct curve *curve, const struct neap_curve_point *point)
 {
-	uint64_t stretches = curve->room / 2;
+	uint64_t stretches = curve->capacity / 2;
 	uint64_t stretch = (uint64_t)((double)point->time_ns / ((double)curve->span_ns + 1) * (double)stretches);
 
 	if (curve->open && stretch != curve->stretch)
@@ -577,18 +577,18 @@ static void thin_point(struct curve *curve, const struct neap_curve_point *point
 		curve->highest = *point;
 }
 
-size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room)
+size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t capacity)
 {
-	struct curve curve = {.record = record, .take = count_point, .points = ret_points, .room = room};
+	struct curve curve = {.record = record, .take = count_point, .points = ret_points, .capacity = capacity};
 
-	if (room < 2)
+	if (capacity < 2)
 		return 0;
 	curve.device = highest_device(record);
 	curve.first_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
 	if (record->allocation_count && record->allocations[0].time_ns < curve.first_ns)
 		curve.first_ns = record->allocations[0].time_ns;
 	each_point(&curve);
-	curve.take = curve.count <= room ? keep_point : thin_point;
+	curve.take = curve.count <= capacity ? keep_point : thin_point;
 	curve.count = 0;
 	each_point(&curve);
 	close_stretch(&curve);

@@ -58,9 +58,9 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
  * Borrowed. */
 const struct neap_event_request *neap_run_request(const struct neap_record *record);
 
-/* The memory curve of the device whose memory rose highest, with at most `room` points: allocations, and steps' peaks
- * and troughs where the ring no longer has the allocations. Keeps every local extreme that fits. Returns the number
- * written. */
-size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room);
+/* The memory curve of the device whose memory rose highest, with at most `capacity` points: allocations, and steps'
+ * peaks and troughs where the ring no longer has the allocations. Keeps every local extreme that fits. Returns
+ * the number written. */
+size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t capacity);
 
 #endif

@@ -139,22 +139,22 @@ void neap_sites_fini(struct neap_sites *sites)
 	*sites = (struct neap_sites){0};
 }
 
-void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t room)
+void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t capacity)
 {
 	const struct neap_trace_frame *found = &trace->frames[frame < trace->frame_count ? frame : 0];
 	const char *file = neap_trace_text(trace, found->file), *name = neap_trace_text(trace, found->name);
 	const char *tail = file + strlen(file);
 
 	if (!ends(file, ".py") && !begins(file, "<")) { /* a tag, or a C++ function without its arguments */
-		snprintf(ret_text, room, "%.*s", (int)strcspn(name, "("), name);
+		snprintf(ret_text, capacity, "%.*s", (int)strcspn(name, "("), name);
 		if (!ret_text[0])
-			snprintf(ret_text, room, "%s", name[0] ? name : "?");
+			snprintf(ret_text, capacity, "%s", name[0] ? name : "?");
 		return;
 	}
 	for (int slashes = 0; tail > file && (tail[-1] != '/' || ++slashes < 2); tail--)
 		;
 	if (found->line)
-		snprintf(ret_text, room, "%s:%u %s", tail, found->line, name);
+		snprintf(ret_text, capacity, "%s:%u %s", tail, found->line, name);
 	else
-		snprintf(ret_text, room, "%s %s", tail, name);
+		snprintf(ret_text, capacity, "%s %s", tail, name);
 }

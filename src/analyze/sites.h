@@ -34,6 +34,6 @@ enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sit
 void neap_sites_fini(struct neap_sites *sites);
 
 /* "train/gpt.py:69 forward": the last two parts of the file's path; a tag, or a C++ function, is its name alone. */
-void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t room);
+void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t capacity);
 
 #endif

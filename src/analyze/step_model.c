@@ -476,7 +476,7 @@ static uint64_t reserved_peak(const struct builder *builder)
 enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
 				      struct neap_step_model *ret_model, struct neap_error *err)
 {
-	size_t begin, end, room = record->allocation_count + 2;
+	size_t begin, end, capacity = record->allocation_count + 2;
 	struct builder builder = {.record = record, .settings = settings};
 	struct neap_step_model model = {0};
 	enum neap_status status = NEAP_OK;
@@ -487,9 +487,9 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 	builder.begin_ns = record->journal[begin].time_ns;
 	builder.end_ns = record->journal[end].time_ns;
 	builder.smaller_ns = find_smaller(record, settings, builder.begin_ns, builder.end_ns);
-	builder.blocks = calloc(room, sizeof *builder.blocks);
-	builder.ops = calloc(2 * room, sizeof *builder.ops);
-	builder.sizes = calloc(2 * room, sizeof *builder.sizes);
+	builder.blocks = calloc(capacity, sizeof *builder.blocks);
+	builder.ops = calloc(2 * capacity, sizeof *builder.ops);
+	builder.sizes = calloc(2 * capacity, sizeof *builder.sizes);
 	if (!builder.blocks || !builder.ops || !builder.sizes || !find_base(&builder)) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at a step");
 		goto out;
@@ -535,7 +535,7 @@ enum neap_status neap_step_model_first(const struct neap_record *record, const s
 	struct builder builder = {.record = record, .settings = settings, .smaller_ns = UINT64_MAX};
 	enum neap_status status = NEAP_OK;
 	const struct neap_event *end = NULL;
-	size_t room = record->allocation_count + 2, next = 0;
+	size_t capacity = record->allocation_count + 2, next = 0;
 
 	for (const struct neap_event *step = next_step(&builder, &next); step && step->step.number <= FIRST;
 	     step = next_step(&builder, &next))
@@ -543,9 +543,9 @@ enum neap_status neap_step_model_first(const struct neap_record *record, const s
 	if (record->allocations_lost || settings->since_ns || !end)
 		return neap_fail(err, NEAP_ENOENT, "the program's beginning is not in the recording");
 	builder.end_ns = end->time_ns;
-	builder.blocks = calloc(room, sizeof *builder.blocks);
-	builder.ops = calloc(2 * room, sizeof *builder.ops);
-	builder.sizes = calloc(2 * room, sizeof *builder.sizes);
+	builder.blocks = calloc(capacity, sizeof *builder.blocks);
+	builder.ops = calloc(2 * capacity, sizeof *builder.ops);
+	builder.sizes = calloc(2 * capacity, sizeof *builder.sizes);
 	if (!builder.blocks || !builder.ops || !builder.sizes || !take_step(&builder))
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at the first steps");
 	else if (builder.op_count > LONGEST)

@@ -141,7 +141,8 @@ static void find_emptied(const struct neap_timeline *timeline, const struct neap
 	struct neap_trace_cursor cursor = neap_trace_events(timeline->trace, timeline->device, 0);
 	struct emptyings recorded = {0}, seen = {0};
 	struct neap_trace_event event;
-	uint64_t began = 0, room_bytes = neap_course_room(timeline), reserved = timeline->start.reserved, most = 0;
+	uint64_t began = 0, room_bytes = neap_course_headroom(timeline), reserved = timeline->start.reserved,
+		 most = 0;
 	bool releasing = false;
 
 	for (uint64_t at = 0; neap_trace_next(&cursor, &event); at++) {

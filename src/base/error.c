@@ -119,7 +119,7 @@ static enum neap_status status_of_errno(int error_number)
 enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const char *format, ...)
 {
 	enum neap_status status = status_of_errno(error_number);
-	char room[128];
+	char buffer[128];
 	va_list args;
 
 	if (!err)
@@ -130,8 +130,8 @@ enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const
 	err->cause = error_number;
 
 	/* The errno's text matters most: a long message is cut to leave room for it. */
-	const char *text = strerror_r(error_number, room, sizeof room);
-	size_t text_length = strnlen(text, sizeof room);
+	const char *text = strerror_r(error_number, buffer, sizeof buffer);
+	size_t text_length = strnlen(text, sizeof buffer);
 	size_t limit = sizeof err->message - 1 - 2 - text_length;
 	if (strlen(err->message) > limit) {
 		err->message[limit] = '\0';

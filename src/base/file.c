@@ -22,7 +22,7 @@
 
 #define FOLDER_ROUNDS 100
 
-enum neap_status neap_path_join(char *text, size_t room, const char *folder, const char *name)
+enum neap_status neap_path_join(char *text, size_t capacity, const char *folder, const char *name)
 {
 	size_t length = strlen(folder);
 
@@ -31,8 +31,8 @@ enum neap_status neap_path_join(char *text, size_t room, const char *folder, con
 	while (*name == '/')
 		name++;
 	const char *slash = length == 0 || folder[length - 1] == '/' ? "" : "/";
-	int needed = snprintf(text, room, "%.*s%s%s", (int)length, folder, slash, name);
-	return needed >= 0 && (size_t)needed < room ? NEAP_OK : NEAP_EINVAL;
+	int needed = snprintf(text, capacity, "%.*s%s%s", (int)length, folder, slash, name);
+	return needed >= 0 && (size_t)needed < capacity ? NEAP_OK : NEAP_EINVAL;
 }
 
 enum neap_status neap_fd_write(int fd, const void *bytes, size_t length, struct neap_error *err)

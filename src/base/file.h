@@ -46,6 +46,6 @@ enum neap_status neap_make_folder(const char *path, mode_t mode, struct neap_err
 enum neap_status neap_sync_folder(const char *path, struct neap_error *err);
 
 /* Joins with one slash into `text` (always terminated); NEAP_EINVAL when it does not fit. */
-enum neap_status neap_path_join(char *text, size_t room, const char *folder, const char *name);
+enum neap_status neap_path_join(char *text, size_t capacity, const char *folder, const char *name);
 
 #endif

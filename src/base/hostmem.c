@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define FILE_MAX_BYTES (1u << 20)
-#define PATH_ROOM      4600
+#define PATH_CAPACITY  4600
 
 /* The two versions of the interface. */
 struct kind {
@@ -58,7 +58,7 @@ static bool read_group(const char *root, const struct kind *kind, const char *gr
 		       const char *key, uint64_t *ret_number)
 {
 	struct neap_buffer text = {0};
-	char path[PATH_ROOM];
+	char path[PATH_CAPACITY];
 	int length = snprintf(path, sizeof path, "%s%s%s/%s", root, kind->mount, group, name);
 	bool found = length > 0 && (size_t)length < sizeof path &&
 		     neap_file_read(path, FILE_MAX_BYTES, &text, NULL) == NEAP_OK &&
@@ -136,7 +136,7 @@ enum neap_status neap_host_memory_read(const char *root, struct neap_host_memory
 {
 	struct neap_buffer text = {0};
 	struct neap_host_memory memory = {0};
-	char path[PATH_ROOM];
+	char path[PATH_CAPACITY];
 	uint64_t kib = 0;
 
 	snprintf(path, sizeof path, "%s/proc/meminfo", root);

@@ -31,15 +31,15 @@ bool neap_owner_is_needed(int lock_errno)
 }
 
 /* Reads the first word of a file, or a link, of /proc; "-": it cannot be read. */
-static void read_word(const char *path, bool is_link, char *word, size_t room)
+static void read_word(const char *path, bool is_link, char *word, size_t capacity)
 {
 	struct neap_buffer text = {0};
-	ssize_t length = is_link ? readlink(path, word, room - 1) : -1;
+	ssize_t length = is_link ? readlink(path, word, capacity - 1) : -1;
 	if (length > 0)
 		word[length] = '\0';
 	else if (is_link || neap_file_read(path, 4096, &text, NULL) ||
 		 sscanf(neap_buffer_string(&text), "%60s", word) != 1)
-		snprintf(word, room, "-");
+		snprintf(word, capacity, "-");
 	neap_buffer_fini(&text);
 }
 

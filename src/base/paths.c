@@ -49,27 +49,27 @@ static enum neap_status check_private(const char *path, struct neap_error *err)
 	return NEAP_OK;
 }
 
-static enum neap_status copy_out(char *text, size_t room, const char *path, struct neap_error *err)
+static enum neap_status copy_out(char *text, size_t capacity, const char *path, struct neap_error *err)
 {
-	if (strlen(path) >= room)
+	if (strlen(path) >= capacity)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s is too long", path);
 	strcpy(text, path);
 	return NEAP_OK;
 }
 
-static const char *home_folder(char *room, size_t size)
+static const char *home_folder(char *buffer, size_t size)
 {
 	const char *home = absolute_variable("HOME");
 	struct passwd entry, *found = NULL;
 
 	if (home)
 		return home;
-	if (getpwuid_r(geteuid(), &entry, room, size, &found) != 0 || !found || entry.pw_dir[0] != '/')
+	if (getpwuid_r(geteuid(), &entry, buffer, size, &found) != 0 || !found || entry.pw_dir[0] != '/')
 		return NULL;
 	return entry.pw_dir;
 }
 
-enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err)
+enum neap_status neap_path_state(char *text, size_t capacity, struct neap_error *err)
 {
 	const char *base = absolute_variable("XDG_STATE_HOME");
 	enum neap_status status;
@@ -88,7 +88,7 @@ enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err
 		return neap_fail(err, NEAP_EINVAL, "XDG_STATE_HOME or HOME is too long");
 	if ((status = neap_make_folder(path, 0700, err)))
 		return status;
-	return copy_out(text, room, path, err);
+	return copy_out(text, capacity, path, err);
 }
 
 static enum neap_status open_runtime(const char *path, struct neap_error *err)
@@ -124,7 +124,7 @@ static enum neap_status fall_back(const char *taken, char path[4096], char ret_n
 	return NEAP_OK;
 }
 
-enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err)
+enum neap_status neap_path_runtime_noted(char *text, size_t capacity, char ret_note[320], struct neap_error *err)
 {
 	const char *base = absolute_variable("XDG_RUNTIME_DIR");
 	struct neap_error local;
@@ -147,14 +147,14 @@ enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[
 		snprintf(taken, sizeof taken, "%s", path);
 		status = fall_back(taken, path, ret_note, err);
 	}
-	return status == NEAP_OK ? copy_out(text, room, path, err) : status;
+	return status == NEAP_OK ? copy_out(text, capacity, path, err) : status;
 }
 
-enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err)
+enum neap_status neap_path_runtime(char *text, size_t capacity, struct neap_error *err)
 {
 	char note[320];
 
-	return neap_path_runtime_noted(text, room, note, err);
+	return neap_path_runtime_noted(text, capacity, note, err);
 }
 
 bool neap_path_search(const char *name, char *ret_path)

@@ -14,10 +14,10 @@
 
 /* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
  * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
-enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err);
+enum neap_status neap_path_runtime(char *text, size_t capacity, struct neap_error *err);
 /* As above. `ret_note`: why it is not the usual folder, and what to do about that; "": it is the usual one. */
-enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err);
-enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
+enum neap_status neap_path_runtime_noted(char *text, size_t capacity, char ret_note[320], struct neap_error *err);
+enum neap_status neap_path_state(char *text, size_t capacity, struct neap_error *err);
 
 /* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also
  * comes from folders that may not be searched. Its path goes to `ret_path`, with PATH_MAX bytes; NULL is fine.

@@ -38,7 +38,7 @@ bool neap_printable_is(uint32_t character)
 }
 
 /* `to` may be `source`: a character never grows. */
-static void filter(char *to, size_t room, const char *source, size_t left, bool lines)
+static void filter(char *to, size_t capacity, const char *source, size_t left, bool lines)
 {
 	size_t used = 0;
 
@@ -47,7 +47,7 @@ static void filter(char *to, size_t room, const char *source, size_t left, bool 
 		size_t bytes = neap_utf8_next(source, left, &character);
 		bool fine = neap_printable_is(character) || (lines && (character == '\n' || character == '\t'));
 
-		if (used + (fine ? bytes : 1) >= room)
+		if (used + (fine ? bytes : 1) >= capacity)
 			break;
 		if (fine)
 			memmove(to + used, source, bytes);
@@ -60,15 +60,15 @@ static void filter(char *to, size_t room, const char *source, size_t left, bool 
 	to[used] = '\0';
 }
 
-const char *neap_printable(char *ret_text, size_t room, const char *source)
+const char *neap_printable(char *ret_text, size_t capacity, const char *source)
 {
-	return neap_printable_bytes(ret_text, room, source, source ? strlen(source) : 0);
+	return neap_printable_bytes(ret_text, capacity, source, source ? strlen(source) : 0);
 }
 
-const char *neap_printable_bytes(char *ret_text, size_t room, const char *source, size_t length)
+const char *neap_printable_bytes(char *ret_text, size_t capacity, const char *source, size_t length)
 {
-	if (room > 0)
-		filter(ret_text, room, source, length, false);
+	if (capacity > 0)
+		filter(ret_text, capacity, source, length, false);
 	return ret_text;
 }
 

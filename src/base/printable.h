@@ -29,17 +29,17 @@ bool neap_printable_turns(uint32_t character);
 /* Whether a character may be printed as it is. */
 bool neap_printable_is(uint32_t character);
 
-/* Copies `source` (NULL: ""), cut at a character's end where `room` is too small. Returns `ret_text`. */
-const char *neap_printable(char *ret_text, size_t room, const char *source);
+/* Copies `source` (NULL: ""), cut at a character's end where `capacity` is too small. Returns `ret_text`. */
+const char *neap_printable(char *ret_text, size_t capacity, const char *source);
 
 /* The same of `length` bytes, in which NUL is replaced like other controls. */
-const char *neap_printable_bytes(char *ret_text, size_t room, const char *source, size_t length);
+const char *neap_printable_bytes(char *ret_text, size_t capacity, const char *source, size_t length);
 
 /* The same, in place, for a text of several lines: newlines and tabs stay. Returns `text`. */
 const char *neap_printable_lines(char *text);
 
 /* For an argument of printf: cut at 4095 bytes, valid until the end of the enclosing block. */
-#define NEAP_PRINTABLE_ROOM  4096
-#define NEAP_PRINTABLE(text) neap_printable((char[NEAP_PRINTABLE_ROOM]){0}, NEAP_PRINTABLE_ROOM, text)
+#define NEAP_PRINTABLE_CAPACITY 4096
+#define NEAP_PRINTABLE(text)    neap_printable((char[NEAP_PRINTABLE_CAPACITY]){0}, NEAP_PRINTABLE_CAPACITY, text)
 
 #endif

@@ -24,7 +24,7 @@
 
 /* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. Returns the length, or -1 with errno. These files
  * give all that they have at once, so a length below room - 1 is the whole file. */
-static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
+static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t capacity)
 {
 	char path[64];
 
@@ -34,7 +34,7 @@ static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
 		return -1;
 	ssize_t length;
 	do
-		length = read(fd, text, room - 1);
+		length = read(fd, text, capacity - 1);
 	while (length < 0 && errno == EINTR);
 	int cause = errno;
 	close(fd);
@@ -92,9 +92,9 @@ static void take_command(const char *line, size_t length, struct neap_process *p
 }
 
 /* Reads the command line into `line`, without the NULs at its end. */
-static size_t read_line(pid_t pid, char *line, size_t room)
+static size_t read_line(pid_t pid, char *line, size_t capacity)
 {
-	ssize_t length = read_proc(pid, "cmdline", line, room);
+	ssize_t length = read_proc(pid, "cmdline", line, capacity);
 
 	while (length > 0 && line[length - 1] == '\0')
 		length--;
@@ -109,7 +109,7 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
 	return neap_process_read_line(pid, ret_process, line, sizeof line, &length, err);
 }
 
-enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t room,
+enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t capacity,
 					size_t *ret_length, struct neap_error *err)
 {
 	struct neap_process process = {.pid = pid};
@@ -127,7 +127,7 @@ enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_proc
 	if (!parse_stat(text, &process))
 		return neap_fail(err, NEAP_EIO, "/proc/%d/stat is not as expected", (int)pid);
 	process.uid = info.st_uid;
-	*ret_length = read_line(pid, ret_line, room);
+	*ret_length = read_line(pid, ret_line, capacity);
 	take_command(ret_line, *ret_length, &process);
 	*ret_process = process;
 	return NEAP_OK;
@@ -233,7 +233,7 @@ static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
 	}
 }
 
-enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room)
+enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t capacity)
 {
 	struct neap_buffer buffer = {0};
 	size_t name_length = strlen(name);
@@ -246,7 +246,7 @@ enum neap_status neap_process_environment(pid_t pid, const char *name, char *tex
 			if (strncmp(at, name, name_length) != 0 || at[name_length] != '=')
 				continue;
 			const char *value = at + name_length + 1;
-			status = strlen(value) < room ? NEAP_OK : NEAP_EINVAL;
+			status = strlen(value) < capacity ? NEAP_OK : NEAP_EINVAL;
 			if (!status)
 				strcpy(text, value);
 			break;

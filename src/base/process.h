@@ -25,9 +25,9 @@ struct neap_process {
 /* Errors: NEAP_ENOENT when there is no such process (any more). */
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
 
-/* As neap_process_read, and the first bytes of its command line, fewer than `room`: each argument ends with a NUL,
- * but the last one without. *ret_length is 0 where there is none or it cannot be read. */
-enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t room,
+/* As neap_process_read, and the first bytes of its command line, fewer than `capacity`: each argument ends with a
+ * NUL, but the last one without. *ret_length is 0 where there is none or it cannot be read. */
+enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t capacity,
 					size_t *ret_length, struct neap_error *err);
 
 /* pidfd_open(2) and pidfd_send_signal(2), which the C library has since glibc 2.36 only. Both return -1 and set errno
@@ -51,6 +51,6 @@ enum neap_status neap_process_each(bool (*visit)(void *context, const struct nea
 
 /* Copies the value of NAME in the *starting* environment of `pid` into `text`. Errors: NEAP_ENOENT when it is not
  * set; NEAP_EPERM when the process is not ours to read. */
-enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room);
+enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t capacity);
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#define LOOK_MS    50 /* how often a child is looked at if no descriptor tells of its end */
+#define POLL_MS    50 /* how often a child is looked at if no descriptor tells of its end */
 #define PIPE_READS 64 /* that many empty a pipe, whose 16 pages have up to 64 KiB each */
 
 extern char **environ;
@@ -178,7 +178,7 @@ bool neap_spawn_wait(pid_t child, struct neap_deadline deadline, int *ret_code)
 		if (end.fd < 0)
 			end.fd = neap_pidfd_open(child);
 		int left_ms = neap_deadline_poll_ms(&deadline);
-		poll(&end, 1, end.fd < 0 && left_ms > LOOK_MS ? LOOK_MS : left_ms);
+		poll(&end, 1, end.fd < 0 && left_ms > POLL_MS ? POLL_MS : left_ms);
 	}
 	neap_fd_close(&end.fd);
 	if (got)
@@ -242,7 +242,7 @@ static enum neap_status follow(pid_t child, const struct neap_spawn *spawn, stru
 		if (!stopped && spawn->go_on && !spawn->go_on(spawn->context))
 			stopped = !kill(child, SIGTERM);
 		int left_ms = neap_deadline_poll_ms(&end);
-		poll(fds, 3, (spawn->go_on || fds[2].fd < 0) && left_ms > LOOK_MS ? LOOK_MS : left_ms);
+		poll(fds, 3, (spawn->go_on || fds[2].fd < 0) && left_ms > POLL_MS ? POLL_MS : left_ms);
 	}
 }
 

@@ -195,16 +195,17 @@ enum neap_status neap_double_parse(const char *text, double *ret_value, struct n
 }
 
 /* Writes `value`, at least 1 and below 1024, with three significant digits, and with '.' in every locale. */
-static void format_three_digits(char *text, size_t room, double value, const char *unit)
+static void format_three_digits(char *text, size_t capacity, double value, const char *unit)
 {
 	int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
 	uint64_t scale = decimals == 2 ? 100 : decimals == 1 ? 10 : 1;
 	uint64_t scaled = (uint64_t)(value * (double)scale + 0.5);
 
 	if (decimals == 0)
-		snprintf(text, room, "%" PRIu64 " %s", scaled, unit);
+		snprintf(text, capacity, "%" PRIu64 " %s", scaled, unit);
 	else
-		snprintf(text, room, "%" PRIu64 ".%0*" PRIu64 " %s", scaled / scale, decimals, scaled % scale, unit);
+		snprintf(text, capacity, "%" PRIu64 ".%0*" PRIu64 " %s", scaled / scale, decimals, scaled % scale,
+			 unit);
 }
 
 enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, struct neap_error *err)
@@ -216,14 +217,14 @@ enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, str
 	return NEAP_OK;
 }
 
-const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM])
+const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_CAPACITY])
 {
 	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 	double value = (double)bytes / 1024;
 	size_t unit = 0;
 
 	if (bytes < 1024) {
-		snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " B", bytes);
+		snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 " B", bytes);
 		return text;
 	}
 	/* 1023.5 would be written as 1024. */
@@ -231,36 +232,37 @@ const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 		value /= 1024;
 	if (value < 1)
 		value = 1;
-	format_three_digits(text, NEAP_UNITS_ROOM, value, units[unit]);
+	format_three_digits(text, NEAP_UNITS_CAPACITY, value, units[unit]);
 	return text;
 }
 
-const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_ROOM])
+const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_CAPACITY])
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	if (bytes == 0)
 		return neap_size_format(0, text);
 	neap_size_format(bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes, size);
-	snprintf(text, NEAP_UNITS_ROOM, "%c%.30s", bytes < 0 ? '-' : '+', size);
+	snprintf(text, NEAP_UNITS_CAPACITY, "%c%.30s", bytes < 0 ? '-' : '+', size);
 	return text;
 }
 
-const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_ROOM])
+const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
 {
 	uint64_t seconds = ns / NEAP_NS_PER_S + (ns % NEAP_NS_PER_S >= NEAP_NS_PER_S / 2);
 
 	if (ns < 1000)
-		snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " ns", ns);
+		snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 " ns", ns);
 	else if (ns < 999500)
-		format_three_digits(text, NEAP_UNITS_ROOM, (double)ns / 1e3, "us");
+		format_three_digits(text, NEAP_UNITS_CAPACITY, (double)ns / 1e3, "us");
 	else if (ns < 999500000)
-		format_three_digits(text, NEAP_UNITS_ROOM, (double)ns / 1e6, "ms");
+		format_three_digits(text, NEAP_UNITS_CAPACITY, (double)ns / 1e6, "ms");
 	else if (ns < 59950000000ull)
-		format_three_digits(text, NEAP_UNITS_ROOM, (double)ns / 1e9, "s");
+		format_three_digits(text, NEAP_UNITS_CAPACITY, (double)ns / 1e9, "s");
 	else if (seconds < 3600)
-		snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " m %02" PRIu64 " s", seconds / 60, seconds % 60);
+		snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 " m %02" PRIu64 " s", seconds / 60, seconds % 60);
 	else
-		snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " h %02" PRIu64 " m", seconds / 3600, seconds / 60 % 60);
+		snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 " h %02" PRIu64 " m", seconds / 3600,
+			 seconds / 60 % 60);
 	return text;
 }

@@ -11,7 +11,7 @@
 #define NEAP_GIB (1024ull * NEAP_MIB)
 
 /* Room for any size or duration these functions write, terminator included. */
-#define NEAP_UNITS_ROOM 32
+#define NEAP_UNITS_CAPACITY 32
 
 /* Parses "1536", "1.5GiB", "20 MiB", "512KiB", "3T": a decimal number and an optional unit; K, KB, KiB, M, ... all
  * mean powers of 1024 (as nvidia-smi and PyTorch use them); letter case does not matter. Errors: NEAP_EPARSE with the
@@ -31,14 +31,14 @@ enum neap_status neap_double_parse(const char *text, double *ret_value, struct n
 enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, struct neap_error *err);
 
 /* "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB": three significant digits. Returns `text`. */
-const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM]);
+const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 /* The same, in storage that lasts until the end of the enclosing block. */
-#define NEAP_SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define NEAP_SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 
 /* As neap_size_format, with a sign: "+3.00 MiB", "-512 B", "0 B". */
-const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_ROOM]);
+const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 
 /* "850 ns", "12.3 us", "4.56 ms", "1.23 s", "2 m 05 s", "3 h 04 m". */
-const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_ROOM]);
+const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_CAPACITY]);
 
 #endif

@@ -62,9 +62,9 @@ static bool is_of_a_new_one(const struct apply *apply, const char *name, const s
 /* Writes the name of the nth sidecar of `main` into `name`; `info`: of `main` after it was moved. "": the sidecar is
  * not here, or belongs to another or a new checkpoint. False: past the last. */
 static bool next_sidecar(const struct apply *apply, const char *main, const struct stat *info, size_t n, char *name,
-			 size_t room)
+			 size_t capacity)
 {
-	if (!checkpoint_sidecar_name(main, n, name, room))
+	if (!checkpoint_sidecar_name(main, n, name, capacity))
 		return false;
 	if (checkpoint_listing_find(&apply->listing, name) == apply->listing.count ||
 	    (n >= CHECKPOINT_SIDECAR_SHORT && checkpoint_listing_stem_shared(&apply->listing, main, 1)) ||

@@ -21,7 +21,7 @@
 
 /* A metric of the log, with its range over the whole log. */
 struct word {
-	char name[CHECKPOINT_WORD_ROOM];
+	char name[CHECKPOINT_WORD_CAPACITY];
 	double least, most;
 	bool equals; /* one of its values is the recorded best value */
 };
@@ -138,7 +138,7 @@ static void take_argument(void *context, const struct neap_pickled *name, const 
 	(void)name;
 	for (size_t i = 0; i + 1 < count; i += 2) {
 		const struct neap_pickled *item = &items[i + 1];
-		char word[CHECKPOINT_WORD_ROOM];
+		char word[CHECKPOINT_WORD_CAPACITY];
 
 		if (checkpoint_pickle_is(&items[i], "greater_is_better") && item->type == NEAP_PICKLE_BOOL)
 			record->mode = item->integer ? NEAP_METRIC_MAX : NEAP_METRIC_MIN;
@@ -205,7 +205,7 @@ bool checkpoint_read_trainer_state(int folder_fd, const char *path, struct check
 /* --- Orbax --- */
 
 struct metrics {
-	char first[CHECKPOINT_WORD_ROOM];
+	char first[CHECKPOINT_WORD_CAPACITY];
 	char all[256];
 	size_t count;
 };

@@ -24,7 +24,7 @@
 
 struct tally {
 	struct {
-		char name[CHECKPOINT_WORD_ROOM];
+		char name[CHECKPOINT_WORD_CAPACITY];
 		size_t count, last; /* last: the entry that was counted last, from 1 */
 	} metrics[METRICS_MOST];
 	size_t count, entry;
@@ -32,7 +32,7 @@ struct tally {
 
 static void tally_word(struct tally *tally, const char *word)
 {
-	char metric[CHECKPOINT_WORD_ROOM];
+	char metric[CHECKPOINT_WORD_CAPACITY];
 	size_t i = 0;
 
 	if (!checkpoint_metric_known(word, metric))
@@ -56,7 +56,7 @@ struct beside {
 };
 
 /* One pass over the sidecars of an entry. */
-struct neap_look {
+struct reading {
 	struct tally *tally; /* NULL: metrics are not counted */
 	const char *metric;  /* the metric whose value is taken; "" none */
 	struct beside *beside;
@@ -64,18 +64,18 @@ struct neap_look {
 
 static void take_number(void *context, const char *word, unsigned depth, double value)
 {
-	struct neap_look *look = context;
+	struct reading *reading = context;
 
-	if (look->tally)
-		tally_word(look->tally, word);
-	if (strcmp(word, look->metric))
+	if (reading->tally)
+		tally_word(reading->tally, word);
+	if (strcmp(word, reading->metric))
 		return;
 	if (depth == 1) {
-		look->beside->top = value;
-		look->beside->has_top = true;
+		reading->beside->top = value;
+		reading->beside->has_top = true;
 	} else {
-		look->beside->deep = value;
-		look->beside->has_deep = true;
+		reading->beside->deep = value;
+		reading->beside->has_deep = true;
 	}
 }
 
@@ -172,8 +172,8 @@ static const char *preferred(const struct tally *tally)
 static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
 			struct beside *beside)
 {
-	struct neap_look look = {.tally = tally, .metric = metric, .beside = beside};
-	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &look};
+	struct reading reading = {.tally = tally, .metric = metric, .beside = beside};
+	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &reading};
 
 	beside->has_top = beside->has_deep = false;
 	beside->unreadable = !visit_sidecars(scan, &scan->plan->entries[index], &visitor);
@@ -191,7 +191,7 @@ static void look_beside_all(const struct scan *scan, struct beside *beside)
 static void infer_metric(const struct scan *scan, struct beside *beside)
 {
 	struct neap_retention_plan *plan = scan->plan;
-	char guess[CHECKPOINT_WORD_ROOM] = "";
+	char guess[CHECKPOINT_WORD_CAPACITY] = "";
 	struct tally tally = {0};
 	struct checkpoint_number number;
 

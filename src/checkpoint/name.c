@@ -16,8 +16,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define NUMBER_ROOM  48
-#define COUNT(array) (sizeof array / sizeof(*(array)))
+#define NUMBER_CAPACITY 48
+#define COUNT(array)    (sizeof array / sizeof(*(array)))
 
 /* --- words --- */
 
@@ -29,7 +29,7 @@ static bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
 static bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 static bool is_joint(char c) { return c == '_' || c == '-' || c == '/' || c == ' ' || c == '.' || c == '+'; }
 
-void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM])
+void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_CAPACITY])
 {
 	size_t used = 0;
 
@@ -37,7 +37,7 @@ void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CH
 		text++, length--;
 	while (length > 0 && is_joint(text[length - 1]))
 		length--;
-	for (size_t i = 0; i < length && used < CHECKPOINT_WORD_ROOM - 1; i++)
+	for (size_t i = 0; i < length && used < CHECKPOINT_WORD_CAPACITY - 1; i++)
 		ret_word[used++] = is_joint(text[i]) ? '_' : lower(text[i]);
 	ret_word[used] = '\0';
 }
@@ -104,7 +104,7 @@ static const struct {
 	{"reward", NEAP_METRIC_MAX},
 };
 
-enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_ROOM])
+enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_CAPACITY])
 {
 	size_t length = strlen(word), begin = last_part(word, length);
 	enum neap_metric_mode mode = NEAP_METRIC_MODE_UNKNOWN;
@@ -172,7 +172,7 @@ static size_t special_length(const char *text)
 static double value_of(const struct checkpoint_number *number)
 {
 	double value = (double)INFINITY; /* if the number is too large for a double */
-	char digits[NUMBER_ROOM];
+	char digits[NUMBER_CAPACITY];
 
 	if (lower(number->text[0]) == 'n') {
 		value = (double)NAN;
@@ -185,7 +185,7 @@ static double value_of(const struct checkpoint_number *number)
 }
 
 /* Reads the word that ends at `end`, without the separator. It may begin at `from`, not before. */
-static void read_word(const char *from, const char *end, char ret_word[CHECKPOINT_WORD_ROOM])
+static void read_word(const char *from, const char *end, char ret_word[CHECKPOINT_WORD_CAPACITY])
 {
 	if (end > from && (end[-1] == '=' || end[-1] == ':'))
 		end--;
@@ -199,7 +199,7 @@ static void read_word(const char *from, const char *end, char ret_word[CHECKPOIN
 static void take_number(const char *from, const char *p, size_t length, bool whole, struct checkpoint_number *number)
 {
 	bool sign = p - from >= 2 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == '=' || p[-2] == ':');
-	char digits[NUMBER_ROOM];
+	char digits[NUMBER_CAPACITY];
 
 	number->text = p;
 	number->length = length;
@@ -234,7 +234,7 @@ bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_numbe
 			continue;
 		}
 		*at = p + length;
-		if (length >= NUMBER_ROOM) { /* too long to be meant as a number */
+		if (length >= NUMBER_CAPACITY) { /* too long to be meant as a number */
 			from = p + length;
 			p = from - 1;
 			continue;
@@ -432,7 +432,7 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 /* Whether one of the words is a word of the name. */
 static bool has_word(const char *name, const char *const *words, size_t count)
 {
-	char all[CHECKPOINT_WORD_ROOM];
+	char all[CHECKPOINT_WORD_CAPACITY];
 
 	checkpoint_word_normalize(name, strlen(name), all);
 	for (char *part = all; *part;) {
@@ -461,7 +461,7 @@ bool checkpoint_is_named(const char *name)
 	return named;
 }
 
-bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room)
+bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t capacity)
 {
 	static const char *const extensions[] = {".json", ".yaml", ".yml"};
 	const char *dot = strrchr(main, '.');
@@ -474,6 +474,6 @@ bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room
 			return false;
 		length = (size_t)(dot - main);
 	}
-	int needed = snprintf(text, room, "%.*s%s", (int)length, main, extensions[n % COUNT(extensions)]);
-	return needed > 0 && (size_t)needed < room;
+	int needed = snprintf(text, capacity, "%.*s%s", (int)length, main, extensions[n % COUNT(extensions)]);
+	return needed > 0 && (size_t)needed < capacity;
 }

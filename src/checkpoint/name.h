@@ -11,11 +11,11 @@
 
 #include "neap/checkpoint.h"
 
-#define CHECKPOINT_WORD_ROOM 64
+#define CHECKPOINT_WORD_CAPACITY 64
 
 struct checkpoint_number {
-	char word[CHECKPOINT_WORD_ROOM]; /* before it, normalized: "val_loss", "step"; "" none */
-	const char *text;                /* its characters in the name, without the sign */
+	char word[CHECKPOINT_WORD_CAPACITY]; /* before it, normalized: "val_loss", "step"; "" none */
+	const char *text;                    /* its characters in the name, without the sign */
 	size_t length;
 	bool negative;
 	bool whole; /* digits only, no sign: `count` is its value */
@@ -33,11 +33,11 @@ enum checkpoint_count { CHECKPOINT_STEP, CHECKPOINT_EPOCH, CHECKPOINT_ORDINAL, C
 bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, uint64_t *ret_count);
 
 /* Copies a word in its normal form; cuts it if it is too long. */
-void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM]);
+void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_CAPACITY]);
 
 /* Finds the well-known metric at the end of a normalized word, with its qualifiers: "mymodel_val_loss" -> "val_loss".
  * Returns its mode; NEAP_METRIC_MODE_UNKNOWN: there is none. `ret_metric` may be NULL. */
-enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_ROOM]);
+enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_CAPACITY]);
 
 /* Reads the metric's value from the name. Returns 0: not there; 1: there; 2: there with several values. */
 int checkpoint_metric_read(const char *name, const char *metric, double *ret_value);
@@ -69,7 +69,7 @@ bool checkpoint_is_content(const char *name);
 /* The same, including extensions of an optimizer's state and the like: rng_epoch_5.npy. */
 bool checkpoint_is_helper(const char *name);
 /* Writes the nth name that a sidecar of `main` may have into `text`. False: past the last, or it does not fit. */
-bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room);
+bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t capacity);
 /* The first n whose name drops main's last extension. Names below it keep main's whole name. */
 #define CHECKPOINT_SIDECAR_SHORT 3
 

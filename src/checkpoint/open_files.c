@@ -46,13 +46,13 @@ static bool add_descriptors(const char *pid, struct neap_map *open_files)
 static bool add_maps(const char *pid, const char *prefix, struct neap_map *open_files)
 {
 	char path[64], *line = NULL;
-	size_t room = 0, length = strlen(prefix);
+	size_t capacity = 0, length = strlen(prefix);
 	struct stat info;
 	bool fine = true;
 
 	snprintf(path, sizeof path, "/proc/%.20s/maps", pid);
 	FILE *maps = fopen(path, "re");
-	while (maps && fine && getline(&line, &room, maps) > 0) {
+	while (maps && fine && getline(&line, &capacity, maps) > 0) {
 		char *file = strchr(line, '/');
 
 		if (!file || strncmp(file, prefix, length) != 0 || (file[length] != '/' && length > 1))

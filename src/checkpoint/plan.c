@@ -372,31 +372,31 @@ void neap_retention_plan_fini(struct neap_retention_plan *plan)
 /* --- words --- */
 
 /* "7 days", "1 day"; below a day as base/units.h writes it. */
-static const char *format_age(uint64_t ns, char text[NEAP_UNITS_ROOM])
+static const char *format_age(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
 {
 	if (ns < DAY_NS)
 		return neap_duration_format(ns, text);
-	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " day%s", ns / DAY_NS, ns / DAY_NS == 1 ? "" : "s");
+	snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 " day%s", ns / DAY_NS, ns / DAY_NS == 1 ? "" : "s");
 	return text;
 }
 
-static void add(char *text, size_t room, const char *format, ...) NEAP_PRINTF(3, 4);
-static void add(char *text, size_t room, const char *format, ...)
+static void add(char *text, size_t capacity, const char *format, ...) NEAP_PRINTF(3, 4);
+static void add(char *text, size_t capacity, const char *format, ...)
 {
 	size_t used = strlen(text);
 	va_list args;
 
-	if (used > 0 && used + 2 < room) {
+	if (used > 0 && used + 2 < capacity) {
 		strcpy(text + used, ", ");
 		used += 2;
 	}
 	va_start(args, format);
-	vsnprintf(text + used, room - used, format, args);
+	vsnprintf(text + used, capacity - used, format, args);
 	va_end(args);
 }
 
 static void add_keeps(const struct neap_retention_plan *plan, const struct neap_retention_options *options,
-		      const struct neap_retention_entry *entry, char *text, size_t room)
+		      const struct neap_retention_entry *entry, char *text, size_t capacity)
 {
 	static const struct {
 		uint32_t reason;
@@ -416,50 +416,50 @@ static void add_keeps(const struct neap_retention_plan *plan, const struct neap_
 											 : options->keep_last;
 
 	if (entry->reasons & NEAP_KEEP_BEST)
-		add(text, room, "best %u: %s %.6g", entry->best_rank, plan->metric, entry->metric);
+		add(text, capacity, "best %u: %s %.6g", entry->best_rank, plan->metric, entry->metric);
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (entry->reasons & table[i].reason)
-			add(text, room, "%s", table[i].text);
+			add(text, capacity, "%s", table[i].text);
 	if ((entry->reasons & NEAP_KEEP_LAST) && !(entry->reasons & NEAP_KEEP_NEWEST))
-		add(text, room, "among the newest %" PRIu64, last);
+		add(text, capacity, "among the newest %" PRIu64, last);
 	if (entry->reasons & NEAP_KEEP_EVERY)
-		add(text, room, "step %" PRIu64 ", every %" PRIu64, entry->step, options->keep_every_steps);
+		add(text, capacity, "step %" PRIu64 ", every %" PRIu64, entry->step, options->keep_every_steps);
 }
 
 const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
 				       const struct neap_retention_options *options, size_t index, char *text,
-				       size_t room)
+				       size_t capacity)
 {
 	const struct neap_retention_entry *entry = &plan->entries[index];
-	char age[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
+	char age[NEAP_UNITS_CAPACITY], limit[NEAP_UNITS_CAPACITY];
 	uint64_t age_ns = plan->made_ns > entry->modified_ns ? plan->made_ns - entry->modified_ns : 0;
 
-	if (room == 0)
+	if (capacity == 0)
 		return text;
 	text[0] = '\0';
 	if (!entry->drop) {
-		add_keeps(plan, options, entry, text, room);
+		add_keeps(plan, options, entry, text, capacity);
 		if (entry->torn && (entry->facts & NEAP_CHECKPOINT_TORN))
-			add(text, room, "torn: %s", entry->torn);
+			add(text, capacity, "torn: %s", entry->torn);
 		if (!text[0])
-			add(text, room, "%s",
+			add(text, capacity, "%s",
 			    entry->facts & NEAP_CHECKPOINT_UNFINISHED ? "being written" : "not due");
 		return text;
 	}
 	if (entry->reasons & NEAP_DROP_TORN)
-		add(text, room, "torn: %s", entry->torn ? entry->torn : "it is not whole");
+		add(text, capacity, "torn: %s", entry->torn ? entry->torn : "it is not whole");
 	if (entry->reasons & NEAP_DROP_UNFINISHED)
-		add(text, room, "left by a save that was killed");
+		add(text, capacity, "left by a save that was killed");
 	if (entry->reasons & NEAP_DROP_OLD)
-		add(text, room, "older than %s: %s", format_age(options->older_than_ns, limit),
+		add(text, capacity, "older than %s: %s", format_age(options->older_than_ns, limit),
 		    format_age(age_ns, age));
 	if (entry->reasons & NEAP_DROP_COUNT)
-		add(text, room, "more than %" PRIu64, options->max_checkpoints);
+		add(text, capacity, "more than %" PRIu64, options->max_checkpoints);
 	if (entry->reasons & NEAP_DROP_SIZE)
-		add(text, room, "more than %s in all", neap_size_format(options->max_total_bytes, limit));
+		add(text, capacity, "more than %s in all", neap_size_format(options->max_total_bytes, limit));
 	if (entry->reasons == NEAP_DROP_REST)
-		add(text, room, "no rule keeps it");
+		add(text, capacity, "no rule keeps it");
 	if ((entry->facts & NEAP_CHECKPOINT_MEASURED) && plan->metric[0])
-		add(text, room, "%s %.6g", plan->metric, entry->metric);
+		add(text, capacity, "%s %.6g", plan->metric, entry->metric);
 	return text;
 }

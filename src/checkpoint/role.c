@@ -175,7 +175,7 @@ static bool take_parts(struct tokens *tokens, size_t *ret_of)
 /* Takes out metrics: the words of a metric's name and the number after them. */
 static void take_metrics(struct tokens *tokens)
 {
-	char word[CHECKPOINT_WORD_ROOM], metric[CHECKPOINT_WORD_ROOM];
+	char word[CHECKPOINT_WORD_CAPACITY], metric[CHECKPOINT_WORD_CAPACITY];
 
 	for (size_t i = 1; i < tokens->count; i++) {
 		size_t from = i, parts = 1;
@@ -189,8 +189,8 @@ static void take_metrics(struct tokens *tokens)
 		const char *begin = tokens->at[from].text;
 		const char *end = tokens->at[i - 1].text + tokens->at[i - 1].length;
 		/* the last words count: a name that is too long is cut at its beginning */
-		if (end - begin >= CHECKPOINT_WORD_ROOM)
-			begin = end - CHECKPOINT_WORD_ROOM + 1;
+		if (end - begin >= CHECKPOINT_WORD_CAPACITY)
+			begin = end - CHECKPOINT_WORD_CAPACITY + 1;
 		checkpoint_word_normalize(begin, (size_t)(end - begin), word);
 		if (!checkpoint_metric_known(word, metric))
 			continue;

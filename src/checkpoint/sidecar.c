@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEPTH_MOST 64
-#define TEXT_ROOM  4096 /* of a path */
+#define DEPTH_MOST    64
+#define TEXT_CAPACITY 4096 /* of a path */
 
 struct reader {
 	const char *text, *at, *end;
 	const struct checkpoint_sidecar_visitor *visitor;
-	char word[CHECKPOINT_WORD_ROOM]; /* the last key */
+	char word[CHECKPOINT_WORD_CAPACITY]; /* the last key */
 	unsigned depth;
 	struct neap_error *err;
 };
@@ -121,7 +121,7 @@ static size_t resolve(const char *at, const char *end, char *to, size_t *used)
 /* Passes a text to the visitor. Drops a text too long for a path; resolving escapes never makes it longer. */
 static void give_text(const struct reader *reader, const char *begin, size_t length)
 {
-	char text[TEXT_ROOM];
+	char text[TEXT_CAPACITY];
 	size_t used = 0;
 
 	if (length > sizeof text)
@@ -308,7 +308,7 @@ static bool yaml_number(const char *text, size_t length, double *ret_value)
 
 static enum neap_status yaml_line(struct reader *reader, const char *line, size_t length)
 {
-	char word[CHECKPOINT_WORD_ROOM];
+	char word[CHECKPOINT_WORD_CAPACITY];
 	double value;
 
 	while (length > 0 && strchr(" \t\r", line[length - 1]) && line[length - 1])

@@ -348,12 +348,12 @@ size_t checkpoint_trash_count(const struct checkpoint_listing *names, const stru
 
 /* Renames a batch so that nothing of it is restored any more. Tries several names: a batch of the same name may still
  * be being deleted. */
-static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t room)
+static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t capacity)
 {
 	int cause = EEXIST;
 
 	for (unsigned n = 0; n < 1000 && cause == EEXIST; n++) {
-		snprintf(ret_gone, room, "gone-%.200s-%u", batch, n);
+		snprintf(ret_gone, capacity, "gone-%.200s-%u", batch, n);
 		cause = checkpoint_rename(trash_fd, batch, trash_fd, ret_gone);
 	}
 	return cause;

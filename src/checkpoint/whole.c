@@ -183,13 +183,13 @@ void checkpoint_sets_fini(struct checkpoint_sets *sets)
 
 /* --- folders --- */
 
-struct neap_look {
+struct search {
 	const char *torn;
 	size_t looks;
 	bool any; /* it holds something */
 };
 
-static void look_into(struct neap_look *look, int parent, const char *name, unsigned depth);
+static void look_into(struct search *search, int parent, const char *name, unsigned depth);
 
 /* Whether a file of a folder has tensors. Orbax's marker orbax.checkpoint has none: it is empty. */
 static bool holds_tensors(const char *name)
@@ -203,20 +203,20 @@ static bool holds_tensors(const char *name)
 }
 
 /* Checks one name in a folder. */
-static void look_at(struct neap_look *look, int fd, const char *name, unsigned char type, unsigned depth)
+static void look_at(struct search *search, int fd, const char *name, unsigned char type, unsigned depth)
 {
 	struct stat info;
 
-	look->any = true;
+	search->any = true;
 	if (type == DT_UNKNOWN && fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
 		type = IFTODT(info.st_mode);
 	if (type == DT_DIR && depth < DEPTH_MOST)
-		look_into(look, fd, name, depth + 1);
+		look_into(search, fd, name, depth + 1);
 	else if (type == DT_REG && holds_tensors(name))
-		look->torn = named_torn(fd, name);
+		search->torn = named_torn(fd, name);
 }
 
-static void look_into(struct neap_look *look, int parent, const char *name, unsigned depth)
+static void look_into(struct search *search, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
 	struct checkpoint_sets sets = {0};
@@ -227,19 +227,20 @@ static void look_into(struct neap_look *look, int parent, const char *name, unsi
 	if (fd < 0)
 		return;
 	listed = checkpoint_listing_read(fd, &names, NULL) == NEAP_OK;
-	for (size_t i = 0; listed && !look->torn && i < names.count && look->looks < LOOKS_MOST; i++, look->looks++) {
-		look_at(look, fd, names.names[i], names.types[i], depth);
+	for (size_t i = 0; listed && !search->torn && i < names.count && search->looks < LOOKS_MOST;
+	     i++, search->looks++) {
+		look_at(search, fd, names.names[i], names.types[i], depth);
 		distributed |= has_extension(names.names[i], ".distcp");
 		marked |= !strcmp(names.names[i], ".metadata");
 		checkpoint_role_read(names.names[i], &role);
 		if (holds_tensors(names.names[i]) && !checkpoint_sets_count(&sets, &role))
 			break;
 	}
-	if (listed && !look->torn && look->looks < LOOKS_MOST) {
-		look->torn = checkpoint_sets_miss(&sets) ? checkpoint_parts_missing
-			     : distributed && !marked    ? "its .metadata, which is written last, is missing"
-			     : !look->any && depth == 0  ? "it is empty"
-							 : orbax_torn(fd);
+	if (listed && !search->torn && search->looks < LOOKS_MOST) {
+		search->torn = checkpoint_sets_miss(&sets)  ? checkpoint_parts_missing
+			       : distributed && !marked     ? "its .metadata, which is written last, is missing"
+			       : !search->any && depth == 0 ? "it is empty"
+							    : orbax_torn(fd);
 	}
 	checkpoint_sets_fini(&sets);
 	checkpoint_listing_fini(&names);
@@ -248,10 +249,10 @@ static void look_into(struct neap_look *look, int parent, const char *name, unsi
 
 const char *checkpoint_torn(int folder_fd, const char *name, bool folder)
 {
-	struct neap_look look = {0};
+	struct search search = {0};
 
 	if (!folder)
 		return named_torn(folder_fd, name);
-	look_into(&look, folder_fd, name, 0);
-	return look.torn;
+	look_into(&search, folder_fd, name, 0);
+	return search.torn;
 }

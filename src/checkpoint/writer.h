@@ -31,12 +31,12 @@ struct checkpoint_score {
 
 /* Which checkpoint the writer itself recorded as the best, and by which metric. */
 struct checkpoint_record {
-	const char *trainer;               /* static storage */
-	char source[320];                  /* the file it was read from, in the folder */
-	char best[256];                    /* a name; "": none was recorded */
-	char folder[256];                  /* the name of the folder that `best` was in; "": not recorded */
-	bool here;                         /* `best` is in this folder */
-	char metric[CHECKPOINT_WORD_ROOM]; /* "": not recorded */
+	const char *trainer;                   /* static storage */
+	char source[320];                      /* the file it was read from, in the folder */
+	char best[256];                        /* a name; "": none was recorded */
+	char folder[256];                      /* the name of the folder that `best` was in; "": not recorded */
+	bool here;                             /* `best` is in this folder */
+	char metric[CHECKPOINT_WORD_CAPACITY]; /* "": not recorded */
 	enum neap_metric_mode mode;
 	char several[256];               /* Orbax: two metrics or more, "loss, score"; then `metric` is empty */
 	uint64_t until_step;             /* the step at which it was written; UINT64_MAX: not recorded */

@@ -7,7 +7,7 @@
 #include "cli/print.h"
 #include "cli/targets.h"
 #include "machine/attached.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "proto/commands.h"
 #include "store/json_rows.h"
 
@@ -90,7 +90,7 @@ static int ask_one(struct ask *ask, pid_t pid)
 	char name[64];
 	bool stopped = false;
 	json_t *process = json_object();
-	neap_look_name(pid, name);
+	neap_sample_name(pid, name);
 	JSON_PUT(process, INTEGER("pid", pid), TEXT("name", name));
 	enum neap_status status =
 		neap_attached_open(ask->folder, pid, &client, verb->stopped ? &stopped : NULL, &err);

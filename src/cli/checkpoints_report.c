@@ -81,7 +81,7 @@ static void print_best(const struct neap_retention_plan *plan, size_t count)
 
 static void print_head(const struct neap_retention_plan *plan)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	size_t count = 0;
 	uint64_t bytes = 0;
 
@@ -134,7 +134,7 @@ static bool is_short(const struct neap_retention_plan *plan, uint64_t *ret_left)
 /* Prints the last line of a dry run: how much becomes free, and when. What is in the trash still takes its space. */
 static void print_would(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
 {
-	char size[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], until[32];
+	char size[NEAP_UNITS_CAPACITY], freed[NEAP_UNITS_CAPACITY], left[NEAP_UNITS_CAPACITY], until[32];
 	uint64_t left_bytes;
 
 	neap_size_format(plan->drop_bytes, size);
@@ -161,7 +161,7 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 			    bool dry_run)
 {
 	const struct neap_retention_plan *plan = &folder->plan;
-	char size[NEAP_UNITS_ROOM], reason[256], until[32];
+	char size[NEAP_UNITS_CAPACITY], reason[256], until[32];
 	size_t width = name_width(plan);
 
 	print_head(plan);
@@ -213,7 +213,7 @@ static void print_shell_word(const char *word)
 void checkpoints_print_applied(const struct checkpoints_folder *folder)
 {
 	const struct neap_retention_result *result = &folder->result;
-	char size[NEAP_UNITS_ROOM], until[32];
+	char size[NEAP_UNITS_CAPACITY], until[32];
 	uint64_t left_bytes;
 
 	if (result->moved_count > 0) {

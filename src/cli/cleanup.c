@@ -47,7 +47,7 @@ static void log_device(struct ask *ask, pid_t pid, struct neap_device_reply *dev
 
 static void print_change(const char *name, uint64_t before, uint64_t after)
 {
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM];
+	char from[NEAP_UNITS_CAPACITY], to[NEAP_UNITS_CAPACITY], change[NEAP_UNITS_CAPACITY];
 	if (before == NEAP_BYTES_UNKNOWN || after == NEAP_BYTES_UNKNOWN)
 		return;
 	printf("  %-10s %10s before, %10s after (%s)\n", name, neap_size_format(before, from),
@@ -58,7 +58,7 @@ static void print_change(const char *name, uint64_t before, uint64_t after)
  * Says why they differ, unless the difference is so small that it comes from how the two count. */
 static void print_since(const struct neap_device_answer *answer, uint64_t free_now)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	bool known = answer->free != NEAP_BYTES_UNKNOWN && free_now != NEAP_BYTES_UNKNOWN;
 
 	if (answer->reserved_now > answer->reserved)
@@ -74,7 +74,7 @@ static void print_since(const struct neap_device_answer *answer, uint64_t free_n
 static void print_device(struct ask *ask, const struct neap_device_reply *device)
 {
 	const struct neap_device_answer *answer = &device->answer;
-	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], time[NEAP_UNITS_CAPACITY];
 	ask_print_title(device);
 	if (options_of(ask)->stats_only) {
 		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(answer->allocated, size),
@@ -118,10 +118,10 @@ static enum neap_status show(struct ask *ask, pid_t pid, const struct neap_field
 static enum neap_status empty(struct ask *ask, struct neap_client *client, json_t *process, struct neap_error *err)
 {
 	unsigned char data[32];
-	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
+	struct neap_field_writer arguments = {.data = data, .capacity = sizeof data};
 	struct neap_fields reply;
 	uint64_t bytes = 0;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	neap_log(log_of(ask), NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(log_of(ask), NEAP_LOG_INFO, "Clearing CUDA cache...");
 	neap_write_u64(&arguments, NEAP_FIELD_FORCE, options_of(ask)->force);

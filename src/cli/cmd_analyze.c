@@ -155,10 +155,10 @@ static enum form form_of(const char *path)
 
 static bool is_form(const char *path) { return form_of(path) != FORM_UNKNOWN; }
 
-static void name_stack(const void *context, uint32_t stack, char *ret_text, size_t room)
+static void name_stack(const void *context, uint32_t stack, char *ret_text, size_t capacity)
 {
 	const struct neap_sites *sites = context;
-	neap_site_text(sites->trace, sites->frames[stack], ret_text, room);
+	neap_site_text(sites->trace, sites->frames[stack], ret_text, capacity);
 }
 
 /* Writes the trace whole, or not at all. Errors: those of the writers, with the path. */
@@ -270,7 +270,7 @@ static int run(const struct neap_arguments *arguments)
 		code = print_people(&analysis, path, page.top);
 	if (page_bytes > 0 && code == NEAP_EXIT_OK && !neap_argument(arguments, "json"))
 		printf("\nPage: %s, %s\n", NEAP_PRINTABLE(html),
-		       neap_size_format(page_bytes, (char[NEAP_UNITS_ROOM]){0}));
+		       neap_size_format(page_bytes, (char[NEAP_UNITS_CAPACITY]){0}));
 	neap_page_file_abort(&file);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);

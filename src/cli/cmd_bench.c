@@ -235,7 +235,7 @@ static void print_people(const struct task *task)
 	       "fastest", "slowest", "elapsed", "99.9 %", "glibc", "99.9 %");
 	for (size_t i = 0; i < task->count; i++) {
 		const struct row *row = &task->rows[i];
-		char size[NEAP_UNITS_ROOM];
+		char size[NEAP_UNITS_CAPACITY];
 		printf("  %-12s %9s %8zu %7u", row->name,
 		       row->plan.bytes ? neap_size_format(row->plan.bytes, size) : "many", row->plan.live,
 		       row->plan.threads);

@@ -220,7 +220,7 @@ static int measure(const struct neap_arguments *arguments, struct check *check)
 {
 	struct neap_error err = {0};
 	struct estimate_progress progress = {0};
-	const struct neap_check_command command = {.words = neap_rest(arguments),
+	const struct neap_check_command command = {.argv = neap_rest(arguments),
 						   .steps = neap_argument(arguments, "steps"),
 						   .time_limit = neap_argument(arguments, "time-limit"),
 						   .gpu = neap_argument(arguments, "gpu"),

@@ -158,7 +158,7 @@ static void take_figures(const struct side *side, bool after, struct figure figu
 	}
 }
 
-static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_ROOM])
+static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_CAPACITY])
 {
 	if (value == NONE)
 		return "-";
@@ -166,13 +166,13 @@ static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_ROO
 		return neap_size_format(value, text);
 	if (unit == UNIT_NS)
 		return neap_duration_format(value, text);
-	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, value);
+	snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64, value);
 	return text;
 }
 
 static void put_row(struct neap_buffer *out, const char *name, enum unit unit, uint64_t before, uint64_t after)
 {
-	char left[NEAP_UNITS_ROOM], right[NEAP_UNITS_ROOM], change[32] = "";
+	char left[NEAP_UNITS_CAPACITY], right[NEAP_UNITS_CAPACITY], change[32] = "";
 	if (before == NONE && after == NONE)
 		return;
 	if (before != NONE && after != NONE && before > 0 && before != after)
@@ -198,7 +198,7 @@ static void put_unrecorded(struct neap_buffer *out, const char *name, const stru
 static void put_holders(struct neap_buffer *out, const struct side *before, const struct side *after,
 			const struct neap_change *changes, size_t count)
 {
-	char first[64], delta[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM], now[NEAP_UNITS_ROOM];
+	char first[64], delta[NEAP_UNITS_CAPACITY], bytes[NEAP_UNITS_CAPACITY], now[NEAP_UNITS_CAPACITY];
 
 	neap_buffer_text(out, "\nAt the peak of requested memory, by what it was for\n");
 	for (int category = 0; category < NEAP_CATEGORIES; category++) {

@@ -84,11 +84,11 @@ struct estimate {
 	struct neap_estimate_command command;
 	struct estimate_progress progress;
 	struct neap_estimate_isolation isolation;
-	char keep[NEAP_ESTIMATE_ROOM]; /* --keep-writes */
+	char keep[NEAP_ESTIMATE_CAPACITY]; /* --keep-writes */
 	char **parameters;
 	char *command_text;
-	char folder[NEAP_ESTIMATE_ROOM]; /* of the runs */
-	bool kept;                       /* the user named it */
+	char folder[NEAP_ESTIMATE_CAPACITY]; /* of the runs */
+	bool kept;                           /* the user named it */
 	struct neap_estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
@@ -247,7 +247,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
-	estimate->command.words = neap_rest(arguments);
+	estimate->command.argv = neap_rest(arguments);
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
 	int code = parse_bounds(arguments, &estimate->command);
 	if (!code)
@@ -274,7 +274,7 @@ static int stopped(void)
 static enum neap_status make_folder(struct estimate *estimate, struct neap_error *err)
 {
 	const char *asked = neap_argument(estimate->arguments, "folder"), *temporary = getenv("TMPDIR");
-	char path[NEAP_ESTIMATE_ROOM];
+	char path[NEAP_ESTIMATE_CAPACITY];
 	if (asked) {
 		enum neap_status status = neap_make_folder(asked, 0700, err);
 		estimate->kept = true;

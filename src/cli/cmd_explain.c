@@ -9,7 +9,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "report/explain.h"
 #include "report/recording.h"
 #include "report/wrap.h"
@@ -182,7 +182,7 @@ static void put_topic(struct neap_buffer *out, const struct explain_topic *topic
 static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 {
 	struct neap_monitor *monitor = NULL;
-	struct neap_look look = {0};
+	struct neap_sample sample = {0};
 	struct neap_error err = {0};
 	char folder[4096];
 
@@ -191,12 +191,12 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 	if (!status)
 		status = neap_path_runtime(folder, sizeof folder, &err);
 	if (!status)
-		status = neap_look_take(monitor, folder, &look, &err);
+		status = neap_sample_take(monitor, folder, &sample, &err);
 	if (!status)
-		topic->here(out, &look);
+		topic->here(out, &sample);
 	else
 		neap_report_wrap(out, "    no figures: ", err.message);
-	neap_look_fini(&look);
+	neap_sample_fini(&sample);
 	neap_monitor_close(monitor);
 }
 

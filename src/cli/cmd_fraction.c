@@ -4,7 +4,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "machine/attached.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "proto/commands.h"
 #include "store/json_rows.h"
 
@@ -38,7 +38,7 @@ struct beside {
 
 struct limiting {
 	double fraction;
-	struct neap_look look; /* at the devices, after the process answered */
+	struct neap_sample sample; /* at the devices, after the process answered */
 	bool looked;
 	struct beside beside; /* the device that is shown */
 };
@@ -48,8 +48,8 @@ static void look_beside(struct ask *ask, pid_t pid, struct neap_device_reply *de
 {
 	struct limiting *limiting = ask->context;
 	limiting->beside = (struct beside){0};
-	for (size_t i = 0; limiting->looked && i < limiting->look.device_count; i++) {
-		const struct neap_look_device *one = &limiting->look.devices[i];
+	for (size_t i = 0; limiting->looked && i < limiting->sample.device_count; i++) {
+		const struct neap_sample_device *one = &limiting->sample.devices[i];
 		if (memcmp(one->reading.uuid, device->answer.uuid, sizeof device->answer.uuid) != 0)
 			continue;
 		for (size_t p = 0; p < one->process_count; p++) {
@@ -61,15 +61,15 @@ static void look_beside(struct ask *ask, pid_t pid, struct neap_device_reply *de
 	}
 }
 
-static const char *limit_text(uint64_t limit, char text[NEAP_UNITS_ROOM])
+static const char *limit_text(uint64_t limit, char text[NEAP_UNITS_CAPACITY])
 {
 	return limit == UINT64_MAX ? "none" : neap_size_format(limit, text);
 }
 
 /* Prints how much it can still grow, or why it cannot. */
-static void print_room(const struct neap_device_answer *device)
+static void print_headroom(const struct neap_device_answer *device)
 {
-	char size[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], live[NEAP_UNITS_CAPACITY];
 	if (device->limit == UINT64_MAX)
 		return;
 	if (device->allocated > device->limit)
@@ -87,7 +87,8 @@ static void print_device(struct ask *ask, const struct neap_device_reply *reply)
 	const struct limiting *limiting = ask->context;
 	const struct beside *beside = &limiting->beside;
 	const struct neap_device_answer *device = &reply->answer;
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	char from[NEAP_UNITS_CAPACITY], to[NEAP_UNITS_CAPACITY], change[NEAP_UNITS_CAPACITY],
+		time[NEAP_UNITS_CAPACITY];
 	ask_print_title(reply);
 	printf("  %-10s %10s before, %10s after (%g of %s)\n", "limit", limit_text(device->limit_before, from),
 	       limit_text(device->limit, to), limiting->fraction, neap_size_format(device->total, change));
@@ -107,7 +108,7 @@ static void print_device(struct ask *ask, const struct neap_device_reply *reply)
 	else
 		printf("  the cache stays: what is reserved is within the limit; it took %s\n",
 		       neap_duration_format(device->nanoseconds, time));
-	print_room(device);
+	print_headroom(device);
 	if (device->reserved_now > device->reserved)
 		printf("  the program continues and allocated %s again since then\n",
 		       neap_size_format(device->reserved_now - device->reserved, from));
@@ -133,7 +134,7 @@ static enum neap_status leave(struct ask *ask, struct neap_client *client, const
 {
 	double fraction = ((struct limiting *)ask->context)->fraction;
 	unsigned char data[32];
-	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
+	struct neap_field_writer arguments = {.data = data, .capacity = sizeof data};
 	(void)process;
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, fraction);
 	neap_write_u64(&arguments, NEAP_FIELD_UNATTENDED, 1);
@@ -152,7 +153,7 @@ static enum neap_status limit(struct ask *ask, struct neap_client *client, const
 	struct limiting *limiting = ask->context;
 	struct neap_fields reply;
 	unsigned char data[32];
-	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
+	struct neap_field_writer arguments = {.data = data, .capacity = sizeof data};
 	size_t shown = 0;
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, limiting->fraction);
 	enum neap_status status =
@@ -161,11 +162,11 @@ static enum neap_status limit(struct ask *ask, struct neap_client *client, const
 		return status;
 	if (!ask->json)
 		printf("Process %d (%s)\n", (int)client->pid, name);
-	limiting->look = (struct neap_look){0};
+	limiting->sample = (struct neap_sample){0};
 	limiting->looked =
-		ask->monitor && neap_look_take(ask->monitor, ask->folder, &limiting->look, NULL) == NEAP_OK;
+		ask->monitor && neap_sample_take(ask->monitor, ask->folder, &limiting->sample, NULL) == NEAP_OK;
 	status = ask_show_devices(ask, client->pid, &reply, process, &shown, err);
-	neap_look_fini(&limiting->look);
+	neap_sample_fini(&limiting->sample);
 	if (status == NEAP_EPROTO)
 		return status;
 	if (ask_show_lines(ask, &reply, process) + shown == 0 && !ask->json)

@@ -8,7 +8,7 @@
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,16 +40,16 @@ const struct neap_command neap_command_info = {
 	.run = run,
 };
 
-static int print_json(const struct neap_look *look, bool lines)
+static int print_json(const struct neap_sample *sample, bool lines)
 {
-	return json_print("info", neap_look_json(look, neap_wall_ns()), lines ? JSON_COMPACT : JSON_INDENT(2));
+	return json_print("info", neap_sample_json(sample, neap_wall_ns()), lines ? JSON_COMPACT : JSON_INDENT(2));
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */
-static void print_csv(const struct neap_look *look)
+static void print_csv(const struct neap_sample *sample)
 {
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct neap_look_device *device = &look->devices[i];
+	for (size_t i = 0; i < sample->device_count; i++) {
+		const struct neap_sample_device *device = &sample->devices[i];
 		const struct neap_ledger *l = &device->ledger;
 		if (device->left_out)
 			continue;
@@ -70,7 +70,8 @@ static void print_csv(const struct neap_look *look)
 			if (account->bytes != NEAP_BYTES_UNKNOWN)
 				printf("%" PRIu64, account->bytes);
 			printf(",,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",,,,", account->context,
-			       account->allocated, account->cached, neap_look_not_attached(account), account->other);
+			       account->allocated, account->cached, neap_sample_not_attached(account),
+			       account->other);
 			print_csv_text(device->processes[p].who.user);
 			putchar(',');
 			if (device->processes[p].who.run_ns != NEAP_WHO_UNKNOWN)
@@ -82,27 +83,28 @@ static void print_csv(const struct neap_look *look)
 	}
 }
 
-static size_t device_index(const struct neap_look *look, const unsigned char uuid[16])
+static size_t device_index(const struct neap_sample *sample, const unsigned char uuid[16])
 {
 	size_t i = 0;
-	while (i < look->device_count && memcmp(look->devices[i].reading.uuid, uuid, 16) != 0)
+	while (i < sample->device_count && memcmp(sample->devices[i].reading.uuid, uuid, 16) != 0)
 		i++;
 	return i;
 }
 
-static void print_summary(const struct neap_look *look)
+static void print_summary(const struct neap_sample *sample)
 {
-	if (look->attached_count == 0)
+	if (sample->attached_count == 0)
 		puts("No process is attached; 'neap run -- COMMAND' starts one that is.");
-	for (size_t i = 0; i < look->attached_count; i++) {
-		for (size_t d = 0; d < look->device_count; d++) {
+	for (size_t i = 0; i < sample->attached_count; i++) {
+		for (size_t d = 0; d < sample->device_count; d++) {
 			struct neap_published published;
 			char title[128], text[NEAP_SUMMARY_ROOM];
-			const unsigned char *uuid = look->devices[d].reading.uuid;
-			if (look->devices[d].left_out || !neap_attached_device(&look->attached[i], uuid, &published))
+			const unsigned char *uuid = sample->devices[d].reading.uuid;
+			if (sample->devices[d].left_out ||
+			    !neap_attached_device(&sample->attached[i], uuid, &published))
 				continue;
 			snprintf(title, sizeof title, "%.30s (PID %d) CUDA memory summary, device ID %zu",
-				 look->attached[i].name, (int)look->attached[i].pid, device_index(look, uuid));
+				 sample->attached[i].name, (int)sample->attached[i].pid, device_index(sample, uuid));
 			if (neap_stats_summary(&published.stats, title, false, text) == NEAP_OK)
 				print_safe_lines(stdout, text);
 		}
@@ -119,7 +121,7 @@ struct request {
 	const struct neap_arguments *arguments;
 };
 
-static bool device_wanted(const struct request *request, const struct neap_look_device *device, size_t index)
+static bool device_wanted(const struct request *request, const struct neap_sample_device *device, size_t index)
 {
 	const char *name = neap_argument(request->arguments, "device");
 	uint64_t number;
@@ -131,17 +133,17 @@ static bool device_wanted(const struct request *request, const struct neap_look_
 }
 
 /* That each --device names one. */
-static int check_devices(const struct request *request, const struct neap_look *look)
+static int check_devices(const struct request *request, const struct neap_sample *sample)
 {
 	const char *name;
 	for (size_t n = 0; (name = neap_argument_nth(request->arguments, "device", n)); n++) {
 		uint64_t number;
-		bool found = neap_u64_parse(name, &number, NULL) == NEAP_OK && number < look->device_count;
-		for (size_t i = 0; i < look->device_count; i++)
-			found |= strcmp(name, look->devices[i].reading.uuid_text) == 0;
+		bool found = neap_u64_parse(name, &number, NULL) == NEAP_OK && number < sample->device_count;
+		for (size_t i = 0; i < sample->device_count; i++)
+			found |= strcmp(name, sample->devices[i].reading.uuid_text) == 0;
 		if (!found) {
 			fprintf(stderr, "neap info: no device '%s'; there %s %zu, numbered from 0\n",
-				NEAP_PRINTABLE(name), look->device_count == 1 ? "is" : "are", look->device_count);
+				NEAP_PRINTABLE(name), sample->device_count == 1 ? "is" : "are", sample->device_count);
 			return NEAP_EXIT_NO_INPUT;
 		}
 	}
@@ -149,7 +151,7 @@ static int check_devices(const struct request *request, const struct neap_look *
 }
 
 /* Leaves those processes that --pid names; how many there are. */
-static size_t choose_processes(const struct request *request, struct neap_look_device *device)
+static size_t choose_processes(const struct request *request, struct neap_sample_device *device)
 {
 	size_t kept = 0;
 	for (size_t p = 0; p < device->process_count; p++)
@@ -161,28 +163,28 @@ static size_t choose_processes(const struct request *request, struct neap_look_d
 	return device->process_count = kept;
 }
 
-static void choose_attached(const struct request *request, struct neap_look *look)
+static void choose_attached(const struct request *request, struct neap_sample *sample)
 {
 	size_t kept = 0;
-	for (size_t i = 0; i < look->attached_count; i++)
+	for (size_t i = 0; i < sample->attached_count; i++)
 		for (size_t n = 0; n < request->pid_count; n++)
-			if (look->attached[i].pid == request->pids[n]) {
-				look->attached[kept++] = look->attached[i];
+			if (sample->attached[i].pid == request->pids[n]) {
+				sample->attached[kept++] = sample->attached[i];
 				break;
 			}
-	look->attached_count = kept;
+	sample->attached_count = kept;
 }
 
 /* Leaves what --device and --pid ask for, in the order of --sort. `first`: a process or device that is not there is
  * an error; later it has ended. */
-static int choose(const struct request *request, struct neap_look *look, bool first)
+static int choose(const struct request *request, struct neap_sample *sample, bool first)
 {
-	int code = first ? check_devices(request, look) : NEAP_EXIT_OK;
+	int code = first ? check_devices(request, sample) : NEAP_EXIT_OK;
 	size_t found = 0;
 	if (code != NEAP_EXIT_OK)
 		return code;
-	for (size_t i = 0; i < look->device_count; i++) {
-		struct neap_look_device *device = &look->devices[i];
+	for (size_t i = 0; i < sample->device_count; i++) {
+		struct neap_sample_device *device = &sample->devices[i];
 		device->left_out = !device_wanted(request, device, i);
 		if (!request->pids || device->left_out)
 			continue;
@@ -191,7 +193,7 @@ static int choose(const struct request *request, struct neap_look *look, bool fi
 		found += here;
 	}
 	if (request->pids)
-		choose_attached(request, look);
+		choose_attached(request, sample);
 	if (request->pids && found == 0 && first) {
 		if (request->pid_count == 1)
 			fprintf(stderr, "neap info: process %d uses no GPU that is shown\n", (int)request->pids[0]);
@@ -199,9 +201,9 @@ static int choose(const struct request *request, struct neap_look *look, bool fi
 			fputs("neap info: none of these processes uses a GPU that is shown\n", stderr);
 		return NEAP_EXIT_NO_INPUT;
 	}
-	neap_look_who(look);
+	neap_sample_who(sample);
 	if (request->sort)
-		neap_look_sort(look, request->sort);
+		neap_sample_sort(sample, request->sort);
 	return NEAP_EXIT_OK;
 }
 
@@ -214,7 +216,7 @@ static size_t terminal_columns(void)
 /* The terminal is cleared from its top only with the frame that replaces what was there. */
 static void begin_frame(uint64_t every_ns)
 {
-	char every[NEAP_UNITS_ROOM], clock[32] = "";
+	char every[NEAP_UNITS_CAPACITY], clock[32] = "";
 	time_t now = time(NULL);
 	struct tm local = {0};
 	localtime_r(&now, &local);
@@ -223,16 +225,17 @@ static void begin_frame(uint64_t every_ns)
 	       neap_duration_format(every_ns, every));
 }
 
-static int print_look(const struct neap_look *look, const struct request *request, bool first, uint64_t every_ns)
+static int print_sample(const struct neap_sample *sample, const struct request *request, bool first,
+			uint64_t every_ns)
 {
 	struct info_style style = {.color = request->color, .columns = terminal_columns()};
 	if (request->json)
-		return print_json(look, request->repeated);
+		return print_json(sample, request->repeated);
 	if (request->csv) {
 		if (first)
 			puts("device,uuid,pid,name,attached,bytes,driver_reserved,contexts,allocated,cached,"
 			     "not_attached,unexplained,free,total,utilization_percent,user,run_time_ns,command");
-		print_csv(look);
+		print_csv(sample);
 		return NEAP_EXIT_OK;
 	}
 	if (request->refresh)
@@ -240,24 +243,24 @@ static int print_look(const struct neap_look *look, const struct request *reques
 	else if (!first && !request->oneline)
 		putchar('\n');
 	if (request->summary)
-		print_summary(look);
+		print_summary(sample);
 	else if (request->oneline)
-		info_print_oneline(stdout, look, &style);
+		info_print_oneline(stdout, sample, &style);
 	else
-		info_print_account(stdout, look, &style);
+		info_print_account(stdout, sample, &style);
 	return NEAP_EXIT_OK;
 }
 
 static int show(struct neap_monitor *monitor, const char *folder, const struct request *request, uint64_t every_ns)
 {
 	for (bool first = true;; first = false) {
-		struct neap_look look = {0};
+		struct neap_sample sample = {0};
 		struct neap_error err = {0};
-		enum neap_status status = neap_look_take(monitor, folder, &look, &err);
-		int code = status == NEAP_OK ? choose(request, &look, first) : neap_complain("info", &err);
+		enum neap_status status = neap_sample_take(monitor, folder, &sample, &err);
+		int code = status == NEAP_OK ? choose(request, &sample, first) : neap_complain("info", &err);
 		if (code == NEAP_EXIT_OK)
-			code = print_look(&look, request, first, every_ns);
-		neap_look_fini(&look);
+			code = print_sample(&sample, request, first, every_ns);
+		neap_sample_fini(&sample);
 		if (code != NEAP_EXIT_OK || every_ns == 0)
 			return code;
 		if (fflush(stdout) != 0)
@@ -277,14 +280,14 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 				  .arguments = arguments};
 	const char *every = neap_argument(arguments, "every"), *term = getenv("TERM");
 	struct neap_error err = {0};
-	struct neap_look nothing = {0};
+	struct neap_sample nothing = {0};
 	if (request.json + request.csv + request.summary + request.oneline > 1)
 		return neap_misuse(arguments, "only one of --json, --csv, --summary and --oneline");
 	if (every && neap_duration_parse(every, ret_every_ns, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--every: %s", err.message);
 	if (every && *ret_every_ns < 10 * NEAP_NS_PER_MS)
 		return neap_misuse(arguments, "--every: at least 10ms");
-	if (request.sort && !neap_look_sort(&nothing, request.sort))
+	if (request.sort && !neap_sample_sort(&nothing, request.sort))
 		return neap_misuse(arguments, "--sort is memory, pid, time, user or name, not '%s'", request.sort);
 	request.repeated = every != NULL;
 	request.refresh =

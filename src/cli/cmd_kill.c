@@ -50,7 +50,7 @@ struct request {
 
 /* A supervisor that sees its command end can then report that neap ended it, whatever the command makes of SIGTERM.
  */
-static void tell_runs(const struct neap_kill_work *work, uint64_t grace_ns)
+static void report_runs(const struct neap_kill_work *work, uint64_t grace_ns)
 {
 	uint64_t until_wall_ns = neap_wall_ns() + grace_ns + SETTLE_NS;
 	for (size_t i = 0; i < work->plan.target_count; i++) {
@@ -66,14 +66,14 @@ static enum neap_status end_targets(struct neap_kill_work *work, struct neap_mon
 				    const struct request *request, struct neap_error *err)
 {
 	work->grace_ms = request->grace_ns / NEAP_NS_PER_MS;
-	tell_runs(work, request->grace_ns);
+	report_runs(work, request->grace_ns);
 	return neap_kill_work_end(work, monitor, request->drain_limit_ns, err);
 }
 
 /* True when the user says yes. */
 static bool ask(const struct neap_kill_work *work)
 {
-	char size[KILL_HELD_ROOM], answer[16];
+	char size[KILL_HELD_CAPACITY], answer[16];
 	fflush(stdout);
 	fprintf(stderr, "End %zu process%s holding %s? [y/N] ", work->plan.target_count,
 		work->plan.target_count == 1 ? "" : "es", kill_held_text(work, size));
@@ -121,8 +121,8 @@ static int carry_out(struct neap_kill_work *work, struct neap_monitor *monitor, 
 			return NEAP_EXIT_FAILED;
 		}
 		/* the answer took its time: what they hold now is what has to come back */
-		neap_look_fini(&work->look);
-		status = neap_look_take(monitor, folder, &work->look, &err);
+		neap_sample_fini(&work->sample);
+		status = neap_sample_take(monitor, folder, &work->sample, &err);
 		if (!status)
 			status = neap_kill_work_account(work, &err);
 	}
@@ -143,7 +143,7 @@ static int plan_and_do(struct neap_kill_work *work, struct neap_monitor *monitor
 	struct neap_error err = {0};
 	const struct neap_kill_wanted wanted = {request->by_pid ? pids : NULL, pid_count, request->device,
 						request->mine};
-	enum neap_status status = neap_look_take(monitor, folder, &work->look, &err);
+	enum neap_status status = neap_sample_take(monitor, folder, &work->sample, &err);
 	if (!status)
 		status = neap_kill_work_plan(work, &wanted, &err);
 	if (!status)

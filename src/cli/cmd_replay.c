@@ -254,7 +254,7 @@ static int print_json(const struct task *task)
 
 static void print_size(const char *name, uint64_t bytes, uint64_t base)
 {
-	char text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_CAPACITY];
 	printf("  %-18s %12s", name, neap_size_format(bytes, text));
 	if (base && bytes >= base)
 		printf("  %+.2f %% over requested", 100.0 * (double)(bytes - base) / (double)base);
@@ -297,7 +297,7 @@ static void print_people(const struct task *task)
 	const struct neap_replay_result *result = &task->result;
 	const struct neap_policy_usage *usage = &result->usage;
 	uint64_t requested = peak(task, NEAP_METRIC_REQUESTED_BYTES);
-	char memory[NEAP_UNITS_ROOM];
+	char memory[NEAP_UNITS_CAPACITY];
 	printf("%s under %s", NEAP_PRINTABLE(task->path),
 	       options->policy == NEAP_REPLAY_NEAP    ? "neap's allocator"
 	       : result->settings.expandable_segments ? "PyTorch's policy with expandable segments"
@@ -329,7 +329,7 @@ static void print_people(const struct task *task)
 	if (task->smallest_bytes)
 		print_size("smallest device", task->smallest_bytes, requested);
 	for (size_t i = 0; i < result->oom_count; i++) {
-		char wanted[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], used[NEAP_UNITS_ROOM];
+		char wanted[NEAP_UNITS_CAPACITY], held[NEAP_UNITS_CAPACITY], used[NEAP_UNITS_CAPACITY];
 		printf("Out of memory at event %" PRIu64 ": %s wanted, %s allocated, %s reserved.\n",
 		       result->ooms[i].event, neap_size_format(result->ooms[i].requested, wanted),
 		       neap_size_format(result->ooms[i].allocated, used),

@@ -116,7 +116,7 @@ static int parse_number(const struct neap_arguments *arguments, const char *opti
 	return 0;
 }
 
-static int parse_ladder(const struct neap_arguments *arguments, struct neap_words *command,
+static int parse_ladder(const struct neap_arguments *arguments, struct neap_argv *command,
 			struct neap_supervise_options *run)
 {
 	struct neap_error err = {0};
@@ -176,16 +176,16 @@ static int parse_allocator(const struct neap_arguments *arguments, char **ret_en
 }
 
 /* Adds a word to NEAP_SIM: the last one counts. */
-static int parse_values(const struct neap_arguments *arguments, char *room, size_t bytes)
+static int parse_values(const struct neap_arguments *arguments, char *setting, size_t capacity)
 {
 	const char *values = neap_argument(arguments, "values"), *before = getenv("NEAP_SIM");
-	room[0] = '\0';
+	setting[0] = '\0';
 	if (!values)
 		return 0;
 	if (!neap_estimate_values_known(values))
 		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'", values);
-	if ((size_t)snprintf(room, bytes, "NEAP_SIM=%s%svalues=%s", before ? before : "",
-			     before && *before ? "," : "", values) >= bytes)
+	if ((size_t)snprintf(setting, capacity, "NEAP_SIM=%s%svalues=%s", before ? before : "",
+			     before && *before ? "," : "", values) >= capacity)
 		return neap_misuse(arguments, "--values: NEAP_SIM is too long");
 	return 0;
 }
@@ -247,7 +247,7 @@ static bool is_name(const char *text)
 }
 
 /* `command`: room for one that --on-oom has changed. */
-static int parse(const struct neap_arguments *arguments, struct neap_words *command,
+static int parse(const struct neap_arguments *arguments, struct neap_argv *command,
 		 struct neap_supervise_options *run)
 {
 	struct neap_error err = {0};
@@ -303,7 +303,7 @@ static void print_outcome(const struct neap_result *result)
 	if (why[0])
 		fprintf(stderr, " (%s)", NEAP_PRINTABLE(why));
 	fprintf(stderr, ", exit status %d, %s\n", result->exit_status,
-		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
+		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_CAPACITY]){0}));
 }
 
 static void print_device(const struct neap_result *result, const struct neap_supervise *run)
@@ -328,7 +328,7 @@ static void print_numbers(const struct neap_result *result, const struct neap_su
 
 static void print_memory(const struct neap_result *result, const struct neap_supervise *run)
 {
-	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM], third[NEAP_UNITS_ROOM];
+	char first[NEAP_UNITS_CAPACITY], second[NEAP_UNITS_CAPACITY], third[NEAP_UNITS_CAPACITY];
 	if (result->attached)
 		fprintf(stderr, "  peak      %s allocated, %s reserved\n",
 			neap_size_format(result->peak_allocated_bytes, first),
@@ -397,7 +397,7 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 			  bool written)
 {
 	const char *folder = neap_supervise_folder(run);
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	print_outcome(result);
 	if (logged)
 		print_last_lines(result);
@@ -466,13 +466,13 @@ static bool add_to_history(const struct neap_result *result)
 }
 
 /* Where runs go that were given no folder. */
-static enum neap_status default_folder(const char *run_id, char *text, size_t room, struct neap_error *err)
+static enum neap_status default_folder(const char *run_id, char *text, size_t capacity, struct neap_error *err)
 {
 	char state[4096], runs[4096];
 	enum neap_status status = neap_path_state(state, sizeof state, err);
 	if (!status)
 		status = neap_path_join(runs, sizeof runs, state, "runs");
-	return status ? status : neap_path_join(text, room, runs, run_id);
+	return status ? status : neap_path_join(text, capacity, runs, run_id);
 }
 
 /* After a run in STATE/runs, while its lock is held: it is not among them. */
@@ -480,7 +480,7 @@ static void bound_recordings(bool quiet)
 {
 	struct neap_prune_done done;
 	struct neap_error err = {0};
-	char state[4096], size[NEAP_UNITS_ROOM];
+	char state[4096], size[NEAP_UNITS_CAPACITY];
 	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, &done, &err))
 		fprintf(stderr, "neap run: old recordings were not deleted: %s\n", NEAP_PRINTABLE(err.message));
 	else if (done.runs && !quiet)
@@ -530,10 +530,10 @@ static int run_command(const struct neap_arguments *arguments)
 	struct neap_supervise_options run = {.wait_limit_ns = NEAP_RUN_WAIT_LIMIT_NS,
 					     .drain_limit_ns = NEAP_RUN_DRAIN_LIMIT_NS,
 					     .limits.grace_ns = NEAP_RUN_GRACE_NS};
-	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
+	char run_id[NEAP_RUN_ID_CAPACITY], folder[4096];
 	struct additions additions = {0};
 	struct neap_error err = {0};
-	struct neap_words command = {0};
+	struct neap_argv command = {0};
 	int code = parse(arguments, &command, &run);
 	if (!code)
 		code = parse_environment(arguments, &additions, &run);
@@ -570,6 +570,6 @@ static int run_command(const struct neap_arguments *arguments)
 out:
 	settings_fini(&additions.settings);
 	run_python_fini(&additions.python);
-	neap_words_fini(&command);
+	neap_argv_fini(&command);
 	return code;
 }

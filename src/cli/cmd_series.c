@@ -132,7 +132,7 @@ static int print_plan(const struct neap_spec *spec)
 	printf("\n");
 	for (size_t i = 0; i < spec->count; i++) {
 		const struct neap_experiment *experiment = &spec->experiments[i];
-		char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
+		char *command = neap_argv_join(&experiment->command), *params = neap_argv_join(&experiment->params);
 		if (!command || !params) {
 			free(command);
 			free(params);
@@ -163,16 +163,16 @@ static int print_plan(const struct neap_spec *spec)
 /* The command that continues the series, as it can be pasted into a shell. */
 static void print_continue(size_t left, bool disk_full, const struct neap_series_options *options)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	char *text = NULL;
-	if (!neap_words_add(&words, options->file) && !neap_words_add(&words, "--resume") &&
-	    (!options->folder || (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->folder))))
-		text = neap_words_join(&words);
+	if (!neap_argv_add(&argv, options->file) && !neap_argv_add(&argv, "--resume") &&
+	    (!options->folder || (!neap_argv_add(&argv, "--folder") && !neap_argv_add(&argv, options->folder))))
+		text = neap_argv_join(&argv);
 	fprintf(stderr, "neap series: %zu experiment%s left; %scontinue with: neap series %s\n", left,
 		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "",
 		text ? NEAP_PRINTABLE(text) : "FILE --resume");
 	free(text);
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 }
 
 /* What there is to say of a series that has not come to its end. */
@@ -219,7 +219,7 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 }
 
 /* The names of all parameters, in the order of the file. */
-static enum neap_status parameter_names(const struct neap_spec *spec, struct neap_words *names)
+static enum neap_status parameter_names(const struct neap_spec *spec, struct neap_argv *names)
 {
 	enum neap_status status = NEAP_OK;
 	for (size_t i = 0; i < spec->count; i++)
@@ -231,14 +231,14 @@ static enum neap_status parameter_names(const struct neap_spec *spec, struct nea
 			while (at < names->count && strcmp(names->items[at], name))
 				at++;
 			if (at == names->count)
-				status = neap_words_add(names, name);
+				status = neap_argv_add(names, name);
 		}
 	return status;
 }
 
 /* --sort and --columns. `results`: NULL: only to see whether they make sense. */
 static enum neap_status choose_columns(const struct neap_arguments *arguments, const struct neap_spec *spec,
-				       const struct neap_result *results, size_t count, struct neap_words *params,
+				       const struct neap_result *results, size_t count, struct neap_argv *params,
 				       struct neap_report_columns *ret_columns, struct neap_error *err)
 {
 	if (parameter_names(spec, params))
@@ -258,14 +258,14 @@ static int print_report(const struct neap_arguments *arguments, const struct nea
 {
 	struct neap_buffer table = {0};
 	struct neap_error err = {0};
-	struct neap_words params = {0};
+	struct neap_argv params = {0};
 	struct neap_report_columns columns;
 	if (choose_columns(arguments, spec, summary->results, summary->count, &params, &columns, &err)) {
-		neap_words_fini(&params);
+		neap_argv_fini(&params);
 		return neap_complain("series", &err); /* looked at before: out of memory, or too many that differ */
 	}
 	neap_report_table(&table, summary->results, summary->count, &columns, neap_color(arguments, stdout));
-	neap_words_fini(&params);
+	neap_argv_fini(&params);
 	neap_report_failures(&table, summary->results, summary->count);
 	neap_report_comparisons(&table, summary->comparisons, summary->comparison_count);
 	if (neap_buffer_status(&table, &err))
@@ -389,10 +389,10 @@ static int series_command(const struct neap_arguments *arguments)
 		neap_spec_fini(&spec);
 		return neap_complain("series", &err);
 	}
-	struct neap_words params = {0};
+	struct neap_argv params = {0};
 	struct neap_report_columns columns;
 	status = choose_columns(arguments, &spec, NULL, 0, &params, &columns, &err);
-	neap_words_fini(&params);
+	neap_argv_fini(&params);
 	if (status) {
 		neap_spec_fini(&spec);
 		return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err.message)

@@ -61,7 +61,7 @@ static int serve(struct neap_serve_data *data, struct neap_serve_http *http, uin
 		if (!neap_deadline_over(&next))
 			continue;
 		next = neap_deadline_in(next.clock, every_ns);
-		bool up = neap_serve_data_look(data, &err) == NEAP_OK;
+		bool up = neap_serve_data_sample(data, &err) == NEAP_OK;
 		if (up != was_up)
 			neap_log(neap_log_stderr(), NEAP_LOG_WARNING, "%s",
 				 up ? "the devices can be read again" : err.message);
@@ -105,7 +105,7 @@ static int run(const struct neap_arguments *arguments)
 	if (!status)
 		status = neap_serve_data_create(monitor, folder, every_ns, &data, &err);
 	if (!status)
-		status = neap_serve_data_look(data, &err);
+		status = neap_serve_data_sample(data, &err);
 	const struct neap_serve_http_options options = {listen ? listen : LISTEN, hosts, neap_serve_data_answer,
 							data};
 	if (!status)

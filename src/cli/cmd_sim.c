@@ -43,7 +43,7 @@ static void print_export(const char *name, const char *value, const char *rest)
 
 static int run_env(void)
 {
-	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM], launch[RUN_PYTHON_ROOM];
+	char sim[RUN_PYTHON_CAPACITY], runtime[RUN_PYTHON_CAPACITY], launch[RUN_PYTHON_CAPACITY];
 	if (!run_python_simulator(sim, runtime) || !run_python_launch(launch)) {
 		fputs("neap sim: the simulator, its stand-ins for NVIDIA's libraries (runtime) or the launcher of "
 		      "Python "
@@ -64,7 +64,7 @@ static int run_profiles(void)
 	const struct sim_profile *profiles = sim_profiles(&count);
 	printf("%-16s %-28s %10s %10s %10s  %s\n", "profile", "GPU", "total", "reserved", "context", "compute");
 	for (size_t i = 0; i < count; i++) {
-		char total[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM];
+		char total[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], context[NEAP_UNITS_CAPACITY];
 		printf("%-16s %-28s %10s %10s %10s  %d.%d\n", profiles[i].name, profiles[i].gpu_name,
 		       neap_size_format(profiles[i].total_mib * NEAP_MIB, total),
 		       neap_size_format(profiles[i].reserved_mib * NEAP_MIB, reserved),
@@ -78,7 +78,7 @@ static int run_profiles(void)
 
 static void print_process(const struct sim_view_process *process, uint32_t device)
 {
-	char memory[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	char memory[NEAP_UNITS_CAPACITY], context[NEAP_UNITS_CAPACITY], time[NEAP_UNITS_CAPACITY];
 	if (process->memory_bytes[device] == 0 && process->context_bytes[device] == 0)
 		return;
 	printf("    %8d  %-16s memory %s, context %s", (int)process->pid, NEAP_PRINTABLE(process->command),
@@ -95,8 +95,8 @@ static void print_process(const struct sim_view_process *process, uint32_t devic
 
 static void print_view(const struct sim_view *view)
 {
-	char total[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], used[NEAP_UNITS_ROOM], draining[NEAP_UNITS_ROOM],
-		free_bytes[NEAP_UNITS_ROOM], delay[NEAP_UNITS_ROOM];
+	char total[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], used[NEAP_UNITS_CAPACITY],
+		draining[NEAP_UNITS_CAPACITY], free_bytes[NEAP_UNITS_CAPACITY], delay[NEAP_UNITS_CAPACITY];
 	printf("World %s: %u device%s, memory released %s after a process's end%s\n", NEAP_PRINTABLE(view->world),
 	       view->device_count, view->device_count == 1 ? "" : "s",
 	       neap_duration_format(view->release_delay_ns, delay), view->exists ? "" : " (no process is in it)");
@@ -123,7 +123,7 @@ static int inspect(const char *text)
 			NEAP_PRINTABLE(text));
 		return NEAP_EXIT_USAGE;
 	}
-	if (sim_world_look(&spec, &view, &err) != NEAP_OK)
+	if (sim_world_read(&spec, &view, &err) != NEAP_OK)
 		return neap_complain("sim", &err);
 	print_view(&view);
 	return NEAP_EXIT_OK;
@@ -137,7 +137,7 @@ struct worlds {
 static bool inspect_world(void *context, const char *world)
 {
 	struct worlds *worlds = context;
-	char text[SIM_WORLD_ROOM + 8];
+	char text[SIM_WORLD_CAPACITY + 8];
 	snprintf(text, sizeof text, "world=%s", world);
 	int code = inspect(text);
 	if (code != NEAP_EXIT_OK)

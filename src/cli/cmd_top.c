@@ -76,7 +76,7 @@ static enum neap_status look(struct top *top, struct neap_error *err)
 	struct neap_top_sample sample = {0};
 	time_t now = time(NULL);
 	struct tm local = {0};
-	enum neap_status status = neap_top_look(top->monitor, top->folder, &sample, err);
+	enum neap_status status = neap_top_take(top->monitor, top->folder, &sample, err);
 	if (status)
 		return status;
 	localtime_r(&now, &local);
@@ -133,7 +133,7 @@ static void start_verb(struct top *top, bool preview)
 {
 	struct neap_error err = {0};
 	if (top_verb_start(&top->verb, &top->view, preview, &err) != NEAP_OK)
-		neap_top_tell(&top->view, err.message);
+		neap_top_report(&top->view, err.message);
 }
 
 static void read_verb(struct top *top)
@@ -144,7 +144,7 @@ static void read_verb(struct top *top)
 	if (top->verb.preview && code == NEAP_EXIT_OK)
 		neap_top_ask(&top->view, top->verb.text);
 	else
-		neap_top_tell(&top->view, top->verb.text[0] ? top->verb.text : "It printed nothing.");
+		neap_top_report(&top->view, top->verb.text[0] ? top->verb.text : "It printed nothing.");
 	top->next.ns = 0; /* what it did shows at once */
 }
 

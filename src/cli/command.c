@@ -326,10 +326,10 @@ int neap_command_main(int argc, char **argv)
 		print_version();
 		return NEAP_EXIT_OK;
 	}
-	size_t room = (size_t)(argc > 0 ? argc : 0) + 1;
+	size_t capacity = (size_t)(argc > 0 ? argc : 0) + 1;
 	struct neap_arguments arguments = {
-		.given = calloc(room, sizeof *arguments.given),
-		.operands = calloc(room, sizeof *arguments.operands),
+		.given = calloc(capacity, sizeof *arguments.given),
+		.operands = calloc(capacity, sizeof *arguments.operands),
 		.rest = argv + (argc > 0 ? argc : 0), /* argv's NULL */
 	};
 	int code = NEAP_EXIT_OS;

@@ -22,7 +22,7 @@ static void print_last_lines(const char *folder)
 	static const char *const names[] = {"stderr.log", "stdout.log"};
 	for (size_t i = 0; i < 2; i++) {
 		struct neap_buffer text = {0};
-		char path[NEAP_ESTIMATE_ROOM];
+		char path[NEAP_ESTIMATE_CAPACITY];
 		if (neap_path_join(path, sizeof path, folder, names[i]) == NEAP_OK &&
 		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK && text.length) {
 			const char *whole = neap_buffer_string(&text), *at = whole + text.length;
@@ -40,7 +40,7 @@ static void print_last_lines(const char *folder)
 static bool asks_for_more_gpus(const char *folder)
 {
 	struct neap_buffer text = {0};
-	char path[NEAP_ESTIMATE_ROOM];
+	char path[NEAP_ESTIMATE_CAPACITY];
 	bool asks = neap_path_join(path, sizeof path, folder, "stderr.log") == NEAP_OK &&
 		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK &&
 		    strstr(neap_buffer_string(&text), "invalid device ordinal");

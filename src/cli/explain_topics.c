@@ -6,12 +6,12 @@
 
 #include <inttypes.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 
-static void each_device(struct neap_buffer *out, const struct neap_look *look)
+static void each_device(struct neap_buffer *out, const struct neap_sample *sample)
 {
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct neap_ledger *ledger = &look->devices[i].ledger;
+	for (size_t i = 0; i < sample->device_count; i++) {
+		const struct neap_ledger *ledger = &sample->devices[i].ledger;
 		neap_buffer_format(
 			out,
 			"    GPU %zu: %s free of %s; allocated %s and cached %s in attached processes, %s in "
@@ -22,13 +22,13 @@ static void each_device(struct neap_buffer *out, const struct neap_look *look)
 }
 
 /* Writes what a clear would give back, process by process. */
-static void here_cached(struct neap_buffer *out, const struct neap_look *look)
+static void here_cached(struct neap_buffer *out, const struct neap_sample *sample)
 {
 	bool any = false;
-	each_device(out, look);
-	for (size_t i = 0; i < look->device_count; i++)
-		for (size_t p = 0; p < look->devices[i].process_count; p++) {
-			const struct neap_ledger_process *account = &look->devices[i].processes[p].account;
+	each_device(out, sample);
+	for (size_t i = 0; i < sample->device_count; i++)
+		for (size_t p = 0; p < sample->devices[i].process_count; p++) {
+			const struct neap_ledger_process *account = &sample->devices[i].processes[p].account;
 			if (!account->attached || account->cached == 0)
 				continue;
 			any = true;
@@ -40,10 +40,10 @@ static void here_cached(struct neap_buffer *out, const struct neap_look *look)
 		neap_buffer_text(out, "    no attached process caches anything here\n");
 }
 
-static void here_unlisted(struct neap_buffer *out, const struct neap_look *look)
+static void here_unlisted(struct neap_buffer *out, const struct neap_sample *sample)
 {
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct neap_look_device *device = &look->devices[i];
+	for (size_t i = 0; i < sample->device_count; i++) {
+		const struct neap_sample_device *device = &sample->devices[i];
 		if (!device->reading.processes_known)
 			neap_buffer_format(out, "    GPU %zu: this driver gives no list of processes here\n", i);
 		if (device->ledger.unexplained > 0)
@@ -55,18 +55,18 @@ static void here_unlisted(struct neap_buffer *out, const struct neap_look *look)
 	}
 }
 
-static void here_limits(struct neap_buffer *out, const struct neap_look *look)
+static void here_limits(struct neap_buffer *out, const struct neap_sample *sample)
 {
 	bool any = false;
-	for (size_t i = 0; i < look->attached_count; i++)
-		for (size_t d = 0; d < look->attached[i].device_count; d++) {
-			const struct neap_published *published = &look->attached[i].devices[d];
+	for (size_t i = 0; i < sample->attached_count; i++)
+		for (size_t d = 0; d < sample->attached[i].device_count; d++) {
+			const struct neap_published *published = &sample->attached[i].devices[d];
 			if (published->limit_bytes == UINT64_MAX)
 				continue;
 			any = true;
 			neap_buffer_format(
 				out, "    process %d may reserve %s and has reserved %s\n",
-				(int)look->attached[i].pid, SIZE(published->limit_bytes),
+				(int)sample->attached[i].pid, SIZE(published->limit_bytes),
 				SIZE((uint64_t)published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL]
 					     .current));
 		}
@@ -75,10 +75,10 @@ static void here_limits(struct neap_buffer *out, const struct neap_look *look)
 }
 
 /* Writes what only the end of its process gives back, and what no process accounts for. */
-static void here_restart(struct neap_buffer *out, const struct neap_look *look)
+static void here_restart(struct neap_buffer *out, const struct neap_sample *sample)
 {
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct neap_ledger *ledger = &look->devices[i].ledger;
+	for (size_t i = 0; i < sample->device_count; i++) {
+		const struct neap_ledger *ledger = &sample->devices[i].ledger;
 		neap_buffer_format(
 			out,
 			"    GPU %zu: neap clear gives %s back; %s of contexts and %s not attached end with "

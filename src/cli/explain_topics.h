@@ -3,7 +3,7 @@
 #define NEAP_CLI_EXPLAIN_TOPICS_H
 
 #include "base/buffer.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 
 struct explain_topic {
 	const char *name;
@@ -11,7 +11,7 @@ struct explain_topic {
 	 * its title after "# ". */
 	const char *text;
 	/* What one look at this machine says to it; NULL: nothing. */
-	void (*here)(struct neap_buffer *out, const struct neap_look *look);
+	void (*here)(struct neap_buffer *out, const struct neap_sample *sample);
 };
 
 /* Ends with a NULL name. */

@@ -135,7 +135,7 @@ static void put_what(char what[96], size_t count, bool recordings)
 
 static void print_plan(const struct neap_prune *prune, bool recordings, size_t *ret_count, uint64_t *ret_bytes)
 {
-	char time[32], size[NEAP_UNITS_ROOM];
+	char time[32], size[NEAP_UNITS_CAPACITY];
 	for (size_t i = prune->count; i-- > 0;) {
 		const struct neap_prune_run *run = &prune->runs[i];
 		uint64_t bytes = recordings ? run->recording_bytes : run->bytes;
@@ -150,7 +150,7 @@ static void print_plan(const struct neap_prune *prune, bool recordings, size_t *
 
 static int print_done(const struct neap_prune_done *done, bool recordings)
 {
-	char what[96], size[NEAP_UNITS_ROOM];
+	char what[96], size[NEAP_UNITS_CAPACITY];
 	put_what(what, done->runs, recordings);
 	printf("Deleted %s: %s are free now. The history keeps what is known of them.\n", what,
 	       neap_size_format(done->bytes, size));
@@ -168,7 +168,7 @@ static int prune_folders(const char *state_folder, const struct history_prune_re
 	struct neap_prune prune = {0};
 	struct neap_prune_done done = {0};
 	struct neap_error err = {0};
-	char what[96], size[NEAP_UNITS_ROOM];
+	char what[96], size[NEAP_UNITS_CAPACITY];
 	size_t count = 0;
 	uint64_t bytes = 0;
 	int code = NEAP_EXIT_OK;

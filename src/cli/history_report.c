@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#define ROOM       256
+#define CAPACITY   256
 #define CELL_WIDTH 36
 
 const char *history_time(uint64_t wall_ns, char text[32])
@@ -31,56 +31,56 @@ const char *history_time(uint64_t wall_ns, char text[32])
 /* --- figures --- */
 
 /* A whole number; "" for 0. */
-static void tell_count(uint64_t number, char text[ROOM])
+static void report_count(uint64_t number, char text[CAPACITY])
 {
 	if (number)
-		snprintf(text, ROOM, "%" PRIu64, number);
+		snprintf(text, CAPACITY, "%" PRIu64, number);
 }
 
 /* The value of a field in a run, "-" without one; NAN where it is not a number. */
-static double tell(size_t at, const struct neap_result *result, char text[ROOM])
+static double report(size_t at, const struct neap_result *result, char text[CAPACITY])
 {
 	const struct neap_result_field *field = &neap_result_fields[at];
 	const void *place = neap_result_at(result, field);
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	uint64_t number = 0;
 	double real = (double)NAN;
 	text[0] = '\0';
 	switch (field->kind) {
 	case NEAP_RESULT_TEXT:
-		neap_printable(text, ROOM, *(char *const *)place ? *(char *const *)place : "");
+		neap_printable(text, CAPACITY, *(char *const *)place ? *(char *const *)place : "");
 		break;
 	case NEAP_RESULT_BYTES:
 		number = *(const uint64_t *)place;
 		if (number && number < INT64_MAX)
-			snprintf(text, ROOM, "%s", neap_size_format(number, size));
+			snprintf(text, CAPACITY, "%s", neap_size_format(number, size));
 		break;
 	case NEAP_RESULT_NS:
 		number = *(const uint64_t *)place;
 		if (number)
-			snprintf(text, ROOM, "%s", neap_duration_format(number, size));
+			snprintf(text, CAPACITY, "%s", neap_duration_format(number, size));
 		break;
 	case NEAP_RESULT_COUNT:
-		tell_count(number = *(const uint64_t *)place, text);
+		report_count(number = *(const uint64_t *)place, text);
 		break;
 	case NEAP_RESULT_SMALL:
-		tell_count(number = *(const uint32_t *)place, text);
+		report_count(number = *(const uint32_t *)place, text);
 		break;
 	case NEAP_RESULT_STATUS:
-		snprintf(text, ROOM, "%d", *(const int *)place);
+		snprintf(text, CAPACITY, "%d", *(const int *)place);
 		break;
 	case NEAP_RESULT_LOSS:
 	case NEAP_RESULT_NUMBER:
 	case NEAP_RESULT_SHARE:
 		real = *(const double *)place;
 		if (isfinite(real))
-			snprintf(text, ROOM, "%.6g", real);
+			snprintf(text, CAPACITY, "%.6g", real);
 		break;
 	case NEAP_RESULT_BOOL:
 		strcpy(text, *(const bool *)place ? "yes" : "no");
 		break;
 	case NEAP_RESULT_OUTCOME:
-		snprintf(text, ROOM, "%s", neap_outcome_name(*(const enum neap_outcome *)place));
+		snprintf(text, CAPACITY, "%s", neap_outcome_name(*(const enum neap_outcome *)place));
 		break;
 	case NEAP_RESULT_WALL:
 		history_time(*(const uint64_t *)place, text);
@@ -88,11 +88,11 @@ static double tell(size_t at, const struct neap_result *result, char text[ROOM])
 	}
 	if (at == NEAP_RESULT_FIELD_drain_ns && !(result->drained && result->device_total_bytes)) {
 		number = result->drained ? number : 0;
-		neap_printable(text, ROOM, result->drain_note);
+		neap_printable(text, CAPACITY, result->drain_note);
 	} else if (at == NEAP_RESULT_FIELD_drain_ns) {
-		snprintf(text, ROOM, "%s", neap_duration_format(number, size));
+		snprintf(text, CAPACITY, "%s", neap_duration_format(number, size));
 	} else if (at == NEAP_RESULT_FIELD_leak_verdict && !strcmp(text, "leak")) {
-		snprintf(text, ROOM, "leak, %s a step (confidence %.3f)",
+		snprintf(text, CAPACITY, "leak, %s a step (confidence %.3f)",
 			 neap_size_format_delta((int64_t)result->leak_bytes_per_step, size), result->leak_confidence);
 	}
 	if (!text[0])
@@ -119,7 +119,7 @@ static void print_text(const char *title, const char *text)
 
 void history_print_run(const struct neap_history_run *run)
 {
-	char text[ROOM], time[NEAP_UNITS_ROOM];
+	char text[CAPACITY], time[NEAP_UNITS_CAPACITY];
 	const struct neap_result *result = run->result;
 	printf("run              %s\n", NEAP_PRINTABLE(result->run_id));
 	if (*run->series) {
@@ -127,7 +127,7 @@ void history_print_run(const struct neap_history_run *run)
 		printf("series           %s\n", text);
 	}
 	for (size_t i = 0; i < NEAP_RESULT_FIELDS; i++) {
-		tell(i, result, text);
+		report(i, result, text);
 		if (*neap_result_fields[i].label && strcmp(text, "-"))
 			printf("%-15s  %s\n", neap_result_fields[i].label, text);
 	}
@@ -176,21 +176,22 @@ static void print_padded(const char *text, size_t width)
 }
 
 /* One run's cell; numbers with their change from the first run's. */
-static void tell_compared(size_t field, const struct neap_history_run *runs, size_t index, char ret_cell[ROOM + 32])
+static void report_compared(size_t field, const struct neap_history_run *runs, size_t index,
+			    char ret_cell[CAPACITY + 32])
 {
-	char text[ROOM], first[ROOM];
-	double from = tell(field, runs[0].result, first), to = tell(field, runs[index].result, text);
+	char text[CAPACITY], first[CAPACITY];
+	double from = report(field, runs[0].result, first), to = report(field, runs[index].result, text);
 	bool changed = strcmp(text, first) && from != 0 && isfinite(from) && isfinite(to);
-	snprintf(ret_cell, ROOM + 32, changed ? "%s (%+.1f %%)" : "%s", text, 100 * (to - from) / fabs(from));
+	snprintf(ret_cell, CAPACITY + 32, changed ? "%s (%+.1f %%)" : "%s", text, 100 * (to - from) / fabs(from));
 }
 
 /* Prints short texts side by side, long ones one below the other. */
 static void print_figure(size_t field, const struct neap_history_run *runs, size_t count)
 {
-	char first[ROOM + 32], cell[ROOM + 32];
+	char first[CAPACITY + 32], cell[CAPACITY + 32];
 	bool differs = false, any = false, wide = false;
 	for (size_t r = 0; r < count; r++) {
-		tell_compared(field, runs, r, cell);
+		report_compared(field, runs, r, cell);
 		if (r == 0)
 			strcpy(first, cell);
 		differs = differs || strcmp(cell, first);
@@ -201,7 +202,7 @@ static void print_figure(size_t field, const struct neap_history_run *runs, size
 		return;
 	printf("%c %-15s", differs ? '*' : ' ', neap_result_fields[field].label);
 	for (size_t r = 0; r < count; r++) {
-		tell_compared(field, runs, r, cell);
+		report_compared(field, runs, r, cell);
 		if (wide) {
 			printf("%s  %s\n", r ? "                 " : "", cell);
 			if (!differs)
@@ -233,11 +234,11 @@ void history_print_compared(const struct neap_history_run *runs, size_t count)
 enum neap_status history_print_row(size_t index, const struct neap_history_run *run, struct neap_error *err)
 {
 	struct neap_report_cells *cells = malloc(sizeof *cells);
-	char name[ROOM], full[2 * ROOM], when[32];
+	char name[CAPACITY], full[2 * CAPACITY], when[32];
 	if (!cells)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	neap_report_cells(run->result, cells);
-	neap_printable(full, ROOM, run->series);
+	neap_printable(full, CAPACITY, run->series);
 	snprintf(name, sizeof name, "%.100s%s%.120s", full, *full ? "/" : "", cells->text[NEAP_COLUMN_NAME]);
 	if (index == 0)
 		printf("%-36s  %-19s  %-28s  %-13s  %9s  %9s  %7s  %s\n", "RUN", "ENDED", "NAME", "OUTCOME", "PEAK",

@@ -2,7 +2,7 @@
 #ifndef NEAP_CLI_INFO_REPORT_H
 #define NEAP_CLI_INFO_REPORT_H
 
-#include "machine/look.h"
+#include "machine/sample.h"
 
 #include <stdio.h>
 
@@ -12,7 +12,7 @@ struct info_style {
 };
 
 /* Devices that are left out are not shown, nor processes on them. */
-void info_print_account(FILE *out, const struct neap_look *look, const struct info_style *style);
-void info_print_oneline(FILE *out, const struct neap_look *look, const struct info_style *style);
+void info_print_account(FILE *out, const struct neap_sample *sample, const struct info_style *style);
+void info_print_oneline(FILE *out, const struct neap_sample *sample, const struct info_style *style);
 
 #endif

@@ -16,7 +16,7 @@
 
 const char *kill_holds_nothing(const struct neap_kill_work *work)
 {
-	for (size_t i = 0; i < work->look.device_count; i++)
+	for (size_t i = 0; i < work->sample.device_count; i++)
 		if (work->devices[i].held_bytes || work->devices[i].held_unknown)
 			return "";
 	if (work->plan.target_count == 0)
@@ -28,24 +28,24 @@ const char *kill_holds_nothing(const struct neap_kill_work *work)
 
 const char *kill_held_text(const struct neap_kill_work *work, char *text)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	uint64_t held = neap_kill_held(work);
 	bool unknown = false;
-	for (size_t i = 0; i < work->look.device_count; i++)
+	for (size_t i = 0; i < work->sample.device_count; i++)
 		unknown |= work->devices[i].held_unknown;
 	if (unknown && held == 0)
-		snprintf(text, KILL_HELD_ROOM, "an unknown amount");
+		snprintf(text, KILL_HELD_CAPACITY, "an unknown amount");
 	else
-		snprintf(text, KILL_HELD_ROOM, "%s%s", unknown ? "at least " : "", neap_size_format(held, size));
+		snprintf(text, KILL_HELD_CAPACITY, "%s%s", unknown ? "at least " : "", neap_size_format(held, size));
 	return text;
 }
 
 static void print_bytes(const struct neap_kill_work *work, pid_t pid)
 {
-	char text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_CAPACITY];
 	const char *between = "";
-	for (size_t i = 0; i < work->look.device_count; i++) {
-		uint64_t bytes = neap_kill_bytes(&work->look.devices[i], pid);
+	for (size_t i = 0; i < work->sample.device_count; i++) {
+		uint64_t bytes = neap_kill_bytes(&work->sample.devices[i], pid);
 		if (bytes == 0)
 			continue;
 		printf("%sGPU %zu: %s", between, i,
@@ -59,7 +59,7 @@ void kill_print_preview(const struct neap_kill_work *work)
 {
 	const struct neap_kill_plan *plan = &work->plan;
 	const char *nothing = kill_holds_nothing(work);
-	char text[KILL_HELD_ROOM];
+	char text[KILL_HELD_CAPACITY];
 	if (plan->target_count > 0) {
 		printf("%8s  %-36s  %s\n", "PID", "process", "device memory");
 		for (size_t i = 0; i < plan->target_count; i++) {
@@ -105,13 +105,13 @@ static bool is_holder(const struct neap_kill_work *work, const struct neap_kill_
 
 static void print_holders(const struct neap_kill_work *work, const struct neap_kill_device *device)
 {
-	char text[NEAP_UNITS_ROOM], name[64];
+	char text[NEAP_UNITS_CAPACITY], name[64];
 	uint64_t listed = 0;
 	for (size_t i = 0; i < device->after.process_count; i++) {
 		const struct neap_reading_process *process = &device->after.processes[i];
 		if (!is_holder(work, device, process->pid))
 			continue;
-		neap_look_name(process->pid, name);
+		neap_sample_name(process->pid, name);
 		printf("  process %d (%s) holds %s%s\n", (int)process->pid, name[0] ? name : "?",
 		       process->bytes == NEAP_BYTES_UNKNOWN ? "what the driver does not tell"
 							    : neap_size_format(process->bytes, text),
@@ -132,8 +132,8 @@ static uint64_t returned(const struct neap_kill_device *device)
 static void print_memory(const struct neap_kill_work *work, size_t index)
 {
 	const struct neap_kill_device *device = &work->devices[index];
-	char back[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM], before[NEAP_UNITS_ROOM],
-		after[NEAP_UNITS_ROOM];
+	char back[NEAP_UNITS_CAPACITY], held[NEAP_UNITS_CAPACITY], time[NEAP_UNITS_CAPACITY],
+		before[NEAP_UNITS_CAPACITY], after[NEAP_UNITS_CAPACITY];
 	neap_size_format(returned(device), back);
 	neap_size_format(device->held_bytes, held);
 	neap_duration_format(work->drain_ns, time);
@@ -153,7 +153,7 @@ static void print_memory(const struct neap_kill_work *work, size_t index)
 
 void kill_print_result(const struct neap_kill_work *work)
 {
-	char time[NEAP_UNITS_ROOM];
+	char time[NEAP_UNITS_CAPACITY];
 	for (size_t i = 0; i < work->plan.target_count; i++) {
 		const struct neap_process *process = &work->ended[i].process;
 		printf("%s process %d (%.40s)", work->ended[i].ended_by ? "Ended" : "NOT ended:", (int)process->pid,
@@ -170,7 +170,7 @@ void kill_print_result(const struct neap_kill_work *work)
 			puts(" with SIGTERM");
 	}
 	bool any = false;
-	for (size_t i = 0; i < work->look.device_count; i++) {
+	for (size_t i = 0; i < work->sample.device_count; i++) {
 		if (work->devices[i].touched)
 			print_memory(work, i);
 		any = any || work->devices[i].touched;
@@ -184,8 +184,8 @@ static json_t *target_json(const struct neap_kill_work *work, size_t index)
 	const struct neap_kill_target *target = &work->plan.targets[index];
 	json_t *devices = json_array();
 	int number = work->ended ? work->ended[index].ended_by : 0;
-	for (size_t i = 0; i < work->look.device_count; i++) {
-		uint64_t bytes = neap_kill_bytes(&work->look.devices[i], target->process.pid);
+	for (size_t i = 0; i < work->sample.device_count; i++) {
+		uint64_t bytes = neap_kill_bytes(&work->sample.devices[i], target->process.pid);
 		if (bytes == 0)
 			continue;
 		neap_json_add(devices, JSON(NUMBER("device", i), KNOWN("bytes", bytes)));
@@ -198,7 +198,7 @@ static json_t *target_json(const struct neap_kill_work *work, size_t index)
 static json_t *device_json(const struct neap_kill_work *work, size_t index)
 {
 	const struct neap_kill_device *device = &work->devices[index];
-	return JSON(NUMBER("device", index), TEXT("uuid", work->look.devices[index].reading.uuid_text),
+	return JSON(NUMBER("device", index), TEXT("uuid", work->sample.devices[index].reading.uuid_text),
 		    ONLY(!device->held_unknown, KNOWN("held_bytes", device->held_bytes)),
 		    KNOWN("used_before_bytes", device->before.used_bytes),
 		    ONLY(work->ended, KNOWN("used_after_bytes", device->after.used_bytes)),
@@ -219,7 +219,7 @@ int kill_print_json(const struct neap_kill_work *work)
 		neap_json_add(targets, target_json(work, i));
 	for (size_t i = 0; i < work->plan.refused_count; i++)
 		neap_json_add(refused, refused_json(&work->plan.refused[i]));
-	for (size_t i = 0; i < work->look.device_count; i++)
+	for (size_t i = 0; i < work->sample.device_count; i++)
 		if (work->devices[i].touched)
 			neap_json_add(devices, device_json(work, i));
 	json_t *root = JSON(INTEGER("schema", SCHEMA), BOOL("dry_run", work->dry_run), VALUE("processes", targets),

@@ -5,12 +5,12 @@
 #include "base/units.h"
 #include "kill/work.h"
 
-#define KILL_HELD_ROOM (NEAP_UNITS_ROOM + 16)
+#define KILL_HELD_CAPACITY (NEAP_UNITS_CAPACITY + 16)
 
 /* That what was asked for holds no device memory, as far as is known; "" it holds some, or there is no telling. */
 const char *kill_holds_nothing(const struct neap_kill_work *work);
-/* What the targets hold, for people, in `text`, KILL_HELD_ROOM bytes: "1.06 GiB", "at least 1.06 GiB", "an unknown
- * amount". */
+/* What the targets hold, for people, in `text`, KILL_HELD_CAPACITY bytes: "1.06 GiB", "at least 1.06 GiB", "an
+ * unknown amount". */
 const char *kill_held_text(const struct neap_kill_work *work, char *text);
 
 /* The targets as a tree with what they hold, and the refused. */

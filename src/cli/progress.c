@@ -19,18 +19,18 @@
 #define CLEAR       "\r\033[K"
 
 /* Whole seconds below a minute. */
-static const char *format_time(uint64_t ns, char text[NEAP_UNITS_ROOM])
+static const char *format_time(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
 {
 	if (ns >= 60 * NEAP_NS_PER_S)
 		return neap_duration_format(ns, text);
-	snprintf(text, NEAP_UNITS_ROOM, "%llu s", (unsigned long long)(ns / NEAP_NS_PER_S));
+	snprintf(text, NEAP_UNITS_CAPACITY, "%llu s", (unsigned long long)(ns / NEAP_NS_PER_S));
 	return text;
 }
 
 static void format_run(const struct neap_series_progress *progress, const struct neap_progress_run *run,
 		       struct neap_buffer *out)
 {
-	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM];
+	char first[NEAP_UNITS_CAPACITY], second[NEAP_UNITS_CAPACITY];
 	neap_buffer_format(out, "[%zu/%zu] %s: %s", run->number, progress->count, run->name,
 			   format_time(run->elapsed_ns, first));
 	if (run->left_ns != UINT64_MAX)
@@ -46,11 +46,11 @@ static void format_run(const struct neap_series_progress *progress, const struct
 		neap_buffer_format(out, ", %s", neap_size_format(run->used_bytes, first));
 }
 
-void progress_format(const struct neap_series_progress *progress, size_t width, char *text, size_t room)
+void progress_format(const struct neap_series_progress *progress, size_t width, char *text, size_t capacity)
 {
 	struct neap_buffer out = {0};
 	text[0] = '\0';
-	if (width < WIDTH_LEAST || room <= width || !progress->running_count)
+	if (width < WIDTH_LEAST || capacity <= width || !progress->running_count)
 		return;
 	for (size_t i = 0; i < progress->running_count; i++) {
 		neap_buffer_text(&out, i ? " | " : "");
@@ -59,7 +59,7 @@ void progress_format(const struct neap_series_progress *progress, size_t width, 
 	if (!out.failed && out.length <= width)
 		strcpy(text, neap_buffer_string(&out));
 	else if (!out.failed)
-		snprintf(text, room, "%.*s...", (int)width - 3, neap_buffer_string(&out));
+		snprintf(text, capacity, "%.*s...", (int)width - 3, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 }
 

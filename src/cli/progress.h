@@ -23,7 +23,8 @@ void progress_begin(struct progress_line *line, FILE *stream);
 void progress_draw(struct progress_line *line, const struct neap_series_progress *progress);
 void progress_clear(struct progress_line *line);
 
-/* The line's text, at most `width` columns; "" where nothing runs or nothing would fit. `room`: of `text`. Pure. */
-void progress_format(const struct neap_series_progress *progress, size_t width, char *text, size_t room);
+/* The line's text, at most `width` columns; "" where nothing runs or nothing would fit. Pure.
+ * `capacity`: of `text`. */
+void progress_format(const struct neap_series_progress *progress, size_t width, char *text, size_t capacity);
 
 #endif

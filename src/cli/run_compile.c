@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ARGUMENTS 8
-#define FILE_ROOM (4 * PATH_MAX)
+#define ARGUMENTS     8
+#define FILE_CAPACITY (4 * PATH_MAX)
 
 struct job {
-	char text[FILE_ROOM]; /* the arguments, each with its NUL */
+	char text[FILE_CAPACITY]; /* the arguments, each with its NUL */
 	size_t length;
 };
 
@@ -38,7 +38,7 @@ static bool take_file(const char *path, struct job *ret_job)
 	if (fd < 0)
 		return false;
 	if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() && !(about.st_mode & 022))
-		length = read(fd, ret_job->text, FILE_ROOM);
+		length = read(fd, ret_job->text, FILE_CAPACITY);
 	close(fd);
 	if (length <= 0 || ret_job->text[length - 1] != '\0' || unlink(path))
 		return false;

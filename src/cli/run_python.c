@@ -20,7 +20,7 @@
 #define NOTES 16 /* more would be the same */
 
 /* The launcher's folder, as seen from this program: in the build tree, where it is installed, in a wheel. */
-bool run_python_launch(char path[RUN_PYTHON_ROOM])
+bool run_python_launch(char path[RUN_PYTHON_CAPACITY])
 {
 	static const char *const places[] = {"../python/launch", "../share/neap/python/launch", "launch"};
 	char self[PATH_MAX], wanted[PATH_MAX], found[PATH_MAX];
@@ -44,11 +44,11 @@ bool run_python_launch(char path[RUN_PYTHON_ROOM])
 	return false;
 }
 
-bool run_python_simulator(char sim[RUN_PYTHON_ROOM], char runtime[RUN_PYTHON_ROOM])
+bool run_python_simulator(char sim[RUN_PYTHON_CAPACITY], char runtime[RUN_PYTHON_CAPACITY])
 {
 	static const char *const places[] = {"runtime", "../runtime"}; /* installed; in the build tree */
-	char wanted[RUN_PYTHON_ROOM], found[PATH_MAX];
-	if (neap_sim_folder(sim, RUN_PYTHON_ROOM, NULL) != NEAP_OK)
+	char wanted[RUN_PYTHON_CAPACITY], found[PATH_MAX];
+	if (neap_sim_folder(sim, RUN_PYTHON_CAPACITY, NULL) != NEAP_OK)
 		return false;
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		if (neap_path_join(wanted, sizeof wanted, sim, places[i]) != NEAP_OK || !realpath(wanted, found))
@@ -90,7 +90,7 @@ static bool runs_python(const char *word)
 static void add_loader(struct run_python *python, const char *sim, const char *runtime, bool is_python)
 {
 	const char *before = getenv("LD_LIBRARY_PATH");
-	char folders[2 * RUN_PYTHON_ROOM];
+	char folders[2 * RUN_PYTHON_CAPACITY];
 	if (strchr(sim, ':') || strchr(runtime, ':'))
 		return;
 	snprintf(folders, sizeof folders, "%s%s%s", sim, is_python ? "" : ":", is_python ? "" : runtime);
@@ -100,7 +100,7 @@ static void add_loader(struct run_python *python, const char *sim, const char *r
 /* Adds what leads to the simulator. False: the command is not to run on it, or cannot. */
 static bool add_simulator(const char *word, struct run_python *python)
 {
-	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM];
+	char sim[RUN_PYTHON_CAPACITY], runtime[RUN_PYTHON_CAPACITY];
 	enum neap_backend backend;
 	if (neap_backend_resolve(NEAP_BACKEND_DEFAULT, &backend, NULL) != NEAP_OK || backend != NEAP_BACKEND_SIM ||
 	    !run_python_simulator(sim, runtime))
@@ -114,27 +114,27 @@ static bool add_simulator(const char *word, struct run_python *python)
 void run_python_make(char *const *command, struct run_python *ret_python)
 {
 	struct run_python python = {0};
-	char launch[RUN_PYTHON_ROOM];
+	char launch[RUN_PYTHON_CAPACITY];
 	const char *attach = getenv("NEAP_ATTACH"), *before = getenv("PYTHONPATH");
-	const char *const *words = (const char *const *)command;
-	const char *isolated = neap_python_isolated(words);
-	bool simulated = add_simulator(words[0], &python);
+	const char *const *argv = (const char *const *)command;
+	const char *isolated = neap_python_isolated(argv);
+	bool simulated = add_simulator(argv[0], &python);
 	if (attach && !strcmp(attach, "0") && !simulated)
 		goto out;
 	if (isolated)
-		snprintf(python.trouble, RUN_PYTHON_ROOM,
+		snprintf(python.trouble, RUN_PYTHON_CAPACITY,
 			 "%s %s ignores %s: the program runs, but is not attached%s (without %s it would be)",
-			 words[0], isolated, strcmp(isolated, "-S") ? "PYTHONPATH" : "sitecustomize",
+			 argv[0], isolated, strcmp(isolated, "-S") ? "PYTHONPATH" : "sitecustomize",
 			 simulated ? " or simulated" : "", isolated);
 	if (!run_python_launch(launch)) {
-		if (neap_is_python(words[0]))
-			snprintf(python.trouble, RUN_PYTHON_ROOM,
+		if (neap_is_python(argv[0]))
+			snprintf(python.trouble, RUN_PYTHON_CAPACITY,
 				 "Python programs are not attached: share/neap/python/launch is missing beside this "
 				 "command (install neap whole, by 'meson install')");
 		goto out;
 	}
 	if (strchr(launch, ':')) {
-		snprintf(python.trouble, RUN_PYTHON_ROOM,
+		snprintf(python.trouble, RUN_PYTHON_CAPACITY,
 			 "Python programs are not attached: PYTHONPATH cannot hold the path %s, for its ':' (install "
 			 "neap, or move its folder, to a path without one)",
 			 launch);

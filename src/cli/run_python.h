@@ -15,14 +15,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define RUN_PYTHON_ROOM 4400
+#define RUN_PYTHON_CAPACITY 4400
 
 #define RUN_PYTHON_MAX 5
 
 struct run_python {
 	char *entries[RUN_PYTHON_MAX]; /* "NAME=VALUE" for the command's environment */
 	size_t count;
-	char trouble[RUN_PYTHON_ROOM]; /* why Python programs will not be attached, and what to do; "" */
+	char trouble[RUN_PYTHON_CAPACITY]; /* why Python programs will not be attached, and what to do; "" */
 };
 
 /* From this process's environment. With NEAP_ATTACH=0 a program is not attached, but simulated all the same. What
@@ -31,11 +31,11 @@ void run_python_make(char *const *command, struct run_python *ret_python);
 void run_python_fini(struct run_python *python);
 
 /* The folder with sitecustomize.py. False: it is not beside this program. */
-bool run_python_launch(char path[RUN_PYTHON_ROOM]);
+bool run_python_launch(char path[RUN_PYTHON_CAPACITY]);
 
 /* The folders of the simulator and of its stand-ins for NVIDIA's runtime libraries. False: one of them is not there.
  */
-bool run_python_simulator(char sim[RUN_PYTHON_ROOM], char runtime[RUN_PYTHON_ROOM]);
+bool run_python_simulator(char sim[RUN_PYTHON_CAPACITY], char runtime[RUN_PYTHON_CAPACITY]);
 
 /* What Python processes of the run left there to say: "note.PID" files; a line each. */
 void run_python_print_notes(const char *folder, FILE *out);

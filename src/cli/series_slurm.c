@@ -20,14 +20,14 @@ static void print_jobs(const struct neap_slurm_summary *summary, const char *bet
 /* The command that looks again, as it can be pasted into a shell; malloc, or NULL. */
 static char *continue_command(const struct neap_slurm_options *options)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	char *text = NULL;
-	if (!neap_words_add(&words, options->series.file) && !neap_words_add(&words, "--slurm") &&
-	    !neap_words_add(&words, "--resume") &&
+	if (!neap_argv_add(&argv, options->series.file) && !neap_argv_add(&argv, "--slurm") &&
+	    !neap_argv_add(&argv, "--resume") &&
 	    (!options->series.folder ||
-	     (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->series.folder))))
-		text = neap_words_join(&words);
-	neap_words_fini(&words);
+	     (!neap_argv_add(&argv, "--folder") && !neap_argv_add(&argv, options->series.folder))))
+		text = neap_argv_join(&argv);
+	neap_argv_fini(&argv);
 	return text;
 }
 
@@ -90,23 +90,23 @@ int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slur
 	char folder[4096];
 	enum neap_status status = neap_slurm_plan_first(spec, options, &plan, folder, &err);
 	for (size_t i = 0; i < plan.count && !status; i++) {
-		struct neap_words words = {0};
+		struct neap_argv argv = {0};
 		struct neap_buffer script = {0};
 		uint32_t number = (uint32_t)i + 1;
-		status = neap_slurm_words(spec, &plan.batches[i], folder, number, 0, false, &words, &err);
+		status = neap_slurm_argv(spec, &plan.batches[i], folder, number, 0, false, &argv, &err);
 		if (!status)
-			status = neap_slurm_script(spec, &words, options->series.program, folder, number, &script,
+			status = neap_slurm_script(spec, &argv, options->series.program, folder, number, &script,
 						   &err);
 		if (!status)
 			print_submission(&plan, i, folder, spec->has_parallel, &script);
-		neap_words_fini(&words);
+		neap_argv_fini(&argv);
 		neap_buffer_fini(&script);
 	}
 	neap_slurm_plan_fini(&plan);
 	return status ? neap_complain("series", &err) : NEAP_EXIT_OK;
 }
 
-static void say(const char *line) { fprintf(stderr, "neap series: %s\n", NEAP_PRINTABLE(line)); }
+static void report(const char *line) { fprintf(stderr, "neap series: %s\n", NEAP_PRINTABLE(line)); }
 
 int series_slurm_task(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *program)
 {
@@ -115,7 +115,7 @@ int series_slurm_task(const struct neap_arguments *arguments, const struct neap_
 	const char *folder = neap_argument(arguments, "folder"), *text = neap_argument(arguments, "slurm-task");
 	if (neap_u64_parse(text, &submission, &err) || !submission || submission > UINT32_MAX || !folder)
 		return neap_misuse(arguments, "--slurm-task is for the script that --slurm writes");
-	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, say, &err))
+	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, report, &err))
 		return neap_complain("series", &err);
 	return NEAP_EXIT_OK;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS (50 * NEAP_NS_PER_MS)
+#define POLL_NS (50 * NEAP_NS_PER_MS)
 
 static bool among(pid_t pid, const pid_t *pids, size_t count)
 {
@@ -116,16 +116,16 @@ enum neap_status neap_drain_wait(struct neap_drain *drain, const struct neap_dra
 		if (!left || neap_deadline_over(&end))
 			break;
 		neap_clock_sleep(end.clock, pause_ns);
-		pause_ns = pause_ns * 2 < LOOK_NS ? pause_ns * 2 : LOOK_NS;
+		pause_ns = pause_ns * 2 < POLL_NS ? pause_ns * 2 : POLL_NS;
 	}
 	*ret_left_bytes = left;
 	return NEAP_OK;
 }
 
-enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory, size_t room,
+enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory, size_t capacity,
 				 size_t *ret_count, struct neap_error *err)
 {
-	size_t count = drain->device_count < room ? drain->device_count : room;
+	size_t count = drain->device_count < capacity ? drain->device_count : capacity;
 	for (size_t i = 0; i < count; i++) {
 		enum neap_status status = neap_monitor_memory(drain->monitor, i, &drain->now, err);
 		if (status)

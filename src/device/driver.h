@@ -51,6 +51,6 @@ CUdevice neap_device_handle(const struct neap_device *device);
 
 /* Absolute path of the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1: $NEAP_SIM_PATH, else searched
  * beside the object with this code (build tree and installed layouts). NEAP_ENOENT if not found. */
-enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err);
+enum neap_status neap_sim_folder(char *text, size_t capacity, struct neap_error *err);
 
 #endif

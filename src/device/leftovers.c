@@ -21,7 +21,7 @@
 
 #define GRACE_MS 2000
 #define DRAIN_MS 10000
-#define LOOK_NS  (10 * NEAP_NS_PER_MS)
+#define POLL_NS  (10 * NEAP_NS_PER_MS)
 #define DEPTH    64
 /* The driver's bookkeeping changes by a few MiB with every context. */
 #define SLACK_BYTES (8ull << 20)
@@ -54,7 +54,7 @@ struct search {
 	struct neap_monitor *monitor;
 	const struct neap_leftovers_options *options;
 	struct holder *holders;
-	size_t count, room;
+	size_t count, capacity;
 	uint64_t used_bytes; /* of the searched devices */
 	bool still_there;    /* the driver still lists an ended process */
 };
@@ -131,7 +131,7 @@ static struct holder *find(struct search *search, pid_t pid)
 	for (size_t i = 0; i < search->count; i++)
 		if (search->holders[i].ended.process.pid == pid)
 			return &search->holders[i];
-	if (search->count == search->room)
+	if (search->count == search->capacity)
 		return NULL;
 	struct holder *holder = &search->holders[search->count++];
 	*holder = (struct holder){.ended.process.pid = pid};
@@ -182,7 +182,7 @@ static void mark_present(struct search *search, const struct neap_reading *readi
 				search->still_there = true;
 }
 
-static const char *size_of(uint64_t bytes, char text[NEAP_UNITS_ROOM])
+static const char *size_of(uint64_t bytes, char text[NEAP_UNITS_CAPACITY])
 {
 	if (bytes == NEAP_BYTES_UNKNOWN)
 		strcpy(text, "memory");
@@ -197,10 +197,10 @@ static void add_bytes(uint64_t *sum, uint64_t bytes)
 		*sum += bytes;
 }
 
-static void tell_end(const struct neap_log_sink *log, const struct holder *holder)
+static void report_end(const struct neap_log_sink *log, const struct holder *holder)
 {
 	const struct neap_process *process = &holder->ended.process;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	if (holder->ended.ended_by)
 		neap_log(log, NEAP_LOG_WARNING, "Ended process %d (%s), left behind by run %s, which held %s (SIG%s)",
@@ -228,7 +228,7 @@ static void end_them(struct search *search, struct neap_leftovers *result)
 		neap_process_end(list, count, grace_ms);
 	for (size_t i = 0; i < count; i++) {
 		of[i]->ended.ended_by = list[i].ended_by;
-		tell_end(search->options->log, of[i]);
+		report_end(search->options->log, of[i]);
 		if (list[i].ended_by) {
 			result->ended++;
 			add_bytes(&result->ended_bytes, of[i]->bytes);
@@ -238,10 +238,10 @@ static void end_them(struct search *search, struct neap_leftovers *result)
 	}
 }
 
-static void tell_rest(struct search *search, struct neap_leftovers *result)
+static void report_rest(struct search *search, struct neap_leftovers *result)
 {
 	const struct neap_log_sink *log = search->options->log;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	for (size_t i = 0; i < search->count; i++) {
 		const struct holder *holder = &search->holders[i];
@@ -274,7 +274,7 @@ static void drain(struct search *search, struct neap_leftovers *result)
 	uint64_t begun_ns = neap_clock_now(clock), before_bytes = search->used_bytes;
 	uint64_t limit_ns = (search->options->drain_ms ? search->options->drain_ms : DRAIN_MS) * NEAP_NS_PER_MS;
 	uint64_t gone_bytes = result->ended_bytes > SLACK_BYTES ? result->ended_bytes - SLACK_BYTES : 0;
-	char time[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
+	char time[NEAP_UNITS_CAPACITY], size[NEAP_UNITS_CAPACITY];
 
 	for (;;) {
 		search->still_there = false;
@@ -284,7 +284,7 @@ static void drain(struct search *search, struct neap_leftovers *result)
 		result->drained = !status && !search->still_there && search->used_bytes + gone_bytes <= before_bytes;
 		if (result->drained || result->drain_ns >= limit_ns)
 			break;
-		neap_clock_sleep(clock, LOOK_NS);
+		neap_clock_sleep(clock, POLL_NS);
 	}
 	neap_duration_format(result->drain_ns, time);
 	neap_size_format(result->ended_bytes, size);
@@ -299,10 +299,10 @@ static void drain(struct search *search, struct neap_leftovers *result)
 enum neap_status neap_leftovers_clear(struct neap_monitor *monitor, const struct neap_leftovers_options *options,
 				      struct neap_leftovers *ret_leftovers, struct neap_error *err)
 {
-	struct search search = {.monitor = monitor, .options = options, .room = NEAP_READING_PROCESSES};
+	struct search search = {.monitor = monitor, .options = options, .capacity = NEAP_READING_PROCESSES};
 	struct neap_leftovers result = {.drained = true};
 
-	search.holders = calloc(search.room, sizeof *search.holders);
+	search.holders = calloc(search.capacity, sizeof *search.holders);
 	if (!search.holders)
 		return neap_fail(err, NEAP_ENOMEM, "looking for leftovers: out of host memory");
 	enum neap_status status = each_device(&search, add_holders, err);
@@ -310,7 +310,7 @@ enum neap_status neap_leftovers_clear(struct neap_monitor *monitor, const struct
 		for (size_t i = 0; i < search.count; i++)
 			judge(&search.holders[i], options->run_id);
 		end_them(&search, &result);
-		tell_rest(&search, &result);
+		report_rest(&search, &result);
 		if (result.ended)
 			drain(&search, &result);
 		*ret_leftovers = result;

@@ -64,7 +64,7 @@ static bool holds_simulator(const char *folder)
 	       access(library, R_OK) == 0;
 }
 
-enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err)
+enum neap_status neap_sim_folder(char *text, size_t capacity, struct neap_error *err)
 {
 	/* In a wheel; beside the installed library; from the installed command; in the build tree. */
 	static const char *const places[] = {"sim", "neap/sim", NEAP_LIBRARIES_FROM_COMMAND "/neap/sim",
@@ -88,7 +88,7 @@ enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err
 	}
 	if (!ok)
 		return neap_fail(err, NEAP_ENOENT, "looking for neap's simulator: set NEAP_SIM_PATH to its folder");
-	if (strlen(found) >= room)
+	if (strlen(found) >= capacity)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s is too long", found);
 	strcpy(text, found);
 	return NEAP_OK;

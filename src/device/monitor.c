@@ -167,7 +167,7 @@ static enum neap_status ask_identity(const struct neap_nvml *nvml, nvmlDevice_t 
 				     struct neap_error *err)
 {
 	struct identity found = {.known = true};
-	char text[NVML_DEVICE_UUID_ROOM] = "";
+	char text[NVML_DEVICE_UUID_CAPACITY] = "";
 	nvmlReturn_t result = nvml->nvmlDeviceGetUUID(device, text, sizeof text);
 
 	if (result != NVML_SUCCESS)
@@ -249,7 +249,7 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
 				   struct neap_error *err)
 {
-	char text[NVML_DEVICE_UUID_ROOM];
+	char text[NVML_DEVICE_UUID_CAPACITY];
 	unsigned char found[16];
 	nvmlDevice_t device;
 

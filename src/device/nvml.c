@@ -84,27 +84,27 @@ enum neap_status neap_nvml_processes(const struct neap_nvml *nvml, nvmlDevice_t 
 				     struct neap_error *err)
 {
 	nvmlProcessInfo_t *processes = NULL;
-	unsigned int room = 32;
+	unsigned int capacity = 32;
 
 	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
 		return neap_fail(err, NEAP_ENOTSUP, "this driver's NVML has no list of processes");
 	/* Processes may start between two calls: each try asks for more than the last answer needed. */
-	for (int try = 0; try < 8 && room <= 1u << 20; try++) {
-		unsigned int count = room;
+	for (int try = 0; try < 8 && capacity <= 1u << 20; try++) {
+		unsigned int count = capacity;
 		free(processes);
-		if (!(processes = calloc(room, sizeof *processes)))
+		if (!(processes = calloc(capacity, sizeof *processes)))
 			return neap_fail(err, NEAP_ENOMEM, "listing processes: out of host memory");
 		nvmlReturn_t result = nvml->nvmlDeviceGetComputeRunningProcesses(device, &count, processes);
 		if (result == NVML_SUCCESS) {
 			*ret_processes = processes;
-			*ret_count = count < room ? count : room;
+			*ret_count = count < capacity ? count : capacity;
 			return NEAP_OK;
 		}
 		if (result != NVML_ERROR_INSUFFICIENT_SIZE) {
 			free(processes);
 			return neap_nvml_fail(nvml, result, err, "listing the device's processes");
 		}
-		room = (count > room ? count : room) * 2;
+		capacity = (count > capacity ? count : capacity) * 2;
 	}
 	free(processes);
 	return neap_fail(err, NEAP_EDRIVER, "listing the device's processes: NVML keeps asking for more room");
@@ -114,7 +114,7 @@ bool neap_nvml_process_bytes(const struct neap_nvml *nvml, const unsigned char u
 			     uint64_t *ret_bytes)
 {
 	nvmlProcessInfo_t *processes = NULL;
-	char text[NVML_DEVICE_UUID_ROOM];
+	char text[NVML_DEVICE_UUID_CAPACITY];
 	unsigned int device_count = 0, count = 0;
 	unsigned char found[16];
 	nvmlDevice_t device;

@@ -28,9 +28,9 @@ enum {
 
 /* usedGpuMemory of a process if the driver does not report it (containers, vGPU). */
 #define NVML_VALUE_NOT_AVAILABLE_ULL (~0ull)
-#define NVML_DEVICE_UUID_ROOM        96
-#define NVML_DEVICE_NAME_ROOM        96
-#define NVML_SYSTEM_VERSION_ROOM     81
+#define NVML_DEVICE_UUID_CAPACITY    96
+#define NVML_DEVICE_NAME_CAPACITY    96
+#define NVML_SYSTEM_VERSION_CAPACITY 81
 
 typedef struct {
 	unsigned long long total, free, used; /* v1: `used` includes what the driver reserves */

@@ -9,14 +9,15 @@
 X(REQUIRED, nvmlReturn_t, nvmlInit, nvmlInit_v2, 0, (void))
 X(REQUIRED, nvmlReturn_t, nvmlShutdown, nvmlShutdown, 0, (void))
 X(OPTIONAL, const char *, nvmlErrorString, nvmlErrorString, 0, (nvmlReturn_t result))
-X(OPTIONAL, nvmlReturn_t, nvmlSystemGetDriverVersion, nvmlSystemGetDriverVersion, 0, (char *text, unsigned int room))
+X(OPTIONAL, nvmlReturn_t, nvmlSystemGetDriverVersion, nvmlSystemGetDriverVersion, 0,
+  (char *text, unsigned int capacity))
 X(REQUIRED, nvmlReturn_t, nvmlDeviceGetCount, nvmlDeviceGetCount_v2, 0, (unsigned int *count))
 X(REQUIRED, nvmlReturn_t, nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2, 0,
   (unsigned int index, nvmlDevice_t *device))
 X(REQUIRED, nvmlReturn_t, nvmlDeviceGetUUID, nvmlDeviceGetUUID, 0,
-  (nvmlDevice_t device, char *text, unsigned int room))
+  (nvmlDevice_t device, char *text, unsigned int capacity))
 X(REQUIRED, nvmlReturn_t, nvmlDeviceGetName, nvmlDeviceGetName, 0,
-  (nvmlDevice_t device, char *text, unsigned int room))
+  (nvmlDevice_t device, char *text, unsigned int capacity))
 X(REQUIRED, nvmlReturn_t, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, 0,
   (nvmlDevice_t device, nvmlMemory_t *memory))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo_v2, 0,

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/spawn.h"
 #include "base/units.h"
-#include "run/words.h"
+#include "run/argv.h"
 #include "store/json.h"
 
 #include <signal.h>
@@ -17,19 +17,19 @@
 #define ANSWER_BYTES (16u << 20)
 #define PREFIX       "neap estimate: "
 
-static enum neap_status make_words(const struct neap_estimate_question *question, struct neap_words *words,
-				   struct neap_error *err)
+static enum neap_status make_argv(const struct neap_estimate_question *question, struct neap_argv *argv,
+				  struct neap_error *err)
 {
-	bool failed = neap_words_add(words, "neap") || neap_words_add(words, "estimate") ||
-		      neap_words_add(words, "--json") || neap_words_add(words, "--gpu") ||
-		      neap_words_add(words, question->gpus);
+	bool failed = neap_argv_add(argv, "neap") || neap_argv_add(argv, "estimate") ||
+		      neap_argv_add(argv, "--json") || neap_argv_add(argv, "--gpu") ||
+		      neap_argv_add(argv, question->gpus);
 	if (!failed && question->in_place)
-		failed = neap_words_add(words, "--in-place");
+		failed = neap_argv_add(argv, "--in-place");
 	for (size_t i = 0; !failed && question->parameters && question->parameters[i]; i++)
-		failed = neap_words_add(words, "--param") || neap_words_add(words, question->parameters[i]);
-	failed = failed || neap_words_add(words, "--");
+		failed = neap_argv_add(argv, "--param") || neap_argv_add(argv, question->parameters[i]);
+	failed = failed || neap_argv_add(argv, "--");
 	for (size_t i = 0; !failed && question->command[i]; i++)
-		failed = neap_words_add(words, question->command[i]);
+		failed = neap_argv_add(argv, question->command[i]);
 	return failed ? neap_fail(err, NEAP_ENOMEM, "estimating: out of memory") : NEAP_OK;
 }
 
@@ -152,13 +152,13 @@ enum neap_status neap_estimate_ask(const struct neap_estimate_question *question
 				   struct neap_estimate_answer *ret_answer, struct neap_error *err)
 {
 	struct neap_estimate_question asked = *question;
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	struct neap_buffer output = {0}, errors = {0};
 	int code;
-	enum neap_status status = make_words(question, &words, err);
+	enum neap_status status = make_argv(question, &argv, err);
 	const struct neap_spawn spawn = {.doing = "starting an estimate",
 					 .program = question->program,
-					 .argv = words.items,
+					 .argv = argv.items,
 					 .run = prepare,
 					 .context = &asked,
 					 .death_signal = SIGTERM,
@@ -174,7 +174,7 @@ enum neap_status neap_estimate_ask(const struct neap_estimate_question *question
 		status = take_answer(neap_buffer_string(&output), output.length, ret_answer, err);
 	else if (!status)
 		status = fail_with_its_words(&errors, err);
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 	neap_buffer_fini(&output);
 	neap_buffer_fini(&errors);
 	return status;

@@ -38,7 +38,7 @@ bool neap_estimate_driver_read(const char *folder, struct neap_estimate_driver *
 	for (struct dirent *entry;
 	     entries && driver.processes < NEAP_ESTIMATE_PROCESSES && (entry = readdir(entries));) {
 		struct neap_buffer text = {0};
-		char path[NEAP_ESTIMATE_ROOM], *rest, *line;
+		char path[NEAP_ESTIMATE_CAPACITY], *rest, *line;
 		if (strncmp(entry->d_name, "driver.", 7) != 0 ||
 		    neap_path_join(path, sizeof path, folder, entry->d_name) ||
 		    neap_file_read(path, FILE_BYTES, &text, NULL) || !text.length) {
@@ -71,12 +71,12 @@ enum neap_estimate_fits neap_estimate_driver_fits(const struct neap_estimate_dri
 	const struct neap_estimate_gpu *on = &report->plan->gpus[gpu];
 	struct neap_estimate_context context = neap_estimate_context(report->plan, gpu, report->run);
 	const struct neap_estimate_driver *driver = report->driver;
-	uint64_t room = on->total_bytes > on->reserved_bytes ? on->total_bytes - on->reserved_bytes : 0;
+	uint64_t headroom = on->total_bytes > on->reserved_bytes ? on->total_bytes - on->reserved_bytes : 0;
 	*ret_low_bytes = driver->memory_bytes + driver->contexts * context.low_bytes;
 	*ret_high_bytes = driver->memory_bytes + driver->contexts * context.high_bytes;
-	return *ret_high_bytes <= room  ? NEAP_ESTIMATE_YES
-	       : *ret_low_bytes <= room ? NEAP_ESTIMATE_UNSURE
-					: NEAP_ESTIMATE_NO;
+	return *ret_high_bytes <= headroom  ? NEAP_ESTIMATE_YES
+	       : *ret_low_bytes <= headroom ? NEAP_ESTIMATE_UNSURE
+					    : NEAP_ESTIMATE_NO;
 }
 
 static const char *const fits_names[] = {
@@ -88,14 +88,14 @@ static const char *const fits_names[] = {
 void neap_estimate_driver_text(struct neap_buffer *out, const struct neap_estimate_driver_report *report)
 {
 	const struct neap_estimate_driver *driver = report->driver;
-	char size[NEAP_UNITS_ROOM], more[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], more[NEAP_UNITS_CAPACITY];
 	neap_buffer_format(out, "Without PyTorch: what the program took from the simulated driver at most\n");
 	neap_buffer_format(out, "  memory      %s\n", neap_size_format(driver->memory_bytes, size));
 	neap_buffer_format(out, "  contexts    %" PRIu64 ", of %" PRIu64 " process%s\n\n", driver->contexts,
 			   driver->processes, driver->processes == 1 ? "" : "es");
 	neap_buffer_format(out, "%-14s %10s  %-22s %s\n", "GPU", "memory", "nvidia-smi", "fits");
 	for (size_t i = 0; i < report->plan->count; i++) {
-		char total[NEAP_UNITS_ROOM], range[2 * NEAP_UNITS_ROOM + 8];
+		char total[NEAP_UNITS_CAPACITY], range[2 * NEAP_UNITS_CAPACITY + 8];
 		uint64_t low, high;
 		enum neap_estimate_fits fits = neap_estimate_driver_fits(report, i, &low, &high);
 		snprintf(range, sizeof range, "%s to %s", neap_size_format(low, size), neap_size_format(high, more));

@@ -74,7 +74,7 @@ enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, cons
 
 /* NEAP_SIM of a run. `memory_bytes`: of its device; 0: the plan's. */
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
-			char *ret_text, size_t room);
+			char *ret_text, size_t capacity);
 
 /* A line of the program that read values from the device. They are zeros here. */
 struct neap_estimate_read {

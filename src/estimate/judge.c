@@ -150,8 +150,8 @@ static void predict(const struct neap_estimate_run *run, struct neap_estimate_ve
 		       category_bytes(categories, NEAP_CATEGORY_OPTIMIZER) +
 		       category_bytes(categories, NEAP_CATEGORY_WORKSPACES);
 	verdict->saving_count = neap_predict_savings(&demand, 0, 0, verdict->savings);
-	int64_t room = (int64_t)samples + verdict->headroom_bytes;
-	verdict->samples_share = samples && room > 0 ? (double)room / (double)samples : 0;
+	int64_t headroom = (int64_t)samples + verdict->headroom_bytes;
+	verdict->samples_share = samples && headroom > 0 ? (double)headroom / (double)samples : 0;
 }
 
 /* What is left for PyTorch. Below 0: so much is missing even without PyTorch. */
@@ -165,9 +165,9 @@ static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct
 {
 	uint64_t shared_bytes;
 	int64_t processes = (int64_t)neap_estimate_sharing(run, &shared_bytes) + 1;
-	int64_t room = limited(gpu->total_bytes) - limited(gpu->reserved_bytes) - limited(shared_bytes);
-	struct rooms rooms = {.low = room - processes * limited(context->low_bytes),
-			      .high = room - processes * limited(context->high_bytes)};
+	int64_t headroom = limited(gpu->total_bytes) - limited(gpu->reserved_bytes) - limited(shared_bytes);
+	struct rooms rooms = {.low = headroom - processes * limited(context->low_bytes),
+			      .high = headroom - processes * limited(context->high_bytes)};
 	rooms.least = rooms.high - processes * limited(neap_estimate_workspace(run));
 	return rooms;
 }

@@ -7,9 +7,9 @@
 #include "base/spawn.h"
 #include "base/units.h"
 #include "device/monitor.h"
+#include "run/argv.h"
 #include "run/folder.h"
 #include "run/run_stage.h"
-#include "run/words.h"
 #include "store/json.h"
 #include "store/result.h"
 
@@ -28,20 +28,20 @@ static uint64_t whole_bytes(double bytes) { return bytes >= 1 && bytes < 0x1p63 
 
 /* --- a command --- */
 
-static enum neap_status make_words(const struct neap_check_command *command, const char *folder,
-				   struct neap_words *words, struct neap_error *err)
+static enum neap_status make_argv(const struct neap_check_command *command, const char *folder,
+				  struct neap_argv *argv, struct neap_error *err)
 {
 	const char *const fixed[] = {"neap", "run", "--quiet", "--no-history", "--folder", folder, NULL};
 	const char *const options[] = {"--max-steps", command->steps, "--time-limit", command->time_limit};
 	bool failed = false;
 	for (size_t i = 0; fixed[i] && !failed; i++)
-		failed = neap_words_add(words, fixed[i]);
+		failed = neap_argv_add(argv, fixed[i]);
 	for (size_t i = 0; i < 4 && !failed; i += 2)
 		if (options[i + 1])
-			failed = neap_words_add(words, options[i]) || neap_words_add(words, options[i + 1]);
-	failed = failed || neap_words_add(words, "--");
-	for (size_t i = 0; command->words[i] && !failed; i++)
-		failed = neap_words_add(words, command->words[i]);
+			failed = neap_argv_add(argv, options[i]) || neap_argv_add(argv, options[i + 1]);
+	failed = failed || neap_argv_add(argv, "--");
+	for (size_t i = 0; command->argv[i] && !failed; i++)
+		failed = neap_argv_add(argv, command->argv[i]);
 	return failed ? neap_fail(err, NEAP_ENOMEM, "checking: out of memory") : NEAP_OK;
 }
 
@@ -59,7 +59,7 @@ static bool has_no_gpu(void)
 
 struct start {
 	const struct neap_check_command *command;
-	char **words;
+	char **argv;
 };
 
 /* In the child: asks NVML, which may hang, so the parent does not wait for exec. */
@@ -74,7 +74,7 @@ static int become_run(void *context)
 		setenv("NEAP_SIM", spec, 1);
 		unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
 	}
-	execv("/proc/self/exe", start->words);
+	execv("/proc/self/exe", start->argv);
 	return NEAP_SPAWN_FAILED;
 }
 
@@ -118,19 +118,19 @@ static enum neap_status take_result(const char *folder, struct neap_check_figure
 static enum neap_status run(const struct neap_check_command *command, const char *folder,
 			    struct neap_check_figures *figures, struct neap_error *err)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	int code = 0;
-	enum neap_status status = make_words(command, folder, &words, err);
+	enum neap_status status = make_argv(command, folder, &argv, err);
 	if (status)
 		return status;
-	struct start start = {command, words.items};
+	struct start start = {command, argv.items};
 	const struct neap_spawn spawn = {.doing = "starting the command",
 					 .run = become_run,
 					 .context = &start,
 					 .death_signal = SIGTERM,
 					 .go_on = go_on};
 	status = neap_spawn_run(&spawn, &code, err);
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 	if (status == NEAP_ECANCELED || (!status && !go_on(&start)))
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	if (!status)
@@ -149,7 +149,7 @@ enum neap_status neap_check_measure_command(const struct neap_check_command *com
 {
 	const char *temporary = getenv("TMPDIR");
 	struct neap_check_figures figures = {0};
-	char folder[NEAP_ESTIMATE_ROOM];
+	char folder[NEAP_ESTIMATE_CAPACITY];
 	snprintf(folder, sizeof folder, "%s/neap-check-XXXXXX", temporary && *temporary ? temporary : "/tmp");
 	if (!mkdtemp(folder))
 		return neap_fail_errno(err, errno, "making %.200s", folder);

@@ -31,7 +31,7 @@ struct neap_check_figures {
  * options; NULL: none. `gpu`: on the simulator, on this GPU (NEAP_SIM). Errors: NEAP_ESTATE: no process of it was
  * attached, so its memory is not known; NEAP_ECANCELED: `watch` ended it, which is asked often and shown nothing. */
 struct neap_check_command {
-	char *const *words;
+	char *const *argv;
 	const char *steps, *time_limit, *gpu;
 	struct neap_estimate_watch watch;
 };

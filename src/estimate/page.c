@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 #define WIDTH       900
 #define HEIGHT      320
 #define LEFT        90
@@ -37,7 +37,7 @@ static double y_of(const struct scale *scale, uint64_t bytes)
 }
 
 /* What a GPU leaves PyTorch beside the largest context. */
-static uint64_t room_of(const struct neap_estimate_report *report, size_t gpu)
+static uint64_t headroom_of(const struct neap_estimate_report *report, size_t gpu)
 {
 	const struct neap_estimate_gpu *of = &report->plan->gpus[gpu];
 	uint64_t taken = of->reserved_bytes + report->verdicts[gpu].context.high_bytes;
@@ -84,14 +84,14 @@ static void put_axes(struct neap_buffer *out, const struct neap_estimate_report 
 static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report, const struct scale *scale)
 {
 	for (size_t i = 0; i < report->plan->count; i++) {
-		uint64_t room = room_of(report, i);
-		if (report->plan->gpus[i].run != 0 || !room || room > scale->bytes)
+		uint64_t headroom = headroom_of(report, i);
+		if (report->plan->gpus[i].run != 0 || !headroom || headroom > scale->bytes)
 			continue;
 		neap_buffer_format(
 			out,
 			"<path d=\"M%d %.1fH%d\" fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"6 4\"/>\n",
-			LEFT, y_of(scale, room), WIDTH - RIGHT);
-		put_text(out, WIDTH - RIGHT + 8, y_of(scale, room) + 4, "start", report->plan->gpus[i].name);
+			LEFT, y_of(scale, headroom), WIDTH - RIGHT);
+		put_text(out, WIDTH - RIGHT + 8, y_of(scale, headroom) + 4, "start", report->plan->gpus[i].name);
 	}
 }
 

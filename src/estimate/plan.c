@@ -135,13 +135,13 @@ bool neap_estimate_values_known(const char *values)
 }
 
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
-			char *ret_text, size_t room)
+			char *ret_text, size_t capacity)
 {
 	const struct neap_estimate_gpu *gpu = &plan->gpus[plan->run_gpus[run]];
 	uint64_t total = memory_bytes ? memory_bytes : plan->memory_bytes;
 	uint64_t most = gpu->is_limit ? (uint64_t)gpu->profile->total_mib * NEAP_MIB : 0;
 	const char *values = plan->values ? plan->values : "auto";
-	snprintf(ret_text, room, "%ux%s,mem=%" PRIu64 ",reserved=%" PRIu64 ",context=%" PRIu64 ",%s%s,world=%s",
+	snprintf(ret_text, capacity, "%ux%s,mem=%" PRIu64 ",reserved=%" PRIu64 ",context=%" PRIu64 ",%s%s,world=%s",
 		 plan->devices, gpu->profile->name, total > most ? total : most, gpu->reserved_bytes,
 		 (uint64_t)(gpu->profile->context_mib * NEAP_MIB),
 		 strcmp(values, "none") ? "values=" : "backing=", values, world);

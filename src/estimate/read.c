@@ -23,9 +23,9 @@ static uint64_t get_number(const json_t *object, const char *key, uint64_t other
 	return otherwise;
 }
 
-static void get_text(const json_t *object, const char *key, char *ret_text, size_t room)
+static void get_text(const json_t *object, const char *key, char *ret_text, size_t capacity)
 {
-	snprintf(ret_text, room, "%s", neap_json_get_text(object, key));
+	snprintf(ret_text, capacity, "%s", neap_json_get_text(object, key));
 }
 
 /* The most critical first: a size, a branch, a value; then the most frequent. */

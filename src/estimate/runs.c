@@ -56,14 +56,14 @@ static bool same_name(const char *first, const char *second)
 }
 
 /* The argv of `neap run` for the job. The caller frees the array, not its strings. NULL: out of memory. */
-static char **make_words(const struct neap_estimate_command *command, struct neap_estimate_job *job)
+static char **make_argv(const struct neap_estimate_command *command, struct neap_estimate_job *job)
 {
-	size_t parameters = 0, words = 0, used = 0;
+	size_t parameters = 0, argv = 0, used = 0;
 	while (command->parameters[parameters])
 		parameters++;
-	while (command->words[words])
-		words++;
-	char **list = calloc(WORDS_FIXED + 2 * parameters + words + 1, sizeof *list);
+	while (command->argv[argv])
+		argv++;
+	char **list = calloc(WORDS_FIXED + 2 * parameters + argv + 1, sizeof *list);
 	if (!list)
 		return NULL;
 	static char *const fixed[] = {"neap", "run", "--quiet", "--no-history", "--log", "--grace", "300s", NULL};
@@ -81,8 +81,8 @@ static char **make_words(const struct neap_estimate_command *command, struct nea
 		list[used++] = other ? (char *)(uintptr_t)job->parameter : command->parameters[i];
 	}
 	list[used++] = "--";
-	for (size_t i = 0; i < words; i++)
-		list[used++] = command->words[i];
+	for (size_t i = 0; i < argv; i++)
+		list[used++] = command->argv[i];
 	return list;
 }
 
@@ -114,7 +114,7 @@ static int prepare(void *context)
 	return 0;
 }
 
-static enum neap_status start_in_place(struct child *child, struct neap_estimate_job *job, char **words,
+static enum neap_status start_in_place(struct child *child, struct neap_estimate_job *job, char **argv,
 				       struct neap_error *err)
 {
 	const struct neap_view_facts facts = {.kind = NEAP_VIEW_IN_PLACE};
@@ -123,7 +123,7 @@ static enum neap_status start_in_place(struct child *child, struct neap_estimate
 		return status;
 	return neap_spawn(&(struct neap_spawn){.doing = "starting a run",
 					       .program = "/proc/self/exe",
-					       .argv = words,
+					       .argv = argv,
 					       .run = prepare,
 					       .context = child,
 					       .fds = {NEAP_SPAWN_NULL},
@@ -145,10 +145,10 @@ static uint64_t writes_limit(size_t side_by_side)
 }
 
 static enum neap_status make_keep(const struct neap_estimate_command *command, const struct neap_estimate_job *job,
-				  char text[NEAP_ESTIMATE_ROOM], struct neap_error *err)
+				  char text[NEAP_ESTIMATE_CAPACITY], struct neap_error *err)
 {
 	enum neap_status status =
-		neap_path_join(text, NEAP_ESTIMATE_ROOM, command->isolation->keep, strrchr(job->folder, '/') + 1);
+		neap_path_join(text, NEAP_ESTIMATE_CAPACITY, command->isolation->keep, strrchr(job->folder, '/') + 1);
 	return status ? neap_fail(err, status, "--keep-writes: the path is too long")
 		      : neap_make_folder(text, 0777, err);
 }
@@ -173,19 +173,19 @@ static enum neap_status start_otherwise(struct neap_keeper_options *options, str
 }
 
 /* Starts it in a view of the files, or under Landlock where the system allows no view. */
-static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **words,
+static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **argv,
 				       size_t side_by_side, struct neap_error *err)
 {
 	struct neap_estimate_isolation *isolation = child->command->isolation;
-	char kept[NEAP_ESTIMATE_ROOM];
+	char kept[NEAP_ESTIMATE_CAPACITY];
 	struct neap_keeper_options options = {.kind = isolation->kind ? isolation->kind : NEAP_VIEW_MOUNTS,
 					      .view = {.folder = job->folder,
 						       .limit_bytes = writes_limit(side_by_side),
 						       .no_network = isolation->no_network,
-						       .words = child->command->words},
+						       .argv = child->command->argv},
 					      .temporary = isolation->temporary,
 					      .keep = isolation->keep ? kept : NULL,
-					      .argv = words,
+					      .argv = argv,
 					      .prepare = prepare,
 					      .context = child};
 	enum neap_status status = isolation->keep ? make_keep(child->command, job, kept, err) : NEAP_OK;
@@ -203,14 +203,14 @@ static enum neap_status start(const struct neap_estimate_command *command, struc
 {
 	struct child child = {command, job};
 	enum neap_status status = neap_make_folder(job->folder, 0700, err);
-	char **words = status == NEAP_OK ? make_words(command, job) : NULL;
+	char **argv = status == NEAP_OK ? make_argv(command, job) : NULL;
 	if (status)
 		return status;
-	if (!words)
+	if (!argv)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
-	status = command->isolation->in_place ? start_in_place(&child, job, words, err)
-					      : start_isolated(&child, job, words, side_by_side, err);
-	free(words);
+	status = command->isolation->in_place ? start_in_place(&child, job, argv, err)
+					      : start_isolated(&child, job, argv, side_by_side, err);
+	free(argv);
 	return status;
 }
 
@@ -293,11 +293,12 @@ enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *comm
 	const struct neap_estimate_watch *watch = &command->watch;
 	const struct neap_clock *clock = neap_clock_system();
 	const uint64_t began_ns = neap_clock_now(clock);
-	size_t running = 0, room = at_once ? at_once : 1, next;
+	size_t running = 0, capacity = at_once ? at_once : 1, next;
 	bool stopped = false;
 	while (true) {
-		while (go_on(watch, NULL, 0) && !status && running < room && (next = next_job(jobs, count)) < count) {
-			status = start(command, &jobs[next], room, err);
+		while (go_on(watch, NULL, 0) && !status && running < capacity &&
+		       (next = next_job(jobs, count)) < count) {
+			status = start(command, &jobs[next], capacity, err);
 			running += status == NEAP_OK;
 		}
 		if ((!go_on(watch, NULL, 0) || status) && !stopped) {
@@ -309,7 +310,7 @@ enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *comm
 		if (!at_once && left < running) /* one has shown what it takes */
 			for (size_t i = 0; i < count; i++)
 				if (jobs[i].over)
-					room = room_for(jobs[i].peak_kib, jobs[i].folder);
+					capacity = room_for(jobs[i].peak_kib, jobs[i].folder);
 		running = left;
 		if (!running && (stopped || next_job(jobs, count) == count))
 			break;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define NEAP_ESTIMATE_ROOM 4096
+#define NEAP_ESTIMATE_CAPACITY 4096
 
 /* How the runs are isolated from the user's files and network. */
 struct neap_estimate_isolation {
@@ -30,9 +30,9 @@ struct neap_estimate_watch {
 
 /* Borrowed until the runs are over. */
 struct neap_estimate_command {
-	char *const *words; /* NULL-terminated; {NAME} not replaced yet */
-	char **parameters;  /* "NAME=VALUE", NULL-terminated */
-	const char *steps;  /* of --max-steps */
+	char *const *argv; /* NULL-terminated; {NAME} not replaced yet */
+	char **parameters; /* "NAME=VALUE", NULL-terminated */
+	const char *steps; /* of --max-steps */
 	const char *time_limit;
 	const char *forwards; /* of a program without optimizer, at most; NULL: to its end */
 	struct neap_estimate_isolation *isolation;
@@ -41,7 +41,7 @@ struct neap_estimate_command {
 };
 
 struct neap_estimate_job {
-	char folder[NEAP_ESTIMATE_ROOM];
+	char folder[NEAP_ESTIMATE_CAPACITY];
 	char spec[256];        /* NEAP_SIM */
 	char label[64];        /* for the progress line: "sm_90, 132 multiprocessors" */
 	const char *parameter; /* "batch=48": instead of the one of that name among the command's; NULL: none */

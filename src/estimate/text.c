@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 #define SHOWN       4 /* of a list of notes */
 
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
@@ -28,24 +28,24 @@ static void format_done(const struct neap_estimate_process *process, char text[6
 		snprintf(text, 64, "%" PRIu64 " optimizer update%s", process->steps, plural(process->steps));
 }
 
-void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room)
+void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity)
 {
 	const struct neap_estimate_process *process = &run->processes[run->worst];
 	enum neap_outcome outcome = run->result.outcome;
 	char done[64];
 	format_done(process, done);
 	if (outcome == NEAP_OUTCOME_TIMEOUT)
-		snprintf(ret_text, room, "ended by the time limit after %s", done);
+		snprintf(ret_text, capacity, "ended by the time limit after %s", done);
 	else if (process->forwards)
-		snprintf(ret_text, room, "%s, no optimizer", done);
+		snprintf(ret_text, capacity, "%s, no optimizer", done);
 	else if (outcome == NEAP_OUTCOME_STOPPED)
-		snprintf(ret_text, room, "%s", done);
+		snprintf(ret_text, capacity, "%s", done);
 	else if (outcome == NEAP_OUTCOME_OK && (process->steps || process->optimizer))
-		snprintf(ret_text, room, "the whole program, %s", done);
+		snprintf(ret_text, capacity, "the whole program, %s", done);
 	else if (outcome == NEAP_OUTCOME_OK)
-		snprintf(ret_text, room, "the whole program, no optimizer");
+		snprintf(ret_text, capacity, "the whole program, no optimizer");
 	else
-		snprintf(ret_text, room, "%s after %s", neap_outcome_name(outcome), done);
+		snprintf(ret_text, capacity, "%s after %s", neap_outcome_name(outcome), done);
 }
 
 static void put_head(struct neap_buffer *out, const struct neap_estimate_report *report)
@@ -348,7 +348,7 @@ static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report 
 		const struct neap_estimate_gpu *gpu = &report->plan->gpus[i];
 		const struct neap_estimate_run *run = &report->runs[gpu->run];
 		const struct neap_estimate_verdict *verdict = &report->verdicts[i];
-		char range[80], left[NEAP_UNITS_ROOM];
+		char range[80], left[NEAP_UNITS_CAPACITY];
 		interval(verdict->context.low_bytes + run->reserved_peak,
 			 verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run), range);
 		neap_size_format_delta(verdict->headroom_bytes, left);

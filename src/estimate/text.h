@@ -28,6 +28,6 @@ void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_re
 json_t *neap_estimate_json(const struct neap_estimate_report *report);
 
 /* How the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
-void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room);
+void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
 
 #endif

@@ -42,7 +42,7 @@ struct neap_view_options {
 	const char *folder;   /* of the run, absolute: written for real */
 	uint64_t limit_bytes; /* limit for the bytes written */
 	bool no_network;      /* nothing but the loopback device */
-	char *const *words;   /* the program's, for paths among them; NULL-terminated */
+	char *const *argv;    /* the program's, for paths among them; NULL-terminated */
 };
 
 /* The mounts of a view, seen from the process that made it. */
@@ -81,6 +81,6 @@ enum neap_status neap_view_facts_write(const char *folder, const struct neap_vie
 void neap_view_facts_read(const char *folder, struct neap_view_facts *ret_facts);
 
 /* Writes one sentence for people: what was isolated and what was not. */
-void neap_view_facts_text(const struct neap_view_facts *facts, char *ret_text, size_t room);
+void neap_view_facts_text(const struct neap_view_facts *facts, char *ret_text, size_t capacity);
 
 #endif

@@ -145,7 +145,7 @@ void neap_view_facts_read(const char *folder, struct neap_view_facts *ret_facts)
 
 static void put_files(const struct neap_view_facts *facts, struct neap_buffer *out)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	static const char *const others[] = {
 		[NEAP_VIEW_UNKNOWN] = "what the program wrote is not known: the process around it was killed",
 		[NEAP_VIEW_IN_PLACE] = "the program wrote them for real, and reached its trackers (--in-place)",
@@ -167,7 +167,7 @@ static void put_files(const struct neap_view_facts *facts, struct neap_buffer *o
 		neap_buffer_format(out, ", and reached the bound of %s", neap_size_format(facts->limit_bytes, size));
 }
 
-void neap_view_facts_text(const struct neap_view_facts *facts, char *ret_text, size_t room)
+void neap_view_facts_text(const struct neap_view_facts *facts, char *ret_text, size_t capacity)
 {
 	struct neap_buffer out = {0};
 	neap_buffer_text(&out, "files: ");
@@ -185,6 +185,6 @@ void neap_view_facts_text(const struct neap_view_facts *facts, char *ret_text, s
 			&out, facts->no_network
 				      ? "; no network"
 				      : "; trackers were set offline, the network and the Hugging Face Hub are open");
-	snprintf(ret_text, room, "%s", neap_buffer_status(&out, NULL) ? "" : neap_buffer_string(&out));
+	snprintf(ret_text, capacity, "%s", neap_buffer_status(&out, NULL) ? "" : neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 }

@@ -14,9 +14,9 @@ struct neap_view_places {
 	size_t count;
 };
 
-/* The working directory, the home, /tmp and the like, and what the environment and `words` name. Looks at each, so
+/* The working directory, the home, /tmp and the like, and what the environment and `argv` name. Looks at each, so
  * that an automounter mounts it. */
-enum neap_status neap_view_places_find(char *const *words, struct neap_view_places *ret_places,
+enum neap_status neap_view_places_find(char *const *argv, struct neap_view_places *ret_places,
 				       struct neap_error *err);
 void neap_view_places_fini(struct neap_view_places *places);
 

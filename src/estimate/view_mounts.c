@@ -484,7 +484,7 @@ enum neap_status neap_view_enter(const struct neap_view_options *options, struct
 {
 	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = NEAP_VIEW_MOUNTS}};
 	struct work work = {.options = options, .view = &view, .run_fd = -1};
-	enum neap_status status = neap_view_places_find(options->words, &work.places, err);
+	enum neap_status status = neap_view_places_find(options->argv, &work.places, err);
 	view.facts.limit_bytes = options->limit_bytes;
 	view.facts.no_network = options->no_network;
 	view.paths = calloc(OVERLAYS_MOST, sizeof *view.paths);

@@ -52,8 +52,7 @@ static void add_all_of(struct neap_view_places *places, const char *text)
 	}
 }
 
-enum neap_status neap_view_places_find(char *const *words, struct neap_view_places *ret_places,
-				       struct neap_error *err)
+enum neap_status neap_view_places_find(char *const *argv, struct neap_view_places *ret_places, struct neap_error *err)
 {
 	static const char *const usual[] = {"/tmp", "/var/tmp", "/dev/shm"};
 	struct neap_view_places places = {.items = calloc(PLACES_MOST, sizeof *places.items)};
@@ -64,10 +63,10 @@ enum neap_status neap_view_places_find(char *const *words, struct neap_view_plac
 		add(&places, here, strlen(here));
 	for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
 		add(&places, usual[i], strlen(usual[i]));
-	for (size_t i = 0; words && words[i]; i++) {
-		add_all_of(&places, words[i]);
-		if (words[i][0] != '-' && words[i][0] != '/' && strchr(words[i], '/'))
-			add(&places, words[i], strlen(words[i]));
+	for (size_t i = 0; argv && argv[i]; i++) {
+		add_all_of(&places, argv[i]);
+		if (argv[i][0] != '-' && argv[i][0] != '/' && strchr(argv[i], '/'))
+			add(&places, argv[i], strlen(argv[i]));
 	}
 	for (char **variable = environ; *variable; variable++)
 		add_all_of(&places, *variable);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LOOK_NS        (10 * NEAP_NS_PER_MS)
+#define POLL_NS        (10 * NEAP_NS_PER_MS)
 #define NEWCOMERS_NS   (50 * NEAP_NS_PER_MS) /* between searches for new processes, which read all processes */
 #define NEWCOMERS_COST 10                    /* so a search takes at most a tenth of the time */
 #define STOP_ROUNDS    200
@@ -120,7 +120,7 @@ static enum neap_status ask_to_end(struct neap_kill_work *work, uint64_t since_t
 {
 	const struct neap_clock *clock = neap_clock_system();
 	const struct neap_deadline end = neap_deadline_in_ms(clock, work->grace_ms);
-	uint64_t look_ns = 0;
+	uint64_t poll_ns = 0;
 	size_t asked = 0, added = 0;
 	for (;;) {
 		size_t all = work->plan.target_count;
@@ -134,14 +134,14 @@ static enum neap_status ask_to_end(struct neap_kill_work *work, uint64_t since_t
 		bool gone = count_alive(work, all, SIGTERM) == 0;
 		enum neap_status status = NEAP_OK;
 		uint64_t begun_ns = neap_clock_now(clock);
-		if (gone || begun_ns >= look_ns) {
+		if (gone || begun_ns >= poll_ns) {
 			status = add_newcomers(work, since_ticks, &added, err);
 			uint64_t pause_ns = NEWCOMERS_COST * (neap_clock_now(clock) - begun_ns);
-			look_ns = begun_ns + (pause_ns > NEWCOMERS_NS ? pause_ns : NEWCOMERS_NS);
+			poll_ns = begun_ns + (pause_ns > NEWCOMERS_NS ? pause_ns : NEWCOMERS_NS);
 		}
 		if (status || (gone && !added) || neap_deadline_over(&end))
 			return status;
-		neap_clock_sleep(clock, LOOK_NS);
+		neap_clock_sleep(clock, POLL_NS);
 	}
 }
 
@@ -163,7 +163,7 @@ static void wait_killed(struct neap_kill_work *work)
 {
 	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), KILL_WAIT_NS);
 	while (count_alive(work, work->plan.target_count, SIGKILL) && !neap_deadline_over(&end))
-		neap_clock_sleep(end.clock, LOOK_NS);
+		neap_clock_sleep(end.clock, POLL_NS);
 }
 
 enum neap_status neap_kill_end(struct neap_kill_work *work, struct neap_error *err)

@@ -127,11 +127,11 @@ enum neap_status neap_kill_plan_make(const struct neap_process *all, size_t all_
 	struct neap_kill_plan plan = {0};
 	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid, .plan = &plan};
 	enum neap_status status = NEAP_OK;
-	size_t room = all_count + choice_count + 1;
-	walk.visited = calloc(room, sizeof *walk.visited);
-	walk.forebear = calloc(room, sizeof *walk.forebear);
-	plan.targets = calloc(room, sizeof *plan.targets);
-	plan.refused = calloc(room, sizeof *plan.refused);
+	size_t capacity = all_count + choice_count + 1;
+	walk.visited = calloc(capacity, sizeof *walk.visited);
+	walk.forebear = calloc(capacity, sizeof *walk.forebear);
+	plan.targets = calloc(capacity, sizeof *plan.targets);
+	plan.refused = calloc(capacity, sizeof *plan.refused);
 	if (!walk.visited || !walk.forebear || !plan.targets || !plan.refused) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 		goto out;

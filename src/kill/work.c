@@ -17,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_NS (50 * NEAP_NS_PER_MS)
+#define POLL_NS (50 * NEAP_NS_PER_MS)
 
-uint64_t neap_kill_bytes(const struct neap_look_device *device, pid_t pid)
+uint64_t neap_kill_bytes(const struct neap_sample_device *device, pid_t pid)
 {
 	for (size_t i = 0; i < device->process_count; i++) {
 		const struct neap_ledger_process *account = &device->processes[i].account;
@@ -35,7 +35,7 @@ uint64_t neap_kill_bytes(const struct neap_look_device *device, pid_t pid)
 uint64_t neap_kill_held(const struct neap_kill_work *work)
 {
 	uint64_t sum = 0;
-	for (size_t i = 0; i < work->look.device_count; i++)
+	for (size_t i = 0; i < work->sample.device_count; i++)
 		sum += work->devices[i].held_bytes;
 	return sum;
 }
@@ -43,7 +43,7 @@ uint64_t neap_kill_held(const struct neap_kill_work *work)
 uint64_t neap_kill_left(const struct neap_kill_work *work)
 {
 	uint64_t sum = 0;
-	for (size_t i = 0; i < work->look.device_count; i++)
+	for (size_t i = 0; i < work->sample.device_count; i++)
 		sum += work->devices[i].left_bytes;
 	return sum;
 }
@@ -61,13 +61,13 @@ size_t neap_kill_alive(const struct neap_kill_work *work)
 static bool uses_cuda(pid_t pid)
 {
 	char path[64], *line = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	bool found = false;
 	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
 	FILE *maps = fopen(path, "re");
 	if (!maps)
 		return true;
-	while (!found && getline(&line, &room, maps) >= 0)
+	while (!found && getline(&line, &capacity, maps) >= 0)
 		found = strstr(line, "/libcuda.") != NULL;
 	free(line);
 	fclose(maps);
@@ -75,15 +75,15 @@ static bool uses_cuda(pid_t pid)
 }
 
 /* Makes the choices of --device and --mine: the processes that the look lists. `ret_choices` has room for all. */
-static size_t choose_listed(const struct neap_look *look, size_t device, bool mine,
+static size_t choose_listed(const struct neap_sample *sample, size_t device, bool mine,
 			    struct neap_kill_choice *ret_choices)
 {
 	size_t count = 0;
-	for (size_t d = 0; d < look->device_count; d++) {
+	for (size_t d = 0; d < sample->device_count; d++) {
 		if (!mine && d != device)
 			continue;
-		for (size_t p = 0; p < look->devices[d].process_count; p++) {
-			const struct neap_ledger_process *account = &look->devices[d].processes[p].account;
+		for (size_t p = 0; p < sample->devices[d].process_count; p++) {
+			const struct neap_ledger_process *account = &sample->devices[d].processes[p].account;
 			struct neap_process process;
 			bool there = neap_process_read(account->pid, &process, NULL) == NEAP_OK;
 			bool unseen = !account->attached && (!there || !uses_cuda(account->pid));
@@ -95,43 +95,43 @@ static size_t choose_listed(const struct neap_look *look, size_t device, bool mi
 	return count;
 }
 
-static enum neap_status find_device(const struct neap_look *look, const char *text, size_t *ret_index,
+static enum neap_status find_device(const struct neap_sample *sample, const char *text, size_t *ret_index,
 				    struct neap_error *err)
 {
 	uint64_t index = 0;
-	if (neap_u64_parse(text, &index, NULL) == NEAP_OK && index < look->device_count) {
+	if (neap_u64_parse(text, &index, NULL) == NEAP_OK && index < sample->device_count) {
 		*ret_index = (size_t)index;
 		return NEAP_OK;
 	}
-	for (size_t i = 0; strncmp(text, "GPU-", 4) == 0 && i < look->device_count; i++) {
-		if (strncmp(look->devices[i].reading.uuid_text, text, strlen(text)) == 0) {
+	for (size_t i = 0; strncmp(text, "GPU-", 4) == 0 && i < sample->device_count; i++) {
+		if (strncmp(sample->devices[i].reading.uuid_text, text, strlen(text)) == 0) {
 			*ret_index = i;
 			return NEAP_OK;
 		}
 	}
 	return neap_fail(err, NEAP_ENOENT, "no device '%.60s': give an index below %zu, or a UUID", text,
-			 look->device_count);
+			 sample->device_count);
 }
 
 enum neap_status neap_kill_work_plan(struct neap_kill_work *work, const struct neap_kill_wanted *wanted,
 				     struct neap_error *err)
 {
-	size_t room = wanted->pid_count + 1, count = 0, device = 0;
-	for (size_t i = 0; i < work->look.device_count; i++)
-		room += work->look.devices[i].process_count;
+	size_t capacity = wanted->pid_count + 1, count = 0, device = 0;
+	for (size_t i = 0; i < work->sample.device_count; i++)
+		capacity += work->sample.devices[i].process_count;
 	enum neap_status status = NEAP_OK;
 	if (!wanted->pids + !wanted->device + !wanted->mine != 2)
 		return neap_fail(err, NEAP_EINVAL, "name processes, or a device, or all of this user's: one of them");
-	struct neap_kill_choice *choices = calloc(room, sizeof *choices);
+	struct neap_kill_choice *choices = calloc(capacity, sizeof *choices);
 	if (!choices)
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status && wanted->device)
-		status = find_device(&work->look, wanted->device, &device, err);
+		status = find_device(&work->sample, wanted->device, &device, err);
 	if (!status && wanted->pids)
 		for (; count < wanted->pid_count; count++)
 			choices[count].pid = wanted->pids[count];
 	else if (!status)
-		count = choose_listed(&work->look, device, wanted->mine, choices);
+		count = choose_listed(&work->sample, device, wanted->mine, choices);
 	/* after the list: a process that ended in between is refused as gone, and a new one is not chosen */
 	if (!status)
 		status = neap_kill_plan_now(choices, count, &work->plan, err);
@@ -163,15 +163,15 @@ static void account_target(struct neap_kill_device *device, pid_t pid, uint64_t 
 enum neap_status neap_kill_work_account(struct neap_kill_work *work, struct neap_error *err)
 {
 	free(work->devices);
-	work->devices = calloc(work->look.device_count + 1, sizeof *work->devices);
+	work->devices = calloc(work->sample.device_count + 1, sizeof *work->devices);
 	if (!work->devices)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
-	for (size_t d = 0; d < work->look.device_count; d++) {
+	for (size_t d = 0; d < work->sample.device_count; d++) {
 		struct neap_kill_device *device = &work->devices[d];
-		device->before = device->after = work->look.devices[d].reading;
+		device->before = device->after = work->sample.devices[d].reading;
 		for (size_t i = 0; i < work->plan.target_count; i++) {
 			pid_t pid = work->plan.targets[i].process.pid;
-			uint64_t bytes = neap_kill_bytes(&work->look.devices[d], pid);
+			uint64_t bytes = neap_kill_bytes(&work->sample.devices[d], pid);
 			device->touched = device->touched || bytes > 0;
 			if (bytes == NEAP_BYTES_UNKNOWN)
 				device->held_unknown = true;
@@ -193,7 +193,7 @@ static enum neap_status watch_memory(struct neap_kill_work *work, struct neap_mo
 	const struct neap_clock *clock = neap_clock_system();
 	uint64_t start_ns = neap_clock_now(clock);
 	for (;;) {
-		for (size_t i = 0; i < work->look.device_count; i++) {
+		for (size_t i = 0; i < work->sample.device_count; i++) {
 			struct neap_kill_device *device = &work->devices[i];
 			if (!device->touched)
 				continue;
@@ -207,7 +207,7 @@ static enum neap_status watch_memory(struct neap_kill_work *work, struct neap_mo
 		if (neap_kill_left(work) == 0 || work->drain_ns >= limit_ns)
 			return NEAP_OK;
 		uint64_t rest_ns = limit_ns - work->drain_ns;
-		neap_clock_sleep(clock, rest_ns < LOOK_NS ? rest_ns : LOOK_NS);
+		neap_clock_sleep(clock, rest_ns < POLL_NS ? rest_ns : POLL_NS);
 	}
 }
 
@@ -233,7 +233,7 @@ enum neap_status neap_kill_work_end(struct neap_kill_work *work, struct neap_mon
 void neap_kill_work_fini(struct neap_kill_work *work)
 {
 	neap_kill_plan_fini(&work->plan);
-	neap_look_fini(&work->look);
+	neap_sample_fini(&work->sample);
 	free(work->devices);
 	free(work->ended);
 	*work = (struct neap_kill_work){0};

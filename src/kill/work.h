@@ -1,6 +1,6 @@
 /* kill/work.h: the work of `neap kill`, step by step, so that the caller may show and ask in between:
  *
- *   neap_look_take -> neap_kill_work_plan -> neap_kill_work_account -> (ask) -> neap_kill_work_end
+ *   neap_sample_take -> neap_kill_work_plan -> neap_kill_work_account -> (ask) -> neap_kill_work_end
  *
  * One thread.
  */
@@ -9,7 +9,7 @@
 
 #include "base/ending.h"
 #include "kill/plan.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 
 struct neap_kill_device {
 	struct neap_reading before; /* right before the first signal, the targets' bytes filled in from their pages */
@@ -20,11 +20,11 @@ struct neap_kill_device {
 	uint64_t left_bytes;        /* bytes not back yet; 0: all are */
 };
 
-/* A zeroed struct is empty. The caller sets `look`, `grace_ms` and `dry_run`. */
+/* A zeroed struct is empty. The caller sets `sample`, `grace_ms` and `dry_run`. */
 struct neap_kill_work {
 	struct neap_kill_plan plan;       /* made by neap_kill_work_plan */
-	struct neap_look look;            /* before the first signal */
-	struct neap_kill_device *devices; /* one per device of `look`; made by neap_kill_work_account */
+	struct neap_sample sample;        /* before the first signal */
+	struct neap_kill_device *devices; /* one per device of `sample`; made by neap_kill_work_account */
 	struct neap_ended *ended;         /* one per target, late ones too, once they were signalled; NULL before */
 	uint64_t grace_ms, drain_ns;      /* drain_ns: from the last process's end to the last look */
 	bool dry_run;
@@ -53,7 +53,7 @@ enum neap_status neap_kill_work_end(struct neap_kill_work *work, struct neap_mon
 void neap_kill_work_fini(struct neap_kill_work *work);
 
 /* The bytes that a process holds on a device; NEAP_BYTES_UNKNOWN: not known. */
-uint64_t neap_kill_bytes(const struct neap_look_device *device, pid_t pid);
+uint64_t neap_kill_bytes(const struct neap_sample_device *device, pid_t pid);
 /* The bytes of all targets on all devices, as far as they are known. */
 uint64_t neap_kill_held(const struct neap_kill_work *work);
 /* The bytes of all devices that are not back yet. */

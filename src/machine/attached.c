@@ -4,15 +4,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "proto/commands.h"
 #include "store/json_rows.h"
 
 /* Long enough to empty a large cache on a busy device. */
 #define BOUND_NS (NEAP_ATTACHED_BOUND_S * NEAP_NS_PER_S)
 
-#define ENDING_LOOKS   200 /* 2 s: on a loaded machine a process takes long to end */
-#define ENDING_LOOK_NS (10 * NEAP_NS_PER_MS)
+#define ENDING_POLLS   200 /* 2 s: on a loaded machine a process takes long to end */
+#define ENDING_POLL_NS (10 * NEAP_NS_PER_MS)
 
 static bool is_stopped(pid_t pid)
 {
@@ -28,7 +28,7 @@ enum neap_status neap_attached_open(const char *runtime_folder, pid_t pid, struc
 	enum neap_status status = neap_client_open(runtime_folder, pid, deadline, ret_client, err);
 	if (status && status != NEAP_ESTATE)
 		return status;
-	neap_look_name(pid, name);
+	neap_sample_name(pid, name);
 	bool stopped = !status && is_stopped(pid);
 	if (stopped && !ret_stopped) {
 		neap_client_close(ret_client);
@@ -52,10 +52,10 @@ enum neap_status neap_attached_open(const char *runtime_folder, pid_t pid, struc
 static bool is_ending(pid_t pid)
 {
 	struct neap_process process;
-	for (int looks = 0; looks < ENDING_LOOKS; looks++) {
+	for (int looks = 0; looks < ENDING_POLLS; looks++) {
 		if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
 			return true;
-		neap_clock_sleep(neap_clock_system(), ENDING_LOOK_NS);
+		neap_clock_sleep(neap_clock_system(), ENDING_POLL_NS);
 	}
 	return false;
 }

@@ -33,7 +33,7 @@ static uint64_t run_time(uint64_t start_ticks)
 }
 
 /* The command line with spaces between its arguments. `line` has room for one more byte. */
-static void take_command(char *line, size_t length, char *ret_text, size_t room)
+static void take_command(char *line, size_t length, char *ret_text, size_t capacity)
 {
 	line[length] = '\0';
 	const char *slash = strrchr(line, '/'); /* of the first argument alone */
@@ -41,7 +41,7 @@ static void take_command(char *line, size_t length, char *ret_text, size_t room)
 	for (char *c = start; c < line + length; c++)
 		if (!*c)
 			*c = ' ';
-	neap_who_cut(NEAP_PRINTABLE(start), room - 1, ret_text, room);
+	neap_who_cut(NEAP_PRINTABLE(start), capacity - 1, ret_text, capacity);
 }
 
 void neap_who_read(pid_t pid, const struct neap_who *known, struct neap_who *ret_who)
@@ -69,45 +69,45 @@ void neap_who_read(pid_t pid, const struct neap_who *known, struct neap_who *ret
 	*ret_who = who;
 }
 
-const char *neap_who_time_format(uint64_t run_ns, char text[NEAP_WHO_TIME_ROOM])
+const char *neap_who_time_format(uint64_t run_ns, char text[NEAP_WHO_TIME_CAPACITY])
 {
 	uint64_t s = run_ns / NEAP_NS_PER_S;
 
 	if (run_ns == NEAP_WHO_UNKNOWN)
-		snprintf(text, NEAP_WHO_TIME_ROOM, "?");
+		snprintf(text, NEAP_WHO_TIME_CAPACITY, "?");
 	else if (s < 3600)
-		snprintf(text, NEAP_WHO_TIME_ROOM, "%02" PRIu64 ":%02" PRIu64, s / 60, s % 60);
+		snprintf(text, NEAP_WHO_TIME_CAPACITY, "%02" PRIu64 ":%02" PRIu64, s / 60, s % 60);
 	else if (s < 86400)
-		snprintf(text, NEAP_WHO_TIME_ROOM, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60,
+		snprintf(text, NEAP_WHO_TIME_CAPACITY, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60,
 			 s % 60);
 	else
-		snprintf(text, NEAP_WHO_TIME_ROOM, "%" PRIu64 "-%02" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 86400,
-			 s / 3600 % 24, s / 60 % 60, s % 60);
+		snprintf(text, NEAP_WHO_TIME_CAPACITY, "%" PRIu64 "-%02" PRIu64 ":%02" PRIu64 ":%02" PRIu64,
+			 s / 86400, s / 3600 % 24, s / 60 % 60, s % 60);
 	return text;
 }
 
-/* Bytes of at most `columns` characters, and of at most `room`. */
-static size_t prefix(const char *text, size_t columns, size_t room)
+/* Bytes of at most `columns` characters, and of at most `capacity`. */
+static size_t prefix(const char *text, size_t columns, size_t capacity)
 {
 	size_t length = strlen(text), at = 0;
 	uint32_t character;
 
 	while (at < length && columns-- > 0) {
 		size_t next = neap_utf8_next(text + at, length - at, &character);
-		if (at + next > room)
+		if (at + next > capacity)
 			break;
 		at += next;
 	}
 	return at;
 }
 
-const char *neap_who_cut(const char *text, size_t columns, char *ret_text, size_t room)
+const char *neap_who_cut(const char *text, size_t columns, char *ret_text, size_t capacity)
 {
-	size_t most = columns ? columns : SIZE_MAX, length = prefix(text, most, room - 1);
+	size_t most = columns ? columns : SIZE_MAX, length = prefix(text, most, capacity - 1);
 	bool cut = text[length] != '\0';
 
-	if (cut && room > 4)
-		length = prefix(text, most > 3 ? most - 3 : 0, room - 4);
-	snprintf(ret_text, room, "%.*s%s", (int)length, text, cut ? "..." : "");
+	if (cut && capacity > 4)
+		length = prefix(text, most > 3 ? most - 3 : 0, capacity - 4);
+	snprintf(ret_text, capacity, "%.*s%s", (int)length, text, cut ? "..." : "");
 	return ret_text;
 }

@@ -8,7 +8,7 @@
 
 #define NEAP_WHO_UNKNOWN UINT64_MAX
 /* Room for a run time. */
-#define NEAP_WHO_TIME_ROOM 24
+#define NEAP_WHO_TIME_CAPACITY 24
 
 /* All texts are printable. For a process that has ended, or is in another PID namespace, they are "", and run_ns is
  * NEAP_WHO_UNKNOWN. */
@@ -27,10 +27,10 @@ struct neap_who {
 void neap_who_read(pid_t pid, const struct neap_who *known, struct neap_who *ret_who);
 
 /* As ps does: "00:07", "12:34", "1:02:03", "3-01:02:03" (days); "?" for NEAP_WHO_UNKNOWN. Returns `text`. */
-const char *neap_who_time_format(uint64_t run_ns, char text[NEAP_WHO_TIME_ROOM]);
+const char *neap_who_time_format(uint64_t run_ns, char text[NEAP_WHO_TIME_CAPACITY]);
 
 /* Copies `text`. If it is longer than `columns` (0: any length), cuts it at a character's end, with "..." in the last
  * three columns. Returns `ret_text`. */
-const char *neap_who_cut(const char *text, size_t columns, char *ret_text, size_t room);
+const char *neap_who_cut(const char *text, size_t columns, char *ret_text, size_t capacity);
 
 #endif

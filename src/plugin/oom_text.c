@@ -21,16 +21,16 @@ static void add_block(void *context, const struct neap_block_info *block)
 
 struct text {
 	char *to;
-	size_t room, length;
+	size_t capacity, length;
 };
 
 NEAP_PRINTF(2, 3) static void add(struct text *text, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	int length = vsnprintf(text->to + text->length, text->room - text->length, format, arguments);
+	int length = vsnprintf(text->to + text->length, text->capacity - text->length, format, arguments);
 	va_end(arguments);
-	size_t left = text->room - text->length - 1;
+	size_t left = text->capacity - text->length - 1;
 	text->length += length < 0 ? 0 : (size_t)length < left ? (size_t)length : left;
 }
 
@@ -50,13 +50,13 @@ static uint64_t held(const struct neap_stats *stats, enum neap_metric metric)
 	return (uint64_t)stats->metric[metric][NEAP_CLASS_ALL].current;
 }
 
-void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text, size_t room)
+void neap_plugin_oom_text(struct neap_alloc *alloc, size_t bytes, char *ret_text, size_t capacity)
 {
 	struct neap_device *device = neap_alloc_device(alloc);
 	const struct neap_device_info *info = neap_device_info(device);
 	uint64_t free_bytes = 0, total = 0, context = neap_device_context_bytes(device);
 	double fraction = neap_get_fraction(alloc);
-	struct text text = {.to = ret_text, .room = room};
+	struct text text = {.to = ret_text, .capacity = capacity};
 	struct sums sums = {0};
 	struct neap_stats stats;
 	struct neap_asked asked;

@@ -164,21 +164,21 @@ void neap_plugin_refuse_pool(int device)
 
 struct copied {
 	struct neap_block_info *blocks;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static void copy_block(void *context, const struct neap_block_info *block)
 {
 	struct copied *copied = context;
-	if (copied->count < copied->room)
+	if (copied->count < copied->capacity)
 		copied->blocks[copied->count] = *block;
 	copied->count++;
 }
 
-size_t neap_plugin_blocks(int device, struct neap_block_info *ret_blocks, size_t room)
+size_t neap_plugin_blocks(int device, struct neap_block_info *ret_blocks, size_t capacity)
 {
 	struct neap_alloc *alloc = neap_plugin_alloc(device);
-	struct copied copied = {.blocks = ret_blocks, .room = room};
+	struct copied copied = {.blocks = ret_blocks, .capacity = capacity};
 	if (alloc)
 		neap_each_block(alloc, copy_block, &copied);
 	return copied.count;

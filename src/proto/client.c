@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LOOK_MS 100 /* between checks whether the process is stopped */
+#define POLL_MS 100 /* between checks whether the process is stopped */
 
 static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid,
 				   const struct neap_deadline *deadline, struct neap_error *err)
@@ -114,7 +114,7 @@ static enum neap_status wait_for_answer(const struct neap_client *client, struct
 	struct neap_process process;
 
 	for (unsigned stopped = 0; stopped < 2;) {
-		int count = poll(&peer, 1, LOOK_MS);
+		int count = poll(&peer, 1, POLL_MS);
 		if (count > 0 || (count < 0 && errno != EINTR) || neap_deadline_over(&client->deadline))
 			return NEAP_OK; /* receiving says which */
 		bool is_stopped = neap_process_read(client->pid, &process, NULL) == NEAP_OK &&

@@ -97,13 +97,13 @@ bool neap_fields_f64(const struct neap_fields *fields, unsigned number, double *
 	return value != NULL;
 }
 
-bool neap_fields_string(const struct neap_fields *fields, unsigned number, char *ret_text, size_t room)
+bool neap_fields_string(const struct neap_fields *fields, unsigned number, char *ret_text, size_t capacity)
 {
 	size_t length;
 	const unsigned char *value = find(fields, number, NEAP_TYPE_STRING, 0, &length);
-	if (!value || room == 0)
+	if (!value || capacity == 0)
 		return false;
-	neap_printable_bytes(ret_text, room, (const char *)value, length);
+	neap_printable_bytes(ret_text, capacity, (const char *)value, length);
 	return true;
 }
 
@@ -122,7 +122,7 @@ bool neap_fields_bytes(const struct neap_fields *fields, unsigned number, size_t
 /* Reserves space for one field. Returns the place of its value, or NULL. After an overflow nothing is written. */
 static unsigned char *add(struct neap_field_writer *writer, unsigned number, enum neap_field_type type, size_t length)
 {
-	size_t left = writer->room - writer->length;
+	size_t left = writer->capacity - writer->length;
 	if (writer->overflow || left < FIELD_HEADER || left - FIELD_HEADER < length || length > UINT32_MAX) {
 		writer->overflow = true;
 		return NULL;

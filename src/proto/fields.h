@@ -37,13 +37,13 @@ enum neap_status neap_fields_open(const void *data, size_t length, struct neap_f
  * as absent. A string is copied, cut where it does not fit, always terminated, control bytes replaced by '?'. */
 bool neap_fields_u64(const struct neap_fields *fields, unsigned number, uint64_t *ret_value);
 bool neap_fields_f64(const struct neap_fields *fields, unsigned number, double *ret_value);
-bool neap_fields_string(const struct neap_fields *fields, unsigned number, char *ret_text, size_t room);
+bool neap_fields_string(const struct neap_fields *fields, unsigned number, char *ret_text, size_t capacity);
 bool neap_fields_bytes(const struct neap_fields *fields, unsigned number, size_t n, const void **ret_bytes,
 		       size_t *ret_length);
 
 struct neap_field_writer {
 	unsigned char *data; /* the caller's */
-	size_t room, length;
+	size_t capacity, length;
 	bool overflow; /* a field did not fit; the fields before it are complete */
 };
 

@@ -29,12 +29,12 @@
 #define RUNTIME_ENTRIES 4096 /* read in one listing */
 #define MAKING_TRIES    100  /* of 1 ms: a listing holds the lock only while it removes two files */
 
-static enum neap_status path_of(char *text, size_t room, const char *folder, pid_t pid, const char *suffix,
+static enum neap_status path_of(char *text, size_t capacity, const char *folder, pid_t pid, const char *suffix,
 				struct neap_error *err)
 {
 	char name[64];
 	snprintf(name, sizeof name, "%d%s", (int)pid, suffix);
-	return neap_path_join(text, room, folder, name) == NEAP_OK
+	return neap_path_join(text, capacity, folder, name) == NEAP_OK
 		       ? NEAP_OK
 		       : neap_fail(err, NEAP_EINVAL, "the runtime folder's path is too long: %.150s", folder);
 }
@@ -107,9 +107,9 @@ static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_publ
 	return neap_fail(err, NEAP_EBUSY, "the process kept writing its page");
 }
 
-static void copy_text(char *to, size_t room, const char *from, size_t from_room)
+static void copy_text(char *to, size_t capacity, const char *from, size_t from_capacity)
 {
-	neap_printable_bytes(to, room, from, strnlen(from, from_room));
+	neap_printable_bytes(to, capacity, from, strnlen(from, from_capacity));
 }
 
 /* Word by word and atomically, as allocators write it: another thread's may be writing its own slot just now. */

@@ -15,13 +15,13 @@ enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, stru
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int folder_fd = -1;
-	size_t room = sizeof address.sun_path;
-	int length = snprintf(address.sun_path, room, "%s/%d.sock", runtime_folder, (int)pid);
-	if (length < 0 || (size_t)length >= room) {
+	size_t capacity = sizeof address.sun_path;
+	int length = snprintf(address.sun_path, capacity, "%s/%d.sock", runtime_folder, (int)pid);
+	if (length < 0 || (size_t)length >= capacity) {
 		folder_fd = open(runtime_folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (folder_fd < 0)
 			return neap_fail_errno(err, errno, "opening the runtime folder %s", runtime_folder);
-		snprintf(address.sun_path, room, "/proc/self/fd/%d/%d.sock", folder_fd, (int)pid);
+		snprintf(address.sun_path, capacity, "/proc/self/fd/%d/%d.sock", folder_fd, (int)pid);
 	}
 	*ret_address = address;
 	*ret_folder_fd = folder_fd;

@@ -148,13 +148,13 @@ static enum neap_status replay_free(struct replay *replay, struct neap_error *er
 
 static enum neap_status defer(struct replay *replay, uint64_t token, struct neap_error *err)
 {
-	if (replay->deferred_count == replay->deferred_room) {
-		size_t room = replay->deferred_room ? 2 * replay->deferred_room : 64;
-		uint64_t *deferred = realloc(replay->deferred, room * sizeof *deferred);
+	if (replay->deferred_count == replay->deferred_capacity) {
+		size_t capacity = replay->deferred_capacity ? 2 * replay->deferred_capacity : 64;
+		uint64_t *deferred = realloc(replay->deferred, capacity * sizeof *deferred);
 		if (!deferred)
 			return replay_starved(err);
 		replay->deferred = deferred;
-		replay->deferred_room = room;
+		replay->deferred_capacity = capacity;
 	}
 	replay->deferred[replay->deferred_count++] = token;
 	return NEAP_OK;

@@ -46,7 +46,7 @@ struct replay {
 	unsigned refuse;       /* how often the driver refuses the next request */
 	struct neap_map live;  /* address or id -> block */
 	uint64_t *deferred;    /* tokens of frees that completed inside the next request */
-	size_t deferred_count, deferred_room;
+	size_t deferred_count, deferred_capacity;
 	uint32_t *pool_of;              /* number of the pool of each of the trace's streams */
 	uint32_t pool_count;            /* private ones; they are numbered from 1 */
 	struct neap_torch_pool *traits; /* by number; NULL where there are none */

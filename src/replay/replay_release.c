@@ -51,7 +51,7 @@ bool replay_waited_for(struct replay *replay)
 	    !replay_look_ahead(replay, true, &next) || !is_growth(&next) || !next_request(replay, &request))
 		return false;
 	return request.stream == replay->event.stream &&
-	       !neap_torch_has_room(replay->policy, request.size, next.size, 0) &&
+	       !neap_torch_has_headroom(replay->policy, request.size, next.size, 0) &&
 	       neap_torch_round(settings, request.size) <= neap_torch_round(settings, replay->event.size);
 }
 
@@ -219,7 +219,7 @@ static bool frees_have_stacks(const struct replay *replay)
 
 /* Releases inside a request have the request's stack. Releases of an emptied cache have the stack of that call, or,
  * if frees have no stacks of their own, those of their segments' allocations. */
-static enum cause stacks_tell(struct replay *replay, const struct neap_trace_event *request)
+static enum cause stacks_report(struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
@@ -278,8 +278,8 @@ static enum neap_status weigh(struct replay *replay, const struct neap_trace_eve
 	if (collected && collected == replay->run.left + 1)
 		return NEAP_OK;
 	/* Was there no room, and was there still none without those first blocks? */
-	if (!refused ||
-	    neap_torch_has_room(replay->policy, request->size, growth->size, garbage + (refused == 2 ? oversize : 0)))
+	if (!refused || neap_torch_has_headroom(replay->policy, request->size, growth->size,
+						garbage + (refused == 2 ? oversize : 0)))
 		return empty(replay, err);
 	return NEAP_OK;
 }
@@ -293,7 +293,7 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 		return empty(replay, err);
 	if (!replay->same || !next_request(replay, &request))
 		return NEAP_OK;
-	enum cause found = stacks_tell(replay, &request);
+	enum cause found = stacks_report(replay, &request);
 	if (found != EMPTIED && request.kind == NEAP_TRACE_OOM)
 		return NEAP_OK;
 	if (found == EMPTIED ||

@@ -88,7 +88,7 @@ static bool known(const struct search *search, uint64_t pages, bool *ret_fits)
 	return false;
 }
 
-static bool tell_progress(void *context, uint64_t done, uint64_t total)
+static bool report_progress(void *context, uint64_t done, uint64_t total)
 {
 	struct attempt *attempt = context;
 	const struct neap_replay_options *options = &attempt->search->options;
@@ -113,7 +113,7 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 		struct attempt *attempt = &attempts[i];
 		*attempt = (struct attempt){.search = search, .options = search->options, .first = i == 0};
 		attempt->options.memory_bytes = pages[i] * NEAP_REPLAY_PAGE_BYTES;
-		attempt->options.progress = tell_progress;
+		attempt->options.progress = report_progress;
 		attempt->options.context = attempt;
 		if (i > 0)
 			started[i] = pthread_create(&attempt->thread, NULL, run_attempt, attempt) == 0;

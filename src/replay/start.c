@@ -144,17 +144,17 @@ static bool is_whole(const struct undo *undo, const struct block *piece)
 /* The bytes of a block of `requested` bytes that began at `address` in the free piece. */
 static uint64_t block_bytes(const struct undo *undo, const struct block *piece, uint64_t address, uint64_t requested)
 {
-	uint64_t room = piece->address + piece->size - address;
-	uint64_t size = requested < LARGEST_REQUEST ? neap_torch_round(undo->settings, requested) : room;
-	if (size >= room)
-		return room;
+	uint64_t left = piece->address + piece->size - address;
+	uint64_t size = requested < LARGEST_REQUEST ? neap_torch_round(undo->settings, requested) : left;
+	if (size >= left)
+		return left;
 	if (is_whole(undo, piece)) { /* the segment, or the pages that were mapped for it */
 		uint64_t pages = piece->pool->small ? SMALL_SEGMENT : undo->settings->large_segment_bytes;
 		uint64_t mapped = (size + pages - 1) / pages * pages;
-		return piece->segment->expandable && mapped < room ? mapped : room;
+		return piece->segment->expandable && mapped < left ? mapped : left;
 	}
-	bool whole = size >= undo->settings->max_split_bytes || room - size <= SMALL_REQUEST;
-	return !piece->pool->small && !piece->segment->expandable && whole ? room : size;
+	bool whole = size >= undo->settings->max_split_bytes || left - size <= SMALL_REQUEST;
+	return !piece->pool->small && !piece->segment->expandable && whole ? left : size;
 }
 
 static void undo_alloc(struct undo *undo, const struct neap_trace_event *event)
@@ -382,10 +382,10 @@ static struct neap_torch_segment *give_segment(struct undo *undo, const struct s
 /* The segments in order of their addresses. */
 static enum neap_status give(struct undo *undo, struct neap_start *start, struct neap_error *err)
 {
-	size_t room = 1;
+	size_t left = 1;
 	for (const struct segment *segment = undo->arena.first_segment; segment; segment = segment->next)
-		room++;
-	start->segments = calloc(room, sizeof *start->segments);
+		left++;
+	start->segments = calloc(left, sizeof *start->segments);
 	if (!start->segments)
 		return neap_fail(err, NEAP_ENOMEM, "the start of a recording: this machine is out of memory");
 	for (struct block *block = set_first(&undo->pieces); block; block = set_after(&undo->pieces, block)) {

@@ -150,14 +150,14 @@ static void size_ranges(struct search *search)
 	for (size_t i = 0; i < search->range_count; i++) {
 		struct neap_start_range *range = &search->ranges[i];
 		uint64_t page = page_of(search, range->large), size = range->high - range->low;
-		uint64_t room = reservation(search, device, range->large);
+		uint64_t left = reservation(search, device, range->large);
 		/* If another range begins before that end, it is the limit. */
 		for (size_t j = 0; j < search->range_count; j++)
-			if (search->ranges[j].low >= range->high && search->ranges[j].low - range->low < room)
-				room = search->ranges[j].low - range->low;
-		room = room / page * page;
-		if (room > size)
-			size = room;
+			if (search->ranges[j].low >= range->high && search->ranges[j].low - range->low < left)
+				left = search->ranges[j].low - range->low;
+		left = left / page * page;
+		if (left > size)
+			size = left;
 		range->size = (size + page - 1) / page * page;
 	}
 }

@@ -34,15 +34,15 @@ static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 	const struct set *set = &torch->pools[0]->free;
 	double share = torch->options.settings.garbage_collection_threshold;
 	uint64_t threshold = (uint64_t)(share * (double)torch->allowed_bytes);
-	size_t room = 0;
+	size_t capacity = 0;
 	if (!is_on(torch) || torch->reserved <= threshold)
 		return false;
 	plan->target = torch->reserved - threshold;
 	for (struct block *block = set_first(set); block; block = set_after(set, block))
-		room += !block_is_split(block);
-	plan->candidates = room ? calloc(room, sizeof *plan->candidates) : NULL;
+		capacity += !block_is_split(block);
+	plan->candidates = capacity ? calloc(capacity, sizeof *plan->candidates) : NULL;
 	if (!plan->candidates) {
-		torch->starved = torch->starved || room;
+		torch->starved = torch->starved || capacity;
 		return false;
 	}
 	for (struct block *block = set_first(set); block; block = set_after(set, block))
@@ -89,22 +89,22 @@ void garbage_collect(struct torch *torch)
 
 struct list {
 	struct neap_torch_collected *to;
-	size_t room, count;
+	size_t capacity, count;
 };
 
 static void take_note(void *context, struct block *block)
 {
 	struct list *list = context;
-	if (list->count < list->room)
+	if (list->count < list->capacity)
 		list->to[list->count] = (struct neap_torch_collected){.address = block->address, .size = block->size};
 	list->count++;
 }
 
 size_t neap_torch_collects(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
-			   struct neap_torch_collected *ret_collected, size_t room)
+			   struct neap_torch_collected *ret_collected, size_t capacity)
 {
 	struct torch *torch = torch_of(policy);
-	struct list list = {.to = ret_collected, .room = room};
+	struct list list = {.to = ret_collected, .capacity = capacity};
 	struct plan plan = {0};
 	if (!is_on(torch) || bytes >= LARGEST_REQUEST)
 		return 0;

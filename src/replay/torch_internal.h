@@ -200,7 +200,7 @@ void metric_take(struct torch *torch, enum neap_metric metric, const struct pool
 /* NEAP_METRIC_RESERVED_BYTES, which each pool also counts itself. */
 void reserved_add(struct torch *torch, struct pool *pool, uint64_t bytes);
 void reserved_take(struct torch *torch, struct pool *pool, uint64_t bytes);
-void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
+void emit(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
 /* The block is free from now on: it joins its neighbours and goes into the set. */
 void free_block(struct torch *torch, struct block *block);
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err);

@@ -80,7 +80,7 @@ static void metric_change(struct torch *torch, enum neap_metric metric, const st
 		metric_take(torch, metric, pool, (uint64_t)-amount);
 }
 
-void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+void emit(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
 {
 	struct neap_policy_usage *usage = &torch->usage;
 	switch (action) {
@@ -113,7 +113,7 @@ void free_block(struct torch *torch, struct block *block)
 	struct pool *pool = block->pool;
 	uint64_t size = block->size, requested = block->requested;
 	int64_t splits = 0, split_bytes = 0;
-	tell(torch, NEAP_TORCH_FREE_COMPLETED, block->address, requested, block->stream);
+	emit(torch, NEAP_TORCH_FREE_COMPLETED, block->address, requested, block->stream);
 	struct block *neighbours[2] = {block->prev, block->next};
 	for (size_t i = 0; i < 2; i++) {
 		uint64_t bytes = block_merge(torch, block, neighbours[i]);
@@ -261,12 +261,12 @@ static bool find_block(struct torch *torch, struct request *request)
 
 static enum neap_status out_of_memory(struct torch *torch, const struct request *request, struct neap_error *err)
 {
-	char wanted[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
+	char wanted[NEAP_UNITS_CAPACITY], held[NEAP_UNITS_CAPACITY], device[NEAP_UNITS_CAPACITY];
 	if (request->rejected) {
 		torch->usage.rejections++;
 	} else {
 		torch->usage.stats.num_ooms++;
-		tell(torch, NEAP_TORCH_OOM, torch->device_bytes - torch->reserved, request->size, request->stream);
+		emit(torch, NEAP_TORCH_OOM, torch->device_bytes - torch->reserved, request->size, request->stream);
 	}
 	return neap_fail(err, NEAP_EOOM, "out of memory: %s wanted, %s reserved of %s",
 			 neap_size_format(request->bytes, wanted), neap_size_format(torch->reserved, held),
@@ -298,7 +298,7 @@ static void request_free(struct torch *torch, struct block *block)
 	block->allocated = false;
 	metric_take(torch, NEAP_METRIC_ALLOCATION, block->pool, 1);
 	metric_take(torch, NEAP_METRIC_ALLOCATED_BYTES, block->pool, block->size);
-	tell(torch, NEAP_TORCH_FREE_REQUESTED, block->address, block->requested, block->stream);
+	emit(torch, NEAP_TORCH_FREE_REQUESTED, block->address, block->requested, block->stream);
 	if (block->size >= torch->options.settings.max_split_bytes)
 		stat_take(&torch->usage.stats.oversize_allocations, 1);
 }
@@ -346,7 +346,7 @@ static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, 
 		return torch_starved(torch, err);
 	block->allocated = true;
 	block->requested = bytes;
-	tell(torch, NEAP_TORCH_ALLOC, block->address, bytes, stream);
+	emit(torch, NEAP_TORCH_ALLOC, block->address, bytes, stream);
 	metric_add(torch, NEAP_METRIC_ALLOCATION, request.pool, 1);
 	metric_add(torch, NEAP_METRIC_ALLOCATED_BYTES, request.pool, block->size);
 	metric_add(torch, NEAP_METRIC_ACTIVE, request.pool, 1);

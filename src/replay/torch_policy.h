@@ -55,15 +55,15 @@ bool neap_torch_covers(const struct neap_policy *policy, uint64_t address);
 uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
 
 /* Whether `growth` bytes more, for a request of `bytes`, would be granted now, had `freed` bytes been given back. */
-bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed);
+bool neap_torch_has_headroom(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed);
 
-/* Lists the segments that garbage collection would free for a request of `bytes`, in order, up to `room` of them.
+/* Lists the segments that garbage collection would free for a request of `bytes`, in order, up to `capacity` of them.
  * Returns how many there are in all. */
 struct neap_torch_collected {
 	uint64_t address, size;
 };
 size_t neap_torch_collects(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
-			   struct neap_torch_collected *ret_collected, size_t room);
+			   struct neap_torch_collected *ret_collected, size_t capacity);
 
 /* Makes the driver refuse the first `count` times that the next request asks it for memory: for recordings of a
  * device whose size is not known, but which was full. */

@@ -8,9 +8,9 @@ struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 	uint64_t place = 0;
 	if (neap_map_get(&torch->pool_places, number, &place))
 		return torch->pools[place + small];
-	size_t count = torch->pool_count, room = count ? 2 * count : 2;
+	size_t count = torch->pool_count, capacity = count ? 2 * count : 2;
 	bool full = (count & (count - 1)) == 0; /* room is a power of two */
-	struct pool **pools = full ? realloc(torch->pools, room * sizeof *pools) : torch->pools;
+	struct pool **pools = full ? realloc(torch->pools, capacity * sizeof *pools) : torch->pools;
 	if (!pools)
 		goto starved;
 	torch->pools = pools;

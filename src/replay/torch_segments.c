@@ -93,7 +93,7 @@ static bool plain_alloc(struct torch *torch, struct request *request)
 	if (size >= torch->options.settings.max_split_bytes)
 		stat_add(&usage->stats.oversize_segments, 1);
 	usage->stats.num_device_alloc++;
-	tell(torch, NEAP_TORCH_SEGMENT_ALLOC, address, size, request->stream);
+	emit(torch, NEAP_TORCH_SEGMENT_ALLOC, address, size, request->stream);
 	request->block = block;
 	return true;
 }
@@ -143,7 +143,7 @@ static bool map(struct torch *torch, struct block *block, uint64_t size)
 	torch->reserved += mapped;
 	reserved_add(torch, block->pool, mapped);
 	torch->usage.stats.num_device_alloc++;
-	tell(torch, NEAP_TORCH_SEGMENT_MAP, address, mapped, block->stream);
+	emit(torch, NEAP_TORCH_SEGMENT_MAP, address, mapped, block->stream);
 	return true;
 }
 
@@ -172,7 +172,7 @@ static uint64_t range_bytes(const struct torch *torch, const struct request *req
 }
 
 /* The block at which a request can grow: the unmapped one lowest in address, or the free one right before it. */
-static struct block *find_room(struct torch *torch, const struct request *request)
+static struct block *find_free(struct torch *torch, const struct request *request)
 {
 	struct set *unmapped = &request->pool->unmapped;
 	uint64_t page = page_bytes(torch, request->pool), address = 0;
@@ -209,13 +209,13 @@ static struct block *find_room(struct torch *torch, const struct request *reques
 
 static bool expandable_alloc(struct torch *torch, struct request *request)
 {
-	struct block *block = find_room(torch, request);
+	struct block *block = find_free(torch, request);
 	if (!block)
 		return false;
 	if (!block->mapped && !map(torch, block, block->size < request->size ? block->size : request->size))
 		return false;
 	while (block->size < request->size) {
-		struct block *next = block->next; /* unmapped: find_room saw it */
+		struct block *next = block->next; /* unmapped: find_free saw it */
 		uint64_t missing = request->size - block->size;
 		if (!next || next->mapped || !map(torch, next, missing < next->size ? missing : next->size))
 			return false;
@@ -243,7 +243,7 @@ static bool is_allowed(const struct torch *torch, uint64_t reserved, uint64_t se
 	       (reserved <= torch->allowed_bytes && segment_size <= torch->allowed_bytes - reserved);
 }
 
-bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed)
+bool neap_torch_has_headroom(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed)
 {
 	const struct torch *torch = torch_of(policy);
 	uint64_t reserved = torch->reserved - (freed < torch->reserved ? freed : torch->reserved);
@@ -270,7 +270,7 @@ void segment_free(struct torch *torch, struct block *block)
 {
 	struct neap_policy_usage *usage = &torch->usage;
 	usage->stats.num_device_free++;
-	tell(torch, NEAP_TORCH_SEGMENT_FREE, block->address, block->size, block->stream);
+	emit(torch, NEAP_TORCH_SEGMENT_FREE, block->address, block->size, block->stream);
 	usage->calls.frees++;
 	usage->synchronizations++;
 	torch->reserved -= block->size;
@@ -324,7 +324,7 @@ static void unmap(struct torch *torch, struct block *block)
 	torch->reserved -= end - first;
 	reserved_take(torch, pool, end - first);
 	torch->usage.stats.num_device_free++;
-	tell(torch, NEAP_TORCH_SEGMENT_UNMAP, base + first, end - first, block->stream);
+	emit(torch, NEAP_TORCH_SEGMENT_UNMAP, base + first, end - first, block->stream);
 	if (!block_is_split(block)) {
 		torch->usage.calls.address_frees++;
 		set_remove(&pool->unmapped, block);

@@ -10,7 +10,7 @@
 #define LARGE_SEGMENT_MB    20u
 #define SMALLEST_SEGMENT_MB 11u /* PyTorch: more than the largest request that shares one */
 #define LARGEST_RESERVE_GIB 1e6
-#define TOKEN_ROOM          64
+#define TOKEN_CAPACITY      64
 
 struct reader {
 	const char *text;
@@ -46,11 +46,11 @@ static enum neap_status expect(struct reader *reader, char c)
 }
 
 /* A run of characters up to the next ',', ':', bracket or space. */
-static enum neap_status read_token(struct reader *reader, const char *what, char token[TOKEN_ROOM])
+static enum neap_status read_token(struct reader *reader, const char *what, char token[TOKEN_CAPACITY])
 {
 	skip_space(reader);
 	size_t length = strcspn(reader->at, ",:[] \t\r\n");
-	if (!length || length >= TOKEN_ROOM)
+	if (!length || length >= TOKEN_CAPACITY)
 		return neap_fail_at(reader->err, 1, column(reader), "allocator settings: expected %s here", what);
 	memcpy(token, reader->at, length);
 	token[length] = '\0';
@@ -61,7 +61,7 @@ static enum neap_status read_token(struct reader *reader, const char *what, char
 static enum neap_status read_number(struct reader *reader, const char *what, uint64_t least, uint64_t most,
 				    uint64_t *ret_value)
 {
-	char token[TOKEN_ROOM];
+	char token[TOKEN_CAPACITY];
 	uint64_t value = 0;
 	skip_space(reader);
 	uint32_t start = column(reader);
@@ -89,7 +89,7 @@ static enum neap_status read_megabytes(struct reader *reader, const char *what, 
 /* A share; `open`: 1 itself is not allowed. */
 static enum neap_status read_share(struct reader *reader, const char *what, bool open, double *ret_share)
 {
-	char token[TOKEN_ROOM];
+	char token[TOKEN_CAPACITY];
 	double value = 0;
 	skip_space(reader);
 	uint32_t start = column(reader);
@@ -105,7 +105,7 @@ static enum neap_status read_share(struct reader *reader, const char *what, bool
 
 static enum neap_status read_bool(struct reader *reader, const char *what, bool *ret_value)
 {
-	char token[TOKEN_ROOM];
+	char token[TOKEN_CAPACITY];
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_token(reader, what, token);
@@ -195,7 +195,7 @@ static enum neap_status read_rounding(struct reader *reader)
 
 static enum neap_status read_backend(struct reader *reader)
 {
-	char token[TOKEN_ROOM];
+	char token[TOKEN_CAPACITY];
 	enum neap_status status = read_token(reader, "a backend", token);
 	if (!status && strcmp(token, "native") != 0)
 		return neap_fail(reader->err, NEAP_ENOTSUP,
@@ -218,7 +218,7 @@ static enum neap_status read_large_segment(struct reader *reader)
 /* "0.5", of the device, or "40G". PyTorch logs and skips other values; here they are errors. */
 static enum neap_status read_reserve(struct reader *reader, double *ret_share, uint64_t *ret_bytes)
 {
-	char token[TOKEN_ROOM];
+	char token[TOKEN_CAPACITY];
 	double value = 0;
 	skip_space(reader);
 	uint32_t start = column(reader);
@@ -243,7 +243,7 @@ static enum neap_status read_reserve(struct reader *reader, double *ret_share, u
  * class. */
 static enum neap_status read_reserves(struct reader *reader)
 {
-	char class[TOKEN_ROOM];
+	char class[TOKEN_CAPACITY];
 	double share;
 	uint64_t bytes;
 	enum neap_status status = expect(reader, '[');
@@ -276,7 +276,7 @@ static enum neap_status read_other(struct reader *reader, const char *key, uint3
 		"pinned_use_hip_host_register",   "pinned_num_register_threads",      "pinned_use_background_threads",
 		"pinned_reserve_segment_size_mb", "pinned_max_round_threshold_mb",    "pinned_max_cached_size_mb",
 		"pinned_free_catch_all",          "graph_capture_record_stream_reuse"};
-	char value[TOKEN_ROOM];
+	char value[TOKEN_CAPACITY];
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (strcmp(key, others[i]) == 0)
 			return read_token(reader, "a value", value);
@@ -288,7 +288,7 @@ static enum neap_status read_other(struct reader *reader, const char *key, uint3
 
 static enum neap_status read_setting(struct reader *reader)
 {
-	char key[TOKEN_ROOM];
+	char key[TOKEN_CAPACITY];
 	skip_space(reader);
 	uint32_t start = column(reader);
 	struct neap_torch_settings *settings = &reader->settings;

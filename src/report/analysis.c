@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
-#define TIME(us)    neap_duration_format((us)*1000, (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
+#define TIME(us)    neap_duration_format((us)*1000, (char[NEAP_UNITS_CAPACITY]){0})
 
 const char *neap_report_source_name(enum neap_trace_source source)
 {

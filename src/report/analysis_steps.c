@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SIZE(bytes)  neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
-#define DELTA(bytes) neap_size_format_delta((int64_t)(bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes)  neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
+#define DELTA(bytes) neap_size_format_delta((int64_t)(bytes), (char[NEAP_UNITS_CAPACITY]){0})
 
 static void put_growing(struct neap_buffer *out, const struct neap_analysis *analysis)
 {

@@ -34,7 +34,7 @@ static uint64_t asked_bytes(const struct neap_oom_card *card)
 
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char note[96], size[NEAP_UNITS_ROOM];
+	char note[96], size[NEAP_UNITS_CAPACITY];
 
 	neap_buffer_format(out, "\n  The arithmetic (%s)\n",
 			   card->predicted ? "predicted, by replay" : "measured when it failed");
@@ -234,7 +234,7 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 }
 
 /* "31.0 KiB", or "" if it is unknown. */
-static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_ROOM])
+static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_CAPACITY])
 {
 	if (bytes == NEAP_OOM_UNKNOWN)
 		text[0] = '\0';
@@ -248,7 +248,7 @@ static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 static void put_tags(struct neap_buffer *out, const char *title, const struct neap_oom_tag *tags, size_t count)
 {
 	bool peaks = count > 0 && tags[0].peak_bytes != NEAP_OOM_UNKNOWN;
-	char peak[NEAP_UNITS_ROOM], tag[NEAP_OOM_NAME_ROOM];
+	char peak[NEAP_UNITS_CAPACITY], tag[NEAP_OOM_NAME_CAPACITY];
 	uint64_t rest = 0;
 
 	if (count == 0)
@@ -279,7 +279,7 @@ static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_fragments *found = &card->fragments;
 	char text[480];
-	char pin[NEAP_OOM_NAME_ROOM];
+	char pin[NEAP_OOM_NAME_CAPACITY];
 
 	if (!found->known || found->pinned < found->reserved / 50 || found->pinned == 0)
 		return;
@@ -334,8 +334,8 @@ static const char *unnamed(const struct neap_oom_card *card)
 
 static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char asked[NEAP_UNITS_ROOM], block[NEAP_UNITS_ROOM], rounded[64] = "", text[480], where[96] = "",
-							     which[96] = "";
+	char asked[NEAP_UNITS_CAPACITY], block[NEAP_UNITS_CAPACITY], rounded[64] = "", text[480], where[96] = "",
+								     which[96] = "";
 
 	neap_size_format(card->requested_bytes, asked);
 	if (card->block_bytes > card->requested_bytes &&
@@ -358,7 +358,7 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 static void put_leak(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_oom_leak *leak = &card->leak;
-	char text[480], holder[NEAP_OOM_NAME_ROOM], line[NEAP_OOM_NAME_ROOM + 64] = "";
+	char text[480], holder[NEAP_OOM_NAME_CAPACITY], line[NEAP_OOM_NAME_CAPACITY + 64] = "";
 
 	if (!card->growth_bytes)
 		return;

@@ -53,7 +53,7 @@ static const char *leaked_after(const struct neap_oom_card *card, const struct n
 static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
 		    size_t number)
 {
-	char first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
+	char first[24], interval[NEAP_UNITS_CAPACITY + 8] = "", text[640];
 
 	if (fix->active_already) {
 		snprintf(text, sizeof text, "%s (on already: nothing more to gain)", fix->text);
@@ -82,15 +82,15 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 }
 
 /* Writes what the whole step is predicted to need, and why later steps may need more. */
-static void say_need(const struct neap_oom_card *card, char *text, size_t room)
+static void report_need(const struct neap_oom_card *card, char *text, size_t capacity)
 {
 	const struct neap_oom_need *need = &card->need;
-	char peak[NEAP_UNITS_ROOM], before[120] = "No whole step came before";
+	char peak[NEAP_UNITS_CAPACITY], before[120] = "No whole step came before";
 
 	if (card->step_peak_bytes)
 		snprintf(before, sizeof before, "Whole steps before took %s at most",
 			 neap_size_format(card->step_peak_bytes, peak));
-	snprintf(text, room,
+	snprintf(text, capacity,
 		 "The whole step is %s to take %s: %s for parameters, gradients and optimizer state, %s that scale "
 		 "with "
 		 "the micro-batch, and %s else. %s: later ones may take more.",
@@ -102,7 +102,7 @@ static void say_need(const struct neap_oom_card *card, char *text, size_t room)
 /* The shortfall covers this request. Only whole steps before it show what the rest of the step takes. */
 static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char peak[NEAP_UNITS_ROOM], text[320];
+	char peak[NEAP_UNITS_CAPACITY], text[320];
 	bool known = false;
 
 	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES && card->step_peak_bytes; i++)
@@ -113,7 +113,7 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 			 "The trace continues after it: what is replayed below ended with its end. A saving that is "
 			 "predicted is that at this request.");
 	else if (card->need.known && !card->need.alike)
-		say_need(card, text, sizeof text);
+		report_need(card, text, sizeof text);
 	else if (known)
 		snprintf(text, sizeof text,
 			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,
@@ -178,7 +178,7 @@ static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *whatifs, const struct neap_whatif *item)
 {
 	uint64_t own = whatifs->items[0].reserved_peak;
-	char change[64] = "", size[NEAP_UNITS_ROOM];
+	char change[64] = "", size[NEAP_UNITS_CAPACITY];
 
 	neap_size_format(item->reserved_peak, size);
 	if (!item->own && own)
@@ -209,7 +209,7 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	bool others = card->others_bytes != NEAP_OOM_UNKNOWN && card->others_bytes > 0;
-	char smallest[NEAP_UNITS_ROOM], text[256];
+	char smallest[NEAP_UNITS_CAPACITY], text[256];
 
 	const char *bound = replays->smallest_whole ? "" : "a lower bound, ";
 	const char *what = replays->smallest_whole && !card->predicted ? "a whole step" : "this request";

@@ -45,60 +45,60 @@ static enum neap_report_tone outcome_tone(enum neap_outcome outcome)
 	return asked ? NEAP_TONE_WARN : NEAP_TONE_BAD;
 }
 
-static void leak_cell(const struct neap_result *result, char *text, size_t room, enum neap_report_tone *tone)
+static void leak_cell(const struct neap_result *result, char *text, size_t capacity, enum neap_report_tone *tone)
 {
-	char delta[NEAP_UNITS_ROOM];
+	char delta[NEAP_UNITS_CAPACITY];
 
 	if (strcmp(result->leak_verdict, "leak") == 0) {
 		neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta);
-		snprintf(text, room, "%s/step", delta);
+		snprintf(text, capacity, "%s/step", delta);
 		*tone = NEAP_TONE_BAD;
 		return;
 	}
-	neap_printable(text, room, result->leak_verdict[0] ? result->leak_verdict : "-");
+	neap_printable(text, capacity, result->leak_verdict[0] ? result->leak_verdict : "-");
 	if (strcmp(result->leak_verdict, "clean") == 0)
 		*tone = NEAP_TONE_GOOD;
 }
 
 void neap_report_cells(const struct neap_result *result, struct neap_report_cells *ret_cells)
 {
-	const size_t room = sizeof ret_cells->text[0];
+	const size_t capacity = sizeof ret_cells->text[0];
 	uint64_t peak = neap_report_peak(result);
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	*ret_cells = (struct neap_report_cells){0};
 	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
 		strcpy(ret_cells->text[i], "-");
-	neap_printable(ret_cells->text[NEAP_COLUMN_NAME], room, result->name[0] ? result->name : "-");
-	snprintf(ret_cells->text[NEAP_COLUMN_OUTCOME], room, "%s", neap_outcome_name(result->outcome));
+	neap_printable(ret_cells->text[NEAP_COLUMN_NAME], capacity, result->name[0] ? result->name : "-");
+	snprintf(ret_cells->text[NEAP_COLUMN_OUTCOME], capacity, "%s", neap_outcome_name(result->outcome));
 	ret_cells->tone[NEAP_COLUMN_OUTCOME] = outcome_tone(result->outcome);
 	if (peak > 0)
-		snprintf(ret_cells->text[NEAP_COLUMN_PEAK], room, "%s", neap_size_format(peak, size));
+		snprintf(ret_cells->text[NEAP_COLUMN_PEAK], capacity, "%s", neap_size_format(peak, size));
 	if (peak > 0 && result->device_total_bytes > 0) {
-		snprintf(ret_cells->text[NEAP_COLUMN_HEADROOM], room, "%s",
+		snprintf(ret_cells->text[NEAP_COLUMN_HEADROOM], capacity, "%s",
 			 neap_size_format(result->headroom_bytes, size));
 		if (result->headroom_bytes < result->device_total_bytes / 20)
 			ret_cells->tone[NEAP_COLUMN_HEADROOM] = NEAP_TONE_WARN;
 	}
 	if (result->advised_micro_batch)
-		snprintf(ret_cells->text[NEAP_COLUMN_FITS], room, "%" PRIu64, result->advised_micro_batch);
+		snprintf(ret_cells->text[NEAP_COLUMN_FITS], capacity, "%" PRIu64, result->advised_micro_batch);
 	if (!never_ran(result)) {
 		if (result->drained) {
-			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
+			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], capacity, "%s",
 				 neap_duration_format(result->drain_ns, size));
 		} else if (result->drain_note[0]) { /* else the memory was not watched coming back */
 			strcpy(ret_cells->text[NEAP_COLUMN_DRAIN], "not free");
 			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
 		}
-		snprintf(ret_cells->text[NEAP_COLUMN_TIME], room, "%s",
+		snprintf(ret_cells->text[NEAP_COLUMN_TIME], capacity, "%s",
 			 neap_duration_format(result->duration_ns, size));
 	}
-	snprintf(ret_cells->text[NEAP_COLUMN_RETRIES], room, "%" PRIu32, result->retries);
+	snprintf(ret_cells->text[NEAP_COLUMN_RETRIES], capacity, "%" PRIu32, result->retries);
 	if (result->rung[0]) {
-		neap_printable(ret_cells->text[NEAP_COLUMN_RUNG], room, result->rung);
+		neap_printable(ret_cells->text[NEAP_COLUMN_RUNG], capacity, result->rung);
 		ret_cells->tone[NEAP_COLUMN_RUNG] = NEAP_TONE_WARN;
 	}
-	leak_cell(result, ret_cells->text[NEAP_COLUMN_LEAK], room, &ret_cells->tone[NEAP_COLUMN_LEAK]);
+	leak_cell(result, ret_cells->text[NEAP_COLUMN_LEAK], capacity, &ret_cells->tone[NEAP_COLUMN_LEAK]);
 }
 
 static int by_peak(const void *a, const void *b)

@@ -44,14 +44,14 @@ static size_t find_value(const struct neap_report_columns *columns, const char *
 }
 
 static void value_of(const struct neap_report_columns *columns, const struct neap_result *result, const char *name,
-		     char *ret_text, size_t room)
+		     char *ret_text, size_t capacity)
 {
 	const char *value = "";
 	char text[256];
 	size_t length = find_value(columns, result->parameters, name, &value);
 
 	snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1), value);
-	neap_printable(ret_text, room, length ? text : "-");
+	neap_printable(ret_text, capacity, length ? text : "-");
 }
 
 /* Whether two results differ in this parameter, or one lacks it. */
@@ -142,19 +142,19 @@ enum neap_status neap_report_columns_parse(const char *list, char *const *params
 
 void neap_report_column_text(const struct neap_report_columns *columns, size_t column,
 			     const struct neap_result *result, const struct neap_report_cells *cells, char *ret_text,
-			     size_t room)
+			     size_t capacity)
 {
 	const struct neap_report_column_chosen *chosen = &columns->items[column];
 
-	snprintf(ret_text, room, "-");
+	snprintf(ret_text, capacity, "-");
 	if (chosen->kind == NEAP_KIND_CELL)
-		snprintf(ret_text, room, "%s", cells->text[chosen->cell]);
+		snprintf(ret_text, capacity, "%s", cells->text[chosen->cell]);
 	else if (chosen->kind == NEAP_KIND_LOSS && isfinite(result->last_loss))
-		snprintf(ret_text, room, "%.6g", result->last_loss);
+		snprintf(ret_text, capacity, "%.6g", result->last_loss);
 	else if (chosen->kind == NEAP_KIND_STEPS && result->steps)
-		snprintf(ret_text, room, "%" PRIu64, result->steps);
+		snprintf(ret_text, capacity, "%" PRIu64, result->steps);
 	else if (chosen->kind == NEAP_KIND_PARAM)
-		value_of(columns, result, chosen->title, ret_text, room);
+		value_of(columns, result, chosen->title, ret_text, capacity);
 }
 
 bool neap_report_column_right(const struct neap_report_columns *columns, size_t column)

@@ -48,7 +48,7 @@ enum neap_status neap_report_columns_parse(const char *list, char *const *params
 /* The text of a column; "-" if unknown. `cells` are the result's. */
 void neap_report_column_text(const struct neap_report_columns *columns, size_t column,
 			     const struct neap_result *result, const struct neap_report_cells *cells, char *ret_text,
-			     size_t room);
+			     size_t capacity);
 /* Whether it is a column of numbers: these are aligned to the right. */
 bool neap_report_column_right(const struct neap_report_columns *columns, size_t column);
 

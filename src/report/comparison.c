@@ -41,7 +41,7 @@ static double ratio(uint64_t run_ns, uint64_t base_ns) { return (double)run_ns /
 /* The ratio and its range, from each run's fastest tenth to its median; neither if the ratio may be 1. */
 static void put_steps(struct neap_buffer *out, const struct neap_compared *base, const struct neap_compared *run)
 {
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
+	char from[NEAP_UNITS_CAPACITY], to[NEAP_UNITS_CAPACITY];
 
 	if (!base->step_ns || !run->step_ns)
 		return;
@@ -59,7 +59,7 @@ static void put_steps(struct neap_buffer *out, const struct neap_compared *base,
 void neap_report_comparison_figures(struct neap_buffer *out, const struct neap_comparison *comparison)
 {
 	const struct neap_compared *run = &comparison->run, *base = &comparison->base;
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
+	char from[NEAP_UNITS_CAPACITY], to[NEAP_UNITS_CAPACITY];
 
 	if (!base->peak_bytes || !run->peak_bytes) {
 		neap_buffer_format(out, "no comparison: %s has no recorded peak",

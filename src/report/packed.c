@@ -116,7 +116,7 @@ void neap_packed_bytes(struct neap_packed *packed, const void *bytes, size_t len
 	const unsigned char *at = bytes;
 
 	while (length > 0) {
-		size_t room = sizeof packed->plain - packed->used, part = length < room ? length : room;
+		size_t capacity = sizeof packed->plain - packed->used, part = length < capacity ? length : capacity;
 		memcpy(packed->plain + packed->used, at, part);
 		packed->used += part;
 		at += part;

@@ -56,7 +56,7 @@ static void put_summary(struct neap_buffer *out, const char *title, const struct
 	size_t ok = 0, leaks = 0, stepped = 0;
 	uint64_t first = 0;
 	bool simulated = false;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	for (size_t i = 0; i < count; i++) {
 		ok += results[i].outcome == NEAP_OUTCOME_OK;
@@ -230,7 +230,7 @@ static void put_fact(struct neap_buffer *out, const char *label, const char *tex
 
 static void put_leak_fact(struct neap_buffer *out, const struct neap_result *result)
 {
-	char delta[NEAP_UNITS_ROOM], text[256];
+	char delta[NEAP_UNITS_CAPACITY], text[256];
 
 	if (strcmp(result->leak_verdict, "leak") != 0) {
 		put_fact(out, "leak", result->leak_verdict,
@@ -269,7 +269,7 @@ static void put_forecast_fact(struct neap_buffer *out, const struct neap_result 
 
 static void put_memory_fact(struct neap_buffer *out, const struct neap_result *result)
 {
-	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM], text[256];
+	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], device[NEAP_UNITS_CAPACITY], text[256];
 	size_t used = 0;
 
 	text[0] = '\0';
@@ -285,7 +285,7 @@ static void put_memory_fact(struct neap_buffer *out, const struct neap_result *r
 
 static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 {
-	char time[NEAP_UNITS_ROOM], text[256];
+	char time[NEAP_UNITS_CAPACITY], text[256];
 
 	neap_buffer_text(out, "<dl>\n");
 	put_fact(out, "evidence", result->evidence, NEAP_TONE_BAD);

@@ -16,7 +16,8 @@ void neap_report_processes(struct neap_buffer *out, const struct neap_result *re
 {
 	for (size_t i = 0; neap_report_processes_known(result) && i < result->rank_count; i++) {
 		const struct neap_result_rank *process = &result->ranks[i];
-		char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], name[32], of[48] = "", device[256] = "";
+		char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], name[32], of[48] = "",
+											      device[256] = "";
 		snprintf(name, sizeof name, "%s", neap_role_name(process->role));
 		if (process->role == NEAP_ROLE_RANK)
 			snprintf(name, sizeof name, "rank %" PRIu64, process->rank);

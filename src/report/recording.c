@@ -29,7 +29,7 @@ struct found {
 };
 
 /* The bytes that a session's process may reserve in all, by its last report; 0: unknown. */
-static uint64_t room_of(const struct neap_record *record)
+static uint64_t headroom_of(const struct neap_record *record)
 {
 	for (size_t i = record->journal_count; i > 0; i--)
 		if (record->journal[i - 1].kind == NEAP_EVENT_ROOM)
@@ -56,7 +56,7 @@ static enum neap_status look_into(const struct neap_report_recording *from, bool
 		status = neap_trace_oom_recorded(found->trace, (from->number ? from->number : found->ooms) - 1,
 						 &options, &found->card, err);
 	found->has_card = found->ooms > 0 && card_wanted && !status;
-	uint64_t total = found->has_card ? found->card.device_total_bytes : room_of(found->trace->record);
+	uint64_t total = found->has_card ? found->card.device_total_bytes : headroom_of(found->trace->record);
 	neap_run_facts(found->trace->record, total, &found->facts);
 	return status;
 }
@@ -64,7 +64,7 @@ static enum neap_status look_into(const struct neap_report_recording *from, bool
 static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts)
 {
 	const struct neap_leak *leak = &facts->leak;
-	char slope[NEAP_UNITS_ROOM];
+	char slope[NEAP_UNITS_CAPACITY];
 	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
 		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
 		return;
@@ -82,7 +82,8 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 /* The figures that the process reports now. `room_bytes`: of its only device; 0: not known. */
 static void put_live(struct neap_buffer *out, const struct neap_attached *page, uint64_t room_bytes)
 {
-	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], limit[NEAP_UNITS_CAPACITY],
+		left[NEAP_UNITS_CAPACITY];
 
 	for (size_t i = 0; i < page->device_count; i++) {
 		const struct neap_published *now = &page->devices[i];
@@ -126,7 +127,7 @@ static enum neap_status put_holders(struct neap_buffer *out, const struct neap_t
 					   "\n  Who holds the memory of CUDA device %zu, as far as it is recorded\n",
 					   device);
 		for (size_t i = 0; i < count && i < HOLDERS_SHOWN; i++) {
-			char text[320], clean[320], size[NEAP_UNITS_ROOM];
+			char text[320], clean[320], size[NEAP_UNITS_CAPACITY];
 			neap_holder_text(trace, &holders[i], text, sizeof text);
 			neap_printable(clean, sizeof clean, text);
 			neap_buffer_format(out, "    %10s  %8" PRIu64 " block%s  %s\n",
@@ -145,7 +146,7 @@ enum neap_status neap_report_recording_text(struct neap_buffer *out, const struc
 {
 	struct found found = {0};
 	enum neap_status status = look_into(from, !leak_only, &found, err);
-	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM];
+	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY];
 
 	if (!status) {
 		const struct neap_run_facts *facts = &found.facts;
@@ -158,7 +159,7 @@ enum neap_status neap_report_recording_text(struct neap_buffer *out, const struc
 				   neap_size_format(facts->peak_reserved_bytes, reserved), found.ooms,
 				   found.ooms == 1 ? "" : "s");
 		if (from->live)
-			put_live(out, &from->page, room_of(found.trace->record));
+			put_live(out, &from->page, headroom_of(found.trace->record));
 		put_leak(out, facts);
 		if (found.has_card) {
 			neap_buffer_text(out, "\n");

@@ -156,10 +156,10 @@ static void limit_rung(const struct neap_report_columns *columns, size_t *widths
 		if (!is_rung(columns, i))
 			others += widths[i];
 	/* With the usual columns, NAME_LIMIT and CELL_LIMIT leave it at least a few columns in the worst case. */
-	size_t room = others + 8 < TABLE_COLUMNS ? TABLE_COLUMNS - others : 8;
+	size_t capacity = others + 8 < TABLE_COLUMNS ? TABLE_COLUMNS - others : 8;
 	for (size_t i = 0; i < columns->count; i++)
-		if (is_rung(columns, i) && widths[i] > room)
-			widths[i] = room;
+		if (is_rung(columns, i) && widths[i] > capacity)
+			widths[i] = capacity;
 }
 
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count)

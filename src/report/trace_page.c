@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 
 /* Points of the coarse curve. */
 #define COARSE 480

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 #define BYTES_SHARE 50 /* of the peak: a smaller change of bytes counts as none */
 #define COSTS_SHARE 20 /* likewise of time and of driver calls */
 #define MORE_OFTEN  2  /* a schedule empties the cache more than twice as often, and at least */
@@ -43,8 +43,8 @@ static void put_costs(struct neap_buffer *out, const struct neap_verdict_side *w
 
 	if (slower)
 		neap_buffer_format(out, "\nA step takes %s instead of %s",
-				   neap_duration_format(with->step_ns, (char[NEAP_UNITS_ROOM]){0}),
-				   neap_duration_format(without->step_ns, (char[NEAP_UNITS_ROOM]){0}));
+				   neap_duration_format(with->step_ns, (char[NEAP_UNITS_CAPACITY]){0}),
+				   neap_duration_format(without->step_ns, (char[NEAP_UNITS_CAPACITY]){0}));
 	if (calls)
 		neap_buffer_format(out, "%s %" PRIu64 " driver calls in 100 steps instead of %" PRIu64,
 				   slower ? ", with" : "\nIt makes", with->driver_calls, without->driver_calls);

@@ -62,11 +62,11 @@ static struct place find_option(char *const *command, const char *name)
 static enum neap_status add_parameter(struct neap_parameters *parameters, const char *name, const char *value,
 				      struct neap_error *err)
 {
-	char text[NEAP_PARAMETER_NAME_ROOM + NEAP_PARAMETER_VALUE_ROOM];
+	char text[NEAP_PARAMETER_NAME_CAPACITY + NEAP_PARAMETER_VALUE_CAPACITY];
 
-	if (strlen(value) >= NEAP_PARAMETER_VALUE_ROOM)
+	if (strlen(value) >= NEAP_PARAMETER_VALUE_CAPACITY)
 		return neap_fail(err, NEAP_EPARSE, "--%s has a value of more than %d bytes", name,
-				 NEAP_PARAMETER_VALUE_ROOM - 1);
+				 NEAP_PARAMETER_VALUE_CAPACITY - 1);
 	snprintf(text, sizeof text, "%s=%s", name, value);
 	return neap_parameters_add(parameters, text, err);
 }
@@ -88,7 +88,7 @@ static void put_plain(struct neap_buffer *out, const char *word, size_t length)
 }
 
 static enum neap_status write_command(char *const *command, const struct named *named, bool plain,
-				      struct neap_words *words)
+				      struct neap_argv *argv)
 {
 	const struct place *batch = &named->batch, *accumulate = &named->accumulate;
 	const struct kind *kind = named->kind;
@@ -108,10 +108,10 @@ static enum neap_status write_command(char *const *command, const struct named *
 			neap_buffer_format(&word, "{%s}", of_batch ? kind->batch : kind->accumulate);
 		status = neap_buffer_status(&word, NULL);
 		if (!status)
-			status = neap_words_add(words, neap_buffer_string(&word));
+			status = neap_argv_add(argv, neap_buffer_string(&word));
 	}
 	if (!status && accumulate->word == SIZE_MAX)
-		status = neap_words_format(words, "--%s={%s}", kind->accumulate, kind->accumulate);
+		status = neap_argv_format(argv, "--%s={%s}", kind->accumulate, kind->accumulate);
 	neap_buffer_fini(&word);
 	return status;
 }
@@ -120,19 +120,19 @@ static enum neap_status make_ladder(const char *batch, const char *accumulate,
 				    const struct neap_parameters *parameters, struct neap_ladder *ret_ladder,
 				    struct neap_error *err)
 {
-	char rules[2 * NEAP_PARAMETER_NAME_ROOM + 20];
+	char rules[2 * NEAP_PARAMETER_NAME_CAPACITY + 20];
 
 	snprintf(rules, sizeof rules, "halve %s, double %s", batch, accumulate);
 	return neap_ladder_parse(rules, parameters, ret_ladder, err);
 }
 
 enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *parameters,
-				  struct neap_ladder *ret_ladder, struct neap_words *ret_command,
+				  struct neap_ladder *ret_ladder, struct neap_argv *ret_command,
 				  struct neap_error *err)
 {
 	struct neap_parameters all = *parameters;
 	struct named named = {.batch.word = SIZE_MAX};
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	struct neap_ladder ladder;
 
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds && named.batch.word == SIZE_MAX; i++) {
@@ -152,15 +152,15 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 				       err);
 	if (!status)
 		status = make_ladder(kind->batch, kind->accumulate, &all, &ladder, err);
-	if (!status && write_command(command, &named, parameters->count == 0, &words))
+	if (!status && write_command(command, &named, parameters->count == 0, &argv))
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory for a command");
 	if (status) {
-		neap_words_fini(&words);
+		neap_argv_fini(&argv);
 		return status;
 	}
 	*parameters = all;
 	*ret_ladder = ladder;
-	*ret_command = words;
+	*ret_command = argv;
 	return NEAP_OK;
 }
 

@@ -19,15 +19,15 @@
 #ifndef NEAP_RUN_AUTO_LADDER_H
 #define NEAP_RUN_AUTO_LADDER_H
 
+#include "run/argv.h"
 #include "run/degrade.h"
-#include "run/words.h"
 
 /* Adds the two parameters, and writes the command with their names in place of the values. If there was no parameter
  * before, braces in it stay what they are. On failure nothing has changed. Errors: NEAP_ENOENT for a command that
  * names no such batch; NEAP_EPARSE for a value that cannot be halved or doubled; NEAP_EEXIST for a parameter that is
  * there already; NEAP_ENOMEM. */
 enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *parameters,
-				  struct neap_ladder *ret_ladder, struct neap_words *ret_command,
+				  struct neap_ladder *ret_ladder, struct neap_argv *ret_command,
 				  struct neap_error *err);
 
 /* Reads such a file. *ret_ladder: the rule that halves the one and doubles the other. Errors: NEAP_EPARSE,

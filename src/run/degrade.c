@@ -48,18 +48,18 @@ const char *neap_parameters_get(const struct neap_parameters *parameters, const 
 enum neap_status neap_parameters_add(struct neap_parameters *parameters, const char *text, struct neap_error *err)
 {
 	size_t length = name_length(text);
-	if (!length || length >= NEAP_PARAMETER_NAME_ROOM)
+	if (!length || length >= NEAP_PARAMETER_NAME_CAPACITY)
 		return neap_fail_at(err, 1, 1,
 				    "parameter '%s': expected NAME=VALUE, the name of letters, digits, '_', "
 				    "'-' and '.', at most %d of them",
-				    text, NEAP_PARAMETER_NAME_ROOM - 1);
+				    text, NEAP_PARAMETER_NAME_CAPACITY - 1);
 	if (text[length] != '=')
 		return neap_fail_at(err, 1, (uint32_t)length + 1, "parameter '%s': expected '=' after the name",
 				    text);
-	if (strlen(text + length + 1) >= NEAP_PARAMETER_VALUE_ROOM)
+	if (strlen(text + length + 1) >= NEAP_PARAMETER_VALUE_CAPACITY)
 		return neap_fail_at(err, 1, (uint32_t)length + 2,
 				    "parameter '%.*s': its value is longer than %d bytes", (int)length, text,
-				    NEAP_PARAMETER_VALUE_ROOM - 1);
+				    NEAP_PARAMETER_VALUE_CAPACITY - 1);
 	if (find(parameters, text, length))
 		return neap_fail(err, NEAP_EEXIST, "parameter '%.*s' is given twice", (int)length, text);
 	if (parameters->count == NEAP_PARAMETERS)

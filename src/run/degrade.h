@@ -16,15 +16,15 @@
 
 #include "base/buffer.h"
 
-#define NEAP_PARAMETERS           32
-#define NEAP_LADDER_RUNGS         16
-#define NEAP_RUNG_CHANGES         8
-#define NEAP_PARAMETER_NAME_ROOM  48
-#define NEAP_PARAMETER_VALUE_ROOM 256
+#define NEAP_PARAMETERS               32
+#define NEAP_LADDER_RUNGS             16
+#define NEAP_RUNG_CHANGES             8
+#define NEAP_PARAMETER_NAME_CAPACITY  48
+#define NEAP_PARAMETER_VALUE_CAPACITY 256
 
 struct neap_parameter {
-	char name[NEAP_PARAMETER_NAME_ROOM];
-	char value[NEAP_PARAMETER_VALUE_ROOM];
+	char name[NEAP_PARAMETER_NAME_CAPACITY];
+	char value[NEAP_PARAMETER_VALUE_CAPACITY];
 };
 
 /* A zeroed struct is empty. */
@@ -37,8 +37,8 @@ enum neap_verb { NEAP_VERB_HALVE, NEAP_VERB_DOUBLE, NEAP_VERB_SET, NEAP_VERB_ENA
 
 struct neap_change {
 	enum neap_verb verb;
-	char name[NEAP_PARAMETER_NAME_ROOM];
-	char value[NEAP_PARAMETER_VALUE_ROOM]; /* of set */
+	char name[NEAP_PARAMETER_NAME_CAPACITY];
+	char value[NEAP_PARAMETER_VALUE_CAPACITY]; /* of set */
 };
 
 struct neap_ladder {

@@ -34,7 +34,7 @@ static bool whole(const struct neap_reading *reading)
 	return reading->used_bytes <= reserve && (!reading->processes_known || reading->process_count == 0);
 }
 
-enum neap_room neap_needs_room(const struct neap_needs *needs, const struct neap_reading *reading)
+enum neap_headroom neap_needs_headroom(const struct neap_needs *needs, const struct neap_reading *reading)
 {
 	switch (needs->kind) {
 	case NEAP_NEEDS_NONE:

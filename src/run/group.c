@@ -19,15 +19,15 @@
 
 #define PROC_BYTES   (1u << 20)
 #define SYSTEMD_MS   2000 /* longest wait for systemd's answer */
-#define LOOK_NS      (5 * NEAP_NS_PER_MS)
-#define ENDED_LOOKS  400
+#define POLL_NS      (5 * NEAP_NS_PER_MS)
+#define ENDED_POLLS  400
 #define KILL_ROUNDS  100
 #define FOLDER_DEPTH 16
 
 extern char **environ;
 
 /* Finds where the cgroup file system is mounted, and which of its folders is mounted there. */
-static bool find_mount(char *point, char *root, size_t room)
+static bool find_mount(char *point, char *root, size_t capacity)
 {
 	struct neap_buffer text = {0};
 	bool found = false;
@@ -38,7 +38,7 @@ static bool find_mount(char *point, char *root, size_t room)
 			char at[4096], from[4096];
 			found = strstr(line, " - cgroup2 ") &&
 				sscanf(line, "%*s %*s %*s %4095s %4095s", from, at) == 2 && !strchr(at, '\\') &&
-				strlen(at) < room && strlen(from) < room;
+				strlen(at) < capacity && strlen(from) < capacity;
 			if (found) {
 				strcpy(point, at);
 				strcpy(root, from);
@@ -50,7 +50,7 @@ static bool find_mount(char *point, char *root, size_t room)
 }
 
 /* Reads the path of a process's group in the cgroup v2 hierarchy: "/a/b". */
-static bool read_group(pid_t pid, char *path, size_t room)
+static bool read_group(pid_t pid, char *path, size_t capacity)
 {
 	char file[64];
 	struct neap_buffer text = {0};
@@ -60,9 +60,9 @@ static bool read_group(pid_t pid, char *path, size_t room)
 		const char *line = strstr(neap_buffer_string(&text), "0::/");
 		if (line && (line == text.data || line[-1] == '\n')) {
 			size_t length = strcspn(line + 3, "\n");
-			found = length < room;
+			found = length < capacity;
 			if (found)
-				snprintf(path, room, "%.*s", (int)length, line + 3);
+				snprintf(path, capacity, "%.*s", (int)length, line + 3);
 		}
 	}
 	neap_buffer_fini(&text);
@@ -70,7 +70,7 @@ static bool read_group(pid_t pid, char *path, size_t room)
 }
 
 /* Finds the folder of a group, given its path in the hierarchy. */
-static bool folder_of(const char *group, char *folder, size_t room)
+static bool folder_of(const char *group, char *folder, size_t capacity)
 {
 	char point[4096], root[4096];
 	if (!find_mount(point, root, sizeof point))
@@ -78,7 +78,7 @@ static bool folder_of(const char *group, char *folder, size_t room)
 	size_t length = strcmp(root, "/") ? strlen(root) : 0;
 	if (strncmp(group, root, length) != 0 || (group[length] && group[length] != '/'))
 		return false; /* outside the mount */
-	return !neap_path_join(folder, room, point, group + length);
+	return !neap_path_join(folder, capacity, point, group + length);
 }
 
 static bool write_to(const char *folder, const char *file, const char *text)
@@ -120,10 +120,10 @@ void neap_group_make(const char *run_id, struct neap_group *ret_group)
 }
 
 /* Runs busctl, with a timeout. */
-static bool call_systemd(char *const *words)
+static bool call_systemd(char *const *argv)
 {
 	const struct neap_spawn spawn = {.doing = "asking systemd for a group",
-					 .argv = words,
+					 .argv = argv,
 					 .fds = {NEAP_SPAWN_NULL, NEAP_SPAWN_NULL, NEAP_SPAWN_NULL},
 					 .limit_ns = SYSTEMD_MS * NEAP_NS_PER_MS};
 	int code = -1;
@@ -138,40 +138,40 @@ static bool enter_scope(struct neap_group *group, pid_t pid)
 	snprintf(unit, sizeof unit, "%s.scope", group->name);
 	snprintf(number, sizeof number, "%d", (int)pid);
 	snprintf(run, sizeof run, "neap run %s", run_id);
-	char *const words[] = {"busctl",
-			       "--user",
-			       "--quiet",
-			       "call",
-			       "org.freedesktop.systemd1",
-			       "/org/freedesktop/systemd1",
-			       "org.freedesktop.systemd1.Manager",
-			       "StartTransientUnit",
-			       "ssa(sv)a(sa(sv))",
-			       unit,
-			       "fail",
-			       "3",
-			       "PIDs",
-			       "au",
-			       "1",
-			       number,
-			       "Description",
-			       "s",
-			       run,
-			       "CollectMode",
-			       "s",
-			       "inactive-or-failed",
-			       "0",
-			       NULL};
-	if (!call_systemd(words)) {
+	char *const argv[] = {"busctl",
+			      "--user",
+			      "--quiet",
+			      "call",
+			      "org.freedesktop.systemd1",
+			      "/org/freedesktop/systemd1",
+			      "org.freedesktop.systemd1.Manager",
+			      "StartTransientUnit",
+			      "ssa(sv)a(sa(sv))",
+			      unit,
+			      "fail",
+			      "3",
+			      "PIDs",
+			      "au",
+			      "1",
+			      number,
+			      "Description",
+			      "s",
+			      run,
+			      "CollectMode",
+			      "s",
+			      "inactive-or-failed",
+			      "0",
+			      NULL};
+	if (!call_systemd(argv)) {
 		snprintf(group->why, sizeof group->why, "systemd's user manager gives no scope");
 		return false;
 	}
-	for (uint64_t waited_ns = 0; waited_ns < SYSTEMD_MS * NEAP_NS_PER_MS; waited_ns += LOOK_NS) {
+	for (uint64_t waited_ns = 0; waited_ns < SYSTEMD_MS * NEAP_NS_PER_MS; waited_ns += POLL_NS) {
 		if (neap_group_find(pid, run_id, path, sizeof path)) {
 			strcpy(group->path, path);
 			return true;
 		}
-		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+		neap_clock_sleep(neap_clock_system(), POLL_NS);
 	}
 	snprintf(group->why, sizeof group->why, "systemd's user manager did not move the command into its scope");
 	return false;
@@ -241,8 +241,8 @@ bool neap_group_kill(const char *path)
 		write_to(path, "cgroup.freeze", "0");
 		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
 	}
-	for (int look = 0; look < ENDED_LOOKS && !is_empty(path); look++)
-		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	for (int look = 0; look < ENDED_POLLS && !is_empty(path); look++)
+		neap_clock_sleep(neap_clock_system(), POLL_NS);
 	return is_empty(path);
 }
 
@@ -279,7 +279,7 @@ void neap_group_end(const char *run_id)
 	neap_group_remove(&group);
 }
 
-bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room)
+bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t capacity)
 {
 	char group[4096], name[96];
 	if (!run_id[0] || !read_group(pid, group, sizeof group))
@@ -290,7 +290,7 @@ bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room)
 		if (more && (more != strlen(".scope") || strncmp(at + length, ".scope", more) != 0))
 			continue;
 		at[length + more] = '\0'; /* cuts off groups that the command made below it */
-		return folder_of(group, path, room);
+		return folder_of(group, path, capacity);
 	}
 	return false;
 }

@@ -45,6 +45,6 @@ void neap_group_remove(struct neap_group *group);
 void neap_group_end(const char *run_id);
 
 /* Finds the folder of this run's group if the process is in that group. False: it is not. */
-bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room);
+bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t capacity);
 
 #endif

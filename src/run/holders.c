@@ -18,9 +18,9 @@ struct search {
 };
 
 /* Reads the target of a link in /proc. False: it cannot be read. */
-static bool read_link(const char *path, char *target, size_t room)
+static bool read_link(const char *path, char *target, size_t capacity)
 {
-	ssize_t length = readlink(path, target, room - 1);
+	ssize_t length = readlink(path, target, capacity - 1);
 	if (length < 0)
 		return false;
 	target[length] = '\0';
@@ -36,7 +36,7 @@ static bool is_device(const char *path, const char *prefix)
 }
 
 /* Copies the path of the process's first open device file. False: it has none. */
-static bool has_open(pid_t pid, const char *prefix, char *path, size_t room, bool *unseen)
+static bool has_open(pid_t pid, const char *prefix, char *path, size_t capacity, bool *unseen)
 {
 	char folder[64], link[PATH_MAX], target[PATH_MAX];
 	bool found = false;
@@ -49,7 +49,7 @@ static bool has_open(pid_t pid, const char *prefix, char *path, size_t room, boo
 			is_device(target, prefix);
 	}
 	if (found)
-		snprintf(path, room, "%.*s", (int)(room - 1), target);
+		snprintf(path, capacity, "%.*s", (int)(capacity - 1), target);
 	if (files)
 		closedir(files);
 	return found;

@@ -117,7 +117,7 @@ enum neap_status neap_keep_begin(struct neap_keep *keep, const char *recording,
 /* Takes what is new in both rings, up to the time `until_ns`: events before it must have been stored already. The
  * newest quarter of the allocation ring is left. Errors: those of reading and writing; after an error nothing more is
  * kept, and what was kept stays as it is. */
-enum neap_status neap_keep_look(struct neap_keep *keep, uint64_t until_ns, struct neap_error *err);
+enum neap_status neap_keep_poll(struct neap_keep *keep, uint64_t until_ns, struct neap_error *err);
 /* Stops following. The file stays. */
 void neap_keep_end(struct neap_keep *keep);
 

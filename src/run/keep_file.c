@@ -438,7 +438,7 @@ static enum neap_status take_new(struct neap_keep *keep, uint64_t until_ns, stru
 	return status;
 }
 
-enum neap_status neap_keep_look(struct neap_keep *keep, uint64_t until_ns, struct neap_error *err)
+enum neap_status neap_keep_poll(struct neap_keep *keep, uint64_t until_ns, struct neap_error *err)
 {
 	if (keep->full)
 		return NEAP_OK;

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_ROOM 512
-#define MARK      "Traceback (most recent call last):"
+#define LINE_CAPACITY 512
+#define MARK          "Traceback (most recent call last):"
 
 /* The length of the escape sequence at `text`: ESC [ ... letter, ESC ] ... BEL, or ESC and one more byte. */
 static size_t escape_length(const char *text, size_t length)
@@ -29,9 +29,9 @@ static size_t escape_length(const char *text, size_t length)
 }
 
 /* Writes one line as a terminal would finally show it. */
-static void clean(const char *text, size_t length, char line[LINE_ROOM])
+static void clean(const char *text, size_t length, char line[LINE_CAPACITY])
 {
-	char plain[LINE_ROOM];
+	char plain[LINE_CAPACITY];
 	size_t used = 0;
 	while (length && (text[length - 1] == '\r' || text[length - 1] == ' '))
 		length--;
@@ -46,7 +46,7 @@ static void clean(const char *text, size_t length, char line[LINE_ROOM])
 		at++;
 	}
 	plain[used] = '\0';
-	neap_printable(line, LINE_ROOM, plain);
+	neap_printable(line, LINE_CAPACITY, plain);
 	for (size_t end = strlen(line); end && line[end - 1] == ' ';)
 		line[--end] = '\0';
 }
@@ -82,7 +82,7 @@ static bool is_named_error(const char *line)
 struct search {
 	bool in_traceback, has_exception, has_child;
 	size_t indent; /* of the traceback: a rank's name may stand before each of its lines */
-	char error[LINE_ROOM];
+	char error[LINE_CAPACITY];
 };
 
 /* An exception is the first line of its traceback that is not indented. */
@@ -112,27 +112,27 @@ static void look(struct search *search, const char *line)
 void neap_last_output_find(const char *text, size_t length, struct neap_last_output *ret_output)
 {
 	struct search search = {0};
-	char lines[NEAP_LAST_LINES][LINE_ROOM];
+	char lines[NEAP_LAST_LINES][LINE_CAPACITY];
 	size_t count = 0, used = 0;
 	for (size_t at = 0; at < length;) {
 		const char *newline = memchr(text + at, '\n', length - at);
 		size_t end = newline ? (size_t)(newline - text) : length;
-		char line[LINE_ROOM];
+		char line[LINE_CAPACITY];
 		clean(text + at, end - at, line);
 		at = end + 1;
 		if (!*line)
 			continue;
 		look(&search, line);
-		memcpy(lines[count++ % NEAP_LAST_LINES], line, LINE_ROOM);
+		memcpy(lines[count++ % NEAP_LAST_LINES], line, LINE_CAPACITY);
 	}
 	ret_output->lines[0] = '\0';
 	neap_printable(ret_output->error, sizeof ret_output->error, search.error);
-	size_t kept = count < NEAP_LAST_LINES ? count : NEAP_LAST_LINES, room = sizeof ret_output->lines - 1;
+	size_t kept = count < NEAP_LAST_LINES ? count : NEAP_LAST_LINES, capacity = sizeof ret_output->lines - 1;
 	/* Count from the end back how many fit. */
 	size_t fit = 0;
 	while (fit < kept) {
 		size_t bytes = strlen(lines[(count - fit - 1) % NEAP_LAST_LINES]) + 1;
-		if (used + bytes > room)
+		if (used + bytes > capacity)
 			break;
 		used += bytes;
 		fit++;

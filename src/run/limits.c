@@ -68,7 +68,7 @@ uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_
 }
 
 void neap_limits_text(const struct neap_limits *limits, enum neap_limit limit, uint64_t reading, char *text,
-		      size_t room)
+		      size_t capacity)
 {
 	static const struct {
 		const char *what, *beyond, *within;
@@ -77,12 +77,12 @@ void neap_limits_text(const struct neap_limits *limits, enum neap_limit limit, u
 		[NEAP_LIMIT_HOST] = {"host memory", "above", "near"},
 		[NEAP_LIMIT_DISK] = {"disk space", "below", "near"},
 	};
-	char read[NEAP_UNITS_ROOM], at[NEAP_UNITS_ROOM];
+	char read[NEAP_UNITS_CAPACITY], at[NEAP_UNITS_CAPACITY];
 	if (limit == NEAP_LIMIT_TIME) {
-		snprintf(text, room, "its time limit of %s passed", neap_duration_format(limits->at[limit], at));
+		snprintf(text, capacity, "its time limit of %s passed", neap_duration_format(limits->at[limit], at));
 		return;
 	}
-	snprintf(text, room, "%s %s %s %s", words[limit].what, neap_size_format(reading, read),
+	snprintf(text, capacity, "%s %s %s %s", words[limit].what, neap_size_format(reading, read),
 		 is_crossed(limit, limits->at[limit], reading) ? words[limit].beyond : words[limit].within,
 		 neap_size_format(limits->at[limit], at));
 }

@@ -58,6 +58,6 @@ uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_
 
 /* "host memory 3.10 GiB above 3.00 GiB". */
 void neap_limits_text(const struct neap_limits *limits, enum neap_limit limit, uint64_t reading, char *text,
-		      size_t room);
+		      size_t capacity);
 
 #endif

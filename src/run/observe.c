@@ -422,7 +422,7 @@ uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t p
 
 void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 	for (size_t i = 0; i < observe->attached_count; i++) {
 		const struct neap_observed *slot = &observe->attached[i];
 		for (size_t d = 0; d < observe->device_count; d++) {

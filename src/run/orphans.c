@@ -16,7 +16,7 @@
 struct search {
 	const struct neap_orphans_of *of;
 	struct neap_process *found;
-	size_t room, count;
+	size_t capacity, count;
 };
 
 static bool descends_from(const struct neap_process *process, pid_t ancestor)
@@ -60,14 +60,14 @@ static bool visit(void *context, const struct neap_process *process)
 	if (neap_orphans_match(process, known ? value : NULL, of->run_id,
 			       contained || descends_from(process, of->ancestor), getpid(), getuid()))
 		take(search, process);
-	return search->count < search->room;
+	return search->count < search->capacity;
 }
 
-enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes, size_t room,
-				   size_t *ret_count, struct neap_error *err)
+enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes,
+				   size_t capacity, size_t *ret_count, struct neap_error *err)
 {
-	struct search search = {of, ret_processes, room, 0};
-	if (room) {
+	struct search search = {of, ret_processes, capacity, 0};
+	if (capacity) {
 		enum neap_status status = neap_process_each(visit, &search, err);
 		if (status)
 			return status;
@@ -77,12 +77,13 @@ enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap
 }
 
 enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
-				  size_t room, size_t *ret_count, struct neap_error *err)
+				  size_t capacity, size_t *ret_count, struct neap_error *err)
 {
 	size_t total = 0;
-	for (int round = 0; round < ROUNDS && total < room; round++) {
+	for (int round = 0; round < ROUNDS && total < capacity; round++) {
 		struct neap_process found[NEAP_ENDING_BATCH];
-		size_t wanted = room - total < NEAP_ENDING_BATCH ? room - total : NEAP_ENDING_BATCH, count = 0;
+		size_t wanted = capacity - total < NEAP_ENDING_BATCH ? capacity - total : NEAP_ENDING_BATCH,
+		       count = 0;
 		enum neap_status status = neap_orphans_find(of, found, wanted, &count, err);
 		if (status)
 			return status;
@@ -118,7 +119,7 @@ static void end_group(const struct neap_orphans_of *of)
 }
 
 enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
-				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
+				      void (*report)(void *context, const struct neap_ended *orphan), void *context,
 				      size_t *ret_count, struct neap_error *err)
 {
 	size_t total = 0;
@@ -129,7 +130,7 @@ enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
 		if (status)
 			return status;
 		for (size_t i = 0; i < count; i++) {
-			tell(context, &orphans[i]);
+			report(context, &orphans[i]);
 			ended += orphans[i].ended_by != 0;
 		}
 		total += count;

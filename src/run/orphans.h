@@ -19,9 +19,9 @@ struct neap_orphans_of {
 	pid_t except[2]; /* processes that are the supervisor's own; 0: none */
 };
 
-/* Writes up to `room` processes of the run. Errors: NEAP_EIO without /proc. */
-enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes, size_t room,
-				   size_t *ret_count, struct neap_error *err);
+/* Writes up to `capacity` processes of the run. Errors: NEAP_EIO without /proc. */
+enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes,
+				   size_t capacity, size_t *ret_count, struct neap_error *err);
 
 /* Whether the process belongs to the run. `process_run_id`: NEAP_RUN_ID in the environment it started with; NULL:
  * unknown. `descends`: it descends from the supervisor or is in the run's control group. */
@@ -31,7 +31,7 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 /* Finds and ends the run's processes: SIGTERM, after `grace_ms` SIGKILL, then waits at most 30 s. Repeats this for
  * processes that appeared meanwhile. Our own ended children stay zombies for the caller to reap. */
 enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
-				  size_t room, size_t *ret_count, struct neap_error *err);
+				  size_t capacity, size_t *ret_count, struct neap_error *err);
 
 /* Ends all of them, however many, and reports each, ended or not. Then ends the control group with all processes that
  * are still in it (a fork bomb). *ret_count: the processes reported. Errors: as neap_orphans_find. */

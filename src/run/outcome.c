@@ -43,7 +43,8 @@ static bool contains(const char *text, size_t length, const char *phrase)
 	return memmem(text, length, phrase, strlen(phrase)) != NULL;
 }
 
-void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line, size_t room)
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line,
+		       size_t capacity)
 {
 	ret_line[0] = '\0';
 	size_t end = length;
@@ -54,7 +55,7 @@ void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words 
 		size_t begin = newline ? (size_t)(newline - text) + 1 : 0;
 		for (size_t i = 0; i < phrases[words].count; i++) {
 			if (contains(text + begin, end - begin, phrases[words].items[i])) {
-				snprintf(ret_line, room, "%.*s", (int)(end - begin < 4096 ? end - begin : 4096),
+				snprintf(ret_line, capacity, "%.*s", (int)(end - begin < 4096 ? end - begin : 4096),
 					 text + begin);
 				return;
 			}
@@ -63,7 +64,7 @@ void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words 
 	}
 }
 
-static void say(struct neap_verdict *verdict, enum neap_outcome outcome, const char *evidence)
+static void decide(struct neap_verdict *verdict, enum neap_outcome outcome, const char *evidence)
 {
 	verdict->outcome = outcome;
 	snprintf(verdict->evidence, sizeof verdict->evidence, "%s", evidence);
@@ -75,34 +76,34 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 	/* A shell or a launcher reports a killed child this way. */
 	bool killed = neap_exit_code(evidence->wait_status) == 128 + SIGKILL;
 	if (evidence->lost_text[0]) {
-		say(verdict, NEAP_OUTCOME_NO_DEVICE, evidence->lost_text);
+		decide(verdict, NEAP_OUTCOME_NO_DEVICE, evidence->lost_text);
 	} else if (evidence->lost_line[0]) {
 		snprintf(text, sizeof text, "stderr: %s", evidence->lost_line);
-		say(verdict, NEAP_OUTCOME_NO_DEVICE, text);
+		decide(verdict, NEAP_OUTCOME_NO_DEVICE, text);
 	} else if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
-		say(verdict, NEAP_OUTCOME_OOM, text);
+		decide(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* stderr also shows a survived OOM */
 		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
-		say(verdict, NEAP_OUTCOME_OOM, text);
+		decide(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (killed && evidence->host_kills) {
 		snprintf(text, sizeof text, "%s while %s rose by %llu",
 			 WIFSIGNALED(evidence->wait_status) ? "killed by SIGKILL"
 							    : "exit status 137, as of a killed one,",
 			 evidence->host_counter ? evidence->host_counter : "oom_kill",
 			 (unsigned long long)evidence->host_kills);
-		say(verdict, NEAP_OUTCOME_HOST_OOM, text);
+		decide(verdict, NEAP_OUTCOME_HOST_OOM, text);
 	} else if (WIFSIGNALED(evidence->wait_status)) {
 		const char *name = sigabbrev_np(WTERMSIG(evidence->wait_status));
 		snprintf(text, sizeof text, "ended by signal %d (SIG%s)", WTERMSIG(evidence->wait_status),
 			 name ? name : "?");
-		say(verdict, NEAP_OUTCOME_SIGNALED, text);
+		decide(verdict, NEAP_OUTCOME_SIGNALED, text);
 	} else {
 		bool unread = evidence->unread_text[0];
 		snprintf(text, sizeof text, "exit status %d%s%s%s%s", WEXITSTATUS(evidence->wait_status),
 			 evidence->error_line[0] ? ": " : "", evidence->error_line,
 			 unread ? "; whether memory ran out is not known: " : "", evidence->unread_text);
-		say(verdict, NEAP_OUTCOME_FAILED, text);
+		decide(verdict, NEAP_OUTCOME_FAILED, text);
 	}
 }
 
@@ -112,29 +113,30 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 	char text[256];
 	if (evidence->no_memory) {
 		verdict.exit_status = 75; /* sysexits' "try again later" */
-		say(&verdict, NEAP_OUTCOME_NO_MEMORY,
-		    evidence->wait_text[0] ? evidence->wait_text : "the bytes it needs did not become free in time");
+		decide(&verdict, NEAP_OUTCOME_NO_MEMORY,
+		       evidence->wait_text[0] ? evidence->wait_text
+					      : "the bytes it needs did not become free in time");
 	} else if (evidence->spawn_errno) {
 		verdict.exit_status = evidence->spawn_errno == ENOENT ? 127 : 126;
 		snprintf(text, sizeof text, "cannot run '%s': %s", evidence->spawn_name,
 			 strerror(evidence->spawn_errno));
-		say(&verdict, NEAP_OUTCOME_NOT_FOUND, text);
+		decide(&verdict, NEAP_OUTCOME_NOT_FOUND, text);
 	} else if (evidence->canceled_by) {
 		if (!evidence->started)
 			verdict.exit_status = 128 + evidence->canceled_by;
 		snprintf(text, sizeof text, "neap run received signal %d", evidence->canceled_by);
-		say(&verdict, NEAP_OUTCOME_CANCELED, text);
+		decide(&verdict, NEAP_OUTCOME_CANCELED, text);
 	} else if (evidence->killed_by) {
 		snprintf(text, sizeof text, "by neap kill, process %d", evidence->killed_by);
-		say(&verdict, NEAP_OUTCOME_KILLED, text);
+		decide(&verdict, NEAP_OUTCOME_KILLED, text);
 	} else if (evidence->timed_out) {
-		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
+		decide(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
 	} else if (evidence->limit_text[0]) { /* however it ended */
-		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
+		decide(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
 	} else if (evidence->stop_text[0] && (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
-		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);
+		decide(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);
 	} else if (verdict.exit_status == 0) {
-		say(&verdict, NEAP_OUTCOME_OK, "");
+		decide(&verdict, NEAP_OUTCOME_OK, "");
 	} else {
 		decide_failure(evidence, &verdict);
 	}

@@ -44,8 +44,9 @@ enum neap_outcome_words {
 	NEAP_WORDS_LOST, /* the device is lost: errors of the device, never of the program */
 };
 
-/* Finds such a line among the last lines of a log and copies it into `ret_line`, cut to `room`; "": there is none.
+/* Finds such a line among the last lines of a log and copies it into `ret_line`, cut to `capacity`; "": none.
  * `text` needs no terminator. */
-void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line, size_t room);
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line,
+		       size_t capacity);
 
 #endif

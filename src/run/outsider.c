@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS         64 /* options come first: later ones do not matter */
-#define COMMAND_BYTES (1u << 20)
-#define VALUE_ROOM    32768
-#define LAUNCH        "/python/launch" /* ends the folder that `neap run` puts on PYTHONPATH */
+#define WORDS          64 /* options come first: later ones do not matter */
+#define COMMAND_BYTES  (1u << 20)
+#define VALUE_CAPACITY 32768
+#define LAUNCH         "/python/launch" /* ends the folder that `neap run` puts on PYTHONPATH */
 
 bool neap_is_python(const char *word)
 {
@@ -21,12 +21,12 @@ bool neap_is_python(const char *word)
 	return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.tdmu") == strlen(name + 6);
 }
 
-const char *neap_python_isolated(const char *const *words)
+const char *neap_python_isolated(const char *const *argv)
 {
-	if (!words[0] || !neap_is_python(words[0]))
+	if (!argv[0] || !neap_is_python(argv[0]))
 		return NULL;
-	for (size_t i = 1; words[i] && words[i][0] == '-' && words[i][1] && words[i][1] != '-'; i++) {
-		for (const char *letter = words[i] + 1; *letter; letter++) {
+	for (size_t i = 1; argv[i] && argv[i][0] == '-' && argv[i][1] && argv[i][1] != '-'; i++) {
+		for (const char *letter = argv[i] + 1; *letter; letter++) {
 			if (*letter == 'I')
 				return "-I";
 			if (*letter == 'E')
@@ -36,7 +36,7 @@ const char *neap_python_isolated(const char *const *words)
 			if (strchr("cm", *letter)) /* names the program; the rest are the program's options */
 				return NULL;
 			if (strchr("WX", *letter)) { /* with a value, in this word or the next */
-				i += !letter[1] && words[i + 1];
+				i += !letter[1] && argv[i + 1];
 				break;
 			}
 		}
@@ -55,9 +55,9 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 		return switched_off;
 	if (process->no_runtime)
 		return process->no_runtime;
-	if (!process->words[0] || !neap_is_python(process->words[0]))
+	if (!process->argv[0] || !neap_is_python(process->argv[0]))
 		return "it does not use libneap, and is seen from outside only";
-	const char *isolated = neap_python_isolated(process->words);
+	const char *isolated = neap_python_isolated(process->argv);
 	if (isolated)
 		return !strcmp(isolated, "-S")   ? "python -S skips sitecustomize, which loads neap"
 		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, which loads neap"
@@ -68,8 +68,8 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 	return not_yet;
 }
 
-/* Reads the process's command line; `words` point into `buffer`. */
-static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[WORDS + 1])
+/* Reads the process's command line; `argv` point into `buffer`. */
+static bool read_argv(pid_t pid, struct neap_buffer *buffer, const char *argv[WORDS + 1])
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
@@ -78,40 +78,40 @@ static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[
 	const char *at = neap_buffer_string(buffer), *end = at + buffer->length;
 	size_t count = 0;
 	for (; at < end && count < WORDS; at += strlen(at) + 1)
-		words[count++] = at;
-	words[count] = NULL;
+		argv[count++] = at;
+	argv[count] = NULL;
 	return true;
 }
 
 /* *ret_astray: it is a Python that neap would have reached. */
-static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *text, size_t room)
+static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *text, size_t capacity)
 {
 	struct neap_buffer command = {0};
 	struct neap_process process = {0};
-	const char *words[WORDS + 1];
-	char *attach = calloc(2, VALUE_ROOM), *python_path = attach ? attach + VALUE_ROOM : NULL;
-	bool found = attach && !neap_process_read(pid, &process, NULL) && read_words(pid, &command, words);
+	const char *argv[WORDS + 1];
+	char *attach = calloc(2, VALUE_CAPACITY), *python_path = attach ? attach + VALUE_CAPACITY : NULL;
+	bool found = attach && !neap_process_read(pid, &process, NULL) && read_argv(pid, &command, argv);
 	if (found) {
-		enum neap_status attach_status = neap_process_environment(pid, "NEAP_ATTACH", attach, VALUE_ROOM);
-		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_ROOM);
-		struct neap_outsider outsider = {words, attach_status ? NULL : attach, path ? python_path : NULL,
+		enum neap_status attach_status = neap_process_environment(pid, "NEAP_ATTACH", attach, VALUE_CAPACITY);
+		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_CAPACITY);
+		struct neap_outsider outsider = {argv, attach_status ? NULL : attach, path ? python_path : NULL,
 						 no_runtime};
 		const char *why = attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider);
-		*ret_astray = why != not_yet && why != switched_off && words[0] && neap_is_python(words[0]);
-		snprintf(text, room, "process %d (%s): %s", (int)pid, process.command, why);
+		*ret_astray = why != not_yet && why != switched_off && argv[0] && neap_is_python(argv[0]);
+		snprintf(text, capacity, "process %d (%s): %s", (int)pid, process.command, why);
 	}
 	free(attach);
 	neap_buffer_fini(&command);
 	return found;
 }
 
-bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room)
+bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t capacity)
 {
-	return describe(pid, no_runtime, &(bool){false}, text, room);
+	return describe(pid, no_runtime, &(bool){false}, text, capacity);
 }
 
-bool neap_outsider_is_astray(pid_t pid, char *text, size_t room)
+bool neap_outsider_is_astray(pid_t pid, char *text, size_t capacity)
 {
 	bool astray = false;
-	return describe(pid, NULL, &astray, text, room) && astray;
+	return describe(pid, NULL, &astray, text, capacity) && astray;
 }

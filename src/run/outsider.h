@@ -9,10 +9,10 @@
 
 /* The facts about a process that decide whether it is attached. */
 struct neap_outsider {
-	const char *const *words; /* its command line, ended by NULL */
-	const char *attach;       /* NEAP_ATTACH of its environment; NULL: not set */
-	const char *python_path;  /* PYTHONPATH, likewise */
-	const char *no_runtime;   /* why no process of the run can be attached; NULL: they can */
+	const char *const *argv; /* its command line, ended by NULL */
+	const char *attach;      /* NEAP_ATTACH of its environment; NULL: not set */
+	const char *python_path; /* PYTHONPATH, likewise */
+	const char *no_runtime;  /* why no process of the run can be attached; NULL: they can */
 };
 
 /* Whether a command's first word is a Python: "python", "/usr/bin/python3.11". */
@@ -20,16 +20,16 @@ bool neap_is_python(const char *word);
 
 /* The option that makes a Python ignore PYTHONPATH ("-I", "-E") or its sitecustomize ("-S"); NULL: none, or the
  * command is not Python. */
-const char *neap_python_isolated(const char *const *words);
+const char *neap_python_isolated(const char *const *argv);
 
 /* Pure; static text, or `no_runtime`. */
 const char *neap_outsider_why(const struct neap_outsider *process);
 
 /* Whether it is a Python whose environment or options keep neap out; then as neap_outsider_describe. */
-bool neap_outsider_is_astray(pid_t pid, char *text, size_t room);
+bool neap_outsider_is_astray(pid_t pid, char *text, size_t capacity);
 
 /* Writes "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. `no_runtime`: as in
  * struct neap_outsider. False: the process has exited, or host memory is short. */
-bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t room);
+bool neap_outsider_describe(pid_t pid, const char *no_runtime, char *text, size_t capacity);
 
 #endif

@@ -80,7 +80,7 @@ void neap_run_stage_begin_again(const struct neap_supervise *run)
 /* The numbers and texts of the evidence, written and read by this table. */
 static const struct {
 	const char *key;
-	size_t offset, room; /* room 0: an int */
+	size_t offset, capacity; /* room 0: an int */
 } evidence_fields[] = {
 #define NUMBER(name) #name, offsetof(struct neap_evidence, name), 0
 #define TEXT(name)   #name, offsetof(struct neap_evidence, name), sizeof((struct neap_evidence *)0)->name
@@ -98,7 +98,8 @@ static json_t *evidence_value(const struct neap_evidence *evidence)
 	for (size_t i = 0; i < EVIDENCE_FIELDS; i++) {
 		const char *place = (const char *)evidence + evidence_fields[i].offset;
 		neap_json_set(object, evidence_fields[i].key,
-			      evidence_fields[i].room ? neap_json_text(place) : json_integer(*(const int *)place));
+			      evidence_fields[i].capacity ? neap_json_text(place)
+							  : json_integer(*(const int *)place));
 	}
 	return object;
 }
@@ -112,10 +113,10 @@ static bool read_evidence(const json_t *object, struct neap_evidence *evidence)
 	for (size_t i = 0; i < EVIDENCE_FIELDS; i++) {
 		char *place = (char *)evidence + evidence_fields[i].offset;
 		const json_t *value = json_object_get(object, evidence_fields[i].key);
-		if (evidence_fields[i].room ? !json_is_string(value) : !json_is_integer(value))
+		if (evidence_fields[i].capacity ? !json_is_string(value) : !json_is_integer(value))
 			return false;
-		if (evidence_fields[i].room)
-			snprintf(place, evidence_fields[i].room, "%s", json_string_value(value));
+		if (evidence_fields[i].capacity)
+			snprintf(place, evidence_fields[i].capacity, "%s", json_string_value(value));
 		else
 			*(int *)place = (int)json_integer_value(value);
 	}

@@ -27,13 +27,13 @@ static uint64_t add_capped(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ?
 
 /* --- reading --- */
 
-static bool is_name(const char *word, size_t room)
+static bool is_name(const char *word, size_t capacity)
 {
 	size_t length = strlen(word);
 	for (size_t i = 0; i < length; i++)
 		if (word[i] <= 0x20 || word[i] >= 0x7f)
 			return false;
-	return length > 0 && length < room;
+	return length > 0 && length < capacity;
 }
 
 /* Parses one line, which it may change. False: the line has another form. */
@@ -97,16 +97,16 @@ void neap_simulated_add(struct neap_simulated *simulated, const char *text, size
 	}
 }
 
-/* Reads at most `room` bytes of a plain file. Anything else gives 0: it may be a pipe without a writer. */
-static size_t read_plain(int folder_fd, const char *name, char *text, size_t room)
+/* Reads at most `capacity` bytes of a plain file. Anything else gives 0: it may be a pipe without a writer. */
+static size_t read_plain(int folder_fd, const char *name, char *text, size_t capacity)
 {
 	struct stat info;
 	size_t length = 0;
 	int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
-	while (!fstat(fd, &info) && S_ISREG(info.st_mode) && length < room) {
-		ssize_t got = read(fd, text + length, room - length);
+	while (!fstat(fd, &info) && S_ISREG(info.st_mode) && length < capacity) {
+		ssize_t got = read(fd, text + length, capacity - length);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -164,7 +164,7 @@ static int by_calls(const void *a, const void *b)
 
 static void put_gap(const struct neap_simulated_gap *gap, struct neap_buffer *out)
 {
-	char low[NEAP_UNITS_ROOM], high[NEAP_UNITS_ROOM];
+	char low[NEAP_UNITS_CAPACITY], high[NEAP_UNITS_CAPACITY];
 	neap_buffer_format(out, "%s %s (%" PRIu64 " call%s", gap->library, gap->function, gap->calls,
 			   gap->calls == 1 ? "" : "s");
 	if (gap->kind == NEAP_GAP_WORKSPACE)

@@ -21,9 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_NS       (50 * NEAP_NS_PER_MS)
-#define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
-#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
+#define POLL_NS          (50 * NEAP_NS_PER_MS)
+#define HEADROOM_POLL_NS (100 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS    (20 * NEAP_NS_PER_MS)
 /* Time for the command's leftover processes to end by themselves, as many do. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
@@ -35,7 +35,7 @@
 static void log_holders(struct neap_supervise *run, const char *what)
 {
 	const struct neap_reading *reading = &run->observe.now;
-	char free_text[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM];
+	char free_text[NEAP_UNITS_CAPACITY], bytes[NEAP_UNITS_CAPACITY];
 	struct neap_buffer text = {0};
 	neap_buffer_format(&text, "Waiting for %s of %s: %s free", what, reading->name,
 			   neap_size_format(reading->free_bytes, free_text));
@@ -53,31 +53,31 @@ static void log_holders(struct neap_supervise *run, const char *what)
 }
 
 /* True: start now. False: *evidence says why not. */
-static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evidence)
+static bool wait_for_headroom(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	const struct neap_needs *needs = &run->options.needs;
-	char size[NEAP_UNITS_ROOM] = "the whole", why[300] = "";
+	char size[NEAP_UNITS_CAPACITY] = "the whole", why[300] = "";
 	uint64_t begun_ns = neap_supervise_now(run);
-	bool logged = false, room = false;
+	bool logged = false, capacity = false;
 	if (needs->kind == NEAP_NEEDS_BYTES)
 		neap_size_format(needs->bytes, size);
 	for (;;) {
 		struct neap_error err = {0};
-		enum neap_room found = NEAP_ROOM_LATER;
+		enum neap_headroom found = NEAP_ROOM_LATER;
 		if (needs->kind == NEAP_NEEDS_NONE || !run->monitor) {
 			found = NEAP_ROOM_NOW;
 		} else if (!neap_observe_read(&run->observe, &err)) {
-			found = neap_needs_room(needs, &run->observe.now);
+			found = neap_needs_headroom(needs, &run->observe.now);
 		}
 		uint64_t waited_ns = neap_supervise_now(run) - begun_ns;
-		room = found == NEAP_ROOM_NOW && !run->cancel_count;
+		capacity = found == NEAP_ROOM_NOW && !run->cancel_count;
 		if (found == NEAP_ROOM_NEVER)
 			snprintf(why, sizeof why, "Needs %s, more than %s has", size, run->observe.now.name);
 		else if (err.status && waited_ns >= run->options.wait_limit_ns)
 			snprintf(why, sizeof why, "The device could not be read: %s", err.message);
-		else if (!room && waited_ns >= run->options.wait_limit_ns)
+		else if (!capacity && waited_ns >= run->options.wait_limit_ns)
 			snprintf(why, sizeof why, "Gave up waiting for %s of %s", size, run->observe.now.name);
-		if (room || why[0] || run->cancel_count)
+		if (capacity || why[0] || run->cancel_count)
 			break;
 		if (!logged && !err.status)
 			log_holders(run, size);
@@ -85,21 +85,21 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 			neap_log(run->options.log, NEAP_LOG_WARNING,
 				 "Waiting for %s of the device, which cannot be read: %s", size, err.message);
 		logged = true;
-		neap_child_wait(run, ROOM_LOOK_NS);
+		neap_child_wait(run, HEADROOM_POLL_NS);
 	}
 	run->waited_ns += logged ? neap_supervise_now(run) - begun_ns : 0;
-	evidence->no_memory = !room && !run->cancel_count;
+	evidence->no_memory = !capacity && !run->cancel_count;
 	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
 	evidence->canceled_by = run->canceled_by;
 	if (why[0])
 		neap_log(run->options.log, NEAP_LOG_ERROR, "%s", why);
-	return room;
+	return capacity;
 }
 
 /* How long until the next action is due. */
-static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t look_ns)
+static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t poll_ns)
 {
-	uint64_t next = look_ns > now_ns ? look_ns - now_ns : 0;
+	uint64_t next = poll_ns > now_ns ? poll_ns - now_ns : 0;
 	uint64_t due_ns = neap_limits_due_ns(&run->options.limits, &run->limits, now_ns - run->started_ns, now_ns);
 	return due_ns < next ? due_ns : next;
 }
@@ -109,7 +109,7 @@ static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint6
 static void abandon_child(struct neap_supervise *run, uint64_t now_ns)
 {
 	struct neap_process process = {0};
-	char waited[NEAP_UNITS_ROOM];
+	char waited[NEAP_UNITS_CAPACITY];
 	if (run->child.ended || !run->child.killed_ns || now_ns - run->child.killed_ns < KILLED_NS)
 		return;
 	bool read = !neap_process_read(run->child.pid, &process, NULL);
@@ -127,25 +127,25 @@ static void abandon_child(struct neap_supervise *run, uint64_t now_ns)
 /* A Python that finds no libraries of NVIDIA's ends within 50 ms. */
 static uint64_t pause_ns(const struct neap_supervise *run, uint64_t now_ns)
 {
-	return run->astray_ns && now_ns - run->started_ns < LOOK_NS ? LOOK_NS / 5 : LOOK_NS;
+	return run->astray_ns && now_ns - run->started_ns < POLL_NS ? POLL_NS / 5 : POLL_NS;
 }
 
 static void observe_until_end(struct neap_supervise *run)
 {
-	uint64_t look_ns = run->started_ns;
+	uint64_t poll_ns = run->started_ns;
 	while (!run->child.ended) {
 		uint64_t now_ns = neap_supervise_now(run);
-		if (now_ns >= look_ns) {
+		if (now_ns >= poll_ns) {
 			neap_observe_take(&run->observe, now_ns);
-			neap_supervise_keep_look(run); /* before the cards, which read it, too */
+			neap_supervise_keep_poll(run); /* before the cards, which read it, too */
 			neap_facts_show_cards(run);
 			neap_facts_show_simulated(run);
-			neap_supervise_astray_look(run, now_ns);
+			neap_supervise_astray_poll(run, now_ns);
 			now_ns = neap_supervise_now(run);
-			look_ns = now_ns + pause_ns(run, now_ns);
+			poll_ns = now_ns + pause_ns(run, now_ns);
 		}
-		now_ns = neap_supervise_limits_look(run, now_ns);
-		neap_child_wait(run, next_ns(run, now_ns, look_ns));
+		now_ns = neap_supervise_limits_poll(run, now_ns);
+		neap_child_wait(run, next_ns(run, now_ns, poll_ns));
 		abandon_child(run, neap_supervise_now(run));
 	}
 }
@@ -176,7 +176,7 @@ struct leftovers {
 	struct neap_holders holders; /* read before the leftovers were ended */
 };
 
-static void tell_leftover(void *context, const struct neap_ended *orphan)
+static void report_leftover(void *context, const struct neap_ended *orphan)
 {
 	const struct leftovers *leftovers = context;
 	const struct neap_log_sink *log = leftovers->run->options.log;
@@ -224,7 +224,7 @@ static uint64_t end_leftovers(struct neap_supervise *run)
 	if (device_files(run, prefix))
 		neap_holders_find(prefix, &leftovers.holders, NULL);
 	const struct neap_orphans_of of = neap_supervise_processes(run);
-	if (neap_orphans_end_all(&of, tell_leftover, &leftovers, &count, &err))
+	if (neap_orphans_end_all(&of, report_leftover, &leftovers, &count, &err))
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
 	neap_child_wait(run, 0); /* reaps them */
@@ -284,7 +284,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 {
 	uint64_t limit_ns = run->options.drain_limit_ns, pause_ns = NEAP_NS_PER_MS;
 	unsigned cancels = run->cancel_count;
-	char text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_CAPACITY];
 	run->drained = false;
 	run->drain_note[0] = '\0';
 	run->drain_ns = 0;
@@ -312,7 +312,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 		if (run->drain_ns >= limit_ns || run->cancel_count > cancels) {
 			snprintf(run->drain_note, sizeof run->drain_note, "%s still held after %s%s",
 				 neap_size_format(left, text),
-				 neap_duration_format(run->drain_ns, (char[NEAP_UNITS_ROOM]){0}),
+				 neap_duration_format(run->drain_ns, (char[NEAP_UNITS_CAPACITY]){0}),
 				 run->cancel_count > cancels ? " (interrupted)" : "");
 			name_holders(run);
 			neap_log(run->options.log, NEAP_LOG_WARNING, "Memory was not given back: %s",
@@ -343,7 +343,7 @@ static void gather(struct neap_supervise *run, struct neap_evidence *evidence)
 static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence)
 {
 	struct neap_error err = {0};
-	neap_supervise_room_for_end(run);
+	neap_supervise_headroom_for_end(run);
 	enum neap_status status = NEAP_ENOMEM;
 	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
 		status = neap_run_stage_end(run, evidence, neap_supervise_has_rung(run), &err);
@@ -373,17 +373,17 @@ void neap_supervise_take_over(struct neap_supervise *run, int wait_status)
 /* Starts the command once and runs it to its end. */
 static enum neap_status run_once(struct neap_supervise *run, struct neap_evidence *evidence, struct neap_error *err)
 {
-	char **words = NULL;
+	char **argv = NULL;
 	run->limits = (struct neap_limits_state){0};
-	run->host_look_ns = 0;
+	run->host_poll_ns = 0;
 	run->cards_shown = 0;
 	run->drained = true;
 	run->child = (struct neap_child){0};
 	neap_supervise_forget_batch(run);
-	enum neap_status status = neap_supervise_words(run, &words, err);
+	enum neap_status status = neap_supervise_argv(run, &argv, err);
 	if (status)
 		return status;
-	if (!wait_for_room(run, evidence))
+	if (!wait_for_headroom(run, evidence))
 		goto out;
 	neap_killed_forget(run->folder);
 	run->host_kills = neap_host_kills(&evidence->host_counter);
@@ -398,12 +398,12 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		run->first_started_ns = run->started_ns;
 		run->first_wall_ns = neap_wall_ns();
 	}
-	status = neap_child_start(run, words, &evidence->spawn_errno, err);
+	status = neap_child_start(run, argv, &evidence->spawn_errno, err);
 	if (status || evidence->spawn_errno) {
 		bool in_folder = evidence->spawn_errno < 0; /* entering its folder failed */
 		evidence->spawn_errno = abs(evidence->spawn_errno);
 		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s",
-			 in_folder ? run->options.directory : words[0]);
+			 in_folder ? run->options.directory : argv[0]);
 		if (!status)
 			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot %s '%s': %s", in_folder ? "run in" : "run",
 				 evidence->spawn_name, strerror(evidence->spawn_errno));
@@ -421,7 +421,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	log_driver_report(run);
 	neap_facts_evidence(run, evidence);
 out:
-	neap_supervise_words_free(words);
+	neap_supervise_argv_free(argv);
 	return status;
 }
 

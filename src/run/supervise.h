@@ -29,7 +29,7 @@
 #include "run/limits.h"
 #include "store/result.h"
 
-#define NEAP_RUN_ID_ROOM 64
+#define NEAP_RUN_ID_CAPACITY 64
 
 /* The defaults of `neap run`. */
 #define NEAP_RUN_WAIT_LIMIT_NS  (600ull * 1000000000ull)
@@ -68,7 +68,7 @@ struct neap_supervise_options {
 struct neap_supervise;
 
 /* "20261121-093000-12345-012345678": unique on this machine. */
-void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
+void neap_run_id_make(char text[NEAP_RUN_ID_CAPACITY]);
 
 /* Errors: NEAP_EBUSY when the run is running already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
  * run id or a {NAME} in the command that is not a parameter, NEAP_ENODEVICE for a `device` that is not there,

@@ -12,7 +12,7 @@
 #define LAST_NS   (60 * NEAP_NS_PER_S)
 #define PROCESSES 64
 
-void neap_supervise_astray_look(struct neap_supervise *run, uint64_t now_ns)
+void neap_supervise_astray_poll(struct neap_supervise *run, uint64_t now_ns)
 {
 	const struct neap_orphans_of of = neap_supervise_processes(run);
 	struct neap_process processes[PROCESSES];

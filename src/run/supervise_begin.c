@@ -36,43 +36,43 @@
 #define PRUNED_TRIES      5
 #define LOCK_TRIES        500 /* of 1 ms: a process that checks whether a run is over holds its lock for a moment */
 
-void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
+void neap_run_id_make(char text[NEAP_RUN_ID_CAPACITY])
 {
 	uint64_t now_ns = neap_wall_ns();
 	time_t seconds = (time_t)(now_ns / NEAP_NS_PER_S);
 	struct tm local = {0};
 	localtime_r(&seconds, &local);
-	size_t length = strftime(text, NEAP_RUN_ID_ROOM, "%Y%m%d-%H%M%S", &local);
-	snprintf(text + length, NEAP_RUN_ID_ROOM - length, "-%d-%09" PRIu64, getpid(),
+	size_t length = strftime(text, NEAP_RUN_ID_CAPACITY, "%Y%m%d-%H%M%S", &local);
+	snprintf(text + length, NEAP_RUN_ID_CAPACITY - length, "-%d-%09" PRIu64, getpid(),
 		 (uint64_t)(now_ns % NEAP_NS_PER_S));
 }
 
 static enum neap_status check_run_id(const char *text, struct neap_error *err)
 {
 	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
-	if (!length || text[length] || length >= NEAP_RUN_ID_ROOM)
+	if (!length || text[length] || length >= NEAP_RUN_ID_CAPACITY)
 		return neap_fail(err, NEAP_EINVAL,
 				 "run id '%s': expected letters, digits, '.', '_' and '-', at most %d", text,
-				 NEAP_RUN_ID_ROOM - 1);
+				 NEAP_RUN_ID_CAPACITY - 1);
 	return NEAP_OK;
 }
 
-void neap_supervise_words_free(char **words)
+void neap_supervise_argv_free(char **argv)
 {
-	for (size_t i = 0; words && words[i]; i++)
-		free(words[i]);
-	free(words);
+	for (size_t i = 0; argv && argv[i]; i++)
+		free(argv[i]);
+	free(argv);
 }
 
 /* If the run has no parameters, braces are plain text. */
-enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
+enum neap_status neap_supervise_argv(const struct neap_supervise *run, char ***ret_argv, struct neap_error *err)
 {
 	char *const *command = run->options.command;
 	size_t count = 0;
 	while (command[count])
 		count++;
-	char **words = calloc(count + 1, sizeof *words);
-	enum neap_status status = words ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	char **argv = calloc(count + 1, sizeof *argv);
+	enum neap_status status = argv ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	for (size_t i = 0; !status && i < count; i++) {
 		struct neap_buffer word = {0};
 		if (run->parameters.count && !run->asks)
@@ -82,14 +82,14 @@ enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***
 		neap_buffer_text(&word, ""); /* an empty word is a word */
 		if (!status)
 			status = neap_buffer_status(&word, err);
-		if (!status && !(words[i] = strdup(neap_buffer_string(&word))))
+		if (!status && !(argv[i] = strdup(neap_buffer_string(&word))))
 			status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
 		neap_buffer_fini(&word);
 	}
 	if (status)
-		neap_supervise_words_free(words);
+		neap_supervise_argv_free(argv);
 	else
-		*ret_words = words;
+		*ret_argv = argv;
 	return status;
 }
 
@@ -206,7 +206,7 @@ static enum neap_status take_room(struct neap_supervise *run, struct neap_error 
 	return NEAP_OK;
 }
 
-void neap_supervise_room_for_end(struct neap_supervise *run)
+void neap_supervise_headroom_for_end(struct neap_supervise *run)
 {
 	struct stat info;
 	if (run->room_fd >= 0 && !fstat(run->room_fd, &info) && info.st_size > RESULT_ROOM_BYTES &&
@@ -219,7 +219,7 @@ void neap_supervise_room_for_end(struct neap_supervise *run)
  */
 static void warn_of_little_space(const struct neap_supervise *run)
 {
-	char left[NEAP_UNITS_ROOM], needed[NEAP_UNITS_ROOM];
+	char left[NEAP_UNITS_CAPACITY], needed[NEAP_UNITS_CAPACITY];
 	struct statvfs disk;
 	if (statvfs(run->folder, &disk))
 		return;
@@ -288,7 +288,7 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 {
 	struct neap_supervise *run =
 		mmap(NULL, sizeof *run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	char **words = NULL;
+	char **argv = NULL;
 	if (run == MAP_FAILED)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	run->options = *options;
@@ -303,8 +303,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		neap_run_id_make(run->run_id);
 	enum neap_status status = check_run_id(options->run_id ? options->run_id : run->run_id, err);
 	if (!status)
-		status = neap_supervise_words(run, &words, err);
-	neap_supervise_words_free(words);
+		status = neap_supervise_argv(run, &argv, err);
+	neap_supervise_argv_free(argv);
 	if (!status)
 		status = make_run_folder(run, err);
 	if (!status)

@@ -189,7 +189,7 @@ enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct 
 /* A start of the command. */
 struct start {
 	struct neap_supervise *run;
-	char *const *words;
+	char *const *argv;
 	char **environment;
 	const int *logs;      /* its stdout and stderr; below 0: those of the supervisor */
 	int report_fd, go_fd; /* the child writes an errno to report_fd; it starts when go_fd has a byte */
@@ -200,7 +200,7 @@ static void become(void *context)
 {
 	const struct start *start = context;
 	const struct neap_supervise *run = start->run;
-	char *const *words = start->words;
+	char *const *argv = start->argv;
 	const int *logs = start->logs;
 	char go;
 	if (run->child.own_group)
@@ -216,10 +216,10 @@ static void become(void *context)
 		(void)written;
 		_exit(127);
 	}
-	execvpe(words[0], words, start->environment);
+	execvpe(argv[0], argv, start->environment);
 	/* EACCES from an unreadable folder of PATH does not mean that the command exists. */
-	if (errno == EACCES && !strchr(words[0], '/'))
-		errno = neap_path_search(words[0], NULL) ? EACCES : ENOENT;
+	if (errno == EACCES && !strchr(argv[0], '/'))
+		errno = neap_path_search(argv[0], NULL) ? EACCES : ENOENT;
 failed:;
 	int cause = errno;
 	ssize_t written = write(start->report_fd, &cause, sizeof cause);
@@ -264,7 +264,7 @@ static enum neap_status use_tee(const struct neap_supervise *run, int *logs, str
  * work as without neap. */
 static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
-enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
+enum neap_status neap_child_start(struct neap_supervise *run, char *const *argv, int *ret_spawn_errno,
 				  struct neap_error *err)
 {
 	int logs[2] = {-1, -1}, report[2] = {-1, -1}, go[2] = {-1, -1}, cause = 0;
@@ -272,7 +272,7 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	enum neap_status status = NEAP_OK;
 	struct stat stat_buffer;
 	if (!environment)
-		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while starting %s", words[0]);
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while starting %s", argv[0]);
 	if (!status && run->options.log_files)
 		status = open_log(run, "stdout.log", &logs[0], err);
 	if (!status && run->options.log_files)
@@ -285,12 +285,12 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	if (run->options.log_files)
 		run->log_offset = !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
 	if (pipe2(report, O_CLOEXEC) || pipe2(go, O_CLOEXEC)) {
-		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+		status = neap_fail_errno(err, errno, "starting %s", argv[0]);
 		goto out;
 	}
 	run->child = (struct neap_child){.own_group = !at_terminal()};
 	neap_child_guard_end(run); /* of the last start */
-	struct start start = {run, words, environment, logs, report[1], go[0]};
+	struct start start = {run, argv, environment, logs, report[1], go[0]};
 	pid_t pid = 0;
 	status = neap_guard_start(&(struct neap_guard_task){.become = become,
 							    .note = note,

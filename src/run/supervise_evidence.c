@@ -169,7 +169,7 @@ struct evidence_search {
 static void read_stop_request(const struct neap_record *record, struct neap_evidence *evidence)
 {
 	const struct neap_event_request *request = neap_run_request(record);
-	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+	char below[NEAP_UNITS_CAPACITY], left[NEAP_UNITS_CAPACITY];
 
 	if (!request || request->request != NEAP_TRAIN_STOP)
 		return;
@@ -225,7 +225,7 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 			      const struct neap_record *record, size_t count, struct neap_evidence *evidence)
 {
 	struct neap_oom_card card = {0};
-	char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
+	char asked[NEAP_UNITS_CAPACITY], free_text[NEAP_UNITS_CAPACITY];
 	neap_buffer_clear(&run->last_card);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
 	/* Make it again: the card shown during the run does not name the rung taken. */

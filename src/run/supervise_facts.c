@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "run/argv.h"
 #include "run/ranks.h"
 #include "run/simulated.h"
-#include "run/words.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -85,7 +85,7 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 {
 	const struct neap_run_facts *facts = &best->facts;
 	struct neap_buffer text = {0};
-	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM];
+	char first[NEAP_UNITS_CAPACITY], second[NEAP_UNITS_CAPACITY];
 	enum neap_status status = neap_result_set(&result->leak_verdict,
 						  best->found ? leak_words[facts->leak.verdict] : "not watched", err);
 	if (!status && best->found) {
@@ -248,10 +248,10 @@ static void put_peaks(struct neap_supervise *run, const struct best *best, struc
 		result->peak_device_bytes = neap_observe_peak_device(observe, result->peak_reserved_bytes);
 		uint64_t taken = highest(observe->highest_used_bytes,
 					 highest(result->peak_device_bytes, result->peak_reserved_bytes));
-		uint64_t room = reading->total_bytes > reading->reserved_bytes
-					? reading->total_bytes - reading->reserved_bytes
-					: 0;
-		result->headroom_bytes = room > taken ? room - taken : 0;
+		uint64_t headroom = reading->total_bytes > reading->reserved_bytes
+					    ? reading->total_bytes - reading->reserved_bytes
+					    : 0;
+		result->headroom_bytes = headroom > taken ? headroom - taken : 0;
 	}
 	result->ooms = (uint32_t)(run->ooms < UINT32_MAX ? run->ooms : UINT32_MAX);
 	result->rungs = (uint32_t)(best->rungs + result->retries);
@@ -271,14 +271,14 @@ static void put_times(const struct neap_supervise *run, struct neap_result *resu
 /* Formats the command of the last start as one line. The caller frees the text. */
 static enum neap_status command_line(const struct neap_supervise *run, char **ret_text, struct neap_error *err)
 {
-	struct neap_words words = {0};
-	enum neap_status status = neap_supervise_words(run, &words.items, err);
+	struct neap_argv argv = {0};
+	enum neap_status status = neap_supervise_argv(run, &argv.items, err);
 	if (status)
 		return status;
-	while (words.items[words.count])
-		words.count++;
-	char *text = neap_words_join(&words);
-	neap_supervise_words_free(words.items);
+	while (argv.items[argv.count])
+		argv.count++;
+	char *text = neap_argv_join(&argv);
+	neap_supervise_argv_free(argv.items);
 	if (!text)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory while writing a result");
 	*ret_text = text;

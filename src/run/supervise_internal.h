@@ -30,7 +30,7 @@ struct neap_child {
  * only last_card's may change after that. */
 struct neap_supervise {
 	struct neap_supervise_options options;
-	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
+	char folder[4096], run_id[NEAP_RUN_ID_CAPACITY];
 	int lock_fd, signal_fd;
 	bool owned;                    /* we own the folder without a lock: base/owner.h */
 	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
@@ -53,7 +53,7 @@ struct neap_supervise {
 	int canceled_by;     /* the first signal from the user */
 	unsigned cancel_count;
 	struct neap_limits_state limits;
-	uint64_t host_look_ns;           /* when to read host memory next */
+	uint64_t host_poll_ns;           /* when to read host memory next */
 	uint64_t started_ns, log_offset; /* where stderr.log, or the file that stderr is, began */
 	uint64_t tee_offset;             /* where its output through the tee began */
 	struct neap_last_output last;    /* the end of its output; once ended */
@@ -86,12 +86,12 @@ static inline uint64_t neap_supervise_now(const struct neap_supervise *run)
 /* supervise_begin.c */
 
 /* The command with the parameters of this start in place. The caller frees the words. */
-enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
-void neap_supervise_words_free(char **words);
+enum neap_status neap_supervise_argv(const struct neap_supervise *run, char ***ret_argv, struct neap_error *err);
+void neap_supervise_argv_free(char **argv);
 /* The command's processes. */
 struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run);
 /* Frees part of the disk space reserved for the result, for RUN/ended. */
-void neap_supervise_room_for_end(struct neap_supervise *run);
+void neap_supervise_headroom_for_end(struct neap_supervise *run);
 
 /* supervise.c */
 
@@ -114,7 +114,7 @@ bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict 
 void neap_child_guard_end(struct neap_supervise *run);
 /* Starts the command. *ret_spawn_errno: why exec failed, below 0: why its folder could not be entered; then there is
  * no child. */
-enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
+enum neap_status neap_child_start(struct neap_supervise *run, char *const *argv, int *ret_spawn_errno,
 				  struct neap_error *err);
 /* Before any start: checks that the logs can be written. */
 enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err);
@@ -132,7 +132,7 @@ void neap_child_signals_end(struct neap_supervise *run);
 enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, struct neap_error *err);
 /* Reads the limited quantities, warns near a limit, and ends a command that crossed one. Returns the time when they
  * were read: reading may take long. */
-uint64_t neap_supervise_limits_look(struct neap_supervise *run, uint64_t now_ns);
+uint64_t neap_supervise_limits_poll(struct neap_supervise *run, uint64_t now_ns);
 /* Notes the limit that was crossed in this start. */
 void neap_supervise_limits_evidence(const struct neap_supervise *run, struct neap_evidence *evidence);
 
@@ -165,12 +165,12 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 void neap_facts_set_aside(struct neap_supervise *run);
 
 /* supervise_astray.c: at a sample. Until a process of the run is simulated or attached. */
-void neap_supervise_astray_look(struct neap_supervise *run, uint64_t now_ns);
+void neap_supervise_astray_poll(struct neap_supervise *run, uint64_t now_ns);
 
 /* supervise_keep.c: of the supervisor alone; the guard leaves what was kept to neap_recordings_cut. */
 
 /* At each sample: keeps what the recordings' rings will overwrite. */
-void neap_supervise_keep_look(struct neap_supervise *run);
+void neap_supervise_keep_poll(struct neap_supervise *run);
 /* When a start is over. The files stay. */
 void neap_supervise_keep_end(struct neap_supervise *run);
 

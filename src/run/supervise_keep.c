@@ -82,7 +82,7 @@ static struct neap_keep *find(struct neap_supervise *run, const struct neap_obse
 	return begin(run, process);
 }
 
-void neap_supervise_keep_look(struct neap_supervise *run)
+void neap_supervise_keep_poll(struct neap_supervise *run)
 {
 	uint64_t now_ns = neap_supervise_now(run), until_ns = now_ns > STORED_NS ? now_ns - STORED_NS : 0;
 
@@ -90,7 +90,7 @@ void neap_supervise_keep_look(struct neap_supervise *run)
 		const struct neap_observed *process = &run->observe.attached[i];
 		struct neap_keep *keep = find(run, process);
 		struct neap_error err = {0};
-		if (keep && neap_keep_look(keep, until_ns, &err))
+		if (keep && neap_keep_poll(keep, until_ns, &err))
 			neap_log(run->options.log, NEAP_LOG_WARNING,
 				 "The history of process %d is kept no longer: %s", (int)process->pid, err.message);
 	}

@@ -39,13 +39,13 @@ void neap_supervise_last_begin(struct neap_supervise *run)
 		position_of(STDERR_FILENO, &run->log_offset);
 }
 
-/* Reads the end of a file: at most its last `room` bytes, none before `from`. */
-static size_t read_end(int fd, uint64_t from, char *ret_text, size_t room)
+/* Reads the end of a file: at most its last `capacity` bytes, none before `from`. */
+static size_t read_end(int fd, uint64_t from, char *ret_text, size_t capacity)
 {
 	struct stat file;
 	if (fstat(fd, &file) || !S_ISREG(file.st_mode) || (uint64_t)file.st_size <= from)
 		return 0;
-	uint64_t end = (uint64_t)file.st_size, length = end - from < room ? end - from : room;
+	uint64_t end = (uint64_t)file.st_size, length = end - from < capacity ? end - from : capacity;
 	ssize_t got = pread(fd, ret_text, length, (off_t)(end - length));
 	return got > 0 ? (size_t)got : 0;
 }
@@ -84,7 +84,7 @@ static size_t without_ours(char *text, size_t length, const char *card)
 	return kept;
 }
 
-static size_t read_file(struct neap_supervise *run, char *ret_text, size_t room)
+static size_t read_file(struct neap_supervise *run, char *ret_text, size_t capacity)
 {
 	char path[4200] = "/proc/self/fd/2";
 	uint64_t position;
@@ -96,7 +96,7 @@ static size_t read_file(struct neap_supervise *run, char *ret_text, size_t room)
 	if (fd < 0)
 		return 0;
 	snprintf(run->last.of, sizeof run->last.of, "stderr");
-	size_t length = read_end(fd, run->log_offset, ret_text, room);
+	size_t length = read_end(fd, run->log_offset, ret_text, capacity);
 	close(fd);
 	return log ? length : without_ours(ret_text, length, neap_buffer_string(&run->last_card));
 }

@@ -86,21 +86,21 @@ static uint64_t read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t r
 	readings[NEAP_LIMIT_DEVICE] = run->observe.run_bytes;
 	readings[NEAP_LIMIT_DISK] = at[NEAP_LIMIT_DISK] ? read_disk(run) : NEAP_READING_UNKNOWN;
 	readings[NEAP_LIMIT_HOST] = NEAP_READING_UNKNOWN;
-	if (!at[NEAP_LIMIT_HOST] || now_ns < run->host_look_ns || run->limits.asked)
+	if (!at[NEAP_LIMIT_HOST] || now_ns < run->host_poll_ns || run->limits.asked)
 		return now_ns;
 	readings[NEAP_LIMIT_HOST] = read_host(run);
 	uint64_t done_ns = neap_supervise_now(run), cost_ns = 20 * (done_ns - now_ns);
-	run->host_look_ns = done_ns + (cost_ns > HOST_LOOK_NS ? cost_ns : HOST_LOOK_NS);
+	run->host_poll_ns = done_ns + (cost_ns > HOST_LOOK_NS ? cost_ns : HOST_LOOK_NS);
 	return done_ns;
 }
 
-uint64_t neap_supervise_limits_look(struct neap_supervise *run, uint64_t now_ns)
+uint64_t neap_supervise_limits_poll(struct neap_supervise *run, uint64_t now_ns)
 {
 	const struct neap_limits *limits = &run->options.limits;
 	uint64_t readings[NEAP_LIMITS], done_ns;
 	enum neap_limits_action action;
 	enum neap_limit limit;
-	char text[160], grace[NEAP_UNITS_ROOM];
+	char text[160], grace[NEAP_UNITS_CAPACITY];
 	done_ns = read_all(run, now_ns, readings);
 	while (!run->child.ended &&
 	       (action = neap_limits_next(limits, &run->limits, readings, now_ns, &limit)) != NEAP_LIMITS_NOTHING) {

@@ -45,7 +45,7 @@ void neap_supervise_forget_batch(struct neap_supervise *run)
 		run->ladder.count = 0;
 }
 
-static void say_no_rung(const struct neap_supervise *run)
+static void report_no_rung(const struct neap_supervise *run)
 {
 	if (run->model_alone)
 		neap_log(
@@ -70,7 +70,7 @@ bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict 
 		return false;
 	if ((run->options.automatic && run->model_alone) ||
 	    !neap_ladder_descend(&run->ladder, &run->parameters, &run->rung)) {
-		say_no_rung(run);
+		report_no_rung(run);
 		return false;
 	}
 	run->batch_parts *= 2;

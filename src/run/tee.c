@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define FLUSH_NS    NEAP_NS_PER_S
-#define LOOK_NS     (NEAP_NS_PER_MS / 2)
+#define POLL_NS     (NEAP_NS_PER_MS / 2)
 #define PIPE_FD     3  /* the pipe's descriptor in the tee's process */
 #define READER_GONE 17 /* exit status: our output has no reader any more */
 
@@ -168,17 +168,17 @@ void neap_tee_flush(const struct neap_tee *tee_process)
 		if (tee_process->read_fd < 0 || (!ioctl(tee_process->read_fd, FIONREAD, &waiting) && !waiting &&
 						 !atomic_load(&tee_process->ring->busy)))
 			return;
-		neap_clock_sleep(end.clock, LOOK_NS);
+		neap_clock_sleep(end.clock, POLL_NS);
 	}
 }
 
-size_t neap_tee_read(const struct neap_tee *tee_process, uint64_t from, char *ret_text, size_t room)
+size_t neap_tee_read(const struct neap_tee *tee_process, uint64_t from, char *ret_text, size_t capacity)
 {
 	uint64_t passed = neap_tee_passed(tee_process), length = passed > from ? passed - from : 0;
 	if (length > NEAP_LAST_LOOK)
 		length = NEAP_LAST_LOOK;
-	if (length > room)
-		length = room;
+	if (length > capacity)
+		length = capacity;
 	for (uint64_t i = 0; i < length; i++)
 		ret_text[i] = tee_process->ring->bytes[(passed - length + i) % NEAP_LAST_LOOK];
 	return (size_t)length;

@@ -44,7 +44,7 @@ void neap_tee_join(struct neap_tee *tee);
 void neap_tee_flush(const struct neap_tee *tee);
 
 /* Copies the last bytes that passed since `from` into `ret_text`; returns their number. */
-size_t neap_tee_read(const struct neap_tee *tee, uint64_t from, char *ret_text, size_t room);
+size_t neap_tee_read(const struct neap_tee *tee, uint64_t from, char *ret_text, size_t capacity);
 
 /* Call for every reaped child, with its status: it may be the tee. */
 void neap_tee_reaped(struct neap_tee *tee, pid_t pid, int wait_status);

@@ -24,7 +24,7 @@ static bool fits(const struct neap_packing_device *device, const struct neap_nee
 	       needs->bytes <= device->bytes - device->taken_bytes;
 }
 
-static uint64_t room(const struct neap_packing_device *device)
+static uint64_t headroom(const struct neap_packing_device *device)
 {
 	return device->bytes > device->taken_bytes ? device->bytes - device->taken_bytes : 0;
 }
@@ -37,32 +37,32 @@ size_t neap_packing_choose(const struct neap_packing_device *devices, size_t cou
 		return 0;
 	for (size_t i = 0; i < count; i++)
 		if ((only == NEAP_PACKING_ANY || only == i) && fits(&devices[i], needs) &&
-		    (best == count || room(&devices[i]) > room(&devices[best])))
+		    (best == count || headroom(&devices[i]) > headroom(&devices[best])))
 			best = i;
 	return best;
 }
 
-enum neap_status neap_series_room_init(struct neap_series_room *room, struct neap_error *err)
+enum neap_status neap_series_headroom_init(struct neap_series_headroom *headroom, struct neap_error *err)
 {
 	struct neap_gpus gpus;
 	enum neap_status status = neap_gpus_find(&gpus, err);
-	*room = (struct neap_series_room){.count = gpus.count};
+	*headroom = (struct neap_series_headroom){.count = gpus.count};
 	for (size_t i = 0; i < gpus.count; i++) {
 		const struct neap_gpu *gpu = &gpus.items[i];
 		uint64_t held = gpu->reserved_bytes;
-		room->devices[i].bytes = gpu->total_bytes > held ? gpu->total_bytes - held : 0;
-		memcpy(room->uuids[i], gpu->uuid, sizeof gpu->uuid);
-		room->numbers[i] = gpu->number;
+		headroom->devices[i].bytes = gpu->total_bytes > held ? gpu->total_bytes - held : 0;
+		memcpy(headroom->uuids[i], gpu->uuid, sizeof gpu->uuid);
+		headroom->numbers[i] = gpu->number;
 	}
 	return status;
 }
 
-size_t neap_series_room_find(const struct neap_series_room *room, const char *name)
+size_t neap_series_headroom_find(const struct neap_series_headroom *headroom, const char *name)
 {
 	uint64_t number = 0;
 	bool numbered = !neap_u64_parse(name, &number, NULL);
-	for (size_t i = 0; i < room->count; i++)
-		if (numbered ? room->numbers[i] == number : !strncasecmp(room->uuids[i], name, strlen(name)))
+	for (size_t i = 0; i < headroom->count; i++)
+		if (numbered ? headroom->numbers[i] == number : !strncasecmp(headroom->uuids[i], name, strlen(name)))
 			return i;
-	return room->count;
+	return headroom->count;
 }

@@ -32,7 +32,7 @@ size_t neap_packing_choose(const struct neap_packing_device *devices, size_t cou
 
 #define NEAP_ROOM_DEVICES NEAP_GPUS
 
-struct neap_series_room {
+struct neap_series_headroom {
 	struct neap_packing_device devices[NEAP_ROOM_DEVICES]; /* as if nothing were started */
 	char uuids[NEAP_ROOM_DEVICES][48];
 	size_t numbers[NEAP_ROOM_DEVICES]; /* NVML's indices */
@@ -40,9 +40,9 @@ struct neap_series_room {
 };
 
 /* Without a driver there are no devices: returns an error that says so, and a room that is empty but usable. */
-enum neap_status neap_series_room_init(struct neap_series_room *room, struct neap_error *err);
+enum neap_status neap_series_headroom_init(struct neap_series_headroom *headroom, struct neap_error *err);
 
 /* The index of the device that a file names by number or UUID; `count` when there is none. */
-size_t neap_series_room_find(const struct neap_series_room *room, const char *name);
+size_t neap_series_headroom_find(const struct neap_series_headroom *headroom, const char *name);
 
 #endif

@@ -18,7 +18,7 @@
 
 #define PROGRESS_NS (250 * NEAP_NS_PER_MS)
 
-void neap_series_say(const struct neap_series *series, const char *format, ...)
+void neap_series_report_line(const struct neap_series *series, const char *format, ...)
 {
 	char text[1024];
 	va_list args;
@@ -30,17 +30,17 @@ void neap_series_say(const struct neap_series *series, const char *format, ...)
 }
 
 /* Prints a supervisor's line, with its experiment's name if others run too. */
-static void say_line(void *context, const char *text)
+static void report_line(void *context, const char *text)
 {
 	const struct neap_running *running = context;
 	const struct neap_spec *spec = running->series->spec;
 	if (spec->parallel > 1)
-		neap_series_say(running->series, "%s: %s", spec->experiments[running->of].name, text);
+		neap_series_report_line(running->series, "%s: %s", spec->experiments[running->of].name, text);
 	else
-		neap_series_say(running->series, "%s", text);
+		neap_series_report_line(running->series, "%s", text);
 }
 
-void neap_series_show(struct neap_running *running) { neap_attempt_show(&running->attempt, say_line, running); }
+void neap_series_show(struct neap_running *running) { neap_attempt_show(&running->attempt, report_line, running); }
 
 sig_atomic_t neap_series_interrupts(const struct neap_series *series)
 {
@@ -64,13 +64,13 @@ enum neap_status neap_series_append(struct neap_series *series, json_t *entry, s
 void neap_series_keep(struct neap_series *series, const struct neap_result *result)
 {
 	struct neap_error err = {0};
-	char key[NEAP_EXPERIMENT_KEY_ROOM] = "";
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY] = "";
 	for (size_t i = 0; i < series->spec->count; i++)
 		if (!strcmp(series->spec->experiments[i].name, result->name))
 			neap_experiment_key(&series->spec->experiments[i], key);
 	if (!series->history || !neap_history_put(series->history, series->spec->name, key, result, &err))
 		return;
-	neap_series_say(series, "%s", err.message);
+	neap_series_report_line(series, "%s", err.message);
 	series->history_behind = true;
 }
 
@@ -109,8 +109,8 @@ static void recall_place(struct neap_series *series, struct neap_running *runnin
 	running->device = NEAP_PACKING_ANY;
 	if (running->needs.kind != NEAP_NEEDS_NONE) {
 		if (*end->device)
-			running->device = neap_series_room_find(&series->room, end->device);
-		if (running->device >= series->room.count)
+			running->device = neap_series_headroom_find(&series->headroom, end->device);
+		if (running->device >= series->headroom.count)
 			return; /* device unknown: experiments that need memory wait for its end */
 	}
 	running->placed = true;
@@ -120,13 +120,13 @@ static void recall_place(struct neap_series *series, struct neap_running *runnin
 static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
 		       const struct neap_needs *needs, size_t *ret_device)
 {
-	struct neap_series_room *room = &series->room;
+	struct neap_series_headroom *headroom = &series->headroom;
 	struct neap_packing_device devices[NEAP_ROOM_DEVICES];
 	size_t only = NEAP_PACKING_ANY;
 	*ret_device = NEAP_PACKING_ANY;
-	if (series->spec->parallel == 1 || needs->kind == NEAP_NEEDS_NONE || !room->count)
+	if (series->spec->parallel == 1 || needs->kind == NEAP_NEEDS_NONE || !headroom->count)
 		return true;
-	memcpy(devices, room->devices, sizeof devices);
+	memcpy(devices, headroom->devices, sizeof devices);
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
 		struct neap_running *running = &series->running[i];
 		if (running->of == series->spec->count)
@@ -137,11 +137,11 @@ static bool find_place(struct neap_series *series, const struct neap_experiment 
 		if (running->device != NEAP_PACKING_ANY)
 			neap_packing_add(&devices[running->device], &running->needs);
 	}
-	if (experiment->device && (only = neap_series_room_find(room, experiment->device)) == room->count)
+	if (experiment->device && (only = neap_series_headroom_find(headroom, experiment->device)) == headroom->count)
 		return true; /* its supervisor reports that the device is missing */
-	size_t chosen = neap_packing_choose(devices, room->count, needs, only);
-	*ret_device = chosen < room->count ? chosen : NEAP_PACKING_ANY;
-	return chosen < room->count;
+	size_t chosen = neap_packing_choose(devices, headroom->count, needs, only);
+	*ret_device = chosen < headroom->count ? chosen : NEAP_PACKING_ANY;
+	return chosen < headroom->count;
 }
 
 /* Starts an experiment's attempt. *ret_started is false if no device is free for it yet. */
@@ -149,7 +149,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 			      struct neap_error *err)
 {
 	struct neap_experiment experiment = series->spec->experiments[step.experiment];
-	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64], on[64] = "";
+	char run_id[NEAP_RUN_ID_CAPACITY], needs[NEAP_UNITS_CAPACITY], words[64], on[64] = "";
 	const char *uuid = "";
 	struct neap_needs parsed = {0};
 	size_t device;
@@ -167,7 +167,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 		return status;
 	neap_run_id_make(run_id);
 	if (device != NEAP_PACKING_ANY) {
-		uuid = experiment.device = series->room.uuids[device];
+		uuid = experiment.device = series->headroom.uuids[device];
 		snprintf(on, sizeof on, ", on %s", uuid);
 	}
 	/* the device of an adopted attempt is unknown */
@@ -180,8 +180,8 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	series->now->placed = true;
 	series->now->needs = parsed;
 	series->now->device = device;
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s%s", step.experiment + 1, series->spec->count,
-			experiment.name, step.attempt, words, on);
+	neap_series_report_line(series, "[%zu/%zu] %s: attempt %u, needs %s%s", step.experiment + 1,
+				series->spec->count, experiment.name, step.attempt, words, on);
 	return neap_attempt_start(&series->now->attempt, series->options->program, &experiment, needs, run_id,
 				  series->options->quiet, err);
 }
@@ -195,7 +195,8 @@ static void pass_interrupts_on(struct neap_series *series)
 		    neap_attempt_cancel(&running->attempt, NULL))
 			continue;
 		running->cancels++;
-		neap_series_say(series, "interrupted: ending %s", series->spec->experiments[running->of].name);
+		neap_series_report_line(series, "interrupted: ending %s",
+					series->spec->experiments[running->of].name);
 	}
 }
 
@@ -219,13 +220,14 @@ static void wait_a_while(struct neap_series *series)
 	}
 }
 
-static void say_waiting(struct neap_series *series, struct neap_step step)
+static void report_waiting(struct neap_series *series, struct neap_step step)
 {
 	if (series->now->attempt.child || series->now->attempt.exit_code >= 0 || series->now->announced)
 		return;
 	series->now->announced = true;
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u is still running, waiting for it", step.experiment + 1,
-			series->spec->count, series->spec->experiments[step.experiment].name, step.attempt);
+	neap_series_report_line(series, "[%zu/%zu] %s: attempt %u is still running, waiting for it",
+				step.experiment + 1, series->spec->count,
+				series->spec->experiments[step.experiment].name, step.attempt);
 }
 
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err)
@@ -255,7 +257,7 @@ static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved
 			return status;
 		step.kind = neap_step_of_open(found);
 		if (step.kind == NEAP_STEP_WAIT)
-			say_waiting(series, step);
+			report_waiting(series, step);
 		else if (found == NEAP_STEP_FOUND_ENDED)
 			status = neap_series_take_ended(series, step, err);
 		else if (step.kind == NEAP_STEP_TAKE)
@@ -313,8 +315,8 @@ static void wait_for_children(struct neap_series *series)
 	bool takes = true;
 	series->ending = true;
 	if (children)
-		neap_series_say(series, "waiting for %zu experiment%s that still run%s", children,
-				children == 1 ? "" : "s", children == 1 ? "s" : "");
+		neap_series_report_line(series, "waiting for %zu experiment%s that still run%s", children,
+					children == 1 ? "" : "s", children == 1 ? "s" : "");
 	while (count_children(series)) {
 		bool moved = false;
 		struct neap_error err = {0};
@@ -330,12 +332,12 @@ static void wait_for_children(struct neap_series *series)
 }
 
 /* Lists the devices, if several experiments share them. */
-static void open_room(struct neap_series *series)
+static void open_headroom(struct neap_series *series)
 {
 	struct neap_error err = {0};
 	bool parallel = series->spec->parallel > 1;
-	if ((parallel || series->options->progress) && neap_series_room_init(&series->room, &err) && parallel)
-		neap_series_say(series, "experiments are not given devices: %s", err.message);
+	if ((parallel || series->options->progress) && neap_series_headroom_init(&series->headroom, &err) && parallel)
+		neap_series_report_line(series, "experiments are not given devices: %s", err.message);
 }
 
 void neap_series_open_history(struct neap_series *series)
@@ -345,9 +347,9 @@ void neap_series_open_history(struct neap_series *series)
 	if (neap_path_join(path, sizeof path, series->options->state_folder, "history.db"))
 		return;
 	if (neap_history_open(path, &series->history, note, &err))
-		neap_series_say(series, "continuing without the history: %s", err.message);
+		neap_series_report_line(series, "continuing without the history: %s", err.message);
 	else if (*note)
-		neap_series_say(series, "%s", note);
+		neap_series_report_line(series, "%s", note);
 }
 
 void neap_series_count_ends(struct neap_series *series)
@@ -400,8 +402,8 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 		goto out;
 	}
 	if (neap_journal_dropped(series.journal))
-		neap_series_say(&series, "cut a torn record of %zu bytes off the journal in %s",
-				neap_journal_dropped(series.journal), ret_summary->folder);
+		neap_series_report_line(&series, "cut a torn record of %zu bytes off the journal in %s",
+					neap_journal_dropped(series.journal), ret_summary->folder);
 	if (!series.state.begun)
 		status = neap_series_device_check(spec, err);
 	if (status) {
@@ -411,7 +413,7 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (!series.state.begun)
 		status = neap_series_append(&series, neap_series_record_begin(spec), err);
 	neap_series_open_history(&series);
-	open_room(&series);
+	open_headroom(&series);
 	if (!status)
 		status = neap_series_estimate(&series, err);
 	if (!status)

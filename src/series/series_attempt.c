@@ -108,7 +108,7 @@ enum neap_status neap_attempt_claim(struct neap_attempt *attempt, struct neap_er
 }
 
 static enum neap_status make_arguments(const struct neap_attempt *attempt, const struct neap_experiment *experiment,
-				       const char *needs, const char *run_id, bool quiet, struct neap_words *argv)
+				       const char *needs, const char *run_id, bool quiet, struct neap_argv *argv)
 {
 	const struct {
 		const char *option, *value;
@@ -120,26 +120,26 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 		/* without rules there is nothing to retry with */
 		{"--retries", experiment->on_oom ? experiment->retries : NULL},
 	};
-	bool failed = neap_words_add(argv, "neap") || neap_words_add(argv, "run");
+	bool failed = neap_argv_add(argv, "neap") || neap_argv_add(argv, "run");
 	if (!failed && attempt->lock_fd >= 0)
-		failed = neap_words_add(argv, "--lock-fd") || neap_words_format(argv, "%d", attempt->lock_fd);
+		failed = neap_argv_add(argv, "--lock-fd") || neap_argv_format(argv, "%d", attempt->lock_fd);
 	for (size_t i = 0; i < sizeof options / sizeof *options && !failed; i++)
 		failed = options[i].value &&
-			 (neap_words_add(argv, options[i].option) || neap_words_add(argv, options[i].value));
+			 (neap_argv_add(argv, options[i].option) || neap_argv_add(argv, options[i].value));
 	for (const struct neap_setting *setting = neap_settings; setting->key && !failed; setting++) {
 		const char *value = neap_setting_value(setting, experiment);
 		failed = setting->option && value &&
-			 (neap_words_add(argv, setting->option) || neap_words_add(argv, value));
+			 (neap_argv_add(argv, setting->option) || neap_argv_add(argv, value));
 	}
 	const char *clear = experiment->clear_memory_on_start;
 	if (!failed && clear && !strcmp(clear, "true"))
-		failed = neap_words_add(argv, "--clear-memory-on-start");
+		failed = neap_argv_add(argv, "--clear-memory-on-start");
 	for (size_t i = 0; i < experiment->params.count && !failed; i++)
-		failed = neap_words_add(argv, "--param") || neap_words_add(argv, experiment->params.items[i]);
-	failed = failed || neap_words_add(argv, "--log") || neap_words_add(argv, "--no-history") ||
-		 (quiet && neap_words_add(argv, "--quiet")) || neap_words_add(argv, "--");
+		failed = neap_argv_add(argv, "--param") || neap_argv_add(argv, experiment->params.items[i]);
+	failed = failed || neap_argv_add(argv, "--log") || neap_argv_add(argv, "--no-history") ||
+		 (quiet && neap_argv_add(argv, "--quiet")) || neap_argv_add(argv, "--");
 	for (size_t i = 0; i < experiment->command.count && !failed; i++)
-		failed = neap_words_add(argv, experiment->command.items[i]);
+		failed = neap_argv_add(argv, experiment->command.items[i]);
 	return failed ? NEAP_ENOMEM : NEAP_OK;
 }
 
@@ -184,7 +184,7 @@ struct start {
 static int prepare(void *context)
 {
 	const struct start *start = context;
-	const struct neap_words *env = &start->experiment->env;
+	const struct neap_argv *env = &start->experiment->env;
 	if (start->attempt->lock_fd >= 0 && fcntl(start->attempt->lock_fd, F_SETFD, 0))
 		return errno;
 	for (size_t i = 0; i < env->count; i++) {
@@ -238,7 +238,7 @@ enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *p
 				     const struct neap_experiment *experiment, const char *needs, const char *run_id,
 				     struct neap_error *err)
 {
-	struct neap_words argv = {0};
+	struct neap_argv argv = {0};
 	int log_fd = -1;
 	enum neap_status status = open_log(attempt, &log_fd, err);
 	if (!status && make_arguments(attempt, experiment, needs, run_id, false, &argv))
@@ -249,7 +249,7 @@ enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *p
 			neap_fail(err, NEAP_EIO, "cannot start the supervisor: see %.150s/neap.log", attempt->folder);
 	}
 	neap_fd_close(&log_fd);
-	neap_words_fini(&argv);
+	neap_argv_fini(&argv);
 	return status;
 }
 
@@ -257,7 +257,7 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 				    const struct neap_experiment *experiment, const char *needs, const char *run_id,
 				    bool quiet, struct neap_error *err)
 {
-	struct neap_words argv = {0};
+	struct neap_argv argv = {0};
 	char name_path[4096], doing[sizeof err->message];
 	int log_fd = -1, go[2] = {-1, -1};
 	enum neap_status status = path_of(attempt, "supervisor", name_path, err);
@@ -293,7 +293,7 @@ out:
 	neap_fd_close(&go[0]);
 	neap_fd_close(&go[1]);
 	neap_fd_close(&log_fd);
-	neap_words_fini(&argv);
+	neap_argv_fini(&argv);
 	return status;
 }
 

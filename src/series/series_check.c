@@ -10,7 +10,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 				  struct neap_error *err)
 {
 	struct neap_ladder ladder;
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	struct neap_buffer word = {0};
 	enum neap_status status = NEAP_OK;
 	memset(parameters, 0, sizeof *parameters);
@@ -27,7 +27,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 	}
 	bool automatic = experiment->on_oom && !strcmp(experiment->on_oom, "auto");
 	if (!status && automatic) {
-		status = neap_ladder_auto(experiment->command.items, parameters, &ladder, &words, err);
+		status = neap_ladder_auto(experiment->command.items, parameters, &ladder, &argv, err);
 		if (status == NEAP_ENOENT && !parameters->count) /* the program is asked, once it runs */
 			status = NEAP_OK;
 		if (status)
@@ -38,7 +38,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 			neap_error_prefix(err, "on_oom, column %u", err ? err->column : 0);
 	}
 	neap_buffer_fini(&word);
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 	return status;
 }
 

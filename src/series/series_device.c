@@ -15,7 +15,7 @@
 #include <strings.h>
 
 #define WAIT_NS (600ull * NEAP_NS_PER_S) /* by default */
-#define LOOK_NS (200 * NEAP_NS_PER_MS)
+#define POLL_NS (200 * NEAP_NS_PER_MS)
 #define NAP_MS  25
 
 static uint64_t limit_of(const struct neap_experiment *experiment)
@@ -86,14 +86,14 @@ bool neap_series_device_wait(struct neap_series *series, struct neap_step step, 
 	if (series->device_of != step.experiment) {
 		series->device_of = step.experiment;
 		series->device_since_ns = now_ns;
-		neap_series_say(series, "[%zu/%zu] %s: there is no device: trying again for %s", step.experiment + 1,
-				series->spec->count, experiment->name,
-				neap_duration_format(limit_ns, (char[NEAP_UNITS_ROOM]){0}));
+		neap_series_report_line(series, "[%zu/%zu] %s: there is no device: trying again for %s",
+					step.experiment + 1, series->spec->count, experiment->name,
+					neap_duration_format(limit_ns, (char[NEAP_UNITS_CAPACITY]){0}));
 	}
 	uint64_t waited_ns = now_ns - series->device_since_ns;
 	if (waited_ns >= limit_ns)
 		return false;
-	nap(series, waited_ns / 8 + LOOK_NS);
+	nap(series, waited_ns / 8 + POLL_NS);
 	if (neap_series_interrupts(series))
 		*ret_status = neap_fail(err, NEAP_ECANCELED, "interrupted");
 	return true;
@@ -120,14 +120,14 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
 	uint64_t begun_ns = neap_series_now(series), limit_ns = limit_of(experiment);
-	char limit[NEAP_UNITS_ROOM + 16] = "", waited[NEAP_UNITS_ROOM];
+	char limit[NEAP_UNITS_CAPACITY + 16] = "", waited[NEAP_UNITS_CAPACITY];
 	const char *uuid = uuid_text ? uuid_text : "";
 	if (limit_ns > 0)
 		snprintf(limit, sizeof limit, " within %s", neap_duration_format(limit_ns, waited));
-	neap_series_say(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d) %s%s",
-			step.experiment + 1, series->spec->count, experiment->name,
-			series->state.experiments[step.experiment].deviceless, NEAP_SERIES_LOST_LIMIT - 1,
-			limit_ns > 0 ? "when it is back," : "if it is back now", limit);
+	neap_series_report_line(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d) %s%s",
+				step.experiment + 1, series->spec->count, experiment->name,
+				series->state.experiments[step.experiment].deviceless, NEAP_SERIES_LOST_LIMIT - 1,
+				limit_ns > 0 ? "when it is back," : "if it is back now", limit);
 	series->device_seen = true;
 	for (uint64_t waited_ns = 0; !is_back(uuid); waited_ns = neap_series_now(series) - begun_ns) {
 		if (neap_series_interrupts(series))
@@ -136,9 +136,10 @@ enum neap_status neap_series_device_return(struct neap_series *series, struct ne
 			return neap_fail(err, NEAP_ENODEVICE,
 					 "the device%s%s, which '%.60s' lost, did not come back%s", *uuid ? " " : "",
 					 uuid, experiment->name, limit);
-		nap(series, waited_ns / 8 + LOOK_NS);
+		nap(series, waited_ns / 8 + POLL_NS);
 	}
-	neap_series_say(series, "[%zu/%zu] %s: the device is back after %s", step.experiment + 1, series->spec->count,
-			experiment->name, neap_duration_format(neap_series_now(series) - begun_ns, waited));
+	neap_series_report_line(series, "[%zu/%zu] %s: the device is back after %s", step.experiment + 1,
+				series->spec->count, experiment->name,
+				neap_duration_format(neap_series_now(series) - begun_ns, waited));
 	return NEAP_OK;
 }

@@ -39,7 +39,7 @@ static const char *const fate_words[FATE_COUNT][2] = {
 
 static bool is_changed(const struct neap_series *series, size_t at)
 {
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	neap_experiment_key(&series->spec->experiments[at], key);
 	if (!series->state.ends[at].key[0]) /* journal of an earlier version: compare only the whole file */
 		return series->state.edited;
@@ -103,7 +103,7 @@ static void add_name(struct neap_buffer *names, size_t *count, const char *name)
 		neap_buffer_format(names, "%s%s", *count > 1 ? ", " : "", name);
 }
 
-static void say_fate(const struct neap_series *series, const enum fate *fates, enum fate fate)
+static void report_fate(const struct neap_series *series, const enum fate *fates, enum fate fate)
 {
 	const struct neap_series_state *state = &series->state;
 	struct neap_buffer names = {0};
@@ -117,9 +117,9 @@ static void say_fate(const struct neap_series *series, const enum fate *fates, e
 	if (count > NAMES_SHOWN)
 		neap_buffer_format(&names, " and %zu more", count - NAMES_SHOWN);
 	if (count)
-		neap_series_say(series, "  %zu %s%s: %s", count, fate_words[fate][count > 1],
-				left_out ? " once it is resumed without --only-failed" : "",
-				neap_buffer_string(&names));
+		neap_series_report_line(series, "  %zu %s%s: %s", count, fate_words[fate][count > 1],
+					left_out ? " once it is resumed without --only-failed" : "",
+					neap_buffer_string(&names));
 	neap_buffer_fini(&names);
 }
 
@@ -175,10 +175,10 @@ static enum neap_status decide(struct neap_series *series, enum fate *fates, boo
 	enum neap_status status = check_all_open(series, fates, err);
 	if (status)
 		return status;
-	neap_series_say(series, "the series in %s%s", series->summary->folder,
-			series->state.edited ? ", whose file has changed since:" : ":");
+	neap_series_report_line(series, "the series in %s%s", series->summary->folder,
+				series->state.edited ? ", whose file has changed since:" : ":");
 	for (int fate = 0; fate < FATE_COUNT; fate++)
-		say_fate(series, fates, (enum fate)fate);
+		report_fate(series, fates, (enum fate)fate);
 	if (look)
 		return NEAP_OK;
 	end_leftovers(series, fates);
@@ -216,7 +216,7 @@ enum neap_status neap_series_look(const struct neap_spec *spec, const struct nea
 	if (status)
 		return status;
 	if (access(path, F_OK)) { /* opening would make it */
-		neap_series_say(&series, "nothing of this series has run yet");
+		neap_series_report_line(&series, "nothing of this series has run yet");
 		return NEAP_OK;
 	}
 	status = neap_series_state_init(&series.state, spec, err);

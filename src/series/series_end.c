@@ -43,27 +43,28 @@ void neap_series_release(struct neap_series *series, struct neap_running *runnin
 	running->of = series->spec->count;
 }
 
-void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
+void neap_series_report_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
 {
-	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[400] = "";
+	char took[NEAP_UNITS_CAPACITY], peak[NEAP_UNITS_CAPACITY], drain[NEAP_UNITS_CAPACITY], memory[400] = "";
 	uint64_t bytes = result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
 										 : result->peak_reserved_bytes;
 	if (bytes)
 		snprintf(memory, sizeof memory, ", peak %s, %s%s", neap_size_format(bytes, peak),
 			 result->drained ? "drained in " : "not drained: ",
 			 result->drained ? neap_duration_format(result->drain_ns, drain) : result->drain_note);
-	neap_series_say(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
-			name_of(series, step), neap_outcome_name(result->outcome),
-			neap_duration_format(result->duration_ns, took), memory, *result->rung ? ", " : "",
-			result->rung, *result->evidence ? ": " : "", result->evidence);
+	neap_series_report_line(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
+				name_of(series, step), neap_outcome_name(result->outcome),
+				neap_duration_format(result->duration_ns, took), memory, *result->rung ? ", " : "",
+				result->rung, *result->evidence ? ": " : "", result->evidence);
 }
 
 /* An attempt whose result cannot be read is lost, and reported as lost. */
 static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	series->unbegun = 0;
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s", step.experiment + 1,
-			series->spec->count, name_of(series, step), step.attempt, err->message);
+	neap_series_report_line(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s",
+				step.experiment + 1, series->spec->count, name_of(series, step), step.attempt,
+				err->message);
 	enum neap_status status =
 		neap_series_append(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
 	neap_series_release(series, series->now);
@@ -124,22 +125,22 @@ enum neap_status neap_series_take(struct neap_series *series, struct neap_step s
 		status = neap_series_append(
 			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
 	} else if (neap_series_is_deviceless(series, step, &result)) {
-		neap_series_say_end(series, step, &result);
+		neap_series_report_end(series, step, &result);
 		status = neap_series_append(
 			series, neap_series_record_of("device_lost", name_of(series, step), step.attempt), err);
 		if (!status)
 			status = neap_series_device_return(series, step, result.device_uuid, err);
 	} else if (neap_series_is_to_be_retried(series, step, &result)) {
-		neap_series_say_end(series, step, &result);
-		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", step.experiment + 1,
-				series->spec->count, name_of(series, step),
-				series->state.experiments[step.experiment].failed + 1,
-				series->spec->experiments[step.experiment].retry_failed);
+		neap_series_report_end(series, step, &result);
+		neap_series_report_line(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)",
+					step.experiment + 1, series->spec->count, name_of(series, step),
+					series->state.experiments[step.experiment].failed + 1,
+					series->spec->experiments[step.experiment].retry_failed);
 		status = neap_series_append(series,
 					    neap_series_record_of("retry", name_of(series, step), step.attempt), err);
 	} else {
 		int code = result.exit_status < 0 || result.exit_status > 255 ? 255 : result.exit_status;
-		neap_series_say_end(series, step, &result);
+		neap_series_report_end(series, step, &result);
 		status = neap_series_append(
 			series, neap_series_record_end(name_of(series, step), step.attempt, result.outcome, code),
 			err);
@@ -156,10 +157,10 @@ static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 
  * that is no failure of its own. */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
-static void tell_orphan(void *context, const struct neap_ended *orphan)
+static void report_orphan(void *context, const struct neap_ended *orphan)
 {
-	neap_series_say(context, "process %d (%s) was left behind%s", orphan->process.pid, orphan->process.command,
-			orphan->ended_by ? ", ended" : " and cannot be ended");
+	neap_series_report_line(context, "process %d (%s) was left behind%s", orphan->process.pid,
+				orphan->process.command, orphan->ended_by ? ", ended" : " and cannot be ended");
 }
 
 void neap_series_end_leftovers(const struct neap_series *series, const char *run_id)
@@ -167,8 +168,8 @@ void neap_series_end_leftovers(const struct neap_series *series, const char *run
 	struct neap_error err = {0};
 	size_t count = 0;
 	const struct neap_orphans_of of = {.run_id = run_id};
-	if (neap_orphans_end_all(&of, tell_orphan, (void *)(uintptr_t)series, &count, &err))
-		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
+	if (neap_orphans_end_all(&of, report_orphan, (void *)(uintptr_t)series, &count, &err))
+		neap_series_report_line(series, "processes left behind were not looked for: %s", err.message);
 }
 
 /* Ends the command's children: the command died with its supervisor, but they did not, and they would hold memory
@@ -180,14 +181,14 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 }
 
 /* Reports an attempt without a result. */
-static enum neap_status say_lost(struct neap_series *series, struct neap_step step, bool began, bool canceled,
-				 int code, struct neap_error *err)
+static enum neap_status report_lost(struct neap_series *series, struct neap_step step, bool began, bool canceled,
+				    int code, struct neap_error *err)
 {
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count,
-			name_of(series, step), step.attempt,
-			canceled ? "was ended before it began"
-			: began  ? "is lost: its supervisor is gone without a result"
-				 : "never began: its supervisor is gone");
+	neap_series_report_line(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count,
+				name_of(series, step), step.attempt,
+				canceled ? "was ended before it began"
+				: began  ? "is lost: its supervisor is gone without a result"
+					 : "never began: its supervisor is gone");
 	series->unbegun = began || canceled || code < 0 ? 0 : series->unbegun + 1;
 	if (series->unbegun < UNBEGUN_LIMIT)
 		return NEAP_OK;
@@ -225,7 +226,7 @@ enum neap_status neap_series_lose(struct neap_series *series, struct neap_step s
 			       : neap_fail(err, NEAP_EINTERNAL,
 					   "the supervisor of '%s' ended with %d before it had a result", name, code);
 	}
-	return say_lost(series, step, began, canceled, code, err);
+	return report_lost(series, step, began, canceled, code, err);
 }
 
 /* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
@@ -246,7 +247,7 @@ enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_
 
 enum neap_status neap_series_give_up(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
-	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", step.experiment + 1,
-			series->spec->count, name_of(series, step), NEAP_SERIES_LOST_LIMIT);
+	neap_series_report_line(series, "[%zu/%zu] %s: given up after %d lost attempts", step.experiment + 1,
+				series->spec->count, name_of(series, step), NEAP_SERIES_LOST_LIMIT);
 	return neap_series_append(series, neap_series_record_of("give_up", name_of(series, step), step.attempt), err);
 }

@@ -18,7 +18,7 @@ struct neap_running {
 	size_t of;   /* index of the experiment; count: the slot is free, and the other fields mean nothing */
 	bool placed; /* its needs and device are known: we started it, or the journal has them */
 	struct neap_needs needs;
-	size_t device;        /* in `room`; NEAP_PACKING_ANY: none in particular */
+	size_t device;        /* in `headroom`; NEAP_PACKING_ANY: none in particular */
 	bool announced;       /* adopted, and reported that we wait for it */
 	bool asked;           /* usual_ns was read from the history */
 	uint64_t usual_ns;    /* its usual time; 0: unknown */
@@ -35,7 +35,7 @@ struct neap_series {
 	bool history_behind;          /* the history lacks a result: put all of them again at the end */
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* the one of `running` that the current step is about */
-	struct neap_series_room room;
+	struct neap_series_headroom headroom;
 	bool journal_torn;    /* writing a record failed: no other record can follow */
 	bool ending;          /* an error occurred: start nothing more */
 	unsigned unbegun;     /* how many of our supervisors in a row ended before they started their command */
@@ -76,14 +76,15 @@ enum neap_status neap_series_give_up(struct neap_series *series, struct neap_ste
 void neap_series_release(struct neap_series *series, struct neap_running *running);
 
 /* Prints one line of progress. */
-void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
+void neap_series_report_line(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
 
 /* Takes ownership of the record (NULL: memory was short), adds the time (wall_ns), writes it to disk, then applies it
  * to the state. Errors: of neap_journal_append. */
 enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err);
 
 /* Prints the line of an attempt's end. */
-void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result);
+void neap_series_report_end(const struct neap_series *series, struct neap_step step,
+			    const struct neap_result *result);
 
 /* Whether retry_failed asks for another attempt. Never after an OOM, for which there is the ladder, and never after a
  * limit, which would stop it again. */
@@ -121,7 +122,7 @@ void neap_series_progress_show(struct neap_series *series);
 /* An experiment's needs: from the file, measured by an earlier run, estimated, or else the whole device. `text` is
  * for the supervisor, `words` for people. */
 void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
-		       char text[NEAP_UNITS_ROOM], char words[64]);
+		       char text[NEAP_UNITS_CAPACITY], char words[64]);
 
 /* With options->estimate, estimates each experiment whose needs are not known otherwise, and journals the estimate.
  * If an estimate fails, reports it, and the experiment runs as without estimates. Errors: NEAP_ECANCELED; those of

@@ -17,21 +17,21 @@
 /* Finds needs that an earlier run of the same command measured for this series; else estimated ones. False: neither.
  */
 static bool find_needs(struct neap_series *series, const struct neap_experiment *experiment,
-		       char text[NEAP_UNITS_ROOM], char words[64])
+		       char text[NEAP_UNITS_CAPACITY], char words[64])
 {
 	const struct neap_series_end *end = &series->state.ends[experiment - series->spec->experiments];
-	char size[NEAP_UNITS_ROOM], key[NEAP_EXPERIMENT_KEY_ROOM];
+	char size[NEAP_UNITS_CAPACITY], key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	uint64_t bytes;
 	neap_experiment_key(experiment, key);
 	if (series->history &&
 	    !neap_history_peak(series->history, series->spec->name, experiment->name, key, &bytes, NULL)) {
-		snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, bytes);
+		snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64, bytes);
 		snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 		return true;
 	}
 	if (!*end->estimated || strcmp(end->estimated_key, key) != 0)
 		return false;
-	snprintf(text, NEAP_UNITS_ROOM, "%s", end->estimated);
+	snprintf(text, NEAP_UNITS_CAPACITY, "%s", end->estimated);
 	if (neap_size_parse(text, &bytes, NULL))
 		snprintf(words, 64, "the whole device, as estimated");
 	else
@@ -40,11 +40,11 @@ static bool find_needs(struct neap_series *series, const struct neap_experiment 
 }
 
 void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
-		       char text[NEAP_UNITS_ROOM], char words[64])
+		       char text[NEAP_UNITS_CAPACITY], char words[64])
 {
 	if (!experiment->needs && find_needs(series, experiment, text, words))
 		return;
-	snprintf(text, NEAP_UNITS_ROOM, "%s", experiment->needs ? experiment->needs : "device");
+	snprintf(text, NEAP_UNITS_CAPACITY, "%s", experiment->needs ? experiment->needs : "device");
 	snprintf(words, 64, "%s", strcmp(text, "device") ? text : "the whole device");
 }
 
@@ -55,7 +55,7 @@ static bool is_asked_for(struct neap_series *series, size_t at)
 {
 	const struct neap_step_experiment *state = &series->state.experiments[at];
 	const struct neap_experiment *experiment = &series->spec->experiments[at];
-	char text[NEAP_UNITS_ROOM], words[64];
+	char text[NEAP_UNITS_CAPACITY], words[64];
 	return !state->ended && !state->open && !series->state.ends[at].left_out && !experiment->needs &&
 	       !find_needs(series, experiment, text, words);
 }
@@ -67,10 +67,10 @@ static const char *device_of(struct neap_series *series, const struct neap_exper
 {
 	if (!experiment->device)
 		return NULL;
-	if (!series->room.count)
-		neap_series_room_init(&series->room, NULL);
-	size_t at = neap_series_room_find(&series->room, experiment->device);
-	return at < series->room.count ? series->room.uuids[at] : NULL;
+	if (!series->headroom.count)
+		neap_series_headroom_init(&series->headroom, NULL);
+	size_t at = neap_series_headroom_find(&series->headroom, experiment->device);
+	return at < series->headroom.count ? series->headroom.uuids[at] : NULL;
 }
 
 /* Journals an estimate. A program that fits nowhere gets a whole device: its run will show what happens. */
@@ -78,14 +78,15 @@ static enum neap_status keep(struct neap_series *series, size_t at, const struct
 			     uint64_t took_ns, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[at];
-	char needs[NEAP_UNITS_ROOM] = "device", low[NEAP_UNITS_ROOM], high[NEAP_UNITS_ROOM], took[NEAP_UNITS_ROOM];
+	char needs[NEAP_UNITS_CAPACITY] = "device", low[NEAP_UNITS_CAPACITY], high[NEAP_UNITS_CAPACITY],
+	     took[NEAP_UNITS_CAPACITY];
 	bool fits = answer->fits == NEAP_ESTIMATE_YES && answer->high_bytes <= answer->total_bytes;
 	if (fits)
 		snprintf(needs, sizeof needs, "%" PRIu64, answer->high_bytes);
-	neap_series_say(series, "[%zu/%zu] %s: estimated in %s: %s to %s on %s%s", at + 1, series->spec->count,
-			experiment->name, neap_duration_format(took_ns, took),
-			neap_size_format(answer->low_bytes, low), neap_size_format(answer->high_bytes, high),
-			answer->gpu, fits ? "" : ", which may not have as much: it gets a whole device");
+	neap_series_report_line(series, "[%zu/%zu] %s: estimated in %s: %s to %s on %s%s", at + 1,
+				series->spec->count, experiment->name, neap_duration_format(took_ns, took),
+				neap_size_format(answer->low_bytes, low), neap_size_format(answer->high_bytes, high),
+				answer->gpu, fits ? "" : ", which may not have as much: it gets a whole device");
 	return neap_series_append(series, neap_series_record_needs(experiment, needs, answer), err);
 }
 
@@ -105,15 +106,15 @@ static enum neap_status estimate(struct neap_series *series, size_t at, struct n
 						  .device = device_of(series, experiment),
 						  .go_on = go_on,
 						  .context = series};
-	neap_series_say(series, "[%zu/%zu] %s: estimating what it needs", at + 1, series->spec->count,
-			experiment->name);
+	neap_series_report_line(series, "[%zu/%zu] %s: estimating what it needs", at + 1, series->spec->count,
+				experiment->name);
 	enum neap_status status = neap_estimate_ask(&question, &answer, &own);
 	if (neap_series_interrupts(series))
 		return neap_fail(err, NEAP_ECANCELED, "interrupted");
 	if (!status)
 		return keep(series, at, &answer, neap_series_now(series) - began_ns, err);
-	neap_series_say(series, "[%zu/%zu] %s: not estimated: %s", at + 1, series->spec->count, experiment->name,
-			own.message);
+	neap_series_report_line(series, "[%zu/%zu] %s: not estimated: %s", at + 1, series->spec->count,
+				experiment->name, own.message);
 	return NEAP_OK;
 }
 

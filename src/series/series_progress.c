@@ -57,8 +57,8 @@ static uint64_t device_bytes(const struct neap_series *series, const unsigned ch
 {
 	char text[48];
 	neap_uuid_format(uuid, text);
-	size_t index = neap_series_room_find(&series->room, text);
-	return index < series->room.count ? series->room.devices[index].bytes : UINT64_MAX;
+	size_t index = neap_series_headroom_find(&series->headroom, text);
+	return index < series->headroom.count ? series->headroom.devices[index].bytes : UINT64_MAX;
 }
 
 static void add_pages(const struct neap_series *series, const struct neap_attached *pages, size_t count,
@@ -86,7 +86,7 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 static uint64_t left_ns(struct neap_series *series, struct neap_running *running, uint64_t passed_ns)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[running->of];
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	if (!running->asked && series->history) {
 		neap_experiment_key(experiment, key);
 		running->usual_ns = 0;

@@ -17,7 +17,7 @@ enum neap_status neap_series_make_result(struct neap_series *series, size_t at, 
 					 struct neap_result *ret_result, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[at];
-	char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
+	char *command = neap_argv_join(&experiment->command), *params = neap_argv_join(&experiment->params);
 	enum neap_status status = neap_result_init(ret_result, err);
 	if (!status && (!command || !params))
 		status = neap_fail(err, NEAP_ENOMEM, "reporting a series: out of memory");
@@ -60,8 +60,8 @@ static enum neap_status read_result(struct neap_series *series, size_t at, struc
 		 series->spec->experiments[at].name, number);
 	enum neap_status status = neap_result_read(path, ret_result, err);
 	if (status == NEAP_ENOENT || status == NEAP_EPARSE) {
-		neap_series_say(series, "%s: its result cannot be read any more: %s",
-				series->spec->experiments[at].name, err->message);
+		neap_series_report_line(series, "%s: its result cannot be read any more: %s",
+					series->spec->experiments[at].name, err->message);
 		status = neap_series_make_result(
 			series, at, "its result file is missing or damaged; from the journal", ret_result, err);
 	}

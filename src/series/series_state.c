@@ -343,7 +343,7 @@ json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again)
 json_t *neap_series_record_start(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
 				 const char *needs, const char *device)
 {
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	neap_experiment_key(experiment, key);
 	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s}", "type", "start", "experiment", experiment->name,
 			 "attempt", (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "key",
@@ -353,7 +353,7 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 json_t *neap_series_record_needs(const struct neap_experiment *experiment, const char *needs,
 				 const struct neap_estimate_answer *answer)
 {
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	neap_experiment_key(experiment, key);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s}", "type", "needs", "experiment", experiment->name,
 			 "needs", needs, "origin", "estimated", "low", (json_int_t)answer->low_bytes, "high",

@@ -59,11 +59,11 @@ struct neap_series_state {
 		uint32_t task;       /* its number in that array */
 		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" unknown */
 		char device[48];     /* likewise: its UUID; "" none in particular */
-		char key[NEAP_EXPERIMENT_KEY_ROOM];           /* likewise: of its command; "" unknown */
-		char estimated[32];                           /* its needs, of a "needs" record; "" none */
-		char estimated_key[NEAP_EXPERIMENT_KEY_ROOM]; /* of what was estimated */
-		bool left_out;                                /* by --only-failed: not run now; not journaled */
-	} * ends;                                             /* likewise */
+		char key[NEAP_EXPERIMENT_KEY_CAPACITY];           /* likewise: of its command; "" unknown */
+		char estimated[32];                               /* its needs, of a "needs" record; "" none */
+		char estimated_key[NEAP_EXPERIMENT_KEY_CAPACITY]; /* of what was estimated */
+		bool left_out;                                    /* by --only-failed: not run now; not journaled */
+	} * ends;                                                 /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
 	uint32_t submissions;
@@ -72,7 +72,7 @@ struct neap_series_state {
 	bool edited;    /* the file has changed since the journal's first record or last edit */
 	bool tolerant;  /* replaying records that belong to an earlier version of the file */
 	struct neap_series_gone {
-		char name[NEAP_SPEC_NAME_ROOM];
+		char name[NEAP_SPEC_NAME_CAPACITY];
 		uint32_t attempts;
 		bool open;
 	} * gone; /* experiments of the journal that are not in the file */

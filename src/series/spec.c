@@ -27,9 +27,9 @@ struct reader {
 	struct neap_spec *spec;
 	struct neap_experiment *experiment; /* being filled */
 	struct neap_experiment *defaults;
-	struct neap_words *grid;      /* one list of values per parameter */
-	struct neap_words grid_names; /* the parameters */
-	struct neap_yaml list;        /* the experiments */
+	struct neap_argv *grid;      /* one list of values per parameter */
+	struct neap_argv grid_names; /* the parameters */
+	struct neap_yaml list;       /* the experiments */
 	struct neap_error *err;
 };
 
@@ -56,9 +56,9 @@ static enum neap_status set_text(char **field, const char *text, struct neap_err
 	return NEAP_OK;
 }
 
-static bool name_ok(const char *text, const char *more, size_t room)
+static bool name_ok(const char *text, const char *more, size_t capacity)
 {
-	if (!isalnum((unsigned char)*text) || strlen(text) >= room)
+	if (!isalnum((unsigned char)*text) || strlen(text) >= capacity)
 		return false;
 	for (const char *c = text; *c; c++)
 		if (!isalnum((unsigned char)*c) && !strchr(more, *c))
@@ -83,7 +83,7 @@ static enum neap_status read_name(struct reader *reader, const char *key, struct
 
 struct word_context {
 	const char *key;
-	struct neap_words *words;
+	struct neap_argv *argv;
 };
 
 static enum neap_status add_word(void *context, struct neap_yaml item, struct neap_error *err)
@@ -91,7 +91,7 @@ static enum neap_status add_word(void *context, struct neap_yaml item, struct ne
 	struct word_context *word = context;
 	char *text = NULL;
 	enum neap_status status = neap_yaml_text(item, word->key, &text, err);
-	if (!status && neap_words_add(word->words, text))
+	if (!status && neap_argv_add(word->argv, text))
 		status = no_memory(err);
 	free(text);
 	return status;
@@ -99,16 +99,16 @@ static enum neap_status add_word(void *context, struct neap_yaml item, struct ne
 
 static enum neap_status read_command(struct reader *reader, const char *key, struct neap_yaml value)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	enum neap_status status = NEAP_OK;
 	if (neap_yaml_is_list(value)) {
-		struct word_context context = {key, &words};
+		struct word_context context = {key, &argv};
 		status = neap_yaml_each_item(value, add_word, &context, reader->err);
 	} else if (neap_yaml_is_text(value)) {
 		char *text = NULL;
 		status = neap_yaml_text(value, key, &text, reader->err);
 		if (!status)
-			status = neap_words_split(text, &words, reader->err);
+			status = neap_argv_split(text, &argv, reader->err);
 		if (status == NEAP_EPARSE && reader->err && !reader->err->line) {
 			reader->err->line = value.line;
 			reader->err->column = value.column;
@@ -119,22 +119,22 @@ static enum neap_status read_command(struct reader *reader, const char *key, str
 				      "%s: expected a command line or a list of words, not %s", key,
 				      value.node ? "a mapping" : "nothing");
 	}
-	if (!status && (!words.count || !*words.items[0]))
+	if (!status && (!argv.count || !*argv.items[0]))
 		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected at least a program's name",
 				      key);
 	if (status) {
-		neap_words_fini(&words);
+		neap_argv_fini(&argv);
 		return status;
 	}
-	neap_words_fini(&reader->experiment->command);
-	reader->experiment->command = words;
+	neap_argv_fini(&reader->experiment->command);
+	reader->experiment->command = argv;
 	return NEAP_OK;
 }
 
 struct pair_context {
 	struct reader *reader;
 	const char *key;
-	struct neap_words *words;
+	struct neap_argv *argv;
 };
 
 static enum neap_status set_pair(void *context, struct neap_yaml key, struct neap_yaml value, struct neap_error *err)
@@ -144,7 +144,7 @@ static enum neap_status set_pair(void *context, struct neap_yaml key, struct nea
 	enum neap_status status = read_name(pair->reader, pair->key, key, "_-.", &name);
 	if (!status)
 		status = neap_yaml_text(value, name, &text, err);
-	if (!status && neap_words_set(pair->words, name, text))
+	if (!status && neap_argv_set(pair->argv, name, text))
 		status = no_memory(err);
 	free(name);
 	free(text);
@@ -168,7 +168,7 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 	struct reader *reader = context;
 	char *name = NULL;
 	enum neap_status status = read_name(reader, "grid", key, "_-.", &name);
-	struct neap_words values = {0};
+	struct neap_argv values = {0};
 	struct word_context word = {name, &values};
 	if (!status && !neap_yaml_is_list(value))
 		status =
@@ -182,12 +182,12 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 16 parameters");
 	if (!status && !neap_array_grow(&reader->grid, reader->grid_names.count, sizeof values))
 		status = no_memory(err);
-	if (!status && neap_words_add(&reader->grid_names, name))
+	if (!status && neap_argv_add(&reader->grid_names, name))
 		status = no_memory(err);
 	if (!status)
 		reader->grid[reader->grid_names.count - 1] = values;
 	else
-		neap_words_fini(&values);
+		neap_argv_fini(&values);
 	free(name);
 	return status;
 }
@@ -321,9 +321,9 @@ static void experiment_fini(struct neap_experiment *experiment)
 	for (const struct neap_setting *setting = neap_settings; setting->key; setting++)
 		free(*neap_setting_text(setting, experiment));
 	free(experiment->name);
-	neap_words_fini(&experiment->command);
-	neap_words_fini(&experiment->env);
-	neap_words_fini(&experiment->params);
+	neap_argv_fini(&experiment->command);
+	neap_argv_fini(&experiment->env);
+	neap_argv_fini(&experiment->params);
 	*experiment = (struct neap_experiment){0};
 }
 
@@ -338,8 +338,8 @@ static enum neap_status experiment_copy(const struct neap_experiment *from, stru
 	bool failed = copy_text(&copy.name, from->name) != NEAP_OK;
 	for (const struct neap_setting *setting = neap_settings; setting->key && !failed; setting++)
 		failed = copy_text(neap_setting_text(setting, &copy), neap_setting_value(setting, from));
-	if (failed || neap_words_copy(&from->command, &copy.command) || neap_words_copy(&from->env, &copy.env) ||
-	    neap_words_copy(&from->params, &copy.params)) {
+	if (failed || neap_argv_copy(&from->command, &copy.command) || neap_argv_copy(&from->env, &copy.env) ||
+	    neap_argv_copy(&from->params, &copy.params)) {
 		experiment_fini(&copy);
 		return NEAP_ENOMEM;
 	}
@@ -357,11 +357,11 @@ static enum neap_status add_experiment(struct neap_spec *spec, const struct neap
 	if (spec->count == NEAP_SPEC_EXPERIMENTS)
 		return neap_fail_at(err, experiment->line, 1, "experiments: expected at most %d, grids expanded",
 				    NEAP_SPEC_EXPERIMENTS);
-	if (strlen(name) >= NEAP_SPEC_NAME_ROOM)
+	if (strlen(name) >= NEAP_SPEC_NAME_CAPACITY)
 		return neap_fail_at(
 			err, experiment->line, 1,
 			"experiments: the name '%.60s...' is too long with its grid, expected at most %d bytes", name,
-			NEAP_SPEC_NAME_ROOM - 1);
+			NEAP_SPEC_NAME_CAPACITY - 1);
 	for (size_t i = 0; i < spec->count; i++)
 		if (!strcmp(spec->experiments[i].name, name))
 			return neap_fail_at(
@@ -400,7 +400,7 @@ static enum neap_status expand(struct reader *reader, struct neap_experiment *ex
 		for (size_t i = 0; !status && i < parameters; i++) {
 			const char *value = reader->grid[i].items[odometer[i]];
 			append_suffix(&name, reader->grid_names.items[i], value);
-			if (neap_words_set(&experiment->params, reader->grid_names.items[i], value))
+			if (neap_argv_set(&experiment->params, reader->grid_names.items[i], value))
 				status = no_memory(reader->err);
 		}
 		if (!status)
@@ -440,10 +440,10 @@ static enum neap_status read_experiment(void *context, struct neap_yaml item, st
 		status = expand(reader, &experiment);
 	experiment_fini(&experiment);
 	for (size_t i = 0; i < reader->grid_names.count; i++)
-		neap_words_fini(&reader->grid[i]);
+		neap_argv_fini(&reader->grid[i]);
 	free(reader->grid);
 	reader->grid = NULL;
-	neap_words_fini(&reader->grid_names);
+	neap_argv_fini(&reader->grid_names);
 	reader->experiment = NULL;
 	return status;
 }

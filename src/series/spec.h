@@ -23,22 +23,22 @@
 #ifndef NEAP_SERIES_SPEC_H
 #define NEAP_SERIES_SPEC_H
 
-#include "run/words.h"
+#include "run/argv.h"
 #include "series/spec_slurm.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NEAP_SPEC_LIMIT_BYTES (1024 * 1024)
-#define NEAP_SPEC_EXPERIMENTS 10000
-#define NEAP_SPEC_PARALLEL    16
-#define NEAP_SPEC_NAME_ROOM   129 /* of an experiment, expanded, terminator included */
+#define NEAP_SPEC_LIMIT_BYTES   (1024 * 1024)
+#define NEAP_SPEC_EXPERIMENTS   10000
+#define NEAP_SPEC_PARALLEL      16
+#define NEAP_SPEC_NAME_CAPACITY 129 /* of an experiment, expanded, terminator included */
 
 struct neap_experiment {
-	char *name;                /* [A-Za-z0-9][A-Za-z0-9._+=-]*, unique in the series */
-	struct neap_words command; /* at least one word */
-	struct neap_words env;     /* "NAME=VALUE" */
-	struct neap_words params;  /* "NAME=VALUE" */
+	char *name;               /* [A-Za-z0-9][A-Za-z0-9._+=-]*, unique in the series */
+	struct neap_argv command; /* at least one word */
+	struct neap_argv env;     /* "NAME=VALUE" */
+	struct neap_argv params;  /* "NAME=VALUE" */
 	/* As written, checked; NULL: not given. */
 	char *needs;     /* a size, "device" or "none" */
 	char *device;    /* number or UUID: the only one it sees */
@@ -75,11 +75,11 @@ void neap_spec_fini(struct neap_spec *spec);
  * the message begins with "FILE:LINE: ". */
 enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
-#define NEAP_EXPERIMENT_KEY_ROOM 17
+#define NEAP_EXPERIMENT_KEY_CAPACITY 17
 
 /* A hash of an experiment's command, parameters and environment, in 16 hexadecimal digits. Measurements hold only for
  * the same key. */
-void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM]);
+void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_CAPACITY]);
 
 /* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It detects
  * edits, not forgeries. */

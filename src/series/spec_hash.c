@@ -14,9 +14,9 @@ static uint64_t hash_more(uint64_t hash, const void *bytes, size_t length)
 
 uint64_t neap_spec_hash(const void *bytes, size_t length) { return hash_more(0xcbf29ce484222325ull, bytes, length); }
 
-void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM])
+void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_CAPACITY])
 {
-	const struct neap_words *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
+	const struct neap_argv *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
 	uint64_t hash = neap_spec_hash("", 0);
 	/* hash each word with its terminator and each list with its length, so that different lists differ in bytes
 	 */
@@ -26,5 +26,5 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 		for (size_t k = 0; k < lists[i]->count; k++)
 			hash = hash_more(hash, lists[i]->items[k], strlen(lists[i]->items[k]) + 1);
 	}
-	snprintf(ret_key, NEAP_EXPERIMENT_KEY_ROOM, "%016" PRIx64, hash);
+	snprintf(ret_key, NEAP_EXPERIMENT_KEY_CAPACITY, "%016" PRIx64, hash);
 }

@@ -9,7 +9,7 @@ static bool is_needs(const char *text)
 {
 	uint64_t bytes;
 	return !strcmp(text, "device") || !strcmp(text, "none") ||
-	       (strlen(text) < NEAP_UNITS_ROOM && !neap_size_parse(text, &bytes, NULL));
+	       (strlen(text) < NEAP_UNITS_CAPACITY && !neap_size_parse(text, &bytes, NULL));
 }
 
 static bool is_size(const char *text)

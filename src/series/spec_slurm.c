@@ -92,7 +92,7 @@ static enum neap_status add_option(void *context, struct neap_yaml item, struct 
 			    : neap_fail_at(err, item.line, item.column,
 					   "sbatch: expected options of the form --NAME or --NAME=VALUE, not '%.60s'",
 					   text);
-	if (!status && neap_words_add(&settings->sbatch, text))
+	if (!status && neap_argv_add(&settings->sbatch, text))
 		status = neap_fail(err, NEAP_ENOMEM, "reading a series file: out of memory");
 	free(text);
 	return status;
@@ -149,6 +149,6 @@ void neap_spec_slurm_fini(struct neap_spec_slurm *settings)
 {
 	for (const struct setting *setting = settings_table; setting->key; setting++)
 		free(*(char **)((char *)settings + setting->offset));
-	neap_words_fini(&settings->sbatch);
+	neap_argv_fini(&settings->sbatch);
 	*settings = (struct neap_spec_slurm){0};
 }

@@ -12,16 +12,16 @@
 #ifndef NEAP_SERIES_SPEC_SLURM_H
 #define NEAP_SERIES_SPEC_SLURM_H
 
-#include "run/words.h"
+#include "run/argv.h"
 #include "series/spec_yaml.h"
 
 /* As written, checked; NULL: not given. */
 struct neap_spec_slurm {
 	char *partition, *account, *qos, *gres;
-	char *time;               /* a duration */
-	char *mem;                /* a size */
-	char *cpus;               /* of each task; a number above 0 */
-	struct neap_words sbatch; /* further options, each "--NAME" or "--NAME=VALUE" */
+	char *time;              /* a duration */
+	char *mem;               /* a size */
+	char *cpus;              /* of each task; a number above 0 */
+	struct neap_argv sbatch; /* further options, each "--NAME" or "--NAME=VALUE" */
 };
 
 /* Fills `settings` (zeroed before; the caller frees it in any case). Errors: NEAP_EPARSE, NEAP_ENOMEM. */

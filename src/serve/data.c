@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "report/embedded.h"
 #include "serve/metrics.h"
 #include "store/json_rows.h"
@@ -34,10 +34,10 @@ struct neap_serve_data {
 	const char *folder;
 	uint64_t every_ns;
 	pthread_mutex_t lock; /* of all below, a leaf */
-	struct neap_look look;
+	struct neap_sample sample;
 	bool up;
 	char problem[256];         /* why the last look failed; "": it did not */
-	uint64_t look_ns, wall_ns; /* how long the look took, and when it ended */
+	uint64_t poll_ns, wall_ns; /* how long the look took, and when it ended */
 	struct point *points;      /* NEAP_SERVE_POINTS for each device */
 	size_t device_count, newest, point_count;
 	struct neap_buffer texts[TEXTS]; /* empty: not yet made from the newest sample */
@@ -67,7 +67,7 @@ void neap_serve_data_destroy(struct neap_serve_data *data)
 {
 	if (!data)
 		return;
-	neap_look_fini(&data->look);
+	neap_sample_fini(&data->sample);
 	for (size_t i = 0; i < TEXTS; i++)
 		neap_buffer_fini(&data->texts[i]);
 	pthread_mutex_destroy(&data->lock);
@@ -85,26 +85,26 @@ static void keep_points(struct neap_serve_data *data)
 		data->point_count++;
 	for (size_t d = 0; d < data->device_count; d++) {
 		struct point point = {0};
-		if (d < data->look.device_count)
-			point = (struct point){data->wall_ns / NEAP_NS_PER_MS, data->look.devices[d].ledger,
-					       data->look.devices[d].reading.utilization_percent};
+		if (d < data->sample.device_count)
+			point = (struct point){data->wall_ns / NEAP_NS_PER_MS, data->sample.devices[d].ledger,
+					       data->sample.devices[d].reading.utilization_percent};
 		data->points[d * NEAP_SERVE_POINTS + data->newest] = point;
 	}
 }
 
-enum neap_status neap_serve_data_look(struct neap_serve_data *data, struct neap_error *err)
+enum neap_status neap_serve_data_sample(struct neap_serve_data *data, struct neap_error *err)
 {
-	struct neap_look look = {0};
+	struct neap_sample sample = {0};
 	uint64_t start_ns = neap_clock_now(neap_clock_system());
-	enum neap_status status = neap_look_take(data->monitor, data->folder, &look, err);
+	enum neap_status status = neap_sample_take(data->monitor, data->folder, &sample, err);
 	if (!status)
-		neap_look_who(&look);
-	uint64_t look_ns = neap_clock_now(neap_clock_system()) - start_ns;
+		neap_sample_who(&sample);
+	uint64_t poll_ns = neap_clock_now(neap_clock_system()) - start_ns;
 	pthread_mutex_lock(&data->lock);
-	neap_look_fini(&data->look);
-	data->look = status ? (struct neap_look){0} : look;
+	neap_sample_fini(&data->sample);
+	data->sample = status ? (struct neap_sample){0} : sample;
 	data->up = !status;
-	data->look_ns = look_ns;
+	data->poll_ns = poll_ns;
 	data->wall_ns = neap_wall_ns();
 	snprintf(data->problem, sizeof data->problem, "%s", status && err ? err->message : "");
 	keep_points(data);
@@ -112,7 +112,7 @@ enum neap_status neap_serve_data_look(struct neap_serve_data *data, struct neap_
 		neap_buffer_clear(&data->texts[i]);
 	pthread_mutex_unlock(&data->lock);
 	if (status)
-		neap_look_fini(&look);
+		neap_sample_fini(&sample);
 	return status;
 }
 
@@ -125,24 +125,24 @@ static bool is_gone(pid_t pid)
 	return neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z' || process.state == 'X';
 }
 
-static const char *run_of(const struct neap_look *look, pid_t pid)
+static const char *run_of(const struct neap_sample *sample, pid_t pid)
 {
-	for (size_t i = 0; i < look->attached_count; i++)
-		if (look->attached[i].pid == pid)
-			return look->attached[i].run_id;
+	for (size_t i = 0; i < sample->attached_count; i++)
+		if (sample->attached[i].pid == pid)
+			return sample->attached[i].run_id;
 	return "";
 }
 
-static size_t add_processes(const struct neap_look *look, size_t device, struct neap_metrics_device *to,
+static size_t add_processes(const struct neap_sample *sample, size_t device, struct neap_metrics_device *to,
 			    struct neap_metrics_process *processes)
 {
-	const struct neap_look_device *from = &look->devices[device];
+	const struct neap_sample_device *from = &sample->devices[device];
 	for (size_t p = 0; p < from->process_count; p++) {
-		const struct neap_look_process *process = &from->processes[p];
+		const struct neap_sample_process *process = &from->processes[p];
 		processes[p] = (struct neap_metrics_process){.device = device,
 							     .user = process->who.user,
 							     .name = process->who.name,
-							     .run = run_of(look, process->account.pid),
+							     .run = run_of(sample, process->account.pid),
 							     .run_ns = process->who.run_ns,
 							     .account = process->account};
 		if (!process->account.attached && process->account.bytes != NEAP_BYTES_UNKNOWN &&
@@ -154,24 +154,24 @@ static size_t add_processes(const struct neap_look *look, size_t device, struct 
 
 static void make_metrics(const struct neap_serve_data *data, struct neap_buffer *out)
 {
-	const struct neap_look *look = &data->look;
-	struct neap_metrics metrics = {.up = data->up, .version = NEAP_VERSION, .look_ns = data->look_ns};
-	size_t room = 1;
-	for (size_t d = 0; d < look->device_count; d++)
-		room += look->devices[d].process_count;
-	struct neap_metrics_device *devices = calloc(look->device_count + 1, sizeof *devices);
-	struct neap_metrics_process *processes = calloc(room, sizeof *processes);
+	const struct neap_sample *sample = &data->sample;
+	struct neap_metrics metrics = {.up = data->up, .version = NEAP_VERSION, .poll_ns = data->poll_ns};
+	size_t capacity = 1;
+	for (size_t d = 0; d < sample->device_count; d++)
+		capacity += sample->devices[d].process_count;
+	struct neap_metrics_device *devices = calloc(sample->device_count + 1, sizeof *devices);
+	struct neap_metrics_process *processes = calloc(capacity, sizeof *processes);
 	out->failed = !devices || !processes;
-	for (size_t d = 0; !out->failed && d < look->device_count; d++) {
-		const struct neap_reading *reading = &look->devices[d].reading;
+	for (size_t d = 0; !out->failed && d < sample->device_count; d++) {
+		const struct neap_reading *reading = &sample->devices[d].reading;
 		devices[d] = (struct neap_metrics_device){.uuid = reading->uuid_text,
 							  .name = reading->name,
-							  .ledger = look->devices[d].ledger,
+							  .ledger = sample->devices[d].ledger,
 							  .utilization_percent = reading->utilization_percent};
-		metrics.process_count += add_processes(look, d, &devices[d], processes + metrics.process_count);
+		metrics.process_count += add_processes(sample, d, &devices[d], processes + metrics.process_count);
 	}
 	metrics.devices = devices;
-	metrics.device_count = out->failed ? 0 : look->device_count;
+	metrics.device_count = out->failed ? 0 : sample->device_count;
 	metrics.processes = processes;
 	neap_metrics_write(out, &metrics);
 	free(devices);
@@ -181,7 +181,7 @@ static void make_metrics(const struct neap_serve_data *data, struct neap_buffer 
 static void make_api(const struct neap_serve_data *data, struct neap_buffer *out)
 {
 	uint64_t before = neap_json_failures();
-	json_t *root = data->up ? neap_look_json(&data->look, data->wall_ns)
+	json_t *root = data->up ? neap_sample_json(&data->sample, data->wall_ns)
 				: JSON(INTEGER("schema", 1), TEXT("error", data->problem));
 	char *text = neap_json_dump(root, JSON_COMPACT);
 	json_decref(root);

@@ -6,7 +6,7 @@
 #ifndef NEAP_SERVE_DATA_H
 #define NEAP_SERVE_DATA_H
 
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "serve/http.h"
 
 #define NEAP_SERVE_POINTS 600 /* samples kept for each device's curve */
@@ -19,8 +19,8 @@ enum neap_status neap_serve_data_create(struct neap_monitor *monitor, const char
 void neap_serve_data_destroy(struct neap_serve_data *data);
 
 /* Takes a look. If that fails, drops the last one, and the texts say why there is no data. Errors: those of
- * neap_look_take. */
-enum neap_status neap_serve_data_look(struct neap_serve_data *data, struct neap_error *err);
+ * neap_sample_take. */
+enum neap_status neap_serve_data_sample(struct neap_serve_data *data, struct neap_error *err);
 
 /* The function `answer` of struct neap_serve_http_options; `context` is the data. */
 void neap_serve_data_answer(void *context, const char *path, struct neap_serve_reply *ret_reply);

@@ -33,7 +33,7 @@ struct neap_serve_http {
 	struct MHD_Daemon *daemon;
 	int fd; /* the listening socket */
 	bool local;
-	char address[NEAP_SERVE_ADDRESS_ROOM];
+	char address[NEAP_SERVE_ADDRESS_CAPACITY];
 	struct neap_serve_names names;
 	pthread_mutex_t lock; /* guards the places; a leaf */
 	struct neap_serve_places places;
@@ -80,7 +80,7 @@ static enum neap_status load(struct neap_error *err)
 /* "ADDR:PORT" or "[ADDR]:PORT", numbers alone. */
 static enum neap_status parse_address(const char *text, struct addrinfo **ret_info, struct neap_error *err)
 {
-	char host[NEAP_SERVE_ADDRESS_ROOM];
+	char host[NEAP_SERVE_ADDRESS_CAPACITY];
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				       .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
 	const char *colon = strrchr(text, ':'), *from = text, *to = colon;

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define NEAP_SERVE_ADDRESS_ROOM 128
+#define NEAP_SERVE_ADDRESS_CAPACITY 128
 
 struct neap_serve_reply {
 	unsigned code;    /* HTTP status */

@@ -226,7 +226,7 @@ void neap_metrics_write(struct neap_buffer *out, const struct neap_metrics *metr
 	put_label(out, "version", metrics->version);
 	put_value(out, 1);
 	put_head(out, "neap_look_seconds", "What the last look at devices and processes took.");
-	neap_buffer_format(out, "neap_look_seconds %.6g\n", (double)metrics->look_ns / (double)NEAP_NS_PER_S);
+	neap_buffer_format(out, "neap_look_seconds %.6g\n", (double)metrics->poll_ns / (double)NEAP_NS_PER_S);
 	if (!metrics->up)
 		return;
 	write_devices(out, metrics);

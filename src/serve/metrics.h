@@ -28,7 +28,7 @@ struct neap_metrics_process {
 struct neap_metrics {
 	bool up; /* the last look succeeded; else there are no devices */
 	const char *version;
-	uint64_t look_ns; /* how long it took */
+	uint64_t poll_ns; /* how long it took */
 	const struct neap_metrics_device *devices;
 	size_t device_count;
 	const struct neap_metrics_process *processes;

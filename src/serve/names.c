@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 /* Parses a name of letters, digits, '-' and '_', with dots between them, into small letters. */
-static bool parse_labels(const char *text, size_t length, char ret_text[NEAP_SERVE_NAME_ROOM])
+static bool parse_labels(const char *text, size_t length, char ret_text[NEAP_SERVE_NAME_CAPACITY])
 {
 	if (length > 0 && text[length - 1] == '.')
 		length--;
-	if (length == 0 || length >= NEAP_SERVE_NAME_ROOM)
+	if (length == 0 || length >= NEAP_SERVE_NAME_CAPACITY)
 		return false;
 	for (size_t i = 0; i < length; i++) {
 		char c = text[i];
@@ -70,7 +70,7 @@ void neap_serve_names_add_own(struct neap_serve_names *names, bool full)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
 	struct addrinfo *info = NULL;
-	char name[NEAP_SERVE_NAME_ROOM] = "";
+	char name[NEAP_SERVE_NAME_CAPACITY] = "";
 	if (gethostname(name, sizeof name - 1) != 0 || !*name)
 		return;
 	(void)neap_serve_names_add(names, name, NULL);

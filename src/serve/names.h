@@ -14,14 +14,14 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-#define NEAP_SERVE_NAME_ROOM  254
-#define NEAP_SERVE_NAMES_MOST 32
+#define NEAP_SERVE_NAME_CAPACITY 254
+#define NEAP_SERVE_NAMES_MOST    32
 
 /* A name or an address, in the form in which they are compared. */
 struct neap_serve_name {
-	int family;                      /* of an address; 0: a name */
-	unsigned char address[16];       /* its first 4 or 16 bytes */
-	char text[NEAP_SERVE_NAME_ROOM]; /* in small letters, without a dot at the end */
+	int family;                          /* of an address; 0: a name */
+	unsigned char address[16];           /* its first 4 or 16 bytes */
+	char text[NEAP_SERVE_NAME_CAPACITY]; /* in small letters, without a dot at the end */
 };
 
 struct neap_serve_names {

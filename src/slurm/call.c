@@ -96,7 +96,7 @@ enum neap_status neap_slurm_call(char *const *argv, struct neap_buffer *output, 
 	return status;
 }
 
-void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t room)
+void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t capacity)
 {
 	const char *last = neap_buffer_string(text), *end = last + text->length;
 	while (end > last && (end[-1] == '\n' || end[-1] == ' '))
@@ -107,5 +107,5 @@ void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t roo
 	const char *error = end > last ? memmem(last, (size_t)(end - last), "error: ", 7) : NULL;
 	if (error)
 		last = error + 7;
-	neap_printable_bytes(line, room, last, (size_t)(end - last));
+	neap_printable_bytes(line, capacity, last, (size_t)(end - last));
 }

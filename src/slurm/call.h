@@ -17,6 +17,6 @@ enum neap_status neap_slurm_call(char *const *argv, struct neap_buffer *output, 
 				 struct neap_error *err);
 
 /* Copies the last line of a text that is not blank, made printable, without "NAME: error: ". */
-void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t room);
+void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t capacity);
 
 #endif

@@ -16,7 +16,7 @@ struct neap_slurm_claim {
 	uint32_t job, task;
 	uint32_t restarts; /* how often Slurm had requeued the task before */
 	char node[64];
-	char run_id[NEAP_RUN_ID_ROOM];
+	char run_id[NEAP_RUN_ID_CAPACITY];
 };
 
 /* Makes the attempt's folder and claims the attempt. NEAP_EEXIST: it is claimed already, see neap_slurm_claim_read.

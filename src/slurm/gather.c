@@ -122,23 +122,23 @@ static enum neap_status append_of(struct neap_slurm *slurm, const char *type, si
 	return append_end(slurm, at, neap_series_record_of(type, name_of(slurm, at), slurm->looks[at].attempt), err);
 }
 
-static void say_of(struct neap_slurm *slurm, size_t at, const char *why)
+static void report_of(struct neap_slurm *slurm, size_t at, const char *why)
 {
-	neap_series_say(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 ": %s", at + 1, slurm->series.spec->count,
-			name_of(slurm, at), slurm->looks[at].attempt, why);
+	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 ": %s", at + 1,
+				slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why);
 }
 
 /* Reports a lost attempt, with the last line of a file. */
-static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const char *path)
+static void report_lost(struct neap_slurm *slurm, size_t at, const char *why, const char *path)
 {
 	char last[160];
 	struct neap_buffer tail = {0};
 	read_tail(path, &tail);
 	neap_slurm_last_line(&tail, last, sizeof last);
 	neap_buffer_fini(&tail);
-	neap_series_say(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 " is lost: %s%s%s", at + 1,
-			slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why,
-			*last ? ": " : "", last);
+	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 " is lost: %s%s%s", at + 1,
+				slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why,
+				*last ? ": " : "", last);
 }
 
 /* The state of a claimed attempt, from its folder and the queue. */
@@ -269,17 +269,18 @@ static enum neap_status take(struct neap_slurm *slurm, size_t at, struct found *
 	if (status)
 		return status;
 	neap_series_keep(series, &found->result);
-	neap_series_say_end(series, step, &found->result);
+	neap_series_report_end(series, step, &found->result);
 	if (neap_series_is_deviceless(series, step, &found->result)) { /* Slurm waits for a device, and chooses it */
-		neap_series_say(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d)", at + 1,
-				series->spec->count, name_of(slurm, at), series->state.experiments[at].deviceless + 1,
-				NEAP_SERIES_LOST_LIMIT - 1);
+		neap_series_report_line(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d)",
+					at + 1, series->spec->count, name_of(slurm, at),
+					series->state.experiments[at].deviceless + 1, NEAP_SERIES_LOST_LIMIT - 1);
 		return append_of(slurm, "device_lost", at, err);
 	}
 	if (neap_series_is_to_be_retried(series, step, &found->result)) {
-		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", at + 1,
-				series->spec->count, name_of(slurm, at), series->state.experiments[at].failed + 1,
-				series->spec->experiments[at].retry_failed);
+		neap_series_report_line(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", at + 1,
+					series->spec->count, name_of(slurm, at),
+					series->state.experiments[at].failed + 1,
+					series->spec->experiments[at].retry_failed);
 		return append_of(slurm, "retry", at, err);
 	}
 	int code = found->result.exit_status;
@@ -294,9 +295,9 @@ static enum neap_status cancel(struct neap_slurm *slurm, size_t at, struct found
 {
 	if (found->facts.has_result)
 		neap_series_keep(&slurm->series, &found->result);
-	say_of(slurm, at, why);
+	report_of(slurm, at, why);
 	if (found->facts.cause == NEAP_SLURM_CANCELLED && !found->facts.begun_again)
-		slurm->looks[at].withheld = !slurm->first_look;
+		slurm->looks[at].withheld = !slurm->first_sample;
 	return append_of(slurm, "cancel", at, err);
 }
 
@@ -305,7 +306,7 @@ static enum neap_status lose(struct neap_slurm *slurm, size_t at, struct found *
 {
 	char path[4200];
 	snprintf(path, sizeof path, "%s/neap.log", found->attempt.folder);
-	say_lost(slurm, at, why, path);
+	report_lost(slurm, at, why, path);
 	return append_of(slurm, "lost", at, err);
 }
 
@@ -343,7 +344,7 @@ static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *
 	output_path(slurm, job, end->task, path);
 	look->place = NEAP_SLURM_READY;
 	if (!access(path, F_OK) && cause != NEAP_SLURM_CANCELLED && cause != NEAP_SLURM_TAKEN_BACK) {
-		say_lost(slurm, at, "its task ended before it had begun", path);
+		report_lost(slurm, at, "its task ended before it had begun", path);
 		*ret_moved = true;
 		return neap_series_append(&slurm->series,
 					  neap_series_record_of("unbegun", name_of(slurm, at), look->attempt), err);
@@ -351,8 +352,8 @@ static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *
 	if (look->shown_cancelled == end->submission)
 		return NEAP_OK;
 	look->shown_cancelled = end->submission;
-	look->withheld = !slurm->first_look;
-	say_of(slurm, at, "its task was cancelled before it had begun");
+	look->withheld = !slurm->first_sample;
+	report_of(slurm, at, "its task was cancelled before it had begun");
 	return NEAP_OK;
 }
 
@@ -442,8 +443,8 @@ static void count_one(struct neap_slurm *slurm, size_t at)
 	if (look->place != NEAP_SLURM_BEGUN || look->shown_running == look->attempt)
 		return;
 	look->shown_running = look->attempt;
-	neap_series_say(&slurm->series, "[%zu/%zu] %s: running on %s, task %" PRIu32 "_%" PRIu32, at + 1,
-			slurm->series.spec->count, name_of(slurm, at), claim->node, claim->job, claim->task);
+	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: running on %s, task %" PRIu32 "_%" PRIu32, at + 1,
+				slurm->series.spec->count, name_of(slurm, at), claim->node, claim->job, claim->task);
 }
 
 enum neap_status neap_slurm_gather(struct neap_slurm *slurm, struct neap_error *err)

@@ -29,7 +29,7 @@ struct neap_slurm {
 	struct neap_slurm_summary *summary;
 	char *folder;                  /* absolute */
 	struct neap_slurm_look *looks; /* one per experiment */
-	bool first_look;               /* the first check: run again tasks that were cancelled before it */
+	bool first_sample;             /* the first check: run again tasks that were cancelled before it */
 	bool asked;                    /* squeue answered at the last check */
 	uint64_t *listed;              /* the tasks in the queue at that check, as neap_slurm_key, ascending */
 	size_t listed_count;

@@ -76,12 +76,12 @@ static void ask(const struct neap_spec *spec, struct neap_slurm_batch *batch)
 		batch->mebibytes = bytes / NEAP_MIB + (bytes % NEAP_MIB != 0);
 }
 
-static struct neap_slurm_batch *add_batch(struct neap_slurm_plan *plan, bool device, size_t room)
+static struct neap_slurm_batch *add_batch(struct neap_slurm_plan *plan, bool device, size_t capacity)
 {
 	if (!neap_array_grow(&plan->batches, plan->count, sizeof *plan->batches))
 		return NULL;
 	struct neap_slurm_batch *batch = &plan->batches[plan->count];
-	*batch = (struct neap_slurm_batch){.device = device, .members = calloc(room, sizeof *batch->members)};
+	*batch = (struct neap_slurm_batch){.device = device, .members = calloc(capacity, sizeof *batch->members)};
 	plan->count += batch->members != NULL;
 	return batch->members ? batch : NULL;
 }
@@ -168,9 +168,9 @@ static enum neap_status put_output(const char *folder, struct neap_buffer *text,
 	return NEAP_OK;
 }
 
-enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
-				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
-				  struct neap_words *ret_words, struct neap_error *err)
+enum neap_status neap_slurm_argv(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
+				 const char *folder, uint32_t submission, uint32_t after, bool test_only,
+				 struct neap_argv *ret_argv, struct neap_error *err)
 {
 	const struct neap_spec_slurm *slurm = &spec->slurm;
 	struct neap_buffer tasks = {0}, output = {0};
@@ -197,17 +197,17 @@ enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct nea
 		{"--account=", slurm->account},
 		{"--qos=", slurm->qos},
 	};
-	bool failed = neap_words_add(ret_words, "sbatch") || neap_words_add(ret_words, "--parsable") ||
-		      (test_only && neap_words_add(ret_words, "--test-only")) ||
-		      neap_words_add(ret_words, "--open-mode=append");
+	bool failed = neap_argv_add(ret_argv, "sbatch") || neap_argv_add(ret_argv, "--parsable") ||
+		      (test_only && neap_argv_add(ret_argv, "--test-only")) ||
+		      neap_argv_add(ret_argv, "--open-mode=append");
 	for (size_t i = 0; i < sizeof texts / sizeof *texts && !failed; i++)
-		failed = texts[i].value && neap_words_format(ret_words, "%s%s", texts[i].option, texts[i].value);
-	failed = failed || (batch->minutes && neap_words_format(ret_words, "--time=%" PRIu64, batch->minutes)) ||
-		 (batch->mebibytes && neap_words_format(ret_words, "--mem=%" PRIu64 "M", batch->mebibytes)) ||
-		 (after && neap_words_format(ret_words, "--dependency=afterany:%" PRIu32, after));
+		failed = texts[i].value && neap_argv_format(ret_argv, "%s%s", texts[i].option, texts[i].value);
+	failed = failed || (batch->minutes && neap_argv_format(ret_argv, "--time=%" PRIu64, batch->minutes)) ||
+		 (batch->mebibytes && neap_argv_format(ret_argv, "--mem=%" PRIu64 "M", batch->mebibytes)) ||
+		 (after && neap_argv_format(ret_argv, "--dependency=afterany:%" PRIu32, after));
 	for (size_t i = 0; i < slurm->sbatch.count && !failed; i++)
-		failed = neap_words_add(ret_words, slurm->sbatch.items[i]);
-	if (failed || neap_words_add(ret_words, script) || tasks.failed || output.failed)
+		failed = neap_argv_add(ret_argv, slurm->sbatch.items[i]);
+	if (failed || neap_argv_add(ret_argv, script) || tasks.failed || output.failed)
 		status = neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
 out:
 	neap_buffer_fini(&tasks);
@@ -215,21 +215,21 @@ out:
 	return status;
 }
 
-enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
+enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_argv *argv, const char *program,
 				   const char *folder, uint32_t submission, struct neap_buffer *script,
 				   struct neap_error *err)
 {
-	struct neap_words command = {0};
+	struct neap_argv command = {0};
 	char file[4096];
-	char *submitted = neap_words_join(words), *line = NULL;
+	char *submitted = neap_argv_join(argv), *line = NULL;
 	enum neap_status status = NEAP_OK;
 	if (neap_path_join(file, sizeof file, folder, "slurm/series.yaml"))
 		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", folder);
-	else if (!neap_words_add(&command, program) && !neap_words_add(&command, "series") &&
-		 !neap_words_add(&command, file) && !neap_words_add(&command, "--folder") &&
-		 !neap_words_add(&command, folder) && !neap_words_add(&command, "--slurm-task") &&
-		 !neap_words_format(&command, "%" PRIu32, submission))
-		line = neap_words_join(&command);
+	else if (!neap_argv_add(&command, program) && !neap_argv_add(&command, "series") &&
+		 !neap_argv_add(&command, file) && !neap_argv_add(&command, "--folder") &&
+		 !neap_argv_add(&command, folder) && !neap_argv_add(&command, "--slurm-task") &&
+		 !neap_argv_format(&command, "%" PRIu32, submission))
+		line = neap_argv_join(&command);
 	if (!status && line && submitted)
 		neap_buffer_format(script,
 				   "#!/bin/sh\n"
@@ -241,6 +241,6 @@ enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct ne
 		status = neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
 	free(submitted);
 	free(line);
-	neap_words_fini(&command);
+	neap_argv_fini(&command);
 	return status;
 }

@@ -48,12 +48,12 @@ enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission,
 
 /* Makes sbatch's argv. `after`: the job that the array waits for; 0 none. `test_only`: sbatch only checks and does
  * not submit. Errors: NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would change. */
-enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
-				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
-				  struct neap_words *ret_words, struct neap_error *err);
+enum neap_status neap_slurm_argv(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
+				 const char *folder, uint32_t submission, uint32_t after, bool test_only,
+				 struct neap_argv *ret_argv, struct neap_error *err);
 
 /* Makes the script of a submission, with sbatch's argv in a comment. `program`: neap's absolute path. */
-enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
+enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_argv *argv, const char *program,
 				   const char *folder, uint32_t submission, struct neap_buffer *script,
 				   struct neap_error *err);
 

@@ -75,9 +75,9 @@ enum neap_status neap_slurm_queue_ask(struct neap_slurm *slurm, struct neap_erro
 		status = list_tasks(slurm, &output, bad, err);
 	slurm->asked = !status && !*complaint;
 	if (*complaint)
-		neap_series_say(&slurm->series, "squeue failed: %s", complaint);
+		neap_series_report_line(&slurm->series, "squeue failed: %s", complaint);
 	else if (status == NEAP_EPARSE)
-		neap_series_say(&slurm->series, "squeue printed a line that cannot be read: '%s'", bad);
+		neap_series_report_line(&slurm->series, "squeue printed a line that cannot be read: '%s'", bad);
 	neap_buffer_fini(&output);
 	return *complaint || status == NEAP_EPARSE ? NEAP_OK : status;
 }

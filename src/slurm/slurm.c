@@ -92,7 +92,7 @@ static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 			return status;
 		if (all_ended(&series->state))
 			return neap_series_finish(series, err);
-		slurm->first_look = false;
+		slurm->first_sample = false;
 		slurm->summary->waiting = count_ready(slurm);
 		if (!options->wait || !(slurm->summary->running + slurm->summary->pending))
 			return NEAP_OK;
@@ -123,8 +123,8 @@ static enum neap_status begin(struct neap_slurm *slurm, struct neap_error *err)
 	if (!slurm->folder || !slurm->looks)
 		return neap_fail(err, NEAP_ENOMEM, "going on with a series: out of memory");
 	if (neap_journal_dropped(series->journal))
-		neap_series_say(series, "cut a torn record of %zu bytes off the journal in %s",
-				neap_journal_dropped(series->journal), series->summary->folder);
+		neap_series_report_line(series, "cut a torn record of %zu bytes off the journal in %s",
+					neap_journal_dropped(series->journal), series->summary->folder);
 	return NEAP_OK;
 }
 
@@ -137,7 +137,7 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 		.series = {.spec = spec, .options = &options->series, .summary = &ret_summary->series},
 		.options = options,
 		.summary = ret_summary,
-		.first_look = true,
+		.first_sample = true,
 	};
 	if (!err)
 		err = &local;

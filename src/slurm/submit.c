@@ -32,12 +32,12 @@ static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *e
 	return status;
 }
 
-static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submission, const struct neap_words *words,
+static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submission, const struct neap_argv *argv,
 				     struct neap_error *err)
 {
 	char path[4096];
 	struct neap_buffer script = {0};
-	enum neap_status status = neap_slurm_script(slurm->series.spec, words, slurm->options->series.program,
+	enum neap_status status = neap_slurm_script(slurm->series.spec, argv, slurm->options->series.program,
 						    slurm->folder, submission, &script, err);
 	if (!status)
 		status = neap_slurm_script_path(slurm->folder, submission, path, err);
@@ -50,11 +50,11 @@ static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submissi
 }
 
 /* Submits for real. *ret_job is set only when sbatch answers with a number. */
-static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *ret_job, struct neap_error *err)
+static enum neap_status call_sbatch(const struct neap_argv *argv, uint32_t *ret_job, struct neap_error *err)
 {
 	struct neap_buffer output = {0};
 	char refused[200];
-	enum neap_status status = neap_slurm_call(words->items, &output, refused, err);
+	enum neap_status status = neap_slurm_call(argv->items, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s", refused);
 	if (!status)
@@ -67,30 +67,30 @@ static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *re
 static enum neap_status test(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t submission,
 			     uint32_t after, struct neap_error *err)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	struct neap_buffer output = {0};
 	char refused[200];
 	enum neap_status status =
-		neap_slurm_words(slurm->series.spec, batch, slurm->folder, submission, after, true, &words, err);
+		neap_slurm_argv(slurm->series.spec, batch, slurm->folder, submission, after, true, &argv, err);
 	if (!status)
-		status = neap_slurm_call(words.items, &output, refused, err);
+		status = neap_slurm_call(argv.items, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s; nothing was submitted", refused);
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 	neap_buffer_fini(&output);
 	return status;
 }
 
-static void say_submitted(struct neap_slurm *slurm, const struct neap_slurm_batch *batch,
-			  const struct neap_words *words, uint32_t job)
+static void report_submitted(struct neap_slurm *slurm, const struct neap_slurm_batch *batch,
+			     const struct neap_argv *argv, uint32_t job)
 {
 	struct neap_buffer asked = {0};
-	for (size_t i = 0; i < words->count; i++)
-		if (!strncmp(words->items[i], "--array=", 8) || !strncmp(words->items[i], "--gres=", 7) ||
-		    !strncmp(words->items[i], "--time=", 7) || !strncmp(words->items[i], "--mem=", 6))
-			neap_buffer_format(&asked, " %s", words->items[i]);
-	neap_series_say(&slurm->series, "submitted %zu task%s as job %" PRIu32 ":%s", batch->count,
-			batch->count == 1 ? "" : "s", job, neap_buffer_string(&asked));
+	for (size_t i = 0; i < argv->count; i++)
+		if (!strncmp(argv->items[i], "--array=", 8) || !strncmp(argv->items[i], "--gres=", 7) ||
+		    !strncmp(argv->items[i], "--time=", 7) || !strncmp(argv->items[i], "--mem=", 6))
+			neap_buffer_format(&asked, " %s", argv->items[i]);
+	neap_series_report_line(&slurm->series, "submitted %zu task%s as job %" PRIu32 ":%s", batch->count,
+				batch->count == 1 ? "" : "s", job, neap_buffer_string(&asked));
 	neap_buffer_fini(&asked);
 }
 
@@ -100,11 +100,11 @@ static enum neap_status append_array(struct neap_slurm *slurm, uint32_t submissi
 {
 	struct neap_series *series = &slurm->series;
 	json_t *names = json_array(), *needs = json_array();
-	char text[NEAP_UNITS_ROOM], words[64];
+	char text[NEAP_UNITS_CAPACITY], argv[64];
 	bool failed = false;
 	for (size_t i = 0; i < batch->count; i++) {
 		const struct neap_experiment *experiment = &series->spec->experiments[batch->members[i]];
-		neap_series_needs(series, experiment, text, words);
+		neap_series_needs(series, experiment, text, argv);
 		failed |= json_array_append_new(names, json_string(experiment->name)) ||
 			  json_array_append_new(needs, json_string(text));
 	}
@@ -131,11 +131,11 @@ static enum neap_status submit_batch(struct neap_slurm *slurm, const struct neap
 {
 	struct neap_series *series = &slurm->series;
 	uint32_t submission = series->state.submissions + 1, job = 0;
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	enum neap_status status =
-		neap_slurm_words(series->spec, batch, slurm->folder, submission, *after, false, &words, err);
+		neap_slurm_argv(series->spec, batch, slurm->folder, submission, *after, false, &argv, err);
 	if (!status)
-		status = write_script(slurm, submission, &words, err);
+		status = write_script(slurm, submission, &argv, err);
 	if (!status)
 		status = test(slurm, batch, submission, *after, err);
 	if (!status && !series->state.begun)
@@ -145,16 +145,16 @@ static enum neap_status submit_batch(struct neap_slurm *slurm, const struct neap
 	if (!status)
 		status = append_array(slurm, submission, batch, err);
 	if (!status)
-		status = call_sbatch(&words, &job, err);
+		status = call_sbatch(&argv, &job, err);
 	if (!status)
 		status = neap_series_append(series, neap_series_record_submit(submission, job), err);
 	if (!status) {
-		say_submitted(slurm, batch, &words, job);
+		report_submitted(slurm, batch, &argv, job);
 		count_tasks(slurm, batch, job);
 		if (series->spec->has_parallel)
 			*after = job;
 	}
-	neap_words_fini(&words);
+	neap_argv_fini(&argv);
 	return status;
 }
 
@@ -177,8 +177,8 @@ static enum neap_status give_up(struct neap_series *series, size_t at, struct ne
 {
 	const char *name = series->spec->experiments[at].name;
 	uint32_t attempts = series->state.experiments[at].attempts;
-	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", at + 1, series->spec->count, name,
-			NEAP_SERIES_LOST_LIMIT);
+	neap_series_report_line(series, "[%zu/%zu] %s: given up after %d lost attempts", at + 1, series->spec->count,
+				name, NEAP_SERIES_LOST_LIMIT);
 	return neap_series_append(series, neap_series_record_of("give_up", name, attempts ? attempts : 1), err);
 }
 

@@ -208,16 +208,16 @@ static enum neap_status become(const struct neap_slurm_claim *claim, const struc
 
 /* Reports the start in the task's output, for people and neap_slurm_last_cause. */
 static void report_start(const struct neap_slurm_claim *claim, const struct neap_experiment *experiment,
-			 const struct neap_attempt *attempt, void (*say)(const char *line))
+			 const struct neap_attempt *attempt, void (*report)(const char *line))
 {
 	char line[400];
 	snprintf(line, sizeof line, NEAP_SLURM_BEGINS " %" PRIu32 "_%" PRIu32 " runs %.80s in %.250s", claim->job,
 		 claim->task, experiment->name, attempt->folder);
-	say(line);
+	report(line);
 }
 
 enum neap_status neap_slurm_task_run(const struct neap_spec *spec, const char *folder, uint32_t submission,
-				     const char *program, void (*say)(const char *line), struct neap_error *err)
+				     const char *program, void (*report)(const char *line), struct neap_error *err)
 {
 	struct neap_slurm_claim claim = {0};
 	struct work work = {.spec = spec, .folder = folder};
@@ -230,10 +230,10 @@ enum neap_status neap_slurm_task_run(const struct neap_spec *spec, const char *f
 	if (!status)
 		status = claim_next(&claim, &work, &experiment, &needs, &attempt, err);
 	if (status == NEAP_EEXIST) {
-		say(NEAP_SLURM_BEGINS ": other tasks have begun every experiment of this array: nothing to do");
+		report(NEAP_SLURM_BEGINS ": other tasks have begun every experiment of this array: nothing to do");
 		status = NEAP_OK;
 	} else if (!status) {
-		report_start(&claim, experiment, &attempt, say);
+		report_start(&claim, experiment, &attempt, report);
 		status = become(&claim, experiment, needs, &attempt, program, err);
 	}
 	neap_attempt_fini(&attempt);

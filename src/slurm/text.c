@@ -106,7 +106,7 @@ enum neap_status neap_slurm_max_array(const char *text, size_t length, uint32_t 
 enum neap_slurm_cause neap_slurm_last_cause(const char *text, size_t length)
 {
 	static const struct {
-		const char *words;
+		const char *argv;
 		enum neap_slurm_cause cause;
 	} table[] = {
 		{"DUE TO TIME LIMIT", NEAP_SLURM_TIMEOUT},    {"DUE TO NODE FAIL", NEAP_SLURM_TAKEN_BACK},
@@ -124,7 +124,7 @@ enum neap_slurm_cause neap_slurm_last_cause(const char *text, size_t length)
 			cause = NEAP_SLURM_UNTOLD;
 		if (!begins_with(line, "slurmstepd"))
 			continue;
-		while (i < sizeof table / sizeof *table && !contains(line, table[i].words))
+		while (i < sizeof table / sizeof *table && !contains(line, table[i].argv))
 			i++;
 		if (i < sizeof table / sizeof *table)
 			cause = table[i].cause;

@@ -68,7 +68,7 @@ enum neap_status neap_history_fail(sqlite3 *database, const char *what, const ch
 
 /* Returns the first column of the first row as an integer; -1: failure. Copies it also to `text`, unless that is
  * NULL. */
-static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t room)
+static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t capacity)
 {
 	sqlite3_stmt *statement = NULL;
 	sqlite3_int64 value = -1;
@@ -77,7 +77,7 @@ static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t 
 		value = sqlite3_column_int64(statement, 0);
 		const unsigned char *found = sqlite3_column_text(statement, 0);
 		if (text)
-			snprintf(text, room, "%s", found ? (const char *)found : "");
+			snprintf(text, capacity, "%s", found ? (const char *)found : "");
 	}
 	sqlite3_finalize(statement);
 	return value;

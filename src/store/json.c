@@ -145,14 +145,14 @@ struct text {
 	uint64_t failures; /* before */
 };
 
-static size_t feed(void *buffer, size_t room, void *context)
+static size_t feed(void *buffer, size_t capacity, void *context)
 {
 	struct text *text = context;
 	size_t length = (size_t)(text->end - text->at);
 	if (neap_json_failures() != text->failures)
 		return (size_t)-1;
-	if (length > room)
-		length = room;
+	if (length > capacity)
+		length = capacity;
 	memcpy(buffer, text->at, length);
 	text->at += length;
 	return length;

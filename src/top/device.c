@@ -47,7 +47,7 @@ static uint64_t bytes_of(const struct neap_ledger *ledger, size_t part)
 	}
 }
 
-const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_ROOM])
+const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_CAPACITY])
 {
 	static const char units[] = "BKMGTPE";
 	double value = (double)bytes;
@@ -57,9 +57,9 @@ const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_ROOM])
 		unit++;
 	}
 	if (unit == 0)
-		snprintf(text, NEAP_TOP_SIZE_ROOM, "%.0f", value);
+		snprintf(text, NEAP_TOP_SIZE_CAPACITY, "%.0f", value);
 	else
-		snprintf(text, NEAP_TOP_SIZE_ROOM, "%.*f%c",
+		snprintf(text, NEAP_TOP_SIZE_CAPACITY, "%.*f%c",
 			 value < 9.995   ? 2
 			 : value < 99.95 ? 1
 					 : 0,
@@ -67,11 +67,11 @@ const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_ROOM])
 	return text;
 }
 
-const char *neap_top_change(int64_t bytes, char text[NEAP_TOP_SIZE_ROOM])
+const char *neap_top_change(int64_t bytes, char text[NEAP_TOP_SIZE_CAPACITY])
 {
-	char size[NEAP_TOP_SIZE_ROOM];
+	char size[NEAP_TOP_SIZE_CAPACITY];
 	uint64_t magnitude = bytes < 0 ? (uint64_t)0 - (uint64_t)bytes : (uint64_t)bytes;
-	snprintf(text, NEAP_TOP_SIZE_ROOM, "%s%.14s",
+	snprintf(text, NEAP_TOP_SIZE_CAPACITY, "%s%.14s",
 		 bytes < 0   ? "-"
 		 : bytes > 0 ? "+"
 			     : "",
@@ -121,12 +121,13 @@ static size_t draw_bar(struct neap_top_grid *grid, const struct neap_top_device 
 	return place.column;
 }
 
-static void describe(const struct neap_top_device *device, char *text, size_t room)
+static void describe(const struct neap_top_device *device, char *text, size_t capacity)
 {
-	char used[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], busy[32] = "";
+	char used[NEAP_UNITS_CAPACITY], total[NEAP_UNITS_CAPACITY], busy[32] = "";
 	if (device->utilization_percent >= 0)
 		snprintf(busy, sizeof busy, "  %3d %% busy", device->utilization_percent);
-	snprintf(text, room, "%s of %s used%s", neap_size_format(device->ledger.total - device->ledger.free, used),
+	snprintf(text, capacity, "%s of %s used%s",
+		 neap_size_format(device->ledger.total - device->ledger.free, used),
 		 neap_size_format(device->ledger.total, total), busy);
 }
 
@@ -162,7 +163,7 @@ void neap_top_draw_device_line(struct neap_top_grid *grid, const struct neap_top
 			       const struct neap_top_view *view, size_t device, struct neap_top_place place)
 {
 	const struct neap_top_device *one = &sample->devices[device];
-	char used[NEAP_TOP_SIZE_ROOM], total[NEAP_TOP_SIZE_ROOM], text[64], busy[16] = "";
+	char used[NEAP_TOP_SIZE_CAPACITY], total[NEAP_TOP_SIZE_CAPACITY], text[64], busy[16] = "";
 	if (one->utilization_percent >= 0)
 		snprintf(busy, sizeof busy, " %3d%%", one->utilization_percent);
 	snprintf(text, sizeof text, "%s/%s%s%s", neap_top_size(one->ledger.total - one->ledger.free, used),
@@ -180,7 +181,7 @@ size_t neap_top_draw_legend(struct neap_top_grid *grid, const struct neap_top_de
 {
 	size_t first = row, column = 1;
 	for (size_t i = 0; i < NEAP_TOP_PARTS; i++) {
-		char text[64], size[NEAP_TOP_SIZE_ROOM];
+		char text[64], size[NEAP_TOP_SIZE_CAPACITY];
 		size_t part = drawn[i];
 		bool unexplained = style_of(part) == NEAP_TOP_PART_UNEXPLAINED;
 		snprintf(text, sizeof text, " %s %s", looks[part].name,
@@ -304,7 +305,7 @@ void neap_top_draw_curve(struct neap_top_grid *grid, const struct neap_top_histo
 		return;
 	size_t columns = grid->width - LABEL < NEAP_TOP_HISTORY ? grid->width - LABEL : NEAP_TOP_HISTORY;
 	size_t group = (NEAP_TOP_HISTORY + columns - 1) / columns;
-	char text[NEAP_UNITS_ROOM], size[NEAP_TOP_SIZE_ROOM], peak_text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_CAPACITY], size[NEAP_TOP_SIZE_CAPACITY], peak_text[NEAP_UNITS_CAPACITY];
 	uint64_t peak = 0;
 	bool busy = false;
 	collect(history, view->device, group, points, columns);

@@ -39,12 +39,12 @@ static size_t device_lines(const struct layout *layout, size_t count)
 	return layout->devices * layout->device_rows + (layout->devices < count);
 }
 
-static void plan_devices(struct layout *layout, size_t count, size_t room)
+static void plan_devices(struct layout *layout, size_t count, size_t capacity)
 {
 	layout->devices = count;
-	layout->device_rows = 2 * count <= room ? 2 : 1;
-	if (count * layout->device_rows > room)
-		layout->devices = room > 1 ? room - 1 : 0;
+	layout->device_rows = 2 * count <= capacity ? 2 : 1;
+	if (count * layout->device_rows > capacity)
+		layout->devices = capacity > 1 ? capacity - 1 : 0;
 }
 
 /* Whether text is shown in place of the processes. */
@@ -88,8 +88,8 @@ static struct layout plan(const struct neap_top_history *history, const struct n
 	return layout;
 }
 
-/* Writes what memory the host, or its control group, has left, in at most `room` columns; "" if it does not fit. */
-static void describe_host(const struct neap_top_sample *sample, size_t room, char *text, size_t text_room)
+/* Writes what memory the host, or its control group, has left, in at most `capacity` columns, or "". */
+static void describe_host(const struct neap_top_sample *sample, size_t capacity, char *text, size_t text_capacity)
 {
 	static const struct {
 		bool by_group;
@@ -99,12 +99,13 @@ static void describe_host(const struct neap_top_sample *sample, size_t room, cha
 		     {true, "cgroup", ""},
 		     {false, "host", " left"},
 		     {false, "host", ""}};
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	neap_size_format(sample->host_available_bytes, size);
 	for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
 		if (forms[i].by_group == sample->host_by_group &&
-		    (size_t)snprintf(text, text_room, "%s: %s%s", forms[i].before, size, forms[i].after) <= room)
+		    (size_t)snprintf(text, text_capacity, "%s: %s%s", forms[i].before, size, forms[i].after) <=
+			    capacity)
 			return;
 	text[0] = '\0';
 }
@@ -166,13 +167,13 @@ static size_t draw_devices(struct neap_top_grid *grid, const struct neap_top_sam
 }
 
 /* Writes the line above the keys: the selected process. */
-static void describe(const struct neap_top_process *process, char *text, size_t room)
+static void describe(const struct neap_top_process *process, char *text, size_t capacity)
 {
 	char strays[32], stray[64] = "";
 	if (process->stray)
 		snprintf(stray, sizeof stray, " [a stray context on GPU %s]",
 			 neap_top_device_set(process->stray, strays));
-	snprintf(text, room, "%d%s%s%s%s%s: %s", (int)process->pid, process->run_id[0] ? " run " : "",
+	snprintf(text, capacity, "%d%s%s%s%s%s: %s", (int)process->pid, process->run_id[0] ? " run " : "",
 		 process->run_id, process->attached || process->launcher ? "" : " (not attached)", stray,
 		 process->note[0] ? " [see its note in neap info]" : "", process->command);
 }
@@ -180,7 +181,7 @@ static void describe(const struct neap_top_process *process, char *text, size_t 
 static void draw_status(struct neap_top_grid *grid, const struct neap_top_sample *sample,
 			const struct neap_top_view *view, size_t row)
 {
-	char text[512] = "", size[NEAP_UNITS_ROOM];
+	char text[512] = "", size[NEAP_UNITS_CAPACITY];
 	const struct neap_top_process *process =
 		sample ? neap_top_find(sample, view->selected.pid, view->selected.start_ticks) : NULL;
 	enum neap_top_style style = NEAP_TOP_WARN;
@@ -216,19 +217,20 @@ static void draw_keys(struct neap_top_grid *grid, size_t row)
 	}
 }
 
-static void question(const struct neap_top_view *view, char *text, size_t room)
+static void question(const struct neap_top_view *view, char *text, size_t capacity)
 {
 	const struct neap_top_target *target = &view->target;
 	switch (view->verb) {
 	case NEAP_TOP_CLEAR:
-		snprintf(text, room, "Empty the cache of process %d (%s)? [y/N]", (int)target->pid, target->command);
+		snprintf(text, capacity, "Empty the cache of process %d (%s)? [y/N]", (int)target->pid,
+			 target->command);
 		break;
 	case NEAP_TOP_FRACTION:
-		snprintf(text, room, "Limit process %d to %s of each GPU (%s)? [y/N]", (int)target->pid,
+		snprintf(text, capacity, "Limit process %d to %s of each GPU (%s)? [y/N]", (int)target->pid,
 			 view->fraction, target->command);
 		break;
 	default:
-		snprintf(text, room, "End these processes? [y/N]");
+		snprintf(text, capacity, "End these processes? [y/N]");
 	}
 }
 

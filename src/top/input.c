@@ -366,7 +366,7 @@ void neap_top_ask(struct neap_top_view *view, const char *text)
 	view->mode = NEAP_TOP_CONFIRM;
 }
 
-void neap_top_tell(struct neap_top_view *view, const char *text)
+void neap_top_report(struct neap_top_view *view, const char *text)
 {
 	set_text(view, text);
 	view->mode = NEAP_TOP_SHOW;

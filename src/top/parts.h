@@ -5,12 +5,12 @@
 #include "top/grid.h"
 #include "top/view.h"
 
-#define NEAP_TOP_SIZE_ROOM 16
+#define NEAP_TOP_SIZE_CAPACITY 16
 
 /* "1.73M", "79.6G", "512": three digits, the unit's first letter; "0". Returns `text`. */
-const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_ROOM]);
+const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_CAPACITY]);
 /* "+1.73M", "-79.6G", "0". */
-const char *neap_top_change(int64_t bytes, char text[NEAP_TOP_SIZE_ROOM]);
+const char *neap_top_change(int64_t bytes, char text[NEAP_TOP_SIZE_CAPACITY]);
 
 /* Splits a bar of `width` cells among the parts of the ledger, in the order of enum neap_top_style from PART_RESERVED
  * on. The sum is `width`. A part that is not zero gets at least one cell, if there are enough. */

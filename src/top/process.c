@@ -173,12 +173,12 @@ static void draw_head(struct neap_top_grid *grid, const struct neap_top_view *vi
 }
 
 /* The first row to show, so that the selected row stands in the middle if there are enough rows. */
-static size_t first_row(const struct neap_top_rows *rows, size_t selected, size_t room)
+static size_t first_row(const struct neap_top_rows *rows, size_t selected, size_t capacity)
 {
-	if (selected >= rows->count || rows->count <= room)
+	if (selected >= rows->count || rows->count <= capacity)
 		return 0;
-	size_t first = selected > room / 2 ? selected - room / 2 : 0;
-	return first + room > rows->count ? rows->count - room : first;
+	size_t first = selected > capacity / 2 ? selected - capacity / 2 : 0;
+	return first + capacity > rows->count ? rows->count - capacity : first;
 }
 
 void neap_top_draw_processes(struct neap_top_grid *grid, const struct neap_top_view *view,
@@ -189,15 +189,15 @@ void neap_top_draw_processes(struct neap_top_grid *grid, const struct neap_top_v
 		return;
 	choose(grid->width, shown);
 	draw_head(grid, view, shown, row);
-	size_t room = count - 1, selected = view->once ? rows->count : neap_top_rows_selected(rows, view);
-	size_t first = first_row(rows, selected, room);
-	for (size_t i = first; i < rows->count && i - first < room; i++) {
+	size_t capacity = count - 1, selected = view->once ? rows->count : neap_top_rows_selected(rows, view);
+	size_t first = first_row(rows, selected, capacity);
+	for (size_t i = first; i < rows->count && i - first < capacity; i++) {
 		size_t at = row + 1 + i - first;
 		draw_row(grid, view, &rows->rows[i], shown, at);
 		if (i == selected)
 			neap_top_select(grid, at);
 	}
-	if (rows->count == 0 && room > 0)
+	if (rows->count == 0 && capacity > 0)
 		neap_top_put(grid, (struct neap_top_place){.row = row + 1, .column = 1, .style = NEAP_TOP_DIM},
 			     view->filter[0] ? "no process matches the filter (& changes it)"
 					     : "no process uses a GPU");

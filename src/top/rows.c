@@ -174,9 +174,9 @@ enum neap_status neap_top_rows_make(const struct neap_top_history *history, cons
 				    struct neap_top_rows *ret_rows, struct neap_error *err)
 {
 	const struct neap_top_sample *sample = neap_top_history_at(history, 0);
-	size_t room = (sample ? sample->process_count : 0) + 1;
-	struct neap_top_rows rows = {.rows = calloc(room, sizeof *rows.rows)};
-	struct forest forest = {.nodes = calloc(room, sizeof *forest.nodes), .rows = &rows};
+	size_t capacity = (sample ? sample->process_count : 0) + 1;
+	struct neap_top_rows rows = {.rows = calloc(capacity, sizeof *rows.rows)};
+	struct forest forest = {.nodes = calloc(capacity, sizeof *forest.nodes), .rows = &rows};
 	if (!rows.rows || !forest.nodes) {
 		free(rows.rows);
 		free(forest.nodes);

@@ -83,8 +83,8 @@ bool neap_top_growth(const struct neap_top_history *history, const struct neap_t
 
 /* look.c. Takes one sample: devices, processes, and each process's data from /proc. A process's parent in the sample
  * is its nearest ancestor there. A parent that uses no GPU is added if it started two or more processes that use one,
- * so that these stand together. Errors: those of neap_look_take. */
-enum neap_status neap_top_look(struct neap_monitor *monitor, const char *runtime_folder,
+ * so that these stand together. Errors: those of neap_sample_take. */
+enum neap_status neap_top_take(struct neap_monitor *monitor, const char *runtime_folder,
 			       struct neap_top_sample *ret_sample, struct neap_error *err);
 
 #endif

@@ -4,7 +4,7 @@
  *   key --neap_top_press--> view, and an effect: what the command must do
  *   sample --neap_top_settle--> view: the selected process may have ended
  *
- *   LIST --k--> effect PREVIEW --neap_top_ask--> CONFIRM --y--> effect RUN --neap_top_tell--> TEXT --any key--> LIST
+ *   LIST --k--> effect PREVIEW --neap_top_ask--> CONFIRM --y--> effect RUN --neap_top_report--> TEXT -key--> LIST
  *        --c--> CONFIRM
  *        --f--> ENTER_FRACTION --Enter--> CONFIRM
  *
@@ -58,8 +58,8 @@ enum neap_top_verb { NEAP_TOP_NOTHING, NEAP_TOP_CLEAR, NEAP_TOP_FRACTION, NEAP_T
 
 enum neap_top_effect {
 	NEAP_TOP_DRAW,    /* the view may have changed */
-	NEAP_TOP_PREVIEW, /* find out what `verb` would do, then neap_top_ask or neap_top_tell */
-	NEAP_TOP_RUN,     /* do `verb` to process `target`, then neap_top_tell */
+	NEAP_TOP_PREVIEW, /* find out what `verb` would do, then neap_top_ask or neap_top_report */
+	NEAP_TOP_RUN,     /* do `verb` to process `target`, then neap_top_report */
 	NEAP_TOP_QUIT,
 };
 
@@ -106,7 +106,7 @@ void neap_top_settle(struct neap_top_view *view, const struct neap_top_history *
 /* The answer to PREVIEW: asks whether to continue, with `text` above the question. */
 void neap_top_ask(struct neap_top_view *view, const char *text);
 /* The output of a verb, or why it cannot be done. */
-void neap_top_tell(struct neap_top_view *view, const char *text);
+void neap_top_report(struct neap_top_view *view, const char *text);
 
 /* -- rows of the list, in the order and with the filter of a view ------------------------------------------------ */
 

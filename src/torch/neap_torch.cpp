@@ -23,12 +23,12 @@ namespace neap_torch
 
 Libneap libneap = {};
 
-static bool functions_find(void *library, char *message, size_t room)
+static bool functions_find(void *library, char *message, size_t capacity)
 {
 #define X(name)                                                                                                      \
 	libneap.name = reinterpret_cast<decltype(libneap.name)>(dlsym(library, #name));                              \
 	if (!libneap.name) {                                                                                         \
-		snprintf(message, room, "this libneap has no " #name);                                               \
+		snprintf(message, capacity, "this libneap has no " #name);                                           \
 		return false;                                                                                        \
 	}
 	NEAP_TORCH_FUNCTIONS(X)
@@ -40,11 +40,12 @@ static bool functions_find(void *library, char *message, size_t room)
 
 /* Makes neap PyTorch's allocator. `library`: libneap's handle. 0, or 1 with the reason in `message`. Before CUDA is
  * used; PyTorch itself refuses later. */
-extern "C" __attribute__((visibility("default"))) int neap_torch_install(void *library, char *message, size_t room)
+extern "C" __attribute__((visibility("default"))) int neap_torch_install(void *library, char *message,
+									 size_t capacity)
 {
 	using namespace neap_torch;
 	try {
-		if (!functions_find(library, message, room))
+		if (!functions_find(library, message, capacity))
 			return 1;
 		/* Never destroyed: tensors may outlive the interpreter's end. */
 		static auto *installed =
@@ -52,9 +53,9 @@ extern "C" __attribute__((visibility("default"))) int neap_torch_install(void *l
 		torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*installed);
 		return 0;
 	} catch (const c10::Error &error) {
-		snprintf(message, room, "%s", error.what_without_backtrace());
+		snprintf(message, capacity, "%s", error.what_without_backtrace());
 	} catch (const std::exception &error) {
-		snprintf(message, room, "%s", error.what());
+		snprintf(message, capacity, "%s", error.what());
 	}
 	return 1;
 }

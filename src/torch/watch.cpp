@@ -379,30 +379,30 @@ struct neap_watch_options {
 
 /* From now on each event of PyTorch's allocator goes to the observer; the state before it first. 0, or 1 with the
  * reason in `message`. One thread at a time calls this and neap_watch_stop. */
-EXPORT int neap_watch_start(const struct neap_watch_options *options, char *message, size_t room)
+EXPORT int neap_watch_start(const struct neap_watch_options *options, char *message, size_t capacity)
 {
 	using namespace neap_torch;
 	try {
 		std::string name = cca::name();
 		if (!options->observer) {
-			snprintf(message, room, "the process is not attached");
+			snprintf(message, capacity, "the process is not attached");
 			return 1;
 		}
 		if (name != "native") {
-			snprintf(message, room, "the allocator is '%s', not PyTorch's own", name.c_str());
+			snprintf(message, capacity, "the allocator is '%s', not PyTorch's own", name.c_str());
 			return 1;
 		}
 		watch.on = false;
 		watch.observer = options->observer;
 		if (options->path && !stacks_open(options->path, options->header)) {
-			snprintf(message, room, "%s: %s", options->path, strerror(errno));
+			snprintf(message, capacity, "%s: %s", options->path, strerror(errno));
 			return 1;
 		}
 		watch.count = static_cast<int>(std::min<uint64_t>(options->devices, kDevices));
 		start();
 		return 0;
 	} catch (const std::exception &error) {
-		snprintf(message, room, "%s", error.what());
+		snprintf(message, capacity, "%s", error.what());
 	}
 	return 1;
 }
@@ -423,7 +423,7 @@ EXPORT void neap_watch_layout(const neap_torch::FrameLayout *layout, const char 
 	neap_torch::stacks_layout(layout, own, torch);
 }
 
-EXPORT size_t neap_watch_text(char *text, size_t room) { return neap_torch::stacks_text(text, room); }
+EXPORT size_t neap_watch_text(char *text, size_t capacity) { return neap_torch::stacks_text(text, capacity); }
 
 EXPORT int neap_watch_full() { return neap_torch::stacks_full(); }
 

@@ -117,12 +117,12 @@ size_t walk(Frame *frames, uint64_t *ret_names)
 
 struct Text {
 	char *to;
-	size_t room, length;
+	size_t capacity, length;
 };
 
 void put(Text &text, char byte)
 {
-	if (text.length + 1 < text.room)
+	if (text.length + 1 < text.capacity)
 		text.to[text.length++] = byte;
 }
 
@@ -346,11 +346,11 @@ uint32_t stacks_number(bool verify)
 
 bool stacks_full() { return stacks.full; }
 
-size_t stacks_text(char *text, size_t room)
+size_t stacks_text(char *text, size_t capacity)
 {
 	Frame frames[kWalked];
 	uint64_t names = 0;
-	Text out = {text, room, 0};
+	Text out = {text, capacity, 0};
 	if (stacks.readable)
 		put_frames(out, frames, walk(frames, &names));
 	text[out.length] = '\0';

@@ -55,8 +55,8 @@ void stacks_close();
 uint32_t stacks_number(bool verify);
 /* Whether stacks were left out since the file was full. */
 bool stacks_full();
-/* This thread's frames as they would be written, for a check. Returns the length; at most `room` - 1. */
-size_t stacks_text(char *text, size_t room);
+/* This thread's frames as they would be written, for a check. Returns the length; at most `capacity` - 1. */
+size_t stacks_text(char *text, size_t capacity);
 /* In the child of a fork: as before stacks_open. */
 void stacks_abandon();
 

@@ -8,18 +8,18 @@
 struct before {
 	struct neap_map seen; /* addresses that the history has named */
 	struct neap_trace_block *blocks;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static bool add(struct before *before, const struct neap_trace_block *block)
 {
-	if (before->count == before->room) {
-		size_t room = before->room ? before->room * 2 : 64;
-		struct neap_trace_block *blocks = realloc(before->blocks, room * sizeof *blocks);
+	if (before->count == before->capacity) {
+		size_t capacity = before->capacity ? before->capacity * 2 : 64;
+		struct neap_trace_block *blocks = realloc(before->blocks, capacity * sizeof *blocks);
 		if (!blocks)
 			return false;
 		before->blocks = blocks;
-		before->room = room;
+		before->capacity = capacity;
 	}
 	before->blocks[before->count++] = *block;
 	return true;

@@ -91,16 +91,16 @@ static void index_add(struct neap_index *index, struct neap_index_slot *slot, ui
  */
 
 /* Makes room for `more` elements after `count`; the array may move. */
-static bool make_room(struct neap_build *build, void *array_address, size_t count, size_t more, size_t *room,
+static bool make_room(struct neap_build *build, void *array_address, size_t count, size_t more, size_t *capacity,
 		      size_t element_bytes)
 {
 	void *array;
 
 	if (build->failed)
 		return false;
-	if (more <= *room - count)
+	if (more <= *capacity - count)
 		return true;
-	size_t wanted = *room ? *room + *room / 2 : 16;
+	size_t wanted = *capacity ? *capacity + *capacity / 2 : 16;
 	if (wanted < count + more)
 		wanted = count + more;
 	memcpy(&array, array_address, sizeof array);
@@ -110,11 +110,11 @@ static bool make_room(struct neap_build *build, void *array_address, size_t coun
 		return false;
 	}
 	memcpy(array_address, &array, sizeof array);
-	*room = wanted;
+	*capacity = wanted;
 	return true;
 }
 
-#define MAKE_ROOM(build, array, count, room) make_room(build, &(array), count, 1, &(room), sizeof *(array))
+#define MAKE_ROOM(build, array, count, capacity) make_room(build, &(array), count, 1, &(capacity), sizeof *(array))
 
 /* --- texts, frames, stacks, streams ------------------------------------------------------------------------------
  */
@@ -162,8 +162,8 @@ static uint32_t add_text(struct neap_build *build, const char *bytes, size_t len
 {
 	struct neap_trace_store *store = build->trace->store;
 
-	if (!make_room(build, &store->texts, store->texts_length, length + 1, &store->texts_room, 1) ||
-	    !MAKE_ROOM(build, store->text_offsets, store->text_count, store->text_room))
+	if (!make_room(build, &store->texts, store->texts_length, length + 1, &store->texts_capacity, 1) ||
+	    !MAKE_ROOM(build, store->text_offsets, store->text_count, store->text_capacity))
 		return 0;
 	if (store->texts_length + length >= UINT32_MAX) {
 		build->failed = NEAP_EPARSE;
@@ -223,7 +223,7 @@ uint32_t neap_build_frame(struct neap_build *build, uint32_t file, uint32_t name
 		if (frame->file == file && frame->name == name && frame->line == line)
 			return slot->number - 1;
 	}
-	if (!MAKE_ROOM(build, trace->frames, trace->frame_count, build->frame_room))
+	if (!MAKE_ROOM(build, trace->frames, trace->frame_count, build->frame_capacity))
 		return 0;
 	trace->frames[trace->frame_count] = (struct neap_trace_frame){.file = file, .name = name, .line = line};
 	index_add(&build->frames, slot, hash, trace->frame_count);
@@ -244,7 +244,7 @@ static uint32_t add_call(struct neap_build *build, uint32_t parent, uint32_t fra
 		if (call->parent == parent && call->frame == frame)
 			return slot->number - 1;
 	}
-	if (!MAKE_ROOM(build, trace->calls, trace->call_count, build->call_room))
+	if (!MAKE_ROOM(build, trace->calls, trace->call_count, build->call_capacity))
 		return 0;
 	trace->calls[trace->call_count] = (struct neap_trace_call){.frame = frame, .parent = parent};
 	index_add(&build->calls, slot, hash, trace->call_count);
@@ -305,7 +305,7 @@ uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t p
 		build->failed = build->failed ? build->failed : NEAP_EPARSE;
 		return 0;
 	}
-	if (!MAKE_ROOM(build, trace->streams, trace->stream_count, build->stream_room))
+	if (!MAKE_ROOM(build, trace->streams, trace->stream_count, build->stream_capacity))
 		return 0;
 	trace->streams[trace->stream_count] = wanted;
 	index_add(&build->streams, slot, hash, trace->stream_count);
@@ -322,7 +322,7 @@ bool neap_build_device(struct neap_build *build, uint64_t device)
 	if (device > UINT8_MAX)
 		return false;
 	while (trace->device_count <= device) {
-		if (!MAKE_ROOM(build, trace->devices, trace->device_count, build->device_room))
+		if (!MAKE_ROOM(build, trace->devices, trace->device_count, build->device_capacity))
 			return true; /* the build has failed */
 		trace->devices[trace->device_count++] = (struct neap_trace_device){0};
 	}
@@ -337,19 +337,19 @@ void neap_build_event(struct neap_build *build, const struct neap_trace_event *e
 
 void neap_build_mark(struct neap_build *build, const struct neap_trace_mark *mark)
 {
-	if (MAKE_ROOM(build, build->trace->marks, build->trace->mark_count, build->mark_room))
+	if (MAKE_ROOM(build, build->trace->marks, build->trace->mark_count, build->mark_capacity))
 		build->trace->marks[build->trace->mark_count++] = *mark;
 }
 
 void neap_build_note(struct neap_build *build, const struct neap_trace_note *note)
 {
-	if (MAKE_ROOM(build, build->trace->notes, build->trace->note_count, build->note_room))
+	if (MAKE_ROOM(build, build->trace->notes, build->trace->note_count, build->note_capacity))
 		build->trace->notes[build->trace->note_count++] = *note;
 }
 
 void neap_build_annotation(struct neap_build *build, const struct neap_trace_annotation *annotation)
 {
-	if (MAKE_ROOM(build, build->trace->annotations, build->trace->annotation_count, build->annotation_room))
+	if (MAKE_ROOM(build, build->trace->annotations, build->trace->annotation_count, build->annotation_capacity))
 		build->trace->annotations[build->trace->annotation_count++] = *annotation;
 }
 
@@ -357,19 +357,19 @@ void neap_build_host_segment(struct neap_build *build, const struct neap_trace_s
 {
 	struct neap_trace_host *host = &build->trace->host;
 
-	if (MAKE_ROOM(build, host->segments, host->segment_count, build->host_room))
+	if (MAKE_ROOM(build, host->segments, host->segment_count, build->host_capacity))
 		host->segments[host->segment_count++] = *segment;
 }
 
 void neap_build_segment(struct neap_build *build, const struct neap_trace_segment *segment)
 {
-	if (MAKE_ROOM(build, build->trace->segments, build->trace->segment_count, build->segment_room))
+	if (MAKE_ROOM(build, build->trace->segments, build->trace->segment_count, build->segment_capacity))
 		build->trace->segments[build->trace->segment_count++] = *segment;
 }
 
 void neap_build_block(struct neap_build *build, const struct neap_trace_block *block)
 {
-	if (MAKE_ROOM(build, build->trace->blocks, build->trace->block_count, build->block_room))
+	if (MAKE_ROOM(build, build->trace->blocks, build->trace->block_count, build->block_capacity))
 		build->trace->blocks[build->trace->block_count++] = *block;
 }
 
@@ -377,7 +377,7 @@ void neap_build_setting(struct neap_build *build, uint32_t key, uint32_t value)
 {
 	struct neap_trace *trace = build->trace;
 
-	if (MAKE_ROOM(build, trace->other_settings, trace->other_setting_count, build->setting_room))
+	if (MAKE_ROOM(build, trace->other_settings, trace->other_setting_count, build->setting_capacity))
 		trace->other_settings[trace->other_setting_count++] =
 			(struct neap_trace_setting){.key = key, .value = value};
 }
@@ -414,12 +414,12 @@ enum neap_status neap_build_init(struct neap_build *build, enum neap_trace_sourc
 	trace->store = calloc(1, sizeof *trace->store);
 	trace->warnings = calloc(NEAP_BUILD_WARNINGS, sizeof *trace->warnings);
 	if (!trace->store || !trace->warnings || !neap_build_device(build, 0) ||
-	    !MAKE_ROOM(build, trace->streams, 0, build->stream_room) ||
-	    !MAKE_ROOM(build, trace->frames, 0, build->frame_room) ||
-	    !MAKE_ROOM(build, trace->calls, 0, build->call_room) ||
-	    !MAKE_ROOM(build, trace->marks, 0, build->mark_room) ||
-	    !MAKE_ROOM(build, trace->segments, 0, build->segment_room) ||
-	    !MAKE_ROOM(build, trace->blocks, 0, build->block_room)) {
+	    !MAKE_ROOM(build, trace->streams, 0, build->stream_capacity) ||
+	    !MAKE_ROOM(build, trace->frames, 0, build->frame_capacity) ||
+	    !MAKE_ROOM(build, trace->calls, 0, build->call_capacity) ||
+	    !MAKE_ROOM(build, trace->marks, 0, build->mark_capacity) ||
+	    !MAKE_ROOM(build, trace->segments, 0, build->segment_capacity) ||
+	    !MAKE_ROOM(build, trace->blocks, 0, build->block_capacity)) {
 		neap_build_fini(build);
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	}

@@ -25,8 +25,9 @@ struct neap_index {
 struct neap_build {
 	struct neap_trace *trace;
 	struct neap_index texts, frames, calls, stacks, streams;
-	size_t device_room, stream_room, mark_room, segment_room, block_room, setting_room, frame_room, call_room;
-	size_t note_room, annotation_room, host_room;
+	size_t device_capacity, stream_capacity, mark_capacity, segment_capacity, block_capacity, setting_capacity,
+		frame_capacity, call_capacity;
+	size_t note_capacity, annotation_capacity, host_capacity;
 	uint16_t last_stream;
 	enum neap_status failed; /* NEAP_OK, NEAP_ENOMEM, or NEAP_EPARSE: a table is full */
 };

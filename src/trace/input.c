@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#define ROOM (NEAP_INPUT_WINDOW * 2)
+#define CAPACITY (NEAP_INPUT_WINDOW * 2)
 /* A text trace shrinks to a sixth. A file that grows far more was made to fill memory. */
 #define RATIO_MAX      500u
 #define RATIO_FREE     (64u << 20)
@@ -31,11 +31,11 @@ static bool stop(struct neap_input *input, enum neap_status status)
 	return false;
 }
 
-/* Reads up to `room` bytes of the file as they are; returns 0 at its end or on failure. */
-static size_t read_raw(struct neap_input *input, void *bytes, size_t room)
+/* Reads up to `capacity` bytes of the file as they are; returns 0 at its end or on failure. */
+static size_t read_raw(struct neap_input *input, void *bytes, size_t capacity)
 {
 	for (;;) {
-		ssize_t got = read(input->fd, bytes, room);
+		ssize_t got = read(input->fd, bytes, capacity);
 		if (got >= 0) {
 			input->raw_bytes += (uint64_t)got;
 			return (size_t)got;
@@ -55,11 +55,11 @@ static size_t broken_zstd(struct neap_input *input, const char *what)
 	return 0;
 }
 
-/* Reads up to `room` decompressed bytes; returns 0 at the end or on failure. */
-static size_t read_inflated(struct neap_input *input, void *bytes, size_t room)
+/* Reads up to `capacity` decompressed bytes; returns 0 at the end or on failure. */
+static size_t read_inflated(struct neap_input *input, void *bytes, size_t capacity)
 {
 	struct neap_inflate *inflate = input->inflate;
-	ZSTD_outBuffer out = {.dst = bytes, .size = room};
+	ZSTD_outBuffer out = {.dst = bytes, .size = capacity};
 	uint64_t position = input->base + (uint64_t)(input->end - input->window);
 
 	while (out.pos == 0) {
@@ -97,8 +97,8 @@ bool neap_input_fill(struct neap_input *input, size_t bytes)
 	input->at = input->window;
 	input->end = input->window + unread;
 	while (unread < bytes) {
-		size_t got = input->compressed ? read_inflated(input, input->window + unread, ROOM - unread)
-					       : read_raw(input, input->window + unread, ROOM - unread);
+		size_t got = input->compressed ? read_inflated(input, input->window + unread, CAPACITY - unread)
+					       : read_raw(input, input->window + unread, CAPACITY - unread);
 		if (!got) {
 			input->ended = true;
 			return false;
@@ -153,7 +153,7 @@ enum neap_status neap_input_open(struct neap_input *input, const char *path, str
 	}
 	if (S_ISREG(about.st_mode))
 		input->file_bytes = (uint64_t)about.st_size;
-	input->window = malloc(ROOM);
+	input->window = malloc(CAPACITY);
 	if (!input->window) {
 		status = neap_fail(err, NEAP_ENOMEM, "reading %s: out of host memory", path);
 		goto out;

@@ -10,17 +10,17 @@
 /* Makes the low numbers up to this one; new ones begin as forgotten. */
 static bool add_low(struct neap_memo *memo, uint64_t number)
 {
-	if (number >= memo->low_room) {
-		size_t room = memo->low_room ? memo->low_room : 256;
-		while (room <= number)
-			room *= 2;
-		uint64_t *low = realloc(memo->low, room * sizeof *low);
+	if (number >= memo->low_capacity) {
+		size_t capacity = memo->low_capacity ? memo->low_capacity : 256;
+		while (capacity <= number)
+			capacity *= 2;
+		uint64_t *low = realloc(memo->low, capacity * sizeof *low);
 		if (!low)
 			return false;
-		for (size_t i = memo->low_room; i < room; i++)
+		for (size_t i = memo->low_capacity; i < capacity; i++)
 			low[i] = NEAP_MEMO_FORGOTTEN;
 		memo->low = low;
-		memo->low_room = room;
+		memo->low_capacity = capacity;
 	}
 	return true;
 }
@@ -35,14 +35,14 @@ static bool grow_pages(struct neap_memo *memo, uint64_t number)
 	if (number < NEAP_MEMO_LOW)
 		return true;
 	size_t wanted = page_of(number) + 1;
-	if (wanted > memo->page_room) {
-		size_t room = memo->page_room ? memo->page_room + memo->page_room / 2 : 16;
-		room = room < wanted ? wanted : room;
-		struct neap_memo_page *pages = realloc(memo->pages, room * sizeof *pages);
+	if (wanted > memo->page_capacity) {
+		size_t capacity = memo->page_capacity ? memo->page_capacity + memo->page_capacity / 2 : 16;
+		capacity = capacity < wanted ? wanted : capacity;
+		struct neap_memo_page *pages = realloc(memo->pages, capacity * sizeof *pages);
 		if (!pages)
 			return false;
 		memo->pages = pages;
-		memo->page_room = room;
+		memo->page_capacity = capacity;
 	}
 	while (memo->page_count < wanted)
 		memo->pages[memo->page_count++] = (struct neap_memo_page){.first = memo->entry_count};
@@ -52,7 +52,7 @@ static bool grow_pages(struct neap_memo *memo, uint64_t number)
 /* Makes the pages up to the page of `number`; mostly they exist already. */
 static bool add_pages(struct neap_memo *memo, uint64_t number)
 {
-	if (number < NEAP_MEMO_LOW ? number < memo->low_room : page_of(number) < memo->page_count)
+	if (number < NEAP_MEMO_LOW ? number < memo->low_capacity : page_of(number) < memo->page_count)
 		return true;
 	return grow_pages(memo, number);
 }
@@ -73,13 +73,13 @@ enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uin
 		memo->next = number + 1;
 		return NEAP_MEMO_DONE;
 	}
-	if (memo->entry_count == memo->entry_room) {
-		size_t room = memo->entry_room ? memo->entry_room + memo->entry_room / 2 : 64;
-		uint64_t *entries = realloc(memo->entries, room * sizeof *entries);
+	if (memo->entry_count == memo->entry_capacity) {
+		size_t capacity = memo->entry_capacity ? memo->entry_capacity + memo->entry_capacity / 2 : 64;
+		uint64_t *entries = realloc(memo->entries, capacity * sizeof *entries);
 		if (!entries)
 			return NEAP_MEMO_NO_MEMORY;
 		memo->entries = entries;
-		memo->entry_room = room;
+		memo->entry_capacity = capacity;
 	}
 	memo->entries[memo->entry_count++] = entry;
 	memo->pages[page_of(number)].bits |= 1ull << number % 64;

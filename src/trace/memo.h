@@ -19,13 +19,13 @@
 
 struct neap_memo {
 	uint64_t *low;
-	size_t low_room;
+	size_t low_capacity;
 	struct neap_memo_page {
 		uint64_t bits;
 		uint64_t first;
 	} * pages;
 	uint64_t *entries;
-	size_t page_count, page_room, entry_count, entry_room;
+	size_t page_count, page_capacity, entry_count, entry_capacity;
 	uint64_t next; /* one more than the highest number ever put */
 };
 

@@ -58,7 +58,7 @@ struct reader {
 	struct neap_memo memo;
 	struct neap_pools pools;
 	uint32_t *frames; /* buffer in which a stack is gathered */
-	size_t frame_room;
+	size_t frame_capacity;
 	struct range traces[256], host_trace;
 	size_t trace_count;
 	uint32_t divisions[16];

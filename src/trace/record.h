@@ -67,12 +67,12 @@ void neap_record_follow_close(struct neap_record_follow *follow);
 /* How many events were ever claimed in a ring. Errors: NEAP_EIO, NEAP_EPARSE. */
 enum neap_status neap_record_follow_written(const struct neap_record_follow *follow, enum neap_record_ring ring,
 					    uint64_t *ret_written, struct neap_error *err);
-/* Reads the next events of a ring, as they lie in their slots, up to `room` of them. Adds those that were overwritten
- * or torn to *lost. Stops at one that is being written; `ended`: the process writes no more, so it is torn. Errors:
- * NEAP_EIO, NEAP_EPARSE. */
+/* Reads the next events of a ring, as they lie in their slots, up to `capacity` of them. Adds those that were
+ * overwritten or torn to *lost. Stops at one that is being written; `ended`: the process writes no more, so it is
+ * torn. Errors: NEAP_EIO, NEAP_EPARSE. */
 enum neap_status neap_record_follow_read(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
-					 struct neap_event *events, size_t room, size_t *ret_count, uint64_t *lost,
-					 struct neap_error *err);
+					 struct neap_event *events, size_t capacity, size_t *ret_count,
+					 uint64_t *lost, struct neap_error *err);
 
 /* The path of the file that lies beside a recording under another prefix: for "F/start-1.record.4711" and "stacks."
  * "F/start-1.stacks.4711". False: the recording has no such name, or the path is too long. */

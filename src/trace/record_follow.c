@@ -135,20 +135,20 @@ enum neap_status neap_record_follow_written(const struct neap_record_follow *fol
 }
 
 enum neap_status neap_record_follow_read(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
-					 struct neap_event *events, size_t room, size_t *ret_count, uint64_t *lost,
-					 struct neap_error *err)
+					 struct neap_event *events, size_t capacity, size_t *ret_count,
+					 uint64_t *lost, struct neap_error *err)
 {
 	uint64_t written = 0;
 	size_t count = 0;
 	bool more = true;
 	enum neap_status status = find_written(follow, ring, &written, lost, err);
 
-	while (!status && more && count < room && follow->next[ring] < written) {
+	while (!status && more && count < capacity && follow->next[ring] < written) {
 		uint64_t wanted = written - follow->next[ring];
 		uint64_t until_wrap = follow->capacity[ring] - follow->next[ring] % follow->capacity[ring];
 		size_t got = 0;
 		wanted = wanted < until_wrap ? wanted : until_wrap;
-		wanted = wanted < room - count ? wanted : room - count;
+		wanted = wanted < capacity - count ? wanted : capacity - count;
 		wanted = wanted < CHUNK ? wanted : CHUNK;
 		status = read_chunk(follow, ring, ended, (size_t)wanted, events + count, &got, lost, &more, err);
 		count += status ? 0 : got;

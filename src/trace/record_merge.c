@@ -46,14 +46,14 @@ static enum neap_status count_kept(struct merge *merge, struct neap_error *err)
 
 static enum neap_status read_tail(struct merge *merge, enum neap_record_ring ring, struct neap_error *err)
 {
-	size_t room = (size_t)merge->follow.capacity[ring], count = 0;
+	size_t capacity = (size_t)merge->follow.capacity[ring], count = 0;
 
-	merge->tail[ring] = calloc(room, sizeof *merge->tail[ring]);
+	merge->tail[ring] = calloc(capacity, sizeof *merge->tail[ring]);
 	if (!merge->tail[ring])
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the events of a recording");
 	merge->follow.next[ring] = merge->kept.next[ring];
-	enum neap_status status = neap_record_follow_read(&merge->follow, ring, true, merge->tail[ring], room, &count,
-							  &merge->lost[ring], err);
+	enum neap_status status = neap_record_follow_read(&merge->follow, ring, true, merge->tail[ring], capacity,
+							  &count, &merge->lost[ring], err);
 	merge->tails[ring] = count;
 	return status;
 }

@@ -85,7 +85,7 @@ static enum neap_status place_beside(struct reader *reader)
 	if (!count)
 		return NEAP_OK;
 	trace->notes = NULL;
-	trace->note_count = build->note_room = 0;
+	trace->note_count = build->note_capacity = 0;
 	for (size_t d = 0; d < reader->trace_count; d++)
 		place_notes(build, notes, count, d, &reader->traces[d]);
 	free(notes);

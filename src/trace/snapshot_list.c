@@ -24,13 +24,13 @@ static enum neap_status add_frames(struct reader *reader, struct neap_pickled *l
 		used++;
 	if (used + count > STACK_FRAMES_MAX)
 		return neap_pickle_fail(&reader->pickle, "a stack of more than %u frames", STACK_FRAMES_MAX);
-	if (used + count > reader->frame_room) {
-		size_t room = (used + count) * 2;
-		uint32_t *frames = realloc(reader->frames, room * sizeof *frames);
+	if (used + count > reader->frame_capacity) {
+		size_t capacity = (used + count) * 2;
+		uint32_t *frames = realloc(reader->frames, capacity * sizeof *frames);
 		if (!frames)
 			return neap_pickle_no_memory(&reader->pickle);
 		reader->frames = frames;
-		reader->frame_room = room;
+		reader->frame_capacity = capacity;
 	}
 	used = 0;
 	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;

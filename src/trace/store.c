@@ -47,22 +47,22 @@ static uint64_t unpack_size(uint64_t value) { return value & 1 ? value >> 1 << 9
 /* Makes space for a whole group in one chunk, and keeps its place. */
 static bool begin_group(struct neap_trace_store *store)
 {
-	if (store->group_count == store->group_room) {
-		size_t room = store->group_room ? store->group_room * 2 : 64;
-		const unsigned char **groups = realloc(store->groups, room * sizeof *groups);
+	if (store->group_count == store->group_capacity) {
+		size_t capacity = store->group_capacity ? store->group_capacity * 2 : 64;
+		const unsigned char **groups = realloc(store->groups, capacity * sizeof *groups);
 		if (!groups)
 			return false;
 		store->groups = groups;
-		store->group_room = room;
+		store->group_capacity = capacity;
 	}
 	if (!store->chunk_count || CHUNK_BYTES - store->chunk_used < NEAP_STORE_GROUP * EVENT_BYTES_MAX) {
-		if (store->chunk_count == store->chunk_room) {
-			size_t room = store->chunk_room ? store->chunk_room * 2 : 16;
-			unsigned char **chunks = realloc(store->chunks, room * sizeof *chunks);
+		if (store->chunk_count == store->chunk_capacity) {
+			size_t capacity = store->chunk_capacity ? store->chunk_capacity * 2 : 16;
+			unsigned char **chunks = realloc(store->chunks, capacity * sizeof *chunks);
 			if (!chunks)
 				return false;
 			store->chunks = chunks;
-			store->chunk_room = room;
+			store->chunk_capacity = capacity;
 		}
 		unsigned char *chunk = malloc(CHUNK_BYTES);
 		if (!chunk)
@@ -230,11 +230,11 @@ static void *shrink(void *array, size_t bytes)
 void neap_store_trim(struct neap_trace_store *store)
 {
 	store->groups = shrink(store->groups, store->group_count * sizeof *store->groups);
-	store->group_room = store->group_count;
+	store->group_capacity = store->group_count;
 	store->texts = shrink(store->texts, store->texts_length);
-	store->texts_room = store->texts_length;
+	store->texts_capacity = store->texts_length;
 	store->text_offsets = shrink(store->text_offsets, store->text_count * sizeof *store->text_offsets);
-	store->text_room = store->text_count;
+	store->text_capacity = store->text_count;
 }
 
 static void free_store(struct neap_trace_store *store)

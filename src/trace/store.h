@@ -18,16 +18,16 @@
 
 struct neap_trace_store {
 	unsigned char **chunks;
-	size_t chunk_count, chunk_room;
+	size_t chunk_count, chunk_capacity;
 	size_t chunk_used; /* bytes of the last chunk */
 	const unsigned char **groups;
-	size_t group_count, group_room;
+	size_t group_count, group_capacity;
 	uint64_t count;
 	struct neap_trace_event last;
 	char *texts; /* one after the other, each terminated; the first is "" */
-	size_t texts_length, texts_room;
+	size_t texts_length, texts_capacity;
 	uint32_t *text_offsets;
-	size_t text_count, text_room;
+	size_t text_count, text_capacity;
 };
 
 /* Appends one event; `device` is not kept, sizes above INT64_MAX are cut to it. False when out of host memory. */

@@ -295,7 +295,7 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err);
 
 /* Names a stack, in at most room - 1 bytes. */
-typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_text, size_t room);
+typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_text, size_t capacity);
 
 /* Writes a recording (neap/trace.h), whole or not at all. A stack becomes the tag that `namer` gives it (NULL: the
  * name of its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes. If there are more than 254 different names,

@@ -59,7 +59,7 @@ enum neap_status neap_cleanup_run(struct neap_alloc *alloc, const struct neap_lo
 	const struct neap_clock *clock = neap_clock_system();
 	struct neap_cleanup cleanup = {0};
 	struct neap_error failure = {0};
-	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY], time[NEAP_UNITS_CAPACITY];
 
 	neap_log(log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(log, NEAP_LOG_INFO, "Clearing CUDA cache...");

@@ -29,22 +29,22 @@ static uint64_t step_after(const struct neap_train *train, uint64_t steps)
 }
 
 /* "step 310", "step 300 to 320"; without an end if memory may never end at the lowest slope. */
-static void describe_end(const struct neap_forecast *forecast, char text[NEAP_REASON_ROOM])
+static void describe_end(const struct neap_forecast *forecast, char text[NEAP_REASON_CAPACITY])
 {
-	int length = snprintf(text, NEAP_REASON_ROOM, "step %llu", (unsigned long long)forecast->step);
+	int length = snprintf(text, NEAP_REASON_CAPACITY, "step %llu", (unsigned long long)forecast->step);
 
 	if (forecast->high_step == UINT64_MAX)
-		snprintf(text + length, NEAP_REASON_ROOM - (size_t)length, " (%llu at the earliest, 99 %%)",
+		snprintf(text + length, NEAP_REASON_CAPACITY - (size_t)length, " (%llu at the earliest, 99 %%)",
 			 (unsigned long long)forecast->low_step);
 	else if (forecast->low_step != forecast->high_step)
-		snprintf(text + length, NEAP_REASON_ROOM - (size_t)length, " (%llu to %llu, 99 %%)",
+		snprintf(text + length, NEAP_REASON_CAPACITY - (size_t)length, " (%llu to %llu, 99 %%)",
 			 (unsigned long long)forecast->low_step, (unsigned long long)forecast->high_step);
 }
 
 static void report_leak(struct neap_train *train, const struct neap_leak *leak)
 {
 	unsigned long long total = train->options.total_steps;
-	char size[NEAP_UNITS_ROOM], end[NEAP_REASON_ROOM], last[NEAP_REASON_ROOM + 60];
+	char size[NEAP_UNITS_CAPACITY], end[NEAP_REASON_CAPACITY], last[NEAP_REASON_CAPACITY + 60];
 
 	describe_end(&train->forecast, end);
 	if (total && train->forecast.step >= total)
@@ -116,7 +116,7 @@ static void look(struct neap_train *train)
 		return;
 	for (size_t i = 0; i < count; i++)
 		in_order[i] = train->low_marks[(train->low_count - count + i) % LOW_MARKS];
-	uint64_t room_bytes = neap_session_room(train, in_order[count - 1]);
+	uint64_t room_bytes = neap_session_headroom(train, in_order[count - 1]);
 	if (room_bytes == NEAP_LEFT_UNKNOWN)
 		return;
 	neap_leak_test(in_order, count, room_bytes, &leak);
@@ -141,7 +141,7 @@ void neap_session_forget_leak(struct neap_train *train)
 
 static void clear_by_force(struct neap_train *train, const char *end)
 {
-	char claimed[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
+	char claimed[NEAP_UNITS_CAPACITY], size[NEAP_UNITS_CAPACITY];
 	struct neap_memory before, after;
 	uint64_t lowest, highest;
 
@@ -167,7 +167,7 @@ static void clear_by_force(struct neap_train *train, const char *end)
 static void prevent(struct neap_train *train)
 {
 	const struct neap_forecast *forecast = &train->forecast;
-	char end[NEAP_REASON_ROOM], reason[NEAP_REASON_ROOM];
+	char end[NEAP_REASON_CAPACITY], reason[NEAP_REASON_CAPACITY];
 
 	describe_end(forecast, end);
 	train->leak_acted = true;

@@ -14,7 +14,7 @@ static bool any(const struct neap_levels *levels)
 	return levels->warn_bytes || levels->degrade_bytes || levels->stop_bytes;
 }
 
-uint64_t neap_session_room(struct neap_train *train, uint64_t peak_bytes)
+uint64_t neap_session_headroom(struct neap_train *train, uint64_t peak_bytes)
 {
 	uint64_t free_bytes = 0, total_bytes = 0;
 	struct neap_memory memory;
@@ -46,18 +46,18 @@ static uint64_t host_left(const struct neap_train *train)
 
 static uint64_t left_of(struct neap_train *train, enum neap_level_kind kind, uint64_t peak_bytes)
 {
-	return kind == NEAP_LEVEL_DEVICE ? neap_session_room(train, peak_bytes) : host_left(train);
+	return kind == NEAP_LEVEL_DEVICE ? neap_session_headroom(train, peak_bytes) : host_left(train);
 }
 
 static const char *const names[] = {[NEAP_LEVEL_DEVICE] = "device memory", [NEAP_LEVEL_HOST] = "host memory"};
 
 /* "device memory below 1.00 GiB (312 MiB left at the peak of step 7)" */
 static void describe(const struct neap_train *train, enum neap_level_kind kind, uint64_t below_bytes,
-		     uint64_t left_bytes, char text[NEAP_REASON_ROOM])
+		     uint64_t left_bytes, char text[NEAP_REASON_CAPACITY])
 {
-	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+	char below[NEAP_UNITS_CAPACITY], left[NEAP_UNITS_CAPACITY];
 
-	snprintf(text, NEAP_REASON_ROOM, "%s below %s (%s left at the %s of step %llu)", names[kind],
+	snprintf(text, NEAP_REASON_CAPACITY, "%s below %s (%s left at the %s of step %llu)", names[kind],
 		 neap_size_format(below_bytes, below), neap_size_format(left_bytes, left),
 		 kind == NEAP_LEVEL_DEVICE ? "peak" : "end", (unsigned long long)train->steps);
 }
@@ -93,7 +93,7 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 			 neap_ladder_next(&train->now, train->options.rungs_offered, &next) != NEAP_RUNG_STOP;
 	enum neap_threshold_act act =
 		neap_threshold_decide(&train->thresholds[kind], levels, left_bytes, rung_left, train->steps);
-	char reason[NEAP_REASON_ROOM];
+	char reason[NEAP_REASON_CAPACITY];
 
 	bool at_end = !rung_left && left_bytes != NEAP_LEFT_UNKNOWN && left_bytes < levels->degrade_bytes;
 	bool warned = train->warned_no_rung[kind];

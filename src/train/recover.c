@@ -13,7 +13,7 @@ static void log_oom(struct neap_train *train)
 	const struct neap_log_sink *log = train->options.log;
 	const struct neap_split *split = &train->now.split;
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
-	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
+	char live[NEAP_UNITS_CAPACITY], peak[NEAP_UNITS_CAPACITY], unequal[NEAP_SPLIT_ROOM];
 	char part[60] = "after its last micro-batch";
 	struct neap_memory memory;
 
@@ -76,14 +76,14 @@ bool neap_session_degrade(struct neap_train *train)
 }
 
 /* Writes the names of rungs: "A, B". */
-static const char *name_rungs(uint32_t rungs, char *text, size_t room)
+static const char *name_rungs(uint32_t rungs, char *text, size_t capacity)
 {
 	size_t used = 0;
 
 	text[0] = '\0';
 	for (int rung = NEAP_RUNG_SPLIT; rung < NEAP_RUNG_STOP; rung++)
-		if (rungs & (1u << rung) && used < room)
-			used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+		if (rungs & (1u << rung) && used < capacity)
+			used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
 						 neap_rung_name((enum neap_rung)rung));
 	return text;
 }

@@ -62,12 +62,12 @@ bool neap_session_settings_left(struct neap_train_settings *ret_settings)
 	return true;
 }
 
-static void write_entry(const struct neap_train_settings *settings, char *text, size_t room)
+static void write_entry(const struct neap_train_settings *settings, char *text, size_t capacity)
 {
-	int length = snprintf(text, room, COUNT_NAME "%d.%u", (int)getpid(), neap_restarts() + 1);
+	int length = snprintf(text, capacity, COUNT_NAME "%d.%u", (int)getpid(), neap_restarts() + 1);
 
 	if (settings)
-		snprintf(text + length, room - (size_t)length, ".%llu.%llu.%llu.%u.%llu",
+		snprintf(text + length, capacity - (size_t)length, ".%llu.%llu.%llu.%u.%llu",
 			 (unsigned long long)settings->split.micro_batch,
 			 (unsigned long long)settings->split.accumulate, (unsigned long long)settings->split.ranks,
 			 (unsigned)settings->rungs, (unsigned long long)neap_split_batch(&settings->split));

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/room.h"
+#include "train/headroom.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static const char *option_of(const struct neap_train *train, enum neap_cleanup_r
 static void warn_of_cleanups(struct neap_train *train, enum neap_cleanup_reason reason, const char *why)
 {
 	uint64_t trained_ns = neap_clock_now(neap_clock_system()) - train->began_ns;
-	char time[NEAP_UNITS_ROOM];
+	char time[NEAP_UNITS_CAPACITY];
 
 	neap_log(train->options.log, NEAP_LOG_WARNING,
 		 "%s: the last %d cleanups %s; they only slow training: %s so far, %.2g %% of the time. Leave out %s",
@@ -82,7 +82,7 @@ void neap_session_judge_cleanup(struct neap_train *train)
 {
 	enum neap_cleanup_reason reason = train->last_cleanup.reason;
 	uint64_t freed = train->last_cleanup.freed_bytes, again = taken_again(train);
-	char size[NEAP_UNITS_ROOM], why[96];
+	char size[NEAP_UNITS_CAPACITY], why[96];
 
 	if (train->last_cleanup.judged || !freed)
 		return;
@@ -349,7 +349,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	if (neap_restarts())
 		neap_emit_restart(alloc, (struct neap_event_restart){.count = neap_restarts()});
 	emit_settings(train);
-	neap_room_emit(alloc);
+	neap_headroom_emit(alloc);
 	if (options->clear_memory_on_start)
 		neap_session_clear_leftovers(train);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
@@ -445,8 +445,9 @@ static void emit_tags(struct neap_train *train)
 static void log_summary(struct neap_train *train)
 {
 	const struct neap_train_summary *summary = &train->summary;
-	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
-	char again[NEAP_UNITS_ROOM], retaken[80] = "";
+	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], freed[NEAP_UNITS_CAPACITY],
+		time[NEAP_UNITS_CAPACITY];
+	char again[NEAP_UNITS_CAPACITY], retaken[80] = "";
 
 	if (train->retaken_bytes)
 		snprintf(retaken, sizeof retaken, " (and %s that were allocated again)",
@@ -474,7 +475,7 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 	}
 	neap_session_mark(train, NEAP_MARK_END, train->steps);
 	emit_tags(train);
-	neap_room_emit(train->alloc);
+	neap_headroom_emit(train->alloc);
 	if (train->failed && wanted(train, NEAP_CLEANUP_FAILURE))
 		neap_session_cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))

@@ -6,7 +6,7 @@
 
 #define LOW_MARKS 512 /* of the newest steps; the leak test uses as many */
 
-#define NEAP_REASON_ROOM 160
+#define NEAP_REASON_CAPACITY 160
 
 enum neap_level_kind { NEAP_LEVEL_DEVICE, NEAP_LEVEL_HOST, NEAP_LEVEL_KINDS };
 
@@ -43,7 +43,7 @@ struct neap_train {
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
 	bool warned_no_rung[NEAP_LEVEL_KINDS]; /* warned once that memory is short and the ladder at its end */
 	enum neap_train_request request;
-	char reason[NEAP_REASON_ROOM]; /* of the request */
+	char reason[NEAP_REASON_CAPACITY]; /* of the request */
 	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and
 	 * how far above that the step rose. */
 	uint64_t low_marks[LOW_MARKS], teeth[LOW_MARKS];
@@ -90,7 +90,7 @@ bool neap_session_degrade(struct neap_train *train);
 
 /* Bytes by which a step's peak can still grow: the device's free bytes and the cache, within the limit.
  * NEAP_LEFT_UNKNOWN if the driver does not report them. */
-uint64_t neap_session_room(struct neap_train *train, uint64_t peak_bytes);
+uint64_t neap_session_headroom(struct neap_train *train, uint64_t peak_bytes);
 /* Called at the end of a step whose peak was `peak_bytes`. Checks the thresholds. */
 void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes);
 

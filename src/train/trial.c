@@ -19,7 +19,7 @@
 
 #define LISTED_IN_LOG 5
 
-static void copy_text(char *to, size_t room, const char *text) { snprintf(to, room, "%s", text); }
+static void copy_text(char *to, size_t capacity, const char *text) { snprintf(to, capacity, "%s", text); }
 
 static void clean(struct neap_alloc *alloc, const struct neap_log_sink *log, struct neap_trial_result *result)
 {
@@ -120,17 +120,17 @@ static void order_tags(struct neap_trial_result *result)
 
 static const char *name_of(const char *tag) { return tag[0] ? tag : "untagged"; }
 
-/* "8.00 MiB activations, 4.00 MiB batch"; entries that do not fit into `room` are omitted. */
-static void describe_tags(const struct neap_trial_result *result, char *text, size_t room)
+/* "8.00 MiB activations, 4.00 MiB batch"; entries that do not fit into `capacity` are omitted. */
+static void describe_tags(const struct neap_trial_result *result, char *text, size_t capacity)
 {
 	size_t used = 0;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_CAPACITY];
 
 	text[0] = '\0';
 	for (size_t i = 0; i < result->tag_count; i++) {
-		int length = snprintf(text + used, room - used, "%s%s %s", i ? ", " : "",
+		int length = snprintf(text + used, capacity - used, "%s%s %s", i ? ", " : "",
 				      neap_size_format(result->tags[i].bytes, size), name_of(result->tags[i].tag));
-		if (length < 0 || (size_t)length >= room - used) {
+		if (length < 0 || (size_t)length >= capacity - used) {
 			text[used] = '\0';
 			return;
 		}
@@ -141,7 +141,7 @@ static void describe_tags(const struct neap_trial_result *result, char *text, si
 static void log_survivors(const struct neap_trial *trial, const struct neap_log_sink *log,
 			  const struct neap_trial_result *result)
 {
-	char size[NEAP_UNITS_ROOM], tags[128];
+	char size[NEAP_UNITS_CAPACITY], tags[128];
 
 	describe_tags(result, tags, sizeof tags);
 	neap_log(log, NEAP_LOG_WARNING, "trial %s: %llu allocation%s survive%s, %s: %s", trial->name,
@@ -162,7 +162,7 @@ static void log_survivors(const struct neap_trial *trial, const struct neap_log_
 static void log_result(const struct neap_trial *trial, const struct neap_log_sink *log,
 		       const struct neap_trial_result *result)
 {
-	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM];
+	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY];
 
 	if (result->survivor_count)
 		log_survivors(trial, log, result);

@@ -53,7 +53,7 @@ void attach(void)
 void ask(struct neap_client *client, enum neap_request request, uint64_t force, struct neap_fields *ret_reply)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	struct neap_error err = {0};
 	neap_write_u64(&writer, NEAP_FIELD_FORCE, force);
 	must(neap_client_call(client, request, data, writer.length, ret_reply, &err), &err);
@@ -63,7 +63,7 @@ enum neap_status ask_fraction(struct neap_client *client, double fraction, struc
 			      struct neap_error *err)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	neap_write_f64(&writer, NEAP_FIELD_FRACTION, fraction);
 	return neap_client_call(client, NEAP_REQUEST_FRACTION, data, writer.length, ret_reply, err);
 }

@@ -30,7 +30,7 @@ static void *ask(void *argument)
 {
 	struct peer *peer = argument;
 	unsigned char data[64];
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	neap_write_u64(&writer, NEAP_FIELD_FORCE, peer->force);
 	if (peer->fraction > 0)
 		neap_write_f64(&writer, NEAP_FIELD_FRACTION, peer->fraction);

@@ -75,7 +75,7 @@ static void allocate_in_vain(struct neap_alloc *alloc)
 	}
 }
 
-#define REPLY_ROOM 512 /* of an answer, as in agent/peers.c */
+#define REPLY_CAPACITY 512 /* of an answer, as in agent/peers.c */
 
 static const struct lie {
 	size_t payload_bytes; /* 0: the fields alone */
@@ -84,18 +84,18 @@ static const struct lie {
 } lies[] = {
 	{.freed_bytes = 5 * MIB}, /* the truth would look like this */
 	{.freed_bytes = UINT64_MAX - 5},
-	{.payload_bytes = REPLY_ROOM - NEAP_FRAME_HEADER_BYTES, .freed_bytes = 6 * MIB},
-	{.payload_bytes = REPLY_ROOM - NEAP_FRAME_HEADER_BYTES + 1, .freed_bytes = 6 * MIB},
-	{.payload_bytes = REPLY_ROOM, .freed_bytes = 6 * MIB},
+	{.payload_bytes = REPLY_CAPACITY - NEAP_FRAME_HEADER_BYTES, .freed_bytes = 6 * MIB},
+	{.payload_bytes = REPLY_CAPACITY - NEAP_FRAME_HEADER_BYTES + 1, .freed_bytes = 6 * MIB},
+	{.payload_bytes = REPLY_CAPACITY, .freed_bytes = 6 * MIB},
 	{.payload_bytes = 65536, .freed_bytes = 6 * MIB},
 	{.freed_bytes = 5 * MIB, .cut = true},
 };
 
-static size_t make_lie(const struct lie *lie, unsigned char *bytes, size_t room)
+static size_t make_lie(const struct lie *lie, unsigned char *bytes, size_t capacity)
 {
 	static const unsigned char filler[65536];
 	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES,
-					   .room = room - NEAP_FRAME_HEADER_BYTES};
+					   .capacity = capacity - NEAP_FRAME_HEADER_BYTES};
 	neap_write_u64(&writer, NEAP_FIELD_FREED, lie->freed_bytes);
 	size_t freed = writer.length;
 	neap_write_bytes(&writer, NEAP_FIELD_UUID, filler, 0);

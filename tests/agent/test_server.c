@@ -112,7 +112,7 @@ static void open_client(struct neap_client *client)
 static enum neap_status try_echo(struct neap_client *client, uint64_t value, struct neap_error *err)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	struct neap_fields reply;
 	uint64_t got = 0;
 	neap_write_u64(&writer, 1, value);
@@ -165,7 +165,7 @@ static void requests_are_answered(void **state)
 	assert_non_null(strstr(err.message, "no request 2"));
 	expect_echo(&client, 5); /* the connection is still good */
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	neap_write_u64(&writer, 1, 1000);
 	assert_int_equal(neap_client_call(&client, ECHO, data, writer.length, &reply, &err), NEAP_EINTERNAL);
 	expect_echo(&client, 6);
@@ -250,7 +250,7 @@ static void hanging_up_anywhere(void **state)
 	(void)state;
 	struct neap_client good, client;
 	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 16];
-	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 16};
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .capacity = 16};
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
 	neap_write_u64(&writer, 1, 3);
 	neap_frame_encode(&frame, bytes);
@@ -271,7 +271,7 @@ static void hanging_up_anywhere(void **state)
 
 static void encode_request(unsigned char bytes[REQUEST_BYTES], uint64_t value, bool unattended)
 {
-	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 32};
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .capacity = 32};
 	neap_write_u64(&writer, 1, value);
 	neap_write_u64(&writer, NEAP_FIELD_UNATTENDED, unattended);
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = (uint32_t)writer.length};

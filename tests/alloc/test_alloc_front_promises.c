@@ -342,7 +342,7 @@ static void pool_is_private(void **state)
 static void bins_are_bounded(void **state)
 {
 	struct world *world = *state;
-	uint64_t blocks[10], most = neap_front_room_bytes(world->alloc);
+	uint64_t blocks[10], most = neap_front_headroom_bytes(world->alloc);
 	assert_in_range(most, 3 * 8 * MIB, 4 * 8 * MIB - 1);
 	fill_bin(world, 8 * MIB, 2, NULL);
 	for (int round = 0; round < 4; round++) {

@@ -14,16 +14,17 @@ struct story {
 	uint64_t level, peak, lowest, next_address, step;
 };
 
-static struct story story_begin(uint64_t room_mib, uint64_t micro_batch, uint64_t accumulate)
+static struct story story_begin(uint64_t headroom_mib, uint64_t micro_batch, uint64_t accumulate)
 {
 	struct story story = {.recording = recording_begin(), .next_address = 1ull << 40};
 
 	recording_split(&story.recording, micro_batch, accumulate);
-	recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_ROOM,
-							    .room = {.room_bytes = room_mib * NEAP_MIB,
-								     .device_total_bytes = (room_mib + 10) * NEAP_MIB,
-								     .limit_bytes = UINT64_MAX,
-								     .page_bytes = PAGE_BYTES}});
+	recording_add(&story.recording,
+		      (struct neap_event){.kind = NEAP_EVENT_ROOM,
+					  .room = {.room_bytes = headroom_mib * NEAP_MIB,
+						   .device_total_bytes = (headroom_mib + 10) * NEAP_MIB,
+						   .limit_bytes = UINT64_MAX,
+						   .page_bytes = PAGE_BYTES}});
 	return story;
 }
 
@@ -414,7 +415,7 @@ static void test_found(void **state)
 
 /* Adds what a recording has, as of another device. */
 static void add_device(struct recording *recording, const struct neap_record *from, uint16_t device,
-		       uint64_t room_mib)
+		       uint64_t headroom_mib)
 {
 	struct neap_record *to = &recording->record;
 
@@ -425,8 +426,8 @@ static void add_device(struct recording *recording, const struct neap_record *fr
 	for (size_t i = 0; i < from->journal_count; i++) {
 		struct neap_event event = from->journal[i];
 		event.device = device;
-		if (event.kind == NEAP_EVENT_ROOM && room_mib)
-			event.room.room_bytes = room_mib * NEAP_MIB;
+		if (event.kind == NEAP_EVENT_ROOM && headroom_mib)
+			event.room.room_bytes = headroom_mib * NEAP_MIB;
 		if (event.kind != NEAP_EVENT_SPLIT)
 			to->journal[to->journal_count++] = event;
 	}

@@ -271,7 +271,7 @@ static void test_limit_of_a_step(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		struct recording recording = recording_begin();
 		struct recorded_oom oom = capacity;
-		char raise[NEAP_UNITS_ROOM], text[80];
+		char raise[NEAP_UNITS_CAPACITY], text[80];
 
 		oom.limit = 4000;
 		oom.allocated = oom.reserved = 3900;

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 
 static int set_up(void **state)
 {

@@ -128,7 +128,7 @@ static void a_process_becomes_a_program(void **unused)
 			 ENOENT);
 }
 
-static int tell_place(void *unused)
+static int report_place(void *unused)
 {
 	(void)unused;
 	return (getpgrp() == getpid()) + 2 * (getsid(0) == getpid());
@@ -137,9 +137,9 @@ static int tell_place(void *unused)
 static void a_child_has_its_place(void **unused)
 {
 	(void)unused;
-	assert_int_equal(code_of(&(struct neap_spawn){.run = tell_place}), 0);
-	assert_int_equal(code_of(&(struct neap_spawn){.run = tell_place, .place = NEAP_SPAWN_OWN_GROUP}), 1);
-	assert_int_equal(code_of(&(struct neap_spawn){.run = tell_place, .place = NEAP_SPAWN_OWN_SESSION}), 3);
+	assert_int_equal(code_of(&(struct neap_spawn){.run = report_place}), 0);
+	assert_int_equal(code_of(&(struct neap_spawn){.run = report_place, .place = NEAP_SPAWN_OWN_GROUP}), 1);
+	assert_int_equal(code_of(&(struct neap_spawn){.run = report_place, .place = NEAP_SPAWN_OWN_SESSION}), 3);
 }
 
 static int pause_for_ever(void *unused)

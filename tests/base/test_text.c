@@ -209,7 +209,7 @@ static void numbers_are_read(void **unused)
 
 static void figures_are_written(void **unused)
 {
-	char text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_CAPACITY];
 
 	(void)unused;
 	assert_string_equal(neap_size_format(0, text), "0 B");

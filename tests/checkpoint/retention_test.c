@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-char folder[TEST_FOLDER_ROOM];
+char folder[TEST_FOLDER_CAPACITY];
 
 int set_up(void **state)
 {

@@ -8,7 +8,7 @@
 
 #define DAY_NS (UINT64_C(86400) * 1000000000)
 
-extern char folder[TEST_FOLDER_ROOM];
+extern char folder[TEST_FOLDER_CAPACITY];
 extern const struct neap_retention_options all_old; /* what is older than a day goes, into the trash */
 
 int set_up(void **state);

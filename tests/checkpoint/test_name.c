@@ -110,7 +110,7 @@ static void test_known(void **state)
 		{"lossy", NULL, NEAP_METRIC_MODE_UNKNOWN},
 		{"", NULL, NEAP_METRIC_MODE_UNKNOWN},
 	};
-	char metric[CHECKPOINT_WORD_ROOM];
+	char metric[CHECKPOINT_WORD_CAPACITY];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -44,12 +44,12 @@ static struct neap_retention_plan plan_of(const struct given *given, size_t coun
 }
 
 /* The names that go, in the plan's order, with a space after each. */
-static void dropped(const struct neap_retention_plan *plan, char *text, size_t room)
+static void dropped(const struct neap_retention_plan *plan, char *text, size_t capacity)
 {
 	text[0] = '\0';
 	for (size_t i = 0; i < plan->count; i++)
 		if (plan->entries[i].drop)
-			snprintf(text + strlen(text), room - strlen(text), "%s ", plan->entries[i].name);
+			snprintf(text + strlen(text), capacity - strlen(text), "%s ", plan->entries[i].name);
 }
 
 static void expect(const struct given *given, size_t count, enum neap_metric_mode mode,

@@ -57,16 +57,16 @@ static void add(struct seen *seen, const struct neap_pickled *value)
 					    [NEAP_PICKLE_LIST] = "list",
 					    [NEAP_PICKLE_DICT] = "dict",
 					    [CHECKPOINT_PICKLE_SCALAR] = "scalar"};
-	size_t used = strlen(seen->text), room = sizeof seen->text - used;
+	size_t used = strlen(seen->text), capacity = sizeof seen->text - used;
 
 	if (value->type == NEAP_PICKLE_TEXT)
-		snprintf(seen->text + used, room, "%.*s ", (int)value->length, value->text);
+		snprintf(seen->text + used, capacity, "%.*s ", (int)value->length, value->text);
 	else if (value->type == NEAP_PICKLE_INT || value->type == NEAP_PICKLE_BOOL)
-		snprintf(seen->text + used, room, "%lld ", (long long)value->integer);
+		snprintf(seen->text + used, capacity, "%lld ", (long long)value->integer);
 	else if (value->type == NEAP_PICKLE_FLOAT)
-		snprintf(seen->text + used, room, "%g ", value->number);
+		snprintf(seen->text + used, capacity, "%g ", value->number);
 	else
-		snprintf(seen->text + used, room, "%s ",
+		snprintf(seen->text + used, capacity, "%s ",
 			 value->type <= CHECKPOINT_PICKLE_SCALAR ? names[value->type] : "?");
 }
 

@@ -9,14 +9,14 @@
 
 #define S 1000000000ull
 
-static struct neap_look_process processes[2][3];
-static struct neap_look_device devices[2];
-static struct neap_look look;
+static struct neap_sample_process processes[2][3];
+static struct neap_sample_device devices[2];
+static struct neap_sample sample;
 
-static struct neap_look_process process(pid_t pid, const char *user, uint64_t run_ns, const char *command,
-					uint64_t bytes)
+static struct neap_sample_process process(pid_t pid, const char *user, uint64_t run_ns, const char *command,
+					  uint64_t bytes)
 {
-	struct neap_look_process made = {.account = {.pid = pid, .bytes = bytes}, .who = {.run_ns = run_ns}};
+	struct neap_sample_process made = {.account = {.pid = pid, .bytes = bytes}, .who = {.run_ns = run_ns}};
 	strcpy(made.who.user, user);
 	strcpy(made.who.command, command);
 	return made;
@@ -40,18 +40,18 @@ static int make(void **state)
 	processes[0][1] = process(20, "bob", 90061 * S, "serve", 50 * MIB);
 	processes[0][2] = process(10, "a-very-long-name", NEAP_WHO_UNKNOWN, "", NEAP_BYTES_UNKNOWN);
 	devices[0].process_count = 3;
-	look = (struct neap_look){.backend = NEAP_BACKEND_CUDA, .devices = devices, .device_count = 2};
+	sample = (struct neap_sample){.backend = NEAP_BACKEND_CUDA, .devices = devices, .device_count = 2};
 	return 0;
 }
 
-static void expect(void (*print)(FILE *, const struct neap_look *, const struct info_style *), size_t columns,
+static void expect(void (*print)(FILE *, const struct neap_sample *, const struct info_style *), size_t columns,
 		   const char *expected)
 {
 	char *text = NULL;
 	size_t length = 0;
 	FILE *out = open_memstream(&text, &length);
 	assert_non_null(out);
-	print(out, &look, &(struct info_style){.columns = columns});
+	print(out, &sample, &(struct info_style){.columns = columns});
 	fclose(out);
 	assert_string_equal(text, expected);
 	free(text);
@@ -96,7 +96,7 @@ static void test_cut(void **state)
 	char *printed = NULL;
 	size_t length = 0;
 	FILE *out = open_memstream(&printed, &length);
-	info_print_account(out, &look, &(struct info_style){.columns = 130});
+	info_print_account(out, &sample, &(struct info_style){.columns = 130});
 	fclose(out);
 	assert_non_null(strstr(printed, "  python train.py --lr 0.1 --name...\n"));
 	free(printed);

@@ -220,18 +220,18 @@ static nvmlReturn_t nvml_handle(unsigned int index, nvmlDevice_t *device)
 	return NVML_SUCCESS;
 }
 
-static nvmlReturn_t nvml_uuid(nvmlDevice_t device, char *text, unsigned int room)
+static nvmlReturn_t nvml_uuid(nvmlDevice_t device, char *text, unsigned int capacity)
 {
-	snprintf(text, room, "%s",
+	snprintf(text, capacity, "%s",
 		 (char *)device == &nvml_devices[1] ? "GPU-deadbeef-0102-0304-0506-0708090a0b0c"
 						    : "GPU-00000000-0000-0000-0000-000000000000");
 	return NVML_SUCCESS;
 }
 
-static nvmlReturn_t nvml_name(nvmlDevice_t device, char *text, unsigned int room)
+static nvmlReturn_t nvml_name(nvmlDevice_t device, char *text, unsigned int capacity)
 {
 	(void)device;
-	snprintf(text, room, "Fake");
+	snprintf(text, capacity, "Fake");
 	return NVML_SUCCESS;
 }
 
@@ -251,15 +251,15 @@ static nvmlReturn_t nvml_memory_v2(nvmlDevice_t device, nvmlMemory_v2_t *info)
 	return NVML_SUCCESS;
 }
 
-static nvmlReturn_t nvml_processes(nvmlDevice_t device, unsigned int *room, nvmlProcessInfo_t *processes)
+static nvmlReturn_t nvml_processes(nvmlDevice_t device, unsigned int *capacity, nvmlProcessInfo_t *processes)
 {
 	unsigned int wanted = (char *)device == &nvml_devices[1] ? fake.process_count : 0;
 
-	if (*room < wanted) {
-		*room = wanted;
+	if (*capacity < wanted) {
+		*capacity = wanted;
 		return NVML_ERROR_INSUFFICIENT_SIZE;
 	}
-	*room = wanted;
+	*capacity = wanted;
 	for (unsigned int i = 0; i < wanted; i++)
 		processes[i] = (nvmlProcessInfo_t){
 			.pid = (unsigned int)getpid() + i,

@@ -20,7 +20,7 @@ static int64_t need(const struct program *program, uint64_t value)
 	return (int64_t)(bytes / PAGE + 1) * PAGE;
 }
 
-static void run(const struct program *program, uint64_t room, struct neap_estimate_fit *fit, uint64_t value)
+static void run(const struct program *program, uint64_t headroom, struct neap_estimate_fit *fit, uint64_t value)
 {
 	struct neap_estimate_point *point = &fit->points[fit->count++];
 	*point = (struct neap_estimate_point){.value = value};
@@ -28,24 +28,25 @@ static void run(const struct program *program, uint64_t room, struct neap_estima
 		point->failed = true;
 		return;
 	}
-	point->headroom[0] = (int64_t)room - need(program, value);
+	point->headroom[0] = (int64_t)headroom - need(program, value);
 	point->fits[0] = point->headroom[0] >= 0 ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 }
 
 /* What the search finds from `start`; *ret_runs: how many runs it took. */
-static uint64_t search(const struct program *program, uint64_t room, uint64_t start, size_t *ret_runs, bool *ret_open)
+static uint64_t search(const struct program *program, uint64_t headroom, uint64_t start, size_t *ret_runs,
+		       bool *ret_open)
 {
 	struct neap_estimate_plan *plan = calloc(1, sizeof *plan);
 	struct neap_estimate_fit fit = {.name = "batch"};
 	uint64_t value;
 	plan->count = plan->run_count = 1;
 	fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *fit.points);
-	run(program, room, &fit, start);
+	run(program, headroom, &fit, start);
 	while ((value = neap_estimate_fit_next(&fit, plan, 0)) && fit.count < NEAP_ESTIMATE_POINTS) {
 		for (size_t i = 0; i < fit.count; i++)
 			assert_true(fit.points[i].value != value); /* none is run twice */
 		fit.tries[0]++;
-		run(program, room, &fit, value);
+		run(program, headroom, &fit, value);
 	}
 	value = neap_estimate_fit_value(&fit, plan, 0, ret_open);
 	*ret_runs = fit.count;
@@ -54,17 +55,17 @@ static uint64_t search(const struct program *program, uint64_t room, uint64_t st
 	return value;
 }
 
-static void check(struct program program, uint64_t room, uint64_t start, size_t most_runs)
+static void check(struct program program, uint64_t headroom, uint64_t start, size_t most_runs)
 {
 	bool open;
 	size_t runs;
-	uint64_t value = search(&program, room, start, &runs, &open);
+	uint64_t value = search(&program, headroom, start, &runs, &open);
 	uint64_t next = value + 1 + value / NEAP_ESTIMATE_SHARE;
 	assert_false(open);
 	if (value)
-		assert_true(need(&program, value) <= (int64_t)room);
+		assert_true(need(&program, value) <= (int64_t)headroom);
 	if (!program.breaks || next < program.breaks)
-		assert_true(need(&program, next) > (int64_t)room);
+		assert_true(need(&program, next) > (int64_t)headroom);
 	if (runs > most_runs)
 		fail_msg("%zu runs, at most %zu were expected (value %llu)", runs, most_runs,
 			 (unsigned long long)value);
@@ -73,11 +74,11 @@ static void check(struct program program, uint64_t room, uint64_t start, size_t 
 static void finds_the_largest(void **state)
 {
 	(void)state;
-	for (uint64_t room = 1ull << 33; room <= 1ull << 38; room *= 2)
+	for (uint64_t headroom = 1ull << 33; headroom <= 1ull << 38; headroom *= 2)
 		for (uint64_t start = 1; start <= 4096; start *= 8) {
-			check((struct program){1e9, 3e5, 0}, room, start, 24);
-			check((struct program){1e9, 4e7, 0}, room, start, 20);
-			check((struct program){2e9, 1e6, 500}, room, start, 24);
+			check((struct program){1e9, 3e5, 0}, headroom, start, 24);
+			check((struct program){1e9, 4e7, 0}, headroom, start, 20);
+			check((struct program){2e9, 1e6, 500}, headroom, start, 24);
 		}
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 
 static int set_up(void **state)
 {

@@ -28,7 +28,7 @@ EXPORT void *malloc(size_t bytes);
 EXPORT void *calloc(size_t count, size_t bytes);
 EXPORT void *realloc(void *memory, size_t bytes);
 EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes);
-EXPORT int getpwuid_r(uid_t uid, struct passwd *entry, char *room, size_t size, struct passwd **ret_found);
+EXPORT int getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **ret_found);
 
 static void *(*next_malloc)(size_t);
 static void *(*next_calloc)(size_t, size_t);
@@ -148,13 +148,13 @@ void *realloc(void *memory, size_t bytes)
 	return refuse() ? NULL : next_realloc(memory, bytes);
 }
 
-int getpwuid_r(uid_t uid, struct passwd *entry, char *room, size_t size, struct passwd **ret_found)
+int getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **ret_found)
 {
 	static int (*next)(uid_t, struct passwd *, char *, size_t, struct passwd **);
 
 	*(void **)&next = dlsym(RTLD_NEXT, "getpwuid_r");
 	exempt = true;
-	int answer = next(uid, entry, room, size, ret_found);
+	int answer = next(uid, entry, buffer, size, ret_found);
 	exempt = false;
 	return answer;
 }

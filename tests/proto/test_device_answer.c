@@ -9,7 +9,7 @@ static unsigned char data[4096];
 
 static struct neap_fields written(const struct neap_device_answer *device)
 {
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	struct neap_fields fields;
 	neap_device_answer_write(&writer, device);
 	assert_false(writer.overflow);
@@ -71,7 +71,7 @@ static void test_missing(void **state)
 
 static void test_malformed(void **state)
 {
-	struct neap_field_writer writer = {.data = data, .room = sizeof data};
+	struct neap_field_writer writer = {.data = data, .capacity = sizeof data};
 	struct neap_device_answer read;
 	struct neap_fields fields;
 	(void)state;

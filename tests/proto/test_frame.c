@@ -18,9 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define soon(ms)                                                                                                     \
 	(&(struct neap_deadline){neap_clock_system(), neap_clock_now(neap_clock_system()) + (ms)*NEAP_NS_PER_MS})
 
-static size_t sample_payload(unsigned char *data, size_t room)
+static size_t sample_payload(unsigned char *data, size_t capacity)
 {
-	struct neap_field_writer writer = {.data = data, .room = room};
+	struct neap_field_writer writer = {.data = data, .capacity = capacity};
 	neap_write_u64(&writer, NEAP_FIELD_PID, 0x0123456789abcdefull);
 	neap_write_f64(&writer, 61, 0.5);
 	neap_write_string(&writer, NEAP_FIELD_NAME, "a\nname");
@@ -72,9 +72,9 @@ static void fields_that_do_not_fit(void **state)
 	unsigned char whole[512], cut[512];
 	const void *group;
 	size_t group_length, length = sample_payload(whole, sizeof whole);
-	for (size_t room = 0; room <= length; room++) { /* the last: it fits exactly */
+	for (size_t capacity = 0; capacity <= length; capacity++) { /* the last: it fits exactly */
 		struct neap_fields fields;
-		struct neap_field_writer writer = {.data = cut, .room = room};
+		struct neap_field_writer writer = {.data = cut, .capacity = capacity};
 		memset(cut, 0xee, sizeof cut);
 		neap_write_u64(&writer, NEAP_FIELD_PID, 1);
 		neap_write_f64(&writer, 61, 0.5);
@@ -85,12 +85,12 @@ static void fields_that_do_not_fit(void **state)
 		neap_write_u64(&writer, NEAP_FIELD_ORDINAL, 2);
 		neap_write_group_end(&writer, inner);
 		neap_write_group_end(&writer, outer);
-		assert_int_equal(writer.overflow, room < 16 * 2 + 14 + 8 + 8 + 32);
+		assert_int_equal(writer.overflow, capacity < 16 * 2 + 14 + 8 + 8 + 32);
 		assert_int_equal(neap_fields_open(cut, writer.length, &fields, NULL), NEAP_OK);
 		/* A group is there whole or not at all. */
 		assert_int_equal(neap_fields_bytes(&fields, NEAP_FIELD_DEVICE, 0, &group, &group_length),
 				 !writer.overflow);
-		for (size_t i = room; i < sizeof cut; i++)
+		for (size_t i = capacity; i < sizeof cut; i++)
 			assert_int_equal(cut[i], 0xee);
 	}
 }

@@ -23,9 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char folder[64];
 
-static void path_in(char *text, size_t room, pid_t pid, const char *suffix)
+static void path_in(char *text, size_t capacity, pid_t pid, const char *suffix)
 {
-	snprintf(text, room, "%s/%d%s", folder, (int)pid, suffix);
+	snprintf(text, capacity, "%s/%d%s", folder, (int)pid, suffix);
 }
 
 static bool exists(pid_t pid, const char *suffix)

@@ -18,7 +18,7 @@
 struct recording {
 	struct neap_torch_settings settings;
 	struct neap_trace_event *events;
-	size_t count, room;
+	size_t count, capacity;
 	size_t *ends; /* after each operation, the events so far */
 	size_t op_count;
 	struct neap_trace_segment *segments;
@@ -35,9 +35,9 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 							  NEAP_TRACE_SEGMENT_FREE,   NEAP_TRACE_SEGMENT_MAP,
 							  NEAP_TRACE_SEGMENT_UNMAP,  NEAP_TRACE_OOM};
 	struct recording *recording = context;
-	if (recording->count == recording->room) {
-		recording->room = recording->room ? 2 * recording->room : 1024;
-		recording->events = realloc(recording->events, recording->room * sizeof *recording->events);
+	if (recording->count == recording->capacity) {
+		recording->capacity = recording->capacity ? 2 * recording->capacity : 1024;
+		recording->events = realloc(recording->events, recording->capacity * sizeof *recording->events);
 		assert_non_null(recording->events);
 	}
 	recording->events[recording->count++] = (struct neap_trace_event){

@@ -136,9 +136,9 @@ static struct data unpack(const char *page, const char *id)
 		if (d >= 0)
 			bytes[packed++] = (unsigned char)(c << 6 | d);
 	}
-	uLongf room = 1 << 24;
-	assert_int_equal(uncompress(data.bytes, &room, bytes, packed), Z_OK);
-	data.length = room;
+	uLongf capacity = 1 << 24;
+	assert_int_equal(uncompress(data.bytes, &capacity, bytes, packed), Z_OK);
+	data.length = capacity;
 	free(bytes);
 	return data;
 }

@@ -205,7 +205,7 @@ static void check_auto(char *const *command, const char *made, const char *value
 {
 	struct neap_parameters now = {0};
 	struct neap_ladder ladder = {0};
-	struct neap_words words = {0};
+	struct neap_argv words = {0};
 	struct neap_error err = {0};
 	struct neap_buffer line = {0}, expanded = {0};
 
@@ -232,7 +232,7 @@ static void check_auto(char *const *command, const char *made, const char *value
 	assert_string_equal(neap_buffer_string(&line), values);
 	neap_buffer_fini(&line);
 	neap_buffer_fini(&expanded);
-	neap_words_fini(&words);
+	neap_argv_fini(&words);
 }
 
 #define COMMAND(...)                                                                                                 \

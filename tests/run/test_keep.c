@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 
 static int set_up(void **state)
 {
@@ -263,7 +263,7 @@ static void look(struct neap_keep *keep, const struct watched *watched)
 {
 	struct neap_error err = {0};
 
-	if (neap_keep_look(keep, watched->now_ns - 5 * watched->tick_ns, &err))
+	if (neap_keep_poll(keep, watched->now_ns - 5 * watched->tick_ns, &err))
 		fail_msg("%s", err.message);
 }
 

@@ -180,23 +180,23 @@ static void list(struct neap_reading *at, pid_t pid, uint64_t bytes)
 	at->processes[at->process_count++] = (struct neap_reading_process){pid, bytes};
 }
 
-static void test_room(void **state)
+static void test_headroom(void **state)
 {
 	(void)state;
 	struct neap_needs needs = {0};
 	struct neap_reading empty = reading(0), busy = reading(4 * GIB);
 	assert_int_equal(neap_needs_parse("none", &needs, NULL), NEAP_OK);
-	assert_int_equal(neap_needs_room(&needs, &busy), NEAP_ROOM_NOW);
+	assert_int_equal(neap_needs_headroom(&needs, &busy), NEAP_ROOM_NOW);
 	assert_int_equal(neap_needs_parse("5.5GiB", &needs, NULL), NEAP_OK);
-	assert_int_equal(neap_needs_room(&needs, &busy), NEAP_ROOM_NOW);
+	assert_int_equal(neap_needs_headroom(&needs, &busy), NEAP_ROOM_NOW);
 	assert_int_equal(neap_needs_parse("6GiB", &needs, NULL), NEAP_OK);
-	assert_int_equal(neap_needs_room(&needs, &busy), NEAP_ROOM_LATER);
-	assert_int_equal(neap_needs_room(&needs, &empty), NEAP_ROOM_NOW);
+	assert_int_equal(neap_needs_headroom(&needs, &busy), NEAP_ROOM_LATER);
+	assert_int_equal(neap_needs_headroom(&needs, &empty), NEAP_ROOM_NOW);
 	assert_int_equal(neap_needs_parse("9.6GiB", &needs, NULL), NEAP_OK);
-	assert_int_equal(neap_needs_room(&needs, &empty), NEAP_ROOM_NEVER);
+	assert_int_equal(neap_needs_headroom(&needs, &empty), NEAP_ROOM_NEVER);
 	assert_int_equal(neap_needs_parse("device", &needs, NULL), NEAP_OK);
-	assert_int_equal(neap_needs_room(&needs, &empty), NEAP_ROOM_NOW);
-	assert_int_equal(neap_needs_room(&needs, &busy), NEAP_ROOM_LATER);
+	assert_int_equal(neap_needs_headroom(&needs, &empty), NEAP_ROOM_NOW);
+	assert_int_equal(neap_needs_headroom(&needs, &busy), NEAP_ROOM_LATER);
 	struct neap_error err = {0};
 	assert_int_equal(neap_needs_parse("lots", &needs, &err), NEAP_EPARSE);
 	assert_non_null(strstr(err.message, "'device' or 'none'"));
@@ -245,7 +245,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_outcomes),    cmocka_unit_test(test_oom_and_what_looks_like_it),
 		cmocka_unit_test(test_lost_device), cmocka_unit_test(test_scan),
-		cmocka_unit_test(test_room),        cmocka_unit_test(test_drain_left),
+		cmocka_unit_test(test_headroom),    cmocka_unit_test(test_drain_left),
 	};
 	return cmocka_run_group_tests_name("outcome", tests, NULL, NULL);
 }

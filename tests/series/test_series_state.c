@@ -108,7 +108,7 @@ static void test_estimated(void **unused)
 	(void)unused;
 	struct neap_series_state state;
 	struct neap_error err = {0};
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	const struct neap_estimate_answer answer = {.gpu = "l4-24gb", .low_bytes = 1, .high_bytes = 2};
 	const char *const texts[] = {"{\"type\":\"needs\",\"experiment\":\"b\",\"needs\":\"3GiB\",\"key\":\"k\"}",
 				     START("b", 1), NULL};

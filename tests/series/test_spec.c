@@ -18,9 +18,9 @@ static struct neap_spec parse(const char *text)
 	return spec;
 }
 
-static void check_words(const struct neap_words *words, const char *joined)
+static void check_words(const struct neap_argv *words, const char *joined)
 {
-	char *line = neap_words_join(words);
+	char *line = neap_argv_join(words);
 	assert_string_equal(line, joined);
 	free(line);
 }
@@ -220,7 +220,7 @@ static void test_key(void **state)
 		{"{name: e, command: train a, params: {x: 1}}", false},
 		{"{name: e, command: train a, env: {x: 1, E: 2}}", false},
 	};
-	char first[NEAP_EXPERIMENT_KEY_ROOM] = "", key[NEAP_EXPERIMENT_KEY_ROOM], text[256];
+	char first[NEAP_EXPERIMENT_KEY_CAPACITY] = "", key[NEAP_EXPERIMENT_KEY_CAPACITY], text[256];
 	for (size_t i = 0; i <= sizeof rows / sizeof *rows; i++) {
 		struct neap_spec spec = {0};
 		struct neap_error err = {0};
@@ -233,7 +233,7 @@ static void test_key(void **state)
 			fail_msg("%s", rows[i - 1].experiment);
 		neap_spec_fini(&spec);
 	}
-	assert_int_equal(strlen(first), NEAP_EXPERIMENT_KEY_ROOM - 1);
+	assert_int_equal(strlen(first), NEAP_EXPERIMENT_KEY_CAPACITY - 1);
 }
 
 /* Options of --slurm. */
@@ -268,10 +268,10 @@ static void test_expanded(void **state)
 		{"~/train --x", "'~/train'"}, {"x --out=1 ~me", "'~me'"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct neap_words words = {0};
+		struct neap_argv words = {0};
 		struct neap_error err = {0};
 		char expected[256];
-		assert_int_equal(neap_words_split(rows[i][0], &words, &err), NEAP_EPARSE);
+		assert_int_equal(neap_argv_split(rows[i][0], &words, &err), NEAP_EPARSE);
 		snprintf(expected, sizeof expected,
 			 "command: a shell would expand %s, and neap starts commands without one: write out what it "
 			 "stands for, write [sh, -c, \"...\"], or put it in '...' to pass it as it is",
@@ -294,18 +294,18 @@ static void test_words(void **state)
 		{"\\$HOME \"\\$HOME\" $5 a$ \"~/x\" a~ '`x`' '~'", "'$HOME' '$HOME' '$5' 'a$' '~/x' 'a~' '`x`' '~'"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct neap_words words = {0}, again = {0};
+		struct neap_argv words = {0}, again = {0};
 		struct neap_error err = {0};
-		assert_int_equal(neap_words_split(rows[i].line, &words, &err), NEAP_OK);
-		char *line = neap_words_join(&words);
+		assert_int_equal(neap_argv_split(rows[i].line, &words, &err), NEAP_OK);
+		char *line = neap_argv_join(&words);
 		assert_string_equal(line, rows[i].joined);
-		assert_int_equal(neap_words_split(line, &again, &err), NEAP_OK); /* joined words read back */
+		assert_int_equal(neap_argv_split(line, &again, &err), NEAP_OK); /* joined words read back */
 		assert_int_equal(again.count, words.count);
 		for (size_t w = 0; w < words.count; w++)
 			assert_string_equal(again.items[w], words.items[w]);
 		free(line);
-		neap_words_fini(&words);
-		neap_words_fini(&again);
+		neap_argv_fini(&words);
+		neap_argv_fini(&again);
 	}
 }
 

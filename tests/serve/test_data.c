@@ -1,6 +1,6 @@
 /* The points of `neap serve`, over looks that are made up: a device that can no longer be read. */
 #include "base/error.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 #include "serve/data.h"
 
 #include "support/test.h"
@@ -22,38 +22,38 @@ size_t __wrap_neap_monitor_device_count(const struct neap_monitor *monitor)
 	return DEVICES;
 }
 
-enum neap_status neap_look_take(struct neap_monitor *monitor, const char *folder, struct neap_look *ret_look,
-				struct neap_error *err)
+enum neap_status neap_sample_take(struct neap_monitor *monitor, const char *folder, struct neap_sample *ret_sample,
+				  struct neap_error *err)
 {
 	(void)monitor, (void)folder;
 	if (fails)
 		return neap_fail(err, NEAP_EIO, "a device is lost");
-	*ret_look = (struct neap_look){.devices = calloc(DEVICES, sizeof(struct neap_look_device)),
-				       .device_count = found};
-	assert_non_null(ret_look->devices);
+	*ret_sample = (struct neap_sample){.devices = calloc(DEVICES, sizeof(struct neap_sample_device)),
+					   .device_count = found};
+	assert_non_null(ret_sample->devices);
 	for (size_t d = 0; d < found; d++)
-		ret_look->devices[d].ledger.allocated = bytes;
+		ret_sample->devices[d].ledger.allocated = bytes;
 	return NEAP_OK;
 }
 
-void neap_look_who(struct neap_look *look) { (void)look; }
+void neap_sample_who(struct neap_sample *sample) { (void)sample; }
 
-json_t *neap_look_json(const struct neap_look *look, uint64_t wall_ns)
+json_t *neap_sample_json(const struct neap_sample *sample, uint64_t wall_ns)
 {
-	(void)look, (void)wall_ns;
+	(void)sample, (void)wall_ns;
 	return json_object();
 }
 
-void neap_look_fini(struct neap_look *look)
+void neap_sample_fini(struct neap_sample *sample)
 {
-	free(look->devices);
-	*look = (struct neap_look){0};
+	free(sample->devices);
+	*sample = (struct neap_sample){0};
 }
 
 static void look_times(struct neap_serve_data *data, size_t times)
 {
 	for (size_t i = 0; i < times; i++)
-		(void)neap_serve_data_look(data, NULL);
+		(void)neap_serve_data_sample(data, NULL);
 }
 
 /* How many points of the device have so much allocated. */

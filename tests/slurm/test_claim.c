@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 
 static int set_up(void **state)
 {

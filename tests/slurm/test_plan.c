@@ -26,15 +26,15 @@ static void plan_text(const struct neap_spec *spec, uint32_t max_array, size_t w
 		wanted[i] = i != without;
 	assert_int_equal(neap_slurm_plan_make(spec, wanted, max_array, &plan, NULL), NEAP_OK);
 	for (size_t i = 0; i < plan.count; i++) {
-		struct neap_words words = {0};
+		struct neap_argv argv = {0};
 		struct neap_error err = {0};
-		if (neap_slurm_words(spec, &plan.batches[i], "/s", (uint32_t)i + 1, i ? 41 : 0, false, &words, &err))
+		if (neap_slurm_argv(spec, &plan.batches[i], "/s", (uint32_t)i + 1, i ? 41 : 0, false, &argv, &err))
 			fail_msg("%s", err.message);
-		char *line = neap_words_join(&words);
+		char *line = neap_argv_join(&argv);
 		assert_non_null(line);
 		neap_buffer_format(ret_text, "%s\n", line);
 		free(line);
-		neap_words_fini(&words);
+		neap_argv_fini(&argv);
 	}
 	neap_slurm_plan_fini(&plan);
 	free(wanted);
@@ -146,18 +146,18 @@ static void test_script(void **state)
 	(void)state;
 	struct neap_spec spec = read_spec(GRID);
 	struct neap_slurm_plan plan = {0};
-	struct neap_words words = {0}, refused = {0};
+	struct neap_argv argv = {0}, refused = {0};
 	struct neap_buffer script = {0};
 	struct neap_error err = {0};
 	bool wanted[7] = {true, true};
 	static const char folder[] = "/a folder/50%/$(x)'s";
 	assert_int_equal(neap_slurm_plan_make(&spec, wanted, 1001, &plan, NULL), NEAP_OK);
-	assert_int_equal(neap_slurm_words(&spec, plan.batches, folder, 1, 0, true, &words, NULL), NEAP_OK);
-	assert_string_equal(words.items[2], "--test-only");
-	assert_string_equal(words.items[6], "--output=/a folder/50%%/$(x)'s/slurm/%A-%a.out");
-	neap_words_fini(&words);
-	assert_int_equal(neap_slurm_words(&spec, plan.batches, folder, 1, 0, false, &words, NULL), NEAP_OK);
-	assert_int_equal(neap_slurm_script(&spec, &words, "/usr/bin/neap", folder, 1, &script, NULL), NEAP_OK);
+	assert_int_equal(neap_slurm_argv(&spec, plan.batches, folder, 1, 0, true, &argv, NULL), NEAP_OK);
+	assert_string_equal(argv.items[2], "--test-only");
+	assert_string_equal(argv.items[6], "--output=/a folder/50%%/$(x)'s/slurm/%A-%a.out");
+	neap_argv_fini(&argv);
+	assert_int_equal(neap_slurm_argv(&spec, plan.batches, folder, 1, 0, false, &argv, NULL), NEAP_OK);
+	assert_int_equal(neap_slurm_script(&spec, &argv, "/usr/bin/neap", folder, 1, &script, NULL), NEAP_OK);
 	assert_string_equal(neap_buffer_string(&script),
 			    "#!/bin/sh\n"
 			    "# A task of the series n: one experiment under 'neap run'. Submitted with\n"
@@ -166,10 +166,10 @@ static void test_script(void **state)
 			    "folder/50%/$(x)'\\''s/slurm/1.sh'\n"
 			    "exec /usr/bin/neap series '/a folder/50%/$(x)'\\''s/slurm/series.yaml' --folder "
 			    "'/a folder/50%/$(x)'\\''s' --slurm-task 1\n");
-	assert_int_equal(neap_slurm_words(&spec, plan.batches, "/a\\b", 1, 0, false, &refused, &err), NEAP_EINVAL);
-	assert_int_equal(neap_slurm_words(&spec, plan.batches, "/a\nb", 1, 0, false, &refused, &err), NEAP_EINVAL);
-	neap_words_fini(&refused);
-	neap_words_fini(&words);
+	assert_int_equal(neap_slurm_argv(&spec, plan.batches, "/a\\b", 1, 0, false, &refused, &err), NEAP_EINVAL);
+	assert_int_equal(neap_slurm_argv(&spec, plan.batches, "/a\nb", 1, 0, false, &refused, &err), NEAP_EINVAL);
+	neap_argv_fini(&refused);
+	neap_argv_fini(&argv);
 	neap_buffer_fini(&script);
 	neap_slurm_plan_fini(&plan);
 	neap_spec_fini(&spec);

@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 static char path[128];
 
 static int set_up(void **state)

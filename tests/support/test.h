@@ -1,7 +1,7 @@
 /* tests/support/test.h: what the C tests repeat. Include it in place of cmocka.h, which needs the four headers before
  * it.
  *
- *   static char folder[TEST_FOLDER_ROOM];
+ *   static char folder[TEST_FOLDER_CAPACITY];
  *   set_up:     make_folder(folder, "journal")      /tmp/neap-test-journal-XXXXXX
  *   tear_down:  remove_folder(folder)               with everything in it
  *
@@ -29,12 +29,12 @@
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
 
-#define TEST_FOLDER_ROOM 64
+#define TEST_FOLDER_CAPACITY 64
 
 /* Makes an empty folder for this test and writes its path to `folder`. 0, or -1 as cmocka's set-up functions. */
-static inline int make_folder(char folder[TEST_FOLDER_ROOM], const char *name)
+static inline int make_folder(char folder[TEST_FOLDER_CAPACITY], const char *name)
 {
-	snprintf(folder, TEST_FOLDER_ROOM, "/tmp/neap-test-%s-XXXXXX", name);
+	snprintf(folder, TEST_FOLDER_CAPACITY, "/tmp/neap-test-%s-XXXXXX", name);
 	return mkdtemp(folder) ? 0 : -1;
 }
 

@@ -290,7 +290,7 @@ static void test_sizes_in_words(void **state)
 		     {100 * GIB, "100G"},
 		     {UINT64_MAX, "16.0E"},
 		     {9 * GIB + 1022 * MIB, "10.0G"}};
-	char text[NEAP_TOP_SIZE_ROOM];
+	char text[NEAP_TOP_SIZE_CAPACITY];
 	for (size_t i = 0; i < COUNT(sizes); i++)
 		assert_string_equal(neap_top_size(sizes[i].bytes, text), sizes[i].text);
 	assert_string_equal(neap_top_change(-3 * (int64_t)MIB, text), "-3.00M");

@@ -181,7 +181,7 @@ static void test_clear_asks_first(void **state)
 	assert_int_equal(view.target.start_ticks, 20);
 	assert_int_equal(press('y'), NEAP_TOP_DRAW); /* it runs already */
 	assert_int_equal(press('q'), NEAP_TOP_QUIT);
-	neap_top_tell(&view, "one\ntwo\033\nthree");
+	neap_top_report(&view, "one\ntwo\033\nthree");
 	assert_int_equal(view.mode, NEAP_TOP_SHOW);
 	assert_string_equal(view.text, "one\ntwo?\nthree");
 	press(NEAP_TOP_KEY_DOWN);
@@ -294,7 +294,7 @@ static void test_random_keys(void **state)
 		case NEAP_TOP_RUN:
 			assert_true(asked && key == 'y');
 			assert_in_range(view.target.pid, 20, 24);
-			neap_top_tell(&view, "done");
+			neap_top_report(&view, "done");
 			break;
 		case NEAP_TOP_QUIT:
 			fail();

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-char folder[TEST_FOLDER_ROOM];
+char folder[TEST_FOLDER_CAPACITY];
 char path[128];
 
 int set_up(void **state)

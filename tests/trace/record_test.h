@@ -5,7 +5,7 @@
 #include "support/test.h"
 #include "trace/record.h"
 
-extern char folder[TEST_FOLDER_ROOM];
+extern char folder[TEST_FOLDER_CAPACITY];
 extern char path[128];
 
 int set_up(void **state);

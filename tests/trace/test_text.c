@@ -118,14 +118,14 @@ static void test_zstd_cut_in_a_line(void **state)
 /* A small file that would fill memory. */
 static void test_zstd_bomb(void **state)
 {
-	size_t room = 80u << 20, packed_room = ZSTD_compressBound(room);
-	char *text = malloc(room), *packed = malloc(packed_room);
+	size_t capacity = 80u << 20, packed_capacity = ZSTD_compressBound(capacity);
+	char *text = malloc(capacity), *packed = malloc(packed_capacity);
 	struct neap_error err = {0};
 
 	(void)state;
 	assert_true(text && packed);
-	memset(text, '\n', room);
-	size_t length = ZSTD_compress(packed, packed_room, text, room, 1);
+	memset(text, '\n', capacity);
+	size_t length = ZSTD_compress(packed, packed_capacity, text, capacity, 1);
 	assert_false(ZSTD_isError(length));
 	assert_null(read_bytes(packed, length, &err));
 	assert_non_null(strstr(err.message, "expands more than"));

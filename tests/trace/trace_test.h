@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[TEST_FOLDER_ROOM];
+static char folder[TEST_FOLDER_CAPACITY];
 static char path[128];
 
 static inline int set_up(void **state)

@@ -216,7 +216,7 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 static void find_place(int ordinal, struct nccl_place *ret_place)
 {
 	int (*get_uuid)(unsigned char uuid[16], int device) = NULL;
-	int (*get_bus)(char *text, int room, int device) = NULL;
+	int (*get_bus)(char *text, int capacity, int device) = NULL;
 	void *uuid = nccl_symbol("cuDeviceGetUuid_v2"), *bus = nccl_symbol("cuDeviceGetPCIBusId");
 
 	*ret_place = (struct nccl_place){0};
@@ -320,7 +320,7 @@ static void tally_memory(const struct ncclComm *comm)
 }
 
 /* Lists the ranks that have not arrived: "1, 3 and 5 others". */
-static void name_absent(const struct ncclComm *comm, char *text, size_t room)
+static void name_absent(const struct ncclComm *comm, char *text, size_t capacity)
 {
 	int i, named = 0, others = 0;
 	size_t used = 0;
@@ -329,13 +329,13 @@ static void name_absent(const struct ncclComm *comm, char *text, size_t room)
 	for (i = 0; i < comm->ranks; i++) {
 		if (nccl_segment_peer(comm->segment, i) != NCCL_PEER_ABSENT)
 			continue;
-		if (named++ < 8 && used < room)
-			used += (size_t)snprintf(text + used, room - used, "%s%d", used ? ", " : "", i);
+		if (named++ < 8 && used < capacity)
+			used += (size_t)snprintf(text + used, capacity - used, "%s%d", used ? ", " : "", i);
 		else
 			others++;
 	}
-	if (others && used < room)
-		snprintf(text + used, room - used, " and %d others", others);
+	if (others && used < capacity)
+		snprintf(text + used, capacity - used, " and %d others", others);
 }
 
 /* The caller drives the communicator. */
@@ -448,7 +448,7 @@ void nccl_comms_await(struct ncclComm **comms, size_t count)
 		}
 		if (!waiting)
 			return;
-		nccl_segment_wait(segment, bell, NCCL_LOOK_MS);
+		nccl_segment_wait(segment, bell, NCCL_POLL_MS);
 	}
 }
 

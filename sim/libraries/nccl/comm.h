@@ -31,7 +31,7 @@
 
 #define NCCL_LIBRARY "NCCL"
 /* How often a waiting rank checks for dead peers. */
-#define NCCL_LOOK_MS 20
+#define NCCL_POLL_MS 20
 
 enum nccl_function {
 	NCCL_REDUCE,

@@ -119,7 +119,7 @@ REFUSED(ncclParamGetU16, (ncclParamHandle_t handle, uint16_t *value))
 REFUSED(ncclParamGetU32, (ncclParamHandle_t handle, uint32_t *value))
 REFUSED(ncclParamGetU64, (ncclParamHandle_t handle, uint64_t *value))
 REFUSED(ncclParamGetStr, (ncclParamHandle_t handle, const char **value))
-REFUSED(ncclParamGet, (ncclParamHandle_t handle, void *value, int room, int *length))
+REFUSED(ncclParamGet, (ncclParamHandle_t handle, void *value, int capacity, int *length))
 REFUSED(ncclParamGetParameter, (const char *key, const char **value, int *length))
 REFUSED(ncclParamGetAllParameterKeys, (const char ***table, int *count))
 #endif

@@ -127,7 +127,7 @@ static void catch_up(const struct nccl_call *calls, size_t count)
 		}
 		if (!behind)
 			return;
-		nccl_segment_wait(behind->segment, bell, NCCL_LOOK_MS);
+		nccl_segment_wait(behind->segment, bell, NCCL_POLL_MS);
 	}
 }
 

@@ -252,7 +252,7 @@ static void wait_once(struct ncclComm *comm, uint32_t bell)
 		nccl_comm_release(older);
 		return;
 	}
-	nccl_segment_wait(comm->segment, bell, NCCL_LOOK_MS);
+	nccl_segment_wait(comm->segment, bell, NCCL_POLL_MS);
 }
 
 /* Publishes and completes what is ready, and checks for dead peers. True: the queue changed. */

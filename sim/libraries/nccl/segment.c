@@ -32,7 +32,7 @@ static size_t control_bytes(int ranks)
 	return bytes + count * NCCL_LOG_ENTRIES * sizeof(struct segment_entry);
 }
 
-static size_t file_bytes(int ranks) { return control_bytes(ranks) + (size_t)ranks * SEGMENT_DATA_ROOM; }
+static size_t file_bytes(int ranks) { return control_bytes(ranks) + (size_t)ranks * SEGMENT_DATA_CAPACITY; }
 
 /* Locks on a rank's byte, or on all of them (-1). */
 static struct flock life_range(int rank, int kind)

@@ -6,11 +6,11 @@
 
 #include <stdatomic.h>
 
-#define SEGMENT_MAGIC     0x6c63636e7061656eull /* "neapnccl" */
-#define SEGMENT_LAYOUT    1
-#define SEGMENT_PAGE      4096
-#define SEGMENT_DATA_ROOM (20ull << 20) /* of one rank: two of the largest buffers */
-#define SEGMENT_LIFE_BASE (1ll << 50)   /* past the file's end: locks need no bytes */
+#define SEGMENT_MAGIC         0x6c63636e7061656eull /* "neapnccl" */
+#define SEGMENT_LAYOUT        1
+#define SEGMENT_PAGE          4096
+#define SEGMENT_DATA_CAPACITY (20ull << 20) /* of one rank: two of the largest buffers */
+#define SEGMENT_LIFE_BASE     (1ll << 50)   /* past the file's end: locks need no bytes */
 
 enum segment_rank_state {
 	SEGMENT_RANK_ABSENT,
@@ -36,7 +36,7 @@ struct segment_entry {
 	_Atomic uint64_t position; /* in the log, plus 1; 0 while it is written */
 	struct nccl_entry entry;
 	uint64_t data_start,
-		data_bytes; /* start: counted from the log's beginning, modulo SEGMENT_DATA_ROOM in the file */
+		data_bytes; /* start: counted from the log's beginning, modulo SEGMENT_DATA_CAPACITY in the file */
 } __attribute__((aligned(128)));
 
 _Static_assert(sizeof(struct segment_header) <= SEGMENT_PAGE, "the header fits its page");

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(2 * NCCL_PACKED_ROOM <= SEGMENT_DATA_ROOM, "the largest buffer fits wherever the ring's end is");
+_Static_assert(2 * NCCL_PACKED_CAPACITY <= SEGMENT_DATA_CAPACITY,
+	       "the largest buffer fits wherever the ring's end is");
 
 /* -- writing ----------------------------------------------------------------------------------------------------- */
 
@@ -69,11 +70,11 @@ int nccl_segment_stuck(struct nccl_segment *segment)
 /* Finds room for `bytes` in one piece. False: there is none until others have read. */
 static bool reserve(struct nccl_segment *segment, size_t bytes, uint64_t *ret_start)
 {
-	uint64_t start = segment->data_head, at = start % SEGMENT_DATA_ROOM;
+	uint64_t start = segment->data_head, at = start % SEGMENT_DATA_CAPACITY;
 
-	if (at + bytes > SEGMENT_DATA_ROOM)
-		start += SEGMENT_DATA_ROOM - at;
-	if (start + bytes - segment->data_tail > SEGMENT_DATA_ROOM)
+	if (at + bytes > SEGMENT_DATA_CAPACITY)
+		start += SEGMENT_DATA_CAPACITY - at;
+	if (start + bytes - segment->data_tail > SEGMENT_DATA_CAPACITY)
 		return false;
 	*ret_start = start;
 	return true;
@@ -81,7 +82,7 @@ static bool reserve(struct nccl_segment *segment, size_t bytes, uint64_t *ret_st
 
 static unsigned char *data_of(const struct nccl_segment *segment, int rank, uint64_t start)
 {
-	return segment->data + (size_t)rank * SEGMENT_DATA_ROOM + start % SEGMENT_DATA_ROOM;
+	return segment->data + (size_t)rank * SEGMENT_DATA_CAPACITY + start % SEGMENT_DATA_CAPACITY;
 }
 
 /* Allocates the pages before bytes are written: a write to a full file system would end the process with SIGBUS. */
@@ -197,8 +198,8 @@ bool nccl_segment_data(struct nccl_segment *segment, int from, enum nccl_kind ki
 		return false;
 	if (copy.data_bytes == 0)
 		return true;
-	if (copy.data_bytes > NCCL_PACKED_ROOM ||
-	    copy.data_start % SEGMENT_DATA_ROOM + copy.data_bytes > SEGMENT_DATA_ROOM)
+	if (copy.data_bytes > NCCL_PACKED_CAPACITY ||
+	    copy.data_start % SEGMENT_DATA_CAPACITY + copy.data_bytes > SEGMENT_DATA_CAPACITY)
 		return false;
 	data = malloc(copy.data_bytes);
 	if (!data)

@@ -28,7 +28,7 @@ struct nccl_segment {
 	struct segment_rank *peers;
 	_Atomic uint64_t *received; /* [to][from] */
 	struct segment_entry *logs; /* [rank][NCCL_LOG_ENTRIES] */
-	unsigned char *data;        /* [rank][SEGMENT_DATA_ROOM] */
+	unsigned char *data;        /* [rank][SEGMENT_DATA_CAPACITY] */
 
 	/* This rank's log: entries ever published; the oldest that is still needed; the data between them. */
 	uint64_t head, tail;

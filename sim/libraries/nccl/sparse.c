@@ -92,19 +92,19 @@ void nccl_sparse_drop(struct nccl_packed *packed)
 	*packed = (struct nccl_packed){0};
 }
 
-static bool extents_valid(const struct nccl_extent *extents, uint64_t count, uint64_t total, uint64_t room)
+static bool extents_valid(const struct nccl_extent *extents, uint64_t count, uint64_t total, uint64_t capacity)
 {
 	uint64_t end = 0, held = 0, i;
 
 	for (i = 0; i < count; i++) {
 		if (extents[i].offset % NCCL_BLOCK != 0 || extents[i].offset < end || extents[i].offset >= total ||
 		    extents[i].bytes == 0 || extents[i].bytes > total - extents[i].offset ||
-		    extents[i].bytes > room - held)
+		    extents[i].bytes > capacity - held)
 			return false;
 		end = extents[i].offset + extents[i].bytes;
 		held += extents[i].bytes;
 	}
-	return held == room;
+	return held == capacity;
 }
 
 bool nccl_sparse_open(const void *packed, size_t packed_bytes, uint64_t total, struct nccl_sparse *ret_sparse)
@@ -116,7 +116,7 @@ bool nccl_sparse_open(const void *packed, size_t packed_bytes, uint64_t total, s
 	*ret_sparse = (struct nccl_sparse){0};
 	if (packed_bytes == 0)
 		return true;
-	if (packed_bytes < sizeof count || packed_bytes > NCCL_PACKED_ROOM)
+	if (packed_bytes < sizeof count || packed_bytes > NCCL_PACKED_CAPACITY)
 		return false;
 	memcpy(&count, data, sizeof count);
 	if (count > EXTENT_LIMIT)

@@ -17,7 +17,7 @@
 #define NCCL_BLOCK        4096
 #define NCCL_PACKED_LIMIT (8ull << 20)
 /* The largest packed form: as many extents as fit, each of one block. */
-#define NCCL_PACKED_ROOM (NCCL_PACKED_LIMIT + (NCCL_PACKED_LIMIT / NCCL_BLOCK + 1) * 16 + 8)
+#define NCCL_PACKED_CAPACITY (NCCL_PACKED_LIMIT + (NCCL_PACKED_LIMIT / NCCL_BLOCK + 1) * 16 + 8)
 
 struct nccl_extent {
 	uint64_t offset, bytes;

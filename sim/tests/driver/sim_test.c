@@ -90,18 +90,18 @@ void sim_end(void)
 	t.sim->fault(NULL, 0, 0, 0);
 	assert_ok(t.cuda.cuCtxSetCurrent(NULL));
 	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
-	sim_look(&view);
+	sim_read(&view);
 	for (device = 0; device < view.device_count; device++)
 		assert_int_equal(view.devices[device].used_bytes, 0);
 }
 
-void sim_look(struct sim_view *view)
+void sim_read(struct sim_view *view)
 {
 	struct sim_spec spec;
 	struct neap_error err = {0};
 
 	assert_int_equal(sim_spec_parse(t.spec, &spec, &err), NEAP_OK);
-	if (sim_world_look(&spec, view, &err) != NEAP_OK)
+	if (sim_world_read(&spec, view, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 }
 
@@ -180,7 +180,7 @@ struct sim_child sim_spawn(const char *role)
 	return child;
 }
 
-char sim_child_says(struct sim_child *child)
+char sim_child_reports(struct sim_child *child)
 {
 	char byte = 0;
 	ssize_t got;
@@ -191,7 +191,7 @@ char sim_child_says(struct sim_child *child)
 	return got == 1 ? byte : 0;
 }
 
-void sim_child_tell(struct sim_child *child) { assert_int_equal(write(child->to, "g", 1), 1); }
+void sim_child_report(struct sim_child *child) { assert_int_equal(write(child->to, "g", 1), 1); }
 
 int sim_child_wait(struct sim_child *child)
 {
@@ -210,7 +210,7 @@ void sim_child_kill(struct sim_child *child)
 	sim_child_wait(child);
 }
 
-void sim_say(char byte)
+void sim_report(char byte)
 {
 	if (write(CHILD_OUT, &byte, 1) != 1)
 		_exit(97);

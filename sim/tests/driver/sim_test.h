@@ -39,7 +39,7 @@ void sim_begin(const char *name, const char *options);
 /* Releases the context and checks that nothing is left of the world: every test must free its memory. */
 void sim_end(void);
 /* The world as it is. */
-void sim_look(struct sim_view *view);
+void sim_read(struct sim_view *view);
 uint64_t sim_free_bytes(void); /* cuMemGetInfo */
 
 CUmemGenericAllocationHandle sim_make(uint64_t bytes);
@@ -56,12 +56,12 @@ struct sim_child {
 
 /* Runs `role` of the table given to sim_main in a new process. */
 struct sim_child sim_spawn(const char *role);
-char sim_child_says(struct sim_child *child); /* waits for its next byte; 0 at its end */
-void sim_child_tell(struct sim_child *child); /* lets it continue */
-int sim_child_wait(struct sim_child *child);  /* its wait status */
-void sim_child_kill(struct sim_child *child); /* SIGKILL, reaped */
+char sim_child_reports(struct sim_child *child); /* waits for its next byte; 0 at its end */
+void sim_child_report(struct sim_child *child);  /* lets it continue */
+int sim_child_wait(struct sim_child *child);     /* its wait status */
+void sim_child_kill(struct sim_child *child);    /* SIGKILL, reaped */
 /* In the child. */
-void sim_say(char byte);
+void sim_report(char byte);
 void sim_listen(void);
 
 struct sim_role {

@@ -400,7 +400,7 @@ static void nvml_alone_is_no_process_and_agrees_with_cuda(void **state)
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(2, &device), NVML_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(1, &device), NVML_SUCCESS);
 	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo(device, &memory), NVML_SUCCESS);
-	sim_look(&view);
+	sim_read(&view);
 	assert_false(view.exists);
 	assert_int_equal(view.process_count, 0);
 	assert_int_equal(memory.free, view.devices[1].total_bytes - view.devices[1].reserved_bytes);

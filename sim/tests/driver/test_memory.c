@@ -16,7 +16,7 @@ static void starts_with_a_context_and_its_cost(void **state)
 	assert_ok(t.cuda.cuMemGetInfo(&free_bytes, &total));
 	assert_int_equal(total, 250 * MIB);
 	assert_int_equal(free_bytes, 240 * MIB);
-	sim_look(&view);
+	sim_read(&view);
 	assert_true(view.exists);
 	assert_int_equal(view.process_count, 1);
 	assert_int_equal(view.processes[0].context_bytes[0], 10 * MIB);

@@ -24,7 +24,7 @@ static void devices_by_bus_and_uuid(void **unused)
 	nvmlReturn_t (*by_bus)(const char *id, nvmlDevice_t *device),
 		(*by_uuid)(const char *uuid, nvmlDevice_t *device);
 	nvmlReturn_t (*index_of)(nvmlDevice_t device, unsigned int *index);
-	char uuid[NVML_DEVICE_UUID_ROOM], bus[32];
+	char uuid[NVML_DEVICE_UUID_CAPACITY], bus[32];
 	nvmlDevice_t second, found = NULL;
 	unsigned int index = 9;
 
@@ -127,7 +127,7 @@ static void a_model_is_known(void **unused)
 	nvmlReturn_t (*pair_of)(nvmlDevice_t device, unsigned int *now, unsigned int *pending);
 	nvmlReturn_t (*p2p)(nvmlDevice_t device, nvmlDevice_t peer, unsigned int caps, unsigned int *status);
 	nvmlReturn_t (*fabric)(nvmlDevice_t device, void *info);
-	nvmlReturn_t (*process_name)(unsigned int pid, char *text, unsigned int room);
+	nvmlReturn_t (*process_name)(unsigned int pid, char *text, unsigned int capacity);
 	unsigned int now = 9, pending = 9, mhz, status, info[9] = {sizeof info | 2u << 24, 1, 1, 1, 1, 1, 1, 1, 1};
 	nvmlDevice_t device, peer;
 	char text[256];

@@ -82,7 +82,7 @@ static int open_by_name(void)
 	if (t.cuda.cuMemFree(address) != CUDA_ERROR_INVALID_VALUE)
 		return 5;
 	STEP(t.cuda.cuIpcCloseMemHandle(address)); /* once for each open */
-	sim_say('o');
+	sim_report('o');
 	sim_listen();
 	if (((unsigned char *)(uintptr_t)address)[0] != 0xa5)
 		return 6;
@@ -115,14 +115,14 @@ static int open_by_descriptor(void)
 		return 2;
 	STEP(t.cuda.cuMemsetD8(address, 0x66, 10));
 	STEP(t.cuda.cuCtxSynchronize());
-	sim_say('o');
+	sim_report('o');
 	sim_listen();
 	if (*(unsigned char *)(uintptr_t)address != 0x66)
 		return 3;
 	STEP(t.cuda.cuMemUnmap(address, 2 * PAGE));
 	STEP(t.cuda.cuMemRelease(handle));
 	STEP(t.cuda.cuMemAddressFree(address, 2 * PAGE));
-	sim_say('d');
+	sim_report('d');
 	sim_listen();
 	return 0;
 }
@@ -133,7 +133,7 @@ static uint64_t memory_of(pid_t pid)
 {
 	static struct sim_view view;
 
-	sim_look(&view);
+	sim_read(&view);
 	for (size_t i = 0; i < view.process_count; i++)
 		if (view.processes[i].pid == pid)
 			return view.processes[i].memory_bytes[0];
@@ -172,20 +172,20 @@ static void an_allocation_is_opened_by_its_name(void **state)
 	pass("TEST_HANDLE", &handle, sizeof handle);
 	pass("TEST_EVENT", &event_name, sizeof event_name);
 	struct sim_child child = sim_spawn("name");
-	assert_int_equal(sim_child_says(&child), 'o');
+	assert_int_equal(sim_child_reports(&child), 'o');
 	assert_int_equal(((unsigned char *)(uintptr_t)address)[9], 0xa5);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, PAGE + 2 * 10 * MIB); /* charged once */
 	assert_int_equal(memory_of(getpid()), PAGE);
 	assert_int_equal(memory_of(child.pid), 0);
 	assert_ok(t.cuda.cuMemFree(address)); /* the other process still has it */
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, PAGE + 2 * 10 * MIB);
 	assert_int_equal(memory_of(getpid()), 0);
 	assert_int_equal(memory_of(child.pid), PAGE);
-	sim_child_tell(&child);
+	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 10 * MIB);
 	assert_ok(t.cuda.cuEventDestroy(event));
 	assert_ok(t.cuda.cuEventDestroy(plain));
@@ -233,19 +233,19 @@ static void virtual_memory_is_opened_by_a_descriptor(void **state)
 
 	pass("TEST_FD", &fd, sizeof fd);
 	struct sim_child child = sim_spawn("descriptor");
-	assert_int_equal(sim_child_says(&child), 'o');
+	assert_int_equal(sim_child_reports(&child), 'o');
 	assert_int_equal(*(unsigned char *)(uintptr_t)range, 0x66);
 	assert_ok(t.cuda.cuMemUnmap(range, 4 * PAGE));
 	assert_ok(t.cuda.cuMemRelease(handle));
 	assert_ok(t.cuda.cuMemRelease(again));
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 2 * PAGE + 2 * 10 * MIB);
 	assert_int_equal(memory_of(child.pid), 2 * PAGE);
-	sim_child_tell(&child);
-	assert_int_equal(sim_child_says(&child), 'd');
-	sim_look(&view);
+	sim_child_report(&child);
+	assert_int_equal(sim_child_reports(&child), 'd');
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 2 * 10 * MIB); /* the last one let go */
-	sim_child_tell(&child);
+	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
 	/* A descriptor alone keeps nothing alive. */
 	assert_answer(t.cuda.cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, 1),
@@ -273,12 +273,12 @@ static void a_dead_holder_lets_go(void **state)
 	setenv("TEST_DIE", "1", 1);
 	struct sim_child child = sim_spawn("descriptor");
 	unsetenv("TEST_DIE");
-	assert_true(sim_child_says(&child) == 0);
+	assert_true(sim_child_reports(&child) == 0);
 	assert_true(sim_child_wait(&child) != 0);
 	assert_int_equal(memory_of(getpid()), 2 * PAGE);
 	assert_ok(t.cuda.cuMemUnmap(range, 2 * PAGE));
 	assert_ok(t.cuda.cuMemRelease(handle));
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 10 * MIB);
 	assert_ok(t.cuda.cuMemAddressFree(range, 2 * PAGE));
 	close(fd);
@@ -291,12 +291,12 @@ static void a_dead_holder_lets_go(void **state)
 	*(unsigned char *)(uintptr_t)(range + PAGE) = 0x77;
 	pass("TEST_FD", &fd, sizeof fd);
 	child = sim_spawn("descriptor");
-	assert_int_equal(sim_child_says(&child), 'o');
+	assert_int_equal(sim_child_reports(&child), 'o');
 	assert_ok(t.cuda.cuMemUnmap(range, 2 * PAGE));
 	assert_ok(t.cuda.cuMemRelease(handle));
 	assert_int_equal(memory_of(child.pid), 2 * PAGE);
 	sim_child_kill(&child);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 10 * MIB);
 	assert_ok(t.cuda.cuMemAddressFree(range, 2 * PAGE));
 	close(fd);
@@ -320,7 +320,7 @@ static void shared_memory_drains(void **state)
 	unsetenv("TEST_DIE");
 	assert_true(sim_child_wait(&child) != 0);
 	assert_ok(t.cuda.cuMemRelease(handle));
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].used_bytes, 2 * PAGE + 2 * 10 * MIB);
 	assert_int_equal(view.devices[0].draining_bytes, 2 * PAGE + 10 * MIB);
 	close(fd);

@@ -26,7 +26,7 @@ static int hold_memory(void)
 	if (t.cuda.cuInit(0) || t.cuda.cuDevicePrimaryCtxRetain(&context, 0) || t.cuda.cuCtxSetCurrent(context) ||
 	    t.cuda.cuMemAlloc(&address, HELD))
 		return 1;
-	sim_say('r');
+	sim_report('r');
 	sim_listen();
 	return 0;
 }
@@ -40,7 +40,7 @@ static int hold_and_give_back(void)
 	if (t.cuda.cuInit(0) || t.cuda.cuDevicePrimaryCtxRetain(&context, 0) || t.cuda.cuCtxSetCurrent(context) ||
 	    t.cuda.cuMemAlloc(&address, HELD))
 		return 1;
-	sim_say('r');
+	sim_report('r');
 	sim_listen();
 	return t.cuda.cuMemFree(address) || t.cuda.cuDevicePrimaryCtxRelease(0);
 }
@@ -53,7 +53,7 @@ static int hold_mutex(void)
 	if (sim_spec_parse(t.spec, &spec, NULL) || sim_world_join(&spec, false, &world, NULL) ||
 	    sim_world_charge(world, 0, SIM_CHARGE_MEMORY, HELD) || sim_world_lock(world))
 		return 1;
-	sim_say('r');
+	sim_report('r');
 	sim_listen();
 	return 0;
 }
@@ -67,7 +67,7 @@ static int leave_an_orphan(void)
 		return 1;
 	orphan = fork();
 	if (orphan == 0) {
-		sim_say('o');
+		sim_report('o');
 		sim_listen();
 		_exit(0);
 	}
@@ -112,12 +112,12 @@ static bool exists(const char *world)
 	return access(path, F_OK) == 0;
 }
 
-static void world_name(char name[SIM_WORLD_ROOM])
+static void world_name(char name[SIM_WORLD_CAPACITY])
 {
 	struct sim_spec spec;
 
 	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
-	memcpy(name, spec.world, SIM_WORLD_ROOM);
+	memcpy(name, spec.world, SIM_WORLD_CAPACITY);
 }
 
 static const struct sim_view_process *process_of(const struct sim_view *view, pid_t pid)
@@ -138,9 +138,9 @@ static void processes_share_a_device(void **state)
 	sim_begin("share", "mem=256MiB,context=4MiB");
 	uint64_t before = sim_free_bytes();
 	struct sim_child child = sim_spawn("hold_and_give_back");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	assert_int_equal(sim_free_bytes(), before - HELD - 4 * MIB);
-	sim_look(&view);
+	sim_read(&view);
 	const struct sim_view_process *seen = process_of(&view, child.pid);
 	assert_non_null(seen);
 	assert_int_equal(seen->memory_bytes[0], HELD);
@@ -150,7 +150,7 @@ static void processes_share_a_device(void **state)
 
 	CUdeviceptr address;
 	assert_answer(t.cuda.cuMemAlloc(&address, before - HELD), CUDA_ERROR_OUT_OF_MEMORY);
-	sim_child_tell(&child);
+	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
 	assert_int_equal(sim_free_bytes(), before);
 	sim_end();
@@ -167,17 +167,17 @@ static void death_gives_memory_back_after_the_delay(void **state)
 	sim_begin("death", "mem=256MiB,context=4MiB,release_delay=150ms");
 	uint64_t before = sim_free_bytes();
 	struct sim_child child = sim_spawn("hold_memory");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	killed = now_ns();
 	sim_child_kill(&child);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].draining_bytes, HELD + 4 * MIB);
 	assert_int_equal(process_of(&view, child.pid)->state, SIM_SLOT_DRAINING);
 	assert_true(process_of(&view, child.pid)->drain_left_ns <= 150 * NEAP_NS_PER_MS);
 	while (sim_free_bytes() != before)
 		assert_int_equal(sim_free_bytes() == before || now_ns() - killed < 20 * NEAP_NS_PER_S, 1);
 	assert_true(now_ns() - killed >= 150 * NEAP_NS_PER_MS);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].draining_bytes, 0);
 	assert_null(process_of(&view, child.pid));
 	sim_end();
@@ -190,13 +190,13 @@ static void an_end_without_freeing_drains_too(void **state)
 	(void)state;
 	sim_begin("exit", "mem=256MiB,release_delay=1h");
 	struct sim_child child = sim_spawn("hold_memory");
-	assert_int_equal(sim_child_says(&child), 'r');
-	sim_child_tell(&child);
+	assert_int_equal(sim_child_reports(&child), 'r');
+	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(view.devices[0].draining_bytes, HELD + view.devices[0].context_bytes);
 	t.cuda.cuDevicePrimaryCtxRelease(0);
-	char name[SIM_WORLD_ROOM], path[256];
+	char name[SIM_WORLD_CAPACITY], path[256];
 	world_name(name);
 	setenv("NEAP_SIM", "mem=64MiB,world=test-exit-elsewhere", 1);
 	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
@@ -211,7 +211,7 @@ static void without_delay_death_gives_back_at_once(void **state)
 	sim_begin("atonce", "mem=256MiB");
 	uint64_t before = sim_free_bytes();
 	struct sim_child child = sim_spawn("hold_memory");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	assert_true(sim_free_bytes() < before);
 	sim_child_kill(&child);
 	assert_int_equal(sim_free_bytes(), before);
@@ -224,7 +224,7 @@ static void a_mutex_held_by_the_dead_is_recovered(void **state)
 	sim_begin("mutex", "mem=256MiB");
 	uint64_t before = sim_free_bytes();
 	struct sim_child child = sim_spawn("hold_mutex");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	sim_child_kill(&child);
 	assert_int_equal(sim_free_bytes(), before);
 	CUdeviceptr address;
@@ -241,18 +241,18 @@ static void a_childs_child_keeps_the_memory_of_the_dead(void **state)
 	sim_begin("orphan", "mem=256MiB,context=4MiB");
 	uint64_t before = sim_free_bytes();
 	struct sim_child child = sim_spawn("leave_an_orphan");
-	assert_int_equal(sim_child_says(&child), 'r');
-	sim_child_tell(&child);
-	assert_int_equal(sim_child_says(&child), 'o');
+	assert_int_equal(sim_child_reports(&child), 'r');
+	sim_child_report(&child);
+	assert_int_equal(sim_child_reports(&child), 'o');
 	int status;
 	assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
 	assert_true(WIFSIGNALED(status));
 	assert_int_equal(sim_free_bytes(), before - HELD - 4 * MIB);
-	sim_look(&view);
+	sim_read(&view);
 	assert_int_equal(process_of(&view, child.pid)->state, SIM_SLOT_ALIVE);
 	assert_false(sim_view_present(process_of(&view, child.pid)));
-	sim_child_tell(&child); /* the orphan */
-	assert_int_equal(sim_child_says(&child), 0);
+	sim_child_report(&child); /* the orphan */
+	assert_int_equal(sim_child_reports(&child), 0);
 	while (sim_free_bytes() != before)
 		; /* its last descriptor closes a moment after its pipe */
 	close(child.to);
@@ -270,14 +270,14 @@ static void the_driver_does_not_survive_fork(void **state)
 
 static void a_world_that_contradicts_is_refused_while_in_use(void **state)
 {
-	char name[SIM_WORLD_ROOM], text[128];
+	char name[SIM_WORLD_CAPACITY], text[128];
 	const char *message = NULL;
 
 	(void)state;
 	sim_name_world("contradict", "mem=256MiB");
 	world_name(name);
 	struct sim_child child = sim_spawn("hold_memory");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	snprintf(text, sizeof text, "mem=128MiB,world=%s", name);
 	setenv("NEAP_SIM", text, 1);
 	assert_answer(t.cuda.cuInit(0), CUDA_ERROR_UNKNOWN);
@@ -299,31 +299,31 @@ static void a_world_that_contradicts_is_refused_while_in_use(void **state)
 
 static void the_last_to_leave_removes_the_world(void **state)
 {
-	char name[SIM_WORLD_ROOM];
+	char name[SIM_WORLD_CAPACITY];
 
 	(void)state;
 	sim_name_world("tidy", "mem=256MiB");
 	world_name(name);
 	assert_false(exists(name));
 	struct sim_child child = sim_spawn("hold_and_give_back");
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	assert_true(exists(name));
-	sim_child_tell(&child);
+	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
 	assert_false(exists(name));
 	child = sim_spawn("hold_memory"); /* a killed process cannot: the next one that looks does */
-	assert_int_equal(sim_child_says(&child), 'r');
+	assert_int_equal(sim_child_reports(&child), 'r');
 	sim_child_kill(&child);
 	assert_true(exists(name));
 	struct sim_view view;
-	sim_look(&view);
+	sim_read(&view);
 	assert_false(exists(name));
 }
 
 static bool seen(void *context, const char *world)
 {
 	bool *found = context;
-	char name[SIM_WORLD_ROOM];
+	char name[SIM_WORLD_CAPACITY];
 
 	world_name(name);
 	*found |= strcmp(world, name) == 0;
@@ -343,7 +343,7 @@ static void worlds_are_listed(void **state)
 
 static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 {
-	char name[SIM_WORLD_ROOM], path[256];
+	char name[SIM_WORLD_CAPACITY], path[256];
 	struct sim_spec spec;
 	struct sim_view view;
 	struct neap_error err;
@@ -359,7 +359,7 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 	fputs("not a world", file);
 	fclose(file);
 	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
-	assert_int_equal(sim_world_look(&spec, &view, &err), NEAP_EINVAL);
+	assert_int_equal(sim_world_read(&spec, &view, &err), NEAP_EINVAL);
 	assert_int_equal(chmod(path, 0644), 0); /* others could write into our world */
 	assert_answer(t.cuda.cuInit(0), CUDA_ERROR_UNKNOWN);
 	assert_int_equal(chmod(path, 0600), 0);
@@ -370,7 +370,7 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 /* A process may look between the creation and the filling of the file by another, or after that one died there. */
 static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 {
-	char name[SIM_WORLD_ROOM], path[256];
+	char name[SIM_WORLD_CAPACITY], path[256];
 	struct sim_spec spec;
 	struct sim_view view;
 	struct neap_error err = {0};
@@ -385,14 +385,14 @@ static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
 	for (off_t bytes = 0; bytes <= size; bytes += size) {
 		assert_int_equal(ftruncate(fd, bytes), 0);
-		if (sim_world_look(&spec, &view, &err) != NEAP_OK)
+		if (sim_world_read(&spec, &view, &err) != NEAP_OK)
 			fail_msg("%lld bytes: %s", (long long)bytes, err.message);
 		assert_false(view.exists);
 		assert_int_equal(view.device_count, 1);
 		assert_int_equal(view.devices[0].used_bytes, 0);
 	}
 	assert_int_equal(ftruncate(fd, 5), 0);
-	assert_int_equal(sim_world_look(&spec, &view, &err), NEAP_EINVAL);
+	assert_int_equal(sim_world_read(&spec, &view, &err), NEAP_EINVAL);
 	close(fd);
 	sim_begin("unmade", "mem=256MiB");
 	sim_end();
@@ -410,29 +410,29 @@ static void a_watch_sees_each_device_as_it_is_now(void **state)
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
 	struct sim_child child = sim_spawn("hold_memory");
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	assert_int_equal(sim_child_says(&child), 'r');
-	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_child_reports(&child), 'r');
+	assert_int_equal(sim_watch_read(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
 	assert_int_equal(view.devices[1].used_bytes, HELD + 4 * MIB);
 	assert_non_null(process_of(&view, child.pid));
 	assert_null(process_of(&view, getpid())); /* it uses the other */
-	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 0, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_watch_read(&watch, &spec, 1u << 0, &view, NULL), NEAP_OK);
 	assert_int_equal(view.devices[0].used_bytes, 4 * MIB);
 	assert_null(process_of(&view, child.pid));
 	sim_child_kill(&child);
-	assert_int_equal(sim_watch_look(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_watch_read(&watch, &spec, 1u << 1, &view, NULL), NEAP_OK);
 	assert_int_equal(view.devices[1].used_bytes, 0);
 	assert_null(process_of(&view, child.pid));
 	sim_end();
 
 	/* The file that is mapped is removed, and another has its name. */
-	assert_int_equal(sim_watch_look(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_watch_read(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
 	assert_int_equal(view.devices[0].used_bytes, 0);
 	sim_name_world("elsewhere", "mem=64MiB");
 	assert_ok(t.cuda.cuInit(0)); /* this process leaves the world, as the last */
-	assert_int_equal(sim_watch_look(&watch, &spec, 0, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_watch_read(&watch, &spec, 0, &view, NULL), NEAP_OK);
 	assert_false(view.exists);
 	sim_begin("watch", "mem=256MiB,context=4MiB,gpus=2");
-	assert_int_equal(sim_watch_look(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
+	assert_int_equal(sim_watch_read(&watch, &spec, SIM_EVERY_DEVICE, &view, NULL), NEAP_OK);
 	assert_true(view.exists);
 	assert_int_equal(view.devices[0].used_bytes, 4 * MIB);
 	sim_end();

@@ -378,7 +378,7 @@ int cudaFree(void *pointer);
 int cudaMalloc(void **pointer, size_t bytes);
 int cuStreamIsCapturing(void *stream, int *status);
 int cuDeviceGetUuid_v2(unsigned char uuid[16], int device);
-int cuDeviceGetPCIBusId(char *text, int room, int device);
+int cuDeviceGetPCIBusId(char *text, int capacity, int device);
 
 EXPORTED int cudaSetDevice(int device)
 {
@@ -415,15 +415,15 @@ EXPORTED int cuDeviceGetUuid_v2(unsigned char uuid[16], int device)
 	return 0;
 }
 
-EXPORTED int cuDeviceGetPCIBusId(char *text, int room, int device)
+EXPORTED int cuDeviceGetPCIBusId(char *text, int capacity, int device)
 {
-	snprintf(text, (size_t)room, "0000:%02X:00.0", fake.same_device ? 1 : device + 1);
+	snprintf(text, (size_t)capacity, "0000:%02X:00.0", fake.same_device ? 1 : device + 1);
 	return 0;
 }
 
 /* -- ranks ------------------------------------------------------------------------------------------------------- */
 
-void communicator_file(pid_t pid, char *path, size_t room)
+void communicator_file(pid_t pid, char *path, size_t capacity)
 {
 	char folder[64], link[512], target[512];
 	struct dirent *entry;
@@ -440,7 +440,7 @@ void communicator_file(pid_t pid, char *path, size_t room)
 			continue;
 		target[length] = '\0';
 		if (strstr(target, "/neap-nccl-"))
-			snprintf(path, room, "%s", target);
+			snprintf(path, capacity, "%s", target);
 	}
 	if (listing)
 		closedir(listing);
@@ -483,7 +483,7 @@ void start_ranks(struct ranks *ranks, int count, void (*body)(struct rank *rank)
 	}
 }
 
-void rank_say(const struct rank *rank, char byte) { check(write(rank->to_parent, &byte, 1) == 1); }
+void rank_report(const struct rank *rank, char byte) { check(write(rank->to_parent, &byte, 1) == 1); }
 
 char hear_rank(const struct ranks *ranks, int rank)
 {

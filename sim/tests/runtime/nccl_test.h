@@ -65,7 +65,7 @@ struct rank {
 	ncclUniqueId id;
 	ncclComm_t comm; /* initialised on device `rank`, unless the test does that */
 	void *argument;
-	int to_parent; /* rank_say */
+	int to_parent; /* rank_report */
 };
 
 /* Runs `body` in a process for each rank, with a communicator, and fails the test if one fails. Afterwards no file of
@@ -79,7 +79,7 @@ struct ranks {
 	int from[16]; /* bytes from each rank */
 };
 void start_ranks(struct ranks *ranks, int count, void (*body)(struct rank *rank), void *argument);
-void rank_say(const struct rank *rank, char byte);
+void rank_report(const struct rank *rank, char byte);
 /* The next byte of a rank; 0: it ended. */
 char hear_rank(const struct ranks *ranks, int rank);
 /* The wait status. */
@@ -87,7 +87,7 @@ int wait_rank(struct ranks *ranks, int rank);
 void init_rank(struct rank *rank);
 
 /* The file of the communicator that process `pid` holds open; "": none. A removed one ends in " (deleted)". */
-void communicator_file(pid_t pid, char *path, size_t room);
+void communicator_file(pid_t pid, char *path, size_t capacity);
 
 uint32_t random_below(uint64_t *state, uint32_t limit);
 

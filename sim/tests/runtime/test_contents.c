@@ -35,7 +35,7 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 	return true;
 }
 
-#define ROOM 16384
+#define CAPACITY 16384
 
 static uint64_t base; /* shared memory, as the simulator's */
 #define BASE base
@@ -44,8 +44,9 @@ static uint64_t random_state;
 
 static void check(const unsigned char *shadow)
 {
-	unsigned char got[ROOM];
-	size_t start = next_random(&random_state) % ROOM, bytes = next_random(&random_state) % (ROOM - start + 1), i;
+	unsigned char got[CAPACITY];
+	size_t start = next_random(&random_state) % CAPACITY,
+	       bytes = next_random(&random_state) % (CAPACITY - start + 1), i;
 	bool any = false;
 
 	memset(got, 0xee, sizeof got);
@@ -59,9 +60,9 @@ static void check(const unsigned char *shadow)
 
 static void step(unsigned char *shadow)
 {
-	size_t start = next_random(&random_state) % ROOM, bytes = next_random(&random_state) % (ROOM - start + 1),
-	       other, i;
-	unsigned char data[ROOM];
+	size_t start = next_random(&random_state) % CAPACITY,
+	       bytes = next_random(&random_state) % (CAPACITY - start + 1), other, i;
+	unsigned char data[CAPACITY];
 
 	switch (next_random(&random_state) % 5) {
 	case 0:
@@ -81,7 +82,7 @@ static void step(unsigned char *shadow)
 		memset(shadow + start, (int)i, bytes);
 		break;
 	default:
-		other = next_random(&random_state) % (ROOM - bytes + 1);
+		other = next_random(&random_state) % (CAPACITY - bytes + 1);
 		assert_true(contents_move(BASE + other, BASE + start, bytes));
 		memmove(shadow + other, shadow + start, bytes);
 	}
@@ -89,7 +90,7 @@ static void step(unsigned char *shadow)
 
 static void follows_shadow(void **unused)
 {
-	unsigned char shadow[ROOM] = {0};
+	unsigned char shadow[CAPACITY] = {0};
 
 	(void)unused;
 	random_state = test_seed();
@@ -105,11 +106,11 @@ static void follows_shadow(void **unused)
 	}
 	assert_memory_equal((void *)(uintptr_t)shared_start, shadow + 3000,
 			    shared_bytes); /* as another process sees it */
-	contents_forget(BASE, ROOM);
-	memset(shadow, 0, ROOM);
+	contents_forget(BASE, CAPACITY);
+	memset(shadow, 0, CAPACITY);
 	check(shadow);
 	shared_bytes = 0;
-	assert_false(contents_hold(BASE, ROOM));
+	assert_false(contents_hold(BASE, CAPACITY));
 }
 
 static void zeros_are_not_kept(void **unused)
@@ -181,7 +182,7 @@ int main(void)
 		cmocka_unit_test(what_comes_late_is_shared),
 		cmocka_unit_test(a_read_opens_gates),
 	};
-	void *memory = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *memory = mmap(NULL, CAPACITY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return 1;

@@ -56,7 +56,7 @@ static void work_until_error(struct rank *rank)
 			result = result == ncclSuccess ? state : result;
 		}
 		if (i < 20000 && rank->rank == killing->victim && i % 4 == 0)
-			rank_say(rank, 'w');
+			rank_report(rank, 'w');
 		if (result != ncclSuccess || random_below(&random, 4) != 0)
 			continue;
 		fake_load(to, &value, sizeof value);
@@ -122,12 +122,12 @@ static void leave_a_child(struct rank *rank)
 						   NULL),
 				     ncclInvalidUsage);
 			check_ok(ncclCommAbort(rank->comm));
-			rank_say(rank, 'c');
+			rank_report(rank, 'c');
 			alarm(60);
 			pause();
 			_exit(0);
 		}
-		rank_say(rank, (char)0x40);
+		rank_report(rank, (char)0x40);
 		check(write(*(int *)rank->argument, &child, sizeof child) == (ssize_t)sizeof child);
 		pause();
 	}

@@ -15,13 +15,13 @@
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
 /* The file of a waiting rank, once `arrived` ranks are in it. */
-static void file_of_waiting(const struct ranks *ranks, int rank, unsigned int arrived, char *path, size_t room)
+static void file_of_waiting(const struct ranks *ranks, int rank, unsigned int arrived, char *path, size_t capacity)
 {
 	struct segment_header header = {0};
 	int fd;
 
 	do {
-		communicator_file(ranks->pids[rank], path, room);
+		communicator_file(ranks->pids[rank], path, capacity);
 		fd = path[0] ? open(path, O_RDWR | O_CLOEXEC) : -1;
 		if (fd < 0)
 			continue;
@@ -141,7 +141,7 @@ static void same_rank(struct rank *rank)
 	check(setenv("NEAP_NCCL_TIMEOUT", "0.5", 1) == 0);
 	result = ncclCommInitRank(&comm, 2, rank->id, 0);
 	check(result == ncclInvalidUsage || result == ncclSystemError);
-	rank_say(rank, result == ncclInvalidUsage ? 'u' : 's');
+	rank_report(rank, result == ncclInvalidUsage ? 'u' : 's');
 }
 
 static void a_rank_that_is_taken(void **state)
@@ -164,7 +164,7 @@ static void other_count(struct rank *rank)
 
 	check(setenv("NEAP_NCCL_TIMEOUT", "0.5", 1) == 0);
 	result = ncclCommInitRank(&comm, 2 + rank->rank, rank->id, rank->rank);
-	rank_say(rank, result == ncclInvalidArgument ? 'a' : 's');
+	rank_report(rank, result == ncclInvalidArgument ? 'a' : 's');
 }
 
 static void ranks_of_another_count(void **state)

@@ -173,7 +173,7 @@ static void hold_the_stream(struct rank *rank)
 	if (rank->rank == 1) {
 		char word;
 
-		rank_say(rank, 'h');
+		rank_report(rank, 'h');
 		check(read(*(int *)rank->argument, &word, 1) == 1);
 		check(sum_over(rank->comm, 1) == 8);
 		return;

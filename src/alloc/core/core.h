@@ -124,7 +124,7 @@ struct neap_cache {
 /* A heap of all caches by their largest block (largest.c). Zeroed: empty. */
 struct neap_largest {
 	struct neap_cache **heap;
-	size_t count, room;
+	size_t count, capacity;
 	struct neap_cache *noted;
 	uint64_t looks; /* measurements of a cache, ever; tests check a bound on it */
 };
@@ -271,7 +271,7 @@ struct neap_alloc {
 	/* Handles mapped nowhere: about to be mapped elsewhere, or left over by a failed call. The array has space
 	 * for every handle held. */
 	CUmemGenericAllocationHandle *spare;
-	size_t spare_count, spare_room;
+	size_t spare_count, spare_capacity;
 	uint64_t held_pages; /* handles held, spare ones included */
 
 	/* fit.c: */
@@ -410,7 +410,7 @@ enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_bl
 /* Waits until that work is done, and for as little other work as possible. May join any block with others. */
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err);
 /* Updates how far the stream has come, without waiting: blocks with stamps up to `done` are idle. */
-void neap_stream_look(struct neap_alloc *alloc, struct neap_stream *stream);
+void neap_stream_poll(struct neap_alloc *alloc, struct neap_stream *stream);
 /* At the free of the stream's last live block: records its event while the handle is valid. Enters the context. */
 void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream);
 

@@ -134,8 +134,8 @@ void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes)
 {
 	uint64_t demand = metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES) + bytes, held = alloc->held_pages;
 	alloc->demand_bytes = demand > alloc->demand_bytes ? demand : alloc->demand_bytes;
-	bool room = alloc->demand_bytes <= held * alloc->page_bytes / 1000 * (1000 - ROOM_PERMILLE);
-	bool share = room && alloc->moved_pages > held / MOVED_DIVISOR;
+	bool headroom = alloc->demand_bytes <= held * alloc->page_bytes / 1000 * (1000 - ROOM_PERMILLE);
+	bool share = headroom && alloc->moved_pages > held / MOVED_DIVISOR;
 	if (!share)
 		alloc->home = NULL;
 	else if (!alloc->home)

@@ -65,13 +65,13 @@ static void look_again(struct neap_largest *index)
 
 bool neap_largest_add(struct neap_largest *index, struct neap_cache *cache)
 {
-	if (index->count == index->room) {
-		size_t room = index->room ? 2 * index->room : 16;
-		struct neap_cache **heap = realloc(index->heap, room * sizeof *heap);
+	if (index->count == index->capacity) {
+		size_t capacity = index->capacity ? 2 * index->capacity : 16;
+		struct neap_cache **heap = realloc(index->heap, capacity * sizeof *heap);
 		if (!heap)
 			return false;
 		index->heap = heap;
-		index->room = room;
+		index->capacity = capacity;
 	}
 	put(index, index->count++, cache);
 	return true;

@@ -106,7 +106,7 @@ static void ask(struct neap_alloc *alloc, struct neap_stream *stream)
 		stream->done = stream->recorded;
 }
 
-void neap_stream_look(struct neap_alloc *alloc, struct neap_stream *stream)
+void neap_stream_poll(struct neap_alloc *alloc, struct neap_stream *stream)
 {
 	ask(alloc, stream);
 	/* While a record is not done, make no later one: that would come after work that was queued since. The

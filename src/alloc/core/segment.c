@@ -72,13 +72,13 @@ static enum neap_status limit_check(struct neap_alloc *alloc, uint64_t more, str
 static enum neap_status page_create(struct neap_alloc *alloc, struct neap_error *err)
 {
 	CUmemGenericAllocationHandle handle = 0;
-	if (alloc->spare_room <= alloc->held_pages) {
-		size_t room = alloc->spare_room ? alloc->spare_room * 2 : 256;
-		void *grown = realloc(alloc->spare, room * sizeof *alloc->spare);
+	if (alloc->spare_capacity <= alloc->held_pages) {
+		size_t capacity = alloc->spare_capacity ? alloc->spare_capacity * 2 : 256;
+		void *grown = realloc(alloc->spare, capacity * sizeof *alloc->spare);
 		if (!grown)
 			return neap_fail(err, NEAP_ENOMEM, "no host memory for the list of device pages");
 		alloc->spare = grown;
-		alloc->spare_room = room;
+		alloc->spare_capacity = capacity;
 	}
 	CUmemAllocationProp properties = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,

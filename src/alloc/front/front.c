@@ -130,7 +130,7 @@ static __attribute__((noinline)) void send_events(struct neap_lane *lane, const 
 }
 
 /* Reports an event to the lane's observer; `kind` is ALLOC or FREE. */
-static void tell(struct neap_lane *lane, const struct neap_index_slot *slot, enum neap_event_kind kind)
+static void notify(struct neap_lane *lane, const struct neap_index_slot *slot, enum neap_event_kind kind)
 {
 	const struct neap_observer *observer = lane->observer;
 	uint64_t payload[NEAP_EVENT_PAYLOAD_WORDS];
@@ -149,20 +149,20 @@ static void tell(struct neap_lane *lane, const struct neap_index_slot *slot, enu
 static bool may_rise(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes, int64_t requested)
 {
 	const struct neap_level *own = &lane->level[class];
-	const struct neap_room *room = &lane->room[class], *all = &lane->room[NEAP_CLASS_ALL];
+	const struct neap_headroom *headroom = &lane->headroom[class], *all = &lane->headroom[NEAP_CLASS_ALL];
 	const struct neap_level sum = lane_level(lane);
 	/* One branch for all comparisons: they are almost always true. */
-	return (own->blocks < room->blocks_high) & (own->bytes + bytes <= room->bytes_high) &
-	       (own->requested + requested <= room->requested_high) & (sum.blocks < all->blocks_high) &
+	return (own->blocks < headroom->blocks_high) & (own->bytes + bytes <= headroom->bytes_high) &
+	       (own->requested + requested <= headroom->requested_high) & (sum.blocks < all->blocks_high) &
 	       (sum.bytes + bytes <= all->bytes_high) & (sum.requested + requested <= all->requested_high);
 }
 
 static bool may_fall(const struct neap_lane *lane, enum neap_pool_class class, int64_t bytes)
 {
 	const struct neap_level *own = &lane->level[class];
-	const struct neap_room *room = &lane->room[class], *all = &lane->room[NEAP_CLASS_ALL];
+	const struct neap_headroom *headroom = &lane->headroom[class], *all = &lane->headroom[NEAP_CLASS_ALL];
 	const struct neap_level sum = lane_level(lane);
-	return (-own->blocks < room->blocks_low) & (bytes - own->bytes <= room->bytes_low) &
+	return (-own->blocks < headroom->blocks_low) & (bytes - own->bytes <= headroom->bytes_low) &
 	       (-sum.blocks < all->blocks_low) & (bytes - sum.bytes <= all->bytes_low);
 }
 
@@ -230,7 +230,7 @@ static bool take_locked(struct neap_alloc *alloc, struct neap_lane *lane, const 
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, slot, NEAP_EVENT_ALLOC);
+		notify(lane, slot, NEAP_EVENT_ALLOC);
 	*ret_address = block->address;
 	return true;
 }
@@ -271,7 +271,7 @@ static bool give_locked(struct neap_lane *lane, struct neap_index_slot *slot)
 	if (lane->published)
 		publish(lane, class);
 	if (lane->observer)
-		tell(lane, slot, NEAP_EVENT_FREE);
+		notify(lane, slot, NEAP_EVENT_FREE);
 	__atomic_store_n(&slot->lane, NULL, __ATOMIC_RELAXED);
 	bin_push(bin, slot->block, (size_t)(slot - lane->alloc->live.table->slots));
 	return true;
@@ -362,7 +362,7 @@ bool neap_front_push(struct neap_alloc *alloc, struct neap_block *block)
 	struct neap_bin *bin = lane && !block->uses ? bin_for(lane, block->bytes) : NULL;
 	if (lane && !bin)
 		bin_see(lane, block->bytes);
-	if (!bin || lane->binned_bytes + block->bytes > neap_front_room_bytes(alloc))
+	if (!bin || lane->binned_bytes + block->bytes > neap_front_headroom_bytes(alloc))
 		return false;
 	bin_push(bin, block, 0);
 	neap_front_mark(alloc, block);

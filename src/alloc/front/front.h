@@ -19,7 +19,7 @@
  * there were no lanes. The hot path takes one lane's lock and never the mutex.
  *
  * Counters are exact. A lane counts its own changes since it was last frozen; freezing adds them to the allocator's
- * counters. Peaks stay exact because each lane may rise and fall only within its headroom (struct neap_room):
+ * counters. Peaks stay exact because each lane may rise and fall only within its headroom (struct neap_headroom):
  *
  *   current + sum over lanes of their headroom <= peak        (likewise for the lowest, where there is one)
  *
@@ -99,7 +99,7 @@ struct neap_level {
 };
 
 /* The headroom of a level: how far it may rise and fall, both as positive numbers. */
-struct neap_room {
+struct neap_headroom {
 	int64_t blocks_high, bytes_high, requested_high;
 	int64_t blocks_low, bytes_low;
 };
@@ -147,7 +147,7 @@ struct neap_lane {
 	struct neap_published_lane *published; /* NEAP_PUBLISHED_PARTS of them; NULL: no readers */
 	uint64_t published_sequence[NEAP_PUBLISHED_PARTS];
 	struct neap_level level[NEAP_CLASS_COUNT]; /* large and small only */
-	struct neap_room room[NEAP_CLASS_COUNT];
+	struct neap_headroom headroom[NEAP_CLASS_COUNT];
 	struct neap_takes takes[NEAP_CLASS_COUNT]; /* large and small only */
 	uint64_t serial;       /* the allocator's at the last freeze, plus own allocations since */
 	uint64_t binned_bytes; /* in the bins, as of the last freeze */
@@ -218,7 +218,7 @@ static inline void lane_unlock(struct neap_lane *lane, struct neap_seat *seat)
 bool neap_lanes_may_be_owned(void);
 
 /* frozen.c: how many bytes the bins of one lane may hold. */
-uint64_t neap_front_room_bytes(const struct neap_alloc *alloc);
+uint64_t neap_front_headroom_bytes(const struct neap_alloc *alloc);
 
 /* Takes the allocator's lock and freezes every lane. */
 static inline void neap_alloc_lock(struct neap_alloc *alloc)

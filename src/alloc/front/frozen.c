@@ -127,9 +127,9 @@ static int64_t rise(const struct neap_alloc *alloc, enum neap_metric metric, int
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The headroom of all lanes together in one class. */
-static struct neap_room room_of(const struct neap_alloc *alloc, int class)
+static struct neap_headroom headroom_of(const struct neap_alloc *alloc, int class)
 {
-	struct neap_room room = {
+	struct neap_headroom headroom = {
 		.blocks_high =
 			least(rise(alloc, NEAP_METRIC_ALLOCATION, class), rise(alloc, NEAP_METRIC_ACTIVE, class)),
 		.bytes_high = least(rise(alloc, NEAP_METRIC_ALLOCATED_BYTES, class),
@@ -140,31 +140,31 @@ static struct neap_room room_of(const struct neap_alloc *alloc, int class)
 	};
 	if (class == NEAP_CLASS_ALL) {
 		uint64_t allocated = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
-		room.bytes_high = least(room.bytes_high, (int64_t)(alloc->highest_allocated - allocated));
-		room.bytes_low = least(room.bytes_low, (int64_t)(allocated - alloc->lowest_allocated));
+		headroom.bytes_high = least(headroom.bytes_high, (int64_t)(alloc->highest_allocated - allocated));
+		headroom.bytes_low = least(headroom.bytes_low, (int64_t)(allocated - alloc->lowest_allocated));
 	}
-	return room;
+	return headroom;
 }
 
-static void share(struct neap_room *own, const struct neap_room *room, unsigned shift, bool given)
+static void share(struct neap_headroom *own, const struct neap_headroom *headroom, unsigned shift, bool given)
 {
-	own->blocks_high = given ? room->blocks_high >> shift : 0;
-	own->bytes_high = given ? room->bytes_high >> shift : 0;
-	own->requested_high = given ? room->requested_high >> shift : 0;
-	own->blocks_low = given ? room->blocks_low >> shift : 0;
-	own->bytes_low = given ? room->bytes_low >> shift : 0;
+	own->blocks_high = given ? headroom->blocks_high >> shift : 0;
+	own->bytes_high = given ? headroom->bytes_high >> shift : 0;
+	own->requested_high = given ? headroom->requested_high >> shift : 0;
+	own->blocks_low = given ? headroom->blocks_low >> shift : 0;
+	own->bytes_low = given ? headroom->bytes_low >> shift : 0;
 }
 
-static int64_t tag_room(const struct neap_alloc *alloc, size_t tag)
+static int64_t tag_headroom(const struct neap_alloc *alloc, size_t tag)
 {
 	return (int64_t)(alloc->tags[tag].peak_bytes - alloc->tags[tag].live_bytes);
 }
 
-uint64_t neap_front_room_bytes(const struct neap_alloc *alloc)
+uint64_t neap_front_headroom_bytes(const struct neap_alloc *alloc)
 {
-	uint64_t room = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR + ROOM_LEAST;
+	uint64_t headroom = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) / ROOM_DIVISOR + ROOM_LEAST;
 	uint64_t most = neap_limit_bytes(alloc) / ROOM_DIVISOR;
-	return room < most ? room : most;
+	return headroom < most ? headroom : most;
 }
 
 /* Gives equal shares of headroom to the lanes that were used lately. A lane without headroom calls the core, and gets
@@ -178,20 +178,21 @@ static void give_room(struct neap_alloc *alloc)
 	while (1u << shift < users)
 		shift++;
 	for (int class = 0; class < NEAP_CLASS_COUNT; class ++) {
-		const struct neap_room room = room_of(alloc, class);
+		const struct neap_headroom headroom = headroom_of(alloc, class);
 		for (uint32_t i = 0; i < front->count; i++)
-			share(&front->lanes[i]->room[class], &room, shift, front->lanes[i]->recent > 0);
+			share(&front->lanes[i]->headroom[class], &headroom, shift, front->lanes[i]->recent > 0);
 	}
 	for (uint32_t i = 0; i < front->count; i++) {
 		struct neap_lane *lane = front->lanes[i];
-		struct neap_room *all = &lane->room[NEAP_CLASS_ALL];
+		struct neap_headroom *all = &lane->headroom[NEAP_CLASS_ALL];
 		/* Only the core frees the last live block of a stream: after that the stream may be destroyed. */
 		all->blocks_low = least(all->blocks_low, (int64_t)lane->stream->live_blocks - 1);
-		all->bytes_low = least(all->bytes_low, (int64_t)(neap_front_room_bytes(alloc) - lane->binned_bytes));
+		all->bytes_low =
+			least(all->bytes_low, (int64_t)(neap_front_headroom_bytes(alloc) - lane->binned_bytes));
 		if (!lane->tagged)
-			all->bytes_high = least(all->bytes_high, tag_room(alloc, TAG_NONE) >> shift);
+			all->bytes_high = least(all->bytes_high, tag_headroom(alloc, TAG_NONE) >> shift);
 		for (size_t tag = 0; lane->tagged && tag < tags_used(alloc); tag++)
-			lane->tags[tag].bytes_high = tag_room(alloc, tag) >> shift;
+			lane->tags[tag].bytes_high = tag_headroom(alloc, tag) >> shift;
 	}
 }
 

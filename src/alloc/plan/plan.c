@@ -33,7 +33,7 @@ struct log {
 	uint64_t *tokens; /* see neap_token */
 	struct item *items;
 	struct levels *spans;
-	uint32_t count, room;
+	uint32_t count, capacity;
 	uint64_t first_serial;
 	int64_t level;
 	uint64_t strain;
@@ -163,16 +163,16 @@ bool neap_plan_lost(const struct neap_plan *plan) { return plan->state == SERVIN
 /* Doubles all arrays together, so that one comparison per request is enough. */
 static bool log_grow(struct log *log)
 {
-	uint32_t room = log->room ? 2 * log->room : LOG_FIRST;
-	void *tokens = realloc(log->tokens, room * sizeof *log->tokens);
+	uint32_t capacity = log->capacity ? 2 * log->capacity : LOG_FIRST;
+	void *tokens = realloc(log->tokens, capacity * sizeof *log->tokens);
 	log->tokens = tokens ? tokens : log->tokens;
-	void *items = realloc(log->items, room * sizeof *log->items);
+	void *items = realloc(log->items, capacity * sizeof *log->items);
 	log->items = items ? items : log->items;
-	void *spans = realloc(log->spans, room / SPAN * sizeof *log->spans);
+	void *spans = realloc(log->spans, capacity / SPAN * sizeof *log->spans);
 	log->spans = spans ? spans : log->spans;
 	if (!tokens || !items || !spans)
 		return false;
-	log->room = room;
+	log->capacity = capacity;
 	return true;
 }
 
@@ -329,7 +329,7 @@ void neap_plan_note(struct neap_plan *plan, const struct neap_plan_request *requ
 	if (log->count && request->serial != log->first_serial + log->count)
 		log_fini(log);
 	log->first_serial = log->count ? log->first_serial : request->serial;
-	if (log->count == log->room && (log->count == NEAP_PLAN_REQUESTS_MAX || !log_grow(log))) {
+	if (log->count == log->capacity && (log->count == NEAP_PLAN_REQUESTS_MAX || !log_grow(log))) {
 		neap_plan_stop(plan);
 		return;
 	}

@@ -20,13 +20,13 @@ static bool run_add(struct neap_space *space, struct neap_block *first)
 	run.pages_start = round_up(run.start, space->page_bytes);
 	uint64_t pages_end = round_down(run.end, space->page_bytes);
 	run.pages = pages_end > run.pages_start ? (pages_end - run.pages_start) / space->page_bytes : 0;
-	if (space->count == space->room) {
-		size_t room = space->room ? 2 * space->room : FIRST_RUNS;
-		struct neap_free_run *grown = realloc(space->runs, room * sizeof *grown);
+	if (space->count == space->capacity) {
+		size_t capacity = space->capacity ? 2 * space->capacity : FIRST_RUNS;
+		struct neap_free_run *grown = realloc(space->runs, capacity * sizeof *grown);
 		if (!grown)
 			return false;
 		space->runs = grown;
-		space->room = room;
+		space->capacity = capacity;
 	}
 	space->runs[space->count++] = run;
 	space->pages += run.pages;

@@ -53,7 +53,7 @@ struct neap_free_run {
 struct neap_space {
 	uint64_t page_bytes;
 	struct neap_free_run *runs; /* by address */
-	size_t count, room;
+	size_t count, capacity;
 	struct neap_free_run **by_pages; /* the same, by their number of whole pages */
 	bool *taken;                     /* per whole page of all runs */
 	uint64_t pages;

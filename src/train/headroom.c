@@ -1,12 +1,12 @@
 /* train/room.c: the sum of free and reserved bytes. Allocating moves bytes from one to the other; only other
  * processes change the sum. */
-#include "train/room.h"
+#include "train/headroom.h"
 
 #include "train/cleanup.h"
 
 #include <stddef.h>
 
-void neap_room_emit(struct neap_alloc *alloc)
+void neap_headroom_emit(struct neap_alloc *alloc)
 {
 	struct neap_device *device = neap_alloc_device(alloc);
 	uint64_t free_bytes = 0, total_bytes = 0, limit_bytes = UINT64_MAX;

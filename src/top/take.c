@@ -6,7 +6,7 @@
 #include "base/hostmem.h"
 #include "base/printable.h"
 #include "base/process.h"
-#include "machine/look.h"
+#include "machine/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,12 @@
 /* The sample under construction, and the parents that were read for it: each process is read once. */
 struct work {
 	struct neap_top_sample *sample;
-	size_t room;
+	size_t capacity;
 	struct parent {
 		pid_t pid, parent; /* parent 0: it cannot be read */
 		uint64_t start_ticks;
 	} * parents;
-	size_t parent_count, parent_room;
+	size_t parent_count, parent_capacity;
 };
 
 static struct neap_top_process *row_of(struct work *work, pid_t pid)
@@ -30,7 +30,7 @@ static struct neap_top_process *row_of(struct work *work, pid_t pid)
 	for (size_t i = 0; i < sample->process_count; i++)
 		if (sample->processes[i].pid == pid)
 			return &sample->processes[i];
-	if (sample->process_count == work->room)
+	if (sample->process_count == work->capacity)
 		return NULL;
 	struct neap_top_process *row = &sample->processes[sample->process_count++];
 	*row = (struct neap_top_process){.pid = pid, .run_ns = NEAP_WHO_UNKNOWN};
@@ -45,7 +45,7 @@ static void describe(struct neap_top_process *row, const struct neap_who *who)
 	neap_printable(row->command, sizeof row->command, who->command);
 }
 
-static void add_process(struct work *work, const struct neap_look_process *process, size_t device)
+static void add_process(struct work *work, const struct neap_sample_process *process, size_t device)
 {
 	const struct neap_ledger_process *account = &process->account;
 	struct neap_top_process *row = row_of(work, account->pid);
@@ -64,15 +64,15 @@ static void add_process(struct work *work, const struct neap_look_process *proce
 	row->other += account->other;
 }
 
-static void add_pages(struct work *work, const struct neap_look *look)
+static void add_pages(struct work *work, const struct neap_sample *look)
 {
 	for (size_t i = 0; i < look->attached_count; i++) {
 		const struct neap_attached *attached = &look->attached[i];
 		const struct neap_published *published;
 		bool unlisted = false;
-		for (size_t cursor = 0; (published = neap_look_next_unlisted(look, attached, &cursor));
+		for (size_t cursor = 0; (published = neap_sample_next_unlisted(look, attached, &cursor));
 		     unlisted = true)
-			work->sample->unlisted_bytes += neap_look_reserved(published);
+			work->sample->unlisted_bytes += neap_sample_reserved(published);
 		work->sample->unlisted += unlisted;
 		for (size_t p = 0; p < work->sample->process_count; p++) {
 			struct neap_top_process *row = &work->sample->processes[p];
@@ -93,7 +93,7 @@ static struct parent read_parent(struct work *work, pid_t pid)
 	struct parent parent = {.pid = pid};
 	if (neap_process_read(pid, &process, NULL) == NEAP_OK)
 		parent = (struct parent){pid, process.parent, process.start_ticks};
-	if (work->parent_count < work->parent_room)
+	if (work->parent_count < work->parent_capacity)
 		work->parents[work->parent_count++] = parent;
 	return parent;
 }
@@ -143,7 +143,7 @@ static void relate(struct work *work)
 	}
 }
 
-static void add_device(struct neap_top_device *to, const struct neap_look_device *from)
+static void add_device(struct neap_top_device *to, const struct neap_sample_device *from)
 {
 	neap_printable(to->name, sizeof to->name, from->reading.name);
 	memcpy(to->uuid, from->reading.uuid_text, sizeof to->uuid);
@@ -154,11 +154,11 @@ static void add_device(struct neap_top_device *to, const struct neap_look_device
 	to->processes_truncated = from->reading.processes_truncated;
 }
 
-static void fill(struct work *work, const struct neap_look *look)
+static void fill(struct work *work, const struct neap_sample *look)
 {
 	struct neap_top_sample *sample = work->sample;
 	for (size_t d = 0; d < look->device_count; d++) {
-		const struct neap_look_device *device = &look->devices[d];
+		const struct neap_sample_device *device = &look->devices[d];
 		add_device(&sample->devices[d], device);
 		for (size_t p = 0; p < device->process_count; p++)
 			add_process(work, &device->processes[p], d);
@@ -180,21 +180,21 @@ static void fill(struct work *work, const struct neap_look *look)
 	sample->host_by_group = sample->host_known && host.by_group;
 }
 
-enum neap_status neap_top_look(struct neap_monitor *monitor, const char *runtime_folder,
+enum neap_status neap_top_take(struct neap_monitor *monitor, const char *runtime_folder,
 			       struct neap_top_sample *ret_sample, struct neap_error *err)
 {
-	struct neap_look look = {0};
-	enum neap_status status = neap_look_take(monitor, runtime_folder, &look, err);
+	struct neap_sample look = {0};
+	enum neap_status status = neap_sample_take(monitor, runtime_folder, &look, err);
 	struct neap_top_sample sample = {.time_ns = neap_clock_now(neap_clock_system()),
 					 .device_count = look.device_count,
 					 .simulated = look.backend == NEAP_BACKEND_SIM};
 	struct work work = {.sample = &sample};
 	for (size_t d = 0; d < look.device_count; d++)
-		work.room += 2 * look.devices[d].process_count; /* each process may add a launcher */
-	work.parent_room = work.room * ANCESTORS;
+		work.capacity += 2 * look.devices[d].process_count; /* each process may add a launcher */
+	work.parent_capacity = work.capacity * ANCESTORS;
 	sample.devices = calloc(look.device_count + 1, sizeof *sample.devices);
-	sample.processes = calloc(work.room + 1, sizeof *sample.processes);
-	work.parents = calloc(work.parent_room + 1, sizeof *work.parents);
+	sample.processes = calloc(work.capacity + 1, sizeof *sample.processes);
+	work.parents = calloc(work.parent_capacity + 1, sizeof *work.parents);
 	if (!status && (!sample.devices || !sample.processes || !work.parents))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status) {
@@ -204,6 +204,6 @@ enum neap_status neap_top_look(struct neap_monitor *monitor, const char *runtime
 	}
 	neap_top_sample_fini(&sample);
 	free(work.parents);
-	neap_look_fini(&look);
+	neap_sample_fini(&look);
 	return status;
 }

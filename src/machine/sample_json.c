@@ -1,5 +1,5 @@
-/* machine/look_json.c: see look.h. */
-#include "machine/look.h"
+/* machine/sample_json.c: see sample.h. */
+#include "machine/sample.h"
 
 #include "store/json_rows.h"
 
@@ -14,15 +14,15 @@ static json_t *ledger_json(const struct neap_ledger *ledger)
 }
 
 /* The note of an attached process about its settings; "": none. */
-static const char *note_of(const struct neap_look *look, pid_t pid)
+static const char *note_of(const struct neap_sample *sample, pid_t pid)
 {
-	for (size_t i = 0; i < look->attached_count; i++)
-		if (look->attached[i].pid == pid)
-			return look->attached[i].note;
+	for (size_t i = 0; i < sample->attached_count; i++)
+		if (sample->attached[i].pid == pid)
+			return sample->attached[i].note;
 	return "";
 }
 
-static json_t *process_json(const struct neap_look_process *process, size_t device, const char *note)
+static json_t *process_json(const struct neap_sample_process *process, size_t device, const char *note)
 {
 	const struct neap_ledger_process *account = &process->account;
 	return JSON(INTEGER("pid", account->pid), KNOWN("device", device), GIVEN("name", process->who.name),
@@ -30,11 +30,11 @@ static json_t *process_json(const struct neap_look_process *process, size_t devi
 		    GIVEN("command", process->who.command), BOOL("attached", account->attached),
 		    KNOWN("bytes", account->bytes), KNOWN("contexts", account->context),
 		    KNOWN("allocated", account->allocated), KNOWN("cached", account->cached),
-		    KNOWN("not_attached", neap_look_not_attached(account)), INTEGER("unexplained", account->other),
+		    KNOWN("not_attached", neap_sample_not_attached(account)), INTEGER("unexplained", account->other),
 		    BOOL("stray_context", process->stray), GIVEN("note", note));
 }
 
-static json_t *device_json(const struct neap_look_device *device, size_t index)
+static json_t *device_json(const struct neap_sample_device *device, size_t index)
 {
 	const struct neap_reading *reading = &device->reading;
 	return JSON(KNOWN("index", index), TEXT("uuid", reading->uuid_text), TEXT("name", reading->name),
@@ -44,25 +44,26 @@ static json_t *device_json(const struct neap_look_device *device, size_t index)
 		    BOOL("unified_memory", reading->unified), VALUE("ledger", ledger_json(&device->ledger)));
 }
 
-json_t *neap_look_json(const struct neap_look *look, uint64_t wall_ns)
+json_t *neap_sample_json(const struct neap_sample *sample, uint64_t wall_ns)
 {
 	json_t *devices = json_array(), *processes = json_array(), *unlisted = json_array();
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct neap_look_device *device = &look->devices[i];
+	for (size_t i = 0; i < sample->device_count; i++) {
+		const struct neap_sample_device *device = &sample->devices[i];
 		if (device->left_out)
 			continue;
 		neap_json_add(devices, device_json(device, i));
 		for (size_t p = 0; p < device->process_count; p++)
 			neap_json_add(processes, process_json(&device->processes[p], i,
-							      note_of(look, device->processes[p].account.pid)));
+							      note_of(sample, device->processes[p].account.pid)));
 	}
-	for (size_t i = 0; i < look->attached_count; i++) {
+	for (size_t i = 0; i < sample->attached_count; i++) {
 		const struct neap_published *published;
-		for (size_t cursor = 0; (published = neap_look_next_unlisted(look, &look->attached[i], &cursor));)
-			neap_json_add(unlisted, JSON(INTEGER("pid", look->attached[i].pid),
-						     KNOWN("reserved", neap_look_reserved(published))));
+		for (size_t cursor = 0;
+		     (published = neap_sample_next_unlisted(sample, &sample->attached[i], &cursor));)
+			neap_json_add(unlisted, JSON(INTEGER("pid", sample->attached[i].pid),
+						     KNOWN("reserved", neap_sample_reserved(published))));
 	}
 	return JSON(INTEGER("schema", SCHEMA), KNOWN("time_ns", wall_ns),
-		    TEXT("backend", neap_look_backend_name(look->backend)), VALUE("devices", devices),
+		    TEXT("backend", neap_sample_backend_name(sample->backend)), VALUE("devices", devices),
 		    VALUE("processes", processes), VALUE("unlisted", unlisted));
 }

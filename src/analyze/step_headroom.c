@@ -1,4 +1,4 @@
-/* analyze/step_room.c: which steps can stand in for the one that failed:
+/* analyze/step_headroom.c: which steps can stand in for the one that failed:
  *
  *   SPLIT ... STEP STEP STEP | OOM  RUNG split  STEP STEP  RUNG split  STEP  RUNG other
  *            same settings   |                 other micro-batches           no more
@@ -123,7 +123,7 @@ static enum neap_status find_smallest(const struct search *search, uint64_t *ret
 
 static enum neap_status measure(const struct neap_record *record, const struct neap_last_settings *settings,
 				const struct neap_step_model *model, uint64_t micro_batch,
-				struct neap_step_room *ret_room, struct neap_error *err)
+				struct neap_step_headroom *ret_room, struct neap_error *err)
 {
 	struct neap_rerun_op *ops = calloc(model->step_count + 1, sizeof *ops);
 	struct search search = {.rerun = neap_step_rerun(model, ops), .err = err};
@@ -145,14 +145,14 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 	uint64_t page = search.rerun.page_bytes ? search.rerun.page_bytes : PLAIN_PAGE_BYTES;
 	uint64_t unexplained = neap_apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
 	uint64_t margin = neap_plus(unexplained, model->unknown_bytes ? 2 * page : 0);
-	*ret_room = (struct neap_step_room){.bytes = neap_plus(bytes, (margin + page - 1) / page * page),
-					    .micro_batch = settings->split.micro_batch,
-					    .scaled = settings->split.micro_batch != micro_batch};
+	*ret_room = (struct neap_step_headroom){.bytes = neap_plus(bytes, (margin + page - 1) / page * page),
+						.micro_batch = settings->split.micro_batch,
+						.scaled = settings->split.micro_batch != micro_batch};
 	return NEAP_OK;
 }
 
-enum neap_status neap_step_room(const struct neap_record *record, size_t oom, struct neap_step_room *ret_room,
-				struct neap_error *err)
+enum neap_status neap_step_headroom(const struct neap_record *record, size_t oom, struct neap_step_headroom *ret_room,
+				    struct neap_error *err)
 {
 	struct neap_step_model model = {0};
 	struct neap_last_settings settings;

@@ -1,5 +1,5 @@
 /* A look that is made up: the orders of its processes, and run times as ps shows them. */
-#include "machine/look.h"
+#include "machine/sample.h"
 
 #include "support/test.h"
 
@@ -7,14 +7,14 @@
 
 #define S 1000000000ull
 
-static struct neap_look_process processes[3];
-static struct neap_look_device device = {.processes = processes, .process_count = 3};
-static struct neap_look look = {.devices = &device, .device_count = 1};
+static struct neap_sample_process processes[3];
+static struct neap_sample_device device = {.processes = processes, .process_count = 3};
+static struct neap_sample sample = {.devices = &device, .device_count = 1};
 
-static struct neap_look_process process(pid_t pid, const char *user, uint64_t run_ns, const char *command,
-					uint64_t bytes)
+static struct neap_sample_process process(pid_t pid, const char *user, uint64_t run_ns, const char *command,
+					  uint64_t bytes)
 {
-	struct neap_look_process made = {.account = {.pid = pid, .bytes = bytes}, .who = {.run_ns = run_ns}};
+	struct neap_sample_process made = {.account = {.pid = pid, .bytes = bytes}, .who = {.run_ns = run_ns}};
 	strcpy(made.who.user, user);
 	strcpy(made.who.command, command);
 	return made;
@@ -41,17 +41,17 @@ static void test_sort(void **state)
 		      {"user", {10, 30, 20}},
 		      {"name", {10, 30, 20}}};
 	for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-		assert_true(neap_look_sort(&look, orders[i].key));
+		assert_true(neap_sample_sort(&sample, orders[i].key));
 		for (size_t p = 0; p < 3; p++)
 			assert_int_equal(processes[p].account.pid, orders[i].order[p]);
 	}
-	assert_false(neap_look_sort(&look, "size"));
+	assert_false(neap_sample_sort(&sample, "size"));
 }
 
 static void test_times(void **state)
 {
 	(void)state;
-	char text[NEAP_WHO_TIME_ROOM];
+	char text[NEAP_WHO_TIME_CAPACITY];
 	assert_string_equal(neap_who_time_format(0, text), "00:00");
 	assert_string_equal(neap_who_time_format(3599 * S, text), "59:59");
 	assert_string_equal(neap_who_time_format(3600 * S, text), "1:00:00");

@@ -96,7 +96,7 @@ static void view_world(const struct shared *shared, uint32_t devices, struct sim
 		view_device(&shared->devices[device], device, &view->devices[device]);
 		if (!(devices & 1u << device))
 			continue;
-		view->devices[device].free_bytes = sim_world_room(shared, device);
+		view->devices[device].free_bytes = sim_world_unreserved(shared, device);
 		view->devices[device].used_bytes = sim_world_used(shared, device);
 	}
 	for (i = 0; devices && i < SIM_SLOT_LIMIT; i++) {
@@ -219,16 +219,16 @@ static enum neap_status look_at_open(struct sim_world *world, struct sim_watch *
 	return status;
 }
 
-enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
+enum neap_status sim_world_read(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
 {
 	struct sim_watch watch = {0};
-	enum neap_status status = sim_watch_look(&watch, spec, SIM_EVERY_DEVICE, ret_view, err);
+	enum neap_status status = sim_watch_read(&watch, spec, SIM_EVERY_DEVICE, ret_view, err);
 
 	sim_watch_fini(&watch);
 	return status;
 }
 
-enum neap_status sim_watch_look(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
+enum neap_status sim_watch_read(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
 				struct sim_view *ret_view, struct neap_error *err)
 {
 	struct sim_world world = {.fd = -1, .own_slot = -1};

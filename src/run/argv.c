@@ -1,5 +1,5 @@
-/* run/words.c: see words.h. Splits command lines without a shell. */
-#include "run/words.h"
+/* run/words.c: see argv.h. Splits command lines without a shell. */
+#include "run/argv.h"
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -12,73 +12,73 @@
 #include <string.h>
 
 /* Takes ownership of `text`, also on failure. */
-static enum neap_status add_take(struct neap_words *words, char *text)
+static enum neap_status add_take(struct neap_argv *argv, char *text)
 {
-	char **items = text ? realloc(words->items, (words->count + 2) * sizeof *items) : NULL;
+	char **items = text ? realloc(argv->items, (argv->count + 2) * sizeof *items) : NULL;
 	if (!items) {
 		free(text);
 		return NEAP_ENOMEM;
 	}
-	words->items = items;
-	items[words->count++] = text;
-	items[words->count] = NULL;
+	argv->items = items;
+	items[argv->count++] = text;
+	items[argv->count] = NULL;
 	return NEAP_OK;
 }
 
-enum neap_status neap_words_add(struct neap_words *words, const char *text) { return add_take(words, strdup(text)); }
+enum neap_status neap_argv_add(struct neap_argv *argv, const char *text) { return add_take(argv, strdup(text)); }
 
-enum neap_status neap_words_format(struct neap_words *words, const char *format, ...)
+enum neap_status neap_argv_format(struct neap_argv *argv, const char *format, ...)
 {
 	char *text = NULL;
 	va_list args;
 	va_start(args, format);
 	int length = vasprintf(&text, format, args);
 	va_end(args);
-	return length < 0 ? NEAP_ENOMEM : add_take(words, text);
+	return length < 0 ? NEAP_ENOMEM : add_take(argv, text);
 }
 
-static size_t find(const struct neap_words *words, const char *key)
+static size_t find(const struct neap_argv *argv, const char *key)
 {
 	size_t length = strlen(key);
-	for (size_t i = 0; i < words->count; i++)
-		if (!strncmp(words->items[i], key, length) && words->items[i][length] == '=')
+	for (size_t i = 0; i < argv->count; i++)
+		if (!strncmp(argv->items[i], key, length) && argv->items[i][length] == '=')
 			return i;
-	return words->count;
+	return argv->count;
 }
 
-enum neap_status neap_words_set(struct neap_words *words, const char *key, const char *value)
+enum neap_status neap_argv_set(struct neap_argv *argv, const char *key, const char *value)
 {
-	size_t at = find(words, key);
-	if (at == words->count)
-		return neap_words_format(words, "%s=%s", key, value);
+	size_t at = find(argv, key);
+	if (at == argv->count)
+		return neap_argv_format(argv, "%s=%s", key, value);
 	char *text = NULL;
 	if (asprintf(&text, "%s=%s", key, value) < 0)
 		return NEAP_ENOMEM;
-	free(words->items[at]);
-	words->items[at] = text;
+	free(argv->items[at]);
+	argv->items[at] = text;
 	return NEAP_OK;
 }
 
-enum neap_status neap_words_copy(const struct neap_words *words, struct neap_words *ret_copy)
+enum neap_status neap_argv_copy(const struct neap_argv *argv, struct neap_argv *ret_copy)
 {
-	struct neap_words copy = {0};
-	for (size_t i = 0; i < words->count; i++)
-		if (neap_words_add(&copy, words->items[i])) {
-			neap_words_fini(&copy);
+	struct neap_argv copy = {0};
+	for (size_t i = 0; i < argv->count; i++)
+		if (neap_argv_add(&copy, argv->items[i])) {
+			neap_argv_fini(&copy);
 			return NEAP_ENOMEM;
 		}
 	*ret_copy = copy;
 	return NEAP_OK;
 }
 
-void neap_words_fini(struct neap_words *words)
+void neap_argv_fini(struct neap_argv *argv)
 {
-	if (!words)
+	if (!argv)
 		return;
-	for (size_t i = 0; i < words->count; i++)
-		free(words->items[i]);
-	free(words->items);
-	*words = (struct neap_words){0};
+	for (size_t i = 0; i < argv->count; i++)
+		free(argv->items[i]);
+	free(argv->items);
+	*argv = (struct neap_argv){0};
 }
 
 static bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -129,9 +129,9 @@ static enum neap_status read_word(const char **at, struct neap_buffer *word, boo
 	return neap_buffer_status(word, err);
 }
 
-enum neap_status neap_words_split(const char *text, struct neap_words *ret_words, struct neap_error *err)
+enum neap_status neap_argv_split(const char *text, struct neap_argv *ret_argv, struct neap_error *err)
 {
-	struct neap_words words = {0};
+	struct neap_argv argv = {0};
 	struct neap_buffer word = {0};
 	enum neap_status status = NEAP_OK;
 	for (const char *at = text; !status;) {
@@ -148,15 +148,15 @@ enum neap_status neap_words_split(const char *text, struct neap_words *ret_words
 					   "command: '%.8s' needs a shell, and neap starts commands without one: "
 					   "quote it, or write [sh, -c, \"...\"]",
 					   read);
-		if (!status && neap_words_add(&words, read))
+		if (!status && neap_argv_add(&argv, read))
 			status = neap_fail(err, NEAP_ENOMEM, "splitting a command: out of memory");
 	}
 	neap_buffer_fini(&word);
 	if (status) {
-		neap_words_fini(&words);
+		neap_argv_fini(&argv);
 		return status;
 	}
-	*ret_words = words;
+	*ret_argv = argv;
 	return NEAP_OK;
 }
 
@@ -166,23 +166,23 @@ static bool plain(const char *word)
 	return *word && word[strspn(word, safe)] == '\0';
 }
 
-char *neap_words_join(const struct neap_words *words)
+char *neap_argv_join(const struct neap_argv *argv)
 {
 	struct neap_buffer line = {0};
-	for (size_t i = 0; i < words->count; i++) {
+	for (size_t i = 0; i < argv->count; i++) {
 		if (i)
 			neap_buffer_text(&line, " ");
-		if (plain(words->items[i])) {
-			neap_buffer_text(&line, words->items[i]);
+		if (plain(argv->items[i])) {
+			neap_buffer_text(&line, argv->items[i]);
 			continue;
 		}
 		neap_buffer_text(&line, "'");
-		for (const char *c = words->items[i]; *c; c++)
+		for (const char *c = argv->items[i]; *c; c++)
 			neap_buffer_append(&line, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
 		neap_buffer_text(&line, "'");
 	}
 	neap_buffer_append(&line, "", 0);
-	char *text = words->count ? neap_buffer_detach(&line) : strdup("");
+	char *text = argv->count ? neap_buffer_detach(&line) : strdup("");
 	neap_buffer_fini(&line);
 	return text;
 }

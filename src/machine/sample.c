@@ -1,5 +1,5 @@
-/* machine/look.c: combines NVML's readings and the statistics pages of attached processes. */
-#include "machine/look.h"
+/* machine/sample.c: combines NVML's readings and the statistics pages of attached processes. */
+#include "machine/sample.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,7 +15,7 @@
 #define PAUSE_NS      NEAP_NS_PER_MS
 #define PAUSE_MOST_NS (16 * NEAP_NS_PER_MS)
 
-void neap_look_name(pid_t pid, char ret_name[64])
+void neap_sample_name(pid_t pid, char ret_name[64])
 {
 	struct neap_process process;
 	ret_name[0] = '\0';
@@ -23,7 +23,10 @@ void neap_look_name(pid_t pid, char ret_name[64])
 		neap_printable(ret_name, 64, process.command);
 }
 
-const char *neap_look_backend_name(enum neap_backend backend) { return backend == NEAP_BACKEND_SIM ? "sim" : "cuda"; }
+const char *neap_sample_backend_name(enum neap_backend backend)
+{
+	return backend == NEAP_BACKEND_SIM ? "sim" : "cuda";
+}
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
 
@@ -37,9 +40,9 @@ static bool uses(const struct neap_attached *attached, const unsigned char uuid[
 
 /* Reads one device, and computes its account from this reading and the pages, which were read a moment ago. */
 static enum neap_status account(struct neap_monitor *monitor, size_t index, const struct neap_attached *attached,
-				size_t attached_count, struct neap_look_device *ret_device, struct neap_error *err)
+				size_t attached_count, struct neap_sample_device *ret_device, struct neap_error *err)
 {
-	struct neap_look_device device = {0};
+	struct neap_sample_device device = {0};
 	struct neap_ledger_attached *publishers = NULL;
 	struct neap_ledger_process *accounts = NULL;
 	size_t publisher_count = 0, users = 0;
@@ -48,10 +51,10 @@ static enum neap_status account(struct neap_monitor *monitor, size_t index, cons
 		return status;
 	for (size_t i = 0; i < attached_count; i++)
 		users += uses(&attached[i], device.reading.uuid);
-	size_t room = device.reading.process_count + users + 1;
+	size_t capacity = device.reading.process_count + users + 1;
 	publishers = calloc(users + 1, sizeof *publishers); /* large ones */
-	accounts = calloc(room, sizeof *accounts);
-	device.processes = calloc(room, sizeof *device.processes);
+	accounts = calloc(capacity, sizeof *accounts);
+	device.processes = calloc(capacity, sizeof *device.processes);
 	if (!publishers || !accounts || !device.processes) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 		goto out;
@@ -75,14 +78,14 @@ out:
 }
 
 /* Marks a process as stray if it holds only a context on this device and has an allocator on another. */
-static void find_stray(struct neap_look *look, struct neap_look_process *process)
+static void find_stray(struct neap_sample *sample, struct neap_sample_process *process)
 {
-	for (size_t i = 0; i < look->attached_count && !process->account.attached; i++) {
+	for (size_t i = 0; i < sample->attached_count && !process->account.attached; i++) {
 		struct neap_published published;
-		if (look->attached[i].pid != process->account.pid)
+		if (sample->attached[i].pid != process->account.pid)
 			continue;
-		for (size_t d = 0; d < look->device_count && !process->stray; d++) {
-			if (!neap_attached_device(&look->attached[i], look->devices[d].reading.uuid, &published))
+		for (size_t d = 0; d < sample->device_count && !process->stray; d++) {
+			if (!neap_attached_device(&sample->attached[i], sample->devices[d].reading.uuid, &published))
 				continue;
 			process->stray = neap_ledger_context_sized(process->account.bytes, published.context_bytes);
 			process->stray_from = d;
@@ -90,28 +93,28 @@ static void find_stray(struct neap_look *look, struct neap_look_process *process
 	}
 }
 
-static enum neap_status look_once(struct neap_monitor *monitor, const char *runtime_folder,
-				  struct neap_look *ret_look, struct neap_error *err)
+static enum neap_status sample_once(struct neap_monitor *monitor, const char *runtime_folder,
+				    struct neap_sample *ret_sample, struct neap_error *err)
 {
-	struct neap_look look = {.backend = neap_monitor_backend(monitor)};
+	struct neap_sample sample = {.backend = neap_monitor_backend(monitor)};
 	size_t count = neap_monitor_device_count(monitor);
-	enum neap_status status = neap_page_list(runtime_folder, &look.attached, &look.attached_count, err);
-	if (!status && !(look.devices = calloc(count + 1, sizeof *look.devices)))
+	enum neap_status status = neap_page_list(runtime_folder, &sample.attached, &sample.attached_count, err);
+	if (!status && !(sample.devices = calloc(count + 1, sizeof *sample.devices)))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	for (; !status && look.device_count < count; look.device_count++) {
-		struct neap_look_device *device = &look.devices[look.device_count];
-		status = account(monitor, look.device_count, look.attached, look.attached_count, device, err);
+	for (; !status && sample.device_count < count; sample.device_count++) {
+		struct neap_sample_device *device = &sample.devices[sample.device_count];
+		status = account(monitor, sample.device_count, sample.attached, sample.attached_count, device, err);
 		if (status)
 			break;
 	}
-	for (size_t d = 0; !status && d < look.device_count; d++)
-		for (size_t p = 0; p < look.devices[d].process_count; p++)
-			find_stray(&look, &look.devices[d].processes[p]);
-	*ret_look = look;
+	for (size_t d = 0; !status && d < sample.device_count; d++)
+		for (size_t p = 0; p < sample.devices[d].process_count; p++)
+			find_stray(&sample, &sample.devices[d].processes[p]);
+	*ret_sample = sample;
 	return status;
 }
 
-int64_t neap_look_other(const struct neap_look_device *device)
+int64_t neap_sample_other(const struct neap_sample_device *device)
 {
 	int64_t other = 0;
 	for (size_t i = 0; i < device->process_count; i++)
@@ -119,51 +122,51 @@ int64_t neap_look_other(const struct neap_look_device *device)
 	return other;
 }
 
-static uint64_t unexplained(const struct neap_look *look)
+static uint64_t unexplained(const struct neap_sample *sample)
 {
 	uint64_t sum = 0;
-	for (size_t i = 0; i < look->device_count; i++)
-		sum += magnitude(look->devices[i].ledger.unexplained - neap_look_other(&look->devices[i]));
+	for (size_t i = 0; i < sample->device_count; i++)
+		sum += magnitude(sample->devices[i].ledger.unexplained - neap_sample_other(&sample->devices[i]));
 	return sum;
 }
 
-enum neap_status neap_look_take(struct neap_monitor *monitor, const char *runtime_folder, struct neap_look *ret_look,
-				struct neap_error *err)
+enum neap_status neap_sample_take(struct neap_monitor *monitor, const char *runtime_folder,
+				  struct neap_sample *ret_sample, struct neap_error *err)
 {
-	enum neap_status status = look_once(monitor, runtime_folder, ret_look, err);
+	enum neap_status status = sample_once(monitor, runtime_folder, ret_sample, err);
 	uint64_t pause_ns = PAUSE_NS;
-	for (int tries = 1; !status && tries < TRIES && unexplained(ret_look) != 0; tries++) {
-		struct neap_look again;
+	for (int tries = 1; !status && tries < TRIES && unexplained(ret_sample) != 0; tries++) {
+		struct neap_sample again;
 		neap_clock_sleep(neap_clock_system(), pause_ns);
 		pause_ns = pause_ns < PAUSE_MOST_NS ? 2 * pause_ns : PAUSE_MOST_NS;
-		status = look_once(monitor, runtime_folder, &again, err);
-		if (!status && unexplained(&again) < unexplained(ret_look)) {
-			struct neap_look worse = *ret_look;
-			*ret_look = again;
+		status = sample_once(monitor, runtime_folder, &again, err);
+		if (!status && unexplained(&again) < unexplained(ret_sample)) {
+			struct neap_sample worse = *ret_sample;
+			*ret_sample = again;
 			again = worse;
 		}
-		neap_look_fini(&again);
+		neap_sample_fini(&again);
 	}
 	return status;
 }
 
 /* The process's `who`, if it was read for an earlier device, else NULL. */
-static const struct neap_who *who_before(const struct neap_look *look, size_t device, pid_t pid)
+static const struct neap_who *who_before(const struct neap_sample *sample, size_t device, pid_t pid)
 {
 	for (size_t d = 0; d < device; d++)
-		for (size_t p = 0; p < look->devices[d].process_count && !look->devices[d].left_out; p++)
-			if (look->devices[d].processes[p].account.pid == pid)
-				return &look->devices[d].processes[p].who;
+		for (size_t p = 0; p < sample->devices[d].process_count && !sample->devices[d].left_out; p++)
+			if (sample->devices[d].processes[p].account.pid == pid)
+				return &sample->devices[d].processes[p].who;
 	return NULL;
 }
 
-void neap_look_who(struct neap_look *look)
+void neap_sample_who(struct neap_sample *sample)
 {
 	const struct neap_who *last = NULL;
-	for (size_t d = 0; d < look->device_count; d++) {
-		for (size_t p = 0; p < look->devices[d].process_count && !look->devices[d].left_out; p++) {
-			struct neap_look_process *process = &look->devices[d].processes[p];
-			const struct neap_who *before = who_before(look, d, process->account.pid);
+	for (size_t d = 0; d < sample->device_count; d++) {
+		for (size_t p = 0; p < sample->devices[d].process_count && !sample->devices[d].left_out; p++) {
+			struct neap_sample_process *process = &sample->devices[d].processes[p];
+			const struct neap_who *before = who_before(sample, d, process->account.pid);
 			if (before)
 				process->who = *before;
 			else
@@ -173,32 +176,32 @@ void neap_look_who(struct neap_look *look)
 	}
 }
 
-const struct neap_published *neap_look_next_unlisted(const struct neap_look *look,
-						     const struct neap_attached *attached, size_t *cursor)
+const struct neap_published *neap_sample_next_unlisted(const struct neap_sample *sample,
+						       const struct neap_attached *attached, size_t *cursor)
 {
 	while (*cursor < attached->device_count) {
 		const struct neap_published *published = &attached->devices[(*cursor)++];
 		bool listed = false;
-		for (size_t d = 0; d < look->device_count; d++)
-			listed |= memcmp(look->devices[d].reading.uuid, published->device_uuid, 16) == 0;
+		for (size_t d = 0; d < sample->device_count; d++)
+			listed |= memcmp(sample->devices[d].reading.uuid, published->device_uuid, 16) == 0;
 		if (!listed)
 			return published;
 	}
 	return NULL;
 }
 
-uint64_t neap_look_reserved(const struct neap_published *published)
+uint64_t neap_sample_reserved(const struct neap_published *published)
 {
 	int64_t bytes = published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
 	return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-uint64_t neap_look_not_attached(const struct neap_ledger_process *account)
+uint64_t neap_sample_not_attached(const struct neap_ledger_process *account)
 {
 	return account->attached || account->bytes == NEAP_BYTES_UNKNOWN ? 0 : account->bytes;
 }
 
-const char *neap_look_command(const struct neap_look_process *process)
+const char *neap_sample_command(const struct neap_sample_process *process)
 {
 	return process->who.command[0] ? process->who.command : "?";
 }
@@ -210,37 +213,37 @@ static uint64_t rank(uint64_t value) { return value == UINT64_MAX ? 0 : value; }
 
 static int by_memory(const void *a, const void *b)
 {
-	const struct neap_look_process *one = a, *other = b;
+	const struct neap_sample_process *one = a, *other = b;
 	return by_number(rank(other->account.bytes), rank(one->account.bytes));
 }
 
 static int by_pid(const void *a, const void *b)
 {
-	const struct neap_look_process *one = a, *other = b;
+	const struct neap_sample_process *one = a, *other = b;
 	return by_number((uint64_t)one->account.pid, (uint64_t)other->account.pid);
 }
 
 static int by_time(const void *a, const void *b)
 {
-	const struct neap_look_process *one = a, *other = b;
+	const struct neap_sample_process *one = a, *other = b;
 	return by_number(rank(other->who.run_ns), rank(one->who.run_ns));
 }
 
 static int by_user(const void *a, const void *b)
 {
-	const struct neap_look_process *one = a, *other = b;
+	const struct neap_sample_process *one = a, *other = b;
 	int order = strcmp(one->who.user, other->who.user);
 	return order ? order : by_memory(a, b);
 }
 
 static int by_name(const void *a, const void *b)
 {
-	const struct neap_look_process *one = a, *other = b;
-	int order = strcmp(neap_look_command(one), neap_look_command(other));
+	const struct neap_sample_process *one = a, *other = b;
+	int order = strcmp(neap_sample_command(one), neap_sample_command(other));
 	return order ? order : by_pid(a, b);
 }
 
-bool neap_look_sort(struct neap_look *look, const char *key)
+bool neap_sample_sort(struct neap_sample *sample, const char *key)
 {
 	static const struct {
 		const char *key;
@@ -250,19 +253,19 @@ bool neap_look_sort(struct neap_look *look, const char *key)
 	for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
 		if (strcmp(orders[i].key, key) != 0)
 			continue;
-		for (size_t d = 0; d < look->device_count; d++)
-			qsort(look->devices[d].processes, look->devices[d].process_count,
-			      sizeof *look->devices[d].processes, orders[i].compare);
+		for (size_t d = 0; d < sample->device_count; d++)
+			qsort(sample->devices[d].processes, sample->devices[d].process_count,
+			      sizeof *sample->devices[d].processes, orders[i].compare);
 		return true;
 	}
 	return false;
 }
 
-void neap_look_fini(struct neap_look *look)
+void neap_sample_fini(struct neap_sample *sample)
 {
-	for (size_t i = 0; i < look->device_count; i++)
-		free(look->devices[i].processes);
-	free(look->devices);
-	free(look->attached);
-	*look = (struct neap_look){0};
+	for (size_t i = 0; i < sample->device_count; i++)
+		free(sample->devices[i].processes);
+	free(sample->devices);
+	free(sample->attached);
+	*sample = (struct neap_sample){0};
 }

@@ -5,6 +5,6 @@
 #include "neap/alloc.h"
 
 /* Emits NEAP_EVENT_ROOM; does nothing if the driver does not report free memory. */
-void neap_room_emit(struct neap_alloc *alloc);
+void neap_headroom_emit(struct neap_alloc *alloc);
 
 #endif
