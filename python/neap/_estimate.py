@@ -31,7 +31,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import _notes, _values
+from . import _notes, _steady, _values
 
 _SCHEMA = 1
 _LINES_MOST = 200
@@ -229,6 +229,9 @@ def _about() -> dict[str, Any]:
         "local_rank": _number("LOCAL_RANK"),
         "ranks": _number("WORLD_SIZE"),
         "steps": _steps(),
+        "grew_at": _steady.growth.at,
+        "grew_requested": _steady.growth.requested,
+        "grew_reserved": _steady.growth.reserved,
         "forwards": _State.forwards,
         "optimizer": _State.optimizer,
         "waited": dict(zip(("file", "function", "line"), _State.waited)) if _State.waited else None,

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Any, Callable
 
-from . import _abi, _estimate, _library, _limits, _notebook, _sources
+from . import _abi, _estimate, _library, _limits, _notebook, _sources, _steady
 from ._ladder import Split, rung_bits
 from ._needs import Needs
 from ._notes import harmless
@@ -35,6 +35,7 @@ class _State:
     home: int | None = None
     trainings = 0  # Training.train under way: it tells of its steps itself
     steps = 0  # optimizer updates
+    ended = False  # by the bound on them
 
 
 @contextlib.contextmanager
@@ -322,6 +323,8 @@ def _read_figures() -> None:
 def _bound() -> int:
     """Of optimizer updates, by `neap run --max-steps`; 0: none."""
     bound = os.environ.get("NEAP_MAX_STEPS", "") if os.environ.get("NEAP_ATTACH") == "1" else ""
+    if bound == _steady.STEADY:
+        return _steady.MOST
     return int(bound) if bound.isascii() and bound.isdigit() else 0
 
 
@@ -333,21 +336,28 @@ def steps_done() -> int:
 def _count_step() -> None:
     _State.steps += 1
     bound = _bound()
-    if bound and _State.steps >= bound:
-        _end(bound)
+    if bound and (_is_steady() or _State.steps >= bound):
+        _end()
 
 
-def _end(bound: int) -> None:
+@harmless("waiting for memory to be steady")
+def _is_steady() -> bool:
+    _steady.growth.step(_State.steps)
+    return os.environ["NEAP_MAX_STEPS"] == _steady.STEADY and _steady.reached(_State.steps)
+
+
+def _end() -> None:
     """Ends the program as sys.exit() in its loop would. A program that catches this and makes another step is ended at once."""
     flush_step()
-    _record_bound(bound)
-    if _State.steps > bound:
+    if _State.ended:
         if _estimate.is_asked():
             _estimate.finish()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
+    _State.ended = True
+    _record_bound(_State.steps)
     _end_cells()
     raise SystemExit(0)
 

@@ -42,7 +42,9 @@ const struct neap_command neap_command_estimate = {
 			{"max-memory", "SIZE",
 			 "instead: what the process may take in all, context included, on the first GPU's "
 			 "architecture (sm_90 without --gpu)"},
-			{"steps", "N", "end the program after N optimizer updates; default 3"},
+			{"steps", "N",
+			 "end the program after N optimizer updates; default: after three that took no more memory "
+			 "than any before, at the latest after 50"},
 			{"forwards", "N",
 			 "end a program without optimizer after N forward passes of the module that it calls first; "
 			 "default: at its own end"},
@@ -112,7 +114,7 @@ static int parse_bounds(const struct neap_arguments *arguments, struct neap_esti
 {
 	struct neap_error err = {0};
 	uint64_t value = 0;
-	command->steps = neap_argument(arguments, "steps") ? neap_argument(arguments, "steps") : "3";
+	command->steps = neap_argument(arguments, "steps");
 	command->time_limit = neap_argument(arguments, "time-limit") ? neap_argument(arguments, "time-limit") : "10m";
 	command->forwards = neap_argument(arguments, "forwards");
 	if (command->forwards && (neap_u64_parse(command->forwards, &value, &err) || !value || value > INT64_MAX))
@@ -122,7 +124,7 @@ static int parse_bounds(const struct neap_arguments *arguments, struct neap_esti
 	if (command->ranks && (neap_u64_parse(command->ranks, &value, &err) || !value || value > 1u << 20))
 		return neap_misuse(arguments, "--ranks: expected a whole number from 1 to 1048576, not '%s'",
 				   command->ranks);
-	if (neap_u64_parse(command->steps, &value, &err) || !value || value > INT64_MAX)
+	if (command->steps && (neap_u64_parse(command->steps, &value, &err) || !value || value > INT64_MAX))
 		return neap_misuse(arguments, "--steps: expected a whole number above 0, not '%s'", command->steps);
 	if (neap_duration_parse(command->time_limit, &value, &err) || !value)
 		return neap_misuse(arguments, "--time-limit: expected a time such as 10m, not '%s'",

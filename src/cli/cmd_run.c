@@ -44,7 +44,9 @@ static const struct neap_option known_options[] = {
 	{"wait-limit", "DURATION", "give up waiting for --needs after this long; default 10m"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to come back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
-	{"max-steps", "N", "end a PyTorch program after N optimizer updates of a process; default none"},
+	{"max-steps", "N",
+	 "end a PyTorch program after N optimizer updates of a process, or, with 'steady', once they take no more "
+	 "memory; default none"},
 	{"values", "WHICH",
 	 "on the simulator, compute what kernels would, on the host: auto (default): what is worth its time; full: "
 	 "all of it; none: zeros"},
@@ -200,11 +202,13 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 	size_t count = 0;
 	double fraction;
 	char *allocator = NULL;
-	int code = parse_number(arguments, "max-steps", INT64_MAX, &max_steps);
+	const char *steps = neap_argument(arguments, "max-steps");
+	bool steady = steps && !strcmp(steps, "steady");
+	int code = steady ? 0 : parse_number(arguments, "max-steps", INT64_MAX, &max_steps);
 	if (!code)
 		code = parse_allocator(arguments, &allocator);
-	if (!code && neap_argument(arguments, "max-steps") && !max_steps)
-		code = neap_misuse(arguments, "--max-steps: expected a number above 0");
+	if (!code && steps && !steady && !max_steps)
+		code = neap_misuse(arguments, "--max-steps: expected a number above 0, or steady");
 	if (!code)
 		code = parse_values(arguments, additions->simulated, sizeof additions->simulated);
 	if (code)
@@ -226,8 +230,8 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
-	if (max_steps) {
-		snprintf(additions->max_steps, sizeof additions->max_steps, "NEAP_MAX_STEPS=%" PRIu64, max_steps);
+	if (steps) {
+		snprintf(additions->max_steps, sizeof additions->max_steps, "NEAP_MAX_STEPS=%s", steps);
 		additions->entries[count++] = additions->max_steps;
 	}
 	run_python_make(run->command, &additions->python);

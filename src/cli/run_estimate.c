@@ -46,7 +46,8 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 		[NEAP_ESTIMATE_SURE] = "", /* in the words of another version */
 		[NEAP_ESTIMATE_CONTEXT] = ", depending on the context",
 		[NEAP_ESTIMATE_WORKSPACE] = ", depending on a workspace whose size only NVIDIA's library knows",
-		[NEAP_ESTIMATE_CUT_SHORT] = " so far: the estimate's time limit ended it before its second update"};
+		[NEAP_ESTIMATE_CUT_SHORT] = " so far: the estimate's time limit ended it before its second update",
+		[NEAP_ESTIMATE_GROWING] = " so far: the last update of the estimate took more than those before it"};
 	uint64_t missing = answer->headroom_bytes < 0 ? (uint64_t)-answer->headroom_bytes : 0;
 	char takes[100];
 	snprintf(takes, sizeof takes, "%s to %s of the %s on %s", NEAP_SIZE(answer->low_bytes),

@@ -84,11 +84,13 @@ struct neap_estimate_read {
 
 /* A process of the run that used PyTorch's allocator. */
 struct neap_estimate_process {
-	uint64_t pid, rank;               /* rank UINT64_MAX: none */
-	uint64_t steps, forwards;         /* forwards: counted where the program is bounded by them */
-	bool optimizer;                   /* it made an optimizer */
-	struct neap_estimate_read waited; /* where its main thread was at the time limit; line 0: not known */
-	size_t device;                    /* the device on which it reserved most */
+	uint64_t pid, rank;                     /* rank UINT64_MAX: none */
+	uint64_t steps, forwards;               /* forwards: counted where the program is bounded by them */
+	uint64_t grew_at;                       /* the last step in which the requested or reserved peak grew */
+	uint64_t grew_requested, grew_reserved; /* by so many bytes, over all devices */
+	bool optimizer;                         /* it made an optimizer */
+	struct neap_estimate_read waited;       /* where its main thread was at the time limit; line 0: not known */
+	size_t device;                          /* the device on which it reserved most */
 	char device_uuid[48];
 	uint64_t requested_peak, allocated_peak, reserved_peak; /* there, by PyTorch's statistics */
 	char snapshot[4096];
@@ -142,6 +144,10 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
  * the first, so what the program takes from then on is not known. */
 bool neap_estimate_is_cut_short(const struct neap_estimate_run *run);
 
+/* Whether the program had more updates to make, and its last one, the third or a later one, took more memory than any
+ * before. */
+bool neap_estimate_is_growing(const struct neap_estimate_run *run);
+
 enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };
 
 /* Why `fits` is UNSURE: the first of these that holds. */
@@ -150,10 +156,11 @@ enum neap_estimate_doubt {
 	NEAP_ESTIMATE_CONTEXT,   /* it fits beside the smallest context, but not beside the largest */
 	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, not if libraries' workspaces take what they may */
 	NEAP_ESTIMATE_CUT_SHORT, /* it fits up to the time limit, which ended the run */
+	NEAP_ESTIMATE_GROWING,   /* it fits up to the last update, which took more than those before it */
 	NEAP_ESTIMATE_DOUBTS
 };
 
-/* "context", "workspace", "time limit"; "" for SURE. */
+/* "context", "workspace", "time limit", "growing"; "" for SURE. */
 const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt);
 
 struct neap_estimate_verdict {

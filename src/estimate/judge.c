@@ -86,12 +86,20 @@ bool neap_estimate_is_cut_short(const struct neap_estimate_run *run)
 	       process->forwards < UPDATES_ENOUGH;
 }
 
+bool neap_estimate_is_growing(const struct neap_estimate_run *run)
+{
+	const struct neap_estimate_process *process = &run->processes[run->worst];
+	return run->result.outcome != NEAP_OUTCOME_OK && process->steps > UPDATES_ENOUGH &&
+	       process->grew_at == process->steps;
+}
+
 const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt)
 {
 	static const char *const names[NEAP_ESTIMATE_DOUBTS] = {[NEAP_ESTIMATE_SURE] = "",
 								[NEAP_ESTIMATE_CONTEXT] = "context",
 								[NEAP_ESTIMATE_WORKSPACE] = "workspace",
-								[NEAP_ESTIMATE_CUT_SHORT] = "time limit"};
+								[NEAP_ESTIMATE_CUT_SHORT] = "time limit",
+								[NEAP_ESTIMATE_GROWING] = "growing"};
 	return names[doubt];
 }
 
@@ -191,6 +199,8 @@ static enum neap_status find_fit(const struct neap_estimate_run *run, const stru
 					  : NEAP_ESTIMATE_SURE;
 	else if (neap_estimate_is_cut_short(run))
 		verdict->doubt = NEAP_ESTIMATE_CUT_SHORT;
+	else if (neap_estimate_is_growing(run))
+		verdict->doubt = NEAP_ESTIMATE_GROWING;
 	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : in_least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 	return NEAP_OK;
 }

@@ -160,6 +160,9 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	process.rank = get_number(about, "rank", UINT64_MAX);
 	process.steps = get_number(about, "steps", 0);
 	process.forwards = get_number(about, "forwards", 0);
+	process.grew_at = get_number(about, "grew_at", 0);
+	process.grew_requested = get_number(about, "grew_requested", 0);
+	process.grew_reserved = get_number(about, "grew_reserved", 0);
 	process.optimizer = json_is_true(json_object_get(about, "optimizer"));
 	take_waited(about, &process.waited);
 	take_device(about, &process);

@@ -72,7 +72,7 @@ static char **make_argv(const struct neap_estimate_command *command, struct neap
 	list[used++] = "--folder";
 	list[used++] = job->folder;
 	list[used++] = "--max-steps";
-	list[used++] = (char *)(uintptr_t)command->steps;
+	list[used++] = command->steps ? (char *)(uintptr_t)command->steps : "steady";
 	list[used++] = "--time-limit";
 	list[used++] = (char *)(uintptr_t)command->time_limit;
 	for (size_t i = 0; i < parameters; i++) {

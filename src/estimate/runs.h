@@ -32,7 +32,7 @@ struct neap_estimate_watch {
 struct neap_estimate_command {
 	char *const *argv; /* NULL-terminated; {NAME} not replaced yet */
 	char **parameters; /* "NAME=VALUE", NULL-terminated */
-	const char *steps; /* of --max-steps */
+	const char *steps; /* of --max-steps; NULL: until memory is steady */
 	const char *time_limit;
 	const char *forwards; /* of a program without optimizer, at most; NULL: to its end */
 	struct neap_estimate_isolation *isolation;

@@ -13,6 +13,7 @@
 
 #define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 #define SHOWN       4 /* of a list of notes */
+#define STEADY      3 /* updates that took no more than those before them */
 
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
@@ -38,6 +39,9 @@ void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text,
 		snprintf(ret_text, capacity, "ended by the time limit after %s", done);
 	else if (process->forwards)
 		snprintf(ret_text, capacity, "%s, no optimizer", done);
+	else if (outcome == NEAP_OUTCOME_STOPPED && process->grew_at && process->steps >= process->grew_at + STEADY)
+		snprintf(ret_text, capacity, "%s, the last %" PRIu64 " without a new peak", done,
+			 process->steps - process->grew_at);
 	else if (outcome == NEAP_OUTCOME_STOPPED)
 		snprintf(ret_text, capacity, "%s", done);
 	else if (outcome == NEAP_OUTCOME_OK && (process->steps || process->optimizer))
@@ -194,7 +198,8 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 	static const char *const doubts[NEAP_ESTIMATE_DOUBTS] = {
 		[NEAP_ESTIMATE_CONTEXT] = "fits beside the smallest context alone",
 		[NEAP_ESTIMATE_WORKSPACE] = "fits without a library's workspace alone",
-		[NEAP_ESTIMATE_CUT_SHORT] = "fits as far as the time limit let it run"};
+		[NEAP_ESTIMATE_CUT_SHORT] = "fits as far as the time limit let it run",
+		[NEAP_ESTIMATE_GROWING] = "fits so far; its memory still grows"};
 	for (size_t i = 0; i < report->tries->count; i++) {
 		const struct neap_estimate_try *item = &report->tries->items[i];
 		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
@@ -246,6 +251,19 @@ static void put_cut_short(struct neap_buffer *out, const struct neap_estimate_ru
 	neap_report_wrap(out, "      ", clean);
 }
 
+static void put_growing(struct neap_buffer *out, const struct neap_estimate_run *run)
+{
+	const struct neap_estimate_process *process = &run->processes[run->worst];
+	char text[300];
+	if (!neap_estimate_is_growing(run))
+		return;
+	snprintf(text, sizeof text,
+		 "still growing: update %" PRIu64
+		 " requested %s and reserved %s more than any before; --steps takes more",
+		 process->steps, SIZE(process->grew_requested), SIZE(process->grew_reserved));
+	neap_report_wrap(out, "      ", text);
+}
+
 static void put_doubt(struct neap_buffer *out, const struct neap_estimate_run *run, enum neap_estimate_doubt doubt)
 {
 	char text[300];
@@ -279,6 +297,7 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 	} else {
 		put_doubt(out, run, verdict->doubt);
 		put_cut_short(out, run, verdict->fits);
+		put_growing(out, run);
 	}
 	if (setting && !verdict->unsupported) {
 		snprintf(text, sizeof text, "fits with PYTORCH_CUDA_ALLOC_CONF=%s (by exact replay)",

@@ -42,7 +42,7 @@ static struct neap_trace *read_trace(const char *text)
 	return trace;
 }
 
-/* One GPU, and one process that ran to its third update. */
+/* One GPU, and one process that ran until it was steady. */
 static struct world *make(const char *text)
 {
 	struct world *world = calloc(1, sizeof *world);
@@ -332,6 +332,33 @@ static void a_run_that_was_cut_short(void **state)
 	drop(world);
 }
 
+/* While each update takes more than those before it, "yes" is open, and "no" is not. */
+static void a_run_that_still_grows(void **state)
+{
+	static const struct {
+		enum neap_outcome outcome;
+		uint64_t steps, grew_at;
+		bool growing;
+	} cases[] = {{NEAP_OUTCOME_STOPPED, 50, 50, true}, {NEAP_OUTCOME_STOPPED, 50, 49, false},
+		     {NEAP_OUTCOME_STOPPED, 3, 3, true},   {NEAP_OUTCOME_STOPPED, 2, 2, false},
+		     {NEAP_OUTCOME_TIMEOUT, 9, 9, true},   {NEAP_OUTCOME_OK, 50, 50, false}};
+	(void)state;
+	struct world *world = make(plain);
+	uint64_t high = BARE + CODE + REQUESTED;
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		bool growing = cases[i].growing;
+		world->run.result.outcome = cases[i].outcome;
+		world->run.processes[0].steps = cases[i].steps;
+		world->run.processes[0].grew_at = cases[i].grew_at;
+		expect(world, high, growing ? MAYBE : NEAP_ESTIMATE_YES,
+		       growing ? NEAP_ESTIMATE_GROWING : NEAP_ESTIMATE_SURE, 0);
+		expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -(int64_t)PAGE);
+		assert_true(world->verdict.settings.count > 0);
+		expect(world, BARE, NO, -(int64_t)(CODE + REQUESTED));
+	}
+	drop(world);
+}
+
 static void predicts_what_would_help(void **state)
 {
 	(void)state;
@@ -410,6 +437,7 @@ int main(void)
 		cmocka_unit_test(settings_that_do_not_help),
 		cmocka_unit_test(emptied_caches_are_counted),
 		cmocka_unit_test(a_run_that_was_cut_short),
+		cmocka_unit_test(a_run_that_still_grows),
 		cmocka_unit_test(predicts_what_would_help),
 		cmocka_unit_test(figures_beyond_all_memory),
 		cmocka_unit_test(can_be_stopped),

@@ -122,7 +122,7 @@ class Figures(Estimate):
         result = json.loads((self.folder / "run" / "result.json").read_text())
         self.assertEqual(found["allocated_peak"], result["peak_allocated_bytes"])
         self.assertEqual(found["reserved_peak"], result["peak_reserved_bytes"])
-        self.assertEqual(found["steps"], 3)
+        self.assertEqual(found["steps"], 5)
         self.assertTrue(found["exact"])
         self.assertEqual(found["backend"], "sim")
         context = found["context"]
@@ -151,7 +151,7 @@ class Figures(Estimate):
         self.assertEqual((found["forwards"], found["steps"]), (3, 0))
         self.assertTrue(12 * MIB < found["requested_peak"] < 60 * MIB, found["requested_peak"])
         found = self.estimate("train.py", "8", "64", options=("--gpu", "h100-80gb", "--forwards", "1"))
-        self.assertEqual((found["forwards"], found["steps"]), (0, 3))
+        self.assertEqual((found["forwards"], found["steps"]), (0, 5))
 
     def test_follow_the_architecture(self) -> None:
         (self.folder / "samples.py").write_text(SAMPLES)
@@ -523,6 +523,21 @@ class Failures(Estimate):
         for options in (("--gpu", "h101"), ("--gpu", "mem=3GiB"), ("--steps", "0"), ("--max-memory", "3"), ("--time-limit", "x")):
             self.call("estimate", *options, "--", "true", code=64)
         self.call("estimate", code=64)
+
+    def test_until_memory_is_steady(self) -> None:
+        """Three updates must take no more than those before them; one that still grows in the last leaves "yes" open."""
+        lines = (
+            "import torch, sys\nmodel = torch.nn.Linear(64, 64).cuda()\nsgd = torch.optim.SGD(model.parameters())\nkept = []\n"
+            "for i in range(1, 100):\n    model(torch.ones(8, 64, device='cuda')).sum().backward()\n    sgd.step()\n"
+            "    if i < 6:\n        kept.append(torch.zeros(1 << 20, device='cuda'))\n"
+        )
+        (self.folder / "grows.py").write_text(lines)
+        command = ("estimate", "--in-place", "--json", "--gpu", "h100-80gb")
+        found = json.loads(self.call(*command, "--", sys.executable, "grows.py").stdout)
+        self.assertEqual((found["steps"], found["grew_at"], found["gpus"][0]["fits"]), (9, 6, True))  # update 6 finds what 5 kept
+        found = json.loads(self.call(*command, "--steps", "4", "--", sys.executable, "grows.py").stdout)
+        self.assertEqual((found["steps"], found["grew_at"], found["grew_requested"]), (4, 4, 4 << 20))
+        self.assertEqual((found["gpus"][0]["fits"], found["gpus"][0]["doubt"]), (None, "growing"))
 
     def cut_short(self, lines: str, *options: str) -> dict:
         """An estimate whose time limit ends the program once it has written the file `at`, for real."""
