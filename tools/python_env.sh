@@ -3,6 +3,8 @@
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, ruff, pytest, meson-python
 #                                                    complete-torch: PyTorch, Lightning, transformers
+#                                                    complete-triton: the Triton that this PyTorch asks for: torch.compile
+#                                                    needs it (0.3 GB to download, 1 GB unpacked)
 #                                                    begun-STAGE: its installation is under way, or was cut short: no test
 #                                                    uses the folder, and the next call makes all of it again
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11-oldest/
@@ -40,8 +42,10 @@ bound=${NEAP_TEST_VENV_SECONDS:-1200}
 began=$(date +%s)
 tools="pytest mypy ruff meson-python meson ninja"
 all=$(sed -n 's/^\([A-Za-z0-9._-]*\) *[<=].*/\1/p' "$versions")
+[ -n "$other" ] || all=$(printf '%s\n' "$all" | grep -vx triton) # a stage of its own
 tools_bytes=400000000
 torch_bytes=3000000000
+triton_bytes=1500000000
 
 say() { printf 'Python tests: %s\n' "$*"; }
 skip() {
@@ -132,6 +136,14 @@ if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; the
 	# shellcheck disable=SC2086
 	stage torch --no-compile --no-deps $all || {
 		say "with $folder, without PyTorch: $why; its tests are skipped"
+		exit 0
+	}
+fi
+if [ -e "$folder/complete-torch" ] && [ ! -e "$folder/complete-triton" ]; then
+	triton=$(sed -n 's/^Requires-Dist: *\(triton[^;]*[^; ]\).*/\1/p' "$folder"/lib/python*/site-packages/torch-*.dist-info/METADATA)
+	why="less than $((triton_bytes / 1000000)) MB free"
+	{ has_space "$triton_bytes" && stage triton --no-compile --no-deps "${triton:-triton}"; } || {
+		say "with $folder, without Triton: $why; the tests of torch.compile are skipped"
 		exit 0
 	}
 fi

@@ -150,3 +150,24 @@ pip_says() {
 		"ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
 	expect "Something that nobody foresaw" "WARNING: one" "ERROR: Something that nobody foresaw" "ERROR: and so"
 }
+
+@test "Triton is the one that PyTorch asks for; without it the environment keeps PyTorch" {
+	[ "$(df --output=avail -B1 "$dir" | tail -1)" -gt 1500000000 ] || skip "needs 1.5 GB free in $dir"
+	local folder
+	folder="$dir/cache/neap/python-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+	mkdir -p "$folder/bin" "$folder/lib/python3/site-packages/torch-2.15.0.dist-info"
+	echo 'Requires-Dist: triton~=3.9.0; platform_system == "Linux"' >"$folder/lib/python3/site-packages/torch-2.15.0.dist-info/METADATA"
+	touch "$folder/complete-tools" "$folder/complete-torch"
+	printf '#!/bin/sh\n[ "$1" != -c ] || exit 0\necho "$@" >"%s/asked"\necho "ERROR: no"\nexit $(cat "%s/status")\n' "$dir" "$dir" >"$folder/bin/python"
+	cp "$folder/bin/python" "$folder/bin/ruff"
+	chmod +x "$folder/bin/python" "$folder/bin/ruff"
+	echo 1 >"$dir/status"
+	run "$SOURCE/tools/python_env.sh"
+	[ "$output" = "Python tests: with $folder, without Triton: pip failed: no (see $folder/log); the tests of torch.compile are skipped" ]
+	[ -e "$folder/complete-torch" ] && [ ! -e "$folder/complete-triton" ] && [ ! -e "$folder/begun-triton" ]
+	echo 0 >"$dir/status"
+	run "$SOURCE/tools/python_env.sh"
+	[ "$output" = "Python tests: with $folder" ]
+	[ -e "$folder/complete-triton" ]
+	[[ "$(cat "$dir/asked")" = *" triton~=3.9.0" ]]
+}
