@@ -87,6 +87,7 @@ class _State:
     lines: dict[tuple[str, str, str, int, str], Iterator[int]] = {}
     lost: Iterator[int] = itertools.count()  # reads by lines beyond _LINES_MOST
     compiling = False  # torch.compile has begun to
+    compiled_in: dict[int, None] = {}  # updates in which it compiled, from 1
     launches = 0  # of loaded kernels, until then
     graphs_ran = False  # those that it captured, without Triton
     forwards = 0  # passes, where their number is bounded
@@ -222,6 +223,7 @@ def _about() -> dict[str, Any]:
         "architectures": list(torch.cuda.get_arch_list()),
         "triton": _has_triton(),
         "compiled": _has_compiled(),
+        "compiled_updates": list(_State.compiled_in),
         "computed": _values.is_on(),
         "not_computed": [name for name, _ in _values.unknown()],
         "reads_hidden": _State.compiling,
@@ -501,7 +503,9 @@ def _watch_dynamo(torch: Any) -> None:
 
 
 def _begin_compiling(*_: Any) -> None:
-    """A frame is about to be traced for the first time: from here on values that are read back are not counted."""
+    """A frame is about to be traced. From the first one on values that are read back are not counted."""
+    if _State.optimizer:
+        _State.compiled_in.setdefault(_steps() + 1)
     if _State.compiling:
         return
     _State.compiling = True
@@ -545,6 +549,7 @@ def _forked() -> None:
     _State.waited = None
     _State.lines = {}
     _State.lost = itertools.count()
+    _State.compiled_in = {}
 
 
 os.register_at_fork(after_in_child=_forked)

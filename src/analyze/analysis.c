@@ -120,6 +120,58 @@ static enum neap_status replay_own(struct neap_analysis *analysis, const struct 
 	return neap_replay(analysis->trace, &replay, &analysis->replay, err);
 }
 
+static uint64_t peak(const struct neap_replay_result *replay, enum neap_metric metric)
+{
+	return (uint64_t)replay->usage.stats.metric[metric][NEAP_CLASS_ALL].peak;
+}
+
+static struct neap_compiled compiled_peaks(const struct neap_replay_result *replay)
+{
+	return (struct neap_compiled){.requested_peak = peak(replay, NEAP_METRIC_REQUESTED_BYTES),
+				      .allocated_peak = peak(replay, NEAP_METRIC_ALLOCATED_BYTES),
+				      .reserved_peak = peak(replay, NEAP_METRIC_RESERVED_BYTES)};
+}
+
+/* Replays without what was allocated to compile. What stays is part of the program: constants, say. */
+static enum neap_status replay_compiled(struct neap_analysis *analysis, const struct neap_analysis_options *options,
+					struct neap_error *err)
+{
+	struct neap_replay_result result;
+	struct neap_compiled all = compiled_peaks(&analysis->replay), found;
+	uint8_t *left_out = calloc(analysis->trace->call_count + 1, 1);
+	struct neap_replay_options replay = {.torch = analysis->replay.version.to,
+					     .device = analysis->device,
+					     .left_out = left_out,
+					     .go_on = true,
+					     .progress = options->progress,
+					     .context = options->context};
+	enum neap_status status = NEAP_OK;
+	bool any = false;
+
+	if (!left_out)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the stacks of a trace");
+	for (size_t i = 0; i < analysis->trace->call_count; i++)
+		left_out[i] = analysis->sites.phases[i] == NEAP_PHASE_COMPILING;
+	for (size_t i = 0; i < analysis->lives.count; i++) {
+		const struct neap_life *life = &analysis->lives.items[i];
+		left_out[life->stack] &= life->end != NEAP_LIFE_AFTER;
+	}
+	for (size_t i = 0; i < analysis->lives.count; i++)
+		any |= left_out[analysis->lives.items[i].stack];
+	if (!any || !analysis->trace->torch)
+		goto out;
+	status = neap_replay(analysis->trace, &replay, &result, err);
+	if (status)
+		goto out;
+	found = compiled_peaks(&result);
+	found.known = found.requested_peak < all.requested_peak || found.allocated_peak < all.allocated_peak ||
+		      found.reserved_peak < all.reserved_peak;
+	analysis->compiled = found;
+out:
+	free(left_out);
+	return status;
+}
+
 static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap_error *err)
 {
 	uint64_t peak = analysis->profile.requested_peak.event, events = analysis->timeline.count;
@@ -206,6 +258,8 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 		status = neap_fail(err, NEAP_EINVAL, "--from is after --to");
 	if (!status)
 		status = replay_own(analysis, options, err);
+	if (!status)
+		status = replay_compiled(analysis, options, err);
 	if (!status)
 		status = neap_timeline_make(trace, analysis->device, &analysis->lives, &analysis->replay.settings,
 					    &analysis->timeline, err);

@@ -40,6 +40,14 @@ struct neap_analysis_options {
 	void *context;
 };
 
+/* The peaks that the program would have had if nothing had been left to compile: those of a replay without the blocks
+ * that torch.compile, and the choice among its kernels, allocated and freed. (A program with warm caches takes them.)
+ */
+struct neap_compiled {
+	bool known; /* one of them is lower */
+	uint64_t requested_peak, allocated_peak, reserved_peak;
+};
+
 struct neap_analysis {
 	const struct neap_trace *trace; /* borrowed */
 	size_t device;
@@ -52,7 +60,8 @@ struct neap_analysis {
 	size_t holder_count;
 	struct neap_categories categories; /* likewise */
 	struct neap_replay_result replay;  /* under the trace's own settings */
-	uint16_t streams;                  /* used by allocations of this device */
+	struct neap_compiled compiled;
+	uint16_t streams; /* used by allocations of this device */
 	struct neap_trends trends;
 	struct neap_fragments fragments;         /* at the end */
 	struct neap_fragments fragments_at_peak; /* of reserved memory */

@@ -78,6 +78,8 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 			       : NEAP_CATEGORY_TEMPORARIES;
 	case NEAP_PHASE_WORKSPACE:
 		return NEAP_CATEGORY_WORKSPACES;
+	case NEAP_PHASE_COMPILING:
+		return kept ? NEAP_CATEGORY_UNKNOWN : NEAP_CATEGORY_TEMPORARIES;
 	default:
 		return NEAP_CATEGORY_UNKNOWN;
 	}

@@ -63,6 +63,17 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 	return strstr(name, "Backward") && strstr(name, "::apply(") ? RANK_NODE : RANK_NATIVE;
 }
 
+/* Functions that return before what they compile runs. Others of these files call compiled code. */
+static bool compiles(const char *file, const char *name)
+{
+	static const char *const functions[] = {"compile_fx_inner",          "autotune_to_one_config", "_bench",
+						"coordinate_descent_tuning", "benchmark_all_configs",  NULL};
+	return ends(file, "torch/_dynamo/convert_frame.py") ||
+	       ends(file, "torch/_inductor/runtime/benchmarking.py") ||
+	       ((strstr(file, "torch/_inductor/") || ends(file, "triton/runtime/autotuner.py")) &&
+		is_any(name, functions));
+}
+
 static enum neap_phase phase_of_python(const char *file, const char *name)
 {
 	static const char *const step[] = {"step", "_init_group", "_step", "wrapper", "profile_hook_step", NULL};
@@ -72,6 +83,8 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 	static const char *const moved[] = {"_apply", "convert", "to", "cuda", "to_empty", NULL};
 	if (strcmp(name, "zero_grad") == 0)
 		return NEAP_PHASE_ZERO_GRAD;
+	if (compiles(file, name))
+		return NEAP_PHASE_COMPILING;
 	if (strstr(file, "torch/optim/") || (strstr(file, "optim") && is_any(name, step)))
 		return NEAP_PHASE_OPTIMIZER;
 	if (strcmp(name, "backward") == 0 || strstr(file, "torch/autograd/"))

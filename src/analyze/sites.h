@@ -5,7 +5,8 @@
  * neap's it is the tag.
  *
  * What the program was doing follows from names that mean one thing in every program (torch/optim, autograd::Engine,
- * nn.Module._call_impl, functions named forward, backward or step, cuBLAS's workspaces), the innermost first.
+ * nn.Module._call_impl, functions named forward, backward or step, cuBLAS's workspaces, Dynamo's and Inductor's
+ * compilers), the innermost first.
  */
 #ifndef NEAP_ANALYZE_SITES_H
 #define NEAP_ANALYZE_SITES_H
@@ -20,6 +21,7 @@ enum neap_phase {
 	NEAP_PHASE_OPTIMIZER,
 	NEAP_PHASE_ZERO_GRAD,
 	NEAP_PHASE_WORKSPACE,
+	NEAP_PHASE_COMPILING, /* torch.compile, and the timing of kernels to choose from */
 };
 
 struct neap_sites {

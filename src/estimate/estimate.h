@@ -28,6 +28,7 @@
 #define NEAP_ESTIMATE_GPUS      32
 #define NEAP_ESTIMATE_PROCESSES 64 /* of one run */
 #define NEAP_ESTIMATE_READS     64
+#define NEAP_ESTIMATE_COMPILED  8            /* updates in which torch.compile compiled */
 #define NEAP_ESTIMATE_PLENTY    (1ull << 42) /* memory of a device for a program that runs out of that of every GPU */
 
 struct neap_estimate_gpu {
@@ -84,13 +85,14 @@ struct neap_estimate_read {
 
 /* A process of the run that used PyTorch's allocator. */
 struct neap_estimate_process {
-	uint64_t pid, rank;                     /* rank UINT64_MAX: none */
-	uint64_t steps, forwards;               /* forwards: counted where the program is bounded by them */
-	uint64_t grew_at;                       /* the last step in which the requested or reserved peak grew */
-	uint64_t grew_requested, grew_reserved; /* by so many bytes, over all devices */
-	bool optimizer;                         /* it made an optimizer */
-	struct neap_estimate_read waited;       /* where its main thread was at the time limit; line 0: not known */
-	size_t device;                          /* the device on which it reserved most */
+	uint64_t pid, rank;                        /* rank UINT64_MAX: none */
+	uint64_t steps, forwards;                  /* forwards: counted where the program is bounded by them */
+	uint64_t grew_at;                          /* the last step in which the requested or reserved peak grew */
+	uint64_t grew_requested, grew_reserved;    /* by so many bytes, over all devices */
+	uint64_t compiled[NEAP_ESTIMATE_COMPILED]; /* updates, from 1, in which torch.compile compiled; 0: no more */
+	bool optimizer;                            /* it made an optimizer */
+	struct neap_estimate_read waited; /* where its main thread was at the time limit; line 0: not known */
+	size_t device;                    /* the device on which it reserved most */
 	char device_uuid[48];
 	uint64_t requested_peak, allocated_peak, reserved_peak; /* there, by PyTorch's statistics */
 	char snapshot[4096];

@@ -238,6 +238,25 @@ static json_t *waited_json(const struct neap_estimate_read *waited)
 	return JSON(TEXT("file", waited->file), NUMBER("line", waited->line), TEXT("function", waited->function));
 }
 
+/* The updates in which torch.compile compiled. */
+static json_t *compiled_json(const struct neap_estimate_process *process)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < NEAP_ESTIMATE_COMPILED && process->compiled[i]; i++)
+		neap_json_add(list, neap_json_number(process->compiled[i]));
+	return list;
+}
+
+/* The peaks without what compiling took; null: it took nothing. */
+static json_t *without_json(const struct neap_compiled *compiled)
+{
+	if (!compiled->known)
+		return json_null();
+	return JSON(NUMBER("requested_peak", compiled->requested_peak),
+		    NUMBER("allocated_peak", compiled->allocated_peak),
+		    NUMBER("reserved_peak", compiled->reserved_peak));
+}
+
 json_t *neap_estimate_json(const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
@@ -263,6 +282,8 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		VALUE("categories", categories_json(&run->analysis)),
 		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
 		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
+		VALUE("compiled_updates", compiled_json(&run->processes[run->worst])),
+		VALUE("without_compiling", without_json(&run->analysis.compiled)),
 		BOOL("values_computed", run->computed), TEXT("values_not_computed", run->not_computed),
 		VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
 		BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));

@@ -130,6 +130,17 @@ static void take_waited(const json_t *about, struct neap_estimate_read *ret_wait
 	get_text(waited, "function", ret_waited->function, sizeof ret_waited->function);
 }
 
+static void take_compiled(const json_t *about, struct neap_estimate_process *process)
+{
+	size_t index;
+	json_t *item;
+	json_array_foreach(json_object_get(about, "compiled_updates"), index, item)
+	{
+		if (index < NEAP_ESTIMATE_COMPILED && json_integer_value(item) > 0)
+			process->compiled[index] = (uint64_t)json_integer_value(item);
+	}
+}
+
 static enum neap_status join(const char *folder, const char *name, char path[4096], struct neap_error *err)
 {
 	enum neap_status status = neap_path_join(path, 4096, folder, name);
@@ -165,6 +176,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	process.grew_reserved = get_number(about, "grew_reserved", 0);
 	process.optimizer = json_is_true(json_object_get(about, "optimizer"));
 	take_waited(about, &process.waited);
+	take_compiled(about, &process);
 	take_device(about, &process);
 	snprintf(name, sizeof name, "snapshot.%" PRIu64 ".pickle", pid);
 	status = join(folder, name, process.snapshot, err);

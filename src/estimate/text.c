@@ -4,6 +4,7 @@
 
 #include "base/printable.h"
 #include "base/units.h"
+#include "report/analysis.h"
 #include "report/cells.h"
 #include "report/wrap.h"
 
@@ -75,6 +76,21 @@ static const char *interval(uint64_t low, uint64_t high, char text[80])
 	return text;
 }
 
+/* "update 1", "updates 1, 3 and 4", "" for none. */
+static void format_compiled(const struct neap_estimate_process *process, char text[200])
+{
+	size_t count = 0, used = 0;
+	while (count < NEAP_ESTIMATE_COMPILED && process->compiled[count])
+		count++;
+	text[0] = '\0';
+	for (size_t i = 0; i < count; i++)
+		used += (size_t)snprintf(text + used, 200 - used, "%s%" PRIu64,
+					 i == 0          ? count > 1 ? "updates " : "update "
+					 : i + 1 < count ? ", "
+							 : " and ",
+					 process->compiled[i]);
+}
+
 static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
@@ -91,6 +107,8 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 	neap_buffer_format(out, "\n  requested   %10s  what the program asked for\n", SIZE(run->requested_peak));
 	neap_buffer_format(out, "  allocated   %10s  as PyTorch's blocks\n", SIZE(run->allocated_peak));
 	neap_buffer_format(out, "  reserved    %10s  what PyTorch takes from the driver\n", SIZE(run->reserved_peak));
+	format_compiled(&run->processes[run->worst], text);
+	neap_report_compiled(out, "                          ", &run->analysis.compiled, text);
 	if (workspace) {
 		snprintf(text, sizeof text,
 			 "up to %s more, for workspaces whose size only NVIDIA's library knows (0 B here)",
@@ -454,15 +472,17 @@ static void put_gaps(struct neap_buffer *out, const struct neap_estimate_run *ru
 
 static void put_compiled(struct neap_buffer *out, const struct neap_estimate_run *run)
 {
-	if (run->compiled)
-		neap_report_wrap(
-			out, "  ",
-			run->has_triton
-				? "torch.compile: its kernels were compiled and launched as nothing"
-				: "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
-				  "code allocates less for what it fuses");
+	char text[500], updates[200];
+	format_compiled(&run->processes[run->worst], updates);
+	if (run->compiled && run->has_triton) {
+		snprintf(text, sizeof text, "torch.compile: its kernels were compiled%s%s, and launched as nothing",
+			 *updates ? " in " : "", updates);
+		neap_report_wrap(out, "  ", text);
+	} else if (run->compiled)
+		neap_report_wrap(out, "  ",
+				 "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
+				 "code allocates less for what it fuses");
 	if (run->not_computed[0]) {
-		char text[500];
 		snprintf(text, sizeof text, "no values of: %s", run->not_computed);
 		neap_report_wrap(out, "  ", text);
 	}

@@ -83,6 +83,10 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	void *block = NULL;
 	if (!event->size)
 		return NEAP_OK;
+	if (replay->options->left_out && replay->options->left_out[event->stack]) {
+		replay->result.ignored++;
+		return NEAP_OK;
+	}
 	if (!failed && forget(replay, event->address, &block) == NEAP_OK) {
 		replay->result.ignored++; /* its free is missing */
 		enum neap_status status = replay->policy->free(replay->policy, block, err);
@@ -310,8 +314,8 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 		return status;
 	if (options->policy == NEAP_REPLAY_TORCH_EXPANDABLE)
 		wanted.expandable_segments = true;
-	replay->same = trace->torch && !is_partial(trace, options->device) && options->policy != NEAP_REPLAY_NEAP &&
-		       memcmp(&own, &wanted, sizeof own) == 0;
+	replay->same = trace->torch && !options->left_out && !is_partial(trace, options->device) &&
+		       options->policy != NEAP_REPLAY_NEAP && memcmp(&own, &wanted, sizeof own) == 0;
 	if (options->fraction > 0)
 		wanted.fraction = options->fraction;
 	replay->result.settings = wanted;

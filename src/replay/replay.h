@@ -22,11 +22,12 @@ struct neap_replay_options {
 	bool alone;           /* they replace the trace's, all but a fraction that it was allowed */
 	unsigned torch; /* the release of PyTorch 2 to model: 15 is 2.15; 0: the trace's if known, else the newest */
 	size_t device;  /* index in the trace's devices */
-	uint64_t memory_bytes; /* that the driver may hand out; 0: no bound */
-	double fraction;       /* 0: the one in the settings, if any (NEAP: none) */
-	bool no_plan;          /* NEAP: without a plan of steps that repeat */
-	bool go_on;            /* continue after an out-of-memory, without that block; else the replay ends there */
-	uint64_t event_delay;  /* in a text trace an event is complete this many events after it was recorded */
+	uint64_t memory_bytes;   /* that the driver may hand out; 0: no bound */
+	double fraction;         /* 0: the one in the settings, if any (NEAP: none) */
+	bool no_plan;            /* NEAP: without a plan of steps that repeat */
+	bool go_on;              /* continue after an out-of-memory, without that block; else the replay ends there */
+	const uint8_t *left_out; /* by stack: where not 0, its allocations were never made; NULL: all were */
+	uint64_t event_delay;    /* in a text trace an event is complete this many events after it was recorded */
 	/* Called now and then with the number of events done; false: stop. NULL: never called. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;

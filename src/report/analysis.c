@@ -143,6 +143,20 @@ static void put_counted(struct neap_buffer *out, const struct neap_trace *trace)
 		neap_buffer_format(out, "  %-12s %10" PRIu64 "\n", "steps", facts.steps);
 }
 
+void neap_report_compiled(struct neap_buffer *out, const char *first, const struct neap_compiled *compiled,
+			  const char *when)
+{
+	char text[400];
+	if (!compiled->known)
+		return;
+	snprintf(text, sizeof text,
+		 "without what torch.compile took to compile and to choose kernels%s%s: %s requested, %s allocated, "
+		 "%s reserved",
+		 *when ? ", in " : "", when, SIZE(compiled->requested_peak), SIZE(compiled->allocated_peak),
+		 SIZE(compiled->reserved_peak));
+	neap_report_wrap(out, first, text);
+}
+
 static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	const struct neap_profile *profile = &analysis->profile;
@@ -171,6 +185,7 @@ static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analy
 				   "  %-12s %10s  predicted: by replay under PyTorch's policy with its defaults\n",
 				   "reserved", SIZE(replayed(analysis, NEAP_METRIC_RESERVED_BYTES)));
 	}
+	neap_report_compiled(out, "  ", &analysis->compiled, "");
 }
 
 static const char *holders_by(const struct neap_analysis *analysis)

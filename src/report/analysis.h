@@ -16,6 +16,10 @@ void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);
 
+/* The peaks without what compiling took, if it took something; `when`: the updates in which it did, or "". */
+void neap_report_compiled(struct neap_buffer *out, const char *first, const struct neap_compiled *compiled,
+			  const char *when);
+
 /* analysis_json.c. Schema 1; lists have at most `top` items. The caller owns the result. Failed allocations are
  * counted (neap_json_failures). */
 json_t *neap_analysis_json(const struct neap_analysis *analysis, const char *path, size_t top);

@@ -127,6 +127,54 @@ static void what_a_training_step_holds(void **state)
 	neap_trace_free(trace);
 }
 
+/* 8 for the model, 32 while a graph is compiled, a constant of 1 that stays, 20 by the compiled code, and beside it
+ * 16 to choose a kernel. */
+static void what_compiling_takes(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	begin(&maker);
+	uint32_t made = stack(&maker, "/v/torch/nn/modules/module.py", "_apply", 7);
+	uint32_t compiler = stack(&maker, "/v/torch/_dynamo/convert_frame.py", "__call__", 1);
+	uint32_t constant = stack(&maker, "/v/torch/_dynamo/convert_frame.py", "__call__", 2);
+	uint32_t compiled = stack(&maker, "/v/torch/_inductor/compile_fx.py", "run", 3);
+	uint32_t tuner =
+		stack(&maker, "/v/torch/_inductor/runtime/triton_heuristics.py", "autotune_to_one_config", 4);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 64 * MIB, made);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 8 * MIB, made);
+	event(&maker, NEAP_TRACE_ALLOC, 0x11000000, 32 * MIB, compiler);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10900000, MIB, constant);
+	release(&maker, 0x11000000, 32 * MIB, compiler);
+	event(&maker, NEAP_TRACE_ALLOC, 0x11000000, 20 * MIB, compiled);
+	event(&maker, NEAP_TRACE_ALLOC, 0x12800000, 16 * MIB, tuner);
+	release(&maker, 0x12800000, 16 * MIB, tuner);
+	release(&maker, 0x11000000, 20 * MIB, compiled);
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.profile.requested_peak.requested, 45 * MIB);
+	assert_true(analysis.compiled.known);
+	assert_int_equal(analysis.compiled.requested_peak, 29 * MIB);
+	assert_int_equal(analysis.compiled.allocated_peak, 29 * MIB);
+	assert_int_equal(analysis.compiled.reserved_peak, (20 + 2 + 20) * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+
+	begin(&maker); /* the program itself takes as much afterwards */
+	made = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	compiler = stack(&maker, "/v/torch/_dynamo/convert_frame.py", "__call__", 1);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 20 * MIB, compiler);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 20 * MIB, compiler);
+	release(&maker, 0x10000000, 20 * MIB, compiler);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 20 * MIB, made);
+	trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.compiled.reserved_peak, 20 * MIB);
+	assert_false(analysis.compiled.known);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 /* Frames of PyTorch, of neap and of Python itself stand for the program's line that called them. */
 static void what_is_no_line_of_the_program(void **state)
 {
@@ -522,13 +570,21 @@ static void course_of_the_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_is_no_line_of_the_program),
-		cmocka_unit_test(what_lifetimes_tell),        cmocka_unit_test(data_is_no_part_of_the_model),
-		cmocka_unit_test(lives_from_before),          cmocka_unit_test(recordings_that_begin_midway),
-		cmocka_unit_test(a_leak_has_a_line),          cmocka_unit_test(frees_with_the_stacks_of_allocations),
-		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(why_steps_differ),
-		cmocka_unit_test(accumulation_by_its_rhythm), cmocka_unit_test(course_of_the_steps),
+		cmocka_unit_test(peaks_of_a_text_trace),
+		cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds),
+		cmocka_unit_test(what_compiling_takes),
+		cmocka_unit_test(what_is_no_line_of_the_program),
+		cmocka_unit_test(what_lifetimes_tell),
+		cmocka_unit_test(data_is_no_part_of_the_model),
+		cmocka_unit_test(lives_from_before),
+		cmocka_unit_test(recordings_that_begin_midway),
+		cmocka_unit_test(a_leak_has_a_line),
+		cmocka_unit_test(frees_with_the_stacks_of_allocations),
+		cmocka_unit_test(swings_and_their_causes),
+		cmocka_unit_test(why_steps_differ),
+		cmocka_unit_test(accumulation_by_its_rhythm),
+		cmocka_unit_test(course_of_the_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
