@@ -105,12 +105,19 @@ def _install():
                     _note_refusal(refusal)
             if missing:
                 _note("PyTorch uses NVIDIA's own %s: neap has no stand-in for it" % ", ".join(missing))
+            if _is_compile_worker():
+                return
             if _simulate:
                 _after_stand_ins(module)
             if _attach:
                 _attach_to(module)
 
     sys.meta_path.insert(0, _Attach())
+
+
+def _is_compile_worker():
+    """torch.compile's: it asks what the device is, and uses none. It is no process of the program."""
+    return (getattr(sys, "argv", None) or [""])[0].endswith("/torch/_inductor/compile_worker/__main__.py")
 
 
 def _load_neap():

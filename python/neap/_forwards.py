@@ -61,6 +61,20 @@ def watch(torch: Any) -> None:
     _State.key = modules.register_module_forward_pre_hook(begins).id
     _State.hook = begins
     _State.hooks = modules._global_forward_pre_hooks
+    _hide(modules)
+
+
+def _hide(modules: Any) -> None:
+    """torch.compile warns of hooks for all modules. Of ours it need not: they do nothing in what it compiles."""
+    real: Any = getattr(modules, "_has_any_global_hook", None)
+
+    def has_others() -> bool:
+        if list(modules._global_forward_pre_hooks) != [_State.key]:
+            return bool(real())
+        return bool(modules._global_backward_pre_hooks or modules._global_backward_hooks or modules._global_forward_hooks)
+
+    if real is not None:
+        modules._has_any_global_hook = has_others
 
 
 def end() -> None:

@@ -1,0 +1,95 @@
+"""torch.compile on the simulator, with empty caches: in `neap run`, in its ranks, and in `neap estimate`. Its losses are eager's."""
+
+import importlib.util
+import json
+import sys
+import unittest
+
+import running
+
+running.BOUND = 400  # two ranks compile, and so do the workers of each
+
+TRAINING = """
+import copy, os, sys, torch
+from torch import nn
+ranks = int(os.environ.get("WORLD_SIZE", "0"))
+torch.manual_seed(0)
+x = torch.randn(32, 64)
+
+class Model(nn.Module):  # PyTorch compiles none of its own classes within DDP
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 64))
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def train(model, x):
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    for step in range(3):
+        optimizer.zero_grad()
+        part = x[:16] if step == 1 and not ranks else x
+        loss = (model(part) - part).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+model = Model()
+eager = train(copy.deepcopy(model), x) if "compare" in sys.argv else None
+if ranks:
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model, x = model.cuda(), x.cuda()
+if ranks:
+    model = nn.parallel.DistributedDataParallel(model)
+losses = train(torch.compile(model, mode=sys.argv[1], dynamic=False), x)
+if eager:
+    torch.testing.assert_close(losses, eager, rtol=1e-4, atol=1e-5)
+if ranks:
+    torch.distributed.destroy_process_group()
+sys.stdout.write("the end\\n")
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is not installed: tools/python_env.sh installs it")
+class Compile(running.Case):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "train.py").write_text(TRAINING)
+        self.environment.update(
+            NEAP_SIM=f"h100-80gb,gpus=2,world={self.world}",
+            TORCHINDUCTOR_CACHE_DIR=str(self.folder / "inductor"),
+            TRITON_CACHE_DIR=str(self.folder / "triton"),
+            PYTHONWARNINGS="error:Using `torch.compile(module)` when there are global hooks",
+        )
+
+    def train(self, *command, ranks):
+        """Compile workers are no processes of the program; they end with it."""
+        done = self.command("run", "--folder", "run", "--", sys.executable, *command, "compare")
+        self.assertEqual(done.stdout, "the end\n" * ranks, done.stderr)
+        self.assertEqual(len(self.recordings()), ranks, done.stderr)
+        self.assertNotIn("outside", done.stderr)
+        self.assertTrue(any((self.folder / "inductor").iterdir()))
+
+    def test_ranks(self):
+        self.train("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py", "default", ranks=2)
+
+    @running.LONG
+    def test_graphs(self):
+        self.train("train.py", "reduce-overhead", ranks=1)
+
+    def test_estimate(self):
+        """The first two updates compile, for another size each. What it took to time kernels is not there later."""
+        command = ("estimate", "--json", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "default")
+        found = json.loads(self.command(*command, TORCHINDUCTOR_COMPILE_THREADS="1").stdout)
+        self.assertEqual((found["compiled"], found["compiled_updates"]), (True, [1, 2]))
+        without = found["without_compiling"]
+        for kind in ("requested_peak", "allocated_peak", "reserved_peak"):
+            self.assertGreater(found[kind] - without[kind], 10 * running.MIB)
+        self.assertGreater(without["requested_peak"], 32 * running.MIB)  # cuBLAS's workspace stays
+
+
+if __name__ == "__main__":
+    unittest.main()
