@@ -112,6 +112,8 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 			"neap estimate: the program used a GPU that is not there: name as many as it uses, as in "
 			"--gpu 8x%s\n",
 			gpu);
+	if (result->not_attached[0])
+		fprintf(stderr, "neap estimate: not attached: %s\n", NEAP_PRINTABLE(result->not_attached));
 	run_python_print_notes(folder, stderr);
 	return NEAP_EXIT_FAILED;
 }

@@ -50,7 +50,8 @@ static const char not_yet[] = "a Python program is attached when it uses PyTorch
 const char *neap_outsider_why(const struct neap_outsider *process)
 {
 	if (!process->attach)
-		return "its environment was emptied on the way: NEAP_ATTACH is not in it (env -i, sudo, a container)";
+		return "its environment was emptied on the way: NEAP_ATTACH is not in it (env -i, sudo, a "
+		       "container): start neap inside, as in sudo neap run -- ...";
 	if (!strcmp(process->attach, "0"))
 		return switched_off;
 	if (process->no_runtime)
@@ -62,7 +63,10 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 		return !strcmp(isolated, "-S")   ? "python -S skips sitecustomize, which loads neap"
 		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, which loads neap"
 						 : "python -I ignores PYTHONPATH, which loads neap";
-	if (!process->python_path || !strstr(process->python_path, LAUNCH))
+	if (!process->python_path)
+		return "PYTHONPATH, which loads neap, was removed on the way (sudo does so, also with -E): "
+		       "start neap inside, as in sudo -E neap run -- ...";
+	if (!strstr(process->python_path, LAUNCH))
 		return "PYTHONPATH, which loads neap, is not as neap run sets it (where it is set, add what it was: "
 		       "PYTHONPATH=.:$PYTHONPATH)";
 	return not_yet;
