@@ -75,7 +75,7 @@ def _start(torch: Any) -> None:
     if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
         _State.on = True
         atexit.register(_tell)
-        register_optimizer_step_post_hook(lambda *_: _State.loaded.neap_values_step())
+        register_optimizer_step_post_hook(lambda *_: step())
 
 
 @_notes.harmless("values")
@@ -162,6 +162,17 @@ def _include(torch: Any) -> None:
         start(thread)
 
     threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
+
+
+def step() -> None:
+    """A step of a training has ended, or a test begins: what values=auto may spend is there again."""
+    if _State.on:
+        _State.loaded.neap_values_step()
+
+
+def is_loaded() -> bool:
+    """Whether they can be computed once CUDA is used."""
+    return _State.loaded is not None
 
 
 def is_on() -> bool:

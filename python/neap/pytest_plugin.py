@@ -1,25 +1,51 @@
-"""The pytest marker gpu_memory: fails a test that held more device memory at once than it may, or that keeps some.
+"""Pytest without a GPU, and a bound on a test's memory.
+
+    pytest --neap-gpu=2xh100-80gb tests        every test finds two simulated H100, with true values
 
     @pytest.mark.gpu_memory(max_peak="2 GiB", max_growth=0)
     def test_step(): ...
 
-Counted is what PyTorch's and neap's allocators of this process held over what they held before the test, over all devices:
-max_peak bounds the most of it, max_growth what is left after the test has returned and Python has collected its garbage. Where the
-test used no device there is nothing to count; on neap's simulator (`neap sim env`) no GPU is needed. Comes with the installed
-package; else `-p neap.pytest_plugin`.
+--neap-gpu takes what NEAP_SIM takes (`neap help sim`); values=full is the default here. It acts before conftest files are loaded,
+in the process of pytest and in each of pytest-xdist, which has devices of its own. What was not computed is in the summary at the
+end, and in the report of a test that failed beside such a value.
+
+gpu_memory fails a test that held more device memory at once than it may, or that keeps some. Counted is what PyTorch's and neap's
+allocators of this process held over what they held before the test, over all devices: max_peak bounds the most of it, max_growth
+what is left after the test has returned and Python has collected its garbage. Where the test used no device there is nothing to
+count. Comes with the installed package; else `-p neap.pytest_plugin`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
-from collections.abc import Generator
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from . import _sources, _units, memory
+from . import _simulator, _sources, _units, _values, memory
 
 _BOUNDS = ("max_peak", "max_growth")
+_LINE = 160
+_FIRST = 'type this first, in the same shell: eval "$(neap sim env)"'
+_HERE = pathlib.Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Pytest's."""
+    parser.getgroup("neap").addoption(
+        "--neap-gpu",
+        metavar="SPEC",
+        help="run the tests on simulated GPUs, also where there is a real one: h100-80gb, 2xa100-40gb, mem=6GiB,gpus=2 (neap help sim)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +54,202 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "gpu_memory(max_peak, max_growth): fails the test if it holds more device memory at once ('2 GiB'), or keeps more",
     )
+    _simulate(config, config.getoption("neap_gpu", None))  # where the plug-in was named in a conftest file
+
+
+# Devices.
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Pytest's."""
+    _simulate(early_config, early_config.known_args_namespace.neap_gpu)
+
+
+def _simulate(config: pytest.Config, spec: str | None) -> None:
+    """Every `import torch` from here on, in this process and its children, finds these devices. Raises UsageError."""
+    if spec is None or getattr(config, "_neap_header", None):
+        return
+    words = [spec]
+    if not any(word.startswith(("values=", "backing=")) for word in spec.split(",")):
+        words.append("values=full")
+    if not any(word.startswith("world=") for word in spec.split(",")):
+        worker = os.environ.get("PYTEST_XDIST_WORKER")
+        own = f"pytest-{os.getppid()}-{worker}" if worker else f"pytest-{os.getpid()}"
+        words += [f"world={own}", "release_delay=0s"]  # parallel runs do not share devices
+    wanted = ",".join(words)
+    try:
+        simulator, runtime = _simulator.folders()
+        _refuse_late(wanted)
+        name, count = _devices(simulator, spec, wanted)
+        os.environ.update(NEAP_DEVICE="sim", NEAP_SIM=wanted, NEAP_SIM_PATH=simulator, NEAP_SIM_RUNTIME=runtime)
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # names real devices
+        _launch(simulator)
+    except _simulator.NotSimulated as error:
+        raise pytest.UsageError(f"--neap-gpu: {error}") from None
+    config._neap_header = f"neap: simulated {name} \N{MULTIPLICATION SIGN}{count}, values {_values.asked()}"  # type: ignore[attr-defined]
+    config.add_cleanup(_drop_worlds)
+    if not os.environ.get("NEAP_RUN_DIR"):
+        folder = os.environ["NEAP_RUN_DIR"] = tempfile.mkdtemp(prefix="neap-pytest-")
+        config.add_cleanup(lambda: _drop_folder(folder))
+
+
+def _drop_folder(folder: str) -> None:
+    os.environ.pop("NEAP_RUN_DIR", None)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drop_worlds() -> None:
+    """A process that leaves its world removes the file, but pytest-xdist kills its workers."""
+    for end in (f"pytest-{os.getpid()}", f"pytest-{os.getpid()}-gw*"):
+        for path in [path for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob(f"neap-sim-{os.geteuid()}-{end}")]:
+            path.unlink(missing_ok=True)
+
+
+def _refuse_late(wanted: str) -> None:
+    """Raises NotSimulated where it is too late for this process."""
+    torch = sys.modules.get("torch")
+    launched = _is_launched()
+    if launched and os.environ.get("NEAP_DEVICE") != "sim":
+        raise _simulator.NotSimulated("`neap run` attached this process to no simulator: type NEAP_DEVICE=sim before it")
+    if torch is not None and not launched:
+        raise _simulator.NotSimulated(f"PyTorch was imported before pytest could start the simulator: {_FIRST}")
+    if torch is not None and torch.cuda.is_initialized() and os.environ.get("NEAP_SIM") != wanted:
+        raise _simulator.NotSimulated("this process has used other simulated devices: run pytest in a process of its own")
+
+
+def _is_launched() -> bool:
+    return any(getattr(finder, "neap_launch", None) for finder in sys.meta_path)
+
+
+def _devices(simulator: str, spec: str, wanted: str) -> tuple[str, int]:
+    """The name and the number of the devices. Raises UsageError for what does not describe any."""
+    before = os.environ.get("NEAP_SIM")
+    nvml: Any = ctypes.CDLL(os.path.join(simulator, "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
+    nvml.nvmlErrorString.restype = ctypes.c_char_p
+    try:
+        os.environ["NEAP_SIM"] = wanted
+        status = nvml.nvmlInit_v2() if spec else 2
+        if status:
+            why = nvml.nvmlErrorString(status).decode("utf-8", "replace").removeprefix("NEAP_SIM: ") if spec else "nothing is named"
+            raise pytest.UsageError(f"--neap-gpu={spec}: {why}{_profiles()}")
+    except ValueError as error:
+        raise pytest.UsageError(f"--neap-gpu={spec!r}: {error}") from None
+    finally:
+        os.environ.pop("NEAP_SIM", None)
+        os.environ.update({} if before is None else {"NEAP_SIM": before})
+    count = ctypes.c_uint()
+    device = ctypes.c_void_p()
+    name = ctypes.create_string_buffer(96)
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+    nvml.nvmlDeviceGetName(device, name, len(name))
+    nvml.nvmlShutdown()
+    return name.value.decode("utf-8", "replace"), count.value
+
+
+def _profiles() -> str:
+    """The profiles that there are, as the command lists them; "" without one."""
+    beside = [_HERE / "neap", _HERE.parents[1] / "src" / "neap", *(folder / "bin" / "neap" for folder in _HERE.parents[2:4])]
+    command = next((path for path in beside if path.is_file()), None) or shutil.which("neap")
+    if command is None:
+        return ""
+    done = subprocess.run([command, "sim", "profiles"], capture_output=True, text=True)
+    names = [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()[1:]]
+    return f"; profiles: {', '.join(names)}" if names else ""
+
+
+def _launch(simulator: str) -> None:
+    """What the environment of `neap sim env` does in a process that starts with it. Raises NotSimulated."""
+    folder = next(path for path in (_HERE / "launch", _HERE.parent / "launch") if (path / "sitecustomize.py").is_file())
+    after = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *after])
+    ctypes.CDLL(os.path.join(simulator, "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)  # for programs without PyTorch
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin:
+        _simulator.load()  # now, when an error can still be shown: tests would skip without a device
+    if not _is_launched():
+        spec = importlib.util.spec_from_file_location("_neap_launch", folder / "sitecustomize.py")
+        assert spec is not None and spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Pytest's."""
+    return getattr(config, "_neap_header", None)
+
+
+# What was not computed.
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Pytest's."""
+    _values.step()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Pytest's."""
+    report = yield
+    if report.failed and call.excinfo is not None and _values.is_on():
+        lines = sorted({*_not_computed(call.excinfo.tb), *_unknown(), *_left(f"simulated.{os.getpid()}")})
+        if lines:
+            report.sections.append(("neap: not computed by the simulator", "\n".join(lines)))
+    return report
+
+
+def _not_computed(at: Any) -> Iterator[str]:
+    """The variables of the frames that a test failed in whose values were not computed."""
+    Tensor = sys.modules["torch"].Tensor
+    kinds = (Tensor, sys.modules["torch"].nn.Parameter)  # of a subclass nobody knows what asking it does
+    while at is not None:
+        for name, value in at.tb_frame.f_locals.items():
+            if type(value) in kinds and value.layout is sys.modules["torch"].strided and not _values.known(value):
+                file = os.path.basename(at.tb_frame.f_code.co_filename)
+                yield f"{'a value' if name[0] == '@' else name} of {at.tb_frame.f_code.co_name} ({file}:{at.tb_lineno}), {value.device}"
+        at = at.tb_next
+
+
+def _unknown() -> list[str]:
+    """The operations that were not computed in this process, and why."""
+    if "torch" in sys.modules and _values.asked() != "none" and not _values.is_loaded():
+        return ['everything: no C++ compiler? Type: eval "$(neap sim env)"; python -c "import torch"']
+    return [f"{name}: {why}"[:_LINE] for name, why in _values.unknown()]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Pytest's."""
+    folder = os.environ.get("NEAP_RUN_DIR")
+    if folder and getattr(session.config, "_neap_header", None) and _unknown():
+        pathlib.Path(folder, f"values.{os.getpid()}").write_text("\n".join(_unknown()), encoding="utf-8")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Pytest's."""
+    if not getattr(config, "_neap_header", None):
+        return
+    lines = sorted({*_left("simulated.*[0-9]"), *_left("values.*")})
+    if lines:
+        terminalreporter.section("neap: not computed by the simulator")
+        for line in lines:
+            terminalreporter.line(line)
+        terminalreporter.line("A test that passed although it used one of these did not test its values.")
+
+
+def _left(pattern: str) -> Iterator[str]:
+    """What processes of this run left in its folder: operations (values.PID), kernels and calls of libraries (sim/runtime/tally.c)."""
+    words = {"kernel": "launched as nothing", "values": "wrote no values", "refused": "not supported"}
+    for path in pathlib.Path(os.environ.get("NEAP_RUN_DIR", "/")).glob(pattern):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            gap, library, function = [*line.split(), "", "", ""][:3]
+            if path.name.startswith("values."):
+                yield line
+            elif gap in words:
+                yield f"{library} {function}: {words[gap]}"
+
+
+# Memory.
 
 
 def _bounds(item: pytest.Item) -> dict[str, int] | None:

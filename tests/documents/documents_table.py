@@ -56,7 +56,10 @@ TABLE = {
     "docs/c.md": Document(
         not_run=dict.fromkeys(("meson install", "cc use.c"), "tests/cli/install.bats runs them in a folder of its own"),
     ),
-    "docs/ci.md": Document(torch=("neap check",), fails=()),
+    "docs/ci.md": Document(
+        torch=("neap check", "cat >test_scale.py", "pytest"),
+        before={"pytest": "export PYTHONPATH=$PWD/build/python PYTEST_PLUGINS=neap.pytest_plugin"},
+    ),
     "docs/estimate.md": Document(torch=("neap estimate",)),
     "docs/processes.md": Document(
         pid="8537",

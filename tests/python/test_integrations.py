@@ -22,6 +22,7 @@ import lightning.pytorch as pl
 import neap
 import torch
 import transformers
+import yaml
 from neap.integrations import lightning as for_lightning
 from neap.integrations import transformers as for_transformers
 from torch import nn
@@ -411,7 +412,71 @@ def test_unlimited(allocator):
 """
 
 
+DEVICES = """
+import ctypes, os, pytest, torch
+
+def test_values():
+    assert torch.cuda.device_count() == 2 and torch.arange(6.0, device="cuda").mul(2).sum() == 30
+    assert os.environ["NEAP_SIM"] == f"2xt4-16gb,values=full,world=pytest-{os.getpid()},release_delay=0s"
+    open("pid", "w").write(str(os.getpid()))
+
+@pytest.mark.gpu_memory(max_peak="1 MiB")
+def test_memory():
+    torch.empty(2 << 20, dtype=torch.uint8, device="cuda")
+
+def test_not_computed():
+    some = torch.ones(3, device="cuda")
+    torch.ops.neap_values.mark_likely(some)
+    assert some.sum() == 4
+
+def test_refused():
+    assert ctypes.CDLL(f"libcudart.so.{torch.version.cuda[:2]}").cudaMallocArray(None, None, 1, 1, 0) != 0
+"""
+
+
 class Pytest(Folder):
+    def pytest(self, *words, code=None, status=0, **more):
+        """As a user types it, outside of the simulator's environment."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("NEAP", "CUDA"))}
+        environment.update(PYTHONPATH=str(pathlib.Path(neap.__file__).parents[1]), PYTEST_PLUGINS="neap.pytest_plugin", COLUMNS="200", **more)
+        start = ["-c", code] if code else ["-m", "pytest"]
+        command = [sys.executable, *start, "-p", "no:cacheprovider", *words]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_devices(self):
+        """By the command that docs/ci.md has for other people's CI."""
+        text = pathlib.Path(os.environ["NEAP_SOURCE"], "docs", "ci.md").read_text(encoding="utf-8")
+        (job,) = yaml.safe_load(text.partition("```yaml")[2].partition("```")[0])["jobs"].values()
+        (words,) = [step["run"].split() for step in job["steps"] if step.get("run", "").startswith("pytest ")]
+        self.assertEqual(words, ["pytest", "--neap-gpu=2xh100-80gb"])
+        pathlib.Path(self.folder, "test_it.py").write_text(DEVICES)
+        shown = self.pytest("--neap-gpu=2xt4-16gb", "-rA", status=1, CUDA_VISIBLE_DEVICES="GPU-1")
+        self.assertIn("neap: simulated Tesla T4 \N{MULTIPLICATION SIGN}2, values full\n", shown)
+        self.assertIn("PASSED test_it.py::test_values", shown)
+        self.assertIn("FAILED test_it.py::test_memory - Failed: held 2.00 MiB of device memory at once", shown)
+        self.assertIn("\nsome of test_not_computed (test_it.py:16), cuda:0\n", shown)
+        self.assertRegex(shown, r"=== neap: not computed by the simulator ===+\ncudart cudaMallocArray: not supported\nA test that passed")
+        self.assertEqual(list(pathlib.Path(tempfile.gettempdir()).glob("neap-pytest-*")), [])
+        self.assertEqual(list(pathlib.Path("/dev/shm").glob("neap-sim-*-pytest-" + pathlib.Path(self.folder, "pid").read_text())), [])
+
+    def test_what_is_no_device(self):
+        for spec, why in {
+            "h100-81gb": "'h100-81gb' is neither a profile (see `neap sim profiles`) nor key=value; profiles: h100-80gb, h200-141gb, ",
+            "": "nothing is named; profiles: h100-80gb, h200-141gb, ",
+            "h100-80gb,": "an empty word; expected a profile or key=value",
+            "99xh100-80gb": "'99xh100-80gb': expected 1 to 16 devices",
+            "mem=1GiB,world=../x": "'world=../x': a world's name is 1 to 63 of A-Z a-z 0-9",
+            "values=some": "'values=some': expected none, auto or full",
+        }.items():
+            with self.subTest(spec=spec):
+                self.assertIn(f"ERROR: --neap-gpu={spec}: {why}", self.pytest("--neap-gpu", spec, status=4))
+
+    def test_too_late(self):
+        code = "import pytest, sys, types; sys.modules['torch'] = types.ModuleType('torch'); sys.exit(pytest.main(['--neap-gpu=t4-16gb']))"
+        self.assertIn('type this first, in the same shell: eval "$(neap sim env)"', self.pytest(code=code, status=4))
+
     def test_the_marker(self):
         pathlib.Path(self.folder, "test_it.py").write_text(PYTEST)
         command = [sys.executable, "-m", "pytest", "-p", "neap.pytest_plugin", "-p", "no:cacheprovider", "-rA", "--strict-markers"]
