@@ -84,6 +84,7 @@ def _simulate(config: pytest.Config, spec: str | None) -> None:
         name, count = _devices(simulator, spec, wanted)
         os.environ.update(NEAP_DEVICE="sim", NEAP_SIM=wanted, NEAP_SIM_PATH=simulator, NEAP_SIM_RUNTIME=runtime)
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # names real devices
+        os.environ.setdefault("PYTORCH_TENSOREXPR_FALLBACK", "2")  # TorchScript fuses no kernels, which nobody could compute
         _launch(simulator)
     except _simulator.NotSimulated as error:
         raise pytest.UsageError(f"--neap-gpu: {error}") from None
@@ -169,6 +170,7 @@ def _launch(simulator: str) -> None:
     if torch is not None and torch.origin:
         _simulator.load()  # now, when an error can still be shown: tests would skip without a device
     if not _is_launched():
+        sys.path.insert(0, str(folder))  # PyTorch's compile workers give their children sys.path for PYTHONPATH
         spec = importlib.util.spec_from_file_location("_neap_launch", folder / "sitecustomize.py")
         assert spec is not None and spec.loader is not None
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -413,11 +413,12 @@ def test_unlimited(allocator):
 
 
 DEVICES = """
-import ctypes, os, pytest, torch
+import ctypes, os, pytest, sys, torch
 
 def test_values():
     assert torch.cuda.device_count() == 2 and torch.arange(6.0, device="cuda").mul(2).sum() == 30
     assert os.environ["NEAP_SIM"] == f"2xt4-16gb,values=full,world=pytest-{os.getpid()},release_delay=0s"
+    assert os.environ["PYTHONPATH"].split(":")[0] in sys.path  # compile workers get sys.path
     open("pid", "w").write(str(os.getpid()))
 
 @pytest.mark.gpu_memory(max_peak="1 MiB")
@@ -456,7 +457,7 @@ class Pytest(Folder):
         self.assertIn("neap: simulated Tesla T4 \N{MULTIPLICATION SIGN}2, values full\n", shown)
         self.assertIn("PASSED test_it.py::test_values", shown)
         self.assertIn("FAILED test_it.py::test_memory - Failed: held 2.00 MiB of device memory at once", shown)
-        self.assertIn("\nsome of test_not_computed (test_it.py:16), cuda:0\n", shown)
+        self.assertIn("\nsome of test_not_computed (test_it.py:17), cuda:0\n", shown)
         self.assertRegex(shown, r"=== neap: not computed by the simulator ===+\ncudart cudaMallocArray: not supported\nA test that passed")
         self.assertEqual(list(pathlib.Path(tempfile.gettempdir()).glob("neap-pytest-*")), [])
         self.assertEqual(list(pathlib.Path("/dev/shm").glob("neap-sim-*-pytest-" + pathlib.Path(self.folder, "pid").read_text())), [])
