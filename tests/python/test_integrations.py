@@ -439,7 +439,7 @@ class Pytest(Folder):
     def pytest(self, *words, code=None, status=0, **more):
         """As a user types it, outside of the simulator's environment."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("NEAP", "CUDA"))}
-        environment.update(PYTHONPATH=str(pathlib.Path(neap.__file__).parents[1]), PYTEST_PLUGINS="neap.pytest_plugin", COLUMNS="200", **more)
+        environment.update(PYTHONPATH=str(pathlib.Path(neap.__file__).parents[1]), PYTEST_PLUGINS="neap.pytest_plugin", COLUMNS="200", TMPDIR=self.folder, **more)
         start = ["-c", code] if code else ["-m", "pytest"]
         command = [sys.executable, *start, "-p", "no:cacheprovider", *words]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
@@ -459,7 +459,7 @@ class Pytest(Folder):
         self.assertIn("FAILED test_it.py::test_memory - Failed: held 2.00 MiB of device memory at once", shown)
         self.assertIn("\nsome of test_not_computed (test_it.py:17), cuda:0\n", shown)
         self.assertRegex(shown, r"=== neap: not computed by the simulator ===+\ncudart cudaMallocArray: not supported\nA test that passed")
-        self.assertEqual(list(pathlib.Path(tempfile.gettempdir()).glob("neap-pytest-*")), [])
+        self.assertEqual(list(pathlib.Path(self.folder).glob("neap-pytest-*")), [])
         self.assertEqual(list(pathlib.Path("/dev/shm").glob("neap-sim-*-pytest-" + pathlib.Path(self.folder, "pid").read_text())), [])
 
     def test_what_is_no_device(self):
