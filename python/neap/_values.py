@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _compiled, _notes, _twins, _values_compiled
+from . import _compiled, _notes, _twins, _units, _values_compiled
 
 UNIT = _compiled.Unit(
     name="values",
@@ -37,12 +37,22 @@ class _State:
     on = False
 
 
+def _setting(key: str, default: str) -> str:
+    """NEAP_SIM's; the last word counts. The simulator has checked them once CUDA is initialised."""
+    words = os.environ.get("NEAP_SIM", "").split(",")
+    return [default, *(word.partition("=")[2] for word in words if word.startswith(key + "="))][-1]
+
+
 def asked() -> str:
     """What NEAP_SIM says of values: none, auto or full; auto where it says nothing."""
-    words = os.environ.get("NEAP_SIM", "").split(",")
-    if "backing=none" in words:
-        return "none"
-    return [word[7:] for word in ["values=auto", *words] if word.startswith("values=")][-1]
+    return "none" if _setting("backing", "memory") == "none" else _setting("values", "auto")
+
+
+def _most_bytes() -> int:
+    """Of host memory for the values of this process."""
+    most = _setting("values_memory", "")
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return _units.parse_size(most) if most else _free_bytes() // 2 // (int(ranks) if ranks.isdecimal() and int(ranks) else 1)
 
 
 def begin(torch: Any) -> None:
@@ -72,7 +82,7 @@ def _start(torch: Any) -> None:
     """CUDA is initialised, and no memory of a device is in use."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    if _State.loaded.neap_values_start(asked() == "full", _free_bytes() // 2):
+    if _State.loaded.neap_values_start(asked() == "full", _most_bytes()):
         _State.on = True
         atexit.register(_tell)
         register_optimizer_step_post_hook(lambda *_: step())
@@ -197,4 +207,7 @@ def unknown() -> list[tuple[str, str]]:
         return []
     lines = _State.operations.unknown().splitlines()
     found = [(name, why) for name, _, why in (line.partition("\t") for line in lines)]
+    most = _State.operations.refused()
+    if most:
+        found.append((f"results beyond {_units.size(most)} of host memory (values_memory= in NEAP_SIM)", "no room"))
     return [*found, *_twins.failed.items(), *_values_compiled.failed.items()]

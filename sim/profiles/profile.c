@@ -153,6 +153,8 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 		return take_choice(value, word, "memory", "none", &spec->no_backing, err);
 	if (KEY("values"))
 		return take_values(value, word, &spec->no_values, err);
+	if (KEY("values_memory")) /* used by python/neap/_values.py */
+		return take_size(value, word, &spec->values_memory_bytes, &spec->values_memory_given, err);
 	if (KEY("vmm"))
 		return take_choice(value, word, "on", "off", &spec->no_vmm, err);
 	if (KEY("order"))
@@ -167,7 +169,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 #undef KEY
 	return neap_fail_at(err, 1, word->column,
 			    "NEAP_SIM: '%s': unknown key; known: mem, gpus, world, reserved, context, release_delay, "
-			    "backing, values, vmm, order ('neap help sim' explains them)",
+			    "backing, values, values_memory, vmm, order ('neap help sim' explains them)",
 			    word->text);
 }
 

@@ -9,6 +9,7 @@
  *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
  *   backing=memory|none none: addresses only, no bytes behind them    vmm=on|off        virtual memory management
  *   values=none|auto|full how much of what PyTorch's kernels would write is computed (src/torch/values.cpp)
+ *   values_memory=SIZE   of the host, which those may take
  *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or in reverse, like a driver that puts the
  *                        fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrides it
  *
@@ -52,9 +53,10 @@ struct sim_spec {
 	uint32_t device_count;
 	uint64_t total_bytes, reserved_bytes, context_bytes; /* each device */
 	uint64_t release_delay_ns;
+	uint64_t values_memory_bytes; /* of the host, for this process */
 	int multiprocessors, compute_major, compute_minor;
 	bool no_backing, no_vmm, reversed, no_values; /* of this process only */
-	bool capacity_given, count_given, reserved_given, context_given, delay_given;
+	bool capacity_given, count_given, reserved_given, context_given, delay_given, values_memory_given;
 };
 
 /* NULL or "" is SIM_DEFAULT_SPEC. Errors: NEAP_EPARSE with the column and what was expected. */

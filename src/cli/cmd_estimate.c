@@ -246,6 +246,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (estimate->plan.values && !neap_estimate_values_known(estimate->plan.values))
 		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'",
 				   estimate->plan.values);
+	if (neap_estimate_bound_values(&estimate->plan, getenv("NEAP_SIM"), &err))
+		return neap_complain("estimate", &err);
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");

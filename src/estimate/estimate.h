@@ -47,11 +47,17 @@ struct neap_estimate_plan {
 	size_t run_count;
 	unsigned devices; /* how many a run has */
 	uint64_t memory_bytes;
-	const char *values; /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
+	const char *values;           /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
+	uint64_t values_memory_bytes; /* that they may take of the host, in each process; 0: NEAP_SIM's default */
 };
 
 /* Whether this is how much of the values a program may ask for: auto, full or none. */
 bool neap_estimate_values_known(const char *values);
+
+/* Takes values_memory= from the caller's NEAP_SIM, the one word of it that holds for the runs too; NULL: not set.
+ * Errors: NEAP_EPARSE. */
+enum neap_status neap_estimate_bound_values(struct neap_estimate_plan *plan, const char *simulated,
+					    struct neap_error *err);
 
 /* The word in a list of GPUs that stands for the GPUs of this machine. */
 #define NEAP_ESTIMATE_HERE      "here"

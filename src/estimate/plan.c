@@ -134,6 +134,19 @@ bool neap_estimate_values_known(const char *values)
 	return !strcmp(values, "auto") || !strcmp(values, "full") || !strcmp(values, "none");
 }
 
+enum neap_status neap_estimate_bound_values(struct neap_estimate_plan *plan, const char *simulated,
+					    struct neap_error *err)
+{
+	struct sim_spec spec;
+	if (!simulated || !strstr(simulated, "values_memory="))
+		return NEAP_OK;
+	enum neap_status status = sim_spec_parse(simulated, &spec, err);
+	if (status)
+		return status;
+	plan->values_memory_bytes = spec.values_memory_bytes;
+	return NEAP_OK;
+}
+
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
 			char *ret_text, size_t capacity)
 {
@@ -145,4 +158,7 @@ void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint6
 		 plan->devices, gpu->profile->name, total > most ? total : most, gpu->reserved_bytes,
 		 (uint64_t)(gpu->profile->context_mib * NEAP_MIB),
 		 strcmp(values, "none") ? "values=" : "backing=", values, world);
+	size_t length = strlen(ret_text);
+	if (plan->values_memory_bytes)
+		snprintf(ret_text + length, capacity - length, ",values_memory=%" PRIu64, plan->values_memory_bytes);
 }

@@ -24,7 +24,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
@@ -545,27 +544,25 @@ State worst_of(const std::vector<at::Tensor> &tensors)
 
 /* What an operation that is left out probably gives, in whole numbers: a comparison of a value with itself is true, a value
  * is not infinite, the largest of a row is anywhere in it. */
-void guess(const std::string &name, const Both &both, const at::Tensor &into)
+int64_t guess(const std::string &name, const Both &both, const at::Tensor &into)
 {
 	bool itself = both.read.size() == 2 && both.read[0].const_data_ptr() == both.read[1].const_data_ptr();
 	int64_t last = both.read.empty() || both.read[0].dim() == 0 ? 1 : both.read[0].size(-1);
-
 	int64_t below = both.read.empty() ? 0 : both.read[0].dim() - into.dim();
 
 	if (is_among_parts(kDecompositions, name) && below == 2)
-		host(into).zero_(); /* a status */
-	else if (is_among_parts(kDecompositions, name) && below == 1)
-		host(into).copy_(at::arange(1, into.size(-1) + 1).expand(into.sizes())); /* pivots */
-	else if (into.scalar_type() != at::kBool)
-		known_guess(into, last);
-	else if (name == "aten::isnan" || name == "aten::isinf" || (name == "aten::ne" && itself) ||
-		 (name == "aten::eq" && !itself))
-		known_guess(into, 1);
-	else if (name == "aten::eq" || (name == "aten::ne" && both.read.size() == 1))
-		host(into).fill_(true);
-	else
-		known_guess(into, 2);
-	known_mark(into, State::Likely);
+		return kZeros; /* a status */
+	if (is_among_parts(kDecompositions, name) && below == 1)
+		return kCounting; /* pivots */
+	if (into.scalar_type() != at::kBool)
+		return std::max<int64_t>(last, 1);
+	if (!both.read.empty() && both.read[0].scalar_type() == at::kBool &&
+	    known_state(both.read[0]) == State::Missing)
+		return known_guess(both.read[0]); /* all, any, and */
+	if (name == "aten::isnan" || name == "aten::isinf" || (name == "aten::ne" && itself) ||
+	    (name == "aten::eq" && !itself))
+		return kZeros;
+	return name == "aten::eq" || (name == "aten::ne" && both.read.size() == 1) ? kOnes : 2;
 }
 
 thread_local bool reads_known = true; /* what the operation that is computed now reads */
@@ -582,16 +579,22 @@ bool decide(const std::string &name, const Both &both, double cost)
 	reads_known = state == State::Known;
 	computed = known_is_whole() || known_is_cheap(cost) || (state == State::Known && affordable) ||
 		   (exact && state != State::Missing);
+	bool room = known_has_room(both.read, both.written);
+
+	if (computed && !room)
+		known_refuse();
+	computed = computed && room;
 	for (const at::Tensor &one : both.read)
 		if (computed)
 			known_fill(one);
 	for (const at::Tensor &one : both.written) {
 		if (computed)
 			known_mark(one, state == State::Known ? State::Known : State::Likely);
-		else if (!is_inexact(one) && one.nbytes() <= kGuessedBytes)
-			guess(name, both, one);
 		else if (one.numel() > 1 || name != "aten::_amp_foreach_non_finite_check_and_unscale_")
-			known_mark(one, State::Missing); /* that one's flag stays as it is: nothing is infinite */
+			known_mark(one, State::Missing, guess(name, both, one));
+		/* else its flag stays as it is: nothing is infinite */
+		if (!computed && room && !is_inexact(one) && one.nbytes() <= kGuessedBytes)
+			known_fill(one);
 	}
 	return computed;
 }
@@ -599,8 +602,10 @@ bool decide(const std::string &name, const Both &both, double cost)
 /* `both_of` is called only where states matter. */
 template <typename BothOf> bool worth(const std::string &name, const BothOf &both_of)
 {
+	bool is_short = known_is_short();
+
 	reads_known = true;
-	if (!known_matters())
+	if (!is_short && !known_matters())
 		return true;
 	Both both = both_of();
 
@@ -1160,7 +1165,9 @@ bool decide_twin(const std::string &name, at::TensorList read, at::TensorList wr
 /* For compiled code, of which Python knows the cost. */
 bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 {
-	return !known_matters() || decide("", both_from(read, written), cost_ns);
+	bool is_short = known_is_short();
+
+	return (!is_short && !known_matters()) || decide("", both_from(read, written), cost_ns);
 }
 
 /* It could not be computed. */
@@ -1184,6 +1191,8 @@ int64_t take_seed(int64_t device)
 {
 	return (int64_t)(seed_for(nullptr, c10::Device(at::kCUDA, (c10::DeviceIndex)device)) >> 1);
 }
+
+int64_t take_refused() { return (int64_t)known_refused(); }
 
 std::string take_unknown()
 {
@@ -1220,6 +1229,7 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("decide_cost(float cost_ns, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_cost);
 	library.def("mark_likely(Tensor self) -> ()", neap_torch::mark_likely);
 	library.def("unknown() -> str", neap_torch::take_unknown);
+	library.def("refused() -> int", neap_torch::take_refused);
 }
 
 /* Puts `compute` before each operation that it computes. To be called once, before the key is included anywhere. `twins`:
@@ -1242,8 +1252,8 @@ extern "C" __attribute__((visibility("default"))) void neap_values_register(cons
 	}
 }
 
-/* CUDA is initialised: from here on values are computed; `whole`: all of them, else what is worth it, in at most so many
- * bytes of host memory. False: the process's libcudart is not neap's, or NEAP_SIM forbids it. */
+/* CUDA is initialised: from here on values are computed; `whole`: all of them, else what is worth it; either in at most so
+ * many bytes of host memory. False: the process's libcudart is not neap's, or NEAP_SIM forbids it. */
 extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool whole, uint64_t most_bytes)
 {
 	void *symbol = dlsym(RTLD_DEFAULT, "neap_sim_get_values");

@@ -1,6 +1,7 @@
 /* torch/values_known.cpp: see values_known.h. A part of values.cpp. */
 #include "values_known.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace neap_torch
 {
@@ -23,12 +26,14 @@ namespace
 constexpr double kStepNs = 1e9;       /* of each step: the least that there is */
 constexpr double kOperationNs = 30e3; /* and for each operation: three times what it takes without values */
 constexpr double kCheapNs = 50e3;
-constexpr double kSmallNs = 2e6;        /* at most: paid from a second of its own, which no large product can spend */
-constexpr uint32_t kMeasureEvery = 256; /* operations */
+constexpr double kSmallNs = 2e6; /* at most: paid from a second of its own, which no large product can spend */
+constexpr uint64_t kLargestBytes = 1ull << 30; /* of an operation's results, while there is much room: unchecked */
+constexpr uint64_t kAlwaysBytes = 1u << 16;    /* such results always have room */
 
 struct Piece {
 	uintptr_t end;
 	State state;
+	int64_t guess;
 };
 
 struct {
@@ -37,9 +42,10 @@ struct {
 	std::atomic<bool> any{false};
 	bool leaves_out = false;
 	uint64_t most_bytes = 0;
-	std::atomic<bool> full{false};
+	std::atomic<int64_t> until_measured{0}; /* operations */
+	std::atomic<bool> is_short{false};
+	std::atomic<bool> refused{false};
 	double spent = 0, spent_small = 0, given = 0; /* of this step */
-	uint32_t operations = 0;
 } known;
 
 /* From the tensor's first byte to the one after its last. */
@@ -53,6 +59,29 @@ std::pair<uintptr_t, uintptr_t> span(const at::Tensor &tensor)
 bool has_bytes(const at::Tensor &tensor)
 {
 	return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && tensor.numel() > 0;
+}
+
+/* Of the pages under the tensor, those that the host has no memory for yet. */
+uint64_t absent_bytes(const at::Tensor &tensor)
+{
+	constexpr uintptr_t kPages = 4096; /* asked for at once */
+	static const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	unsigned char resident[kPages];
+	uint64_t absent = 0;
+
+	if (!has_bytes(tensor))
+		return 0;
+	auto [begin, end] = span(tensor);
+
+	for (uintptr_t at = begin / page * page; at < end; at += kPages * page) {
+		uintptr_t count = std::min(kPages, (end - at + page - 1) / page);
+
+		if (mincore((void *)at, count * page, resident) != 0)
+			return end - begin;
+		for (uintptr_t i = 0; i < count; i++)
+			absent += resident[i] & 1 ? 0 : page;
+	}
+	return absent;
 }
 
 /* Lock held. Makes `at` a border of pieces. */
@@ -82,13 +111,20 @@ uint64_t hashed(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/* As many of the table's numbers as the tensor has elements, from a place that goes by its address. */
-at::Tensor spread(const at::Tensor &tensor, const at::Tensor &table)
+/* Fills the tensor with the table's numbers, from a place that goes by its address. */
+void spread(const at::Tensor &tensor, const at::Tensor &table)
 {
 	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.const_data_ptr()) & 4095);
-	int64_t count = tensor.numel(), repeats = (begin + count + 4095) / 4096;
+	int64_t count = tensor.numel(), whole = count / 4096 * 4096;
+	at::Tensor turned = table.roll(-begin), bytes = host(tensor);
 
-	return table.repeat({repeats}).narrow(0, begin, count).view(tensor.sizes());
+	if (!bytes.is_contiguous()) {
+		bytes.copy_(turned.repeat({count / 4096 + 1}).narrow(0, 0, count).view(bytes.sizes()));
+		return;
+	}
+	bytes = bytes.view({count});
+	bytes.narrow(0, 0, whole).view({-1, 4096}).copy_(turned);
+	bytes.narrow(0, whole, count - whole).copy_(turned.narrow(0, 0, count - whole));
 }
 
 } // namespace
@@ -98,6 +134,36 @@ void known_start(bool may_leave_out, uint64_t most_bytes)
 	known.leaves_out = may_leave_out;
 	known.most_bytes = most_bytes;
 }
+
+bool known_is_short()
+{
+	if (--known.until_measured >= 0)
+		return known.is_short;
+	uint64_t taken = values_bytes();
+	uint64_t most = known.most_bytes > taken ? (known.most_bytes - taken) / kLargestBytes : 0;
+
+	known.until_measured = (int64_t)std::min<uint64_t>(most, 1000);
+	known.is_short = most == 0;
+	return most == 0;
+}
+
+bool known_has_room(const std::vector<at::Tensor> &read, const std::vector<at::Tensor> &written)
+{
+	uint64_t more = 0;
+
+	if (!known.is_short)
+		return true;
+	for (const at::Tensor &one : written)
+		more += absent_bytes(one);
+	for (const at::Tensor &one : read)
+		if (known_state(one) == State::Missing)
+			more += absent_bytes(one);
+	return more <= kAlwaysBytes || values_bytes() + more <= known.most_bytes;
+}
+
+void known_refuse() { known.refused = true; }
+
+uint64_t known_refused() { return known.refused ? known.most_bytes : 0; }
 
 bool known_matters() { return known.leaves_out || known.any.load(std::memory_order_relaxed); }
 
@@ -123,7 +189,7 @@ State known_state_of(uintptr_t begin, uintptr_t bytes)
 	return worst;
 }
 
-void known_mark(const at::Tensor &tensor, State state)
+void known_mark(const at::Tensor &tensor, State state, int64_t guess)
 {
 	if (!has_bytes(tensor) || (state == State::Known && !known.any.load(std::memory_order_relaxed)))
 		return;
@@ -134,9 +200,42 @@ void known_mark(const at::Tensor &tensor, State state)
 	split(end);
 	known.pieces.erase(known.pieces.lower_bound(begin), known.pieces.lower_bound(end));
 	if (state != State::Known)
-		known.pieces[begin] = {end, state};
+		known.pieces[begin] = {end, state, guess};
 	known.any.store(!known.pieces.empty(), std::memory_order_relaxed);
 }
+
+int64_t known_guess(const at::Tensor &tensor)
+{
+	std::lock_guard<std::mutex> guard(known.lock);
+	auto piece = known.pieces.upper_bound(span(tensor).first);
+
+	return piece == known.pieces.begin() ? kZeros : std::prev(piece)->second.guess;
+}
+
+namespace
+{
+
+void fill_whole_numbers(const at::Tensor &tensor)
+{
+	static const at::Tensor numbers = [] {
+		at::Tensor table = at::empty({4096}, at::kLong);
+
+		for (int64_t i = 0; i < 4096; i++)
+			table.data_ptr<int64_t>()[i] = (int64_t)(hashed((uint64_t)i + 1) >> 2);
+		return table;
+	}();
+	int64_t guess = known_guess(tensor);
+	at::Tensor bytes = host(tensor);
+
+	if (guess > kZeros)
+		spread(tensor, numbers.remainder(guess));
+	else if (guess == kCounting && bytes.dim() > 0)
+		bytes.copy_(at::arange(1, bytes.size(-1) + 1).expand(bytes.sizes()));
+	else
+		bytes.fill_(guess != kZeros);
+}
+
+} // namespace
 
 void known_fill(const at::Tensor &tensor)
 {
@@ -152,26 +251,10 @@ void known_fill(const at::Tensor &tensor)
 
 	if (known_state(tensor) != State::Missing)
 		return;
-	at::Tensor bytes = host(tensor);
-
-	if (!is_inexact(tensor))
-		bytes.zero_();
+	if (is_inexact(tensor))
+		spread(tensor, likely);
 	else
-		bytes.copy_(spread(tensor, likely));
-	known_mark(tensor, State::Likely);
-}
-
-void known_guess(const at::Tensor &tensor, int64_t values)
-{
-	static const at::Tensor numbers = [] {
-		at::Tensor table = at::empty({4096}, at::kLong);
-
-		for (int64_t i = 0; i < 4096; i++)
-			table.data_ptr<int64_t>()[i] = (int64_t)(hashed((uint64_t)i + 1) >> 2);
-		return table;
-	}();
-
-	host(tensor).copy_(spread(tensor, numbers.remainder(std::max<int64_t>(values, 1))));
+		fill_whole_numbers(tensor);
 	known_mark(tensor, State::Likely);
 }
 
@@ -192,13 +275,9 @@ bool known_take(double cost_ns)
 		return true;
 	std::lock_guard<std::mutex> guard(known.lock);
 
-	if (known.operations++ % kMeasureEvery == 0)
-		known.full = values_bytes() > known.most_bytes;
 	known.given += kOperationNs;
 	if (known_is_cheap(cost_ns))
 		return true;
-	if (known.full)
-		return false;
 	if (known.spent + cost_ns <= std::max(kStepNs, known.given))
 		known.spent += cost_ns;
 	else if (cost_ns <= kSmallNs && known.spent_small + cost_ns <= kStepNs)

@@ -18,24 +18,37 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace neap_torch
 {
 
 enum class State : int { Known, Likely, Missing };
 
-/* Sets whether anything may be left out (values=auto), and how many bytes of host memory values may take. */
+/* Sets whether anything may be left out for want of time (values=auto), and how many bytes of host memory values may
+ * take: the pages of the simulated devices' memory that were written, by copies from the host too, until the program
+ * returns that memory to the driver. */
 void known_start(bool may_leave_out, uint64_t most_bytes);
+/* To be called once before each operation. Whether its results may have no room in host memory; then `known_has_room`
+ * says whether they do. */
+bool known_is_short();
+/* Whether these results fit into the host memory that values may take, with what was missing of that which is read.
+ * Small ones and those that replace others always do. */
+bool known_has_room(const std::vector<at::Tensor> &read, const std::vector<at::Tensor> &written);
+/* The bound, once results were left out because of it; 0: none was. */
+uint64_t known_refused();
+void known_refuse();
 /* Whether states matter: something is, or may be, unknown. Cheap. */
 bool known_matters();
 /* The worst state of the tensor's bytes: of a device's, or of those over them (`host`). */
 State known_state(const at::Tensor &tensor);
 State known_state_of(uintptr_t begin, uintptr_t bytes);
-void known_mark(const at::Tensor &tensor, State state);
+/* `guess`: what whole numbers that are missing probably are: below this number, if it is positive. */
+constexpr int64_t kZeros = 1, kOnes = 0, kCounting = -1 /* 1, 2, 3... in each row */;
+void known_mark(const at::Tensor &tensor, State state, int64_t guess = kZeros);
+int64_t known_guess(const at::Tensor &tensor);
 /* Missing bytes become likely ones: the same for the same place each time. */
 void known_fill(const at::Tensor &tensor);
-/* Whole numbers in [0, values) for a tensor that is missing: they are likely from now on. */
-void known_guess(const at::Tensor &tensor, int64_t values);
 
 /* A step of the training begins: there is time again. */
 void known_step();

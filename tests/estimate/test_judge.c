@@ -424,6 +424,22 @@ static void can_be_stopped(void **state)
 	drop(world);
 }
 
+static void a_run_takes_the_callers_bound_on_values(void **state)
+{
+	(void)state;
+	struct neap_estimate_plan plan = {0};
+	struct neap_error err = {0};
+	char spec[256];
+	assert_int_equal(neap_estimate_plan("h100-80gb", 0, NULL, &plan, &err), NEAP_OK);
+	assert_int_equal(neap_estimate_bound_values(&plan, "mem=six", &err), NEAP_OK); /* for others to refuse */
+	neap_estimate_spec(&plan, 0, 0, "w", spec, sizeof spec);
+	assert_null(strstr(spec, "values_memory"));
+	assert_int_equal(neap_estimate_bound_values(&plan, "mem=6GiB,values_memory=lots", &err), NEAP_EPARSE);
+	assert_int_equal(neap_estimate_bound_values(&plan, "mem=6GiB,values_memory=1KiB", &err), NEAP_OK);
+	neap_estimate_spec(&plan, 0, 0, "w", spec, sizeof spec);
+	assert_non_null(strstr(spec, ",values=auto,world=w,values_memory=1024"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -441,6 +457,7 @@ int main(void)
 		cmocka_unit_test(predicts_what_would_help),
 		cmocka_unit_test(figures_beyond_all_memory),
 		cmocka_unit_test(can_be_stopped),
+		cmocka_unit_test(a_run_takes_the_callers_bound_on_values),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

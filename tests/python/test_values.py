@@ -6,6 +6,7 @@ values, wherever no size depends on a value.
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
@@ -308,6 +309,12 @@ def state_of(tensor):
     return loaded.neap_values_state(tensor.data_ptr(), tensor.nbytes) if _values.is_on() else 0
 
 
+def resident():
+    """The host's memory under that of the simulated devices."""
+    lines = iter(pathlib.Path("/proc/self/smaps").read_text().splitlines())
+    return sum(int(next(two for two in lines if two.startswith("Rss:")).split()[1]) << 10 for one in lines if "memfd:neap-sim-memory" in one)
+
+
 def large():
     """What a model that is too large to compute reads; state 0: computed, 1: likely, 2: missing."""
     model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(6)]).to("cuda", torch.bfloat16)
@@ -336,6 +343,8 @@ def large():
     torch.distributed.all_gather_into_tensor(brought, torch.full_like(brought, 7))
     states["brought"] = (brought + 0).tolist()
     torch.distributed.destroy_process_group()
+    unknown = [name for name, _ in _values.unknown()]
+    states |= {"resident": resident(), "unknown": unknown}
     return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
 
 
@@ -428,8 +437,8 @@ class Values(unittest.TestCase):
     def test_what_is_left_out_is_likely(self):
         """values=auto: a step with products of 137 billion operations each, in no more than some seconds."""
         found = {}
-        for values in ("auto", "none"):
-            environment = {**os.environ, "NEAP_SIM": f"h100-80gb,values={values},world=values-{values}-{os.getpid()}"}
+        for values in ("auto", "none", "full,values_memory=64MiB"):
+            environment = {**os.environ, "NEAP_SIM": f"h100-80gb,values={values},world=values-{values[:4]}-{os.getpid()}"}
             done = subprocess.run([sys.executable, __file__, "large"], env=environment, capture_output=True, text=True, check=True, timeout=120)
             found[values] = json.loads(done.stdout)
         self.assertEqual(found["auto"]["peaks"], found["none"]["peaks"])
@@ -441,6 +450,14 @@ class Values(unittest.TestCase):
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
         self.assertAlmostEqual(auto["sum"], 1, places=4)
+        bounded = found["full,values_memory=64MiB"]
+        self.assertEqual(bounded["peaks"], auto["peaks"])
+        self.assertTrue(16 << 20 < bounded["resident"] <= 66 << 20, bounded)
+        self.assertEqual((bounded["x"], bounded["loss"], bounded["small"]), (2, 2, 0))  # the weights came first
+        self.assertTrue(0 < bounded["value"] <= 2 and bounded["finite"], bounded)
+        self.assertEqual(bounded["unknown"], ["results beyond 64.0 MiB of host memory (values_memory= in NEAP_SIM)"])
+        self.assertGreater(auto["resident"], 66 << 20)
+        self.assertEqual(auto["unknown"], [])
 
     def test_nothing_was_unknown(self):
         self.assertEqual(_values.unknown(), [])

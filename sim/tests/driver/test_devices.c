@@ -36,8 +36,10 @@ static void specs_say_what_to_simulate(void **state)
 	assert_int_equal(spec.reserved_bytes, 2 * MIB); /* whole pages */
 	assert_int_equal(spec.release_delay_ns, 300000000);
 	assert_true(spec.no_backing);
-	spec = parsed("world=w,rtx4090-24gb");
+	spec = parsed("world=w,rtx4090-24gb,values_memory=1.5GiB");
 	assert_string_equal(spec.world, "w");
+	assert_int_equal(spec.values_memory_bytes, 1536 * MIB);
+	assert_true(spec.values_memory_given);
 	assert_int_equal(spec.total_bytes, 24564 * MIB);
 	assert_string_not_equal(parsed("mem=6GiB").world, parsed("mem=7GiB").world);
 	assert_string_not_equal(parsed("mem=6GiB").world, parsed("mem=6GiB,gpus=2").world);
@@ -67,6 +69,9 @@ static void bad_specs_are_pointed_at(void **state)
 		{"world=0123456789012345678901234567890123456789012345678901234567890123456789", 1, "name"},
 		{"backing=disk", 1, "none"},
 		{"vmm=maybe", 1, "off"},
+		{"mem=6GiB,values_memory=-1", 10, "size"},
+		{"values_memory=", 1, "size"},
+		{"values_memory=99999999999999999999GiB", 1, "size"},
 		{"order=random", 1, "reversed"},
 		{"release_delay=soon", 1, "time"},
 		{"mem=64MiB,context=65MiB", 0, "no room"},
