@@ -96,8 +96,7 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
 
     def forget(result: Any) -> Any:
         if isinstance(result, torch.Tensor) and result.is_cuda:
-            helpers.host(result).zero_()
-            helpers.mark_likely(result)
+            helpers.mark_unknown(result, False)
         return result
 
     def tensors(values: Any) -> list[Any]:

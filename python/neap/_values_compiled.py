@@ -196,9 +196,7 @@ def _forget(torch: Any, results: Any) -> None:
     helpers = torch.ops.neap_values
     for one in results:
         if isinstance(one, torch.Tensor):
-            if one.is_cuda:
-                helpers.host(one).zero_()
-            helpers.mark_likely(one)
+            helpers.mark_unknown(one, not one.is_cuda)
 
 
 def _store(torch: Any, graph: Any, hosts: list[Any], results: Any) -> None:

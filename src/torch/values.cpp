@@ -21,12 +21,19 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/NestedTensorImpl.h>
+#include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/_nested_view_from_buffer.h>
+#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/quantized/Quantizer.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <torch/library.h>
@@ -268,7 +275,7 @@ bool is_device(const at::Tensor &tensor)
 	return tensor.defined() && tensor.is_cuda() && !tensor.key_set().has(DispatchKey::Python);
 }
 
-/* Of a kind that has no CPU tensor over the same bytes: sparse, nested, quantized. */
+/* Of a kind whose bytes are not those of one plain tensor: sparse, nested, quantized. */
 bool is_odd(const at::Tensor &tensor)
 {
 	return tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested() ||
@@ -289,11 +296,73 @@ uint64_t values_extent(const at::Tensor &tensor)
 	return elements * tensor.element_size();
 }
 
+namespace
+{
+
+/* The plain tensors that hold the bytes of one that is odd. None: it is of a kind that nobody here knows. */
+std::vector<at::Tensor> members(const at::Tensor &tensor)
+{
+	if (tensor.is_sparse()) {
+		const auto *sparse = at::sparse::get_sparse_impl(tensor);
+
+		return {sparse->indices(), sparse->values()};
+	}
+	if (at::sparse_csr::is_sparse_compressed(tensor)) {
+		const auto *sparse = at::sparse_csr::get_sparse_csr_impl(tensor);
+
+		return {sparse->compressed_indices(), sparse->plain_indices(), sparse->values()};
+	}
+	if (tensor.is_nested())
+		return {at::native::get_nested_tensor_impl(tensor)->get_unsafe_storage_as_tensor()};
+	if (tensor.is_quantized() && tensor.has_storage())
+		return {at::for_blob(const_cast<void *>(tensor.const_data_ptr()), tensor.sizes())
+				.strides(tensor.strides())
+				.options(at::TensorOptions(at::toUnderlying(tensor.scalar_type())))
+				.target_device(at::kCPU)
+				.make_tensor()};
+	return {};
+}
+
+at::Tensor host_of_odd(const at::Tensor &tensor)
+{
+	std::vector<at::Tensor> parts = members(tensor);
+	at::TensorOptions options = tensor.options().device(at::kCPU);
+
+	for (at::Tensor &part : parts)
+		part = host(part);
+	if (tensor.is_sparse())
+		return at::_sparse_coo_tensor_unsafe(parts[0], parts[1], tensor.sizes(), options,
+						     at::sparse::get_sparse_impl(tensor)->coalesced());
+	if (at::sparse_csr::is_sparse_compressed(tensor))
+		return at::_sparse_compressed_tensor_unsafe(parts[0], parts[1], parts[2], tensor.sizes(), options);
+	if (tensor.is_nested()) {
+		const auto *nested = at::native::get_nested_tensor_impl(tensor);
+
+		return at::_nested_view_from_buffer(parts[0], nested->get_nested_sizes(),
+						    nested->get_nested_strides(), nested->get_storage_offsets());
+	}
+	TORCH_CHECK(tensor.is_quantized() && tensor.has_storage(), "a kind of tensor that nobody here knows");
+	void *bytes = const_cast<void *>(tensor.const_data_ptr());
+
+	if (tensor.qscheme() == c10::kPerTensorAffine)
+		return at::from_blob_quantized_per_tensor_affine(
+			bytes, tensor.sizes(), tensor.strides(), [](void *) {}, (float)tensor.q_scale(),
+			tensor.q_zero_point(), options);
+	TORCH_CHECK(tensor.is_contiguous(), "a quantized tensor of this layout");
+	return at::from_blob_quantized_per_channel_affine(
+		bytes, tensor.sizes(), [](void *) {}, host(tensor.q_per_channel_scales()),
+		host(tensor.q_per_channel_zero_points()), tensor.q_per_channel_axis(), options);
+}
+
+} // namespace
+
 /* A CPU tensor over the same bytes. */
 at::Tensor host(const at::Tensor &tensor)
 {
-	if (!is_device(tensor) || is_odd(tensor))
+	if (!is_device(tensor))
 		return tensor;
+	if (is_odd(tensor))
+		return host_of_odd(tensor);
 	uint64_t end = (uint64_t)tensor.storage_offset() * tensor.element_size() + values_extent(tensor);
 
 	TORCH_CHECK(tensor.numel() == 0 || end <= tensor.storage().nbytes(), "a tensor of the device ends at byte ",
@@ -459,7 +528,10 @@ bool is_over_device(const at::Tensor &tensor)
 void gather(const IValue &value, std::vector<at::Tensor> *into)
 {
 	each(value, [&](const at::Tensor &one) {
-		if (one.defined() && one.layout() == c10::kStrided && (is_device(one) || is_over_device(one)))
+		if (is_device(one) && is_odd(one))
+			for (const at::Tensor &part : members(one))
+				into->push_back(part);
+		else if (one.defined() && one.layout() == c10::kStrided && (is_device(one) || is_over_device(one)))
 			into->push_back(one);
 		return one;
 	});
@@ -655,12 +727,13 @@ void note_unknown(const OperatorHandle &op, Plan &plan, const char *why)
 	unknown_names.push_back(name + "\t" + std::string(why).substr(0, std::string(why).find('\n')));
 }
 
-/* Zeros: the same in every run, and the same as without values. */
-at::Tensor forget(const at::Tensor &tensor)
+void mark(const IValue &value, State state)
 {
-	if (is_device(tensor) && !is_odd(tensor))
-		host(tensor).zero_();
-	return tensor;
+	std::vector<at::Tensor> tensors;
+
+	gather(value, &tensors);
+	for (const at::Tensor &one : tensors)
+		known_mark(one, state);
 }
 
 /* Puts the host's result where CUDA's function has put its own; returns what takes that one's place. */
@@ -668,8 +741,12 @@ at::Tensor store(const at::Tensor &to, const at::Tensor &from)
 {
 	if (!to.defined() || !from.defined() || to.is_same(from))
 		return to;
-	if (to.layout() != c10::kStrided || from.layout() != c10::kStrided)
-		return from.to(to.device());
+	if (is_odd(to) || is_odd(from)) {
+		at::Tensor moved = from.to(to.device());
+
+		mark(moved, reads_known ? State::Known : State::Likely);
+		return moved;
+	}
 	if (to.sizes() != from.sizes())
 		to.resize_(from.sizes());
 	host(to).copy_(from);
@@ -769,10 +846,12 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 
 	if (!plan.out || plan.no_out || plan.unknown)
 		return false;
-	for (size_t i = 0; i < plan.fresh.size(); i++)
-		if (!(*results)[results->size() - plan.fresh.size() + i].isTensor() ||
-		    !is_device((*results)[results->size() - plan.fresh.size() + i].toTensor()))
+	for (size_t i = 0; i < plan.fresh.size(); i++) {
+		const IValue &result = (*results)[results->size() - plan.fresh.size() + i];
+
+		if (!result.isTensor() || !is_device(result.toTensor()) || is_odd(result.toTensor()))
 			return false;
+	}
 	for (int from : plan.out_from)
 		stack.push_back(host_value(
 			from >= 0 ? arguments[from]
@@ -822,16 +901,8 @@ c10::Device device_of(const std::vector<IValue> &arguments)
 	return found;
 }
 
-void mark(const IValue &value, State state)
-{
-	std::vector<at::Tensor> tensors;
-
-	gather(value, &tensors);
-	for (const at::Tensor &one : tensors)
-		known_mark(one, state);
-}
-
-/* The results of the CPU's function. False: it has none. */
+/* The results of the CPU's function, on what `ret_results` holds or, if that is empty, on the arguments' host sides. False: it
+ * has none. */
 bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
 		  Stack *ret_results)
 {
@@ -839,8 +910,9 @@ bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 
 	if (plan.unknown)
 		return false;
-	for (const IValue &value : arguments)
-		ret_results->push_back(host_value(value));
+	if (ret_results->empty())
+		for (const IValue &value : arguments)
+			ret_results->push_back(host_value(value));
 	if (plan.seeded) {
 		const IValue *asked = plan.generator >= 0 ? &arguments[(size_t)plan.generator] : nullptr;
 
@@ -856,7 +928,7 @@ void mark_resized(const IValue &result, int64_t elements, const std::vector<IVal
 {
 	Both both;
 
-	if (elements < 0 || result.toTensor().numel() == elements || !known_matters())
+	if (elements < 0 || result.toTensor().numel() == elements || !known_matters() || is_odd(result.toTensor()))
 		return;
 	for (const IValue &value : arguments)
 		gather(value, &both.read);
@@ -886,12 +958,26 @@ void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 			continue;
 		if (result.isTensor() && result.toTensor().defined())
 			elements = result.toTensor().numel();
-		result = known ? store_value(result, computed[computed.size() - plan.fresh.size() + i])
-			       : each(result, forget);
-		if (known)
+		if (known) {
+			result = store_value(result, computed[computed.size() - plan.fresh.size() + i]);
 			mark_resized(result, elements, arguments);
-		else
-			mark(result, State::Likely);
+		} else {
+			mark(result, State::Missing);
+		}
+	}
+}
+
+/* In place of those of CUDA's function. */
+void push_results(const Plan &plan, const std::vector<IValue> &arguments, const Stack &computed, Stack *stack)
+{
+	c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+	c10::Device device = device_of(arguments);
+
+	for (size_t i = 0; i < plan.fresh.size(); i++) {
+		const IValue &result = computed[computed.size() - plan.fresh.size() + i];
+
+		stack->push_back(plan.fresh[i] ? each(result, [&](const at::Tensor &one) { return one.to(device); })
+					       : arguments[(size_t)plan.same[i]]);
 	}
 }
 
@@ -909,14 +995,7 @@ void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValu
 		if (!host_results(op, plan, device, arguments, &computed))
 			std::rethrow_exception(failure);
 	}
-	c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-
-	for (size_t i = 0; i < plan.fresh.size(); i++) {
-		const IValue &result = computed[computed.size() - plan.fresh.size() + i];
-
-		stack->push_back(plan.fresh[i] ? each(result, [&](const at::Tensor &one) { return one.to(device); })
-					       : arguments[(size_t)plan.same[i]]);
-	}
+	push_results(plan, arguments, computed, stack);
 }
 
 /* False: it failed after it had read zeros in place of values, and not for want of memory or by the device's own error. */
@@ -926,7 +1005,7 @@ bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, st
 	Blind blind;
 
 	try {
-		op.redispatchBoxed(below(keys), stack);
+		op.redispatchBoxed(keys, stack);
 		return true;
 	} catch (const c10::OutOfMemoryError &) {
 		throw;
@@ -1075,7 +1154,7 @@ void call_bare(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, size
 		mark_brought(arguments);
 }
 
-/* Nobody computes what it writes: that reads as zeros, and is noted. */
+/* Nobody computes what it writes: that is noted, and its results are missing. What it writes in place stays. */
 void leave_unknown(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results,
 		   const char *why)
 {
@@ -1087,13 +1166,150 @@ void leave_unknown(const OperatorHandle &op, Plan &plan, const std::vector<IValu
 		if (plan.written[i])
 			mark(arguments[i], State::Likely);
 	for (size_t i = 0; i < plan.fresh.size(); i++)
-		if (plan.fresh[i]) {
-			each(results[first + i], forget);
-			mark(results[first + i], State::Likely);
-		}
+		if (plan.fresh[i])
+			mark(results[first + i], State::Missing);
 }
 
 thread_local uint64_t computations; /* so far */
+
+/* -- sparse, nested and quantized tensors --------------------------------------------------------------------------------- */
+
+/* The dispatcher calls a sparse or nested tensor's own function before `compute`. Before that one stands BackendSelect, which
+ * is for operations without tensors. */
+constexpr DispatchKey kOddKey = DispatchKey::BackendSelect;
+constexpr DispatchKey kOddKeys[] = {DispatchKey::SparseCUDA, DispatchKey::SparseCsrCUDA,
+				    DispatchKey::NestedTensorCUDA, DispatchKey::QuantizedCUDA};
+/* They change what a sparse tensor consists of, by other operations. */
+const char *const kOddThrough[] = {
+	"aten::copy_",          "aten::copy_sparse_to_sparse_",   "aten::resize_as_sparse_",
+	"aten::sparse_resize_", "aten::sparse_resize_and_clear_", "aten::_coalesced_",
+	"aten::_to_copy"};
+
+bool has_odd(const OperatorHandle &op)
+{
+	for (DispatchKey key : kOddKeys)
+		if (has(op, key))
+			return true;
+	return false;
+}
+
+/* Whether the operation has a function of its own for such tensors, and gives or writes values. */
+bool computes_odd(const OperatorHandle &op, const Plan &plan)
+{
+	bool gives = false;
+
+	for (bool one : plan.written)
+		gives = gives || one;
+	for (const auto &result : op.schema().returns()) {
+		bool tensors = result.type()->str().find("Tensor") != std::string::npos;
+
+		if (tensors && result.alias_info() && !result.alias_info()->isWrite())
+			return false; /* a view, or a member */
+		gives = gives || tensors;
+	}
+	return has_odd(op) && gives && !is_among(kOddThrough, op.schema().name());
+}
+
+/* The CPU's function may have given a sparse tensor other members. */
+void put_back(const at::Tensor &to, const at::Tensor &from)
+{
+	if (to.is_sparse()) {
+		auto *into = at::sparse::get_sparse_impl(to);
+		const auto *source = at::sparse::get_sparse_impl(from);
+
+		into->set_indices_and_values_unsafe(source->indices().to(to.device()),
+						    source->values().to(to.device()));
+		into->set_coalesced(source->coalesced());
+	} else if (at::sparse_csr::is_sparse_compressed(to)) {
+		const auto *source = at::sparse_csr::get_sparse_csr_impl(from);
+
+		at::sparse_csr::get_sparse_csr_impl(to)->set_member_tensors(
+			source->compressed_indices().to(to.device()), source->plain_indices().to(to.device()),
+			source->values().to(to.device()), to.sizes());
+	}
+}
+
+/* On the host's sides that the arguments had before CUDA's function replaced their members. Sizes depend on the values, so
+ * they are always computed. */
+void compute_odd(const OperatorHandle &op, Plan &plan, DispatchKeySet keys, Stack *stack, size_t begin)
+{
+	std::vector<IValue> arguments(stack->begin() + (ptrdiff_t)begin, stack->end());
+	std::exception_ptr failure;
+	std::vector<at::Tensor> read;
+	Stack computed;
+
+	if (!computes_odd(op, plan)) {
+		op.redispatchBoxed(keys, stack);
+		return;
+	}
+	bool whole = !is_capturing();
+
+	computations++;
+	for (const IValue &value : arguments) {
+		try {
+			Below guard;
+
+			computed.push_back(host_value(value));
+		} catch (const c10::Error &) {
+			whole = false;
+			break;
+		}
+		gather(value, &read);
+	}
+	std::vector<IValue> hosts(computed.begin(), computed.end());
+	bool ran = call_device(op, keys, stack, &failure);
+
+	if (whole) {
+		Below guard;
+
+		reads_known = worst_of(read) == State::Known;
+		for (const at::Tensor &one : read)
+			known_fill(one);
+		whole = host_results(op, plan, device_of(arguments), arguments, &computed);
+	}
+	if (!whole) {
+		if (!ran)
+			std::rethrow_exception(failure);
+		leave_unknown(op, plan, arguments, *stack, "of this kind of tensor");
+		return;
+	}
+	if (!ran) {
+		stack->resize(begin);
+		push_results(plan, arguments, computed, stack);
+	}
+	Below guard;
+	State state = reads_known ? State::Known : State::Likely;
+
+	for (size_t i = 0; i < plan.fresh.size(); i++) {
+		IValue &result = (*stack)[begin + i];
+
+		if (ran && plan.fresh[i])
+			result = store_value(result, computed[computed.size() - plan.fresh.size() + i]);
+		mark(result, state);
+	}
+	for (size_t i = 0; i < arguments.size(); i++) {
+		if (!plan.written[i])
+			continue;
+		if (arguments[i].isTensor() && hosts[i].isTensor())
+			put_back(arguments[i].toTensor(), hosts[i].toTensor());
+		mark(arguments[i], state);
+	}
+}
+
+void compute_sparse(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
+{
+	size_t begin = stack->size() - op.schema().arguments().size();
+	DispatchKeySet rest = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kOddKey);
+	bool odd = false;
+
+	for (size_t i = begin; i < stack->size(); i++)
+		odd = odd || is_odd_value((*stack)[i]);
+	if (odd && simulator.load() && c10::impl::tls_is_dispatch_key_included(kKey) &&
+	    !c10::impl::tls_is_dispatch_key_excluded(kKey))
+		compute_odd(op, plan_of(op), rest, stack, begin);
+	else
+		op.redispatchBoxed(rest, stack);
+}
 
 void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 {
@@ -1110,6 +1326,10 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	}
 	Plan &plan = plan_of(op);
 
+	if (odd && plan.kind != Kind::Bare) {
+		compute_odd(op, plan, below(keys), stack, begin);
+		return;
+	}
 	if (plan.kind == Kind::Through) {
 		op.redispatchBoxed(below(keys), stack);
 		return;
@@ -1122,17 +1342,16 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 	std::exception_ptr failure;
 	uint64_t before = computations;
 
-	if (odd || plan.kind == Kind::Custom) {
+	if (plan.kind == Kind::Custom) {
 		op.redispatchBoxed(below(keys), stack);
-		if (odd || computations == before)
-			leave_unknown(op, plan, arguments, *stack,
-				      odd ? "a tensor that is not strided" : "a kernel of its own");
+		if (computations == before)
+			leave_unknown(op, plan, arguments, *stack, "a kernel of its own");
 		return;
 	}
 	computations++;
 	if (plan.masks)
 		expand_masks(arguments, stack, begin);
-	if (call_device(op, keys, stack, &failure)) {
+	if (call_device(op, below(keys), stack, &failure)) {
 		if (is_capturing())
 			capture(op, plan, arguments, *stack);
 		else if (worth(op.schema().name(), [&] { return both_of(op, plan, arguments, *stack); }))
@@ -1170,8 +1389,8 @@ bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 	return (!is_short && !known_matters()) || decide("", both_from(read, written), cost_ns);
 }
 
-/* It could not be computed. */
-void mark_likely(const at::Tensor &tensor) { mark(tensor, State::Likely); }
+/* It could not be computed; `stays`: it has what it had before. */
+void mark_unknown(const at::Tensor &tensor, bool stays) { mark(tensor, stays ? State::Likely : State::Missing); }
 
 bool is_on() { return simulator.load() != nullptr; }
 
@@ -1227,7 +1446,7 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("replay(int number, int start) -> int", neap_torch::replay);
 	library.def("is_on() -> bool", neap_torch::is_on);
 	library.def("decide_cost(float cost_ns, Tensor[] read, Tensor[] written) -> bool", neap_torch::decide_cost);
-	library.def("mark_likely(Tensor self) -> ()", neap_torch::mark_likely);
+	library.def("mark_unknown(Tensor self, bool stays) -> ()", neap_torch::mark_unknown);
 	library.def("unknown() -> str", neap_torch::take_unknown);
 	library.def("refused() -> int", neap_torch::take_refused);
 }
@@ -1249,6 +1468,11 @@ extern "C" __attribute__((visibility("default"))) void neap_values_register(cons
 				name, neap_torch::kKey,
 				c10::KernelFunction::makeFromBoxedFunction<&neap_torch::compute>(), std::nullopt,
 				nullptr, "neap"));
+		if (op && neap_torch::has_odd(*op) && !neap_torch::has(*op, neap_torch::kOddKey))
+			kept.push_back(c10::Dispatcher::singleton().registerImpl(
+				name, neap_torch::kOddKey,
+				c10::KernelFunction::makeFromBoxedFunction<&neap_torch::compute_sparse>(),
+				std::nullopt, nullptr, "neap"));
 	}
 }
 

@@ -319,5 +319,74 @@ class Products(Twins):
         self.close([found], [F.ctc_loss(likely, targets, *lengths, reduction="none")])
 
 
+def dense(value):
+    if isinstance(value, (tuple, list)):
+        return [dense(one) for one in value]
+    value = value.detach()
+    value = value.to_padded_tensor(0.0) if value.is_nested else value.dequantize() if value.is_quantized else value
+    return value.to_dense() if value.layout != torch.strided else value
+
+
+def sparse(device):
+    """With an element that is there twice."""
+    return torch.sparse_coo_tensor(torch.tensor([[0, 1, 1, 2], [2, 0, 0, 1]]), torch.tensor([3.0, 4, 5, 6]), (3, 4)).to(device)
+
+
+def nested(device):
+    return torch.nested.nested_tensor([torch.arange(6.0).view(2, 3), torch.arange(9.0).view(3, 3)], device=device)
+
+
+def sparse_gradients(device):
+    words = nn.Embedding.from_pretrained(torch.arange(18.0).view(6, 3), freeze=False, sparse=True).to(device)
+    optimizer = torch.optim.SparseAdam(words.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        words(torch.tensor([1, 3, 1], device=device)).pow(2).sum().backward()
+        optimizer.step()
+    left = sparse(device).requires_grad_()
+    right = torch.arange(12.0, device=device).view(4, 3).requires_grad_()
+    torch.sparse.mm(left, right).sum().backward()
+    return words.weight, left.grad, right.grad
+
+
+class Kinds(unittest.TestCase):
+    """Of tensors."""
+
+    def test_kinds(self):
+        whole = torch.arange(12.0).view(3, 4)
+        for number, one in enumerate((
+            lambda d: (sparse(d).to_dense(), sparse(d).coalesce().values(), sparse(d).t(), -sparse(d), torch.cat([sparse(d)] * 2)),
+            lambda d: (sparse(d) + sparse(d), sparse(d).add_(sparse(d) * 2), sparse(d) * sparse(d), whole.to(d) + sparse(d)),
+            lambda d: (torch.sparse.sum(sparse(d), 1), torch.sparse.softmax(sparse(d), 1), (whole.to(d) % 3).to_sparse()),
+            lambda d: ((whole.to(d) % 3).to_sparse_csr(), (whole.to(d) % 3).to_sparse_csr() @ whole.t().to(d)),
+            sparse_gradients,
+            lambda d: (nested(d), nested(d) * 2, nested(d).softmax(-1), F.linear(nested(d), torch.ones(5, 3, device=d)), nested(d).relu_()),
+            lambda d: (nested(d) @ nested(d).transpose(1, 2), *nested(d).unbind()),
+            lambda d: (torch.quantize_per_tensor(whole.to(d), 0.1, 3, torch.qint8),),
+            lambda d: (torch.quantize_per_channel(whole.to(d), torch.rand(3).add(1).to(d), torch.zeros(3).long().to(d), 0, torch.qint8),),
+        )):
+            with self.subTest(number):
+                torch.manual_seed(0)
+                found = dense(one("cuda"))
+                torch.manual_seed(0)
+                right = dense(one("cpu"))
+                torch.testing.assert_close([part.cpu() for part in found], right)
+        self.assertEqual(sparse("cuda").coalesce()._nnz(), 3)
+        self.assertEqual(_values.unknown(), [])
+
+
+class Unknown(unittest.TestCase):
+    """After the others, which expect that everything is known."""
+
+    def test_what_cannot_be_computed_is_named(self):
+        library = torch.library.Library("neap_test", "DEF")
+        library.define("own(Tensor given) -> Tensor")
+        library.impl("own", lambda given: torch.ops.aten.empty_like.default(given), "CUDA")
+        found = torch.ops.neap_test.own(torch.ones(5, device="cuda"))
+        self.assertFalse(_values.known(found))
+        self.assertGreater(found.min().item(), 0)  # likely, not zeros
+        self.assertEqual([name for name, _ in _values.unknown()], ["neap_test::own"])
+
+
 if __name__ == "__main__":
     unittest.main(warnings="ignore")
