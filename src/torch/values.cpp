@@ -30,6 +30,9 @@
 #include <ATen/ops/_nested_view_from_buffer.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/_validate_sparse_compressed_tensor_args.h>
+#include <ATen/ops/_validate_sparse_coo_tensor_args.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
@@ -71,8 +74,35 @@ enum class Kind {
 	Compute,
 };
 
+/* Indices that the CPU's function trusts: others than -1, or 0, to the limit would read or write anywhere. */
+struct Trusted {
+	const char *name, *indices;
+	const char
+		*limit; /* the argument that has it: a number, or a tensor by its sizes; null: any others may, too */
+	int dimensions; /* of those sizes, so many of the last, multiplied; 0: the first one */
+};
+
+constexpr Trusted kTrusted[] = {
+	{"aten::embedding_dense_backward", "indices", "num_weights", 0},
+	{"aten::_embedding_bag_dense_backward", "indices", "num_weights", 0},
+	{"aten::_embedding_bag_dense_backward", "offset2bag", "grad", 0},
+	{"aten::_embedding_bag_per_sample_weights_backward", "indices", "weight", 0},
+	{"aten::_embedding_bag_per_sample_weights_backward", "offset2bag", "grad", 0},
+	{"aten::_ctc_loss", "targets", "log_probs", 1},
+	{"aten::_ctc_loss_backward", "targets", "log_probs", 1},
+	{"aten::max_pool2d_with_indices_backward", "indices", "self", 2},
+	{"aten::max_pool3d_with_indices_backward", "indices", "self", 3},
+	{"aten::adaptive_max_pool2d_backward", "indices", "self", 2},
+	{"aten::adaptive_max_pool3d_backward", "indices", "self", 3},
+	{"aten::segment_reduce", "lengths", nullptr, 0},
+	{"aten::segment_reduce", "offsets", nullptr, 0},
+	{"aten::_segment_reduce_backward", "lengths", nullptr, 0},
+	{"aten::_segment_reduce_backward", "offsets", nullptr, 0},
+};
+
 struct Plan {
 	Kind kind;
+	std::vector<const Trusted *> trusts;
 	bool seeded;                       /* draws random numbers */
 	bool masks;                        /* has indices that may be masks */
 	bool overwrites;                   /* its first argument, without reading it */
@@ -237,6 +267,9 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 		plan->same.push_back(argument_of(schema, result));
 		fresh = fresh || plan->fresh.back();
 	}
+	for (const Trusted &one : kTrusted)
+		if (schema.name() == one.name)
+			plan->trusts.push_back(&one);
 	if (is_bare(schema.name()))
 		plan->kind = Kind::Bare;
 	else if (schema.name().rfind("aten::", 0) != 0 && has(op, DispatchKey::CUDA) && !has(op, DispatchKey::CPU))
@@ -799,12 +832,51 @@ bool has_half(const Stack &stack)
 	return false;
 }
 
+int64_t limit_of(const IValue &value, int dimensions)
+{
+	int64_t limit = 1;
+
+	if (value.isInt())
+		return value.toInt();
+	const at::Tensor &tensor = value.toTensor();
+
+	if (dimensions == 0)
+		return tensor.dim() ? tensor.size(0) : 0;
+	for (int64_t d = std::max<int64_t>(tensor.dim() - dimensions, 0); d < tensor.dim(); d++)
+		limit *= tensor.size(d);
+	return limit;
+}
+
+/* Throws IndexError for indices by which the CPU's function would leave its tensors. */
+void check_trusted(const OperatorHandle &op, const Plan &plan, const Stack &stack)
+{
+	size_t begin = stack.size() - plan.written.size();
+
+	for (const Trusted *one : plan.trusts) {
+		const IValue &indices = stack[begin + (size_t)*op.schema().argumentIndexWithName(one->indices)];
+
+		if (!indices.isTensor() || !indices.toTensor().defined() || !indices.toTensor().numel())
+			continue;
+		TORCH_CHECK_INDEX(one->limit || reads_known, one->indices, " are not known");
+		if (!one->limit)
+			continue;
+		auto [least, most] = indices.toTensor().aminmax();
+		int64_t limit = limit_of(stack[begin + (size_t)*op.schema().argumentIndexWithName(one->limit)],
+					 one->dimensions);
+
+		TORCH_CHECK_INDEX(least.item<int64_t>() >= (one->dimensions > 1 ? -1 : 0) &&
+					  most.item<int64_t>() < limit,
+				  one->indices, " out of bounds: on a GPU, an assertion of the device");
+	}
+}
+
 /* The CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
 bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 {
 	Stack again(*stack);
 
 	try {
+		check_trusted(op, plan, *stack);
 		try {
 			op.callBoxed(stack);
 		} catch (const c10::IndexError &) {
@@ -844,7 +916,7 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 {
 	Stack stack;
 
-	if (!plan.out || plan.no_out || plan.unknown)
+	if (!plan.out || plan.no_out || plan.unknown || !plan.trusts.empty())
 		return false;
 	for (size_t i = 0; i < plan.fresh.size(); i++) {
 		const IValue &result = (*results)[results->size() - plan.fresh.size() + i];
@@ -1229,6 +1301,18 @@ void put_back(const at::Tensor &to, const at::Tensor &from)
 	}
 }
 
+/* Throws for a sparse tensor whose indices leave it. */
+void check_indices(const at::Tensor &tensor)
+{
+	std::vector<at::Tensor> parts = members(tensor);
+
+	if (tensor.is_sparse())
+		at::_validate_sparse_coo_tensor_args(parts[0], parts[1], tensor.sizes());
+	else if (at::sparse_csr::is_sparse_compressed(tensor))
+		at::_validate_sparse_compressed_tensor_args(parts[0], parts[1], parts[2], tensor.sizes(),
+							    tensor.layout());
+}
+
 /* On the host's sides that the arguments had before CUDA's function replaced their members. Sizes depend on the values, so
  * they are always computed. */
 void compute_odd(const OperatorHandle &op, Plan &plan, DispatchKeySet keys, Stack *stack, size_t begin)
@@ -1265,7 +1349,17 @@ void compute_odd(const OperatorHandle &op, Plan &plan, DispatchKeySet keys, Stac
 		reads_known = worst_of(read) == State::Known;
 		for (const at::Tensor &one : read)
 			known_fill(one);
-		whole = host_results(op, plan, device_of(arguments), arguments, &computed);
+		try {
+			for (const IValue &value : hosts)
+				each(value, [](const at::Tensor &one) {
+					if (one.defined() && !reads_known)
+						check_indices(one);
+					return one;
+				});
+		} catch (const c10::Error &) {
+			whole = false;
+		}
+		whole = whole && host_results(op, plan, device_of(arguments), arguments, &computed);
 	}
 	if (!whole) {
 		if (!ran)

@@ -378,7 +378,7 @@ class Kinds(unittest.TestCase):
 class Unknown(unittest.TestCase):
     """After the others, which expect that everything is known."""
 
-    def test_what_cannot_be_computed_is_named(self):
+    def test_1_what_cannot_be_computed_is_named(self):
         library = torch.library.Library("neap_test", "DEF")
         library.define("own(Tensor given) -> Tensor")
         library.impl("own", lambda given: torch.ops.aten.empty_like.default(given), "CUDA")
@@ -386,6 +386,21 @@ class Unknown(unittest.TestCase):
         self.assertFalse(_values.known(found))
         self.assertGreater(found.min().item(), 0)  # likely, not zeros
         self.assertEqual([name for name, _ in _values.unknown()], ["neap_test::own"])
+
+    def test_no_index_leaves_its_tensor(self):
+        """The CPU's functions for these trust their indices, and would end the process by a signal."""
+        x = torch.rand(1, 1, 4, 4, device="cuda")
+        functions = (
+            lambda at: ops.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2, 2], [2, 2], [0, 0], [1, 1], False, at.view(1, 1, 2, 2)),
+            lambda at: ops.embedding_dense_backward(x[0, 0], at, 4, -1, True),
+            lambda at: torch.sparse_coo_tensor(at.view(1, 4), torch.ones(4).cuda(), (9,), check_invariants=False).to_dense(),
+        )
+        for function, wrong in itertools.product(functions, (10**9, -(10**9))):
+            at = torch.full((4,), wrong, device="cuda")
+            if function is not functions[2]:
+                self.assertRaises(IndexError, function, at)
+            torch.ops.neap_values.mark_unknown(at, True)
+            self.assertFalse(_values.known(function(at)))
 
 
 if __name__ == "__main__":
