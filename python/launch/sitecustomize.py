@@ -183,7 +183,9 @@ def _after_stand_ins(torch):
         if getattr(getattr(torch, "version", None), "cuda", None):
             import importlib
 
-            importlib.import_module(_load_neap().__name__ + "._values").begin(torch)
+            said = importlib.import_module(_load_neap().__name__ + "._values").begin(torch)
+            if said:
+                _note(said)
     except Exception as error:
         _note("values are not computed: %s: %s" % (type(error).__name__, error))
 

@@ -19,6 +19,13 @@ from typing import Any
 TWINS: dict[str, Callable[..., Any]] = {}
 
 
+replaced: list[Any] = []  # what takes the place of torch.ops.neap_values, without a compiler
+
+
+def helpers_of(torch: Any) -> Any:
+    return replaced[0] if replaced else torch.ops.neap_values
+
+
 captured: list[Callable[[], Any]] = []  # what a graph that is being captured has of them, in order
 failed: dict[str, str] = {}  # operations whose twin could not compute them, and why
 
@@ -33,7 +40,7 @@ class Call:
 
     def seed(self) -> int:
         """For the random numbers of this call. The same program with the same seed gets the same."""
-        return int(self.torch.ops.neap_values.seed(self.device))
+        return int(helpers_of(self.torch).seed(self.device))
 
 
 def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -54,7 +61,7 @@ def names(torch: Any) -> list[str]:
     return [name for name in TWINS if name in there]
 
 
-def _operator(torch: Any, name: str) -> Any:
+def operator(torch: Any, name: str) -> Any:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
@@ -72,10 +79,11 @@ def _device(torch: Any, values: Any) -> int:
     return -1
 
 
-def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
+def kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], key: Any, otherwise: Any = None) -> Callable[..., Any]:
+    """`otherwise`: called where CUDA's function fails, blind."""
     from torch.utils._pytree import tree_leaves, tree_map
 
-    helpers = torch.ops.neap_values
+    helpers = helpers_of(torch)
     keys = torch._C.DispatchKeySet(key)
     with_call = next(iter(inspect.signature(function).parameters), "") == "call"
 
@@ -87,6 +95,8 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
     def store(results: Any, computed: Any) -> Any:
         if isinstance(results, torch.Tensor):
             return helpers.store(results, computed) if computed is not None else results
+        if not isinstance(results, (list, tuple)):
+            return results if computed is None else computed
         for at, one in enumerate(computed or ()):
             if isinstance(one, torch.Tensor):
                 helpers.store(results[at], one)
@@ -116,7 +126,7 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
                 failed.setdefault(name, str(error).partition("\n")[0])
                 return tree_map(forget, results)
 
-    def kernel(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         device = _device(torch, (*arguments, *named.values()))
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if device < 0 or not helpers.is_on():
@@ -124,6 +134,10 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
             try:
                 helpers.blind(True)
                 results = operator(*arguments, **named)
+            except Exception as error:
+                if otherwise is None:
+                    raise
+                return otherwise(error, arguments, named)
             finally:
                 helpers.blind(False)
             if helpers.capture_twin():
@@ -131,7 +145,7 @@ def _kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], 
                 return results
         return compute(device, results, arguments, named)
 
-    return kernel
+    return call
 
 
 def alone(torch: Any, function: Callable[..., Any], shapes: Any, arguments: Any, named: Any) -> Any:
@@ -152,7 +166,7 @@ def alone(torch: Any, function: Callable[..., Any], shapes: Any, arguments: Any,
     return tuple(one if value is None else value for value, one in zip(given, results))
 
 
-_libraries: list[Any] = []  # a registration lasts as long as its library
+libraries: list[Any] = []  # a registration lasts as long as its library
 
 
 def register(torch: Any, there: list[str], key: str) -> None:
@@ -160,5 +174,5 @@ def register(torch: Any, there: list[str], key: str) -> None:
     for name in there:
         namespace, _, rest = name.partition("::")
         library = torch.library.Library(namespace, "IMPL")
-        _libraries.append(library)
-        library.impl(rest, _kernel(torch, name, _operator(torch, name), TWINS[name], parsed), key)
+        libraries.append(library)
+        library.impl(rest, kernel(torch, name, operator(torch, name), TWINS[name], parsed), key)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _compiled, _notes, _twins, _units, _values_compiled
+from . import _compiled, _notes, _twins, _units, _values_compiled, _values_python
 
 UNIT = _compiled.Unit(
     name="values",
@@ -24,7 +24,7 @@ UNIT = _compiled.Unit(
     main="values.cpp",
     sources=("values*.cpp", "values*.h"),
     object="neap_values.so",
-    advice="Without one, what kernels would compute reads as zeros",
+    advice="Until then they are computed in Python, which adds some 0.1 ms to each operation",
 )
 KEY = "CustomRNGKeyId"  # as in values.cpp
 
@@ -55,11 +55,15 @@ def _most_bytes() -> int:
     return _units.parse_size(most) if most else _free_bytes() // 2 // (int(ranks) if ranks.isdecimal() and int(ranks) else 1)
 
 
-def begin(torch: Any) -> None:
-    """torch has been imported on the stand-ins. Raises Unavailable where the object cannot be compiled."""
+def begin(torch: Any) -> str:
+    """torch has been imported on the stand-ins. Returns what the user should know; "": nothing."""
     if _State.loaded is not None or asked() == "none":
-        return
-    loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)
+        return ""
+    try:
+        loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)
+    except _compiled.Unavailable as error:
+        _begin_without_compiler(torch)
+        return f"values: {error}"
     loaded.neap_values_register.argtypes = [ctypes.c_char_p]
     loaded.neap_values_register.restype = None
     loaded.neap_values_start.argtypes = [ctypes.c_bool, ctypes.c_uint64]
@@ -75,6 +79,25 @@ def begin(torch: Any) -> None:
     _watch_graphs(torch)
     _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
     torch.cuda._lazy_call(lambda: _start(torch))
+    return ""
+
+
+def _begin_without_compiler(torch: Any) -> None:
+    operations = _values_python.Operations(torch)
+    _State.loaded = _State.operations = operations
+    _twins.replaced.append(operations)
+    twins = _twins.names(torch)
+    _values_python.begin(torch, operations, KEY)
+    _twins.register(torch, twins, KEY)
+    _include(torch)
+    torch.cuda._lazy_call(lambda: _start_without_compiler(operations))
+
+
+@_notes.harmless("values")
+def _start_without_compiler(operations: _values_python.Operations) -> None:
+    if operations.start(asked() == "full"):
+        _State.on = True
+        atexit.register(_tell)
 
 
 @_notes.harmless("values")
@@ -193,8 +216,8 @@ def is_on() -> bool:
 def known(tensor: Any) -> bool:
     """Whether what the tensor holds is what a GPU would have computed."""
     try:  # without an operation, which the program's own modes and transforms would see
-        if not _State.on:
-            return False
+        if not _State.on or _twins.replaced:
+            return _State.on and (_State.operations.knows() or not tensor.is_floating_point())
         elements = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
         return bool(_State.loaded.neap_values_state(tensor.data_ptr(), elements * tensor.element_size()) == 0)
     except Exception:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -361,10 +362,18 @@ class Values(unittest.TestCase):
         for training in FIXED:
             with self.subTest(training.__name__):
                 self.assert_losses(training.__name__, with_values[training.__name__][0], training)
-        without = {"NEAP_SIM": f"h100-80gb,values=none,world=peaks-{os.getpid()}"}
-        done = subprocess.run([sys.executable, __file__, "peaks"], env={**os.environ, **without}, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(json.loads(done.stdout), {name: found[1] for name, found in with_values.items()})
+        others = ({"NEAP_SIM": f"h100-80gb,values=none,world=peaks-{os.getpid()}"},)
+        with tempfile.TemporaryDirectory() as cache:  # where nothing was compiled, and nothing can be
+            others += ({"CXX": os.path.join(cache, "c++"), "XDG_CACHE_HOME": cache},)
+            for environment in others:
+                call = [sys.executable, __file__, "peaks"]
+                done = subprocess.run(call, env={**os.environ, **environment}, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found = json.loads(done.stdout)
+                self.assertEqual({name: one[1] for name, one in found.items()}, {name: one[1] for name, one in with_values.items()})
+        for training in FIXED:
+            with self.subTest(training.__name__, compiled=False):
+                self.assert_losses(training.__name__, found[training.__name__][0], training)
 
     def test_losses_that_need_values(self):
         for training in BY_VALUES:
@@ -468,6 +477,6 @@ if __name__ == "__main__":
         print(json.dumps(large()))
         sys.exit(0)
     if sys.argv[1:] == ["peaks"]:
-        print(json.dumps({name: found[1] for name, found in peaks().items()}))
+        print(json.dumps(peaks()))
     else:
         unittest.main(warnings="ignore")
