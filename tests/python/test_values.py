@@ -417,6 +417,16 @@ class Values(unittest.TestCase):
         self.assertEqual(there.mode().values.tolist(), [1, 1, 1])
         self.assertEqual(torch.isin(torch.tensor([1, 2]).cuda(), torch.tensor([2]).cuda()).tolist(), [False, True])
 
+    def test_what_a_type_or_gaps_leave_as_they_are(self):
+        torch.ones(3, device="cuda", dtype=torch.complex32).sum(0)  # the CPU has no such sum
+        self.assertEqual(torch.ones(3, 4, device="cuda").sum(0).tolist(), [3] * 4)  # but still this one
+        self.assertEqual(torch.ldexp(torch.ones(3, device="cuda"), torch.arange(3, device="cuda")).tolist(), [1, 2, 4])
+        gaps = torch.full((2, 3, 4, 2), float("nan"), device="cuda")
+        gaps[..., 0] = torch.arange(24.0).view(2, 3, 4)
+        ones = torch.ones(3, device="cuda")
+        mean = torch.native_batch_norm(gaps[..., 0], ones, ones, ones.clone(), ones.clone(), True, 0.5, 1e-5)[1]
+        self.assertEqual(mean.tolist(), [7.5, 11.5, 15.5])
+
     def test_each_replay_of_a_graph_computes(self):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 4)).cuda()
