@@ -307,6 +307,7 @@ def _bound_forwards(torch: Any, most: int) -> None:
         remove()
 
     _State.at_optimizer = made
+    began.of_neap = ended.of_neap = True  # type: ignore[attr-defined]
     handles += [modules.register_module_forward_pre_hook(began), modules.register_module_forward_hook(ended)]
 
 

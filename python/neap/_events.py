@@ -193,6 +193,7 @@ class Sampled:
     what = ""  # the steps are: BATCH, FORWARD; "": updates
     name = 0  # the recording's number for it
     lock = threading.RLock()  # of `recorded`: the daemon thread records as well
+    updated: Any = ()  # the optimizers that made an update
 
     @staticmethod
     def stepper() -> Any:
@@ -343,7 +344,7 @@ def _count_step() -> None:
 @harmless("waiting for memory to be steady")
 def _is_steady() -> bool:
     _steady.growth.step(_State.steps)
-    return os.environ["NEAP_MAX_STEPS"] == _steady.STEADY and _steady.reached(_State.steps)
+    return os.environ["NEAP_MAX_STEPS"] == _steady.STEADY and _steady.reached(_State.steps, sampled.updated)
 
 
 def _end() -> None:

@@ -57,6 +57,7 @@ def watch(torch: Any) -> None:
     def begins(module: Any, arguments: Any) -> Any:
         return None if compiling() else _begins(torch, module, arguments)
 
+    begins.of_neap = True  # type: ignore[attr-defined]
     modules = torch.nn.modules.module
     _State.key = modules.register_module_forward_pre_hook(begins).id
     _State.hook = begins
@@ -69,9 +70,9 @@ def _hide(modules: Any) -> None:
     real: Any = getattr(modules, "_has_any_global_hook", None)
 
     def has_others() -> bool:
-        if list(modules._global_forward_pre_hooks) != [_State.key]:
-            return bool(real())
-        return bool(modules._global_backward_pre_hooks or modules._global_backward_hooks or modules._global_forward_hooks)
+        kinds = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks", "_global_backward_hooks")
+        hooks = [hook for kind in kinds for hook in getattr(modules, kind, {}).values()]
+        return bool(real()) and not (hooks and all(getattr(hook, "of_neap", False) for hook in hooks))
 
     if real is not None:
         modules._has_any_global_hook = has_others

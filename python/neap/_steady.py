@@ -1,20 +1,25 @@
 """Whether a program's memory is steady: for `--max-steps steady`, which `neap estimate` runs programs with.
 
-It is once neither the most that was requested nor the most that was reserved has grown, on any device, for three optimizer updates.
-Ranks of one training have to end after the same update, since each waits for the others in the next: they end after the third.
+It is once the most that was requested, allocated and reserved has not grown, on any device, for three optimizer updates, and
+each parameter that an optimizer has was updated. Processes of one training have to end after the same update, since each waits for the
+others in the next: they end after the third.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+from typing import Any
 
-from . import _sources
+from . import _needs, _sources
 
 STEADY = "steady"  # the value of --max-steps
 MOST = 50  # updates
 _STILL = 3  # updates without growth
-_RANKED = 3  # updates of a training of several ranks
+_RANKED = 3  # updates of a training of several processes
+_KINDS = ("requested", "allocated", "reserved")
+_COUNTS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")  # of processes, by their launchers
 
 
 class Growth:
@@ -27,9 +32,11 @@ class Growth:
 
     def step(self, number: int) -> None:
         """Update `number` is done."""
-        found = _peaks()
-        grown = {key: peak - self.peaks.get(key, 0) for key, peak in found.items() if peak > self.peaks.get(key, 0)}
-        self.peaks.update(found)
+        grown = {}
+        for key, peak in _peaks().items():
+            if peak > self.peaks.get(key, 0):  # the program may have reset it
+                grown[key] = peak - self.peaks.get(key, 0)
+                self.peaks[key] = peak
         if grown:
             self.at = number
             self.requested = sum(more for (_, kind), more in grown.items() if kind == "requested")
@@ -47,19 +54,35 @@ def _peaks() -> dict[tuple[int, str], int]:
     peaks = {}
     for index in _sources.used(torch):
         stats = torch.cuda.memory_stats(index)
-        for kind in ("requested", "reserved"):
+        for kind in _KINDS:
             peaks[index, kind] = int(stats.get(f"{kind}_bytes.all.peak", 0))
     return peaks
 
 
-def _ranks() -> int:
+def _has_others() -> bool:
+    """Whether other processes may wait for this one. --ranks of an estimate are not there."""
+    if os.environ.get("NEAP_ESTIMATE_RANKS"):
+        return False
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_world_size())
-    ranks = os.environ.get("WORLD_SIZE", "")
-    return int(ranks) if ranks.isascii() and ranks.isdigit() else 1
+    if distributed is not None and distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        return True
+    counts = [os.environ.get(name, "") for name in _COUNTS]
+    return multiprocessing.parent_process() is not None or any(count.isdigit() and int(count) > 1 for count in counts)
 
 
-def reached(number: int) -> bool:
-    """Whether the program may end after its update `number`, which growth.step was told of."""
-    return number >= _RANKED if _ranks() > 1 else number - growth.at >= _STILL
+def _all_updated(updated: Any) -> bool:
+    """Whether these optimizers have every parameter of those that there are. A wrapper of an optimizer has the same ones."""
+    torch = _sources.torch_module()
+    if torch is None:
+        return True
+    there = _needs.find_optimizers(torch)
+    done, wanted = ({id(p) for one in some for group in one.param_groups for p in group["params"]} for some in (updated, there))
+    return wanted <= done
+
+
+def reached(number: int, updated: Any) -> bool:
+    """Whether the program may end after its update `number`, which growth.step was told of. `updated`: its optimizers that made
+    one."""
+    if _has_others():
+        return number >= _RANKED
+    return number - growth.at >= _STILL and _all_updated(updated)

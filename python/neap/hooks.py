@@ -292,6 +292,7 @@ def _look_at_step(optimizer: Any) -> None:
     if stepper is None or (stepper is not optimizer and _State.others > _OTHERS):
         sampled.follow(optimizer)
         _State.others = 0
+    sampled.updated = _State.optimizers
     if sampled.stepper() is optimizer and not _events.in_training():
         _events.sampled_step()
         _microbatch.look(optimizer)

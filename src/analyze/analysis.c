@@ -164,8 +164,11 @@ static enum neap_status replay_compiled(struct neap_analysis *analysis, const st
 	if (status)
 		goto out;
 	found = compiled_peaks(&result);
-	found.known = found.requested_peak < all.requested_peak || found.allocated_peak < all.allocated_peak ||
-		      found.reserved_peak < all.reserved_peak;
+	/* Recorded failures are not in this replay: where it reserves more than there was, it tells nothing. */
+	found.known = found.requested_peak <= all.requested_peak && found.allocated_peak <= all.allocated_peak &&
+		      found.reserved_peak <= all.reserved_peak &&
+		      (found.requested_peak < all.requested_peak || found.allocated_peak < all.allocated_peak ||
+		       found.reserved_peak < all.reserved_peak);
 	analysis->compiled = found;
 out:
 	free(left_out);

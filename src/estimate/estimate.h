@@ -28,6 +28,7 @@
 #define NEAP_ESTIMATE_GPUS      32
 #define NEAP_ESTIMATE_PROCESSES 64 /* of one run */
 #define NEAP_ESTIMATE_READS     64
+#define NEAP_ESTIMATE_STEADY    3            /* updates that took no more memory than any before */
 #define NEAP_ESTIMATE_COMPILED  8            /* updates in which torch.compile compiled */
 #define NEAP_ESTIMATE_PLENTY    (1ull << 42) /* memory of a device for a program that runs out of that of every GPU */
 
@@ -152,9 +153,9 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
  * the first, so what the program takes from then on is not known. */
 bool neap_estimate_is_cut_short(const struct neap_estimate_run *run);
 
-/* Whether the program had more updates to make, and its last one, the third or a later one, took more memory than any
- * before. */
-bool neap_estimate_is_growing(const struct neap_estimate_run *run);
+/* A process that had more updates to make, and took more memory in its last one, the third or a later one, than in
+ * any before; or in one of the last three, if a bound that was not asked for ended it. NULL: none. */
+const struct neap_estimate_process *neap_estimate_growing(const struct neap_estimate_run *run);
 
 enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };
 

@@ -225,7 +225,10 @@ static json_t *processes_json(const struct neap_estimate_run *run)
 		neap_json_add(list, JSON(KNOWN("rank", process->rank), NUMBER("steps", process->steps),
 					 NUMBER("requested_peak", process->requested_peak),
 					 NUMBER("allocated_peak", process->allocated_peak),
-					 NUMBER("reserved_peak", process->reserved_peak)));
+					 NUMBER("reserved_peak", process->reserved_peak),
+					 NUMBER("grew_at", process->grew_at),
+					 NUMBER("grew_requested", process->grew_requested),
+					 NUMBER("grew_reserved", process->grew_reserved)));
 	}
 	return list;
 }
@@ -269,10 +272,7 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		TEXT("command", report->command), TEXT("outcome", neap_outcome_name(run->result.outcome)),
 		NUMBER("steps", run->processes[run->worst].steps),
 		NUMBER("forwards", run->processes[run->worst].forwards),
-		BOOL("cut_short", neap_estimate_is_cut_short(run)),
-		NUMBER("grew_at", run->processes[run->worst].grew_at),
-		NUMBER("grew_requested", run->processes[run->worst].grew_requested),
-		NUMBER("grew_reserved", run->processes[run->worst].grew_reserved),
+		BOOL("cut_short", neap_estimate_is_cut_short(run)), BOOL("growing", neap_estimate_growing(run)),
 		VALUE("waited_at", waited_json(&run->processes[run->worst].waited)),
 		NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
 		NUMBER("reserved_peak", run->reserved_peak),

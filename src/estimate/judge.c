@@ -16,6 +16,7 @@
 #define LARGEST_BYTES (1ull << 50)
 
 /* An optimizer makes its state in the first update, so the second one's peak has it beside the activations. */
+#define UPDATES_MOST   50 /* of a program whose memory is not steady: python/neap/_steady.py */
 #define UPDATES_ENOUGH 2
 
 /* cuBLAS allocates with each handle and NCCL with each communicator, without PyTorch's allocator. PyTorch allocates
@@ -86,11 +87,16 @@ bool neap_estimate_is_cut_short(const struct neap_estimate_run *run)
 	       process->forwards < UPDATES_ENOUGH;
 }
 
-bool neap_estimate_is_growing(const struct neap_estimate_run *run)
+const struct neap_estimate_process *neap_estimate_growing(const struct neap_estimate_run *run)
 {
-	const struct neap_estimate_process *process = &run->processes[run->worst];
-	return run->result.outcome != NEAP_OUTCOME_OK && process->steps > UPDATES_ENOUGH &&
-	       process->grew_at == process->steps;
+	for (size_t i = 0; run->result.outcome != NEAP_OUTCOME_OK && i < run->process_count; i++) {
+		const struct neap_estimate_process *process = &run->processes[i];
+		bool bounded = run->result.outcome == NEAP_OUTCOME_TIMEOUT || process->steps >= UPDATES_MOST;
+		if (process->steps > UPDATES_ENOUGH &&
+		    process->grew_at + (bounded ? NEAP_ESTIMATE_STEADY : 1) > process->steps)
+			return process;
+	}
+	return NULL;
 }
 
 const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt)
@@ -199,7 +205,7 @@ static enum neap_status find_fit(const struct neap_estimate_run *run, const stru
 					  : NEAP_ESTIMATE_SURE;
 	else if (neap_estimate_is_cut_short(run))
 		verdict->doubt = NEAP_ESTIMATE_CUT_SHORT;
-	else if (neap_estimate_is_growing(run))
+	else if (neap_estimate_growing(run))
 		verdict->doubt = NEAP_ESTIMATE_GROWING;
 	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : in_least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 	return NEAP_OK;
@@ -225,8 +231,9 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	if (status)
 		return status;
 	verdict.headroom_bytes = rooms.least - limited(verdict.needed_bytes);
-	/* What would help a run that was cut short is not known either. */
-	if (verdict.fits != NEAP_ESTIMATE_YES && !neap_estimate_is_cut_short(run)) {
+	/* What would help a run that was cut short is not known either, and one that fits so far needs nothing. */
+	if (verdict.fits != NEAP_ESTIMATE_YES && verdict.doubt != NEAP_ESTIMATE_GROWING &&
+	    !neap_estimate_is_cut_short(run)) {
 		options.memory_bytes = rooms.least > 0 ? (uint64_t)rooms.least : 0;
 		if (options.memory_bytes >= NEAP_REPLAY_PAGE_BYTES)
 			status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0},

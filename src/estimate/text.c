@@ -14,7 +14,6 @@
 
 #define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
 #define SHOWN       4 /* of a list of notes */
-#define STEADY      3 /* updates that took no more than those before them */
 
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
@@ -40,7 +39,8 @@ void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text,
 		snprintf(ret_text, capacity, "ended by the time limit after %s", done);
 	else if (process->forwards)
 		snprintf(ret_text, capacity, "%s, no optimizer", done);
-	else if (outcome == NEAP_OUTCOME_STOPPED && process->grew_at && process->steps >= process->grew_at + STEADY)
+	else if (outcome == NEAP_OUTCOME_STOPPED && process->grew_at &&
+		 process->steps >= process->grew_at + NEAP_ESTIMATE_STEADY && !neap_estimate_growing(run))
 		snprintf(ret_text, capacity, "%s, the last %" PRIu64 " without a new peak", done,
 			 process->steps - process->grew_at);
 	else if (outcome == NEAP_OUTCOME_STOPPED)
@@ -271,14 +271,17 @@ static void put_cut_short(struct neap_buffer *out, const struct neap_estimate_ru
 
 static void put_growing(struct neap_buffer *out, const struct neap_estimate_run *run)
 {
-	const struct neap_estimate_process *process = &run->processes[run->worst];
-	char text[300];
-	if (!neap_estimate_is_growing(run))
+	const struct neap_estimate_process *process = neap_estimate_growing(run);
+	char text[300], rank[40] = "";
+	if (!process)
 		return;
+	if (run->process_count > 1 && process->rank != UINT64_MAX)
+		snprintf(rank, sizeof rank, " of rank %" PRIu64, process->rank);
 	snprintf(text, sizeof text,
 		 "still growing: update %" PRIu64
-		 " requested %s and reserved %s more than any before; --steps takes more",
-		 process->steps, SIZE(process->grew_requested), SIZE(process->grew_reserved));
+		 "%s requested %s and reserved %s more than any before; --steps takes "
+		 "more",
+		 process->grew_at, rank, SIZE(process->grew_requested), SIZE(process->grew_reserved));
 	neap_report_wrap(out, "      ", text);
 }
 

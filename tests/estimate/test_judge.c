@@ -339,9 +339,11 @@ static void a_run_that_still_grows(void **state)
 		enum neap_outcome outcome;
 		uint64_t steps, grew_at;
 		bool growing;
-	} cases[] = {{NEAP_OUTCOME_STOPPED, 50, 50, true}, {NEAP_OUTCOME_STOPPED, 50, 49, false},
-		     {NEAP_OUTCOME_STOPPED, 3, 3, true},   {NEAP_OUTCOME_STOPPED, 2, 2, false},
-		     {NEAP_OUTCOME_TIMEOUT, 9, 9, true},   {NEAP_OUTCOME_OK, 50, 50, false}};
+	} cases[] = {{NEAP_OUTCOME_STOPPED, 50, 50, true},  {NEAP_OUTCOME_STOPPED, 50, 48, true},
+		     {NEAP_OUTCOME_STOPPED, 50, 47, false}, {NEAP_OUTCOME_STOPPED, 9, 8, false},
+		     {NEAP_OUTCOME_TIMEOUT, 9, 7, true},    {NEAP_OUTCOME_STOPPED, 3, 3, true},
+		     {NEAP_OUTCOME_STOPPED, 2, 2, false},   {NEAP_OUTCOME_TIMEOUT, 9, 9, true},
+		     {NEAP_OUTCOME_OK, 50, 50, false}};
 	(void)state;
 	struct world *world = make(plain);
 	uint64_t high = BARE + CODE + REQUESTED;

@@ -532,9 +532,11 @@ class Failures(Estimate):
         (self.folder / "grows.py").write_text(lines)
         command = ("estimate", "--in-place", "--json", "--gpu", "h100-80gb")
         found = json.loads(self.call(*command, "--", sys.executable, "grows.py").stdout)
-        self.assertEqual((found["steps"], found["grew_at"], found["gpus"][0]["fits"]), (9, 6, True))  # update 6 finds what 5 kept
+        process = found["processes"][0]
+        self.assertEqual((found["steps"], process["grew_at"], found["growing"], found["gpus"][0]["fits"]), (9, 6, False, True))
         found = json.loads(self.call(*command, "--steps", "4", "--", sys.executable, "grows.py").stdout)
-        self.assertEqual((found["steps"], found["grew_at"], found["grew_requested"]), (4, 4, 4 << 20))
+        process = found["processes"][0]
+        self.assertEqual((found["steps"], process["grew_at"], process["grew_requested"]), (4, 4, 4 << 20))
         self.assertEqual((found["gpus"][0]["fits"], found["gpus"][0]["doubt"]), (None, "growing"))
 
     def cut_short(self, lines: str, *options: str) -> dict:
