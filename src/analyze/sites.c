@@ -29,7 +29,10 @@ static bool is_any(const char *text, const char *const *words)
 static bool of_torch(const char *file) { return strstr(file, "/torch/") || begins(file, "torch/"); }
 
 /* neap's own modules in Python, which stand between a program and PyTorch in a run of neap estimate. */
-static bool of_neap(const char *file) { return strstr(file, "/neap/_") || begins(file, "neap/_"); }
+static bool of_neap(const char *file)
+{
+	return strstr(file, "/neap/_") || begins(file, "neap/_") || ends(file, "/neap/hooks.py");
+}
 
 /* Python's own modules: lib/python3.12/contextlib.py, but not what is installed beside them. */
 static bool of_python(const char *file)
