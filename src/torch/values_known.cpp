@@ -111,12 +111,23 @@ uint64_t hashed(uint64_t x)
 	return x ^ (x >> 31);
 }
 
+/* Each element once: PyTorch does not write into a view that repeats them, such as an expanded one. */
+at::Tensor host_once(const at::Tensor &tensor)
+{
+	at::Tensor bytes = host(tensor);
+
+	for (int64_t d = 0; d < bytes.dim(); d++)
+		if (bytes.stride(d) == 0)
+			bytes = bytes.narrow(d, 0, 1);
+	return bytes;
+}
+
 /* Fills the tensor with the table's numbers, from a place that goes by its address. */
 void spread(const at::Tensor &tensor, const at::Tensor &table)
 {
 	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.const_data_ptr()) & 4095);
-	int64_t count = tensor.numel(), whole = count / 4096 * 4096;
-	at::Tensor turned = table.roll(-begin), bytes = host(tensor);
+	at::Tensor turned = table.roll(-begin), bytes = host_once(tensor);
+	int64_t count = bytes.numel(), whole = count / 4096 * 4096;
 
 	if (!bytes.is_contiguous()) {
 		bytes.copy_(turned.repeat({count / 4096 + 1}).narrow(0, 0, count).view(bytes.sizes()));
@@ -225,7 +236,7 @@ void fill_whole_numbers(const at::Tensor &tensor)
 		return table;
 	}();
 	int64_t guess = known_guess(tensor);
-	at::Tensor bytes = host(tensor);
+	at::Tensor bytes = host_once(tensor);
 
 	if (guess > kZeros)
 		spread(tensor, numbers.remainder(guess));

@@ -343,6 +343,7 @@ def large():
     brought = y.view(-1)[-3:]  # missing: nothing has read it
     torch.distributed.all_gather_into_tensor(brought, torch.full_like(brought, 7))
     states["brought"] = (brought + 0).tolist()
+    states["repeated"] = model[1].weight.grad[0, :4].expand(3, 4).float().tolist()  # missing, one element at three places
     torch.distributed.destroy_process_group()
     unknown = [name for name, _ in _values.unknown()]
     states |= {"resident": resident(), "unknown": unknown}
@@ -465,6 +466,7 @@ class Values(unittest.TestCase):
         self.assertEqual((auto["x"], auto["loss"], auto["small"]), (0, 2, 0))  # computed; missing until it is read; computed
         self.assertEqual((auto["met"], auto["found"]), (0, 25000))  # small, and of values that are known
         self.assertEqual(auto["brought"], [7, 7, 7])
+        self.assertTrue(auto["repeated"] == [auto["repeated"][0]] * 3 and min(auto["repeated"][0]) > 0, auto["repeated"])
         self.assertTrue(0 < auto["value"] <= 2 and auto["finite"], auto)
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
