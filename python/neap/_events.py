@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Any, Callable
 
-from . import _abi, _estimate, _library, _limits, _notebook, _sources, _steady
+from . import _abi, _endings, _estimate, _library, _limits, _sources, _steady
 from ._ladder import Split, rung_bits
 from ._needs import Needs
 from ._notes import harmless
@@ -359,13 +359,14 @@ def _end() -> None:
         os._exit(0)
     _State.ended = True
     _record_bound(_State.steps)
-    _end_cells()
+    _prepare_end()
     raise SystemExit(0)
 
 
-@harmless("ending a notebook")
-def _end_cells() -> None:
-    _notebook.end_cells()
+@harmless("ending a notebook or a worker")
+def _prepare_end() -> None:
+    _endings.end_cells()
+    _endings.end_worker()
 
 
 @harmless("recording the end")

@@ -20,7 +20,7 @@ if __name__ == "__main__":  # a world of its own, also for the processes it star
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _divide, _futile, _leftovers, _notebook, _units
+from neap import _divide, _endings, _futile, _leftovers, _units
 
 MIB = 1 << 20
 kept = []
@@ -193,7 +193,7 @@ class Without(unittest.TestCase):
     def test_a_notebook_ends_by_a_cell_that_counts_as_done(self):
         shell = unittest.mock.Mock(input_transformers_cleanup=[])
         with unittest.mock.patch.dict(sys.modules, IPython=unittest.mock.Mock(get_ipython=lambda: shell)):
-            _notebook.end_cells()
+            _endings.end_cells()
             (event, succeed), _ = shell.events.register.call_args
             for error, left in ((SystemExit(0), None), (failure := ValueError(), failure)):
                 result = unittest.mock.Mock(error_in_exec=error)
@@ -201,9 +201,19 @@ class Without(unittest.TestCase):
                 self.assertIs(result.error_in_exec, left)
             self.assertEqual((event, shell.input_transformers_cleanup[0](["1 / 0"])), ("post_run_cell", []))
             del shell.kernel  # IPython in a terminal: SystemExit ends it
-            _notebook.end_cells()
-        _notebook.end_cells()
+            _endings.end_cells()
+        _endings.end_cells()
         self.assertEqual(len(shell.input_transformers_cleanup), 1)
+
+    def test_a_worker_of_ray_ends_as_if_its_function_had_returned(self):
+        _endings.end_worker()
+        runner = unittest.mock.Mock(construct_user_exception_with_traceback=lambda error, exclude_frames: (error, exclude_frames))
+        with unittest.mock.patch.dict(sys.modules, {_endings._RAY: runner}):
+            _endings.end_worker()
+        reported = runner.construct_user_exception_with_traceback
+        self.assertIsNone(reported(SystemExit(0), exclude_frames=3))
+        for failure in (SystemExit(1), ValueError()):
+            self.assertEqual(reported(failure, exclude_frames=3), (failure, 3))
 
     def test_sizes(self):
         self.assertEqual(_units.parse_size("2 GiB"), 2 << 30)
