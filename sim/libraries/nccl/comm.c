@@ -71,6 +71,18 @@ void *nccl_symbol(const char *name)
 	return symbol;
 }
 
+bool nccl_is_capturing(void *stream)
+{
+	int (*query)(void *stream, int *status) = NULL;
+	void *symbol = nccl_symbol("cuStreamIsCapturing");
+	int status = 0;
+
+	if (!symbol)
+		return false;
+	memcpy(&query, &symbol, sizeof query);
+	return query(stream, &status) == 0 && status == 1;
+}
+
 static int call_with_int(const char *name, int argument)
 {
 	int (*function)(int argument) = NULL;

@@ -139,6 +139,8 @@ extern unsigned int nccl_process; /* changes in a forked child */
 const struct runtime_services *nccl_services(void);
 /* A function of the process's libcudart or driver; NULL: not found. */
 void *nccl_symbol(const char *name);
+/* A captured call would run at each launch of its graph; no data moves then. */
+bool nccl_is_capturing(void *stream);
 /* Makes a device current, if it is not; false: the runtime refused. */
 bool nccl_use_device(int device);
 uint64_t nccl_now_ns(void);
@@ -181,6 +183,9 @@ struct nccl_entry nccl_entry_of(const struct nccl_operation *operation);
 int nccl_missing(const struct nccl_operation *operation);
 /* For the driver. Writes the destination. */
 enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResult_t *ret_error);
+/* On a communicator of one rank, what NCCL does: a copy on the stream, of any size. False: no such call, or no
+ * driver that copies. */
+bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result);
 
 /* -- driving: one thread at a time; operation.c ------------------------------------------------------------------ */
 

@@ -18,6 +18,7 @@
 #include "sim/libraries/nccl/fail.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const names[] = {
 	[NCCL_REDUCE] = "ncclReduce",
@@ -347,4 +348,23 @@ enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResul
 		free(inputs[i].data);
 	free(inputs);
 	return *ret_error == ncclSuccess ? NCCL_DONE : NCCL_BROKEN;
+}
+
+bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result)
+{
+	int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream) = NULL;
+	void *symbol = nccl_symbol("cuMemcpyDtoDAsync_v2");
+	uint64_t bytes = nccl_source_bytes(call);
+	int error = 0;
+
+	if (call->comm->ranks != 1 || is_message(call->function) || call->reduction == NCCL_REDUCE_PREMULTIPLIED ||
+	    !symbol)
+		return false;
+	memcpy(&copy, &symbol, sizeof copy);
+	if (bytes != 0 && call->source != call->destination)
+		error = copy(call->destination, call->source, bytes, call->stream);
+	*ret_result = error == 0 ? ncclSuccess
+				 : nccl_fail(ncclUnhandledCudaError, "%s: the copy answered CUDA error %d",
+					     nccl_function_name(call->function), error);
+	return true;
 }

@@ -446,30 +446,20 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 	pthread_mutex_unlock(&comm->lock);
 }
 
-/* A captured call would run at each launch of its graph; no data moves then. */
-static bool capturing(void *stream)
-{
-	int (*query)(void *stream, int *status) = NULL;
-	void *symbol = nccl_symbol("cuStreamIsCapturing");
-	int status = 0;
-
-	if (!symbol)
-		return false;
-	memcpy(&query, &symbol, sizeof query);
-	return query(stream, &status) == 0 && status == 1;
-}
-
 static ncclResult_t issue(const struct nccl_call *call)
 {
 	const struct runtime_services *services = nccl_services();
 	const char *name = nccl_function_name(call->function);
 	struct nccl_operation *operation;
+	ncclResult_t result;
 	int error;
 
 	error = services->launch(call->stream, name);
 	if (error != 0)
 		return nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error);
-	if (capturing(call->stream)) {
+	if (nccl_copy_alone(call, &result))
+		return result;
+	if (nccl_is_capturing(call->stream)) {
 		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
 		return ncclSuccess;
 	}

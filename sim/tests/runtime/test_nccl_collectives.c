@@ -375,6 +375,34 @@ static void the_limit(void **state)
 	run_ranks(2, limits, NULL);
 }
 
+/* One rank has nobody to send to: what it holds stays, however much it is. */
+static void alone(struct rank *rank)
+{
+	size_t bytes = NCCL_PACKED_LIMIT + NCCL_BLOCK, i;
+	unsigned char *block = malloc(bytes), *got = malloc(bytes);
+
+	check(block && got);
+	for (i = 0; i < bytes; i++)
+		block[i] = (unsigned char)(i % 251 + 1);
+	fake_store(SOURCE, block, bytes);
+	check_ok(ncclAllReduce((void *)SOURCE, (void *)SOURCE, bytes, ncclUint8, ncclSum, rank->comm, STREAM(0)));
+	check_ok(ncclAllGather((void *)SOURCE, (void *)DESTINATION, bytes, ncclUint8, rank->comm, STREAM(0)));
+	fake_synchronize(STREAM(0));
+	fake_load(SOURCE, got, bytes);
+	check(memcmp(got, block, bytes) == 0);
+	fake_load(DESTINATION, got, bytes);
+	check(memcmp(got, block, bytes) == 0);
+	check(fake.tallies[GAP_TRANSFER] == 0);
+	free(block);
+	free(got);
+}
+
+static void no_limit_alone(void **state)
+{
+	(void)state;
+	run_ranks(1, alone, NULL);
+}
+
 /* A rank may be far ahead: operations queue in its own memory, and it waits when the log is full. */
 static void many(struct rank *rank)
 {
@@ -403,7 +431,8 @@ int main(void)
 		cmocka_unit_test(one_rank),         cmocka_unit_test(two_ranks),
 		cmocka_unit_test(three_ranks),      cmocka_unit_test(five_ranks),
 		cmocka_unit_test(no_bytes_no_cost), cmocka_unit_test(a_needle_in_a_haystack),
-		cmocka_unit_test(the_limit),        cmocka_unit_test(far_ahead),
+		cmocka_unit_test(the_limit),        cmocka_unit_test(no_limit_alone),
+		cmocka_unit_test(far_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
