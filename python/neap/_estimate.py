@@ -381,6 +381,10 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
 
     setattr(owner, name, reader)
     _State.wrapped.append((owner, name, real))
+    scripted = torch.jit._builtins  # where TorchScript looks functions up
+    operation = scripted._find_builtin(real)
+    if operation is not None:
+        scripted._register_builtin(reader, operation)
 
 
 def _wrap_mask(torch: Any) -> None:
