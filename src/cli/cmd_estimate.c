@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/estimate_failure.h"
+#include "cli/estimate_options.h"
 #include "cli/estimate_progress.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
@@ -110,28 +111,6 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 
 /* --- options --- */
 
-static int parse_bounds(const struct neap_arguments *arguments, struct neap_estimate_command *command)
-{
-	struct neap_error err = {0};
-	uint64_t value = 0;
-	command->steps = neap_argument(arguments, "steps");
-	command->time_limit = neap_argument(arguments, "time-limit") ? neap_argument(arguments, "time-limit") : "10m";
-	command->forwards = neap_argument(arguments, "forwards");
-	if (command->forwards && (neap_u64_parse(command->forwards, &value, &err) || !value || value > INT64_MAX))
-		return neap_misuse(arguments, "--forwards: expected a whole number above 0, not '%s'",
-				   command->forwards);
-	command->ranks = neap_argument(arguments, "ranks");
-	if (command->ranks && (neap_u64_parse(command->ranks, &value, &err) || !value || value > 1u << 20))
-		return neap_misuse(arguments, "--ranks: expected a whole number from 1 to 1048576, not '%s'",
-				   command->ranks);
-	if (command->steps && (neap_u64_parse(command->steps, &value, &err) || !value || value > INT64_MAX))
-		return neap_misuse(arguments, "--steps: expected a whole number above 0, not '%s'", command->steps);
-	if (neap_duration_parse(command->time_limit, &value, &err) || !value)
-		return neap_misuse(arguments, "--time-limit: expected a time such as 10m, not '%s'",
-				   command->time_limit);
-	return 0;
-}
-
 static int parse_parameters(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	size_t count = 0;
@@ -205,27 +184,6 @@ static int parse_fit(const struct neap_arguments *arguments, struct estimate *es
 	return 0;
 }
 
-static int parse_isolation(const struct neap_arguments *arguments, struct estimate *estimate)
-{
-	struct neap_estimate_isolation *isolation = &estimate->isolation;
-	const char *keep = neap_argument(arguments, "keep-writes");
-	struct neap_error err = {0};
-	estimate->command.isolation = isolation;
-	isolation->in_place = neap_argument(arguments, "in-place") != NULL;
-	isolation->no_network = neap_argument(arguments, "no-network") != NULL;
-	if (isolation->in_place && (keep || isolation->no_network))
-		return neap_misuse(arguments, "--in-place isolates nothing: it does not go with --%s",
-				   keep ? "keep-writes" : "no-network");
-	if (!keep)
-		return 0;
-	if (neap_make_folder(keep, 0777, &err))
-		return neap_complain("estimate", &err);
-	if (!realpath(keep, estimate->keep) || rmdir(estimate->keep) || mkdir(estimate->keep, 0777))
-		return neap_misuse(arguments, "--keep-writes %s: not a folder that is new or empty", keep);
-	isolation->keep = estimate->keep;
-	return 0;
-}
-
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	struct neap_error err = {0};
@@ -252,8 +210,9 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
 	estimate->command.argv = neap_rest(arguments);
+	estimate->command.isolation = &estimate->isolation;
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
-	int code = parse_bounds(arguments, &estimate->command);
+	int code = estimate_parse_bounds(arguments, &estimate->command);
 	if (!code)
 		code = parse_parameters(arguments, estimate);
 	if (!code)
@@ -261,7 +220,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (!code)
 		code = parse_tries(arguments, estimate);
 	if (!code)
-		code = parse_isolation(arguments, estimate);
+		code = estimate_parse_isolation(arguments, &estimate->isolation, estimate->keep);
 	estimate->command.parameters = estimate->parameters;
 	return code;
 }

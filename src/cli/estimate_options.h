@@ -1,0 +1,17 @@
+/* cli/estimate_options.h: the options of `neap estimate` that bound a run and isolate it. Each function prints what is
+ * wrong with them, and returns the exit code. */
+#ifndef NEAP_CLI_ESTIMATE_OPTIONS_H
+#define NEAP_CLI_ESTIMATE_OPTIONS_H
+
+#include "cli/command.h"
+#include "estimate/runs.h"
+
+/* --steps, --time-limit, --forwards, --ranks. */
+int estimate_parse_bounds(const struct neap_arguments *arguments, struct neap_estimate_command *command);
+
+/* --in-place, --no-network, --keep-writes, whose folder is made; `keep_path` holds its path as long as the runs go
+ * on. */
+int estimate_parse_isolation(const struct neap_arguments *arguments, struct neap_estimate_isolation *isolation,
+			     char keep_path[NEAP_ESTIMATE_CAPACITY]);
+
+#endif
