@@ -476,6 +476,29 @@ def _pretend_ranks(torch: Any, ranks: int) -> None:
     for module in (distributed, distributed.distributed_c10d, sys.modules.get("torch.distributed.device_mesh")):
         if module is not None and hasattr(module, "init_process_group"):
             module.init_process_group = init_process_group
+    _reduce_buckets(torch)
+
+
+def _reduce_buckets(torch: Any) -> None:
+    """DDP takes a bucket's reduced gradients from the future of the reduction, in which newer versions of "fake" leave nothing:
+    a hook gives DDP the bucket itself, unless the program has a hook of its own."""
+    owner = torch.nn.parallel.DistributedDataParallel
+    real = owner.forward
+
+    def reduced(_: Any, bucket: Any) -> Any:
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    reduced.__annotations__ = {}  # DDP takes its own types or none
+
+    @functools.wraps(real)
+    def forward(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not getattr(self, "_comm_hooks", True):
+            self.register_comm_hook(None, reduced)
+        return real(self, *arguments, **named)
+
+    owner.forward = forward
 
 
 # torch.compile.
