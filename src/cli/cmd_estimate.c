@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/estimate_failure.h"
+#include "cli/estimate_model.h"
 #include "cli/estimate_options.h"
 #include "cli/estimate_progress.h"
 #include "cli/json_print.h"
@@ -32,11 +33,27 @@ static int run_estimate(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_estimate = {
 	.name = "estimate",
-	.usage = "[options] -- COMMAND [ARGUMENT...]",
+	.usage = "[options] -- COMMAND [ARGUMENT...] | [options] --model MODEL [-- PYTHON]",
 	.summary = "will a PyTorch program fit on a GPU? Runs it unchanged, without one",
 	.details = neap_help_estimate,
 	.options =
 		(const struct neap_option[]){
+			{"model", "MODEL",
+			 "instead of a command, neap's own training of a model: a name on the Hugging Face Hub, a "
+			 "folder with config.json, such a file, timm:NAME, torchvision:NAME, diffusers:NAME"},
+			{"task", "WHICH",
+			 "of --model: train (default): all weights learn; lora; qlora: LoRA beside weights of 4 "
+			 "bits; infer"},
+			{"batch", "N", "of --model: samples at once; default 1"},
+			{"sequence", "N",
+			 "of --model: tokens of a sample; default 2048, or the most that the model takes"},
+			{"image", "N", "of --model: pixels along the side of an image; default: the model's own"},
+			{"precision", "WHICH",
+			 "of --model: bf16 (default) and fp16, mixed, as trainers do; fp32; bf16-true: all of it"},
+			{"optimizer", "WHICH", "of --model: adamw (default), adamw8bit, sgd or adafactor"},
+			{"checkpointing", NULL, "of --model: gradient checkpointing"},
+			{"shard", "WHICH", "of --model with --ranks: fsdp (default) or ddp"},
+			{"print-script", NULL, "of --model: print the program, and run nothing"},
 			{"gpu", "LIST",
 			 "profiles separated by commas, as 'neap sim profiles' lists them, 8xNAME for several of "
 			 "one, 'here' for this machine's own; default: some common ones"},
@@ -85,6 +102,7 @@ struct estimate {
 	const struct neap_arguments *arguments;
 	struct neap_estimate_plan plan;
 	struct neap_estimate_command command;
+	struct estimate_model model;
 	struct estimate_progress progress;
 	struct neap_estimate_isolation isolation;
 	char keep[NEAP_ESTIMATE_CAPACITY]; /* --keep-writes */
@@ -114,6 +132,13 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 static int parse_parameters(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	size_t count = 0;
+	if (estimate->model.name) {
+		estimate->parameters = calloc(ESTIMATE_MODEL_CHOICES + 1, sizeof *estimate->parameters);
+		if (!estimate->parameters)
+			return NEAP_EXIT_OS;
+		memcpy(estimate->parameters, estimate->model.parameters, sizeof estimate->model.parameters);
+		return 0;
+	}
 	while (neap_argument_nth(arguments, "param", count))
 		count++;
 	estimate->parameters = calloc(count + 1, sizeof *estimate->parameters);
@@ -129,12 +154,12 @@ static int parse_parameters(const struct neap_arguments *arguments, struct estim
 }
 
 /* Whether the command has {NAME}, `length` bytes long. */
-static bool is_in_command(const struct neap_arguments *arguments, const char *name, size_t length)
+static bool is_in_command(const struct estimate *estimate, const char *name, size_t length)
 {
 	char braced[160];
 	snprintf(braced, sizeof braced, "{%.*s}", (int)length, name);
-	for (size_t i = 0; neap_rest(arguments)[i]; i++)
-		if (strstr(neap_rest(arguments)[i], braced))
+	for (size_t i = 0; estimate->command.argv[i]; i++)
+		if (strstr(estimate->command.argv[i], braced))
 			return true;
 	return false;
 }
@@ -150,7 +175,10 @@ static int parse_tries(const struct neap_arguments *arguments, struct estimate *
 			at++;
 		if (!text[length])
 			return neap_misuse(arguments, "--try: expected NAME=VALUE, not '%s'", text);
-		if (!estimate->parameters[at] || !is_in_command(arguments, text, length))
+		if (!estimate->parameters[at] && estimate->model.name)
+			return neap_misuse(arguments, "--try %s needs --%.*s, a value to begin with", text,
+					   (int)length, text);
+		if (!estimate->parameters[at] || !is_in_command(estimate, text, length))
 			return neap_misuse(arguments, "--try %s needs --param %.*s=VALUE, and {%.*s} in the command",
 					   text, (int)length, text, (int)length, text);
 		if (i == NEAP_ESTIMATE_TRIES)
@@ -178,8 +206,9 @@ static int parse_fit(const struct neap_arguments *arguments, struct estimate *es
 		estimate->fit.name = name;
 	}
 	if (!estimate->fit.name)
-		return neap_misuse(arguments, "--fit %s needs --param %s=N, a value to begin with", name, name);
-	if (!is_in_command(arguments, name, length))
+		return neap_misuse(arguments, "--fit %s needs --%s%s%sN, a value to begin with", name,
+				   estimate->model.name ? "" : "param ", name, estimate->model.name ? " " : "=");
+	if (!is_in_command(estimate, name, length))
 		return neap_misuse(arguments, "--fit %s: the command has no {%s} to put the value in", name, name);
 	return 0;
 }
@@ -190,7 +219,10 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	const char *memory = neap_argument(arguments, "max-memory"), *gpus = neap_argument(arguments, "gpu");
 	struct neap_estimate_here here = {0};
 	uint64_t limit = 0;
-	if (!neap_rest(arguments)[0])
+	int code = estimate_model_parse(arguments, &estimate->model);
+	if (code)
+		return code;
+	if (!estimate->model.name && !neap_rest(arguments)[0])
 		return neap_misuse(arguments, "no command to run");
 	if (memory && (neap_size_parse(memory, &limit, &err) || limit < 64 * NEAP_MIB || limit > SIM_MEMORY_LIMIT))
 		return neap_misuse(arguments,
@@ -200,6 +232,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		return neap_complain("estimate", &err);
 	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
+	estimate->plan.rungs_known = estimate->model.name != NULL;
+	estimate->plan.rungs = estimate->model.name ? estimate_model_rungs(&estimate->model) : 0;
 	estimate->plan.values = neap_argument(arguments, "values");
 	if (estimate->plan.values && !neap_estimate_values_known(estimate->plan.values))
 		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'",
@@ -209,10 +243,12 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
-	estimate->command.argv = neap_rest(arguments);
+	estimate->command.argv = estimate->model.name ? estimate->model.argv : neap_rest(arguments);
 	estimate->command.isolation = &estimate->isolation;
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
-	int code = estimate_parse_bounds(arguments, &estimate->command);
+	code = estimate_parse_bounds(arguments, &estimate->command);
+	if (estimate->model.name && !estimate->command.steps)
+		estimate->command.steps = "3"; /* its updates are alike from the second one on */
 	if (!code)
 		code = parse_parameters(arguments, estimate);
 	if (!code)
@@ -314,6 +350,9 @@ static int read_run(struct estimate *estimate, size_t index)
 		estimate->without_pytorch = true;
 		return code;
 	}
+	code = estimate_model_refused(&estimate->model, &run->result);
+	if (code)
+		return code;
 	return estimate_explain_failure(run, estimate->jobs[index].folder, estimate->plan.gpus[0].profile->name,
 					status, &err);
 }
@@ -321,8 +360,10 @@ static int read_run(struct estimate *estimate, size_t index)
 static int run_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
+	/* neap's own program does not look at the memory that there is: a second run is never needed. */
+	uint64_t memory = estimate->model.name ? NEAP_ESTIMATE_PLENTY : 0;
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
-		neap_estimate_job_prepare(&estimate->plan, i, 0, estimate->folder, "", &estimate->jobs[i]);
+		neap_estimate_job_prepare(&estimate->plan, i, memory, estimate->folder, "", &estimate->jobs[i]);
 	/* The first alone: a program that fails does so once. */
 	enum neap_status status = neap_estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
@@ -500,7 +541,8 @@ static int estimate_all(struct estimate *estimate)
 		return code;
 	if (!code) {
 		const struct neap_result *result = &estimate->runs[0].result;
-		estimate->command_text = strdup(result->command);
+		estimate->command_text = estimate->model.name ? estimate_model_text(&estimate->model, result)
+							      : strdup(result->command);
 		code = estimate->command_text ? judge_all(estimate) : NEAP_EXIT_OS;
 	}
 	if (!code)
@@ -523,6 +565,10 @@ static int run_estimate(const struct neap_arguments *arguments)
 		return code;
 	estimate->arguments = arguments;
 	code = parse(arguments, estimate);
+	if (!code && neap_argument(arguments, "print-script")) {
+		code = estimate_model_print(&estimate->model);
+		goto out;
+	}
 	if (code)
 		goto out;
 	estimate->runs = calloc(estimate->plan.run_count, sizeof *estimate->runs);
@@ -547,6 +593,7 @@ out:
 	free(estimate->fit.points);
 	free(estimate->parameters);
 	free(estimate->command_text);
+	estimate_model_fini(&estimate->model);
 	free(estimate);
 	return code;
 }

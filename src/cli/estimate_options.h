@@ -1,5 +1,5 @@
-/* cli/estimate_options.h: the options of `neap estimate` that bound a run and isolate it. Each function prints what is
- * wrong with them, and returns the exit code. */
+/* cli/estimate_options.h: the options of `neap estimate` that bound a run and isolate it. Each function prints what
+ * is wrong with them, and returns the exit code. */
 #ifndef NEAP_CLI_ESTIMATE_OPTIONS_H
 #define NEAP_CLI_ESTIMATE_OPTIONS_H
 

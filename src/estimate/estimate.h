@@ -50,6 +50,8 @@ struct neap_estimate_plan {
 	uint64_t memory_bytes;
 	const char *values;           /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
 	uint64_t values_memory_bytes; /* that they may take of the host, in each process; 0: NEAP_SIM's default */
+	bool rungs_known;             /* it is known which changes of training the program has already: */
+	uint32_t rungs;               /* bits 1u << enum neap_rung, whose savings are not predicted */
 };
 
 /* Whether this is how much of the values a program may ask for: auto, full or none. */

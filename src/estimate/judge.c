@@ -151,7 +151,8 @@ static uint64_t category_bytes(const struct neap_categories *categories, enum ne
 	return bytes;
 }
 
-static void predict(const struct neap_estimate_run *run, struct neap_estimate_verdict *verdict)
+static void predict(const struct neap_estimate_plan *plan, const struct neap_estimate_run *run,
+		    struct neap_estimate_verdict *verdict)
 {
 	const struct neap_categories *categories = &run->analysis.categories;
 	struct neap_demand demand = {.activations = category_bytes(categories, NEAP_CATEGORY_ACTIVATIONS),
@@ -163,7 +164,7 @@ static void predict(const struct neap_estimate_run *run, struct neap_estimate_ve
 	demand.model = category_bytes(categories, NEAP_CATEGORY_GRADIENTS) +
 		       category_bytes(categories, NEAP_CATEGORY_OPTIMIZER) +
 		       category_bytes(categories, NEAP_CATEGORY_WORKSPACES);
-	verdict->saving_count = neap_predict_savings(&demand, 0, 0, verdict->savings);
+	verdict->saving_count = neap_predict_savings(&demand, plan->rungs, 0, verdict->savings);
 	int64_t headroom = (int64_t)samples + verdict->headroom_bytes;
 	verdict->samples_share = samples && headroom > 0 ? (double)headroom / (double)samples : 0;
 }
@@ -238,7 +239,7 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 		if (options.memory_bytes >= NEAP_REPLAY_PAGE_BYTES)
 			status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0},
 						   &verdict.settings, err);
-		predict(run, &verdict);
+		predict(plan, run, &verdict);
 	}
 	if (!status)
 		*ret_verdict = verdict;

@@ -182,7 +182,8 @@ static const struct neap_whatif *helpful(const struct neap_estimate_verdict *ver
 }
 
 /* Writes what changes to the training would save, if even the least that they save is enough. */
-static void put_predictions(struct neap_buffer *out, const struct neap_estimate_verdict *verdict)
+static void put_predictions(struct neap_buffer *out, const struct neap_estimate_plan *plan,
+			    const struct neap_estimate_verdict *verdict)
 {
 	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",
 					    [NEAP_RUNG_MIXED_PRECISION] = "mixed precision",
@@ -195,9 +196,9 @@ static void put_predictions(struct neap_buffer *out, const struct neap_estimate_
 		const char *verb = least + verdict->headroom_bytes >= 0  ? "lets it fit"
 				   : most + verdict->headroom_bytes >= 0 ? "may let it fit"
 									 : "is not enough alone";
-		snprintf(text, sizeof text, "predicted: %s %s (saves %s to %s), unless the program has it already",
-			 names[saving->rung], verb, SIZE(least > 0 ? (uint64_t)least : 0),
-			 SIZE(most > 0 ? (uint64_t)most : 0));
+		snprintf(text, sizeof text, "predicted: %s %s (saves %s to %s)%s", names[saving->rung], verb,
+			 SIZE(least > 0 ? (uint64_t)least : 0), SIZE(most > 0 ? (uint64_t)most : 0),
+			 plan->rungs_known ? "" : ", unless the program has it already");
 		neap_report_wrap(out, "      ", text);
 	}
 	if (verdict->samples_share > 0 && verdict->samples_share < 1) {
@@ -330,7 +331,7 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 	if (!verdict->unsupported)
 		put_tries(out, report, index);
 	if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported)
-		put_predictions(out, verdict);
+		put_predictions(out, report->plan, verdict);
 }
 
 /* "largest batch": 448. */

@@ -2,6 +2,7 @@
 true on one."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -501,6 +502,228 @@ class Trust(Estimate):
         (self.folder / "old.py").write_text(text)
         found = self.estimate("old.py", options=("--gpu", "t4-16gb,l4-24gb"))["gpus"]
         self.assertEqual([(gpu["supported"], gpu["fits"]) for gpu in found], [(False, False), (True, True)])
+
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 256, "intermediate_size": 512,
+         "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
+# As Meta published it.
+LLAMA_8B = {**LLAMA, "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
+SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 1000}
+
+# What someone writes who has never heard of neap, and what peft computes.
+BY_HAND = """
+import sys, torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+class Lora(torch.nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base_layer = base
+        self.lora_A = torch.nn.Linear(base.in_features, 16, bias=False)
+        self.lora_B = torch.nn.Linear(16, base.out_features, bias=False)
+        torch.nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x):
+        result = self.base_layer(x)
+        dtype = result.dtype
+        x = x.to(self.lora_A.weight.dtype)
+        result = result + self.lora_B(self.lora_A(x)) * 2.0
+        return result.to(dtype)
+
+config = AutoConfig.from_pretrained("llama", use_cache=False)
+model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).requires_grad_(False)
+for name, module in list(model.model.layers.named_modules()):
+    if isinstance(module, torch.nn.Linear):
+        parent = model.model.layers.get_submodule(name.rpartition(".")[0])
+        setattr(parent, name.rpartition(".")[2], Lora(module))
+model.to("cuda").train()
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=2e-4, fused=True)
+for step in range(50):
+    tokens = torch.randint(1000, (4, 512), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = model(input_ids=tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+# Runs neap's program once for each line of arguments: what it ended with, and its peak. Importing PyTorch takes the time.
+MANY = """
+import contextlib, io, json, sys
+sys.path.insert(0, sys.argv[1])
+import torch, neap_model_program as program
+for line in sys.stdin:
+    sys.argv = ["program", *line.split(), "--batch=2", "--steps=2"]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            program.main()
+        except SystemExit as error:
+            code = error.code
+        except Exception as error:
+            code = repr(error)
+    print(json.dumps([line.strip(), code, err.getvalue().splitlines()[-1:], torch.cuda.max_memory_allocated()]), flush=True)
+"""
+
+
+WITH_TRANSFORMERS = unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+
+
+class Model(Estimate):
+    def setUp(self) -> None:
+        super().setUp()
+        self.base["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+        self.config("llama", **LLAMA)
+
+    def config(self, name: str, **values: object) -> None:
+        (self.folder / name).mkdir()
+        (self.folder / name / "config.json").write_text(json.dumps(values))
+
+    @WITH_TRANSFORMERS
+    def test_takes_what_a_script_takes(self) -> None:
+        """To the byte. --try changes a choice."""
+        options = ("--gpu", "h100-80gb", "--model", "llama", "--task", "lora", "--batch", "4", "--sequence", "512")
+        found = json.loads(self.call("estimate", "--json", *options, "--try", "checkpointing=1").stdout)
+        (self.folder / "by_hand.py").write_text(BY_HAND)
+        by_hand = self.estimate("by_hand.py", options=("--gpu", "h100-80gb"))
+        for figure in ("requested_peak", "allocated_peak", "reserved_peak", "categories", "steps"):
+            self.assertEqual(found[figure], by_hand[figure], figure)
+        self.assertIn("task=lora batch=4 sequence=512 precision=bf16", found["command"])
+        self.assertLess(found["gpus"][0]["tries"][0]["reserved_peak"], found["reserved_peak"])
+
+    @WITH_TRANSFORMERS
+    def test_says_in_one_sentence_what_it_lacks(self) -> None:
+        elsewhere = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder)}
+        self.config("nonsense", model_type="nonsense")
+        for code, words, *arguments in (
+            (69, "the Hub cannot be reached", "no/such-model"),
+            (66, "transformers does not take it", "nonsense"),
+            (69, "cannot import torch", "llama", "--", sys.executable, "-S"),
+        ):
+            done = self.call("estimate", "--gpu", "t4-16gb", "--model", *arguments, code=code, **elsewhere)
+            said = [line for line in done.stderr.splitlines() if "still at" not in line and "ignores" not in line]
+            self.assertEqual(len(said), 1, done.stderr)
+            self.assertIn(words, said[0])
+            self.assertEqual(done.stdout, "")
+
+    @WITH_TRANSFORMERS
+    def test_kinds_of_models_and_tasks(self) -> None:
+        """In one process. Each peak is compared with that of a line before."""
+        (self.folder / "evil.py").write_text("open('EVIL', 'w')\nclass C: pass\n")
+        self.config("evil", **{**LLAMA, "model_type": "evil"}, auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.C"})
+        (self.folder / "evil.py").rename(self.folder / "evil" / "evil.py")
+        self.config("llama8b", **LLAMA_8B)
+        self.config("tied", **LLAMA, tie_word_embeddings=True)
+        self.config("vast", **{**LLAMA, "hidden_size": 10**12})
+        self.config("bert", model_type="bert", architectures=["BertForMaskedLM"], **SMALL)
+        self.config("vit", model_type="vit", architectures=["ViTForImageClassification"], **SMALL)
+        self.config("t5", model_type="t5", architectures=["T5ForConditionalGeneration"], num_layers=2, d_model=64, num_heads=2, d_kv=32,
+                    d_ff=128, vocab_size=1000)
+        self.config("gpt2", model_type="gpt2", n_layer=2, n_embd=64, n_head=2, vocab_size=1000, n_positions=128)
+        self.config("whisper", model_type="whisper", architectures=["WhisperForConditionalGeneration"])
+        (self.folder / "list.json").write_text("[1, 2]")
+        (self.folder / "text.json").write_text("no JSON")
+        (self.folder / "file.json").write_text(json.dumps(LLAMA))
+        rows = [
+            ("--model=llama --sequence=512", 0, ""),
+            ("--model=file.json --sequence=512", 0, "="),
+            ("--model=tied --sequence=512", 0, "<"),
+            ("--model=llama --sequence=512 --checkpointing=1", 0, "<"),
+            ("--model=llama --sequence=512 --precision=fp32", 0, ">"),
+            ("--model=llama --sequence=512 --precision=bf16-true --optimizer=sgd", 0, "<"),
+            ("--model=llama --sequence=512 --precision=fp16 --optimizer=adafactor", 0, ">"),
+            ("--model=llama --sequence=512 --task=infer", 0, "<"),
+            ("--model=llama8b --sequence=64 --task=infer", 0, ">"),
+            ("--model=llama8b --sequence=64 --task=lora", 0, ">"),
+            ("--model=bert", 0, ""),
+            ("--model=bert --task=infer", 0, "<"),
+            ("--model=vit", 0, ""),
+            ("--model=vit --task=lora --image=224", 0, ""),
+            ("--model=t5", 0, ""),
+            ("--model=t5 --task=infer --sequence=64", 0, "<"),
+            ("--model=gpt2 --task=lora", 0, ""),
+            ("--model=gpt2 --sequence=129", 64, "at most 128 tokens"),
+            ("--model=gpt2 --image=64", 64, "takes tokens"),
+            ("--model=vit --sequence=64", 64, "takes images"),
+            ("--model=llama --task=infer --sequence=16", 64, "above 16"),
+            ("--model=whisper", 66, "does not know"),
+            ("--model=vast", 66, "transformers does not take it"),
+            ("--model=list.json", 66, "transformers does not take it"),
+            ("--model=text.json", 66, "transformers does not take it"),
+            ("--model=evil", 66, "custom code"),
+            ("--model=../nowhere", 66, "no such"),
+        ]
+        for name, model in (("timm", "resnet18"), ("torchvision", "resnet18"), ("diffusers", "llama")):
+            there = importlib.util.find_spec(name) is not None
+            rows.append((f"--model={name}:{model}", 69, f"needs {name}") if not there else (f"--model={name}:nowhere", 66, "nowhere"))
+        launch = os.environ["PYTHONPATH"].split(os.pathsep)[0]
+        done = subprocess.run(
+            [sys.executable, "-c", MANY, launch], input="\n".join(row[0] for row in rows), cwd=self.folder, text=True,
+            env={**os.environ, "NEAP_SIM": f"h100-80gb,mem=4TiB,world=model-{os.getpid()}", "HF_HUB_OFFLINE": "1"}, capture_output=True,
+        )
+        before = 0
+        peaks = {}
+        for (line, code, words), found in zip(rows, map(json.loads, done.stdout.splitlines()), strict=True):
+            self.assertEqual(found[:2], [line, code], (found, done.stderr))
+            peak = found[3]
+            if code:
+                self.assertIn(words, " ".join(found[2]), line)
+            else:
+                self.assertTrue({"": True, "=": peak == before, "<": peak < before, ">": peak > before}[words], (line, peak, before))
+                before = peak
+            peaks[line] = peak
+        weights = 2 * 8030261248  # the published number of its parameters
+        self.assertEqual(peaks["--model=llama8b --sequence=64 --task=infer"] // weights, 1)
+        self.assertLess(peaks["--model=llama8b --sequence=64 --task=infer"], 1.01 * weights)
+        self.assertFalse((self.folder / "EVIL").exists())
+
+    @WITH_TRANSFORMERS
+    def test_is_one_of_several_ranks(self) -> None:
+        """DDP has buckets of all gradients beside them; FSDP's shard is an eighth of them."""
+        found = {}
+        for shard in ("ddp", "fsdp"):
+            options = ("--gpu", "h100-80gb", "--model", "llama", "--sequence", "64", "--ranks", "8", "--shard", shard)
+            found[shard] = json.loads(self.call("estimate", "--json", *options).stdout)["categories"]["optimizer state"]
+        self.assertAlmostEqual(found["ddp"] / found["fsdp"], 8, delta=0.1)
+
+    def test_prints_its_script(self) -> None:
+        shown = self.call("estimate", "--model", "llama", "--batch", "4", "--print-script").stdout
+        source = pathlib.Path(os.environ["NEAP_SOURCE"], "python", "launch", "neap_model_program.py").read_text()
+        first, _, rest = shown.partition("\n")
+        self.assertEqual(rest, source)
+        self.assertIn("--model=llama --task=train --batch=4 --precision=bf16", first)
+
+    def test_wrong_options(self) -> None:
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "empty").mkdir()
+        for code, words, *arguments in (
+            (64, "goes with --model", "--batch", "4", "--", "true"),
+            (64, "goes with --model", "--print-script", "--", "true"),
+            (64, "--param does not go", "--model", "llama", "--param", "batch=4"),
+            (64, "expected one of train lora qlora infer", "--model", "llama", "--task", "dance"),
+            (64, "expected one of", "--model", "llama", "--optimizer", "adamw sgd"),
+            (64, "whole number", "--model", "llama", "--batch", "0"),
+            (64, "whole number", "--model", "llama", "--sequence", "4294967297"),
+            (64, "goes with --ranks", "--model", "llama", "--shard", "ddp"),
+            (64, "task infer", "--model", "llama", "--task", "infer", "--checkpointing"),
+            (64, "task infer", "--model", "llama", "--task", "infer", "--ranks", "2"),
+            (64, "--shard ddp", "--model", "llama", "--task", "qlora", "--ranks", "2"),
+            (64, "without braces", "--model", "{batch}"),
+            (64, "without braces", "--model", ""),
+            (64, "needs --image N", "--model", "llama", "--fit", "image"),
+            (64, "needs --image,", "--model", "llama", "--try", "image=3"),
+            (66, "no such file or folder", "--model", "./nowhere"),
+            (66, "no such file or folder", "--model", "nowhere.json"),
+            (66, "has no config.json", "--model", "empty"),
+            (66, "has no config.json", "--model", "diffusers:empty"),
+            (66, "neither a file nor a folder", "--model", "fifo"),
+        ):
+            done = self.call("estimate", *arguments, code=code)
+            self.assertIn(words, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
 
 class Failures(Estimate):
