@@ -248,7 +248,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
 	code = estimate_parse_bounds(arguments, &estimate->command);
 	if (estimate->model.name && !estimate->command.steps)
-		estimate->command.steps = "3"; /* its updates are alike from the second one on */
+		estimate->command.steps = "3"; /* its batches are all alike */
 	if (!code)
 		code = parse_parameters(arguments, estimate);
 	if (!code)

@@ -36,6 +36,7 @@ TABLE = {
             "./run ": _SETS_UP,
             "./test ": _SETS_UP,
             "neap estimate --gpu h100": "tests/python/test_estimate.py runs it",
+            "neap estimate --model": "asks the Hub for the config: docs/estimate.md has one in a folder",
             **dict.fromkeys(("meson install", "python3 -m venv", "ninja -C build uninstall", "packaging/", "cc use.c"), _INSTALLS),
         },
     ),
