@@ -283,15 +283,16 @@ def _bound_forwards(torch: Any, most: int) -> None:
     """Ends a program that has no optimizer after so many forward passes of its outermost module, as sys.exit() there would: of
     the module that is called first. A program that makes an optimizer is bounded by its updates instead."""
     modules = torch.nn.modules.module
+    compiling = torch.compiler.is_compiling
     handles: list[Any] = []
     root: list[Any] = []
 
     def began(module: Any, _: Any) -> None:
-        if not root:
+        if not compiling() and not root:
             root.append(module)
 
     def ended(module: Any, *_: Any) -> None:
-        if not root or module is not root[0]:
+        if compiling() or not root or module is not root[0]:
             return
         _State.forwards += 1
         if _State.forwards >= most:
