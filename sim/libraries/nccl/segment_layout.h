@@ -9,7 +9,7 @@
 #define SEGMENT_MAGIC         0x6c63636e7061656eull /* "neapnccl" */
 #define SEGMENT_LAYOUT        1
 #define SEGMENT_PAGE          4096
-#define SEGMENT_DATA_CAPACITY (20ull << 20) /* of one rank: two of the largest buffers */
+#define SEGMENT_DATA_CAPACITY (66ull << 20) /* of one rank: two of the largest buffers */
 #define SEGMENT_LIFE_BASE     (1ll << 50)   /* past the file's end: locks need no bytes */
 
 enum segment_rank_state {

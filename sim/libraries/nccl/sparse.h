@@ -15,7 +15,7 @@
 #include "sim/runtime/services.h"
 
 #define NCCL_BLOCK        4096
-#define NCCL_PACKED_LIMIT (8ull << 20)
+#define NCCL_PACKED_LIMIT (32ull << 20) /* above the 25 MiB of a bucket of DDP */
 /* The largest packed form: as many extents as fit, each of one block. */
 #define NCCL_PACKED_CAPACITY (NCCL_PACKED_LIMIT + (NCCL_PACKED_LIMIT / NCCL_BLOCK + 1) * 16 + 8)
 
