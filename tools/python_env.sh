@@ -139,10 +139,13 @@ if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; the
 		exit 0
 	}
 fi
-if [ -e "$folder/complete-torch" ] && [ ! -e "$folder/complete-triton" ]; then
+if [ -e "$folder/complete-torch" ] && [ ! -e "$folder/complete-triton" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; then
 	triton=$(sed -n 's/^Requires-Dist: *\(triton[^;]*[^; ]\).*/\1/p' "$folder"/lib/python*/site-packages/torch-*.dist-info/METADATA)
 	why="less than $((triton_bytes / 1000000)) MB free"
 	{ has_space "$triton_bytes" && stage triton --no-compile --no-deps "${triton:-triton}"; } || {
+		# Half a Triton must not cost PyTorch.
+		[ ! -e "$folder/begun-triton" ] || ! "$folder/bin/python" -m pip uninstall --quiet --yes triton >>"$folder/log" 2>&1 ||
+			rm -f "$folder/begun-triton"
 		say "with $folder, without Triton: $why; the tests of torch.compile are skipped"
 		exit 0
 	}

@@ -57,7 +57,10 @@ def _most_bytes() -> int:
 
 def begin(torch: Any) -> str:
     """torch has been imported on the stand-ins. Returns what the user should know; "": nothing."""
-    if _State.loaded is not None or asked() == "none":
+    if _State.loaded is not None:
+        return ""
+    if asked() == "none":
+        _values_compiled.watch(torch, None)
         return ""
     try:
         loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)

@@ -143,7 +143,7 @@ enum neap_status neap_estimate_bound_values(struct neap_estimate_plan *plan, con
 	enum neap_status status = sim_spec_parse(simulated, &spec, err);
 	if (status)
 		return status;
-	plan->values_memory_bytes = spec.values_memory_bytes;
+	plan->values_memory_bytes = spec.values_memory_bytes ? spec.values_memory_bytes : 1; /* 0 is the default */
 	return NEAP_OK;
 }
 
