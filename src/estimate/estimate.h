@@ -99,6 +99,7 @@ struct neap_estimate_process {
 	uint64_t grew_at;                          /* the last step in which the requested or reserved peak grew */
 	uint64_t grew_requested, grew_reserved;    /* by so many bytes, over all devices */
 	uint64_t compiled[NEAP_ESTIMATE_COMPILED]; /* updates, from 1, in which torch.compile compiled; 0: no more */
+	uint64_t compiled_more;                    /* how many more there were */
 	bool optimizer;                            /* it made an optimizer */
 	struct neap_estimate_read waited; /* where its main thread was at the time limit; line 0: not known */
 	size_t device;                    /* the device on which it reserved most */

@@ -283,6 +283,7 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
 		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
 		VALUE("compiled_updates", compiled_json(&run->processes[run->worst])),
+		NUMBER("compiled_updates_more", run->processes[run->worst].compiled_more),
 		VALUE("without_compiling", without_json(&run->analysis.compiled)),
 		BOOL("values_computed", run->computed), TEXT("values_not_computed", run->not_computed),
 		VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),

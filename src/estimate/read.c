@@ -136,7 +136,9 @@ static void take_compiled(const json_t *about, struct neap_estimate_process *pro
 	json_t *item;
 	json_array_foreach(json_object_get(about, "compiled_updates"), index, item)
 	{
-		if (index < NEAP_ESTIMATE_COMPILED && json_integer_value(item) > 0)
+		if (index >= NEAP_ESTIMATE_COMPILED)
+			process->compiled_more++;
+		else if (json_integer_value(item) > 0)
 			process->compiled[index] = (uint64_t)json_integer_value(item);
 	}
 }

@@ -85,10 +85,12 @@ static void format_compiled(const struct neap_estimate_process *process, char te
 	text[0] = '\0';
 	for (size_t i = 0; i < count; i++)
 		used += (size_t)snprintf(text + used, 200 - used, "%s%" PRIu64,
-					 i == 0          ? count > 1 ? "updates " : "update "
-					 : i + 1 < count ? ", "
-							 : " and ",
+					 i == 0 ? count > 1 ? "updates " : "update "
+					 : i + 1 < count || process->compiled_more ? ", "
+										   : " and ",
 					 process->compiled[i]);
+	if (process->compiled_more)
+		snprintf(text + used, 200 - used, " and %" PRIu64 " later ones", process->compiled_more);
 }
 
 static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report *report)

@@ -30,10 +30,10 @@ static bool is_count(const char *text)
 	return !neap_u64_parse(text, &count, NULL) && count <= 100;
 }
 
-static bool is_positive(const char *text)
+static bool is_bound(const char *text)
 {
 	uint64_t count;
-	return !neap_u64_parse(text, &count, NULL) && count > 0;
+	return !strcmp(text, "steady") || (!neap_u64_parse(text, &count, NULL) && count > 0);
 }
 
 static bool is_switch(const char *text) { return !strcmp(text, "true") || !strcmp(text, "false"); }
@@ -51,7 +51,7 @@ const struct neap_setting neap_settings[] = {
 	{"device", AT(device), is_text, "a device's number or UUID", "--only-device", false},
 	{"directory", AT(directory), is_folder, "a folder, ~ and variables written out", "--directory", false},
 	{"time_limit", AT(time_limit), DURATION, "--time-limit", false},
-	{"max_steps", AT(max_steps), is_positive, "a whole number above 0", "--max-steps", false},
+	{"max_steps", AT(max_steps), is_bound, "a whole number above 0, or steady", "--max-steps", false},
 	{"max_device", AT(max_device), SIZE, "--max-device", false},
 	{"max_host", AT(max_host), SIZE, "--max-host", false},
 	{"min_disk", AT(min_disk), SIZE, "--min-disk", false},

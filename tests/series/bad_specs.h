@@ -121,7 +121,7 @@
 	{"name: n\nexperiments:\n- name: a\n  command: x\n  retries: 1.5\n",
 	 "5:12: retries: expected a whole number from 0 to 100, not '1.5'"},
 	{"name: n\nexperiments:\n- name: a\n  command: x\n  max_steps: 0\n",
-	 "5:14: max_steps: expected a whole number above 0, not '0'"},
+	 "5:14: max_steps: expected a whole number above 0, or steady, not '0'"},
 	{"name: n\nexperiments:\n- name: a\n  command: x\n  retries: 101\n",
 	 "5:12: retries: expected a whole number from 0 to 100, not '101'"},
 	{"name: n\nexperiments:\n- name: a\n  command: x\n  on_oom: [halve x]\n",
