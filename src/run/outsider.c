@@ -45,6 +45,7 @@ const char *neap_python_isolated(const char *const *argv)
 }
 
 static const char switched_off[] = "NEAP_ATTACH=0 is set";
+static const char another[] = "it is another user's (sudo?): start neap inside, as in sudo -E neap run -- ...";
 static const char not_yet[] = "a Python program is attached when it uses PyTorch, or calls neap.attach()";
 
 const char *neap_outsider_why(const struct neap_outsider *process)
@@ -100,7 +101,7 @@ static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *
 		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_CAPACITY);
 		struct neap_outsider outsider = {argv, attach_status ? NULL : attach, path ? python_path : NULL,
 						 no_runtime};
-		const char *why = attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider);
+		const char *why = attach_status == NEAP_EPERM ? another : neap_outsider_why(&outsider);
 		*ret_astray = why != not_yet && why != switched_off && argv[0] && neap_is_python(argv[0]);
 		snprintf(text, capacity, "process %d (%s): %s", (int)pid, process.command, why);
 	}
