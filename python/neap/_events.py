@@ -35,7 +35,7 @@ class _State:
     home: int | None = None
     trainings = 0  # Training.train under way: it tells of its steps itself
     steps = 0  # optimizer updates
-    ended = False  # by the bound on them
+    ended = 0  # after so many, by a bound on them
 
 
 @contextlib.contextmanager
@@ -350,15 +350,15 @@ def _is_steady() -> bool:
 def _end() -> None:
     """Ends the program as sys.exit() in its loop would. A program that catches this and makes another step is ended at once."""
     flush_step()
-    if _State.ended:
+    _State.ended = _State.ended or _State.steps
+    _record_bound(_State.ended)
+    if _State.steps > _State.ended:
         if _estimate.is_asked():
             _estimate.finish()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
-    _State.ended = True
-    _record_bound(_State.steps)
     _prepare_end()
     raise SystemExit(0)
 
