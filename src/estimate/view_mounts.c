@@ -340,6 +340,38 @@ static bool is_copied(const struct work *work, const char *target, const struct 
 	return work->has_base && stat(target, &copy) == 0 && copy.st_dev == about->st_dev;
 }
 
+/* The mount that `path` lies on: they are sorted by path, so the last one above it. */
+static bool lies_on(const struct work *work, const char *path, const struct neap_mount *mount_)
+{
+	const struct neap_mount *found = NULL;
+	for (size_t i = 0; i < work->mounts.count; i++)
+		if (work->mounts.items[i].visible && neap_path_is_below(path, work->mounts.items[i].path))
+			found = &work->mounts.items[i];
+	return found == mount_;
+}
+
+static bool is_below_covered(const struct work *work, const char *path, const struct neap_mount *mount_)
+{
+	for (size_t i = 0; i < work->view->count; i++)
+		if (work->view->paths[i] && neap_path_is_below(path, work->view->paths[i]) &&
+		    neap_path_is_below(work->view->paths[i], mount_->path))
+			return true;
+	return false;
+}
+
+/* Covers the mount in the copy of all mounts, and each place on it that is still read-only then. This comes before
+ * the mounts below it: an overlay would hide them. */
+static enum neap_status cover_with_places(struct work *work, const struct neap_mount *mount_, struct neap_error *err)
+{
+	enum neap_status status = cover_or_name(work, mount_->path, err);
+	for (size_t i = 0; !status && i < work->places.count; i++) {
+		const char *path = work->places.items[i];
+		if (lies_on(work, path, mount_) && !is_below_covered(work, path, mount_) && strcmp(path, "/") != 0)
+			status = cover_or_name(work, path, err);
+	}
+	return status;
+}
+
 static enum neap_status place_mount(struct work *work, const struct neap_mount *mount_, struct neap_error *err)
 {
 	enum neap_view_action action = neap_view_plan(mount_);
@@ -363,27 +395,9 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 		return NEAP_OK;
 	status = seal(mount_->path, target, err);
 	if (!status && action == NEAP_VIEW_OVERLAY && work->has_base)
-		return cover_or_name(work, mount_->path, err);
+		return cover_with_places(work, mount_, err);
 	if (!status && action == NEAP_VIEW_OVERLAY)
 		name_read_only(work, mount_->path);
-	return status;
-}
-
-/* Gives each place that lies in a read-only part of the view an overlay of its own. */
-static enum neap_status place_places(struct work *work, struct neap_error *err)
-{
-	enum neap_status status = NEAP_OK;
-	for (size_t i = 0; !status && work->has_base && i < work->places.count; i++) {
-		const char *path = work->places.items[i];
-		bool covered = false;
-		for (size_t n = 0; n < work->view->count && !covered; n++)
-			covered = work->view->paths[n] && neap_path_is_below(path, work->view->paths[n]);
-		for (size_t n = 0; n < work->mounts.count && !covered; n++)
-			covered = neap_path_is_below(path, work->mounts.items[n].path) &&
-				  strcmp(work->mounts.items[n].path, "/") != 0;
-		if (!covered && strcmp(path, "/") != 0)
-			status = cover_or_name(work, path, err);
-	}
 	return status;
 }
 
@@ -411,8 +425,6 @@ static enum neap_status place_all(struct work *work, struct neap_error *err)
 	for (size_t i = 0; !status && i < work->mounts.count; i++)
 		if (work->mounts.items[i].visible && (work->has_base || strcmp(work->mounts.items[i].path, "/")))
 			status = place_mount(work, &work->mounts.items[i], err);
-	if (!status)
-		status = place_places(work, err);
 	if (!status && work->covered == 0)
 		status = neap_fail(err, NEAP_ENOTSUP, "this system allows no overlay: %s",
 				   strerror(work->overlay_errno));

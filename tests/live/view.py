@@ -205,29 +205,39 @@ class View(unittest.TestCase):
         self.assertEqual((self.root / "after").read_text(), "mine\nthe user's model.pt")
         self.check_unchanged()
 
+    def mount_below_a_folder_in_parts(self, root: pathlib.Path) -> None:
+        service = socket.socket(socket.AF_UNIX)
+        self.addCleanup(service.close)
+        service.bind(str(root / "service"))
+        service.listen()
+        (root / "service").chmod(0o777)
+        (root / "connect.py").write_text("import socket\ntry:\n socket.socket(socket.AF_UNIX).connect('service')\n"
+                                         "except OSError as problem:\n print(problem.strerror)\n")
+        (root / "locked").mkdir()
+        (root / "sub" / "one").mkdir(parents=True)
+        if self.user is not None:
+            for path in [root, *root.rglob("*")]:
+                os.lchown(path, self.user, self.user)
+        inner = (f'mount -t tmpfs x sub/one && echo mine > sub/one/f && "$0" estimate --gpu t4-16gb --folder {self.runs} -- '
+                 'sh -c "cat sub/one/f; echo changed > sub/one/f; cat sub/one/f; ' + self.python + ' connect.py" 2> /dev/null; cat sub/one/f > locked/after')
+        subprocess.run(["unshare", "-U", "-r", "-m", "sh", "-c", 'mount -t tmpfs x locked && unshare -U -r -m sh -c "$1" "$0"; cp locked/after .',
+                        NEAP, inner], cwd=root, env=self.environment(), stdin=subprocess.DEVNULL, check=True, preexec_fn=lambda: self.prepare(()))
+        (run,) = self.runs.iterdir()
+        self.assertEqual((run / "stdout.log").read_text(), "mine\nchanged\nConnection refused\n", (run / "stderr.log").read_text())
+        self.assertEqual((root / "after").read_text(), "mine\n")
+
     def test_mount_below_a_folder_in_parts(self) -> None:
         """TMPDIR cannot be covered whole, for `locked`, and is a place to write to: what is below it is covered once, and no socket
         in it answers."""
-        service = socket.socket(socket.AF_UNIX)
-        self.addCleanup(service.close)
-        service.bind(str(self.root / "service"))
-        service.listen()
-        (self.root / "service").chmod(0o777)
-        (self.root / "connect.py").write_text("import socket\ntry:\n socket.socket(socket.AF_UNIX).connect('service')\n"
-                                              "except OSError as problem:\n print(problem.strerror)\n")
-        (self.root / "work" / "locked").mkdir()
-        (self.root / "sub" / "one").mkdir(parents=True)
-        if self.user is not None:
-            os.chown(self.root / "sub", self.user, self.user)
-            os.chown(self.root / "sub" / "one", self.user, self.user)
-        inner = (f'mount -t tmpfs x sub/one && echo mine > sub/one/f && "$0" estimate --gpu t4-16gb --folder {self.runs} -- '
-                 'sh -c "cat sub/one/f; echo changed > sub/one/f; cat sub/one/f; ' + self.python + ' connect.py" 2> /dev/null; cat sub/one/f > work/locked/after')
-        subprocess.run(["unshare", "-U", "-r", "-m", "sh", "-c", 'mount -t tmpfs x work/locked && unshare -U -r -m sh -c "$1" "$0"; cp work/locked/after .',
-                        NEAP, inner], cwd=self.root, env=self.environment(), stdin=subprocess.DEVNULL, check=True,
-                       preexec_fn=lambda: self.prepare(()))
-        (run,) = self.runs.iterdir()
-        self.assertEqual((run / "stdout.log").read_text(), "mine\nchanged\nConnection refused\n", (run / "stderr.log").read_text())
-        self.assertEqual((self.root / "after").read_text(), "mine\n")
+        self.mount_below_a_folder_in_parts(self.root)
+
+    def test_mount_below_one_of_many_folders(self) -> None:
+        """There are more folders than are covered in parts: the working directory is covered as a place to write to, before its mounts."""
+        for number in range(2000):
+            (self.root / "many" / str(number)).mkdir(parents=True)
+        here = self.root / "many" / "here"
+        here.mkdir()
+        self.mount_below_a_folder_in_parts(here)
 
     def test_hidden_working_directory(self) -> None:
         """Another folder has its path: no view leads back to it."""
