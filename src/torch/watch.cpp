@@ -63,6 +63,7 @@ struct Device {
 	uint64_t allocated, reserved;
 	Times times;
 	uint32_t small, stacks; /* requests, and stacks that were taken */
+	Path path;
 	uint32_t streams;
 	uintptr_t stream[kStreams]; /* by number, less 1; the default stream is none */
 };
@@ -193,7 +194,7 @@ void record_alloc(Device &device, const Block &block, uint32_t stack, uint64_t t
 	record(device, NEAP_EVENT_ALLOC, block, stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0, time_ns);
 }
 
-uint32_t stack_of(Device &device) { return stacks_number(++device.stacks % kVerifyEvery == 0); }
+uint32_t stack_of(Device &device) { return stacks_number(device.path, ++device.stacks % kVerifyEvery == 0); }
 
 bool wants_stack(Device &device, uint64_t bytes) { return bytes >= kStackBytes || ++device.small % kStackEvery == 0; }
 

@@ -16,7 +16,6 @@ namespace neap_torch
 namespace
 {
 
-constexpr size_t kWalked = 128;        /* frames that tell stacks apart */
 constexpr size_t kSlots = 2 * kStacks; /* of the table; a power of two */
 constexpr size_t kFileBytes = 16u << 20;
 constexpr size_t kTextBytes = 400; /* of a file's or function's name */
@@ -69,8 +68,10 @@ const char *innermost()
 uint64_t mixed(uint64_t hash, uint64_t what) { return ((hash << 5 | hash >> 59) ^ what) * 0xff51afd7ed558ccdu; }
 
 /* The hash of this thread's frames: of their code objects and instructions, as they stand there. Each allocation
- * pays for it, so nothing but the frames themselves is read. 0: there are none. */
-uint64_t hash_frames()
+ * pays for it, so nothing but the frames themselves is read. Most frames lie where they lay at the walk before: with
+ * those addresses at hand the processor reads them side by side, and need not wait for each one to name the next.
+ * 0: there are none. */
+uint64_t hash_frames(Path &path)
 {
 	const FrameLayout &layout = stacks.layout;
 	uint64_t hash = 0;
@@ -79,7 +80,11 @@ uint64_t hash_frames()
 		uint64_t where =
 			layout.at_scale ? at<uint32_t>(frame, layout.frame_at) : at<uint64_t>(frame, layout.frame_at);
 		hash = mixed(hash, at<uint64_t>(frame, layout.frame_code) + where * 0x9e3779b97f4a7c15u);
-		frame = at<const char *>(frame, layout.frame_back);
+		const char *next = at<const char *>(frame, layout.frame_back);
+		if (path.frames[count] != next)
+			path.frames[count] = next;
+		frame = path.frames[count];
+		__asm__("" : "+r"(frame)); /* or the compiler takes `next`, which is the same and comes later */
 	}
 	hash ^= hash >> 32;
 	return count && !hash ? 1 : hash;
@@ -324,11 +329,11 @@ void stacks_close()
 		close(fd);
 }
 
-uint32_t stacks_number(bool verify)
+uint32_t stacks_number(Path &path, bool verify)
 {
 	if (!stacks.readable.load(std::memory_order_acquire) || stacks.fd.load(std::memory_order_relaxed) < 0)
 		return 0;
-	uint64_t hash = hash_frames(), names = 0;
+	uint64_t hash = hash_frames(path), names = 0;
 	if (!hash)
 		return 0;
 	Slot &slot = find(hash);

@@ -41,7 +41,13 @@ struct FrameLayout {
 };
 
 constexpr size_t kFrames = 32;         /* of a line */
+constexpr size_t kWalked = 128;        /* frames that tell stacks apart */
 constexpr uint32_t kStacks = 1u << 16; /* of a file */
+
+/* Where the frames lay at the last walk. A zeroed struct is one, and any other; one thread at a time uses it. */
+struct Path {
+	const char *frames[kWalked];
+};
 
 /* Sets the layout; NULL: no stacks any more. `own` and `torch`: the folders of neap's package, whose frames are left
  * out, and of PyTorch's, whose innermost frames go first where there are too many. The texts are borrowed. */
@@ -52,7 +58,7 @@ void stacks_close();
 /* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or it is full. Any thread,
  * with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to `verify`
  * also compares the functions' names, which takes longer: an address may come to mean something else. */
-uint32_t stacks_number(bool verify);
+uint32_t stacks_number(Path &path, bool verify);
 /* Whether stacks were left out since the file was full. */
 bool stacks_full();
 /* This thread's frames as they would be written, for a check. Returns the length; at most `capacity` - 1. */
