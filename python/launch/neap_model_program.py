@@ -50,6 +50,7 @@ def parse():
     parser.add_argument("--precision", choices=TYPES, default="bf16")
     parser.add_argument("--optimizer", choices=("adamw", "adamw8bit", "sgd", "adafactor"), default="adamw")
     parser.add_argument("--checkpointing", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of an update")
     parser.add_argument("--shard", choices=("none", "ddp", "fsdp"), default="none")
     parser.add_argument("--steps", type=int, default=3, help="optimizer updates, or batches to infer")
     return parser.parse_args()
@@ -377,10 +378,13 @@ def train(options, job):
     mixed = options.precision in ("bf16", "fp16") and options.shard != "fsdp"
     scaler = torch.amp.GradScaler("cuda", enabled=options.precision == "fp16")
     for step in range(1, options.steps + 1):
-        inputs, target = job.batch("cuda")
-        with torch.autocast("cuda", TYPES[options.precision], enabled=mixed):
-            loss = job.loss(model(**inputs), target)
-        scaler.scale(loss).backward()
+        for _ in range(options.accumulation):
+            inputs, target = job.batch("cuda")
+            with torch.autocast("cuda", TYPES[options.precision], enabled=mixed):
+                loss = job.loss(model(**inputs), target)
+            if options.accumulation > 1:
+                loss = loss / options.accumulation
+            scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)

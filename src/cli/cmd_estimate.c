@@ -52,6 +52,7 @@ const struct neap_command neap_command_estimate = {
 			 "of --model: bf16 (default) and fp16, mixed, as trainers do; fp32; bf16-true: all of it"},
 			{"optimizer", "WHICH", "of --model: adamw (default), adamw8bit, sgd or adafactor"},
 			{"checkpointing", NULL, "of --model: gradient checkpointing"},
+			{"accumulation", "N", "of --model: micro-batches of an update; default 1"},
 			{"shard", "WHICH", "of --model with --ranks: fsdp (default) or ddp"},
 			{"print-script", NULL, "of --model: print the program, and run nothing"},
 			{"gpu", "LIST",
@@ -80,6 +81,9 @@ const struct neap_command neap_command_estimate = {
 			{"try", "NAME=VALUE",
 			 "run it once more with this value of a parameter, and say what that saves and where it fits "
 			 "then; may be given several times"},
+			{"plan", "SAMPLES",
+			 "list the ways to train with so many samples an update that fit: the changes of --try, "
+			 "combined, each with the largest batch (or --fit NAME), by at most 40 runs"},
 			{"json", NULL, "every figure, as JSON, in bytes"},
 			{"html", "OUT",
 			 "a page of all allocations, as of 'neap analyze', into this file; - for "
@@ -113,8 +117,10 @@ struct estimate {
 	struct neap_estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
-	struct neap_estimate_fit fit; /* name NULL: not asked for */
-	uint64_t fit_value;           /* the given one */
+	struct neap_estimate_fit fit;       /* name NULL: not asked for */
+	uint64_t fit_value;                 /* the given one */
+	struct neap_estimate_search search; /* samples 0: not asked for */
+	uint64_t accumulation;              /* the given one; 0: none */
 	struct neap_estimate_tries tries;
 	bool without_pytorch; /* what it took from the driver was shown instead */
 };
@@ -213,6 +219,51 @@ static int parse_fit(const struct neap_arguments *arguments, struct estimate *es
 	return 0;
 }
 
+/* The number that a parameter of the command has. 0: there is none. */
+static uint64_t number_of(const struct estimate *estimate, const char *name)
+{
+	size_t length = strlen(name);
+	uint64_t value = 0;
+	for (size_t i = 0; estimate->parameters[i]; i++)
+		if (strncmp(estimate->parameters[i], name, length) == 0 && estimate->parameters[i][length] == '=' &&
+		    neap_u64_parse(estimate->parameters[i] + length + 1, &value, NULL))
+			return 0;
+	return value;
+}
+
+/* --plan SAMPLES takes the changes of --try, which are not run alone then, and the parameter of --fit. */
+static int parse_plan(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	const char *text = neap_argument(arguments, "plan"), *changes[NEAP_ESTIMATE_TRIES + 1] = {0};
+	struct neap_estimate_search *search = &estimate->search;
+	struct neap_error err = {0};
+	if (!text)
+		return 0;
+	if (neap_u64_parse(text, &search->samples, NULL) || !search->samples || search->samples > NEAP_ESTIMATE_MOST)
+		return neap_misuse(arguments, "--plan: expected the samples of an update, from 1 to %llu, not '%s'",
+				   NEAP_ESTIMATE_MOST, text);
+	if (neap_argument(arguments, "task") && !strcmp(neap_argument(arguments, "task"), "infer"))
+		return neap_misuse(arguments, "--plan is of training: it does not go with --task infer");
+	search->name = estimate->fit.name ? estimate->fit.name : "batch";
+	estimate->fit.name = NULL;
+	estimate->fit_value = number_of(estimate, search->name);
+	estimate->accumulation = number_of(estimate, "accumulation");
+	if (!estimate->fit_value || !is_in_command(estimate, search->name, strlen(search->name)))
+		return neap_misuse(arguments,
+				   "--plan needs --param %s=N, and {%s} in the command (--fit NAME for another)",
+				   search->name, search->name);
+	for (size_t i = 0; i < estimate->tries.count; i++)
+		changes[i] = estimate->tries.items[i].change;
+	if (estimate->model.name && !estimate->tries.count)
+		estimate_model_changes(arguments, changes);
+	estimate->tries.count = 0;
+	if (estimate->accumulation)
+		search->accumulation_most = estimate->model.name ? 2 : UINT64_MAX;
+	return neap_estimate_search_ways(search, estimate->parameters, changes, &err)
+		       ? neap_misuse(arguments, "--plan: %s", err.message)
+		       : 0;
+}
+
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	struct neap_error err = {0};
@@ -255,6 +306,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		code = parse_fit(arguments, estimate);
 	if (!code)
 		code = parse_tries(arguments, estimate);
+	if (!code)
+		code = parse_plan(arguments, estimate);
 	if (!code)
 		code = estimate_parse_isolation(arguments, &estimate->isolation, estimate->keep);
 	estimate->command.parameters = estimate->parameters;
@@ -306,8 +359,8 @@ static bool print_driver(const struct estimate *estimate, size_t index, int *ret
 	struct neap_estimate_driver_report report = {run->result.command, &estimate->plan, run, &driver};
 	struct neap_buffer out = {0};
 	uint64_t low, high;
-	if (neap_argument(estimate->arguments, "html") || estimate->fit.name || estimate->tries.count ||
-	    !neap_estimate_driver_read(estimate->jobs[index].folder, &driver))
+	if (neap_argument(estimate->arguments, "html") || estimate->fit.name || estimate->search.samples ||
+	    estimate->tries.count || !neap_estimate_driver_read(estimate->jobs[index].folder, &driver))
 		return false;
 	neap_estimate_driver_text(&out, &report);
 	*ret_code = neap_argument(estimate->arguments, "json")
@@ -426,22 +479,46 @@ static bool is_in_vain(struct estimate *estimate)
 	return false;
 }
 
+static struct neap_estimate_fit_options fit_options(const struct estimate *estimate)
+{
+	return (struct neap_estimate_fit_options){.plan = &estimate->plan,
+						  .command = &estimate->command,
+						  .folder = estimate->folder,
+						  .keep = estimate->kept,
+						  .runs = estimate->runs,
+						  .verdicts = estimate->verdicts,
+						  .value = estimate->fit_value};
+}
+
 static int fit_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
-	struct neap_estimate_fit_options options = {.plan = &estimate->plan,
-						    .command = &estimate->command,
-						    .folder = estimate->folder,
-						    .keep = estimate->kept,
-						    .runs = estimate->runs,
-						    .verdicts = estimate->verdicts,
-						    .value = estimate->fit_value};
+	const struct neap_estimate_fit_options options = fit_options(estimate);
 	if (!estimate->fit.name || is_in_vain(estimate))
 		return 0;
 	estimate->fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->fit.points);
 	if (!estimate->fit.points)
 		return NEAP_EXIT_OS;
 	if (neap_estimate_fit_find(&options, &estimate->fit, &err) == NEAP_OK)
+		return 0;
+	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
+}
+
+static int plan_all(struct estimate *estimate)
+{
+	const struct neap_estimate_run *run = &estimate->runs[0];
+	const struct neap_estimate_fit_options options = fit_options(estimate);
+	uint64_t processes = 0;
+	struct neap_error err = {0};
+	if (!estimate->search.samples)
+		return 0;
+	for (size_t i = 0; i < run->process_count; i++)
+		processes += run->processes[i].rank != UINT64_MAX;
+	if (estimate->command.ranks)
+		processes = strtoull(estimate->command.ranks, NULL, 10);
+	if (neap_estimate_search_begin(&estimate->search, processes ? processes : 1, &err))
+		return neap_misuse(estimate->arguments, "--plan: %s", err.message);
+	if (neap_estimate_search_run(&options, estimate->accumulation, &estimate->search, &err) == NEAP_OK)
 		return 0;
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
@@ -465,6 +542,7 @@ static struct neap_estimate_report report_of(const struct estimate *estimate)
 					     .verdicts = estimate->verdicts,
 					     .fit = estimate->fit.name ? &estimate->fit : NULL,
 					     .tries = &estimate->tries,
+					     .search = estimate->search.samples ? &estimate->search : NULL,
 					     .ranks = estimate->command.ranks,
 					     .top = TOP};
 }
@@ -548,6 +626,8 @@ static int estimate_all(struct estimate *estimate)
 	if (!code)
 		code = fit_all(estimate);
 	if (!code)
+		code = plan_all(estimate);
+	if (!code)
 		code = try_all(estimate);
 	if (!code)
 		code = write_page(estimate);
@@ -591,6 +671,7 @@ out:
 	free(estimate->runs);
 	free(estimate->verdicts);
 	free(estimate->fit.points);
+	neap_estimate_search_fini(&estimate->search);
 	free(estimate->parameters);
 	free(estimate->command_text);
 	estimate_model_fini(&estimate->model);

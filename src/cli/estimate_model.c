@@ -35,6 +35,7 @@ static const struct choice choices[ESTIMATE_MODEL_CHOICES] = {
 	{"precision", " fp32 bf16 fp16 bf16-true ", "bf16", false},
 	{"optimizer", " adamw adamw8bit sgd adafactor ", "adamw", true},
 	{"checkpointing", "", "0", true}, /* a flag: 0 or 1 */
+	{"accumulation", NULL, "1", true},
 	{"shard", " fsdp ddp ", "none", true},
 };
 
@@ -81,6 +82,9 @@ static int parse_choices(const struct neap_arguments *arguments, struct estimate
 		if (code)
 			return code;
 	}
+	if (neap_argument(arguments, "plan") && !neap_argument(arguments, "accumulation"))
+		values[ESTIMATE_MODEL_CHOICES - 2] =
+			"2"; /* gradients stay from one to the next: mostly so in a plan */
 	if (ranks && !shard)
 		values[ESTIMATE_MODEL_CHOICES - 1] = shard = "fsdp";
 	if (shard && !strcmp(shard, "fsdp") && task && !strcmp(task, "qlora"))
@@ -199,6 +203,24 @@ int estimate_model_parse(const struct neap_arguments *arguments, struct estimate
 	if (!code && asprintf(&model->arguments[0], "--model=%s", name) < 0)
 		code = NEAP_EXIT_OS;
 	return code ? code : make_argv(arguments, model);
+}
+
+void estimate_model_changes(const struct neap_arguments *arguments,
+			    const char *ret_changes[ESTIMATE_MODEL_CHANGES + 1])
+{
+	static const struct {
+		const char *option, *change;
+	} changes[ESTIMATE_MODEL_CHANGES] = {{"checkpointing", "checkpointing=1"},
+					     {"precision", "precision=bf16-true"},
+					     {"optimizer", "optimizer=adamw8bit"},
+					     {"shard", "shard=ddp"}};
+	size_t count = 0;
+	for (size_t i = 0; i < ESTIMATE_MODEL_CHANGES; i++) {
+		bool shards = strcmp(changes[i].option, "shard") == 0;
+		if (!neap_argument(arguments, changes[i].option) && (!shards || neap_argument(arguments, "ranks")))
+			ret_changes[count++] = changes[i].change;
+	}
+	ret_changes[count] = NULL;
 }
 
 void estimate_model_fini(struct estimate_model *model)

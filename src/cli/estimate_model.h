@@ -13,7 +13,8 @@
 #include "cli/command.h"
 #include "store/result.h"
 
-#define ESTIMATE_MODEL_CHOICES 8
+#define ESTIMATE_MODEL_CHOICES 9
+#define ESTIMATE_MODEL_CHANGES 4
 
 /* A zeroed struct is that of a command without --model. */
 struct estimate_model {
@@ -28,6 +29,11 @@ struct estimate_model {
  * returns the exit code. The caller calls estimate_model_fini, also after a failure. */
 int estimate_model_parse(const struct neap_arguments *arguments, struct estimate_model *model);
 void estimate_model_fini(struct estimate_model *model);
+
+/* The changes of training that --plan combines where the user names none, without those that an option has decided:
+ * "checkpointing=1". NULL-terminated. */
+void estimate_model_changes(const struct neap_arguments *arguments,
+			    const char *ret_changes[ESTIMATE_MODEL_CHANGES + 1]);
 
 /* --print-script: the program on stdout, with the arguments that it would get. Returns the exit code. */
 int estimate_model_print(const struct estimate_model *model);

@@ -116,7 +116,7 @@ static enum neap_status run_round(const struct neap_estimate_fit_options *option
 		neap_estimate_job_prepare(options->plan, run, NEAP_ESTIMATE_PLENTY, options->folder, suffix,
 					  &jobs[count]);
 		snprintf(jobs[count].label, sizeof jobs[count].label, "%.40s", parameters[count]);
-		jobs[count].parameter = parameters[count];
+		jobs[count].changes[0] = parameters[count];
 		points[count++] = (struct neap_estimate_point){.run = run, .value = value};
 	}
 	if (count)
@@ -157,7 +157,7 @@ static void prepare_tries(const struct neap_estimate_plan *plan, const char *fol
 			snprintf(suffix, sizeof suffix, "-try-%zu", i + 1);
 			neap_estimate_job_prepare(plan, run, NEAP_ESTIMATE_PLENTY, folder, suffix, jobs);
 			snprintf(jobs->label, sizeof jobs->label, "%.60s", tries->items[i].change);
-			jobs->parameter = tries->items[i].change;
+			jobs->changes[0] = tries->items[i].change;
 			tries->items[i].points[run].run = run;
 		}
 }
@@ -179,5 +179,94 @@ enum neap_status neap_estimate_tries_run(const struct neap_estimate_plan *plan,
 			neap_estimate_remove(jobs[i].folder);
 	}
 	free(jobs);
+	return status;
+}
+
+/* --- --plan --- */
+
+/* What a trial changes: its texts have to stay until the job is over. */
+struct trial_texts {
+	char value[96], accumulation[64];
+};
+
+static void prepare_trial(const struct neap_estimate_fit_options *options, const struct neap_estimate_search *search,
+			  const struct neap_estimate_trial *trial, size_t number, struct trial_texts *texts,
+			  struct neap_estimate_job *job)
+{
+	const struct neap_estimate_way *way = &search->ways[trial->way];
+	uint64_t value = trial->point.value;
+	char suffix[32];
+	size_t count = 0;
+	snprintf(suffix, sizeof suffix, "-plan-%zu", number);
+	snprintf(texts->value, sizeof texts->value, "%.64s=%" PRIu64, search->name, value);
+	snprintf(texts->accumulation, sizeof texts->accumulation, "accumulation=%" PRIu64,
+		 neap_estimate_search_accumulated(search, value));
+	neap_estimate_job_prepare(options->plan, trial->point.run, NEAP_ESTIMATE_PLENTY, options->folder, suffix,
+				  job);
+	snprintf(job->label, sizeof job->label, "%.40s", texts->value);
+	while (way->changes[count]) {
+		size_t length = strlen(job->label);
+		snprintf(job->label + length, sizeof job->label - length, " %s", way->changes[count]);
+		job->changes[count] = way->changes[count];
+		count++;
+	}
+	job->changes[count++] = texts->value;
+	if (search->accumulation_most)
+		job->changes[count] = texts->accumulation;
+}
+
+/* The runs with the given values are trials, too, where an update has as many samples as are wanted. */
+static void begin_search(const struct neap_estimate_fit_options *options, struct neap_estimate_search *search,
+			 uint64_t accumulation)
+{
+	const struct neap_estimate_plan *plan = options->plan;
+	bool divides = false;
+	for (size_t i = 0; i < search->value_count; i++)
+		divides |= search->values[i] == options->value;
+	if (!divides ||
+	    (search->accumulation_most && neap_estimate_search_accumulated(search, options->value) != accumulation))
+		return;
+	for (size_t run = 0; run < plan->run_count && search->count < NEAP_ESTIMATE_TRIALS; run++) {
+		struct neap_estimate_point *point = &search->trials[search->count++].point;
+		*point = (struct neap_estimate_point){.run = run, .value = options->value};
+		take_run(&options->runs[run], point);
+		for (size_t gpu = 0; gpu < plan->count; gpu++)
+			if (plan->gpus[gpu].run == run)
+				take_verdict(&options->verdicts[gpu], gpu, point);
+	}
+}
+
+/* Runs the trials side by side, and adds them to the search. */
+static enum neap_status run_trials(const struct neap_estimate_fit_options *options,
+				   struct neap_estimate_search *search, struct neap_estimate_trial *trials,
+				   size_t count, struct neap_error *err)
+{
+	struct neap_estimate_job *jobs = calloc(count, sizeof *jobs);
+	struct trial_texts *texts = calloc(count, sizeof *texts);
+	enum neap_status status = jobs && texts ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of memory");
+	for (size_t i = 0; !status && i < count; i++)
+		prepare_trial(options, search, &trials[i], search->count + i, &texts[i], &jobs[i]);
+	if (!status)
+		status = neap_estimate_jobs_run(options->command, jobs, count, 0, err);
+	for (size_t i = 0; !status && i < count; i++) {
+		status = judge(options->plan, &jobs[i], &options->command->watch, &trials[i].point, err);
+		search->trials[search->count++] = trials[i];
+		if (!options->keep)
+			neap_estimate_remove(jobs[i].folder);
+	}
+	free(jobs);
+	free(texts);
+	return status;
+}
+
+enum neap_status neap_estimate_search_run(const struct neap_estimate_fit_options *options, uint64_t accumulation,
+					  struct neap_estimate_search *search, struct neap_error *err)
+{
+	struct neap_estimate_trial trials[NEAP_ESTIMATE_TRIALS];
+	enum neap_status status = NEAP_OK;
+	size_t count;
+	begin_search(options, search, accumulation);
+	while (!status && (count = neap_estimate_search_next(search, options->plan, trials)))
+		status = run_trials(options, search, trials, count, err);
 	return status;
 }

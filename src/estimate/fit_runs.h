@@ -1,11 +1,12 @@
 /* estimate/fit_runs.h: runs the command of an estimate with other values. `neap estimate --fit`: of a parameter,
  * until the largest that fits is known for each GPU. `neap estimate --try NAME=VALUE`: once more with each, to
- * measure what a change of the training saves. */
+ * measure what a change of the training saves. `neap estimate --plan`: in every way that search.h asks for. */
 #ifndef NEAP_ESTIMATE_FIT_RUNS_H
 #define NEAP_ESTIMATE_FIT_RUNS_H
 
 #include "estimate/fit.h"
 #include "estimate/runs.h"
+#include "estimate/search.h"
 
 struct neap_estimate_fit_options {
 	const struct neap_estimate_plan *plan;
@@ -22,6 +23,11 @@ struct neap_estimate_fit_options {
  * NEAP_ESTIMATE_POINTS allows. Errors: NEAP_ECANCELED; those of starting runs. */
 enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *options,
 					struct neap_estimate_fit *fit, struct neap_error *err);
+
+/* Runs what the search asks for until it is over; it has begun. `accumulation`: of the runs with the given value.
+ * Errors: NEAP_ECANCELED; those of starting runs. */
+enum neap_status neap_estimate_search_run(const struct neap_estimate_fit_options *options, uint64_t accumulation,
+					  struct neap_estimate_search *search, struct neap_error *err);
 
 /* Runs each of `tries` on each architecture of the plan, in folders below `folder`, which are removed unless `keep`.
  * Errors: NEAP_ECANCELED; those of starting runs. */

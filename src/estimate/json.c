@@ -278,7 +278,7 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		NUMBER("reserved_peak", run->reserved_peak),
 		NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
 		VALUE("context", context_json(&report->verdicts[first].context, report->plan->gpus[first].profile)),
-		VALUE("gpus", gpus), VALUE("fit", fit_json(report)),
+		VALUE("gpus", gpus), VALUE("fit", fit_json(report)), VALUE("plan", neap_estimate_search_json(report)),
 		VALUE("categories", categories_json(&run->analysis)),
 		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
 		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),

@@ -137,4 +137,6 @@ void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_re
 	neap_buffer_fini(&text);
 	if (report->fit)
 		put_curve(out, report);
+	if (report->search)
+		neap_estimate_search_markup(out, report);
 }

@@ -49,10 +49,14 @@ void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run
 	(void)neap_path_join(ret_job->folder, sizeof ret_job->folder, folder, name);
 }
 
-static bool same_name(const char *first, const char *second)
+/* The parameter, or what the job has instead of it. */
+static char *changed(const struct neap_estimate_job *job, char *parameter)
 {
-	size_t length = strcspn(first, "=");
-	return strcspn(second, "=") == length && strncmp(first, second, length) == 0;
+	size_t length = strcspn(parameter, "=");
+	for (size_t i = 0; job->changes[i]; i++)
+		if (strcspn(job->changes[i], "=") == length && strncmp(job->changes[i], parameter, length) == 0)
+			return (char *)(uintptr_t)job->changes[i];
+	return parameter;
 }
 
 /* The argv of `neap run` for the job. The caller frees the array, not its strings. NULL: out of memory. */
@@ -76,9 +80,8 @@ static char **make_argv(const struct neap_estimate_command *command, struct neap
 	list[used++] = "--time-limit";
 	list[used++] = (char *)(uintptr_t)command->time_limit;
 	for (size_t i = 0; i < parameters; i++) {
-		bool other = job->parameter && same_name(job->parameter, command->parameters[i]);
 		list[used++] = "--param";
-		list[used++] = other ? (char *)(uintptr_t)job->parameter : command->parameters[i];
+		list[used++] = changed(job, command->parameters[i]);
 	}
 	list[used++] = "--";
 	for (size_t i = 0; i < argv; i++)

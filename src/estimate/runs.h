@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define NEAP_ESTIMATE_CAPACITY 4096
+#define NEAP_ESTIMATE_CAPACITY    4096
+#define NEAP_ESTIMATE_JOB_CHANGES 10
 
 /* How the runs are isolated from the user's files and network. */
 struct neap_estimate_isolation {
@@ -42,10 +43,11 @@ struct neap_estimate_command {
 
 struct neap_estimate_job {
 	char folder[NEAP_ESTIMATE_CAPACITY];
-	char spec[256];        /* NEAP_SIM */
-	char label[64];        /* for the progress line: "sm_90, 132 multiprocessors" */
-	const char *parameter; /* "batch=48": instead of the one of that name among the command's; NULL: none */
-	pid_t pid;             /* of its `neap run`; 0: not started, or over */
+	char spec[256]; /* NEAP_SIM */
+	char label[64]; /* for the progress line: "sm_90, 132 multiprocessors" */
+	/* "batch=48": instead of the one of that name among the command's; NULL: no more. */
+	const char *changes[NEAP_ESTIMATE_JOB_CHANGES + 1];
+	pid_t pid; /* of its `neap run`; 0: not started, or over */
 	bool over;
 	long peak_kib; /* peak host memory of its largest process */
 };

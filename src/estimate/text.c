@@ -555,6 +555,8 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	put_holders(out, analysis, report->top);
 	put_ranks(out, &report->runs[0]);
 	put_gpus(out, report);
+	if (report->search)
+		neap_estimate_search_text(out, report);
 	put_curve(out, report);
 	put_notes(out, report);
 }

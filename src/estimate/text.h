@@ -3,7 +3,7 @@
 #define NEAP_ESTIMATE_TEXT_H
 
 #include "base/buffer.h"
-#include "estimate/fit.h"
+#include "estimate/search.h"
 #include "store/json.h"
 
 struct neap_estimate_report {
@@ -13,6 +13,7 @@ struct neap_estimate_report {
 	const struct neap_estimate_verdict *verdicts; /* plan->count */
 	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
 	const struct neap_estimate_tries *tries;      /* count 0: none */
+	const struct neap_estimate_search *search;    /* NULL: not asked for */
 	const char *ranks; /* the fake world: the program ran as its first rank; NULL: none */
 	size_t top;        /* the most lines of a list */
 };
@@ -26,6 +27,11 @@ void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_re
 
 /* json.c. Schema 1; the caller owns it. If memory runs out, neap_json_failures counts it. */
 json_t *neap_estimate_json(const struct neap_estimate_report *report);
+
+/* search_report.c. Of `search`: lines below the GPUs, a table for the page, and JSON (null without). */
+void neap_estimate_search_text(struct neap_buffer *out, const struct neap_estimate_report *report);
+void neap_estimate_search_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
+json_t *neap_estimate_search_json(const struct neap_estimate_report *report);
 
 /* How the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
 void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);

@@ -210,6 +210,29 @@ function listenControls() {
 	dark.addEventListener("change", () => { redraw(); drawSegments(); });
 }
 
+/* Each head of such a table becomes a button that sorts by its column; once more, the other way round. */
+function listenTables() {
+	const value = (row, i) => {
+		const cell = row.cells[i], text = cell.dataset.value || cell.textContent;
+		return text !== "" && !isNaN(text) ? Number(text) : text;
+	};
+	for (const table of document.querySelectorAll("table.sorts"))
+		table.querySelectorAll("th").forEach((head, i) => {
+			const button = element("button", head.textContent);
+			head.replaceChildren(button);
+			button.addEventListener("click", () => {
+				const down = head.getAttribute("aria-sort") !== "descending", body = table.tBodies[0];
+				for (const other of table.querySelectorAll("th")) other.removeAttribute("aria-sort");
+				head.setAttribute("aria-sort", down ? "descending" : "ascending");
+				const rows = Array.from(body.rows).sort((a, b) => {
+					const x = value(a, i), y = value(b, i);
+					return (down ? -1 : 1) * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
+				});
+				body.append(...rows);
+			});
+		});
+}
+
 function toPeak() { moveCursor(Math.max(device.facts.requested[1], device.from)); }
 
 /* ---- beginning ---- */
@@ -308,6 +331,7 @@ async function begin() {
 	listenOverview();
 	listenSegments();
 	listenControls();
+	listenTables();
 	await painted();
 	await show(Number(sections[0].dataset.device));
 	performance.mark("neap-ready");

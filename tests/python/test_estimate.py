@@ -360,6 +360,34 @@ class Fit(Estimate):
         self.call("estimate", "--fit", "batch", "--param", "batch=3", "--", "true", code=64)
 
 
+class Plan(Estimate):
+    def test_each_way_is_run_at_its_edge(self) -> None:
+        """Two ways, by a parameter that doubles what a sample takes."""
+        (self.folder / "samples.py").write_text(SAMPLES.replace("int(sys.argv[1])", "int(sys.argv[1]) * int(sys.argv[2])"))
+        options = ("--max-memory", "3GiB", "--plan", "24", "--param", "batch=1", "--param", "times=1", "--try", "times=2")
+        found = self.estimate("samples.py", "{batch}", "{times}", options=(*options, "--html", "page.html"))["plan"]
+        self.assertEqual((found["parameter"], found["samples"], found["processes"], found["cut_short"]), ("batch", 24, 1, False))
+        self.assertLessEqual(found["runs"], 10)
+        (gpu,) = found["gpus"]
+        ways = {" ".join(way["changes"]): way for way in gpu["ways"]}
+        self.assertEqual(list(ways), ["", "times=2"])  # the larger micro-batch first
+        for way in ways.values():
+            self.assertEqual((way["largest"]["fits"], way["open"]), ("yes", False))
+            self.assertEqual(way["largest"]["value"] * way["largest"]["accumulation"], 24)
+            self.assertIn((way["largest"]["value"], way["next"]["value"]), ((3, 4), (4, 6), (6, 8), (8, 12), (12, 24)))
+            self.assertNotEqual(way["next"]["fits"], "yes")
+        self.assertGreaterEqual(ways[""]["largest"]["value"], 2 * ways["times=2"]["largest"]["value"] - 4)
+        page = (self.folder / "page.html").read_text()
+        self.assertIn('<table class="sorts">', page)
+        self.assertEqual(page.count("<td>times=2"), 1)
+
+    def test_wrong_options(self) -> None:
+        for options in (("0",), ("x", "--param", "batch=1"), ("8",), ("8", "--param", "batch=x"), ("8", "--fit", "size", "--param", "size=1")):
+            self.call("estimate", "--plan", *options, "--", "true", "{batch}", code=64)
+        (self.folder / "config.json").write_text("{}")
+        self.call("estimate", "--plan", "8", "--task", "infer", "--model", "config.json", code=64)
+
+
 EXTENSION = """
 import ctypes, torch
 

@@ -1,0 +1,228 @@
+/* estimate/search.c: see search.h. */
+#include "estimate/search.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_name(const char *a, const char *b)
+{
+	size_t length = strcspn(a, "=");
+	return strcspn(b, "=") == length && strncmp(a, b, length) == 0;
+}
+
+static bool is_own(char *const *parameters, const char *change)
+{
+	for (size_t i = 0; parameters[i]; i++)
+		if (strcmp(parameters[i], change) == 0)
+			return true;
+	return false;
+}
+
+/* Adds a way for each there is that says nothing of the name of `change`. */
+static enum neap_status add_change(struct neap_estimate_search *search, const char *change, struct neap_error *err)
+{
+	size_t count = search->way_count;
+	for (size_t i = 0; i < count; i++) {
+		struct neap_estimate_way way = search->ways[i];
+		size_t at = 0;
+		while (way.changes[at] && !same_name(way.changes[at], change))
+			at++;
+		if (way.changes[at])
+			continue;
+		if (at + 1 == NEAP_ESTIMATE_CHANGES || search->way_count == NEAP_ESTIMATE_WAYS)
+			return neap_fail(err, NEAP_EINVAL, "these changes make more than %d ways to train",
+					 NEAP_ESTIMATE_WAYS);
+		way.changes[at] = change;
+		search->ways[search->way_count++] = way;
+	}
+	return NEAP_OK;
+}
+
+enum neap_status neap_estimate_search_ways(struct neap_estimate_search *search, char *const *parameters,
+					   const char *const *changes, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	search->way_count = 1;
+	search->ways[0] = (struct neap_estimate_way){{NULL}};
+	for (size_t i = 0; !status && changes[i]; i++)
+		if (!is_own(parameters, changes[i]))
+			status = add_change(search, changes[i], err);
+	return status;
+}
+
+enum neap_status neap_estimate_search_begin(struct neap_estimate_search *search, uint64_t processes,
+					    struct neap_error *err)
+{
+	uint64_t samples = search->samples / processes;
+	size_t count = 0;
+	if (search->samples % processes)
+		return neap_fail(err, NEAP_EINVAL, "%" PRIu64 " processes cannot share %" PRIu64 " samples evenly",
+				 processes, search->samples);
+	for (uint64_t i = 1; i <= samples; i++)
+		count += samples % i == 0;
+	search->processes = processes;
+	search->values = calloc(count, sizeof *search->values);
+	search->trials = calloc(NEAP_ESTIMATE_TRIALS, sizeof *search->trials);
+	if (!search->values || !search->trials)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	for (uint64_t i = 1; i <= samples; i++)
+		if (samples % i == 0)
+			search->values[search->value_count++] = i;
+	return NEAP_OK;
+}
+
+void neap_estimate_search_fini(struct neap_estimate_search *search)
+{
+	free(search->values);
+	free(search->trials);
+	*search = (struct neap_estimate_search){0};
+}
+
+uint64_t neap_estimate_search_accumulation(const struct neap_estimate_search *search, uint64_t value)
+{
+	return search->samples / search->processes / value;
+}
+
+uint64_t neap_estimate_search_accumulated(const struct neap_estimate_search *search, uint64_t value)
+{
+	uint64_t whole = neap_estimate_search_accumulation(search, value);
+	return whole < search->accumulation_most ? whole : search->accumulation_most;
+}
+
+/* What is known of a way on a GPU. NULL: nothing there. */
+struct bounds {
+	const struct neap_estimate_trial *low, *below; /* the largest that fits, and the next smaller one */
+	const struct neap_estimate_trial *high;        /* the smallest that does not */
+};
+
+static struct bounds find_bounds(const struct neap_estimate_search *search, size_t run, size_t way, size_t gpu)
+{
+	struct bounds bounds = {0};
+	for (size_t i = 0; i < search->count; i++) {
+		const struct neap_estimate_trial *trial = &search->trials[i];
+		uint64_t value = trial->point.value;
+		if (trial->way != way || trial->point.run != run)
+			continue;
+		if (trial->point.fits[gpu] != NEAP_ESTIMATE_YES) {
+			bounds.high = !bounds.high || value < bounds.high->point.value ? trial : bounds.high;
+		} else if (!bounds.low || value > bounds.low->point.value) {
+			bounds.below = bounds.low;
+			bounds.low = trial;
+		} else if (!bounds.below || value > bounds.below->point.value) {
+			bounds.below = trial;
+		}
+	}
+	return bounds;
+}
+
+static size_t index_of(const struct neap_estimate_search *search, uint64_t value)
+{
+	size_t i = 0;
+	while (i + 1 < search->value_count && search->values[i] < value)
+		i++;
+	return i;
+}
+
+/* The micro-batch at which the line through two trials has no headroom left. NAN: there is none. */
+static double meets(const struct neap_estimate_trial *a, const struct neap_estimate_trial *b, size_t gpu)
+{
+	double values = (double)b->point.value - (double)a->point.value;
+	double drop = (double)a->point.headroom[gpu] - (double)b->point.headroom[gpu];
+	return drop > 0 ? (double)a->point.value + values * (double)a->point.headroom[gpu] / drop : NAN;
+}
+
+/* The next micro-batch to run. 0: the edge is known. */
+static uint64_t next_value(const struct neap_estimate_search *search, size_t run, size_t way, size_t gpu)
+{
+	struct bounds bounds = find_bounds(search, run, way, gpu);
+	const struct neap_estimate_trial *other =
+		bounds.high && !bounds.high->point.failed ? bounds.high : bounds.below;
+	size_t low, high = bounds.high ? index_of(search, bounds.high->point.value) : search->value_count;
+	if (!bounds.low)
+		return high == 0 ? 0 : search->values[0];
+	low = index_of(search, bounds.low->point.value);
+	if (high - low <= 1)
+		return 0;
+	double straight = other == bounds.high && other ? meets(bounds.low, other, gpu)
+			  : other                       ? meets(other, bounds.low, gpu)
+							: NAN;
+	size_t guess = low + (high - low) / 2;
+	if (!isnan(straight)) {
+		/* The largest below the line is the edge, if the line is true. */
+		for (guess = low; guess + 1 < high && (double)search->values[guess + 1] <= straight;)
+			guess++;
+		guess = guess > low ? guess : low + 1;
+	}
+	return search->values[guess];
+}
+
+size_t neap_estimate_search_next(struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
+				 struct neap_estimate_trial ret_trials[NEAP_ESTIMATE_TRIALS])
+{
+	size_t count = 0;
+	for (size_t way = 0; way < search->way_count; way++)
+		for (size_t run = 0; run < plan->run_count; run++) {
+			uint64_t value = 0;
+			for (size_t gpu = 0; !value && gpu < plan->count; gpu++)
+				value = plan->gpus[gpu].run == run ? next_value(search, run, way, gpu) : 0;
+			if (!value)
+				continue;
+			if (search->count + count == NEAP_ESTIMATE_TRIALS) {
+				search->cut_short = true;
+				return count;
+			}
+			ret_trials[count++] =
+				(struct neap_estimate_trial){.way = way, .point = {.run = run, .value = value}};
+		}
+	return count;
+}
+
+const struct neap_estimate_trial *neap_estimate_search_edge(const struct neap_estimate_search *search,
+							    const struct neap_estimate_plan *plan, size_t way,
+							    size_t gpu, const struct neap_estimate_trial **ret_next,
+							    bool *ret_open)
+{
+	size_t run = plan->gpus[gpu].run;
+	struct bounds bounds = find_bounds(search, run, way, gpu);
+	*ret_open = next_value(search, run, way, gpu) != 0;
+	*ret_next = *ret_open ? NULL : bounds.high;
+	return bounds.low;
+}
+
+/* How good a way is on a GPU: more is better. */
+struct rank {
+	size_t way;
+	uint64_t value; /* 0: none fits */
+	int64_t headroom;
+};
+
+static int by_rank(const void *left, const void *right)
+{
+	const struct rank *a = left, *b = right;
+	if (a->value != b->value)
+		return a->value > b->value ? -1 : 1;
+	if (a->headroom != b->headroom)
+		return a->headroom > b->headroom ? -1 : 1;
+	return a->way < b->way ? -1 : a->way > b->way;
+}
+
+void neap_estimate_search_order(const struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
+				size_t gpu, size_t ret_ways[NEAP_ESTIMATE_WAYS])
+{
+	struct rank ranks[NEAP_ESTIMATE_WAYS];
+	for (size_t way = 0; way < search->way_count; way++) {
+		struct bounds bounds = find_bounds(search, plan->gpus[gpu].run, way, gpu);
+		const struct neap_estimate_trial *best = bounds.low ? bounds.low : bounds.high;
+		bool counts = best && !best->point.failed;
+		ranks[way] = (struct rank){.way = way,
+					   .value = bounds.low ? bounds.low->point.value : 0,
+					   .headroom = counts ? best->point.headroom[gpu] : INT64_MIN};
+	}
+	qsort(ranks, search->way_count, sizeof *ranks, by_rank);
+	for (size_t i = 0; i < search->way_count; i++)
+		ret_ways[i] = ranks[i].way;
+}
