@@ -110,18 +110,13 @@ struct estimate {
 	struct estimate_progress progress;
 	struct neap_estimate_isolation isolation;
 	char keep[NEAP_ESTIMATE_CAPACITY]; /* --keep-writes */
-	char **parameters;
 	char *command_text;
 	char folder[NEAP_ESTIMATE_CAPACITY]; /* of the runs */
 	bool kept;                           /* the user named it */
 	struct neap_estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
-	struct neap_estimate_fit fit;       /* name NULL: not asked for */
-	uint64_t fit_value;                 /* the given one */
-	struct neap_estimate_search search; /* samples 0: not asked for */
-	uint64_t accumulation;              /* the given one; 0: none */
-	struct neap_estimate_tries tries;
+	struct estimate_values values;
 	bool without_pytorch; /* what it took from the driver was shown instead */
 };
 
@@ -134,135 +129,6 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 }
 
 /* --- options --- */
-
-static int parse_parameters(const struct neap_arguments *arguments, struct estimate *estimate)
-{
-	size_t count = 0;
-	if (estimate->model.name) {
-		estimate->parameters = calloc(ESTIMATE_MODEL_CHOICES + 1, sizeof *estimate->parameters);
-		if (!estimate->parameters)
-			return NEAP_EXIT_OS;
-		memcpy(estimate->parameters, estimate->model.parameters, sizeof estimate->model.parameters);
-		return 0;
-	}
-	while (neap_argument_nth(arguments, "param", count))
-		count++;
-	estimate->parameters = calloc(count + 1, sizeof *estimate->parameters);
-	if (!estimate->parameters)
-		return NEAP_EXIT_OS;
-	for (size_t i = 0; i < count; i++) {
-		estimate->parameters[i] = (char *)(uintptr_t)neap_argument_nth(arguments, "param", i);
-		if (!strchr(estimate->parameters[i], '='))
-			return neap_misuse(arguments, "--param: expected NAME=VALUE, not '%s'",
-					   estimate->parameters[i]);
-	}
-	return 0;
-}
-
-/* Whether the command has {NAME}, `length` bytes long. */
-static bool is_in_command(const struct estimate *estimate, const char *name, size_t length)
-{
-	char braced[160];
-	snprintf(braced, sizeof braced, "{%.*s}", (int)length, name);
-	for (size_t i = 0; estimate->command.argv[i]; i++)
-		if (strstr(estimate->command.argv[i], braced))
-			return true;
-	return false;
-}
-
-/* --try NAME=VALUE needs --param NAME=..., and {NAME} in the command. */
-static int parse_tries(const struct neap_arguments *arguments, struct estimate *estimate)
-{
-	const char *text;
-	for (size_t i = 0; (text = neap_argument_nth(arguments, "try", i)); i++) {
-		size_t length = strcspn(text, "="), at = 0;
-		while (estimate->parameters[at] && (strcspn(estimate->parameters[at], "=") != length ||
-						    strncmp(estimate->parameters[at], text, length) != 0))
-			at++;
-		if (!text[length])
-			return neap_misuse(arguments, "--try: expected NAME=VALUE, not '%s'", text);
-		if (!estimate->parameters[at] && estimate->model.name)
-			return neap_misuse(arguments, "--try %s needs --%.*s, a value to begin with", text,
-					   (int)length, text);
-		if (!estimate->parameters[at] || !is_in_command(estimate, text, length))
-			return neap_misuse(arguments, "--try %s needs --param %.*s=VALUE, and {%.*s} in the command",
-					   text, (int)length, text, (int)length, text);
-		if (i == NEAP_ESTIMATE_TRIES)
-			return neap_misuse(arguments, "--try: more than %d", NEAP_ESTIMATE_TRIES);
-		estimate->tries.items[estimate->tries.count++].change = text;
-	}
-	return 0;
-}
-
-/* --fit NAME needs --param NAME=N, and {NAME} in the command. */
-static int parse_fit(const struct neap_arguments *arguments, struct estimate *estimate)
-{
-	const char *name = neap_argument(arguments, "fit");
-	if (!name)
-		return 0;
-	size_t length = strlen(name);
-	for (size_t i = 0; estimate->parameters[i]; i++) {
-		const char *text = estimate->parameters[i];
-		if (strncmp(text, name, length) != 0 || text[length] != '=')
-			continue;
-		if (neap_u64_parse(text + length + 1, &estimate->fit_value, NULL) || !estimate->fit_value ||
-		    estimate->fit_value > NEAP_ESTIMATE_MOST)
-			return neap_misuse(arguments, "--fit %s: --param %s: expected a whole number from 1 to %llu",
-					   name, text, NEAP_ESTIMATE_MOST);
-		estimate->fit.name = name;
-	}
-	if (!estimate->fit.name)
-		return neap_misuse(arguments, "--fit %s needs --%s%s%sN, a value to begin with", name,
-				   estimate->model.name ? "" : "param ", name, estimate->model.name ? " " : "=");
-	if (!is_in_command(estimate, name, length))
-		return neap_misuse(arguments, "--fit %s: the command has no {%s} to put the value in", name, name);
-	return 0;
-}
-
-/* The number that a parameter of the command has. 0: there is none. */
-static uint64_t number_of(const struct estimate *estimate, const char *name)
-{
-	size_t length = strlen(name);
-	uint64_t value = 0;
-	for (size_t i = 0; estimate->parameters[i]; i++)
-		if (strncmp(estimate->parameters[i], name, length) == 0 && estimate->parameters[i][length] == '=' &&
-		    neap_u64_parse(estimate->parameters[i] + length + 1, &value, NULL))
-			return 0;
-	return value;
-}
-
-/* --plan SAMPLES takes the changes of --try, which are not run alone then, and the parameter of --fit. */
-static int parse_plan(const struct neap_arguments *arguments, struct estimate *estimate)
-{
-	const char *text = neap_argument(arguments, "plan"), *changes[NEAP_ESTIMATE_TRIES + 1] = {0};
-	struct neap_estimate_search *search = &estimate->search;
-	struct neap_error err = {0};
-	if (!text)
-		return 0;
-	if (neap_u64_parse(text, &search->samples, NULL) || !search->samples || search->samples > NEAP_ESTIMATE_MOST)
-		return neap_misuse(arguments, "--plan: expected the samples of an update, from 1 to %llu, not '%s'",
-				   NEAP_ESTIMATE_MOST, text);
-	if (neap_argument(arguments, "task") && !strcmp(neap_argument(arguments, "task"), "infer"))
-		return neap_misuse(arguments, "--plan is of training: it does not go with --task infer");
-	search->name = estimate->fit.name ? estimate->fit.name : "batch";
-	estimate->fit.name = NULL;
-	estimate->fit_value = number_of(estimate, search->name);
-	estimate->accumulation = number_of(estimate, "accumulation");
-	if (!estimate->fit_value || !is_in_command(estimate, search->name, strlen(search->name)))
-		return neap_misuse(arguments,
-				   "--plan needs --param %s=N, and {%s} in the command (--fit NAME for another)",
-				   search->name, search->name);
-	for (size_t i = 0; i < estimate->tries.count; i++)
-		changes[i] = estimate->tries.items[i].change;
-	if (estimate->model.name && !estimate->tries.count)
-		estimate_model_changes(arguments, changes);
-	estimate->tries.count = 0;
-	if (estimate->accumulation)
-		search->accumulation_most = estimate->model.name ? 2 : UINT64_MAX;
-	return neap_estimate_search_ways(search, estimate->parameters, changes, &err)
-		       ? neap_misuse(arguments, "--plan: %s", err.message)
-		       : 0;
-}
 
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
 {
@@ -301,16 +167,10 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (estimate->model.name && !estimate->command.steps)
 		estimate->command.steps = "3"; /* its batches are all alike */
 	if (!code)
-		code = parse_parameters(arguments, estimate);
-	if (!code)
-		code = parse_fit(arguments, estimate);
-	if (!code)
-		code = parse_tries(arguments, estimate);
-	if (!code)
-		code = parse_plan(arguments, estimate);
+		code = estimate_parse_values(arguments, &estimate->model, estimate->command.argv, &estimate->values);
 	if (!code)
 		code = estimate_parse_isolation(arguments, &estimate->isolation, estimate->keep);
-	estimate->command.parameters = estimate->parameters;
+	estimate->command.parameters = estimate->values.parameters;
 	return code;
 }
 
@@ -359,8 +219,9 @@ static bool print_driver(const struct estimate *estimate, size_t index, int *ret
 	struct neap_estimate_driver_report report = {run->result.command, &estimate->plan, run, &driver};
 	struct neap_buffer out = {0};
 	uint64_t low, high;
-	if (neap_argument(estimate->arguments, "html") || estimate->fit.name || estimate->search.samples ||
-	    estimate->tries.count || !neap_estimate_driver_read(estimate->jobs[index].folder, &driver))
+	if (neap_argument(estimate->arguments, "html") || estimate->values.fit.name ||
+	    estimate->values.search.samples || estimate->values.tries.count ||
+	    !neap_estimate_driver_read(estimate->jobs[index].folder, &driver))
 		return false;
 	neap_estimate_driver_text(&out, &report);
 	*ret_code = neap_argument(estimate->arguments, "json")
@@ -472,8 +333,8 @@ static bool is_in_vain(struct estimate *estimate)
 			continue;
 		neap_estimate_end_text(&estimate->runs[i], end, sizeof end);
 		fprintf(stderr, "neap estimate: --fit %s: not searched, the program was %s: --time-limit\n",
-			estimate->fit.name, end);
-		estimate->fit.name = NULL;
+			estimate->values.fit.name, end);
+		estimate->values.fit.name = NULL;
 		return true;
 	}
 	return false;
@@ -487,19 +348,19 @@ static struct neap_estimate_fit_options fit_options(const struct estimate *estim
 						  .keep = estimate->kept,
 						  .runs = estimate->runs,
 						  .verdicts = estimate->verdicts,
-						  .value = estimate->fit_value};
+						  .value = estimate->values.fit_value};
 }
 
 static int fit_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	const struct neap_estimate_fit_options options = fit_options(estimate);
-	if (!estimate->fit.name || is_in_vain(estimate))
+	if (!estimate->values.fit.name || is_in_vain(estimate))
 		return 0;
-	estimate->fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->fit.points);
-	if (!estimate->fit.points)
+	estimate->values.fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->values.fit.points);
+	if (!estimate->values.fit.points)
 		return NEAP_EXIT_OS;
-	if (neap_estimate_fit_find(&options, &estimate->fit, &err) == NEAP_OK)
+	if (neap_estimate_fit_find(&options, &estimate->values.fit, &err) == NEAP_OK)
 		return 0;
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
@@ -510,15 +371,16 @@ static int plan_all(struct estimate *estimate)
 	const struct neap_estimate_fit_options options = fit_options(estimate);
 	uint64_t processes = 0;
 	struct neap_error err = {0};
-	if (!estimate->search.samples)
+	if (!estimate->values.search.samples)
 		return 0;
 	for (size_t i = 0; i < run->process_count; i++)
 		processes += run->processes[i].rank != UINT64_MAX;
 	if (estimate->command.ranks)
 		processes = strtoull(estimate->command.ranks, NULL, 10);
-	if (neap_estimate_search_begin(&estimate->search, processes ? processes : 1, &err))
+	if (neap_estimate_search_begin(&estimate->values.search, processes ? processes : 1, &err))
 		return neap_misuse(estimate->arguments, "--plan: %s", err.message);
-	if (neap_estimate_search_run(&options, estimate->accumulation, &estimate->search, &err) == NEAP_OK)
+	if (neap_estimate_search_run(&options, estimate->values.accumulation, &estimate->values.search, &err) ==
+	    NEAP_OK)
 		return 0;
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
@@ -527,7 +389,7 @@ static int try_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	if (neap_estimate_tries_run(&estimate->plan, &estimate->command, estimate->folder, estimate->kept,
-				    &estimate->tries, &err) == NEAP_OK)
+				    &estimate->values.tries, &err) == NEAP_OK)
 		return 0;
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
@@ -540,9 +402,10 @@ static struct neap_estimate_report report_of(const struct estimate *estimate)
 					     .plan = &estimate->plan,
 					     .runs = estimate->runs,
 					     .verdicts = estimate->verdicts,
-					     .fit = estimate->fit.name ? &estimate->fit : NULL,
-					     .tries = &estimate->tries,
-					     .search = estimate->search.samples ? &estimate->search : NULL,
+					     .fit = estimate->values.fit.name ? &estimate->values.fit : NULL,
+					     .tries = &estimate->values.tries,
+					     .search = estimate->values.search.samples ? &estimate->values.search
+										       : NULL,
 					     .ranks = estimate->command.ranks,
 					     .top = TOP};
 }
@@ -670,9 +533,7 @@ static int run_estimate(const struct neap_arguments *arguments)
 out:
 	free(estimate->runs);
 	free(estimate->verdicts);
-	free(estimate->fit.points);
-	neap_estimate_search_fini(&estimate->search);
-	free(estimate->parameters);
+	estimate_values_fini(&estimate->values);
 	free(estimate->command_text);
 	estimate_model_fini(&estimate->model);
 	free(estimate);

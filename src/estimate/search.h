@@ -41,8 +41,8 @@ struct neap_estimate_search {
 };
 
 /* Adds the ways: the command as it is, and every combination of `changes` ("NAME=VALUE", NULL-terminated, borrowed)
- * with one value for each name; a value that the command's `parameters` have already is no change. Errors: NEAP_EINVAL
- * for more ways, or names, than there is place. */
+ * with one value for each name; a value that the command's `parameters` have already is no change. Errors:
+ * NEAP_EINVAL for more ways, or names, than there is place. */
 enum neap_status neap_estimate_search_ways(struct neap_estimate_search *search, char *const *parameters,
 					   const char *const *changes, struct neap_error *err);
 
@@ -56,8 +56,8 @@ void neap_estimate_search_fini(struct neap_estimate_search *search);
 uint64_t neap_estimate_search_accumulation(const struct neap_estimate_search *search, uint64_t value);
 uint64_t neap_estimate_search_accumulated(const struct neap_estimate_search *search, uint64_t value);
 
-/* The trials of the next round: at most one for each way and architecture, none twice, as many as NEAP_ESTIMATE_TRIALS
- * allow; what is asked for is their way, run and value. Returns how many; 0: it is over. */
+/* The trials of the next round: at most one for each way and architecture, none twice, as many as
+ * NEAP_ESTIMATE_TRIALS allow; what is asked for is their way, run and value. Returns how many; 0: it is over. */
 size_t neap_estimate_search_next(struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
 				 struct neap_estimate_trial ret_trials[NEAP_ESTIMATE_TRIALS]);
 

@@ -1,5 +1,5 @@
-/* estimate/search_report.c: what `neap estimate --plan` found, for each GPU: the ways that fit, and then those that do
- * not. */
+/* estimate/search_report.c: what `neap estimate --plan` found, for each GPU: the ways that fit, and then those that
+ * do not. */
 #include "estimate/text.h"
 
 #include "base/units.h"
