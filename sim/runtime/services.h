@@ -71,7 +71,7 @@ struct runtime_services {
 	void (*read)(uint64_t address, void *to, size_t bytes);
 	/* Stores bytes, like a copy to the device. False: host out of memory, nothing is stored. */
 	bool (*write)(uint64_t address, const void *from, size_t bytes);
-	/* Makes the range read as zeros. */
+	/* Makes the range read as zeros; leaves it as it is where the thread is blind (struct neap_sim_values). */
 	void (*forget)(uint64_t address, size_t bytes);
 	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it.
 	 */

@@ -56,6 +56,7 @@
 	F(int, cudaLaunchKernel,                                                                                     \
 	  (const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, void *stream))          \
 	F(int, cudaFuncGetName, (const char **name, const void *kernel))                                             \
+	F(const struct neap_sim_values *, neap_sim_get_values, (void))                                               \
 	F(void **, __cudaRegisterFatBinary, (void *binary))                                                          \
 	F(void, __cudaUnregisterFatBinary, (void **handle))                                                          \
 	F(void, __cudaRegisterFunction,                                                                              \
@@ -180,6 +181,27 @@ static void freed_memory_is_forgotten(void **unused)
 	assert_true(services->holds((uint64_t)(uintptr_t)pointer, 6));
 	assert_int_equal(cudaFree(pointer), 0);
 	assert_false(services->holds((uint64_t)(uintptr_t)pointer, 6));
+}
+
+/* What a blind call writes is computed next. */
+static void a_blind_thread_forgets_nothing(void **unused)
+{
+	const struct neap_sim_values *values = neap_sim_get_values();
+	void *pointer = NULL;
+	char got[6] = "";
+
+	(void)unused;
+	assert_int_equal(cudaMalloc(&pointer, 4096), 0);
+	assert_int_equal(cudaMemcpy(pointer, "values", 6, TO_DEVICE), 0);
+	(void)values->blind(1);
+	runtime_services()->forget((uint64_t)(uintptr_t)pointer, 4096);
+	(void)values->blind(0);
+	assert_int_equal(cudaMemcpy(got, pointer, 6, TO_HOST), 0);
+	assert_memory_equal(got, "values", 6);
+	runtime_services()->forget((uint64_t)(uintptr_t)pointer, 4096);
+	assert_int_equal(cudaMemcpy(got, pointer, 6, TO_HOST), 0);
+	assert_memory_equal(got, "\0\0\0\0\0", 6);
+	assert_int_equal(cudaFree(pointer), 0);
 }
 
 static void rows_have_pitches(void **unused)
@@ -458,6 +480,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(memory_is_the_devices),
 		cmocka_unit_test(copies_bring_back_what_was_sent),
 		cmocka_unit_test(freed_memory_is_forgotten),
+		cmocka_unit_test(a_blind_thread_forgets_nothing),
 		cmocka_unit_test(rows_have_pitches),
 		cmocka_unit_test(pointers_have_types),
 		cmocka_unit_test(registered_kernels_launch),
