@@ -191,8 +191,8 @@ def forward_into(call: Call, query: Any, key: Any, value: Any, how: How, sums: A
     return (output,)
 
 
-@twin("aten::_scaled_dot_product_efficient_attention")
-def efficient(
+@twin("aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention")
+def biased(
     call: Call,
     query: Any,
     key: Any,
@@ -201,10 +201,11 @@ def efficient(
     compute_log_sumexp: bool,
     dropout_p: float = 0.0,
     is_causal: bool = False,
+    return_debug_mask: bool = False,  # cuDNN's
     *,
     scale: float | None = None,
 ) -> Any:
-    seed = seed_of(call, dropout_p, call.results[2])
+    seed = seed_of(call, dropout_p, call.results[2 if len(call.results) == 4 else 6])
     how = How(scale_of(query, scale), added(attn_bias), is_causal, dropout_p, seed)
     return forward_into(call, query, key, value, how, call.results[1])
 
@@ -230,25 +231,6 @@ def efficient_backward(
     how = How(scale_of(query, scale), added(attn_bias), is_causal, dropout_p, left(philox_seed))
     found = backward(query, key, value, how, gradient, out, sums_of(query, logsumexp), with_bias)
     return (*found[:3], found[3].sum_to_size(attn_bias.shape) if with_bias else None)
-
-
-@twin("aten::_scaled_dot_product_cudnn_attention")
-def cudnn(
-    call: Call,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_bias: Any,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    seed = seed_of(call, dropout_p, call.results[6])
-    how = How(scale_of(query, scale), added(attn_bias), is_causal, dropout_p, seed)
-    return forward_into(call, query, key, value, how, call.results[1])
 
 
 @twin("aten::_scaled_dot_product_cudnn_attention_backward")

@@ -47,12 +47,14 @@ def differentiable() -> Iterator[None]:
 
 
 class Network:
-    """The arguments that forward and backward have alike."""
+    """The arguments that forward and backward have alike, in their order."""
 
     def __init__(
         self,
         stride: int,
         mode: int,
+        hidden_size: int,
+        proj_size: int,
         layers: int,
         batch_first: bool,
         dropout: float,
@@ -87,26 +89,9 @@ def init_dropout_state(call: Call, dropout: float, train: bool, dropout_seed: in
 
 
 @twin("aten::_cudnn_rnn")
-def rnn(
-    call: Call,
-    input: Any,
-    weight: list[Any],
-    weight_stride0: int,
-    weight_buf: Any,
-    hx: Any,
-    cx: Any,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: list[int],
-    dropout_state: Any,
-) -> Any:
-    network = Network(weight_stride0, mode, num_layers, batch_first, dropout, train, bidirectional, batch_sizes)
+def rnn(call: Call, input: Any, weight: list[Any], weight_stride0: int, weight_buf: Any, hx: Any, cx: Any, *rest: Any) -> Any:
+    *options, dropout_state = rest
+    network = Network(weight_stride0, *options)
     seed = 0
     if network.draws:
         state = word(dropout_state)
@@ -130,20 +115,10 @@ def rnn_backward(
     grad_output: Any,
     grad_hy: Any,
     grad_cy: Any,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: list[int],
-    dropout_state: Any,
-    reserve: Any,
-    output_mask: list[bool],
+    *rest: Any,
 ) -> Any:
-    network = Network(weight_stride0, mode, num_layers, batch_first, dropout, train, bidirectional, batch_sizes)
+    *options, _, reserve, output_mask = rest
+    network = Network(weight_stride0, *options)
     place = word(reserve) if network.draws else None
     with differentiable():
         leaves: list[Any] = [None if one is None else one.detach().requires_grad_() for one in (input, hx, cx, *weight)]
