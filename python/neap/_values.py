@@ -9,11 +9,13 @@ Nothing here changes what PyTorch's allocator does.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
+import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _compiled, _notes, _twins, _units, _values_compiled, _values_python
@@ -27,6 +29,8 @@ UNIT = _compiled.Unit(
     advice="Until then they are computed in Python, which adds some 0.1 ms to each operation",
 )
 KEY = "CustomRNGKeyId"  # as in values.cpp
+_LENT = (5 << 44, (5 << 44) + (4 << 40))  # addresses, as in values_host.h
+_GROUP_FILES = ("memory.max", "memory.current", "inactive_file")  # of cgroup v2
 
 
 class _State:
@@ -35,6 +39,7 @@ class _State:
     loaded: Any = None
     operations: Any = None  # torch.ops.neap_values
     on = False
+    lends_beyond = 0  # bytes of host memory; 0: nothing is lent
 
 
 def _setting(key: str, default: str) -> str:
@@ -73,16 +78,37 @@ def begin(torch: Any) -> str:
     loaded.neap_values_start.restype = ctypes.c_bool
     loaded.neap_values_state.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
     loaded.neap_values_step.restype = None
+    loaded.neap_values_lend.argtypes = [ctypes.c_uint64]
+    loaded.neap_values_lend.restype = None
+    loaded.neap_values_lent.restype = ctypes.c_uint64
     _State.loaded = loaded
     _State.operations = torch.ops.neap_values
     twins = _twins.names(torch)
     loaded.neap_values_register("\n".join(twins).encode())
     _twins.register(torch, twins, KEY)
     _include(torch)
+    if os.environ.get("NEAP_RUN_DIR"):  # there is a report that tells of it
+        _State.lends_beyond = _most_bytes()
+        loaded.neap_values_lend(_State.lends_beyond)
+        _draw_once(torch)
     _watch_graphs(torch)
     _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
     torch.cuda._lazy_call(lambda: _start(torch))
     return ""
+
+
+def _draw_once(torch: Any) -> None:
+    """Newer versions of trunc_normal_ draw again what is too far from the mean, for ever where nothing is written."""
+    real = torch.nn.init._no_grad_trunc_normal_
+
+    @functools.wraps(real)
+    def draw(tensor: Any, mean: float, std: float, *arguments: Any, **named: Any) -> Any:
+        if not _LENT[0] <= tensor.data_ptr() < _LENT[1]:
+            return real(tensor, mean, std, *arguments, **named)
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    torch.nn.init._no_grad_trunc_normal_ = draw
 
 
 def _begin_without_compiler(torch: Any) -> None:
@@ -181,10 +207,31 @@ class _Graph:
         self._operations.capture_drop(self._number)
 
 
-def _free_bytes() -> int:
-    """Of host memory."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+def _free_bytes(root: str = "") -> int:
+    """Of host memory: the machine's, and what is left below the limits of the control groups that this process is in."""
+    with open(root + "/proc/meminfo", encoding="ascii") as file:
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    return max(0, min([free, *_left_to_groups(root)]))
+
+
+def _left_to_groups(root: str) -> Iterator[int]:
+    """As neap_host_memory_read of src/base/hostmem.c."""
+    try:
+        lines = pathlib.Path(root + "/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for controllers, group in (line.split(":", 2)[1:] for line in lines):
+        mount = root + ("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file") if controllers else _GROUP_FILES
+        if (controllers and "memory" not in controllers.split(",")) or "/.." in group:
+            continue
+        folder = pathlib.Path(mount + group)
+        for place in (folder, *folder.parents):
+            if place.is_relative_to(mount):
+                with contextlib.suppress(OSError, ValueError, StopIteration):  # no limit is "max"
+                    limit, used = (int((place / name).read_text()) for name in names[:2])
+                    cached = (line.split() for line in (place / "memory.stat").read_text().splitlines())
+                    yield limit - used + next(int(size) for name, size in cached if name == names[2])
 
 
 def _include(torch: Any) -> None:
@@ -236,4 +283,8 @@ def unknown() -> list[tuple[str, str]]:
     most = _State.operations.refused()
     if most:
         found.append((f"results beyond {_units.size(most)} of host memory (values_memory= in NEAP_SIM)", "no room"))
+    lent = _State.loaded.neap_values_lent() if _State.lends_beyond else 0
+    if lent:
+        words = f"{_units.size(lent)} of tensors on the host beyond {_units.size(_State.lends_beyond)}"
+        found.append((f"{words}, which were not written (values_memory= in NEAP_SIM)", "no room"))
     return [*found, *_twins.failed.items(), *_values_compiled.failed.items()]

@@ -17,6 +17,8 @@
  */
 #include "values_known.cpp"
 
+#include "values_host.cpp"
+
 #include "neap/sim.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -106,6 +108,7 @@ struct Plan {
 	bool seeded;                       /* draws random numbers */
 	bool masks;                        /* has indices that may be masks */
 	bool overwrites;                   /* its first argument, without reading it */
+	bool writer;                       /* host_is_writer */
 	int generator;                     /* the argument's place; -1: none */
 	std::vector<bool> fresh;           /* by result: it is neither an argument nor a view of one */
 	std::vector<int> same;             /* by result that is not fresh: the argument's place */
@@ -260,6 +263,7 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	plan->seeded = is_seeded(op);
 	plan->masks = false;
 	plan->overwrites = is_among(kOverwrites, schema.name());
+	plan->writer = host_is_writer(op, plan->overwrites);
 	for (const auto &argument : schema.arguments()) {
 		if (is_generator(argument))
 			plan->generator = (int)(&argument - schema.arguments().data());
@@ -419,7 +423,12 @@ at::Tensor host(const at::Tensor &tensor)
 	return same;
 }
 
-uint64_t values_bytes() { return simulator.load(std::memory_order_relaxed)->bytes(); }
+uint64_t values_bytes()
+{
+	const neap_sim_values *calls = simulator.load(std::memory_order_relaxed);
+
+	return calls ? calls->bytes() : 0;
+}
 
 namespace
 {
@@ -554,13 +563,13 @@ struct Both {
 	std::vector<at::Tensor> read, written; /* on devices */
 };
 
-/* A CPU tensor over a device's bytes: the simulator's addresses. */
+/* A CPU tensor over a device's bytes, by the simulator's addresses, or over lent ones. */
 bool is_over_device(const at::Tensor &tensor)
 {
 	uint64_t address =
 		(uint64_t)(uintptr_t)(tensor.is_cpu() && tensor.has_storage() ? tensor.const_data_ptr() : nullptr);
 
-	return address >= 2ull << 44 && address < 5ull << 44;
+	return address >= 2ull << 44 && address < kLentEnd;
 }
 
 void gather(const IValue &value, std::vector<at::Tensor> *into)
@@ -911,11 +920,6 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 	}
 	return true;
 }
-
-class Silent : public c10::WarningHandler
-{
-	void process(const c10::Warning &) override {}
-};
 
 /* Into CUDA's results at once. False: not possible, nothing is done. */
 bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
@@ -1420,6 +1424,8 @@ void compute(const OperatorHandle &op, DispatchKeySet keys, Stack *stack)
 		device = device || is_on_device((*stack)[i]);
 		odd = odd || is_odd_value((*stack)[i]);
 	}
+	if (!device && host_lends() && plan_of(op).writer && host_leaves_out(op, stack, begin))
+		return;
 	if (!device || !simulator.load()) {
 		op.redispatchBoxed(below(keys), stack);
 		return;
@@ -1592,6 +1598,16 @@ extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool wh
 	neap_torch::simulator.store(found);
 	return true;
 }
+
+/* The process's own tensors, from now on: beyond so many bytes of host memory, together with values, large ones are lent theirs
+ * (values_host.h). Once. */
+extern "C" __attribute__((visibility("default"))) void neap_values_lend(uint64_t most_bytes)
+{
+	neap_torch::host_start(most_bytes);
+}
+
+/* The most bytes that were lent at one time. */
+extern "C" __attribute__((visibility("default"))) uint64_t neap_values_lent(void) { return neap_torch::host_lent(); }
 
 /* Of the bytes of a tensor, without the dispatcher, where the program's own modes would see it. 0: known, 1: likely,
  * 2: missing. */

@@ -1,6 +1,8 @@
 /* torch/values_known.cpp: see values_known.h. A part of values.cpp. */
 #include "values_known.h"
 
+#include "values_host.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
@@ -146,11 +148,13 @@ void known_start(bool may_leave_out, uint64_t most_bytes)
 	known.most_bytes = most_bytes;
 }
 
+void known_measure() { known.until_measured = 0; }
+
 bool known_is_short()
 {
 	if (--known.until_measured >= 0)
 		return known.is_short;
-	uint64_t taken = values_bytes();
+	uint64_t taken = values_bytes() + host_taken();
 	uint64_t most = known.most_bytes > taken ? (known.most_bytes - taken) / kLargestBytes : 0;
 
 	known.until_measured = (int64_t)std::min<uint64_t>(most, 1000);
@@ -169,7 +173,7 @@ bool known_has_room(const std::vector<at::Tensor> &read, const std::vector<at::T
 	for (const at::Tensor &one : read)
 		if (known_state(one) == State::Missing)
 			more += absent_bytes(one);
-	return more <= kAlwaysBytes || values_bytes() + more <= known.most_bytes;
+	return more <= kAlwaysBytes || values_bytes() + host_taken() + more <= known.most_bytes;
 }
 
 void known_refuse() { known.refused = true; }
@@ -205,6 +209,15 @@ void known_mark(const at::Tensor &tensor, State state, int64_t guess)
 	if (!has_bytes(tensor) || (state == State::Known && !known.any.load(std::memory_order_relaxed)))
 		return;
 	auto [begin, end] = span(tensor);
+
+	if (state == State::Known && host_is_lent(begin))
+		state = State::Likely;
+	known_mark_range(begin, end - begin, state, guess);
+}
+
+void known_mark_range(uintptr_t begin, uintptr_t bytes, State state, int64_t guess)
+{
+	uintptr_t end = begin + bytes;
 	std::lock_guard<std::mutex> guard(known.lock);
 
 	split(begin);

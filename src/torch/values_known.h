@@ -32,6 +32,8 @@ void known_start(bool may_leave_out, uint64_t most_bytes);
 /* To be called once before each operation. Whether its results may have no room in host memory; then `known_has_room`
  * says whether they do. */
 bool known_is_short();
+/* The next `known_is_short` measures. */
+void known_measure();
 /* Whether these results fit into the host memory that values may take, with what was missing of that which is read.
  * Small ones and those that replace others always do. */
 bool known_has_room(const std::vector<at::Tensor> &read, const std::vector<at::Tensor> &written);
@@ -46,6 +48,7 @@ State known_state_of(uintptr_t begin, uintptr_t bytes);
 /* `guess`: what whole numbers that are missing probably are: below this number, if it is positive. */
 constexpr int64_t kZeros = 1, kOnes = 0, kCounting = -1 /* 1, 2, 3... in each row */;
 void known_mark(const at::Tensor &tensor, State state, int64_t guess = kZeros);
+void known_mark_range(uintptr_t begin, uintptr_t bytes, State state, int64_t guess = kZeros);
 int64_t known_guess(const at::Tensor &tensor);
 /* Missing bytes become likely ones: the same for the same place each time. */
 void known_fill(const at::Tensor &tensor);

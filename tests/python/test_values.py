@@ -13,7 +13,7 @@ import tempfile
 import unittest
 import warnings
 
-if not sys.argv[1:] or sys.argv[1] not in ("peaks", "large"):
+if not sys.argv[1:] or sys.argv[1] not in ("peaks", "large", "host"):
     os.environ["NEAP_SIM"] = f"h100-80gb,values=full,world=values-{os.getpid()}"
 warnings.simplefilter("ignore")
 
@@ -350,6 +350,45 @@ def large():
     return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
 
 
+def host_peak():
+    """Of this process: the most that its own pages, and those of its files, took of the host's memory."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def host():
+    """A model of 256 MiB that is built on the host, changed there, moved to the device in another type, and trained."""
+    before = host_peak()
+    torch.manual_seed(0)
+    layers = [nn.Linear(2048, 4096) for _ in range(8)]
+    for size, dtype in ((1 << 20, torch.float64), ((1 << 20) + 3, torch.bfloat16), ((1 << 20) + 5, torch.float32)):
+        torch.empty(size, dtype=dtype).normal_()
+    last = layers[-1].weight
+    random = torch.rand(4).tolist()
+    nn.init.trunc_normal_(torch.empty(1 << 20), a=-0.5, b=0.001)
+    found = {"random": random, "bias": layers[-1].bias[:4].tolist(), "norm": last.norm().item()}
+    doubled = last.detach().double().mul_(2)
+    whole = torch.full((1 << 18,), 7)  # no large tensor of whole numbers is lent
+    try:
+        doubled.copy_(torch.ones(3))
+    except RuntimeError as error:
+        found["error"] = str(error)
+    found |= {"doubled": [str(doubled.dtype), *doubled.shape], "whole": whole.unique().tolist(), "host": host_peak() - before}
+    model = nn.Sequential(*[one for layer in layers for one in (layer, nn.Linear(4096, 2048))]).to("cuda", torch.bfloat16)
+    found["states"] = [state_of(model[i].weight) for i in (0, -2)]
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        loss = model(torch.ones(8, 2048, device="cuda", dtype=torch.bfloat16)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    back = model[-2].weight.cpu()
+    found |= {"back": [str(back.dtype), *back.shape], "loss": loss.item()}
+    statistics = torch.cuda.memory_stats()
+    found["peaks"] = [statistics[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved", "requested")]
+    return found | {"unknown": [name for name, _ in _values.unknown()]}
+
+
 class Values(unittest.TestCase):
     def assert_losses(self, name, losses, training):
         torch.manual_seed(0)
@@ -480,13 +519,54 @@ class Values(unittest.TestCase):
         self.assertGreater(auto["resident"], 66 << 20)
         self.assertEqual(auto["unknown"], [])
 
+    def test_what_is_large_on_the_host(self):
+        """Beyond values_memory= its own large tensors take no memory, and nothing else about the program changes."""
+        with tempfile.TemporaryDirectory() as folder:
+            found = []
+            for more in ("", ",values_memory=80MiB"):
+                environment = {**os.environ, "NEAP_SIM": f"h100-80gb,world=host-{os.getpid()}{more}", "NEAP_RUN_DIR": folder}
+                done = subprocess.run([sys.executable, __file__, "host"], env=environment, capture_output=True, text=True, timeout=120)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found.append(json.loads(done.stdout))
+        whole, lent = found
+        for name in ("random", "bias", "error", "doubled", "whole", "back", "peaks"):
+            self.assertEqual(lent[name], whole[name], name)
+        self.assertEqual((whole["unknown"], whole["states"]), ([], [0, 0]))
+        self.assertEqual(lent["states"], [0, 2])  # the first stayed below the bound
+        self.assertRegex(lent["unknown"][-1], r"^\d+ MiB of tensors on the host beyond 80.0 MiB, which were not written \(values_memory= in")
+        self.assertTrue(0 < lent["norm"] < 1e6 and 0 < lent["loss"] < 1e6, lent)
+        self.assertGreater(whole["host"], 256 << 20)
+        self.assertLess(lent["host"], 190 << 20)  # 64 MiB of them behind all that is lent
+
+    def test_free_memory_within_limits(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.assertGreater(_values._free_bytes(), 1 << 20)
+            for name, text in {
+                "proc/meminfo": "MemTotal: 99 kB\nMemAvailable:   9000 kB\n",
+                "proc/self/cgroup": "5:cpu,memory:/one/two\n4:cpuset:/none\n0::/\n",
+                "sys/fs/cgroup/memory/one/memory.limit_in_bytes": "7000000\n",
+                "sys/fs/cgroup/memory/one/memory.usage_in_bytes": "3000000\n",
+                "sys/fs/cgroup/memory/one/memory.stat": "inactive_file 1\ntotal_inactive_file 1000\n",
+                "sys/fs/cgroup/memory.max": "max\n",
+                "sys/fs/cgroup/memory.current": "8000000\n",
+                "sys/fs/cgroup/memory.stat": "inactive_file 0\n",
+            }.items():
+                path = pathlib.Path(root, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            self.assertEqual(_values._free_bytes(root), 4001000)
+            pathlib.Path(root, "sys/fs/cgroup/memory.max").write_text("9000000\n")
+            self.assertEqual(_values._free_bytes(root), 1000000)
+            pathlib.Path(root, "proc/self/cgroup").unlink()
+            self.assertEqual(_values._free_bytes(root), 9000 << 10)
+
     def test_nothing_was_unknown(self):
         self.assertEqual(_values.unknown(), [])
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["large"]:
-        print(json.dumps(large()))
+    if sys.argv[1:] in (["large"], ["host"]):
+        print(json.dumps(large() if sys.argv[1] == "large" else host()))
         sys.exit(0)
     if sys.argv[1:] == ["peaks"]:
         print(json.dumps(peaks()))
