@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _compiled, _notes, _twins, _units, _values_compiled, _values_python
+from . import _compiled, _large, _notes, _twins, _units, _values_compiled, _values_python
 
 UNIT = _compiled.Unit(
     name="values",
@@ -29,7 +29,6 @@ UNIT = _compiled.Unit(
     advice="Until then they are computed in Python, which adds some 0.1 ms to each operation",
 )
 KEY = "CustomRNGKeyId"  # as in values.cpp
-_LENT = (5 << 44, (5 << 44) + (4 << 40))  # addresses, as in values_host.h
 _GROUP_FILES = ("memory.max", "memory.current", "inactive_file")  # of cgroup v2
 
 
@@ -39,7 +38,6 @@ class _State:
     loaded: Any = None
     operations: Any = None  # torch.ops.neap_values
     on = False
-    lends_beyond = 0  # bytes of host memory; 0: nothing is lent
 
 
 def _setting(key: str, default: str) -> str:
@@ -78,9 +76,6 @@ def begin(torch: Any) -> str:
     loaded.neap_values_start.restype = ctypes.c_bool
     loaded.neap_values_state.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
     loaded.neap_values_step.restype = None
-    loaded.neap_values_lend.argtypes = [ctypes.c_uint64]
-    loaded.neap_values_lend.restype = None
-    loaded.neap_values_lent.restype = ctypes.c_uint64
     _State.loaded = loaded
     _State.operations = torch.ops.neap_values
     twins = _twins.names(torch)
@@ -88,27 +83,11 @@ def begin(torch: Any) -> str:
     _twins.register(torch, twins, KEY)
     _include(torch)
     if os.environ.get("NEAP_RUN_DIR"):  # there is a report that tells of it
-        _State.lends_beyond = _most_bytes()
-        loaded.neap_values_lend(_State.lends_beyond)
-        _draw_once(torch)
+        _large.begin(torch, loaded, _most_bytes())
     _watch_graphs(torch)
     _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
     torch.cuda._lazy_call(lambda: _start(torch))
     return ""
-
-
-def _draw_once(torch: Any) -> None:
-    """Newer versions of trunc_normal_ draw again what is too far from the mean, for ever where nothing is written."""
-    real = torch.nn.init._no_grad_trunc_normal_
-
-    @functools.wraps(real)
-    def draw(tensor: Any, mean: float, std: float, *arguments: Any, **named: Any) -> Any:
-        if not _LENT[0] <= tensor.data_ptr() < _LENT[1]:
-            return real(tensor, mean, std, *arguments, **named)
-        with torch.no_grad():
-            return tensor.normal_(mean, std)
-
-    torch.nn.init._no_grad_trunc_normal_ = draw
 
 
 def _begin_without_compiler(torch: Any) -> None:
@@ -283,8 +262,4 @@ def unknown() -> list[tuple[str, str]]:
     most = _State.operations.refused()
     if most:
         found.append((f"results beyond {_units.size(most)} of host memory (values_memory= in NEAP_SIM)", "no room"))
-    lent = _State.loaded.neap_values_lent() if _State.lends_beyond else 0
-    if lent:
-        words = f"{_units.size(lent)} of tensors on the host beyond {_units.size(_State.lends_beyond)}"
-        found.append((f"{words}, which were not written (values_memory= in NEAP_SIM)", "no room"))
-    return [*found, *_twins.failed.items(), *_values_compiled.failed.items()]
+    return [*found, *_large.unknown(), *_twins.failed.items(), *_values_compiled.failed.items()]

@@ -374,6 +374,10 @@ def host():
     except RuntimeError as error:
         found["error"] = str(error)
     found |= {"doubled": [str(doubled.dtype), *doubled.shape], "whole": whole.unique().tolist(), "host": host_peak() - before}
+    path = os.path.join(os.environ["NEAP_RUN_DIR"], "weights.pt")
+    torch.save({"weight": torch.arange(1 << 22, dtype=torch.float32)}, path)
+    loaded = [torch.load(path)["weight"] for _ in range(6)]  # 96 MiB
+    found |= {"loaded": [one.sum().item() for one in loaded], "mapped": path in pathlib.Path("/proc/self/maps").read_text()}
     model = nn.Sequential(*[one for layer in layers for one in (layer, nn.Linear(4096, 2048))]).to("cuda", torch.bfloat16)
     found["states"] = [state_of(model[i].weight) for i in (0, -2)]
     optimizer = torch.optim.Adam(model.parameters())
@@ -529,9 +533,10 @@ class Values(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 found.append(json.loads(done.stdout))
         whole, lent = found
-        for name in ("random", "bias", "error", "doubled", "whole", "back", "peaks"):
+        for name in ("random", "bias", "error", "doubled", "whole", "loaded", "back", "peaks"):
             self.assertEqual(lent[name], whole[name], name)
         self.assertEqual((whole["unknown"], whole["states"]), ([], [0, 0]))
+        self.assertEqual((whole["mapped"], lent["mapped"]), (False, True))
         self.assertEqual(lent["states"], [0, 2])  # the first stayed below the bound
         self.assertRegex(lent["unknown"][-1], r"^\d+ MiB of tensors on the host beyond 80.0 MiB, which were not written \(values_memory= in")
         self.assertTrue(0 < lent["norm"] < 1e6 and 0 < lent["loss"] < 1e6, lent)
