@@ -13,15 +13,13 @@ RUN/batch.PID (src/run/auto_ladder.h). Nothing else changes.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 import sys
-import types
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from . import _notes
+from . import _awaited, _notes
 
 _COUNTS = ("limit_train_batches", "val_check_interval")  # of a Trainer, in batches where they are whole numbers
 _Change = Callable[[Any], None]
@@ -144,56 +142,8 @@ def watch() -> None:
     if not text.isascii() or not text.isdigit() or not os.environ.get("NEAP_RUN_DIR"):
         return
     _State.parts = int(text)
-    for name in _CHANGES:
-        module = sys.modules.get(name)
-        if module is not None:
-            _await(module)
-    sys.meta_path.insert(0, _Finder())
-
-
-def _await(module: types.ModuleType) -> None:
-    """It is imported, or in the middle of it: torch is what it imports. The first look at its class is what we wait for."""
-    wanted, change = _CHANGES[module.__name__]
-
-    plain: Any = type(module)
-
-    class Awaited(plain):  # type: ignore[misc]
-        def __getattribute__(self, name: str) -> Any:
-            value = plain.__getattribute__(self, name)
-            if name == wanted:
-                self.__class__ = plain
-                _notes.harmless("--on-oom auto")(change)(value)
-            return value
-
-    module.__class__ = Awaited
-
-
-class _Finder:
-    """Finds these modules as they would be found."""
-
-    busy = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Python's."""
-        if name not in _CHANGES or self.busy:
-            return None
-        self.busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        except Exception:  # the next finder raises it
-            return None
-        finally:
-            self.busy = False
-        loader = spec.loader if spec is not None else None
-        if loader is not None:
-            run = loader.exec_module
-
-            def run_and_await(module: Any) -> None:
-                run(module)
-                _await(module)
-
-            loader.exec_module = run_and_await  # type: ignore[method-assign]
-        return spec
+    for module, (name, change) in _CHANGES.items():
+        _awaited.change(module, name, _notes.harmless("--on-oom auto")(change))
 
 
 __all__ = ["watch"]
