@@ -4,16 +4,25 @@ the host; with this, beyond the bound for values, what they build or read on the
     tensors on the host     lent memory (src/torch/values_host.h)
     torch.load of a file    mapped, as with mmap=True: the same values, read where something reads them
     safetensors             maps its files itself
+    from_pretrained         of transformers, where files of the weights are not there: files of the same tensors, without bytes, stand
+                            in for them. Names come from the checkpoint's index, shapes from the model's class, the type from its
+                            configuration, and together they must have the index's total size. Under `neap estimate` alone
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import json
 import os
+import pathlib
+import shutil
+import struct
+import tempfile
 from typing import Any
 
-from . import _units
+from . import _awaited, _notes, _units
 
 _LENT = (5 << 44, (5 << 44) + (4 << 40))  # addresses, as in values_host.h
 _ZIP = b"PK\x03\x04"  # what torch.save writes
@@ -25,6 +34,7 @@ class _State:
     loaded: Any = None  # src/torch/values.cpp; None: nothing is lent
     bound = 0  # bytes of host memory
     read = 0  # bytes of the files that torch.load has read
+    absent: dict[str, int] = {}  # by model: the bytes of the files that are not there
 
 
 def begin(torch: Any, loaded: ctypes.CDLL, bound: int) -> None:
@@ -37,15 +47,18 @@ def begin(torch: Any, loaded: ctypes.CDLL, bound: int) -> None:
     _State.bound = bound
     _draw_once(torch)
     _map_files(torch)
+    if os.environ.get("NEAP_ESTIMATE") == "1":
+        _awaited.change("transformers.modeling_utils", "PreTrainedModel", _notes.harmless("absent weights")(watch_pretrained))
 
 
 def unknown() -> list[tuple[str, str]]:
     """As _values.unknown."""
+    found = [f"{_units.size(size)} of weights of {name}, whose files are not there" for name, size in _State.absent.items()]
     lent = _State.loaded.neap_values_lent() if _State.loaded else 0
-    if not lent:
-        return []
-    words = f"{_units.size(lent)} of tensors on the host beyond {_units.size(_State.bound)}"
-    return [(f"{words}, which were not written (values_memory= in NEAP_SIM)", "no room")]
+    if lent:
+        words = f"{_units.size(lent)} of tensors on the host beyond {_units.size(_State.bound)}"
+        found.append(f"{words}, which were not written (values_memory= in NEAP_SIM)")
+    return [(one, "no room") for one in found]
 
 
 def _draw_once(torch: Any) -> None:
@@ -93,4 +106,134 @@ def _is_beyond(file: Any) -> bool:
     return _State.read > _State.bound
 
 
-__all__ = ["begin", "unknown"]
+# Weights that are not there.
+
+_INDEX = "model.safetensors.index.json"
+_TYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL"}
+_POINTER = b"version https://git-lfs"  # what git leaves in place of a large file
+_ELSEWHERE = ("subfolder", "variant", "gguf_file", "state_dict", "from_tf", "from_flax")  # arguments for other files
+
+
+def watch_pretrained(owner: Any) -> None:
+    """`owner`: transformers' PreTrainedModel."""
+    real = owner.from_pretrained.__func__
+
+    @functools.wraps(real)
+    def from_pretrained(cls: Any, name: Any, *arguments: Any, **named: Any) -> Any:
+        folder = _stand_in(cls, name, named)
+        made = real(cls, folder or name, *arguments, **named)
+        if folder:
+            model = made[0] if isinstance(made, tuple) else made
+            model.name_or_path = model.config._name_or_path = str(name)
+        return made
+
+    owner.from_pretrained = classmethod(from_pretrained)
+
+
+@_notes.harmless("absent weights")
+def _stand_in(cls: Any, name: Any, named: dict[str, Any]) -> str:
+    """The folder that stands in for the model's; "": there is no need for one, or no index."""
+    place = None if any(named.get(one) for one in _ELSEWHERE) or name is None else _index(str(name), named)
+    if place is None:
+        return ""
+    index = json.loads(place.read_text(encoding="utf-8"))
+    files: dict[str, str] = index["weight_map"]
+    absent = {file for file in files.values() if not _is_there(place.parent / file)}
+    total = int(index["metadata"]["total_size"])
+    if not absent or (total <= _State.bound and not os.path.isdir(name) and not _is_offline(named)):
+        return ""  # it is downloaded
+    written = json.loads((place.parent / "config.json").read_text(encoding="utf-8"))  # not what the program makes of it
+    entries = _entries(cls, name, named, list(files), written)
+    if sum(end - begin for _, _, begin, end in _laid_out(entries)) != total:
+        raise ValueError(f"files of the weights of {name} are not there, and its configuration does not have the size in {_INDEX}")
+    folder = tempfile.mkdtemp(prefix="neap-weights-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path in place.parent.iterdir():
+        if path.name not in absent:
+            os.symlink(path.resolve(), os.path.join(folder, path.name))
+    missing = {key: entry for key, entry in entries.items() if files[key] in absent}
+    for file in absent:
+        _write_empty(os.path.join(folder, file), {key: entry for key, entry in missing.items() if files[key] == file})
+    _State.absent[str(name)] = sum(end - begin for _, _, begin, end in _laid_out(missing))
+    return folder
+
+
+def _index(name: str, named: dict[str, Any]) -> pathlib.Path | None:
+    """Where the checkpoint's index is. On the Hub it is downloaded, unless it is in the cache."""
+    if os.path.isdir(name):
+        path = pathlib.Path(name, _INDEX)
+        return path if path.is_file() else None
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(name, _INDEX, **_passed(named))
+    except Exception:  # transformers looks for it, too, and says what there is
+        return None
+    return pathlib.Path(found) if found else None
+
+
+def _passed(named: dict[str, Any]) -> dict[str, Any]:
+    """Which files of the Hub are meant."""
+    return {key: named[key] for key in ("revision", "cache_dir", "token", "local_files_only") if named.get(key) is not None}
+
+
+def _is_there(path: pathlib.Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_POINTER)) != _POINTER
+    except FileNotFoundError:
+        return False
+
+
+def _is_offline(named: dict[str, Any]) -> bool:
+    import huggingface_hub
+
+    return bool(named.get("local_files_only") or huggingface_hub.constants.HF_HUB_OFFLINE)
+
+
+_Entry = tuple[str, int, list[int]]  # of a tensor: its type in a header, bytes of an element, sizes
+
+
+def _entries(cls: Any, name: Any, named: dict[str, Any], keys: list[str], written: dict[str, Any]) -> dict[str, _Entry]:
+    import torch
+
+    config = named.get("config")
+    if config is None or isinstance(config, (str, os.PathLike)):
+        config = cls.config_class.from_pretrained(config or name, **_passed(named))
+    of_weights = getattr(torch, written.get("dtype") or written.get("torch_dtype") or "float32")
+    with torch.device("meta"):
+        state = cls(type(config).from_dict(config.to_dict())).state_dict()
+    found = {}
+    for key in keys:
+        dtype = of_weights if state[key].is_floating_point() else state[key].dtype
+        found[key] = _TYPES[str(dtype).removeprefix("torch.")], dtype.itemsize, list(state[key].shape)
+    return found
+
+
+def _laid_out(entries: dict[str, _Entry]) -> list[tuple[str, _Entry, int, int]]:
+    """One after the other, from 0: the first and the end of their bytes."""
+    found = []
+    at = 0
+    for key, entry in entries.items():
+        size = entry[1]
+        for length in entry[2]:
+            size *= length
+        found.append((key, entry, at, at + size))
+        at += size
+    return found
+
+
+def _write_empty(path: str, entries: dict[str, _Entry]) -> None:
+    """A file of safetensors, with a hole for its bytes."""
+    laid_out = _laid_out(entries)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    for key, (kind, _, shape), begin, end in laid_out:
+        header[key] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + max((end for *_, end in laid_out), default=0))
+
+
+__all__ = ["begin", "unknown", "watch_pretrained"]

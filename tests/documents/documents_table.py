@@ -61,7 +61,7 @@ TABLE = {
         torch=("neap check", "cat >test_scale.py", "pytest"),
         before={"pytest": "export PYTHONPATH=$PWD/build/python PYTEST_PLUGINS=neap.pytest_plugin"},
     ),
-    "docs/estimate.md": Document(torch=("neap estimate",)),
+    "docs/estimate.md": Document(torch=("neap estimate", "NEAP_SIM=values_memory")),
     "docs/processes.md": Document(
         pid="8537",
         fails=("kill -STOP",),

@@ -19,7 +19,7 @@ warnings.simplefilter("ignore")
 
 import torch
 import torch.nn.functional as F
-from neap import _values
+from neap import _large, _values
 from torch import nn
 from torch.distributions import Categorical, Normal
 
@@ -542,6 +542,47 @@ class Values(unittest.TestCase):
         self.assertTrue(0 < lent["norm"] < 1e6 and 0 < lent["loss"] < 1e6, lent)
         self.assertGreater(whole["host"], 256 << 20)
         self.assertLess(lent["host"], 190 << 20)  # 64 MiB of them behind all that is lent
+
+    def test_weights_that_are_not_there(self):
+        """Of a folder, and of the Hub's cache: shapes and types are those of the whole checkpoint; none is made up."""
+        import transformers
+
+        owner = transformers.PreTrainedModel
+        sizes = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        self.addCleanup(setattr, owner, "from_pretrained", owner.__dict__["from_pretrained"])
+        self.addCleanup(_large._State.absent.clear)
+        with tempfile.TemporaryDirectory() as root:
+            folder = pathlib.Path(root, "models--neap--small", "snapshots", "one")
+            config = transformers.LlamaConfig(**sizes, dtype="bfloat16", tie_word_embeddings=True)
+            transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder, max_shard_size="20KB")
+            (folder.parent.parent / "refs").mkdir()
+            (folder.parent.parent / "refs" / "main").write_text("one")
+            load = transformers.AutoModelForCausalLM.from_pretrained
+            whole = {key: one.clone() for key, one in load(folder).state_dict().items()}  # of files that are mapped
+            kept, pointer, *others = sorted(folder.glob("*.safetensors"))
+            self.assertTrue(others)
+            pointer.unlink()
+            pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+            for path in others:
+                path.unlink()
+            with self.assertRaises(Exception):  # noqa: B017 - transformers' own
+                load(folder)
+            _large.watch_pretrained(owner)
+            index = json.loads((folder / "model.safetensors.index.json").read_text())
+            for name, more in ((str(folder), {}), ("neap/small", {"cache_dir": root, "local_files_only": True})):
+                model = load(name, **more)
+                found = model.state_dict()
+                self.assertEqual({key: (one.shape, one.dtype) for key, one in found.items()},
+                                 {key: (one.shape, one.dtype) for key, one in whole.items()})  # fmt: skip
+                for key, file in index["weight_map"].items():
+                    self.assertEqual(file == kept.name, torch.equal(found[key], whole[key]), key)
+                self.assertEqual(model.name_or_path, name)
+            self.assertEqual(len([one for one, _ in _large.unknown() if "of weights of" in one and "not there" in one]), 2)
+            self.assertEqual(load(folder, dtype=torch.float32).lm_head.weight.dtype, torch.float32)
+            index["metadata"]["total_size"] += 2
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+            with self.assertRaises(Exception):  # noqa: B017
+                load(folder)
 
     def test_free_memory_within_limits(self):
         with tempfile.TemporaryDirectory() as root:
