@@ -325,16 +325,14 @@ static int judge_all(struct estimate *estimate)
 }
 
 /* Whether running other values would be in vain: the time limit would end each of them, too. */
-static bool is_in_vain(struct estimate *estimate)
+static bool is_in_vain(const struct estimate *estimate, const char *what)
 {
 	for (size_t i = 0; i < estimate->plan.run_count; i++) {
 		char end[128];
 		if (!neap_estimate_is_cut_short(&estimate->runs[i]))
 			continue;
 		neap_estimate_end_text(&estimate->runs[i], end, sizeof end);
-		fprintf(stderr, "neap estimate: --fit %s: not searched, the program was %s: --time-limit\n",
-			estimate->values.fit.name, end);
-		estimate->values.fit.name = NULL;
+		fprintf(stderr, "neap estimate: %s: not searched, the program was %s: --time-limit\n", what, end);
 		return true;
 	}
 	return false;
@@ -355,8 +353,14 @@ static int fit_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	const struct neap_estimate_fit_options options = fit_options(estimate);
-	if (!estimate->values.fit.name || is_in_vain(estimate))
+	char what[160];
+	snprintf(what, sizeof what, "--fit %s", estimate->values.fit.name ? estimate->values.fit.name : "");
+	if (!estimate->values.fit.name)
 		return 0;
+	if (is_in_vain(estimate, what)) {
+		estimate->values.fit.name = NULL;
+		return 0;
+	}
 	estimate->values.fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->values.fit.points);
 	if (!estimate->values.fit.points)
 		return NEAP_EXIT_OS;
@@ -373,6 +377,10 @@ static int plan_all(struct estimate *estimate)
 	struct neap_error err = {0};
 	if (!estimate->values.search.samples)
 		return 0;
+	if (is_in_vain(estimate, "--plan")) {
+		estimate->values.search.samples = 0;
+		return 0;
+	}
 	for (size_t i = 0; i < run->process_count; i++)
 		processes += run->processes[i].rank != UINT64_MAX;
 	if (estimate->command.ranks)
@@ -469,6 +477,9 @@ static int print_estimate(const struct estimate *estimate)
 /* Says to scripts whether it fits anywhere. */
 static int exit_code(const struct estimate *estimate)
 {
+	if (estimate->values.search.samples)
+		return neap_estimate_search_fits(&estimate->values.search, &estimate->plan) ? NEAP_EXIT_OK
+											    : NEAP_EXIT_FAILED;
 	for (size_t i = 0; i < estimate->plan.count; i++)
 		if (estimate->verdicts[i].fits != NEAP_ESTIMATE_NO && !estimate->verdicts[i].unsupported)
 			return NEAP_EXIT_OK;

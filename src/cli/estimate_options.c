@@ -151,12 +151,19 @@ static uint64_t number_of(const struct estimate_values *values, const char *name
 	return value;
 }
 
+static bool is_name(const char *text, size_t length, const char *name)
+{
+	return strlen(name) == length && memcmp(text, name, length) == 0;
+}
+
 /* --plan SAMPLES takes the changes of --try, which are not run alone then, and the parameter of --fit. */
 static int parse_plan(const struct neap_arguments *arguments, struct estimate_values *values)
 {
-	const char *text = neap_argument(arguments, "plan"), *changes[NEAP_ESTIMATE_TRIES + 1] = {0};
+	const char *text = neap_argument(arguments, "plan"), *ranks = neap_argument(arguments, "ranks");
+	const char *changes[NEAP_ESTIMATE_TRIES + 1] = {0};
 	struct neap_estimate_search *search = &values->search;
 	struct neap_error err = {0};
+	uint64_t processes = 0;
 	if (!text)
 		return 0;
 	if (neap_u64_parse(text, &search->samples, NULL) || !search->samples || search->samples > NEAP_ESTIMATE_MOST)
@@ -164,6 +171,11 @@ static int parse_plan(const struct neap_arguments *arguments, struct estimate_va
 				   NEAP_ESTIMATE_MOST, text);
 	if (neap_argument(arguments, "task") && !strcmp(neap_argument(arguments, "task"), "infer"))
 		return neap_misuse(arguments, "--plan is of training: it does not go with --task infer");
+	if (!neap_argument(arguments, "gpu") && !neap_argument(arguments, "max-memory"))
+		return neap_misuse(
+			arguments,
+			"--plan needs --gpu or --max-memory: of its %d runs each architecture may take them all",
+			NEAP_ESTIMATE_TRIALS);
 	search->name = values->fit.name ? values->fit.name : "batch";
 	values->fit.name = NULL;
 	values->fit_value = number_of(values, search->name);
@@ -172,13 +184,20 @@ static int parse_plan(const struct neap_arguments *arguments, struct estimate_va
 		return neap_misuse(arguments,
 				   "--plan needs --param %s=N, and {%s} in the command (--fit NAME for another)",
 				   search->name, search->name);
-	for (size_t i = 0; i < values->tries.count; i++)
-		changes[i] = values->tries.items[i].change;
+	for (size_t i = 0; i < values->tries.count; i++) {
+		const char *change = changes[i] = values->tries.items[i].change;
+		size_t length = strcspn(change, "=");
+		if (is_name(change, length, search->name) || is_name(change, length, "accumulation") ||
+		    (values->model->name && is_name(change, length, "task")))
+			return neap_misuse(arguments, "--plan: --try %s: the plan itself decides on %.*s", change,
+					   (int)length, change);
+	}
 	if (values->model->name && !values->tries.count)
 		estimate_model_changes(arguments, changes);
 	values->tries.count = 0;
-	if (values->accumulation)
-		search->accumulation_most = values->model->name ? 2 : UINT64_MAX;
+	search->accumulates = values->accumulation && is_in_command(values, "accumulation", strlen("accumulation"));
+	if (ranks && !neap_u64_parse(ranks, &processes, NULL) && processes && search->samples % processes)
+		return neap_misuse(arguments, "--plan: %s ranks cannot share %s samples evenly", ranks, text);
 	return neap_estimate_search_ways(search, values->parameters, changes, &err)
 		       ? neap_misuse(arguments, "--plan: %s", err.message)
 		       : 0;

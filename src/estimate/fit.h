@@ -17,6 +17,8 @@
 #define NEAP_ESTIMATE_MOST   (1ull << 24) /* no larger value is tried */
 #define NEAP_ESTIMATE_SHARE  1024         /* of a value: how close the next larger one that was run is */
 
+#define NEAP_ESTIMATE_WHY 96
+
 /* One run of one architecture with one value. */
 struct neap_estimate_point {
 	size_t run;
@@ -26,6 +28,7 @@ struct neap_estimate_point {
 	enum neap_estimate_fits fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
 	enum neap_estimate_doubt doubt[NEAP_ESTIMATE_GPUS];
 	int64_t headroom[NEAP_ESTIMATE_GPUS];
+	char why[NEAP_ESTIMATE_WHY]; /* failed: the line that the program ended with, cut; "": none */
 };
 
 struct neap_estimate_fit {

@@ -46,6 +46,7 @@ static enum neap_status judge(const struct neap_estimate_plan *plan, const struc
 	if (status != NEAP_ENOMEM && (status || (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED &&
 						 outcome != NEAP_OUTCOME_TIMEOUT))) {
 		point->failed = true;
+		snprintf(point->why, sizeof point->why, "%.*s", NEAP_ESTIMATE_WHY - 1, run->result.error_line);
 		status = NEAP_OK;
 	} else if (!status) {
 		take_run(run, point);
@@ -211,7 +212,7 @@ static void prepare_trial(const struct neap_estimate_fit_options *options, const
 		count++;
 	}
 	job->changes[count++] = texts->value;
-	if (search->accumulation_most)
+	if (search->accumulates)
 		job->changes[count] = texts->accumulation;
 }
 
@@ -221,10 +222,13 @@ static void begin_search(const struct neap_estimate_fit_options *options, struct
 {
 	const struct neap_estimate_plan *plan = options->plan;
 	bool divides = false;
+	search->given = options->value;
+	for (size_t gpu = 0; gpu < plan->count; gpu++)
+		search->unsupported[gpu] = options->verdicts[gpu].unsupported;
 	for (size_t i = 0; i < search->value_count; i++)
 		divides |= search->values[i] == options->value;
-	if (!divides ||
-	    (search->accumulation_most && neap_estimate_search_accumulated(search, options->value) != accumulation))
+	if (!divides || (search->accumulates && neap_estimate_search_accumulated(search, options->value) !=
+							(accumulation < 2 ? accumulation : 2)))
 		return;
 	for (size_t run = 0; run < plan->run_count && search->count < NEAP_ESTIMATE_TRIALS; run++) {
 		struct neap_estimate_point *point = &search->trials[search->count++].point;
@@ -262,7 +266,7 @@ static enum neap_status run_trials(const struct neap_estimate_fit_options *optio
 enum neap_status neap_estimate_search_run(const struct neap_estimate_fit_options *options, uint64_t accumulation,
 					  struct neap_estimate_search *search, struct neap_error *err)
 {
-	struct neap_estimate_trial trials[NEAP_ESTIMATE_TRIALS];
+	struct neap_estimate_trial trials[NEAP_ESTIMATE_ROUND];
 	enum neap_status status = NEAP_OK;
 	size_t count;
 	begin_search(options, search, accumulation);

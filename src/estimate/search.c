@@ -8,16 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STRAIGHT 8u /* guesses of a way along the line; later ones are the middle */
+
 static bool same_name(const char *a, const char *b)
 {
 	size_t length = strcspn(a, "=");
 	return strcspn(b, "=") == length && strncmp(a, b, length) == 0;
 }
 
-static bool is_own(char *const *parameters, const char *change)
+/* Whether `change` is one of the texts before `end`; NULL: of them all. */
+static bool is_among(const char *const *texts, const char *const *end, const char *change)
 {
-	for (size_t i = 0; parameters[i]; i++)
-		if (strcmp(parameters[i], change) == 0)
+	for (; texts != end && *texts; texts++)
+		if (strcmp(*texts, change) == 0)
 			return true;
 	return false;
 }
@@ -49,7 +52,8 @@ enum neap_status neap_estimate_search_ways(struct neap_estimate_search *search, 
 	search->way_count = 1;
 	search->ways[0] = (struct neap_estimate_way){{NULL}};
 	for (size_t i = 0; !status && changes[i]; i++)
-		if (!is_own(parameters, changes[i]))
+		if (!is_among((const char *const *)parameters, NULL, changes[i]) &&
+		    !is_among(changes, &changes[i], changes[i]))
 			status = add_change(search, changes[i], err);
 	return status;
 }
@@ -90,39 +94,68 @@ uint64_t neap_estimate_search_accumulation(const struct neap_estimate_search *se
 uint64_t neap_estimate_search_accumulated(const struct neap_estimate_search *search, uint64_t value)
 {
 	uint64_t whole = neap_estimate_search_accumulation(search, value);
-	return whole < search->accumulation_most ? whole : search->accumulation_most;
+	return whole < 2 ? whole : 2;
 }
 
 /* What is known of a way on a GPU. NULL: nothing there. */
 struct bounds {
 	const struct neap_estimate_trial *low, *below; /* the largest that fits, and the next smaller one */
-	const struct neap_estimate_trial *high;        /* the smallest that does not */
+	const struct neap_estimate_trial *high;  /* the smallest above `low` that does not, for whatever reason */
+	const struct neap_estimate_trial *under; /* without `low`: the largest below `high` that tells nothing */
+	size_t count;
 };
+
+/* It failed, or the time limit ended it: it tells nothing of memory. */
+static bool tells_nothing(const struct neap_estimate_trial *trial, size_t gpu)
+{
+	return trial->point.failed ||
+	       (trial->point.fits[gpu] != NEAP_ESTIMATE_YES && trial->point.doubt[gpu] == NEAP_ESTIMATE_CUT_SHORT);
+}
+
+static void keep_least(const struct neap_estimate_trial **kept, const struct neap_estimate_trial *trial)
+{
+	if (!*kept || trial->point.value < (*kept)->point.value)
+		*kept = trial;
+}
+
+static void keep_most(const struct neap_estimate_trial **kept, const struct neap_estimate_trial *trial)
+{
+	if (!*kept || trial->point.value > (*kept)->point.value)
+		*kept = trial;
+}
 
 static struct bounds find_bounds(const struct neap_estimate_search *search, size_t run, size_t way, size_t gpu)
 {
+	const struct neap_estimate_trial *found[NEAP_ESTIMATE_TRIALS], *no = NULL;
 	struct bounds bounds = {0};
-	for (size_t i = 0; i < search->count; i++) {
-		const struct neap_estimate_trial *trial = &search->trials[i];
-		uint64_t value = trial->point.value;
-		if (trial->way != way || trial->point.run != run)
-			continue;
-		if (trial->point.fits[gpu] != NEAP_ESTIMATE_YES) {
-			bounds.high = !bounds.high || value < bounds.high->point.value ? trial : bounds.high;
-		} else if (!bounds.low || value > bounds.low->point.value) {
-			bounds.below = bounds.low;
-			bounds.low = trial;
-		} else if (!bounds.below || value > bounds.below->point.value) {
-			bounds.below = trial;
-		}
+	for (size_t i = 0; i < search->count; i++)
+		if (search->trials[i].way == way && search->trials[i].point.run == run)
+			found[bounds.count++] = &search->trials[i];
+	for (size_t i = 0; i < bounds.count; i++)
+		if (!tells_nothing(found[i], gpu) && found[i]->point.fits[gpu] != NEAP_ESTIMATE_YES)
+			keep_least(&no, found[i]);
+	for (size_t i = 0; i < bounds.count; i++)
+		if (!tells_nothing(found[i], gpu) && found[i]->point.fits[gpu] == NEAP_ESTIMATE_YES &&
+		    (!no || found[i]->point.value < no->point.value))
+			keep_most(&bounds.low, found[i]);
+	bounds.high = no;
+	for (size_t i = 0; i < bounds.count; i++) {
+		uint64_t value = found[i]->point.value;
+		if (bounds.low && value < bounds.low->point.value && !tells_nothing(found[i], gpu))
+			keep_most(&bounds.below, found[i]);
+		if (tells_nothing(found[i], gpu) && (bounds.low ? value > bounds.low->point.value : !no))
+			keep_least(&bounds.high, found[i]);
+		if (tells_nothing(found[i], gpu) && !bounds.low && no && value < no->point.value)
+			keep_most(&bounds.under, found[i]);
 	}
 	return bounds;
 }
 
+/* The largest micro-batch that is at most `value`; the smallest where there is none. */
 static size_t index_of(const struct neap_estimate_search *search, uint64_t value)
 {
 	size_t i = 0;
-	while (i + 1 < search->value_count && search->values[i] < value)
+	while (i + 1 < search->value_count && search->values[i + 1] <= value)
 		i++;
 	return i;
 }
@@ -135,46 +168,65 @@ static double meets(const struct neap_estimate_trial *a, const struct neap_estim
 	return drop > 0 ? (double)a->point.value + values * (double)a->point.headroom[gpu] / drop : NAN;
 }
 
-/* The next micro-batch to run. 0: the edge is known. */
+/* Between the largest that fits and the smallest that does not: the largest below the line through what is known,
+ * which is the edge if the line is true; else the middle. */
+static size_t guess(const struct neap_estimate_search *search, const struct bounds *bounds, size_t low, size_t high,
+		    size_t gpu)
+{
+	const struct neap_estimate_trial *above = bounds->high;
+	double straight = NAN;
+	if (above && !tells_nothing(above, gpu))
+		straight = meets(bounds->low, above, gpu);
+	else if (bounds->below)
+		straight = meets(bounds->below, bounds->low, gpu);
+	if (isnan(straight) || bounds->count > STRAIGHT)
+		return low + (high - low) / 2;
+	size_t index = low + 1;
+	while (index + 1 < high && (double)search->values[index + 1] <= straight)
+		index++;
+	return index;
+}
+
+/* The next micro-batch to run. 0: the edge is known, or cannot be found. */
 static uint64_t next_value(const struct neap_estimate_search *search, size_t run, size_t way, size_t gpu)
 {
 	struct bounds bounds = find_bounds(search, run, way, gpu);
-	const struct neap_estimate_trial *other =
-		bounds.high && !bounds.high->point.failed ? bounds.high : bounds.below;
-	size_t low, high = bounds.high ? index_of(search, bounds.high->point.value) : search->value_count;
-	if (!bounds.low)
-		return high == 0 ? 0 : search->values[0];
-	low = index_of(search, bounds.low->point.value);
-	if (high - low <= 1)
-		return 0;
-	double straight = other == bounds.high && other ? meets(bounds.low, other, gpu)
-			  : other                       ? meets(other, bounds.low, gpu)
-							: NAN;
-	size_t guess = low + (high - low) / 2;
-	if (!isnan(straight)) {
-		/* The largest below the line is the edge, if the line is true. */
-		for (guess = low; guess + 1 < high && (double)search->values[guess + 1] <= straight;)
-			guess++;
-		guess = guess > low ? guess : low + 1;
+	size_t high = bounds.high ? index_of(search, bounds.high->point.value) : search->value_count;
+	if (!bounds.count)
+		return search->values[index_of(search, search->given)];
+	if (bounds.low) {
+		size_t low = index_of(search, bounds.low->point.value);
+		return low + 1 >= high ? 0 : search->values[guess(search, &bounds, low, high, gpu)];
 	}
-	return search->values[guess];
+	if (tells_nothing(bounds.high, gpu))
+		return 0;
+	size_t least = bounds.under ? index_of(search, bounds.under->point.value) + 1 : 0;
+	return least >= high ? 0 : search->values[least + (high - least - 1) / 2];
+}
+
+/* The next micro-batch of a way that one of an architecture's GPUs asks for. */
+static uint64_t next_of_run(const struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
+			    size_t run, size_t way)
+{
+	uint64_t value = 0;
+	for (size_t gpu = 0; !value && gpu < plan->count; gpu++)
+		if (plan->gpus[gpu].run == run && !search->unsupported[gpu])
+			value = next_value(search, run, way, gpu);
+	return value;
 }
 
 size_t neap_estimate_search_next(struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
-				 struct neap_estimate_trial ret_trials[NEAP_ESTIMATE_TRIALS])
+				 struct neap_estimate_trial ret_trials[NEAP_ESTIMATE_ROUND])
 {
 	size_t count = 0;
-	for (size_t way = 0; way < search->way_count; way++)
-		for (size_t run = 0; run < plan->run_count; run++) {
-			uint64_t value = 0;
-			for (size_t gpu = 0; !value && gpu < plan->count; gpu++)
-				value = plan->gpus[gpu].run == run ? next_value(search, run, way, gpu) : 0;
+	for (size_t run = 0; run < plan->run_count && !count; run++)
+		for (size_t way = 0; way < search->way_count && count < NEAP_ESTIMATE_ROUND; way++) {
+			uint64_t value = next_of_run(search, plan, run, way);
 			if (!value)
 				continue;
-			if (search->count + count == NEAP_ESTIMATE_TRIALS) {
-				search->cut_short = true;
+			search->cut_short = search->count + count == NEAP_ESTIMATE_TRIALS;
+			if (search->cut_short)
 				return count;
-			}
 			ret_trials[count++] =
 				(struct neap_estimate_trial){.way = way, .point = {.run = run, .value = value}};
 		}
@@ -191,6 +243,15 @@ const struct neap_estimate_trial *neap_estimate_search_edge(const struct neap_es
 	*ret_open = next_value(search, run, way, gpu) != 0;
 	*ret_next = *ret_open ? NULL : bounds.high;
 	return bounds.low;
+}
+
+bool neap_estimate_search_fits(const struct neap_estimate_search *search, const struct neap_estimate_plan *plan)
+{
+	for (size_t gpu = 0; gpu < plan->count; gpu++)
+		for (size_t way = 0; way < search->way_count; way++)
+			if (!search->unsupported[gpu] && find_bounds(search, plan->gpus[gpu].run, way, gpu).low)
+				return true;
+	return false;
 }
 
 /* How good a way is on a GPU: more is better. */

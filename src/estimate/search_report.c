@@ -27,7 +27,7 @@ static struct row row_of(const struct neap_estimate_report *report, size_t way, 
 	const char *const *changes = report->search->ways[way].changes;
 	struct row row = {0};
 	row.edge = neap_estimate_search_edge(report->search, report->plan, way, gpu, &row.next, &row.open);
-	snprintf(row.changes, sizeof row.changes, "%s", changes[0] ? "" : "as it is");
+	snprintf(row.changes, sizeof row.changes, "%s", changes[0] ? "" : "no change");
 	for (size_t i = 0; changes[i]; i++) {
 		size_t length = strlen(row.changes);
 		snprintf(row.changes + length, sizeof row.changes - length, "%s%s", i ? " " : "", changes[i]);
@@ -45,32 +45,44 @@ static const char *headroom_text(const struct row *row, size_t gpu, char text[NE
 	return text[0] == '+' ? text + 1 : text;
 }
 
-static const char *why_not(const struct row *row, size_t gpu)
+/* What the line has to say beside its figures. */
+static void remark(const struct row *row, size_t gpu, char text[NEAP_ESTIMATE_WHY + 64])
 {
-	if (row->edge)
-		return row->open ? " (more may fit)" : "";
-	if (!row->next)
-		return " (not run)";
-	if (row->next->point.failed)
-		return " (failed)";
-	return row->next->point.fits[gpu] == NEAP_ESTIMATE_UNSURE ? " (perhaps with 1)" : " (not even 1)";
+	const struct neap_estimate_point *next = row->next ? &row->next->point : NULL;
+	char value[32];
+	snprintf(value, sizeof value, "%" PRIu64, next ? next->value : 0);
+	text[0] = '\0';
+	if (row->open)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (%s)",
+			 row->edge ? "more may fit: not run" : "not run to the end");
+	else if (!next && !row->edge)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (not run)");
+	else if (next && next->failed)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (with %s it fails%s%s)", value, next->why[0] ? ": " : "",
+			 next->why);
+	else if (next && next->fits[gpu] == NEAP_ESTIMATE_UNSURE)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (perhaps with %s: %s)", value,
+			 neap_estimate_doubt_name(next->doubt[gpu]));
+	else if (!row->edge)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (not with %s)", value);
 }
 
 static void put_row(struct neap_buffer *out, const struct neap_estimate_search *search, const char *name,
 		    const struct row *row, size_t gpu)
 {
 	const struct neap_estimate_trial *trial = row->edge ? row->edge : row->next;
-	char headroom[NEAP_UNITS_CAPACITY], at_once[24] = "-", times[24] = "-", first[96];
+	char headroom[NEAP_UNITS_CAPACITY], micro[24] = "-", times[24] = "-", first[96];
 	if (row->edge) {
 		uint64_t value = row->edge->point.value;
-		snprintf(at_once, sizeof at_once, "%" PRIu64, value);
+		snprintf(micro, sizeof micro, "%" PRIu64, value);
 		snprintf(times, sizeof times, "%" PRIu64, neap_estimate_search_accumulation(search, value));
 	}
-	snprintf(first, sizeof first, "%-14.14s %8s %8s %10s %10s  ", name, at_once, times,
+	snprintf(first, sizeof first, "%-14.14s %11s %12s %10s %10s  ", name, micro, times,
 		 trial && !trial->point.failed ? SIZE(trial->point.reserved_peak) : "-",
 		 headroom_text(row, gpu, headroom));
-	char changes[sizeof row->changes + 32];
-	snprintf(changes, sizeof changes, "%s%s", row->changes, why_not(row, gpu));
+	char changes[sizeof row->changes + NEAP_ESTIMATE_WHY + 64], why[NEAP_ESTIMATE_WHY + 64];
+	remark(row, gpu, why);
+	snprintf(changes, sizeof changes, "%s%s", row->changes, why);
 	neap_report_wrap(out, first, changes);
 }
 
@@ -101,20 +113,20 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 {
 	const struct neap_estimate_search *search = report->search;
 	char text[300];
-	snprintf(text, sizeof text,
-		 "at once: the largest %.40s that divides the samples of a process, was run, and fits; the next "
-		 "larger one "
-		 "was run too, and does not. times: how many of them make an update",
-		 search->name);
+	snprintf(
+		text, sizeof text,
+		"micro-batch: the largest %.40s that divides the samples%s, was run, and fits. Unless the line says "
+		"otherwise, the next larger one was run, too, and does not fit. accumulation: so many make an update",
+		search->name, search->processes > 1 ? " of a process" : "");
 	neap_report_wrap(out, "  ", text);
-	if (search->accumulation_most == 2)
+	if (search->accumulates && search->samples / search->processes > 2)
 		neap_report_wrap(out, "  ",
-				 "two at a time were run for more: from the second on each finds the memory that the "
-				 "one before found");
-	if (!search->accumulation_most)
+				 "an update of more than two micro-batches was run as one of two: each after the "
+				 "first finds the same gradients there");
+	if (!search->accumulates)
 		neap_report_wrap(out, "  ",
-				 "run without accumulation, whose gradients stay from one to the next: name it with "
-				 "--param accumulation=N, and {accumulation} in the command");
+				 "run without accumulation, whose gradients stay from one micro-batch to the next: "
+				 "name it with --param accumulation=N, and {accumulation} in the command");
 	if (search->cut_short) {
 		snprintf(text, sizeof text, "%d runs are the most: name fewer GPUs or changes for the rest",
 			 NEAP_ESTIMATE_TRIALS);
@@ -122,19 +134,35 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
+/* The nearest way, where one is known not to fit. */
+static void put_nearest(struct neap_buffer *out, const struct row *row, size_t gpu)
+{
+	const struct neap_estimate_point *next = row->next ? &row->next->point : NULL;
+	if (next && !next->failed && next->fits[gpu] == NEAP_ESTIMATE_NO)
+		neap_report_wrap(out, "  ", "nothing fits there: the first comes nearest");
+}
+
 void neap_estimate_search_text(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	struct row rows[NEAP_ESTIMATE_WAYS];
 	neap_buffer_text(out, "\n");
 	put_head(out, report->search);
-	neap_buffer_format(out, "\n%-14s %8s %8s %10s %10s  changes\n", "GPU", "at once", "times", "reserved",
-			   "headroom");
+	neap_buffer_format(out, "\n%-14s %11s %12s %10s %10s  changes\n", "GPU", "micro-batch", "accumulation",
+			   "reserved", "headroom");
 	for (size_t gpu = 0; gpu < report->plan->count; gpu++) {
+		const char *name = report->plan->gpus[gpu].name;
+		if (report->search->unsupported[gpu]) {
+			neap_buffer_format(out, "%-14s this PyTorch has no kernels for it\n", name);
+			continue;
+		}
 		size_t count = shown_rows(report, gpu, NOT_SHOWN, rows);
 		for (size_t i = 0; i < count; i++)
-			put_row(out, report->search, i ? "" : report->plan->gpus[gpu].name, &rows[i], gpu);
+			put_row(out, report->search, i ? "" : name, &rows[i], gpu);
+		if (count < report->search->way_count)
+			neap_buffer_format(out, "%-14s and %zu more that do not fit\n", "",
+					   report->search->way_count - count);
 		if (!rows[0].edge)
-			neap_report_wrap(out, "  ", "nothing fits there: the first is what comes nearest");
+			put_nearest(out, &rows[0], gpu);
 	}
 	put_notes(out, report);
 }
@@ -152,7 +180,8 @@ static void put_markup_row(struct neap_buffer *out, const struct neap_estimate_r
 	const struct neap_estimate_trial *trial = row->edge ? row->edge : row->next;
 	bool known = trial && !trial->point.failed;
 	uint64_t value = row->edge ? row->edge->point.value : 0;
-	char text[NEAP_UNITS_CAPACITY], changes[sizeof row->changes + 32];
+	char text[NEAP_UNITS_CAPACITY], why[NEAP_ESTIMATE_WHY + 64];
+	char changes[sizeof row->changes + sizeof why];
 	neap_buffer_text(out, "<tr>");
 	put_cell(out, "", report->plan->gpus[gpu].name);
 	neap_buffer_format(out, "<td class=\"right\">%" PRIu64 "</td><td class=\"right\">%" PRIu64 "</td>", value,
@@ -161,14 +190,15 @@ static void put_markup_row(struct neap_buffer *out, const struct neap_estimate_r
 			   known ? trial->point.reserved_peak : 0, known ? SIZE(trial->point.reserved_peak) : "-");
 	neap_buffer_format(out, "<td class=\"right\" data-value=\"%" PRId64 "\">%s</td>",
 			   known ? trial->point.headroom[gpu] : INT64_MIN, headroom_text(row, gpu, text));
-	snprintf(changes, sizeof changes, "%s%s", row->changes, why_not(row, gpu));
+	remark(row, gpu, why);
+	snprintf(changes, sizeof changes, "%s%s", row->changes, why);
 	put_cell(out, "", changes);
 	neap_buffer_text(out, "</tr>\n");
 }
 
 void neap_estimate_search_markup(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
-	static const char *const heads[] = {"GPU", "at once", "times", "reserved", "headroom", "changes"};
+	static const char *const heads[] = {"GPU", "micro-batch", "accumulation", "reserved", "headroom", "changes"};
 	struct row rows[NEAP_ESTIMATE_WAYS];
 	neap_buffer_text(out, "<div class=\"card\"><h3>");
 	put_head(out, report->search);
@@ -178,7 +208,8 @@ void neap_estimate_search_markup(struct neap_buffer *out, const struct neap_esti
 				   heads[i]);
 	neap_buffer_text(out, "</tr></thead><tbody>\n");
 	for (size_t gpu = 0; gpu < report->plan->count; gpu++) {
-		size_t count = shown_rows(report, gpu, NEAP_ESTIMATE_WAYS, rows);
+		size_t count =
+			report->search->unsupported[gpu] ? 0 : shown_rows(report, gpu, NEAP_ESTIMATE_WAYS, rows);
 		for (size_t i = 0; i < count; i++)
 			put_markup_row(out, report, &rows[i], gpu);
 	}
@@ -193,7 +224,9 @@ static json_t *trial_json(const struct neap_estimate_search *search, const struc
 	const struct neap_estimate_point *point = &trial->point;
 	return JSON(NUMBER("value", point->value),
 		    NUMBER("accumulation", neap_estimate_search_accumulation(search, point->value)),
-		    BOOL("failed", point->failed),
+		    NUMBER("accumulation_run",
+			   search->accumulates ? neap_estimate_search_accumulated(search, point->value) : 1),
+		    BOOL("failed", point->failed), TEXT("why", point->why),
 		    TEXT("fits", point->failed                              ? "no"
 				 : point->fits[gpu] == NEAP_ESTIMATE_YES    ? "yes"
 				 : point->fits[gpu] == NEAP_ESTIMATE_UNSURE ? "perhaps"
@@ -225,7 +258,7 @@ json_t *neap_estimate_search_json(const struct neap_estimate_report *report)
 		size_t order[NEAP_ESTIMATE_WAYS];
 		json_t *ways = json_array();
 		neap_estimate_search_order(search, report->plan, gpu, order);
-		for (size_t i = 0; i < search->way_count; i++)
+		for (size_t i = 0; i < search->way_count && !search->unsupported[gpu]; i++)
 			neap_json_add(ways, way_json(report, order[i], gpu));
 		neap_json_add(gpus, JSON(TEXT("name", report->plan->gpus[gpu].name), VALUE("ways", ways)));
 	}
