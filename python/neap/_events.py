@@ -337,6 +337,8 @@ def steps_done() -> int:
 def _count_step() -> None:
     _State.steps += 1
     bound = _bound()
+    if bound and _estimate.is_asked():
+        _estimate.show_step()
     if bound and (_is_steady() or _State.steps >= bound):
         _end()
 

@@ -8,13 +8,16 @@
 #include "base/spawn.h"
 #include "estimate/trackers.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -237,11 +240,27 @@ static bool go_on(const struct neap_estimate_watch *watch, const char *what, uin
 	return watch->go_on(watch->context, what, elapsed_ns);
 }
 
+/* Optimizer updates of the process that has made most: RUN/steps.PID has a byte for each. */
+static uint64_t count_updates(const char *folder)
+{
+	DIR *entries = opendir(folder);
+	uint64_t most = 0;
+	for (struct dirent *entry; entries && (entry = readdir(entries));) {
+		struct stat about;
+		if (!strncmp(entry->d_name, "steps.", 6) && !fstatat(dirfd(entries), entry->d_name, &about, 0) &&
+		    (uint64_t)about.st_size > most)
+			most = (uint64_t)about.st_size;
+	}
+	if (entries)
+		closedir(entries);
+	return most;
+}
+
 static void show_jobs(const struct neap_estimate_watch *watch, const struct neap_estimate_job *jobs, size_t count,
 		      uint64_t elapsed_ns)
 {
 	size_t over = 0, first = count;
-	char text[160];
+	char text[160], updates[48] = "";
 	for (size_t i = 0; i < count; i++) {
 		over += jobs[i].over;
 		if (jobs[i].pid && first == count)
@@ -249,7 +268,10 @@ static void show_jobs(const struct neap_estimate_watch *watch, const struct neap
 	}
 	if (first == count)
 		return;
-	snprintf(text, sizeof text, "run %zu of %zu: %s", over + 1, count, jobs[first].label);
+	uint64_t done = count_updates(jobs[first].folder);
+	if (done)
+		snprintf(updates, sizeof updates, ", %" PRIu64 " update%s", done, done == 1 ? "" : "s");
+	snprintf(text, sizeof text, "run %zu of %zu: %s%s", over + 1, count, jobs[first].label, updates);
 	go_on(watch, text, elapsed_ns);
 }
 

@@ -23,7 +23,7 @@ struct neap_estimate_isolation {
 };
 
 /* Required. Called often while runs are under way, or are judged. `what` goes on, for `elapsed_ns` by now: "run 1 of
- * 5: sm_90, 132 multiprocessors"; "": it is over; NULL: there is nothing to show. False ends the runs. */
+ * 5: sm_90, 132 multiprocessors, 2 updates"; "": it is over; NULL: there is nothing to show. False ends the runs. */
 struct neap_estimate_watch {
 	bool (*go_on)(void *context, const char *what, uint64_t elapsed_ns);
 	void *context;

@@ -3,8 +3,8 @@
  *
  *   way: changes of the command, such as checkpointing=1     micro-batch: a divisor of the samples of an update
  *
- *      1     2     4     8    16    32    64    each way: run with the given micro-batch, then between the largest that
- *      |--fits-----|- -?- -|--does not----|     fits and the smallest that does not, until they are neighbours
+ *      1     2     4     8    16    32    64    each way: run with the given micro-batch, then between the largest
+ *      |--fits-----|- -?- -|--does not----|     that fits and the smallest that does not, until they are neighbours
  *
  * Nothing is predicted: what is listed was run, and so was the next larger micro-batch. One architecture after the
  * other is searched. A program that fails with the given micro-batch in one way alone is not run again in that way.

@@ -786,7 +786,9 @@ class Failures(Estimate):
         found = json.loads(self.call(*command, "--", sys.executable, "grows.py").stdout)
         process = found["processes"][0]
         self.assertEqual((found["steps"], process["grew_at"], found["growing"], found["gpus"][0]["fits"]), (9, 6, False, True))
-        found = json.loads(self.call(*command, "--steps", "4", "--", sys.executable, "grows.py").stdout)
+        found = json.loads(self.call(*command, "--steps", "4", "--folder", "runs", "--", sys.executable, "grows.py").stdout)
+        (shown,) = (self.folder / "runs").glob("*/steps.*")
+        self.assertEqual(shown.read_text(), "....")
         process = found["processes"][0]
         self.assertEqual((found["steps"], process["grew_at"], process["grew_requested"]), (4, 4, 4 << 20))
         self.assertEqual((found["gpus"][0]["fits"], found["gpus"][0]["doubt"]), (None, "growing"))
@@ -849,14 +851,14 @@ class Failures(Estimate):
         self.assertIn("made an optimizer, which made no update", text)
 
     def test_a_long_run_is_heard_of_without_a_terminal(self) -> None:
-        (self.folder / "wait.sh").write_text("until [ -e go ]; do sleep 0.05; done\n")
+        (self.folder / "wait.sh").write_text("printf ... >$NEAP_RUN_DIR/steps.1; until [ -e go ]; do sleep 0.05; done\n")
         with subprocess.Popen([NEAP, "estimate", "--in-place", "--gpu", "h100-80gb", "--", "sh", "wait.sh"], cwd=self.folder, env=self.base,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             line = process.stderr.readline()
             (self.folder / "go").touch()
             rest = process.stderr.read()
-        self.assertRegex(line, r"^neap estimate: still at run 1 of 1: sm_90, 132 multiprocessors, \d+ s\n$")
+        self.assertRegex(line, r"^neap estimate: still at run 1 of 1: sm_90, 132 multiprocessors, 3 updates, \d+ s\n$")
         self.assertIn("ended without using the GPU", rest)
         self.assertEqual(process.returncode, 1)
 
