@@ -29,6 +29,7 @@ enum {
 	CUDNN_DATA_FLOAT = 0,
 	CUDNN_DATA_DOUBLE = 1,
 	CUDNN_DATA_HALF = 2,
+	CUDNN_DATA_BFLOAT16 = 9,
 };
 
 /* libraryPropertyType */

@@ -25,6 +25,7 @@ struct cudnn_contents {
 	atomic_int references;
 	int type; /* cudnnBackendDescriptorType_t */
 	bool finalized;
+	atomic_bool executed; /* a variant pack: a plan has run with it */
 	size_t count;
 	struct cudnn_attribute *attributes;
 };

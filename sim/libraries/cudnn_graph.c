@@ -2,7 +2,8 @@
  *
  * Finalize refuses invalid graphs: a tensor whose dimensions and strides differ in number, a convolution whose output
  * has another shape, two tensors with one id and different shapes (cudnn_operations.c checks the first two). Every
- * valid graph has one engine. It has no knobs, needs no workspace, and compiles no kernel at run time.
+ * valid graph has one engine. It has no knobs and compiles no kernel at run time. A plan of a convolution needs the
+ * workspace that cuDNN usually takes for it.
  */
 #include "sim/libraries/cudnn_graph.h"
 
@@ -211,10 +212,17 @@ static int plan_check(struct cudnn_contents *plan)
 {
 	if (!cudnn_contents_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG))
 		return missing("a plan has no engine configuration");
-	if (!set_number(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 0))
+	if (!set_number(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, (int64_t)cudnn_execute_count_workspace(plan)))
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
-	cudnn_execute_count_workspace(plan);
 	return 0;
+}
+
+uint64_t cudnn_graph_workspace(const struct cudnn_contents *plan)
+{
+	int64_t count = 0;
+	const int64_t *bytes = cudnn_graph_numbers(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &count);
+
+	return bytes ? (uint64_t)*bytes : 0;
 }
 
 static int pack_check(const struct cudnn_contents *pack)

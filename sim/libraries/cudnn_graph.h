@@ -29,8 +29,10 @@ int cudnn_graph_visit(const struct cudnn_contents *graph, cudnn_graph_visitor vi
 /* The graph of a finalized plan or engine configuration. */
 const struct cudnn_contents *cudnn_graph_of(const struct cudnn_contents *contents);
 
-/* Counts the workspace of a finalized plan: 0, at most a copy of each operand and of the largest intermediate. */
-void cudnn_execute_count_workspace(const struct cudnn_contents *plan);
+/* Counts the workspace of a plan, from what it usually is to the most that is known, and returns the usual bytes. */
+uint64_t cudnn_execute_count_workspace(const struct cudnn_contents *plan);
+/* That of a finalized plan. */
+uint64_t cudnn_graph_workspace(const struct cudnn_contents *plan);
 
 /* Checks a tensor, a description of an operation or an operation. Returns a status. */
 int cudnn_operation_check(const struct cudnn_contents *contents);

@@ -35,7 +35,9 @@ intptr_t stand_in_compute(const char *function, void *stream);
 intptr_t stand_in_values(const char *function);
 /* Counts a call that is not simulated, and returns the library's `refused`. */
 intptr_t stand_in_refuse(const char *function);
-/* Counts a size that the real library chooses between `low` and `high` bytes, and that we answered with `low`. */
+/* Counts a size that the real library chooses between `low` and `high` bytes, and that we answered with `low`.
+ * STAND_IN_UNBOUNDED: the most is not known. */
+#define STAND_IN_UNBOUNDED UINT64_MAX
 void stand_in_workspace(const char *function, uint64_t low, uint64_t high);
 
 /* A size that a function returns, in units of `unit` bytes. The real library returns at least `low` and at most

@@ -47,7 +47,8 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 		[NEAP_ESTIMATE_CONTEXT] = ", depending on the context",
 		[NEAP_ESTIMATE_WORKSPACE] = ", depending on a workspace whose size only NVIDIA's library knows",
 		[NEAP_ESTIMATE_CUT_SHORT] = " so far: the estimate's time limit ended it before its second update",
-		[NEAP_ESTIMATE_GROWING] = " so far: the last update of the estimate took more than those before it"};
+		[NEAP_ESTIMATE_GROWING] = " so far: the last update of the estimate took more than those before it",
+		[NEAP_ESTIMATE_UNBOUNDED] = ", unless cuDNN takes more than usually for a convolution"};
 	uint64_t missing = answer->headroom_bytes < 0 ? (uint64_t)-answer->headroom_bytes : 0;
 	char takes[100];
 	snprintf(takes, sizeof takes, "%s to %s of the %s on %s", NEAP_SIZE(answer->low_bytes),
@@ -58,8 +59,9 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 		return false;
 	}
 	if (answer->fits == NEAP_ESTIMATE_UNSURE)
-		fprintf(stderr, "neap run: estimate: it may not fit: %s%s\n", NEAP_PRINTABLE(takes),
-			doubts[answer->doubt]);
+		fprintf(stderr, "neap run: estimate: it %s: %s%s\n",
+			answer->doubt == NEAP_ESTIMATE_UNBOUNDED ? "probably fits" : "may not fit",
+			NEAP_PRINTABLE(takes), doubts[answer->doubt]);
 	else
 		fprintf(stderr, "neap run: estimate: it does not fit: %s; %s are missing\n", NEAP_PRINTABLE(takes),
 			NEAP_SIZE(missing));

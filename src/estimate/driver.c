@@ -81,7 +81,7 @@ enum neap_estimate_fits neap_estimate_driver_fits(const struct neap_estimate_dri
 
 static const char *const fits_names[] = {
 	[NEAP_ESTIMATE_NO] = "no",
-	[NEAP_ESTIMATE_UNSURE] = "perhaps",
+	[NEAP_ESTIMATE_UNSURE] = "probably",
 	[NEAP_ESTIMATE_YES] = "yes",
 };
 

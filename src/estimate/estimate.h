@@ -92,6 +92,12 @@ struct neap_estimate_read {
 	uint64_t line, count;
 };
 
+/* The convolution of the program for which cuDNN usually takes the largest workspace. */
+struct neap_estimate_convolution {
+	char place[256];          /* the line: "model.py:12 forward"; "": none was found */
+	uint64_t workspace_bytes; /* 0: it usually takes none */
+};
+
 /* A process of the run that used PyTorch's allocator. */
 struct neap_estimate_process {
 	uint64_t pid, rank;                        /* rank UINT64_MAX: none */
@@ -127,6 +133,7 @@ struct neap_estimate_run {
 	struct neap_estimate_read reads[NEAP_ESTIMATE_READS]; /* the most critical first */
 	size_t read_count;
 	uint64_t reads_lost; /* how many lines did not fit into `reads` */
+	struct neap_estimate_convolution convolution;
 	struct neap_simulated gaps;
 	struct neap_view_facts view; /* what the program could write, and did: also of a run that failed */
 };
@@ -149,8 +156,14 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes);
 
 /* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to the
- * peaks of each process: the largest of them, since one is in use at a time. */
+ * peaks of each process: the largest of them, since one is in use at a time. Of those with a known bound. */
 uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
+
+/* Whether no bound is known for some workspace: cuDNN's, for a convolution. */
+bool neap_estimate_is_unbounded(const struct neap_estimate_run *run);
+
+/* Finds run->convolution in the trace. Errors: NEAP_ENOMEM. */
+enum neap_status neap_estimate_find_convolution(struct neap_estimate_run *run, struct neap_error *err);
 
 /* Whether the time limit ended the run before its second update (or forward pass): an optimizer makes its state in
  * the first, so what the program takes from then on is not known. */
@@ -169,10 +182,11 @@ enum neap_estimate_doubt {
 	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, not if libraries' workspaces take what they may */
 	NEAP_ESTIMATE_CUT_SHORT, /* it fits up to the time limit, which ended the run */
 	NEAP_ESTIMATE_GROWING,   /* it fits up to the last update, which took more than those before it */
+	NEAP_ESTIMATE_UNBOUNDED, /* it fits, unless cuDNN takes much more than usually for a convolution */
 	NEAP_ESTIMATE_DOUBTS
 };
 
-/* "context", "workspace", "time limit", "growing"; "" for SURE. */
+/* "context", "workspace", "time limit", "growing", "convolution"; "" for SURE. */
 const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt);
 
 struct neap_estimate_verdict {

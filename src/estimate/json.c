@@ -89,13 +89,13 @@ static json_t *fit_json(const struct neap_estimate_report *report)
 	return JSON(TEXT("parameter", report->fit->name), VALUE("points", points));
 }
 
-/* One of `fits`: null: perhaps. */
+/* One of `fits`: null: probably. */
 static json_t *fits_json(enum neap_estimate_fits fits)
 {
 	return fits == NEAP_ESTIMATE_UNSURE ? json_null() : json_boolean(fits == NEAP_ESTIMATE_YES);
 }
 
-/* Why it is perhaps; null: it is not. */
+/* Why it is probably; null: it is not. */
 static json_t *doubt_json(enum neap_estimate_doubt doubt)
 {
 	return doubt ? json_string(neap_estimate_doubt_name(doubt)) : json_null();
@@ -182,7 +182,7 @@ static json_t *unmodelled_json(const struct neap_estimate_run *run)
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
 		neap_json_add(list, JSON(TEXT("kind", kinds[gap->kind]), TEXT("library", gap->library),
 					 TEXT("function", gap->function), NUMBER("calls", gap->calls),
-					 NUMBER("low", gap->low_bytes), NUMBER("high", gap->high_bytes)));
+					 NUMBER("low", gap->low_bytes), KNOWN("high", gap->high_bytes)));
 	}
 	return list;
 }
@@ -260,6 +260,15 @@ static json_t *without_json(const struct neap_compiled *compiled)
 		    NUMBER("reserved_peak", compiled->reserved_peak));
 }
 
+/* The convolution with the largest workspace, of those without a known bound; null: every workspace has one. */
+static json_t *convolution_json(const struct neap_estimate_run *run)
+{
+	if (!neap_estimate_is_unbounded(run))
+		return json_null();
+	return JSON(TEXT("line", run->convolution.place),
+		    NUMBER("usual_workspace", run->convolution.workspace_bytes));
+}
+
 json_t *neap_estimate_json(const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
@@ -277,6 +286,7 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 		NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
 		NUMBER("reserved_peak", run->reserved_peak),
 		NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
+		VALUE("convolution", convolution_json(run)),
 		VALUE("context", context_json(&report->verdicts[first].context, report->plan->gpus[first].profile)),
 		VALUE("gpus", gpus), VALUE("fit", fit_json(report)), VALUE("plan", neap_estimate_search_json(report)),
 		VALUE("categories", categories_json(&run->analysis)),

@@ -51,10 +51,21 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run)
 	uint64_t most = 0;
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		if (gap->kind == NEAP_GAP_WORKSPACE && !is_beside(gap) && gap->high_bytes - gap->low_bytes > most)
+		if (gap->kind == NEAP_GAP_WORKSPACE && !is_beside(gap) &&
+		    gap->high_bytes != NEAP_SIMULATED_UNBOUNDED && gap->high_bytes - gap->low_bytes > most)
 			most = gap->high_bytes - gap->low_bytes;
 	}
 	return most;
+}
+
+bool neap_estimate_is_unbounded(const struct neap_estimate_run *run)
+{
+	for (size_t i = 0; i < run->gaps.gap_count; i++) {
+		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
+		if (gap->kind == NEAP_GAP_WORKSPACE && gap->high_bytes == NEAP_SIMULATED_UNBOUNDED)
+			return true;
+	}
+	return false;
 }
 
 size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes)
@@ -105,7 +116,8 @@ const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt)
 								[NEAP_ESTIMATE_CONTEXT] = "context",
 								[NEAP_ESTIMATE_WORKSPACE] = "workspace",
 								[NEAP_ESTIMATE_CUT_SHORT] = "time limit",
-								[NEAP_ESTIMATE_GROWING] = "growing"};
+								[NEAP_ESTIMATE_GROWING] = "growing",
+								[NEAP_ESTIMATE_UNBOUNDED] = "convolution"};
 	return names[doubt];
 }
 
@@ -208,6 +220,8 @@ static enum neap_status find_fit(const struct neap_estimate_run *run, const stru
 		verdict->doubt = NEAP_ESTIMATE_CUT_SHORT;
 	else if (neap_estimate_growing(run))
 		verdict->doubt = NEAP_ESTIMATE_GROWING;
+	else if (neap_estimate_is_unbounded(run))
+		verdict->doubt = NEAP_ESTIMATE_UNBOUNDED;
 	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : in_least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 	return NEAP_OK;
 }
@@ -234,7 +248,7 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	verdict.headroom_bytes = rooms.least - limited(verdict.needed_bytes);
 	/* What would help a run that was cut short is not known either, and one that fits so far needs nothing. */
 	if (verdict.fits != NEAP_ESTIMATE_YES && verdict.doubt != NEAP_ESTIMATE_GROWING &&
-	    !neap_estimate_is_cut_short(run)) {
+	    verdict.doubt != NEAP_ESTIMATE_UNBOUNDED && !neap_estimate_is_cut_short(run)) {
 		options.memory_bytes = rooms.least > 0 ? (uint64_t)rooms.least : 0;
 		if (options.memory_bytes >= NEAP_REPLAY_PAGE_BYTES)
 			status = neap_whatifs_find(run->trace, &options, NULL, (struct neap_deadline){0},

@@ -265,6 +265,8 @@ enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run
 	if (!status)
 		status = analyze(run, err);
 	neap_simulated_read(folder, &run->gaps);
+	if (!status && neap_estimate_is_unbounded(run))
+		status = neap_estimate_find_convolution(run, err);
 	return status;
 }
 

@@ -117,6 +117,9 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 			 SIZE(workspace));
 		neap_report_wrap(out, "                          ", text);
 	}
+	if (neap_estimate_is_unbounded(run))
+		neap_report_wrap(out, "                          ",
+				 "with the workspaces that cuDNN usually takes for convolutions; no bound is known");
 	snprintf(text, sizeof text, "%s: the profile's %s, and by assumption up to %s for code that the driver loads",
 		 interval(context->low_bytes, context->high_bytes, range), SIZE(context->bare_bytes),
 		 SIZE(context->code_bytes));
@@ -169,7 +172,7 @@ static const char *fits_text(const struct neap_estimate_verdict *verdict)
 {
 	if (verdict->unsupported)
 		return "no";
-	return verdict->fits == NEAP_ESTIMATE_YES ? "yes" : verdict->fits == NEAP_ESTIMATE_NO ? "no" : "perhaps";
+	return verdict->fits == NEAP_ESTIMATE_YES ? "yes" : verdict->fits == NEAP_ESTIMATE_NO ? "no" : "probably";
 }
 
 /* The first setting of PyTorch's own allocator with which it fits. NULL: none. */
@@ -220,7 +223,8 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 		[NEAP_ESTIMATE_CONTEXT] = "fits beside the smallest context alone",
 		[NEAP_ESTIMATE_WORKSPACE] = "fits without a library's workspace alone",
 		[NEAP_ESTIMATE_CUT_SHORT] = "fits as far as the time limit let it run",
-		[NEAP_ESTIMATE_GROWING] = "fits so far; its memory still grows"};
+		[NEAP_ESTIMATE_GROWING] = "fits so far; its memory still grows",
+		[NEAP_ESTIMATE_UNBOUNDED] = "probably fits"};
 	for (size_t i = 0; i < report->tries->count; i++) {
 		const struct neap_estimate_try *item = &report->tries->items[i];
 		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
@@ -266,7 +270,7 @@ static void put_cut_short(struct neap_buffer *out, const struct neap_estimate_ru
 	snprintf(text, sizeof text,
 		 "%sthe time limit ended the program after %s%s; what it takes later is not in these figures. "
 		 "--time-limit gives it longer%s",
-		 fits == NEAP_ESTIMATE_UNSURE ? "perhaps at most: " : "", done, place,
+		 fits == NEAP_ESTIMATE_UNSURE ? "probably at most: " : "", done, place,
 		 counted ? "" : ", --forwards N ends one without an optimizer");
 	neap_printable(clean, sizeof clean, text);
 	neap_report_wrap(out, "      ", clean);
@@ -380,6 +384,28 @@ static void put_curve(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
+/* What "probably" is for where nothing else is in doubt, once for all GPUs. */
+static void put_convolution(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	const struct neap_estimate_run *run = NULL;
+	char text[700], clean[700], place[320] = "";
+	for (size_t i = 0; i < report->plan->count && !run; i++)
+		if (report->verdicts[i].doubt == NEAP_ESTIMATE_UNBOUNDED && !report->verdicts[i].unsupported)
+			run = &report->runs[report->plan->gpus[i].run];
+	if (!run)
+		return;
+	if (run->convolution.place[0])
+		snprintf(place, sizeof place, ", the largest at %s, where %s is usual", run->convolution.place,
+			 SIZE(run->convolution.workspace_bytes));
+	snprintf(text, sizeof text,
+		 "probably: no bound is known for cuDNN's workspaces of this program's convolutions%s. Bounded by: "
+		 "torch.backends.cudnn.benchmark=False with channels_last; no workspace: "
+		 "torch.backends.cudnn.enabled=False",
+		 place);
+	neap_printable(clean, sizeof clean, text);
+	neap_report_wrap(out, "  ", clean);
+}
+
 static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	neap_buffer_format(out, "\n%-14s %10s %10s  %-22s %-8s %10s", "GPU", "memory", "reserved", "nvidia-smi",
@@ -405,6 +431,11 @@ static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report 
 	neap_report_wrap(out, "  ",
 			 "headroom: what is left beside the largest context, of the smallest memory in which the "
 			 "replay of this run ends");
+	neap_report_wrap(
+		out, "  ",
+		"fits: yes, beside the most that everything may take; probably, but what the report names may "
+		"take more; no, not even beside the least");
+	put_convolution(out, report);
 }
 
 static void put_ranks(struct neap_buffer *out, const struct neap_estimate_run *run)
@@ -462,7 +493,13 @@ static void put_gaps(struct neap_buffer *out, const struct neap_estimate_run *ru
 		if (gap->kind == NEAP_GAP_VALUES)
 			continue;
 		shown++;
-		if (gap->kind == NEAP_GAP_WORKSPACE)
+		if (gap->high_bytes == NEAP_SIMULATED_UNBOUNDED)
+			snprintf(text, sizeof text,
+				 "not modelled: memory of %s %s, %" PRIu64
+				 " call%s, usually %s or more each, no bound is "
+				 "known",
+				 gap->library, gap->function, gap->calls, plural(gap->calls), SIZE(gap->low_bytes));
+		else if (gap->kind == NEAP_GAP_WORKSPACE)
 			snprintf(text, sizeof text, "not modelled: memory of %s %s, %" PRIu64 " call%s, %s each",
 				 gap->library, gap->function, gap->calls, plural(gap->calls),
 				 interval(gap->low_bytes, gap->high_bytes, (char[80]){0}));

@@ -167,7 +167,10 @@ static void put_gap(const struct neap_simulated_gap *gap, struct neap_buffer *ou
 	char low[NEAP_UNITS_CAPACITY], high[NEAP_UNITS_CAPACITY];
 	neap_buffer_format(out, "%s %s (%" PRIu64 " call%s", gap->library, gap->function, gap->calls,
 			   gap->calls == 1 ? "" : "s");
-	if (gap->kind == NEAP_GAP_WORKSPACE)
+	if (gap->high_bytes == NEAP_SIMULATED_UNBOUNDED)
+		neap_buffer_format(out, ", usually %s or more each, no bound is known",
+				   neap_size_format(gap->low_bytes, low));
+	else if (gap->kind == NEAP_GAP_WORKSPACE)
 		neap_buffer_format(out, ", %s to %s each", neap_size_format(gap->low_bytes, low),
 				   neap_size_format(gap->high_bytes, high));
 	neap_buffer_text(out, ")");

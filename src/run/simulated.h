@@ -5,7 +5,8 @@
  *                           GAP LIBRARY FUNCTION CALLS LOW HIGH
  *
  *                       GAP is values, workspace, refused, transfer or kernel (enum runtime_gap in
- *                       sim/runtime/services.h). LOW and HIGH bound the bytes of a workspace; 0 for the others.
+ *                       sim/runtime/services.h). LOW and HIGH bound the bytes of a workspace (HIGH 2^64 - 1: no
+ *                       bound is known); 0 for the others.
  *
  * A process writes its file again, whole, whenever its tally grows, so a reader sees each call once. The program's
  * processes write the files and may write anything: every length and every count is capped, and lines of another form
@@ -19,7 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NEAP_SIMULATED_GAPS 64 /* functions listed by name; calls of further ones are counted together */
+#define NEAP_SIMULATED_UNBOUNDED UINT64_MAX
+#define NEAP_SIMULATED_GAPS      64 /* functions listed by name; calls of further ones are counted together */
 
 /* In the order of the report. */
 enum neap_gap {
@@ -35,7 +37,7 @@ struct neap_simulated_gap {
 	enum neap_gap kind;
 	char library[32], function[96];
 	uint64_t calls;
-	uint64_t low_bytes, high_bytes; /* of one call, over all of them */
+	uint64_t low_bytes, high_bytes; /* of one call, over all of them; high NEAP_SIMULATED_UNBOUNDED: not known */
 };
 
 /* The sum over processes. A zeroed struct is empty. */

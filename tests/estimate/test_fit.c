@@ -11,6 +11,7 @@
 struct program {
 	double fixed, each, square; /* bytes */
 	uint64_t breaks;            /* from this value on it fails; 0: never */
+	bool convolves;             /* no bound is known for its workspaces */
 };
 
 static int64_t need(const struct program *program, uint64_t value)
@@ -30,6 +31,10 @@ static void run(const struct program *program, uint64_t headroom, struct neap_es
 	}
 	point->headroom[0] = (int64_t)headroom - need(program, value);
 	point->fits[0] = point->headroom[0] >= 0 ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
+	if (program->convolves && point->fits[0] == NEAP_ESTIMATE_YES) {
+		point->fits[0] = NEAP_ESTIMATE_UNSURE;
+		point->doubt[0] = NEAP_ESTIMATE_UNBOUNDED;
+	}
 }
 
 /* What the search finds from `start`; *ret_runs: how many runs it took. */
@@ -78,6 +83,7 @@ static void finds_the_largest(void **state)
 		for (uint64_t start = 1; start <= 4096; start *= 8) {
 			check((struct program){1e9, 3e5, 0}, headroom, start, 24);
 			check((struct program){1e9, 4e7, 0}, headroom, start, 20);
+			check((struct program){.fixed = 1e9, .each = 4e7, .convolves = true}, headroom, start, 20);
 			check((struct program){2e9, 1e6, 500}, headroom, start, 24);
 		}
 }

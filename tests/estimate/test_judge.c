@@ -143,6 +143,26 @@ static void a_workspace_decides(void **state)
 	drop(world);
 }
 
+/* A convolution's workspace of any size is no part of the sums, and of a program that fits beside them in doubt. */
+static void a_workspace_without_a_bound(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	uint64_t high = BARE + CODE + 4 * MIB + REQUESTED;
+	add_gap(world, "cudnn", "cudnnBackendExecute(attention)", 1, 0, 4 * MIB);
+	assert_false(neap_estimate_is_unbounded(&world->run));
+	add_gap(world, "cudnn", "cudnnBackendExecute(convolution)", 9, MIB, NEAP_SIMULATED_UNBOUNDED);
+	assert_true(neap_estimate_is_unbounded(&world->run));
+	assert_int_equal(neap_estimate_workspace(&world->run), 4 * MIB);
+	expect(world, 80 * GIB, MAYBE, NEAP_ESTIMATE_UNBOUNDED, (int64_t)(80 * GIB - high));
+	assert_int_equal(world->verdict.settings.count, 0);
+	expect(world, high, MAYBE, NEAP_ESTIMATE_UNBOUNDED, 0);
+	expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_WORKSPACE, -(int64_t)PAGE);
+	judge(world, BARE + REQUESTED - PAGE);
+	assert_int_equal(world->verdict.fits, NEAP_ESTIMATE_NO);
+	drop(world);
+}
+
 /* What a library takes itself is part of the context, for each call of one process. */
 static void pools_are_beside(void **state)
 {
@@ -385,7 +405,7 @@ static void predicts_what_would_help(void **state)
 static void figures_beyond_all_memory(void **state)
 {
 	(void)state;
-	static const uint64_t huge[] = {UINT64_MAX, UINT64_MAX - GIB, UINT64_MAX / 2 + 1, 1ull << 60};
+	static const uint64_t huge[] = {UINT64_MAX - 1, UINT64_MAX - GIB, UINT64_MAX / 2 + 1, 1ull << 60};
 	for (size_t i = 0; i < COUNT(huge); i++) {
 		struct world *workspace = make(plain), *pool = make(plain), *shared = make(plain);
 		add_gap(workspace, "cudnn", "cudnnConvolutionForward", 1, 0, huge[i]);
@@ -448,6 +468,7 @@ int main(void)
 		cmocka_unit_test(a_page_decides),
 		cmocka_unit_test(less_than_a_context),
 		cmocka_unit_test(a_workspace_decides),
+		cmocka_unit_test(a_workspace_without_a_bound),
 		cmocka_unit_test(pools_are_beside),
 		cmocka_unit_test(ranks_share_a_gpu),
 		cmocka_unit_test(kernels_for_the_architecture),

@@ -228,7 +228,7 @@ static void convolutions_have_one_algorithm_without_workspace(void **state)
 			 0);
 	assert_int_equal(bytes, 0);
 	assert_int_equal(fake.tallies[GAP_WORKSPACE], 1);
-	assert_int_equal(fake.high, 4 * (8 * 400 + 6 * 18 + 8 * 150));
+	assert_true(fake.high == UINT64_MAX); /* of another algorithm: no bound is known */
 	convolution_end(made);
 	cudnnDestroy(handle);
 }

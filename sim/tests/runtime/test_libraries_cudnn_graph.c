@@ -95,14 +95,22 @@ static void give(void *descriptor, int name, void *part)
 	assert_int_equal(cudnn.destroy(part), 0);
 }
 
-/* A half tensor of 4 dimensions, not finalized. */
+/* Of tensors that are made from now on; zeroed: half, planes. */
+static struct {
+	int type; /* 0: half */
+	bool is_float, channels_last;
+} tensors;
+
+/* A tensor of 4 dimensions, not finalized. */
 static void *tensor_begin(int64_t id, const int64_t *dimension)
 {
-	int64_t stride[4] = {dimension[1] * dimension[2] * dimension[3], dimension[2] * dimension[3], dimension[3],
-			     1};
+	int64_t points = dimension[2] * dimension[3], channels = dimension[1];
+	int64_t planes[4] = {channels * points, points, dimension[3], 1};
+	int64_t last[4] = {channels * points, 1, channels * dimension[3], channels};
+	const int64_t *stride = tensors.channels_last ? last : planes;
 	void *tensor = create(TENSOR);
 
-	set_enumerator(tensor, 901, DATA_TYPE, 2);
+	set_enumerator(tensor, 901, DATA_TYPE, tensors.is_float ? 0 : tensors.type ? tensors.type : 2);
 	set_numbers(tensor, 902, 4, dimension);
 	set_numbers(tensor, 903, 4, stride);
 	set_numbers(tensor, 906, 1, &id);
@@ -321,11 +329,11 @@ static void a_graph_has_one_engine_without_knobs(void **state)
 	fake_begin();
 	plan = plan_of(graph_of(forward_begin(images, filters, tensor('y', outputs))));
 	assert_int_equal(cudnn.get(plan, 402, INT64, 1, NULL, &number), 0);
-	assert_int_equal(number, 0);
+	assert_int_equal(number, 2 * (8 * 3 * 1024 + 16 * 27 + 8 * 16 * 1024) + 512);
 	assert_int_equal(fake.tallies[GAP_WORKSPACE], 1);
 	assert_string_equal(fake.function, "cudnnBackendExecute(convolution)");
-	assert_int_equal(fake.low, 0);
-	assert_int_equal(fake.high, 2 * (8 * 3 * 1024 + 16 * 27 + 8 * 16 * 1024));
+	assert_int_equal(fake.low, number);
+	assert_true(fake.high == UINT64_MAX);
 	assert_int_equal(cudnn.get(plan, 401, DESCRIPTOR, 1, &count, &wrong), DESCRIPTOR_TYPE);
 	assert_int_equal(cudnn.get(plan, 401, DESCRIPTOR, 1, &count, &configuration), 0);
 	assert_int_equal(cudnn.get(configuration, 300, DESCRIPTOR, 1, &count, &engine), 0);
@@ -340,6 +348,70 @@ static void a_graph_has_one_engine_without_knobs(void **state)
 	cudnn.destroy(configuration);
 	cudnn.destroy(engine);
 	cudnn.destroy(wrong);
+}
+
+/* The six that FakeGPU (FanBB2333/FakeGPU 7d5cf83, fakegpu/data/workspace_profiles.json) measured, and
+ * those that need none. */
+static void usual_workspaces_are_those_measured(void **state)
+{
+	static const struct {
+		int capability, type; /* 0 float, 1 double, 2 half, 9 bfloat16 */
+		bool channels_last;
+		int64_t images[4], channels, bytes;
+	} cases[] = {
+		{86, 0, false, {2, 64, 128, 128}, 64, 8536576},   {86, 0, false, {4, 128, 64, 64}, 128, 8978944},
+		{86, 9, false, {2, 64, 128, 128}, 64, 8462848},   {120, 0, false, {2, 64, 128, 128}, 64, 16925184},
+		{120, 0, false, {4, 128, 64, 64}, 128, 17367552}, {120, 9, false, {2, 64, 128, 128}, 64, 8462848},
+		{80, 2, false, {2, 64, 128, 128}, 64, 8462848},   {86, 0, true, {2, 64, 128, 128}, 64, 0},
+		{120, 9, true, {2, 64, 128, 128}, 64, 0},         {75, 0, false, {2, 64, 128, 128}, 64, 0},
+		{80, 1, false, {2, 64, 128, 128}, 64, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		int64_t filter[4] = {cases[i].channels, cases[i].channels, 3, 3}, bytes = -1;
+		void *plan;
+
+		fake_begin();
+		fake.capability = cases[i].capability;
+		tensors.type = cases[i].type;
+		tensors.is_float = cases[i].type == 0;
+		tensors.channels_last = cases[i].channels_last;
+		plan = plan_of(graph_of(forward_begin(cases[i].images, filter, tensor('y', cases[i].images))));
+		assert_int_equal(cudnn.get(plan, 402, INT64, 1, NULL, &bytes), 0);
+		assert_int_equal(bytes, cases[i].bytes);
+		assert_int_equal(fake.low, bytes);
+		assert_int_equal(fake.high == UINT64_MAX, !cases[i].channels_last);
+		cudnn.destroy(plan);
+	}
+	memset(&tensors, 0, sizeof tensors);
+}
+
+/* A plan runs again with the same addresses where PyTorch times it to choose one. */
+static void a_benchmark_may_choose_any_workspace(void **state)
+{
+	static const int64_t ids[] = {'x', 'y', 'w'};
+	void *addresses[] = {(void *)0x1000, (void *)0x2000, (void *)0x3000};
+	void *handle = NULL;
+	void *plan;
+	void *packs[] = {pack_of(3, ids, addresses), pack_of(3, ids, addresses)};
+
+	(void)state;
+	fake_begin();
+	assert_int_equal(cudnn.create_handle(&handle), 0);
+	tensors.channels_last = true;
+	plan = plan_of(graph_of(forward_begin(images, filters, tensor('y', outputs))));
+	tensors.channels_last = false;
+	assert_int_equal(cudnn.execute(handle, plan, packs[0]), 0);
+	assert_int_equal(cudnn.execute(handle, plan, packs[1]), 0);
+	assert_int_equal(fake.tallies[GAP_WORKSPACE], 1);
+	assert_int_equal(cudnn.execute(handle, plan, packs[1]), 0);
+	assert_int_equal(fake.tallies[GAP_WORKSPACE], 2);
+	assert_true(fake.high == UINT64_MAX);
+	cudnn.destroy(plan);
+	cudnn.destroy(packs[0]);
+	cudnn.destroy(packs[1]);
+	cudnn.destroy_handle(handle);
 }
 
 static void small_convolutions_count_what_was_measured(void **state)
@@ -494,6 +566,8 @@ int main(void)
 		cmocka_unit_test(a_convolution_of_other_shapes_is_refused),
 		cmocka_unit_test(a_graph_of_something_else_is_refused),
 		cmocka_unit_test(a_graph_has_one_engine_without_knobs),
+		cmocka_unit_test(usual_workspaces_are_those_measured),
+		cmocka_unit_test(a_benchmark_may_choose_any_workspace),
 		cmocka_unit_test(small_convolutions_count_what_was_measured),
 		cmocka_unit_test(another_engine_is_refused),
 		cmocka_unit_test(a_plan_goes_to_the_handles_stream),
