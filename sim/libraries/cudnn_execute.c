@@ -163,7 +163,7 @@ static bool is_channels_last(const struct cudnn_contents *tensor)
 
 	for (int64_t i = 2; i < count; i++)
 		points *= dimension[i];
-	return count > 2 && (stride[1] == 1 || dimension[1] == 1 || points == 1);
+	return count > 2 && (stride[1] == 1 || points == 1);
 }
 
 static int add_operand(const struct cudnn_contents *tensor, int name, void *context)

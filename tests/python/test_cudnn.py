@@ -5,9 +5,11 @@ asks for, so an unexpected workspace or reserve shows.
 """
 
 import collections
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -149,6 +151,61 @@ class Convolutions(unittest.TestCase):
         ones = ((1, 1), (1, 1), (1, 1), 1)
         self.assertEqual(torch.cudnn_convolution_relu(x, w, b, *ones).shape, x.shape)
         self.assertEqual(torch.cudnn_convolution_add_relu(x, w, x, 1.0, b, *ones).shape, x.shape)
+
+
+class Reports(unittest.TestCase):
+    """Convolutions that ran out of memory by public reports: none of them would get "yes". Either PyTorch's own choice of what it
+    allocates does not fit, or no bound is known for the workspace."""
+
+    # Report (owner/name of GitHub, pytorch/pytorch where there is none), its GPU's GiB (the least that it took, where that is not told),
+    # layer, type, input, and what could not be allocated where PyTorch asked for that itself. The shapes of #166790 and Wan2GP#1577
+    # follow from what they asked for.
+    CASES = [
+        ("#166790", 24, "Conv3d(32, 16, 3, padding=1)", "half", (1, 32, 256, 256, 256), None),
+        ("#31500", 16, "ConvTranspose2d(1, 1, 1, 1, bias=False)", "half", (1024, 1, 1024, 1024), None),
+        ("#128947", 80, "Conv3d(256, 64, 3)", "float", (1, 256, 5, 1090, 1922), "161.37 GiB"),
+        ("#95024", 80, "Conv3d(64, 32, 3, padding=1)", "half", (1, 64, 362, 370, 251), "108.21 GiB"),
+        ("#22741", 16, "Conv2d(128, 128, 3, padding=1)", "half", (1, 128, 168, 64), None),
+        ("#14614", 20, "Conv2d(128, 64, 7, 1, 3)", "float", (1, 128, 768, 1024), None),
+        ("#26950", 10, "Conv2d(128, 128, 7, 1, 3, bias=False)", "float", (32, 128, 1, 128), None),
+        ("#123533", 24, "Conv2d(256, 256, 3, 1, 1)", "half", (1, 256, 2048, 4992), None),
+        ("#132300", 24, "Conv3d(3, 128, 3, padding=1)", "bfloat16", (1, 3, 24, 1008, 1792), None),
+        ("#12651", 12, "Conv1d(5, 1, 97825588, stride=10)", "float", (1, 5, 97825588), None),
+        ("soumith/cudnn.torch#262", 21, "Conv2d(164, 256, (1, 3))", "float", (1, 164, 17, 201), None),
+        ("deepbeepmeep/Wan2GP#1577", 16, "Conv3d(256, 256, 3)", "bfloat16", (1, 256, 19, 258, 258), None),
+    ]
+    CODE = """
+import json, os, sys, torch
+from torch import nn
+for report, _, layer, kind, shape, _ in json.loads(sys.argv[1]):
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        continue
+    failed = ""
+    try:
+        dtype = getattr(torch, kind)
+        layer = eval("nn." + layer[:-1] + ", device='cuda', dtype=dtype)")
+        layer(torch.empty(*shape, device="cuda", dtype=dtype, requires_grad=True)).sum().backward()
+    except torch.OutOfMemoryError as error:
+        failed = str(error)
+    print(json.dumps([report, os.getpid(), torch.cuda.max_memory_allocated(), failed]), flush=True)
+    break  # it exits as programs do, and writes what was not modelled
+"""
+
+    def test_none_of_them_gets_yes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "NEAP_RUN_DIR": folder, "NEAP_SIM": f"h100-80gb,values=none,world=reports-{os.getpid()}"}
+            words = [sys.executable, "-c", self.CODE, json.dumps(self.CASES)]
+            done = subprocess.run(words, env=environment, capture_output=True, text=True)
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            self.assertEqual([line[0] for line in lines], [case[0] for case in self.CASES], done.stderr)
+            for (report, gib, *_, asked), (_, pid, peak, failed) in zip(self.CASES, lines):
+                with self.subTest(report=report):
+                    with open(os.path.join(folder, f"simulated.{pid}"), encoding="ascii") as file:
+                        unbounded = f" {2**64 - 1}\n" in file.read()
+                    if asked and VERSION < (2, 5):  # 2.15 gives cuDNN more than 2^31 elements
+                        self.assertIn(f"Tried to allocate {asked}", failed)
+                    self.assertTrue(unbounded or failed or peak > gib << 30, (unbounded, peak, failed))
 
 
 class Values(unittest.TestCase):

@@ -421,6 +421,10 @@ static void small_convolutions_count_what_was_measured(void **state)
 	(void)state;
 	fake_begin();
 	cudnn.destroy(plan_of(graph_of(forward_begin(one, one, tensor('y', one)))));
+	assert_true(fake.high == UINT64_MAX); /* planes, as its strides say */
+	tensors.channels_last = true;
+	cudnn.destroy(plan_of(graph_of(forward_begin(one, one, tensor('y', one)))));
+	tensors.channels_last = false;
 	assert_int_equal(fake.high, 205 << 10);
 }
 
