@@ -151,25 +151,36 @@ static int add_bytes(const struct cudnn_contents *tensor, int name, void *contex
 struct convolution {
 	uint64_t read, written; /* bytes */
 	bool channels_last;     /* all of them: each element's channels side by side */
+	bool is_product;        /* the kernel has one element */
 	int type;               /* of the elements */
 };
 
-static bool is_channels_last(const struct cudnn_contents *tensor)
+static int64_t points_of(const struct cudnn_contents *tensor)
 {
 	int64_t count = 0;
-	const int64_t *stride = cudnn_graph_numbers(tensor, CUDNN_ATTR_TENSOR_STRIDES, &count);
 	const int64_t *dimension = cudnn_graph_numbers(tensor, CUDNN_ATTR_TENSOR_DIMENSIONS, &count);
 	int64_t points = 1;
 
 	for (int64_t i = 2; i < count; i++)
 		points *= dimension[i];
-	return count > 2 && (stride[1] == 1 || points == 1);
+	return points;
+}
+
+static bool is_channels_last(const struct cudnn_contents *tensor)
+{
+	int64_t count = 0;
+	const int64_t *stride = cudnn_graph_numbers(tensor, CUDNN_ATTR_TENSOR_STRIDES, &count);
+
+	return count > 2 && (stride[1] == 1 || points_of(tensor) == 1);
 }
 
 static int add_operand(const struct cudnn_contents *tensor, int name, void *context)
 {
 	struct convolution *convolution = context;
 
+	if (name == CUDNN_ATTR_CONVOLUTION_FORWARD_W || name == CUDNN_ATTR_CONVOLUTION_BWD_DATA_W ||
+	    name == CUDNN_ATTR_CONVOLUTION_BWD_FILTER_DW)
+		convolution->is_product = points_of(tensor) == 1;
 	switch (name) {
 	case CUDNN_ATTR_CONVOLUTION_FORWARD_X:
 	case CUDNN_ATTR_CONVOLUTION_FORWARD_W:
@@ -206,7 +217,7 @@ static uint64_t usual_workspace(const struct convolution *convolution)
 		return 0;
 	if (narrow)
 		return bytes + convolution->written;
-	if (capability < FIRST_WITH_TF32)
+	if (capability < FIRST_WITH_TF32 || convolution->is_product)
 		return 0;
 	return capability < FIRST_THAT_COPIES_FLOATS ? bytes : bytes + convolution->written;
 }

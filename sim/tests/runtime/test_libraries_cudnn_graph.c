@@ -136,17 +136,20 @@ static void *virtual_tensor(int64_t id, const int64_t *dimension)
 	return made;
 }
 
-/* 3 x 3, padding 1, stride 1. */
+static int64_t padding = 1;
+
+/* Stride 1. */
 static void *convolution(void)
 {
+	int64_t around[2] = {padding, padding};
 	void *made = create(CONVOLUTION);
 
 	set_enumerator(made, 100, DATA_TYPE, 0);
 	set_enumerator(made, 101, MODE, 1);
 	set_numbers(made, 102, 2, (int64_t[]){1, 1});
 	set_numbers(made, 103, 2, (int64_t[]){1, 1});
-	set_numbers(made, 104, 2, (int64_t[]){1, 1});
-	set_numbers(made, 105, 2, (int64_t[]){1, 1});
+	set_numbers(made, 104, 2, around);
+	set_numbers(made, 105, 2, around);
 	set_numbers(made, 106, 1, (int64_t[]){2});
 	assert_int_equal(cudnn.finalize(made), 0);
 	return made;
@@ -357,19 +360,20 @@ static void usual_workspaces_are_those_measured(void **state)
 	static const struct {
 		int capability, type; /* 0 float, 1 double, 2 half, 9 bfloat16 */
 		bool channels_last;
-		int64_t images[4], channels, bytes;
+		int64_t images[4], channels, bytes, kernel; /* 0: 3 x 3 */
 	} cases[] = {
 		{86, 0, false, {2, 64, 128, 128}, 64, 8536576},   {86, 0, false, {4, 128, 64, 64}, 128, 8978944},
 		{86, 9, false, {2, 64, 128, 128}, 64, 8462848},   {120, 0, false, {2, 64, 128, 128}, 64, 16925184},
 		{120, 0, false, {4, 128, 64, 64}, 128, 17367552}, {120, 9, false, {2, 64, 128, 128}, 64, 8462848},
 		{80, 2, false, {2, 64, 128, 128}, 64, 8462848},   {86, 0, true, {2, 64, 128, 128}, 64, 0},
 		{120, 9, true, {2, 64, 128, 128}, 64, 0},         {75, 0, false, {2, 64, 128, 128}, 64, 0},
-		{80, 1, false, {2, 64, 128, 128}, 64, 0},
+		{80, 1, false, {2, 64, 128, 128}, 64, 0},         {86, 0, false, {2, 64, 128, 128}, 64, 0, 1},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		int64_t filter[4] = {cases[i].channels, cases[i].channels, 3, 3}, bytes = -1;
+		int64_t side = cases[i].kernel ? cases[i].kernel : 3, bytes = -1;
+		int64_t filter[4] = {cases[i].channels, cases[i].channels, side, side};
 		void *plan;
 
 		fake_begin();
@@ -377,7 +381,9 @@ static void usual_workspaces_are_those_measured(void **state)
 		tensors.type = cases[i].type;
 		tensors.is_float = cases[i].type == 0;
 		tensors.channels_last = cases[i].channels_last;
+		padding = side / 2;
 		plan = plan_of(graph_of(forward_begin(cases[i].images, filter, tensor('y', cases[i].images))));
+		padding = 1;
 		assert_int_equal(cudnn.get(plan, 402, INT64, 1, NULL, &bytes), 0);
 		assert_int_equal(bytes, cases[i].bytes);
 		assert_int_equal(fake.low, bytes);
