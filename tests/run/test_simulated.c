@@ -38,6 +38,13 @@ static void test_line(void **state)
 			 "each); refused: cuBLAS cublasXt (1 call); not moved between ranks: NCCL ncclReduce (2 "
 			 "calls); 5 results of library calls read as zeros");
 	assert_int_equal(simulated.processes, 3);
+
+	simulated = (struct neap_simulated){0};
+	add(&simulated, "workspace cuDNN forward 2 1024 2048\nworkspace cuDNN forward 1 2048 18446744073709551615\n");
+	assert_true(simulated.gaps[0].high_bytes == NEAP_SIMULATED_UNBOUNDED);
+	says(&simulated,
+	     "no kernel ran; workspaces not modelled: cuDNN forward (3 calls, usually 1.00 KiB or more each, "
+	     "no bound is known)");
 }
 
 static void test_merged_over_processes(void **state)
