@@ -10,23 +10,19 @@ struct bounds {
 	const struct neap_estimate_point *below;      /* the next lower one under `low`, else NULL */
 };
 
-/* A program whose convolutions alone are in doubt is taken to fit: they are at every value. */
-static bool fits(const struct neap_estimate_point *point, size_t gpu)
-{
-	return point->fits[gpu] == NEAP_ESTIMATE_YES || point->doubt[gpu] == NEAP_ESTIMATE_UNBOUNDED;
-}
-
 static struct bounds find_bounds(const struct neap_estimate_fit *fit, size_t run, size_t gpu)
 {
 	struct bounds bounds = {0};
 	for (size_t i = 0; i < fit->count; i++) {
 		const struct neap_estimate_point *point = &fit->points[i];
-		if (point->run == run && !fits(point, gpu) && (!bounds.high || point->value < bounds.high->value))
+		if (point->run == run && !neap_estimate_point_fits(point, gpu) &&
+		    (!bounds.high || point->value < bounds.high->value))
 			bounds.high = point;
 	}
 	for (size_t i = 0; i < fit->count; i++) {
 		const struct neap_estimate_point *point = &fit->points[i];
-		if (point->run != run || !fits(point, gpu) || (bounds.high && point->value > bounds.high->value))
+		if (point->run != run || !neap_estimate_point_fits(point, gpu) ||
+		    (bounds.high && point->value > bounds.high->value))
 			continue;
 		if (!bounds.low || point->value > bounds.low->value) {
 			bounds.below = bounds.low;

@@ -31,6 +31,13 @@ struct neap_estimate_point {
 	char why[NEAP_ESTIMATE_WHY]; /* failed: the line that the program ended with, cut; "": none */
 };
 
+/* Whether it counts as one that fits. So does a program whose convolutions alone are in doubt: they are at every
+ * value. */
+static inline bool neap_estimate_point_fits(const struct neap_estimate_point *point, size_t gpu)
+{
+	return point->fits[gpu] == NEAP_ESTIMATE_YES || point->doubt[gpu] == NEAP_ESTIMATE_UNBOUNDED;
+}
+
 struct neap_estimate_fit {
 	const char *name;                   /* of the parameter */
 	struct neap_estimate_point *points; /* NEAP_ESTIMATE_POINTS */

@@ -109,7 +109,7 @@ struct bounds {
 static bool tells_nothing(const struct neap_estimate_trial *trial, size_t gpu)
 {
 	return trial->point.failed ||
-	       (trial->point.fits[gpu] != NEAP_ESTIMATE_YES && trial->point.doubt[gpu] == NEAP_ESTIMATE_CUT_SHORT);
+	       (!neap_estimate_point_fits(&trial->point, gpu) && trial->point.doubt[gpu] == NEAP_ESTIMATE_CUT_SHORT);
 }
 
 static void keep_least(const struct neap_estimate_trial **kept, const struct neap_estimate_trial *trial)
@@ -132,10 +132,10 @@ static struct bounds find_bounds(const struct neap_estimate_search *search, size
 		if (search->trials[i].way == way && search->trials[i].point.run == run)
 			found[bounds.count++] = &search->trials[i];
 	for (size_t i = 0; i < bounds.count; i++)
-		if (!tells_nothing(found[i], gpu) && found[i]->point.fits[gpu] != NEAP_ESTIMATE_YES)
+		if (!tells_nothing(found[i], gpu) && !neap_estimate_point_fits(&found[i]->point, gpu))
 			keep_least(&no, found[i]);
 	for (size_t i = 0; i < bounds.count; i++)
-		if (!tells_nothing(found[i], gpu) && found[i]->point.fits[gpu] == NEAP_ESTIMATE_YES &&
+		if (!tells_nothing(found[i], gpu) && neap_estimate_point_fits(&found[i]->point, gpu) &&
 		    (!no || found[i]->point.value < no->point.value))
 			keep_most(&bounds.low, found[i]);
 	bounds.high = no;

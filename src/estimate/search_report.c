@@ -61,7 +61,7 @@ static void remark(const struct row *row, size_t gpu, char text[NEAP_ESTIMATE_WH
 		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (with %s it fails%s%s)", value, next->why[0] ? ": " : "",
 			 next->why);
 	else if (next && next->fits[gpu] == NEAP_ESTIMATE_UNSURE)
-		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (perhaps with %s: %s)", value,
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (probably with %s: %s)", value,
 			 neap_estimate_doubt_name(next->doubt[gpu]));
 	else if (!row->edge)
 		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (not with %s)", value);
@@ -229,7 +229,7 @@ static json_t *trial_json(const struct neap_estimate_search *search, const struc
 		    BOOL("failed", point->failed), TEXT("why", point->why),
 		    TEXT("fits", point->failed                              ? "no"
 				 : point->fits[gpu] == NEAP_ESTIMATE_YES    ? "yes"
-				 : point->fits[gpu] == NEAP_ESTIMATE_UNSURE ? "perhaps"
+				 : point->fits[gpu] == NEAP_ESTIMATE_UNSURE ? "probably"
 									    : "no"),
 		    ONLY(!point->failed, NUMBER("requested_peak", point->requested_peak)),
 		    ONLY(!point->failed, NUMBER("allocated_peak", point->allocated_peak)),
