@@ -7,6 +7,7 @@ asks for, so an unexpected workspace or reserve shows.
 import collections
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -169,7 +170,6 @@ class Reports(unittest.TestCase):
         ("#14614", 20, "Conv2d(128, 64, 7, 1, 3)", "float", (1, 128, 768, 1024), None),
         ("#26950", 10, "Conv2d(128, 128, 7, 1, 3, bias=False)", "float", (32, 128, 1, 128), None),
         ("#123533", 24, "Conv2d(256, 256, 3, 1, 1)", "half", (1, 256, 2048, 4992), None),
-        ("#132300", 24, "Conv3d(3, 128, 3, padding=1)", "bfloat16", (1, 3, 24, 1008, 1792), None),
         ("#12651", 12, "Conv1d(5, 1, 97825588, stride=10)", "float", (1, 5, 97825588), None),
         ("soumith/cudnn.torch#262", 21, "Conv2d(164, 256, (1, 3))", "float", (1, 164, 17, 201), None),
         ("deepbeepmeep/Wan2GP#1577", 16, "Conv3d(256, 256, 3)", "bfloat16", (1, 256, 19, 258, 258), None),
@@ -201,8 +201,8 @@ for report, _, layer, kind, shape, _ in json.loads(sys.argv[1]):
             self.assertEqual([line[0] for line in lines], [case[0] for case in self.CASES], done.stderr)
             for (report, gib, *_, asked), (_, pid, peak, failed) in zip(self.CASES, lines):
                 with self.subTest(report=report):
-                    with open(os.path.join(folder, f"simulated.{pid}"), encoding="ascii") as file:
-                        unbounded = f" {2**64 - 1}\n" in file.read()
+                    tally = pathlib.Path(folder, f"simulated.{pid}")  # not there: it never asked cuDNN
+                    unbounded = tally.exists() and f" {2**64 - 1}\n" in tally.read_text(encoding="ascii")
                     if asked and VERSION < (2, 5):  # 2.15 gives cuDNN more than 2^31 elements
                         self.assertIn(f"Tried to allocate {asked}", failed)
                     self.assertTrue(unbounded or failed or peak > gib << 30, (unbounded, peak, failed))
