@@ -65,6 +65,9 @@ static void remark(const struct row *row, size_t gpu, char text[NEAP_ESTIMATE_WH
 			 neap_estimate_doubt_name(next->doubt[gpu]));
 	else if (!row->edge)
 		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (not with %s)", value);
+	else if (row->edge->point.fits[gpu] != NEAP_ESTIMATE_YES)
+		snprintf(text, NEAP_ESTIMATE_WHY + 64, " (probably: %s)",
+			 neap_estimate_doubt_name(row->edge->point.doubt[gpu]));
 }
 
 static void put_row(struct neap_buffer *out, const struct neap_estimate_search *search, const char *name,
