@@ -3,7 +3,11 @@
  *
  *   ORDINAL MEMORY CONTEXTS     bytes but those of contexts, and how many contexts, at most at one time
  *
- * The file is written with each new peak, so that it is there whatever ends the process. */
+ * The file is written with each new peak, so that it is there whatever ends the process. Modules that the program
+ * loads itself (Triton's) go into another, NEAP_RUN_DIR/code.PID, which the stand-in for the runtime writes too
+ * (sim/runtime/code.c):
+ *
+ *   cubin BYTES                 of its code, constants and variables; 0: unknown, such as PTX */
 #include "sim/driver/state.h"
 
 #include "base/descriptor.h"
@@ -15,6 +19,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* -1: no estimate, or it cannot be opened. */
+static int open_named(const char *name, int flags)
+{
+	const char *asked = getenv("NEAP_ESTIMATE"), *folder = getenv("NEAP_RUN_DIR");
+	char path[4096];
+
+	if (!asked || strcmp(asked, "1") != 0 || !folder ||
+	    (size_t)snprintf(path, sizeof path, "%s/%s.%d", folder, name, (int)getpid()) >= sizeof path)
+		return -1;
+	return neap_fd_above_standard(open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600));
+}
+
 static struct {
 	bool decided; /* whether there is a file */
 	int file;     /* -1: none */
@@ -22,19 +38,6 @@ static struct {
 		uint64_t memory, contexts, memory_peak, contexts_peak;
 	} devices[SIM_DEVICE_LIMIT];
 } account;
-
-static void open_file(void)
-{
-	const char *asked = getenv("NEAP_ESTIMATE"), *folder = getenv("NEAP_RUN_DIR");
-	char path[4096];
-
-	account.decided = true;
-	account.file = -1;
-	if (!asked || strcmp(asked, "1") != 0 || !folder ||
-	    (size_t)snprintf(path, sizeof path, "%s/driver.%d", folder, (int)getpid()) >= sizeof path)
-		return;
-	account.file = neap_fd_above_standard(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-}
 
 static void write_file(void)
 {
@@ -59,8 +62,10 @@ void sim_account_charge(uint32_t device, enum sim_charge what, uint64_t bytes)
 	uint64_t *peak = what == SIM_CHARGE_CONTEXT ? &account.devices[device].contexts_peak
 						    : &account.devices[device].memory_peak;
 
-	if (!account.decided)
-		open_file();
+	if (!account.decided) {
+		account.decided = true;
+		account.file = open_named("driver", O_TRUNC);
+	}
 	*now += what == SIM_CHARGE_CONTEXT ? 1 : bytes;
 	if (account.file < 0 || *now <= *peak)
 		return;
@@ -74,4 +79,14 @@ void sim_account_refund(uint32_t device, enum sim_charge what, uint64_t bytes)
 		account.devices[device].contexts--;
 	else
 		account.devices[device].memory -= bytes;
+}
+
+void sim_account_module(uint64_t bytes)
+{
+	int file = open_named("code", O_APPEND | O_NOFOLLOW);
+
+	if (file < 0)
+		return;
+	dprintf(file, "cubin %" PRIu64 "\n", bytes);
+	close(file);
 }

@@ -96,6 +96,8 @@ static CUresult read_cubin(const unsigned char *start, uint64_t limit, struct si
 		Elf64_Shdr section, names;
 
 		memcpy(&section, start + header.e_shoff + i * sizeof section, sizeof section);
+		if (section.sh_flags & SHF_ALLOC && section.sh_size < IMAGE_LIMIT)
+			image->loaded_bytes += section.sh_size;
 		if (section.sh_type != SHT_SYMTAB || section.sh_link >= header.e_shnum)
 			continue;
 		memcpy(&names, start + header.e_shoff + section.sh_link * sizeof names, sizeof names);

@@ -25,7 +25,8 @@ struct sim_symbol {
 struct sim_image {
 	struct sim_symbol *symbols;
 	size_t count;
-	bool open; /* a fat binary */
+	bool open;             /* a fat binary */
+	uint64_t loaded_bytes; /* of a cubin: code, constants and variables; 0: unknown */
 };
 
 /* Copies what it needs. The format of `image` gives its length; the driver's functions get no length either. Errors:

@@ -175,6 +175,7 @@ static CUresult module_load(CUmodule *module, struct sim_image *image, CUresult 
 		return CUDA_ERROR_INVALID_CONTEXT;
 	}
 	pthread_mutex_lock(&sim.lock);
+	sim_account_module(image->loaded_bytes);
 	result = module_create(context, NULL, image, module);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
@@ -301,6 +302,7 @@ static CUresult library_load(CUlibrary *ret_library, struct sim_image *image, CU
 		sim_image_fini(image);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	sim_account_module(image->loaded_bytes);
 	library->image = *image;
 	*ret_library = library;
 	return CUDA_SUCCESS;

@@ -2,15 +2,13 @@
 #include "sim/runtime/extension.h"
 
 #include <link.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct wanted {
-	uintptr_t address;
-	char path[1024];
+	uintptr_t address, base;
+	char path[EXTENSION_PATH];
 };
 
 /* Replaces dladdr, which would also search for the nearest symbol, among hundreds of thousands. */
@@ -25,10 +23,22 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *context)
 
 		if (part->p_type == PT_LOAD && wanted->address >= begin && wanted->address - begin < part->p_memsz) {
 			snprintf(wanted->path, sizeof wanted->path, "%s", info->dlpi_name);
+			wanted->base = info->dlpi_addr;
 			return 1;
 		}
 	}
 	return 0;
+}
+
+bool extension_object(const void *address, char ret_path[EXTENSION_PATH], uint64_t *ret_address)
+{
+	struct wanted wanted = {.address = (uintptr_t)address};
+
+	if (!dl_iterate_phdr(find_object, &wanted) ||
+	    !realpath(*wanted.path ? wanted.path : "/proc/self/exe", ret_path))
+		return false;
+	*ret_address = wanted.address - wanted.base;
+	return true;
 }
 
 int extension_library(const void *address, char ret_library[EXTENSION_LIBRARY])

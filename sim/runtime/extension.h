@@ -4,13 +4,22 @@
 #ifndef NEAP_RUNTIME_EXTENSION_H
 #define NEAP_RUNTIME_EXTENSION_H
 
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #define EXTENSION_LIBRARY 32
 #define EXTENSION_KERNEL  64
+#define EXTENSION_PATH    PATH_MAX
 
 struct extension_kernel {
 	char library[EXTENSION_LIBRARY]; /* "my_ops", of .../my_ops.cpython-311-x86_64-linux-gnu.so */
 	char name[EXTENSION_KERNEL];     /* "ns::scale", of _ZN2ns5scaleEPfi */
 };
+
+/* The file of the library (or program) in which `address` lies, and its virtual address there. False: it lies in
+ * none, or the file is gone. */
+bool extension_object(const void *address, char ret_path[EXTENSION_PATH], uint64_t *ret_address);
 
 /* Whether `address` lies in a library (or program) whose kernels are counted. If so, returns its short name. */
 int extension_library(const void *address, char ret_library[EXTENSION_LIBRARY]);

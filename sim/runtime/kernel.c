@@ -6,6 +6,7 @@
  * nothing.
  */
 #include "base/map.h"
+#include "sim/runtime/code.h"
 #include "sim/runtime/extension.h"
 #include "sim/runtime/runtime.h"
 
@@ -18,6 +19,14 @@
 #define VARIABLE_CAPACITY (1ull << 30)
 #define VARIABLE_ALIGN    256
 
+#define KERNELS_AT_ONCE 256
+
+/* An object file, by its handle. */
+struct binary {
+	const void *code;                /* the fat binary; NULL: not known */
+	char library[EXTENSION_LIBRARY]; /* if its kernels are counted: the short name; else "" */
+};
+
 struct variable {
 	uint64_t address;
 	size_t bytes;
@@ -25,7 +34,9 @@ struct variable {
 
 static struct {
 	pthread_mutex_t lock;
-	struct neap_map kernels;    /* host stub -> name */
+	struct neap_map kernels;    /* host stub -> struct code_kernel, kept to the end */
+	struct code_kernel *unused; /* of the last array that was allocated */
+	size_t unused_count;
 	struct neap_map extensions; /* host stub -> struct extension_kernel, kept to the end: the tally names it */
 	bool has_extensions;
 	struct neap_map variables; /* host variable -> struct variable */
@@ -43,14 +54,16 @@ NEAP_API void __cudaRegisterVar(void **handle, char *host, char *device, const c
 				int constant, int global);
 NEAP_API unsigned int __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, CUstream stream);
 
-/* An object file's handle is the short name of its library if its kernels are counted, else "". */
 void **__cudaRegisterFatBinary(void *binary)
 {
-	char *library = calloc(1, EXTENSION_LIBRARY);
+	struct binary *handle = calloc(1, sizeof *handle);
 
-	if (library)
-		(void)extension_library(binary, library);
-	return (void **)(void *)library;
+	if (handle) {
+		handle->code = code_binary(binary);
+		(void)extension_library(binary, handle->library);
+		code_registered(handle->code);
+	}
+	return (void **)(void *)handle;
 }
 
 void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
@@ -73,15 +86,37 @@ static void add_extension(const char *library, const char *host, const char *nam
 		free(kernel);
 }
 
+/* If the host is out of memory, the kernel stays unregistered, and its use is an error. Lock held. */
+static void add_kernel(const struct binary *binary, const char *host, const char *name)
+{
+	struct code_kernel *kernel;
+
+	if (registered.unused_count == 0) {
+		registered.unused = calloc(KERNELS_AT_ONCE, sizeof *kernel);
+		registered.unused_count = registered.unused ? KERNELS_AT_ONCE : 0;
+	}
+	if (registered.unused_count == 0)
+		return;
+	kernel = registered.unused;
+	kernel->name = name;
+	kernel->binary = binary ? binary->code : NULL;
+	if (neap_map_put(&registered.kernels, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)kernel)) {
+		registered.unused++;
+		registered.unused_count--;
+	}
+}
+
 void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int thread_limit,
 			    void *thread, void *block, dim3 *block_size, dim3 *grid_size, int *warp_size)
 {
-	(void)handle, (void)device, (void)thread_limit, (void)thread, (void)block, (void)block_size;
-	(void)grid_size, (void)warp_size;
+	const struct binary *binary = (const void *)handle;
+
+	(void)device, (void)thread_limit, (void)thread, (void)block;
+	(void)block_size, (void)grid_size, (void)warp_size;
 	pthread_mutex_lock(&registered.lock);
-	(void)neap_map_put(&registered.kernels, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)name);
-	if (handle && *(const char *)handle)
-		add_extension((const char *)handle, host, name);
+	add_kernel(binary, host, name);
+	if (binary && *binary->library)
+		add_extension(binary->library, host, name);
 	pthread_mutex_unlock(&registered.lock);
 }
 
@@ -162,16 +197,21 @@ int runtime_cudaGetSymbolSize(size_t *bytes, const void *symbol)
 	return runtime_symbol(symbol, &address, bytes);
 }
 
-/* NULL: not registered. */
+/* NULL: not registered. Each caller uses the kernel. */
 static const char *kernel_name(const void *kernel)
 {
-	uint64_t name;
+	struct code_kernel *known;
+	uint64_t found_at = 0;
 	bool found;
 
 	pthread_mutex_lock(&registered.lock);
-	found = neap_map_get(&registered.kernels, (uint64_t)(uintptr_t)kernel, &name);
+	found = neap_map_get(&registered.kernels, (uint64_t)(uintptr_t)kernel, &found_at);
 	pthread_mutex_unlock(&registered.lock);
-	return found ? (const char *)(uintptr_t)name : NULL;
+	if (!found)
+		return NULL;
+	known = (struct code_kernel *)(uintptr_t)found_at;
+	code_used(known);
+	return known->name;
 }
 
 /* -- launches ---------------------------------------------------------------------------------------------------- */

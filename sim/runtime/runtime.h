@@ -7,6 +7,7 @@
  *   contents.c  the known bytes of device memory                     gate.c        results that arrive when read
  *   stream.c    streams and events                                   graph.c       capture and graphs
  *   kernel.c    registered kernels and variables, launches           tally.c       counts calls not modelled
+ *   code.c      names the kernels that were used, for neap estimate
  *   values.c    lets the host compute what kernels would have
  *   torch.c     PyTorch's blocks: memory that is allocated again reads as zeros
  *

@@ -1,4 +1,5 @@
 /* The table of services.h. */
+#include "sim/runtime/code.h"
 #include "sim/runtime/runtime.h"
 
 static bool architecture(int device, int *ret_capability, int *ret_multiprocessors)
@@ -23,6 +24,8 @@ static int launch(void *stream, const char *name)
 {
 	int result = runtime_ready();
 
+	if (result == CUDA_SUCCESS)
+		code_library(name);
 	return result == CUDA_SUCCESS ? runtime_launch(stream, name, 0) : result;
 }
 

@@ -148,6 +148,38 @@ static void a_cubin_names_them_too_and_damage_is_refused(void **state)
 	sim_end();
 }
 
+/* Under `neap estimate`: what the code of modules takes that the program loads itself. */
+static void modules_are_accounted_for(void **state)
+{
+	struct cubin cubin = make_cubin();
+	char folder[] = "/tmp/neap-modules-XXXXXX", path[64], text[64] = "";
+	CUmodule module;
+	CUlibrary library;
+	FILE *file;
+
+	(void)state;
+	sim_begin("modules", "mem=256MiB");
+	cubin.sections[2].sh_flags = SHF_ALLOC;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/code.%d", folder, (int)getpid());
+	assert_ok(t.cuda.cuModuleLoadData(&module, &cubin));
+	setenv("NEAP_RUN_DIR", folder, 1);
+	setenv("NEAP_ESTIMATE", "1", 1);
+	assert_ok(t.cuda.cuModuleLoadData(&module, &cubin));
+	assert_ok(t.cuda.cuModuleLoadData(&module, ptx));
+	assert_ok(t.cuda.cuLibraryLoadData(&library, &cubin, NULL, NULL, 0, NULL, NULL, 0));
+	unsetenv("NEAP_ESTIMATE");
+	unsetenv("NEAP_RUN_DIR");
+	file = fopen(path, "r");
+	assert_non_null(file);
+	assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+	fclose(file);
+	assert_string_equal(text, "cubin 32\ncubin 0\ncubin 32\n"); /* PTX: unknown */
+	unlink(path);
+	rmdir(folder);
+	sim_end();
+}
+
 static void a_library_is_of_no_context(void **state)
 {
 	CUlibrary library, same;
@@ -491,6 +523,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ptx_names_its_functions_and_variables),
 		cmocka_unit_test(a_cubin_names_them_too_and_damage_is_refused),
+		cmocka_unit_test(modules_are_accounted_for),
 		cmocka_unit_test(a_library_is_of_no_context),
 		cmocka_unit_test(loaded_kernels_are_counted),
 		cmocka_unit_test(launches_are_checked),

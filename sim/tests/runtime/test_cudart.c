@@ -5,6 +5,8 @@
 #include "sim/runtime/services.h"
 #include "support/test.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,11 +259,12 @@ static void pointers_have_types(void **unused)
 	assert_int_equal(cudaGetLastError(), 1);
 }
 
-static char kernel_stub, variable_stub, stranger;
+static char kernel_stub, variable_stub;
+static void *stranger[3];
 
 static void registered_kernels_launch(void **unused)
 {
-	void **handle = __cudaRegisterFatBinary(&stranger);
+	void **handle = __cudaRegisterFatBinary(stranger);
 	dim3 one = {1, 1, 1}, large = {2048, 1, 1}, grid, block;
 	const char *name = NULL;
 	size_t shared_bytes = 0;
@@ -289,9 +292,64 @@ static void registered_kernels_launch(void **unused)
 	__cudaUnregisterFatBinary(handle);
 }
 
+/* The whole file NEAP_RUN_DIR/code.PID. */
+static void read_code(char *text, size_t capacity)
+{
+	char path[256];
+	FILE *file;
+	size_t length;
+
+	snprintf(path, sizeof path, "%s/code.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
+	file = fopen(path, "r");
+	assert_non_null(file);
+	length = fread(text, 1, capacity - 1, file);
+	text[length] = '\0';
+	fclose(file);
+}
+
+/* Under `neap estimate`: where the code of each kernel is that the program used. */
+static void used_kernels_are_named(void **unused)
+{
+	static const char image[] = "a fat binary";
+	static struct {
+		unsigned int magic, version;
+		const void *data, *more;
+	} wrapper = {0x466243b1, 1, image, NULL};
+	static char used, another;
+	void **handle = __cudaRegisterFatBinary(&wrapper);
+	char line[2 * PATH_MAX], module[2 * PATH_MAX], text[16384], self[PATH_MAX];
+	dim3 one = {1, 1, 1};
+	Dl_info info;
+
+	(void)unused;
+	__cudaRegisterFunction(handle, &used, NULL, "used", -1, NULL, NULL, NULL, NULL, NULL);
+	__cudaRegisterFunction(handle, &another, NULL, "another", -1, NULL, NULL, NULL, NULL, NULL);
+	assert_int_equal(cudaLaunchKernel(&used, one, one, NULL, 0, NULL), 0);
+	assert_int_equal(cudaLaunchKernel(&used, one, one, NULL, 0, NULL), 0);
+	setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+	__cudaUnregisterFatBinary(__cudaRegisterFatBinary(&wrapper));
+	unsetenv("CUDA_MODULE_LOADING");
+	__cudaUnregisterFatBinary(handle);
+
+	assert_int_not_equal(dladdr(image, &info), 0);
+	assert_non_null(realpath("/proc/self/exe", self));
+	snprintf(line, sizeof line, "\nkernel %llx %s\tused\n",
+		 (unsigned long long)(image - (const char *)info.dli_fbase), self);
+	snprintf(module, sizeof module, "\nmodule %llx %s\n",
+		 (unsigned long long)(image - (const char *)info.dli_fbase), self);
+	read_code(text, sizeof text);
+	assert_int_equal(strncmp(text, "device 90\nkernel 0 -\tkernel(int)\n", 33), 0);
+	assert_non_null(strstr(text, line));
+	assert_null(strstr(strstr(text, "\tused\n") + 1, "\tused\n"));
+	assert_null(strstr(text, "another"));
+	assert_non_null(strstr(text, module));
+	snprintf(line, sizeof line, "%s/code.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
+	unlink(line);
+}
+
 static void variables_hold_what_is_copied(void **unused)
 {
-	void **handle = __cudaRegisterFatBinary(&stranger);
+	void **handle = __cudaRegisterFatBinary(stranger);
 	void *address = NULL;
 	char got[4];
 
@@ -484,6 +542,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rows_have_pitches),
 		cmocka_unit_test(pointers_have_types),
 		cmocka_unit_test(registered_kernels_launch),
+		cmocka_unit_test(used_kernels_are_named),
 		cmocka_unit_test(variables_hold_what_is_copied),
 		cmocka_unit_test(errors_are_the_threads),
 		cmocka_unit_test(what_is_not_there_is_refused),
@@ -500,9 +559,13 @@ int main(int argc, char **argv)
 	snprintf(spec, sizeof spec, "mem=256MiB,gpus=2,world=test-cudart-%d", (int)getpid());
 	setenv("NEAP_SIM", spec, 1);
 	setenv("NEAP_RUN_DIR", folder, 1);
+	setenv("NEAP_ESTIMATE", "1", 1); /* a file of used kernels, and one of the driver's peaks */
+	unsetenv("CUDA_MODULE_LOADING");
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	load();
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	snprintf(spec, sizeof spec, "%s/driver.%d", folder, (int)getpid());
+	unlink(spec);
 	rmdir(folder);
 	return failed;
 }

@@ -1,0 +1,24 @@
+/* sim/runtime/code.h: names the kernels that this process used, for `neap estimate`: see code.c, which has the file's
+ * format. Any thread; no lock of libcudart need be held, and any may be. */
+#ifndef NEAP_RUNTIME_CODE_H
+#define NEAP_RUNTIME_CODE_H
+
+#include <stdatomic.h>
+
+/* A registered kernel. */
+struct code_kernel {
+	const char *name;             /* mangled; the program's */
+	const void *binary;           /* the fat binary; NULL: not known */
+	_Atomic unsigned int process; /* that wrote its line */
+};
+
+/* The fat binary that __cudaRegisterFatBinary was given; NULL: not of the documented form. */
+const void *code_binary(const void *wrapper);
+/* A fat binary was registered. */
+void code_registered(const void *binary);
+/* The program launches the kernel or asks for its properties: both load it. */
+void code_used(struct code_kernel *kernel);
+/* A stand-in launches a kernel of this (static) name. */
+void code_library(const char *name);
+
+#endif
