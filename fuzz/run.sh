@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
-# sanitizers in build-fuzz, and runs each (analyze frame message page record result sidecar simulated spec stacks trace trainer whole) for SECONDS (60) over seeds
+# sanitizers in build-fuzz, and runs each (analyze fatbin frame message page record result sidecar simulated spec stacks trace trainer whole) for SECONDS (60) over seeds
 # made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
 # build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- analyze frame message page record result sidecar simulated spec stacks trace trainer whole
+[ $# -gt 0 ] || set -- analyze fatbin frame message page record result sidecar simulated spec stacks trace trainer whole
 for tool in clang meson ninja; do
 	command -v "$tool" >/dev/null || {
 		echo "fuzz/run.sh needs $tool" >&2
@@ -28,7 +28,7 @@ done
 
 # Seeds: small files of each kind, good ones.
 seeds=$folder/seeds
-rm -rf "$seeds" && mkdir -p "$seeds"/{frame,message,page,record,result,sidecar,simulated,spec,stacks,trace,trainer,whole}
+rm -rf "$seeds" && mkdir -p "$seeds"/{fatbin,frame,message,page,record,result,sidecar,simulated,spec,stacks,trace,trainer,whole}
 run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
@@ -64,6 +64,19 @@ printf 'values cuBLAS cublasSgemm_v2 12 0 0\nworkspace cuDNN forward 3 0 209920\
 printf '12 model_5.pt\00013 optimizer_5.pt\000\000' >"$seeds/whole/together"
 printf 'optimizer_epoch_5-00001-of-00002.safetensors' >"$seeds/whole/name"
 printf 'epoch=3-val_loss=0.25.ckpt' >"$seeds/sidecar/name"
+python3 - "$seeds/fatbin" <<'PYTHON'
+# Two images of one cubin: a kernel, its code, and its name.
+import pathlib, struct, sys
+names = b"\0.text.first\0"
+cubin = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2", 2, 190, 1, 0, 0, 64 + 16 + 32, 0, 64, 0, 0, 64, 3, 1) + names.ljust(16, b"\0") + bytes(32)
+for name, kind, flags, at, size in (0, 0, 0, 0, 0), (0, 3, 0, 64, len(names)), (1, 1, 2, 80, 32):
+    cubin += struct.pack("<IIQQQQIIQQ", name, kind, flags, 0, at, size, 0, 0, 0, 0)
+def image(flags, stored):
+    return struct.pack("<HHIQIIIIQQQQ", 2, 257, 64, len(stored), len(stored), 0, 0, 90, 0, flags, 0, len(cubin)) + stored
+images = image(0x11, cubin) + image(0x2011, b"\xf0\xff" + bytes([len(cubin) - 15 - 255]) + cubin)
+pathlib.Path(sys.argv[1], "two").write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(images)) + images)
+pathlib.Path(sys.argv[1], "cubin").write_bytes(cubin)
+PYTHON
 python3 - "$seeds/trace" <<'PYTHON'
 import pickle, sys
 frames = [{"filename": "train.py", "line": 3, "name": "forward"}, {"filename": "??", "line": 0, "name": "c10::empty"}]

@@ -11,8 +11,8 @@
  * ADDRESS is 0 and PATH "-" for a fat binary that is in no file.
  *
  * CUDA loads a kernel when it is first used, and the module around it (CUDA Programming Guide, "Lazy Loading"), but
- * all modules at once with CUDA_MODULE_LOADING=EAGER. A line is written at once, so that it is there whatever ends the
- * process. Failures are ignored: they must not disturb a training run.
+ * all modules at once with CUDA_MODULE_LOADING=EAGER. A line is written at once, so that it is there whatever ends
+ * the process. Failures are ignored: they must not disturb a training run.
  */
 #include "sim/runtime/code.h"
 

@@ -12,14 +12,15 @@
  *
  * Memory of a GPU:   total = driver's own + context + what PyTorch may reserve
  *
- * The context is an interval: how much code a driver loads, and what libraries allocate by themselves, is known on
- * the GPU alone. One thread.
+ * The context, which is all that a process takes beside PyTorch's allocator, is an interval, the sum of its parts'.
+ * Each part says where its figure comes from. Only a GPU tells the exact one. One thread.
  */
 #ifndef NEAP_ESTIMATE_ESTIMATE_H
 #define NEAP_ESTIMATE_ESTIMATE_H
 
 #include "analyze/analysis.h"
 #include "analyze/predict.h"
+#include "estimate/code.h"
 #include "estimate/view.h"
 #include "run/simulated.h"
 #include "sim/profiles/profile.h"
@@ -135,6 +136,7 @@ struct neap_estimate_run {
 	uint64_t reads_lost; /* how many lines did not fit into `reads` */
 	struct neap_estimate_convolution convolution;
 	struct neap_simulated gaps;
+	struct neap_code code;       /* of the process that reserved most */
 	struct neap_view_facts view; /* what the program could write, and did: also of a run that failed */
 };
 
@@ -142,11 +144,33 @@ struct neap_estimate_run {
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *ret_run, struct neap_error *err);
 void neap_estimate_run_fini(struct neap_estimate_run *run);
 
-/* What is beside PyTorch's allocator: an interval and what it is made of. */
+/* Where a figure comes from, the most certain first. */
+enum neap_estimate_source {
+	NEAP_ESTIMATE_COMPUTED,   /* from the code of the libraries that the program loaded */
+	NEAP_ESTIMATE_DOCUMENTED, /* by what NVIDIA documents, or by the source of the library */
+	NEAP_ESTIMATE_PUBLISHED,  /* somebody measured it: on this GPU, or the library */
+	NEAP_ESTIMATE_ASSUMED,
+};
+
+/* "computed", "documented", "published", "assumed". */
+const char *neap_estimate_source_name(enum neap_estimate_source source);
+
+#define NEAP_ESTIMATE_PARTS 8
+
+/* What is beside PyTorch's allocator: the sum of its parts. */
 struct neap_estimate_context {
 	uint64_t low_bytes, high_bytes;
-	uint64_t bare_bytes, code_bytes, pools_bytes; /* the profile's; assumed for code; libraries' pools, at most */
+	struct neap_estimate_part {
+		const char *name; /* as context.c lists them: "driver", "code" ... */
+		uint64_t low_bytes, high_bytes;
+		enum neap_estimate_source source;
+	} parts[NEAP_ESTIMATE_PARTS]; /* those that are not 0 */
+	size_t part_count;
 };
+
+/* Writes what a part of the GPU's context is, and where its figure comes from. */
+void neap_estimate_part_text(const struct neap_estimate_plan *plan, size_t gpu, const struct neap_estimate_run *run,
+			     const struct neap_estimate_part *part, char *ret_text, size_t capacity);
 
 struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
 						   const struct neap_estimate_run *run);

@@ -1,6 +1,7 @@
 /* estimate/json.c: numbers as numbers, in bytes; null where nothing is known. */
 #include "estimate/text.h"
 
+#include "base/printable.h"
 #include "store/json_rows.h"
 
 #include <string.h>
@@ -9,20 +10,51 @@
 
 static json_t *interval_json(uint64_t low, uint64_t high) { return JSON(NUMBER("low", low), NUMBER("high", high)); }
 
-/* Which figures are known, and which are assumed. */
+static json_t *parts_json(const struct neap_estimate_report *report, size_t gpu, const struct neap_estimate_run *run)
+{
+	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
+	json_t *list = json_array();
+	for (size_t i = 0; i < context->part_count; i++) {
+		const struct neap_estimate_part *part = &context->parts[i];
+		char text[400], clean[400];
+		neap_estimate_part_text(report->plan, gpu, run, part, text, sizeof text);
+		neap_printable(clean, sizeof clean, text);
+		neap_json_add(list,
+			      JSON_PUT(interval_json(part->low_bytes, part->high_bytes), TEXT("name", part->name),
+				       TEXT("source", neap_estimate_source_name(part->source)), TEXT("text", clean)));
+	}
+	return list;
+}
+
+/* The sum of the parts from this source, at most. */
+static uint64_t bytes_from(const struct neap_estimate_context *context, enum neap_estimate_source source)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < context->part_count; i++)
+		if (context->parts[i].source == source)
+			bytes += context->parts[i].high_bytes;
+	return bytes;
+}
+
+/* What the ends are made of, in a line each. */
 static json_t *source_json(const struct sim_profile *profile)
 {
 	char low[160];
-	snprintf(low, sizeof low, "profile %s: a process that has loaded little code", profile->name);
-	return JSON(TEXT("low", low),
-		    TEXT("high", "assumed: code, with the driver's lazy loading; the libraries' own pools, at most"));
+	snprintf(low, sizeof low, "profile %s: a process that has loaded little code; the kernels that it used",
+		 profile->name);
+	return JSON(TEXT("low", low), TEXT("high", "computed, documented, published and assumed: see parts"));
 }
 
-static json_t *context_json(const struct neap_estimate_context *context, const struct sim_profile *profile)
+static json_t *context_json(const struct neap_estimate_report *report, size_t gpu,
+			    const struct neap_estimate_run *run)
 {
-	return JSON_PUT(interval_json(context->low_bytes, context->high_bytes), NUMBER("bare", context->bare_bytes),
-			NUMBER("code_assumed", context->code_bytes), NUMBER("library_pools", context->pools_bytes),
-			VALUE("source", source_json(profile)));
+	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
+	return JSON_PUT(interval_json(context->low_bytes, context->high_bytes),
+			NUMBER("bare", bytes_from(context, NEAP_ESTIMATE_PUBLISHED)),
+			NUMBER("code_assumed", bytes_from(context, NEAP_ESTIMATE_ASSUMED)),
+			NUMBER("library_pools", bytes_from(context, NEAP_ESTIMATE_DOCUMENTED)),
+			VALUE("parts", parts_json(report, gpu, run)),
+			VALUE("source", source_json(report->plan->gpus[gpu].profile)));
 }
 
 static json_t *settings_json(const struct neap_estimate_verdict *verdict)
@@ -133,8 +165,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index)
 		    INTEGER("headroom", verdict->headroom_bytes), VALUE("fit_value", fit_value_json(report, index)),
 		    NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
 		    NUMBER("reserved_peak", run->reserved_peak), NUMBER("smallest_memory", verdict->needed_bytes),
-		    NUMBER("cache_flushes", verdict->retries),
-		    VALUE("context", context_json(&verdict->context, gpu->profile)),
+		    NUMBER("cache_flushes", verdict->retries), VALUE("context", context_json(report, index, run)),
 		    VALUE("process", interval_json(verdict->context.low_bytes + run->reserved_peak,
 						   verdict->context.high_bytes + run->reserved_peak +
 							   neap_estimate_workspace(run))),
@@ -276,26 +307,25 @@ json_t *neap_estimate_json(const struct neap_estimate_report *report)
 	size_t first = report->plan->run_gpus[0];
 	for (size_t i = 0; i < report->plan->count; i++)
 		neap_json_add(gpus, gpu_json(report, i));
-	return JSON(
-		INTEGER("schema", SCHEMA), TEXT("backend", run->result.backend), TEXT("torch", run->torch),
-		TEXT("command", report->command), TEXT("outcome", neap_outcome_name(run->result.outcome)),
-		NUMBER("steps", run->processes[run->worst].steps),
-		NUMBER("forwards", run->processes[run->worst].forwards),
-		BOOL("cut_short", neap_estimate_is_cut_short(run)), BOOL("growing", neap_estimate_growing(run)),
-		VALUE("waited_at", waited_json(&run->processes[run->worst].waited)),
-		NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
-		NUMBER("reserved_peak", run->reserved_peak),
-		NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
-		VALUE("convolution", convolution_json(run)),
-		VALUE("context", context_json(&report->verdicts[first].context, report->plan->gpus[first].profile)),
-		VALUE("gpus", gpus), VALUE("fit", fit_json(report)), VALUE("plan", neap_estimate_search_json(report)),
-		VALUE("categories", categories_json(&run->analysis)),
-		VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
-		VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
-		VALUE("compiled_updates", compiled_json(&run->processes[run->worst])),
-		NUMBER("compiled_updates_more", run->processes[run->worst].compiled_more),
-		VALUE("without_compiling", without_json(&run->analysis.compiled)),
-		BOOL("values_computed", run->computed), TEXT("values_not_computed", run->not_computed),
-		VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
-		BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));
+	return JSON(INTEGER("schema", SCHEMA), TEXT("backend", run->result.backend), TEXT("torch", run->torch),
+		    TEXT("command", report->command), TEXT("outcome", neap_outcome_name(run->result.outcome)),
+		    NUMBER("steps", run->processes[run->worst].steps),
+		    NUMBER("forwards", run->processes[run->worst].forwards),
+		    BOOL("cut_short", neap_estimate_is_cut_short(run)), BOOL("growing", neap_estimate_growing(run)),
+		    VALUE("waited_at", waited_json(&run->processes[run->worst].waited)),
+		    NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
+		    NUMBER("reserved_peak", run->reserved_peak),
+		    NUMBER("workspace_not_modelled", neap_estimate_workspace(run)),
+		    VALUE("convolution", convolution_json(run)), VALUE("context", context_json(report, first, run)),
+		    VALUE("gpus", gpus), VALUE("fit", fit_json(report)),
+		    VALUE("plan", neap_estimate_search_json(report)),
+		    VALUE("categories", categories_json(&run->analysis)),
+		    VALUE("lines", lines_json(&run->analysis, report->top)), VALUE("files", files_json(&run->view)),
+		    VALUE("processes", processes_json(run)), BOOL("compiled", run->compiled),
+		    VALUE("compiled_updates", compiled_json(&run->processes[run->worst])),
+		    NUMBER("compiled_updates_more", run->processes[run->worst].compiled_more),
+		    VALUE("without_compiling", without_json(&run->analysis.compiled)),
+		    BOOL("values_computed", run->computed), TEXT("values_not_computed", run->not_computed),
+		    VALUE("reads", reads_json(run)), BOOL("reads_hidden", run->reads_hidden),
+		    BOOL("exact", neap_analysis_exact(&run->analysis)), VALUE("unmodelled", unmodelled_json(run)));
 }

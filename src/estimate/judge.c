@@ -8,65 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much the code of kernels and libraries may add to a bare context, at most. Drivers load it when a kernel is
- * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone: this is assumed.
- * It is for lazy loading (CUDA_MODULE_LOADING), the default of today's drivers. */
-#define CODE_BYTES (512 * NEAP_MIB)
-
 #define LARGEST_BYTES (1ull << 50)
 
 /* An optimizer makes its state in the first update, so the second one's peak has it beside the activations. */
 #define UPDATES_MOST   50 /* of a program whose memory is not steady: python/neap/_steady.py */
 #define UPDATES_ENOUGH 2
-
-/* cuBLAS allocates with each handle and NCCL with each communicator, without PyTorch's allocator. PyTorch allocates
- * the workspaces of the other libraries for them. */
-static bool is_beside(const struct neap_simulated_gap *gap)
-{
-	return gap->kind == NEAP_GAP_WORKSPACE &&
-	       (!strcmp(gap->library, "NCCL") || !strncmp(gap->function, "cublasCreate", 12));
-}
-
-struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
-						   const struct neap_estimate_run *run)
-{
-	struct neap_estimate_context context = {.bare_bytes = plan->gpus[gpu].profile->context_mib * NEAP_MIB,
-						.code_bytes = CODE_BYTES};
-	uint64_t processes = run->process_count ? run->process_count : 1;
-	for (size_t i = 0; i < run->gaps.gap_count; i++) {
-		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		if (is_beside(gap)) /* of one process: as many calls as the others make */
-			context.pools_bytes = neap_plus(
-				context.pools_bytes,
-				neap_to_bytes((double)gap->high_bytes *
-					      (double)(gap->calls / processes + (gap->calls % processes > 0))));
-	}
-	context.low_bytes = context.bare_bytes;
-	context.high_bytes = neap_plus(context.bare_bytes + context.code_bytes, context.pools_bytes);
-	return context;
-}
-
-uint64_t neap_estimate_workspace(const struct neap_estimate_run *run)
-{
-	uint64_t most = 0;
-	for (size_t i = 0; i < run->gaps.gap_count; i++) {
-		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		if (gap->kind == NEAP_GAP_WORKSPACE && !is_beside(gap) &&
-		    gap->high_bytes != NEAP_SIMULATED_UNBOUNDED && gap->high_bytes - gap->low_bytes > most)
-			most = gap->high_bytes - gap->low_bytes;
-	}
-	return most;
-}
-
-bool neap_estimate_is_unbounded(const struct neap_estimate_run *run)
-{
-	for (size_t i = 0; i < run->gaps.gap_count; i++) {
-		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		if (gap->kind == NEAP_GAP_WORKSPACE && gap->high_bytes == NEAP_SIMULATED_UNBOUNDED)
-			return true;
-	}
-	return false;
-}
 
 size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes)
 {

@@ -267,6 +267,7 @@ enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run
 	neap_simulated_read(folder, &run->gaps);
 	if (!status && neap_estimate_is_unbounded(run))
 		status = neap_estimate_find_convolution(run, err);
+	neap_code_read(folder, run->processes[run->worst].pid, &run->code);
 	return status;
 }
 

@@ -99,7 +99,7 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 	size_t gpu = report->plan->run_gpus[0];
 	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
 	uint64_t workspace = neap_estimate_workspace(run);
-	char architecture[16], text[400], range[80];
+	char architecture[16], text[400], clean[400], range[80];
 
 	neap_estimate_architecture(report->plan->gpus[gpu].profile, architecture);
 	neap_buffer_format(out, "\nPeak on %s (%s)", report->plan->gpus[gpu].profile->gpu_name, architecture);
@@ -120,13 +120,17 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 	if (neap_estimate_is_unbounded(run))
 		neap_report_wrap(out, "                          ",
 				 "with the workspaces that cuDNN usually takes for convolutions; no bound is known");
-	snprintf(text, sizeof text, "%s: the profile's %s, and by assumption up to %s for code that the driver loads",
-		 interval(context->low_bytes, context->high_bytes, range), SIZE(context->bare_bytes),
-		 SIZE(context->code_bytes));
-	if (context->pools_bytes)
-		snprintf(text + strlen(text), sizeof text - strlen(text),
-			 " and %s that libraries (cuBLAS, NCCL) take themselves", SIZE(context->pools_bytes));
+	snprintf(text, sizeof text,
+		 "%s beside PyTorch's allocator:", interval(context->low_bytes, context->high_bytes, range));
 	neap_report_wrap(out, "  context     ", text);
+	for (size_t i = 0; i < context->part_count; i++) {
+		const struct neap_estimate_part *part = &context->parts[i];
+		char first[120];
+		snprintf(first, sizeof first, "    %-24s  ", interval(part->low_bytes, part->high_bytes, range));
+		neap_estimate_part_text(report->plan, gpu, run, part, text, sizeof text);
+		neap_printable(clean, sizeof clean, text);
+		neap_report_wrap(out, first, clean);
+	}
 	snprintf(text, sizeof text, "%s: what it shows for the process",
 		 interval(context->low_bytes + run->reserved_peak,
 			  context->high_bytes + run->reserved_peak + workspace, range));

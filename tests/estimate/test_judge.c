@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #define PAGE      NEAP_REPLAY_PAGE_BYTES
-#define CODE      (512 * MIB) /* the code that judge.c assumes */
+#define CODE      (512 * MIB) /* what context.c assumes: for all code, */
+#define LIBRARIES (256 * MIB) /* for NVIDIA's libraries, */
+#define VERSIONS  (64 * MIB)  /* and for other drivers */
 #define BARE      (100 * MIB)
 #define OWN       (10 * MIB) /* the driver's */
 #define REQUESTED (20 * MIB) /* by PLAIN: the smallest memory that it ends in */
@@ -163,10 +165,19 @@ static void a_workspace_without_a_bound(void **state)
 	drop(world);
 }
 
+static uint64_t pools(const struct neap_estimate_context *context)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < context->part_count; i++)
+		bytes += context->parts[i].source == NEAP_ESTIMATE_DOCUMENTED ? context->parts[i].high_bytes : 0;
+	return bytes;
+}
+
 /* What a library takes itself is part of the context, for each call of one process. */
 static void pools_are_beside(void **state)
 {
 	(void)state;
+	struct neap_estimate_context context;
 	struct world *world = make(plain);
 	add_gap(world, "cuBLAS", "cublasCreate_v2", 2, 0, 8 * MIB);
 	add_gap(world, "NCCL", "ncclCommInitRank", 1, 0, 40 * MIB);
@@ -174,14 +185,63 @@ static void pools_are_beside(void **state)
 		(struct neap_simulated_gap){.kind = NEAP_GAP_REFUSED, .calls = 9, .high_bytes = 99 * MIB};
 	assert_int_equal(neap_estimate_workspace(&world->run), 0);
 	expect(world, BARE + CODE + 56 * MIB + REQUESTED, YES, 0);
-	assert_int_equal(world->verdict.context.pools_bytes, 56 * MIB);
+	assert_int_equal(pools(&world->verdict.context), 56 * MIB);
 	expect(world, BARE + CODE + 56 * MIB + REQUESTED - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -(int64_t)PAGE);
 
 	world->run.process_count = 2; /* three calls of two processes: up to two of one */
 	world->run.gaps.gaps[0].calls = 3;
-	assert_int_equal(neap_estimate_context(&world->plan, 0, &world->run).pools_bytes, 56 * MIB);
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(pools(&context), 56 * MIB);
 	world->run.gaps.gaps[0].calls = 5;
-	assert_int_equal(neap_estimate_context(&world->plan, 0, &world->run).pools_bytes, 64 * MIB);
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(pools(&context), 64 * MIB);
+	drop(world);
+}
+
+static const struct neap_estimate_part *part(const struct neap_estimate_context *context, const char *name)
+{
+	for (size_t i = 0; i < context->part_count; i++)
+		if (strcmp(context->parts[i].name, name) == 0)
+			return &context->parts[i];
+	return NULL;
+}
+
+/* Where the process's own code is known, it replaces the assumption for all code. */
+static void known_code_is_counted(void **state)
+{
+	(void)state;
+	struct world *world = make(plain);
+	struct neap_estimate_context context;
+	uint64_t stacks = (uint64_t)1536 * 10 * (2048 - 1024); /* of 10 multiprocessors of sm_86 */
+	char text[256];
+	profile.multiprocessors = 10;
+	world->run.code = (struct neap_code){.known = true,
+					     .kernels = 3,
+					     .modules = 1,
+					     .low_bytes = 5 * MIB,
+					     .high_bytes = 9 * MIB,
+					     .stack_bytes = 1024};
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(context.low_bytes, BARE + 5 * MIB);
+	assert_int_equal(context.high_bytes, BARE + VERSIONS + 9 * MIB);
+	assert_int_equal(context.part_count, 3);
+	neap_estimate_part_text(&world->plan, 0, &world->run, part(&context, "code"), text, sizeof text);
+	assert_string_equal(text, "computed: 3 kernels, or all of the 1 module that they are in, of ");
+
+	world->run.code.stack_bytes = 1600;
+	world->run.code.own_bytes = 7 * MIB;
+	strcpy(world->run.code.beside, "cublas");
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "stack")->high_bytes, stacks);
+	assert_int_equal(part(&context, "library code")->high_bytes, LIBRARIES);
+	assert_int_equal(part(&context, "library code")->source, NEAP_ESTIMATE_ASSUMED);
+	assert_int_equal(context.low_bytes, BARE + 5 * MIB);
+	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES);
+
+	world->run.code.unread = 1; /* one kernel's code is not known: the assumption for all of it */
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "library code")->high_bytes, CODE);
+	profile.multiprocessors = 0;
 	drop(world);
 }
 
@@ -470,6 +530,7 @@ int main(void)
 		cmocka_unit_test(a_workspace_decides),
 		cmocka_unit_test(a_workspace_without_a_bound),
 		cmocka_unit_test(pools_are_beside),
+		cmocka_unit_test(known_code_is_counted),
 		cmocka_unit_test(ranks_share_a_gpu),
 		cmocka_unit_test(kernels_for_the_architecture),
 		cmocka_unit_test(settings_that_help),

@@ -127,9 +127,19 @@ class Figures(Estimate):
         self.assertTrue(found["exact"])
         self.assertEqual(found["backend"], "sim")
         context = found["context"]
-        self.assertEqual(context["high"], context["low"] + context["code_assumed"] + context["library_pools"])
+        parts = {part["name"]: part for part in context["parts"]}
+        for end in ("low", "high"):
+            self.assertEqual(context[end], sum(part[end] for part in parts.values()))
+        self.assertEqual(context["code_assumed"], sum(part["high"] for part in parts.values() if part["source"] == "assumed"))
         self.assertIn("profile h100-80gb", context["source"]["low"])
         self.assertIn("assumed", context["source"]["high"])
+        self.assertEqual(parts["code"]["source"], "computed")
+        self.assertRegex(parts["code"]["text"], r"^computed: \d+ kernels, or all of the \d+ modules that they are in, of libtorch_cuda.so$")
+        self.assertGreater(parts["code"]["low"], 64 << 10)
+        self.assertLess(parts["code"]["low"], 8 * MIB)
+        self.assertGreater(parts["code"]["high"], 10 * MIB)
+        self.assertLess(parts["code"]["high"], 200 * MIB)
+        self.assertIn("cublas", parts["library code"]["text"])
         self.assertGreater(found["requested_peak"], 40 * MIB)
         self.assertEqual(list(self.temporary.glob("neap*")), [], "the runs' folder is gone")
         self.tell_what_it_was_for(found)

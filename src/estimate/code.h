@@ -1,0 +1,35 @@
+/* estimate/code.h: the code that a process loads onto a device, between two bounds.
+ *
+ *   RUN/code.PID   which kernels the process used, of which fat binaries: sim/runtime/code.c
+ *        │
+ *   the libraries' fat binaries (fatbin.h): of each the image for the device
+ *        │
+ *   low    the code of the kernels that were used                  CUDA loads a kernel when it is first used,
+ *   high   all of their modules: code, constants, variables        and some of a module's with the module
+ *
+ * Both are the same, but for constants and variables, with CUDA_MODULE_LOADING=EAGER, which loads all modules. The
+ * program's processes may write anything into the file and into the libraries that it names.
+ */
+#ifndef NEAP_ESTIMATE_CODE_H
+#define NEAP_ESTIMATE_CODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct neap_code {
+	bool known; /* the process left a file; else nothing below is */
+	bool eager;
+	uint64_t own_modules, own_bytes; /* cubins that the program loads itself (Triton's), at most */
+	uint64_t kernels, modules;       /* that were used and measured */
+	uint64_t low_bytes, high_bytes;
+	uint64_t stack_bytes; /* of a thread of one of the kernels, at most */
+	uint64_t unread;      /* kernels and modules that were not measured: of PTX, or in no file */
+	char library[64];     /* the file with most of the modules: "libtorch_cuda.so" */
+	char beside[96];      /* libraries whose kernels ran and whose code only NVIDIA has: "cublas, cudnn" */
+};
+
+/* What cannot be read counts as `unread`. */
+void neap_code_read(const char *folder, uint64_t pid, struct neap_code *ret_code);
+
+#endif
