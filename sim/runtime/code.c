@@ -3,7 +3,7 @@
  *
  *   NEAP_RUN_DIR/code.PID, a line for each kernel, when it is used for the first time
  *
- *     device CAPABILITY              of the devices (90 for 9.0); comes first
+ *     device CAPABILITY              of the devices (90 for 9.0), with the first context
  *     kernel ADDRESS PATH TAB NAME   of the fat binary at this (hexadecimal) virtual address of the ELF file
  *     module ADDRESS PATH            all kernels of this fat binary: loaded when it was registered
  *     library NAME                   a stand-in's kernel: only NVIDIA has its code
@@ -112,6 +112,16 @@ static void find(const void *binary, char ret_path[EXTENSION_PATH], uint64_t *re
 	}
 }
 
+void code_begin(void)
+{
+	int device = runtime_device();
+
+	if (!is_asked() || atomic_exchange_explicit(&code.device, true, memory_order_relaxed))
+		return;
+	append("device %d\n", runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) * 10 +
+				      runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
+}
+
 void code_used(struct code_kernel *kernel)
 {
 	unsigned int process = atomic_load_explicit(&code.process, memory_order_relaxed);
@@ -120,10 +130,7 @@ void code_used(struct code_kernel *kernel)
 
 	if (atomic_exchange_explicit(&kernel->process, process, memory_order_relaxed) == process || !is_asked())
 		return;
-	if (!atomic_exchange_explicit(&code.device, true, memory_order_relaxed))
-		append("device %d\n",
-		       runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, runtime_device()) * 10 +
-			       runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, runtime_device()));
+	code_begin(); /* without a context, its properties are asked for */
 	find(kernel->binary, path, &address);
 	append("kernel %llx %s\t%s\n", (unsigned long long)address, path, kernel->name);
 }

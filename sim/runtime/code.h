@@ -16,6 +16,8 @@ struct code_kernel {
 const void *code_binary(const void *wrapper);
 /* A fat binary was registered. */
 void code_registered(const void *binary);
+/* The process uses a device. */
+void code_begin(void);
 /* The program launches the kernel or asks for its properties: both load it. */
 void code_used(struct code_kernel *kernel);
 /* A stand-in launches a kernel of this (static) name. */

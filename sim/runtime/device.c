@@ -5,6 +5,7 @@
  * process. A thread whose first call finds a context of cuCtxCreate current, of a device without a primary context,
  * stays in that one, as documented.
  */
+#include "sim/runtime/code.h"
 #include "sim/runtime/runtime.h"
 
 #include <pthread.h>
@@ -51,6 +52,7 @@ static int make_current(int device)
 	if (result == CUDA_SUCCESS) {
 		own.device = device;
 		own.epoch = __atomic_load_n(&contexts.epoch, __ATOMIC_RELAXED);
+		code_begin();
 	}
 	return result;
 }
@@ -75,6 +77,7 @@ int runtime_ready(void)
 		return make_current(own.device);
 	own.device = device;
 	own.epoch = __atomic_load_n(&contexts.epoch, __ATOMIC_RELAXED);
+	code_begin();
 	return CUDA_SUCCESS;
 }
 
