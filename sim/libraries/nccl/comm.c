@@ -10,11 +10,6 @@
 
 #define PATIENCE_NS (600ull * 1000000000ull)
 
-/* NCCL's own device memory per communicator: README.md has the source. */
-#define CHANNEL_BYTES (16ull << 20)
-#define CHANNEL_LIMIT 32
-#define PEER_LIMIT    7
-
 /* -- the process ------------------------------------------------------------------------------------------------- */
 
 unsigned int nccl_process;
@@ -319,18 +314,6 @@ static ncclResult_t check_places(struct ncclComm *comm)
 	return ncclSuccess;
 }
 
-static void tally_memory(const struct ncclComm *comm)
-{
-	int peers = comm->ranks - 1 < PEER_LIMIT ? comm->ranks - 1 : PEER_LIMIT;
-	int channels = comm->options.channel_limit && comm->options.channel_limit < CHANNEL_LIMIT
-			       ? comm->options.channel_limit
-			       : CHANNEL_LIMIT;
-
-	if (peers > 0)
-		nccl_services()->tally(GAP_WORKSPACE, NCCL_LIBRARY, "ncclCommInitRank", 0,
-				       (uint64_t)peers * (uint64_t)channels * CHANNEL_BYTES);
-}
-
 /* Lists the ranks that have not arrived: "1, 3 and 5 others". */
 static void name_absent(const struct ncclComm *comm, char *text, size_t capacity)
 {
@@ -361,7 +344,7 @@ static ncclResult_t poll_joining(struct ncclComm *comm)
 		result = check_places(comm);
 		if (result != ncclSuccess)
 			return result;
-		tally_memory(comm);
+		nccl_tally_memory(comm);
 		comm->phase = NCCL_PHASE_READY;
 		return ncclSuccess;
 	}

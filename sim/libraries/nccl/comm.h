@@ -122,6 +122,7 @@ struct ncclComm {
 	uint64_t issued, completed;
 	uint64_t collectives;      /* issued */
 	uint64_t *sent, *expected; /* messages issued to and from each rank */
+	bool messages;             /* there were some, or what NCCL makes of them */
 	bool driving;
 	pthread_t driver;
 
@@ -146,6 +147,15 @@ bool nccl_use_device(int device);
 uint64_t nccl_now_ns(void);
 /* The time that an initialisation waits for its ranks, from the environment. */
 uint64_t nccl_patience_ns(void);
+
+/* -- memory.c ---------------------------------------------------------------------------------------------------- */
+
+/* Counts what a new communicator may take, for itself and for collectives. */
+void nccl_tally_memory(const struct ncclComm *comm);
+/* Counts the buffers for messages, once for each communicator with some. */
+void nccl_tally_messages(const struct ncclComm *comm);
+/* Whether NCCL makes messages of such calls. */
+bool nccl_is_of_messages(enum nccl_function function);
 
 /* -- operation.c ------------------------------------------------------------------------------------------------- */
 

@@ -429,9 +429,12 @@ static struct nccl_operation *create(const struct nccl_call *call)
 static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 {
 	const struct nccl_call *call = &operation->call;
+	bool first;
 
 	list(operation);
 	pthread_mutex_lock(&comm->lock);
+	first = !comm->messages && nccl_is_of_messages(call->function);
+	comm->messages |= first;
 	operation->ticket = comm->issued++;
 	if (call->function == NCCL_SEND)
 		operation->number = comm->sent[call->root]++;
@@ -444,6 +447,8 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 	if (!comm->unpublished)
 		comm->unpublished = operation;
 	pthread_mutex_unlock(&comm->lock);
+	if (first)
+		nccl_tally_messages(comm);
 }
 
 static ncclResult_t issue(const struct nccl_call *call)

@@ -92,7 +92,7 @@ static void ask(struct rank *rank)
 	check_ok(ncclCommRegister(rank->comm, (void *)SOURCE, 4096, &handle));
 	check(handle != NULL);
 	check_ok(ncclCommDeregister(rank->comm, handle));
-	check(fake.tallies[GAP_WORKSPACE] == 1 && fake.high == 32 * (16ull << 20) * (unsigned)(rank->ranks - 1));
+	check(fake.tallies[GAP_WORKSPACE] == 1 && fake.high == (768 + 384 + 32 * 12 * (rank->ranks - 1ull)) << 20);
 	check(fake.tallies[GAP_REFUSED] == 0);
 	check_ok(ncclCommWindowRegister(rank->comm, (void *)SOURCE, 4096, &window, 0));
 	check(window == NULL && fake.tallies[GAP_REFUSED] == 1);
