@@ -4,6 +4,7 @@
  *   compute_..., multiprocessors, copy_engines, l2_kib,
  *   clock_mhz, memory_mhz, bus_bits                            deviceQuery's output on such a device
  *   watts, data_center                                         its data sheet: default power limit, ECC memory
+ *   context_seen                                               says itself
  *
  * These figures were read, not measured by neap; on a machine with a GPU, bench/gpu_driver measures context_mib.
  * architecture.c has the values that all devices of one compute capability share.
@@ -60,7 +61,9 @@ static const struct sim_profile profiles[] = {
 	 .bus_bits = 7680,
 	 .watts = 1000,
 	 .pci_id = 0x290110de,
-	 .data_center = true},
+	 .data_center = true,
+	 .context_seen_mib = 612,
+	 .context_seen = "PyTorch's mem_get_info, unsloth#8669 August 2026"},
 	{.name = "a100-80gb",
 	 .gpu_name = "NVIDIA A100-SXM4-80GB",
 	 .total_mib = 81920,
@@ -76,7 +79,9 @@ static const struct sim_profile profiles[] = {
 	 .bus_bits = 5120,
 	 .watts = 400,
 	 .pci_id = 0x20b210de,
-	 .data_center = true},
+	 .data_center = true,
+	 .context_seen_mib = 481,
+	 .context_seen = "PyTorch 2.1.1's first tensor, stas00/ml-engineering 2023"},
 	{.name = "a100-40gb",
 	 .gpu_name = "NVIDIA A100-SXM4-40GB",
 	 .total_mib = 40960,
@@ -92,7 +97,9 @@ static const struct sim_profile profiles[] = {
 	 .bus_bits = 5120,
 	 .watts = 400,
 	 .pci_id = 0x20b010de,
-	 .data_center = true},
+	 .data_center = true,
+	 .context_seen_mib = 481,
+	 .context_seen = "PyTorch 2.1.1's first tensor, stas00/ml-engineering 2023"},
 	{.name = "v100-16gb",
 	 .gpu_name = "Tesla V100-SXM2-16GB",
 	 .total_mib = 16384,
@@ -188,7 +195,9 @@ static const struct sim_profile profiles[] = {
 	 .bus_bits = 128,
 	 .watts = 115,
 	 .pci_id = 0x288210de,
-	 .data_center = false},
+	 .data_center = false,
+	 .context_seen_mib = 107,
+	 .context_seen = "an RTX 4060 Ti, ggml-org/llama.cpp#23604 May 2026"},
 	{.name = "rtx5090-32gb",
 	 .gpu_name = "NVIDIA GeForce RTX 5090",
 	 .total_mib = 32607,
@@ -204,7 +213,9 @@ static const struct sim_profile profiles[] = {
 	 .bus_bits = 512,
 	 .watts = 575,
 	 .pci_id = 0x2b8510de,
-	 .data_center = false},
+	 .data_center = false,
+	 .context_seen_mib = 555,
+	 .context_seen = "the larger RTX PRO 6000, ggml-org/llama.cpp#23604 May 2026"},
 };
 
 const struct sim_profile *sim_profiles(size_t *ret_count)

@@ -38,8 +38,10 @@ struct sim_profile {
 	int multiprocessors, compute_major, compute_minor;
 	int clock_mhz, memory_mhz; /* the highest of the multiprocessors, and of the memory */
 	int bus_bits, l2_kib, copy_engines, watts;
-	uint32_t pci_id;  /* device, then vendor */
-	bool data_center; /* ECC is on, and devices can read each other's memory */
+	uint32_t pci_id;           /* device, then vendor */
+	bool data_center;          /* ECC is on, and devices can read each other's memory */
+	uint32_t context_seen_mib; /* a context that others published, of it or of one of its kind; 0: none */
+	const char *context_seen;  /* of what, by whom and when */
 };
 
 /* The built-in GPUs; borrowed, static. Sizes are as NVML reports them on such a device. */

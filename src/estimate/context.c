@@ -26,7 +26,7 @@
 /* With CUDA_MODULE_LOADING=EAGER. All libraries of PyTorch 2.1 and PyTorch itself took 0.45 GiB more on an A100
  * (github.com/stas00/ml-engineering). */
 #define EAGER_BYTES (1024 * NEAP_MIB)
-/* An A100: 420 MiB, and 0.47 GiB with another driver; a B200: 560 and 612 MiB (unsloth#8669). */
+/* Above the profile's figure. An A100: 420 MiB, and 0.47 GiB with another driver; a B200: 560 and 612 MiB. */
 #define VERSIONS_BYTES (64 * NEAP_MIB)
 /* cudaLimitStackSize of a context. A driver raises it when a kernel needs more (cuCtxSetLimit), in units. */
 #define STACK_LIMIT 1024
@@ -95,10 +95,13 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 	const struct sim_profile *profile = plan->gpus[gpu].profile;
 	struct neap_estimate_context context = {0};
 	uint64_t processes = run->process_count ? run->process_count : 1;
-	add(&context, "driver", profile->context_mib * NEAP_MIB, profile->context_mib * NEAP_MIB,
-	    NEAP_ESTIMATE_PUBLISHED);
-	if (run->code.known) /* CODE_BYTES has room for them */
-		add(&context, "driver versions", 0, VERSIONS_BYTES, NEAP_ESTIMATE_ASSUMED);
+	uint64_t bare = profile->context_mib * NEAP_MIB, seen = bare;
+	if (run->code.known && profile->context_seen_mib) /* else CODE_BYTES has room for it */
+		seen = profile->context_seen_mib * NEAP_MIB;
+	add(&context, "driver", seen < bare ? seen : bare, seen > bare ? seen : bare, NEAP_ESTIMATE_PUBLISHED);
+	if (run->code.known)
+		add(&context, "driver versions", 0, neap_less(bare + VERSIONS_BYTES, seen > bare ? seen : bare),
+		    NEAP_ESTIMATE_ASSUMED);
 	add_code(&context, &run->code);
 	add_stack(&context, &run->code, profile);
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
@@ -139,10 +142,16 @@ void neap_estimate_part_text(const struct neap_estimate_plan *plan, size_t gpu, 
 	const struct sim_profile *profile = plan->gpus[gpu].profile;
 	const struct neap_code *code = &run->code;
 	char what[256];
-	if (!strcmp(part->name, "driver"))
+	if (!strcmp(part->name, "driver") && profile->context_seen)
+		snprintf(what, sizeof what, "the driver's context on this GPU (profile %s; %s)", profile->name,
+			 profile->context_seen);
+	else if (!strcmp(part->name, "driver"))
 		snprintf(what, sizeof what, "the driver's context on this GPU (profile %s)", profile->name);
 	else if (!strcmp(part->name, "driver versions"))
 		snprintf(what, sizeof what, "other versions of the driver");
+	else if (!strcmp(part->name, "code") && code->eager)
+		snprintf(what, sizeof what, "all %" PRIu64 " modules, loaded eagerly, most of them of %s",
+			 code->modules, code->library);
 	else if (!strcmp(part->name, "code"))
 		snprintf(what, sizeof what,
 			 "%" PRIu64 " kernel%s, or all of the %" PRIu64 " module%s that they are in, of %s",

@@ -2,6 +2,7 @@
 #include "estimate/text.h"
 
 #include "base/printable.h"
+#include "base/units.h"
 #include "store/json_rows.h"
 
 #include <string.h>
@@ -50,7 +51,7 @@ static json_t *context_json(const struct neap_estimate_report *report, size_t gp
 {
 	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
 	return JSON_PUT(interval_json(context->low_bytes, context->high_bytes),
-			NUMBER("bare", bytes_from(context, NEAP_ESTIMATE_PUBLISHED)),
+			NUMBER("bare", report->plan->gpus[gpu].profile->context_mib * NEAP_MIB),
 			NUMBER("code_assumed", bytes_from(context, NEAP_ESTIMATE_ASSUMED)),
 			NUMBER("library_pools", bytes_from(context, NEAP_ESTIMATE_DOCUMENTED)),
 			VALUE("parts", parts_json(report, gpu, run)),

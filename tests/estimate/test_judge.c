@@ -238,6 +238,21 @@ static void known_code_is_counted(void **state)
 	assert_int_equal(context.low_bytes, BARE + 5 * MIB);
 	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES);
 
+	profile.context_seen_mib = BARE / MIB + 50;
+	profile.context_seen = "by others";
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "driver")->low_bytes, BARE);
+	assert_int_equal(part(&context, "driver")->high_bytes, BARE + 50 * MIB);
+	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES); /* as before */
+	neap_estimate_part_text(&world->plan, 0, &world->run, part(&context, "driver"), text, sizeof text);
+	assert_string_equal(text, "published: the driver's context on this GPU (profile made; by others)");
+	profile.context_seen_mib = BARE / MIB - 30;
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "driver")->low_bytes, BARE - 30 * MIB);
+	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES);
+	profile.context_seen_mib = 0;
+	profile.context_seen = NULL;
+
 	world->run.code.unread = 1; /* one kernel's code is not known: the assumption for all of it */
 	context = neap_estimate_context(&world->plan, 0, &world->run);
 	assert_int_equal(part(&context, "library code")->high_bytes, CODE);

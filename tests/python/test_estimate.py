@@ -215,7 +215,7 @@ class Fits(Estimate):
         lines = "import torch\nx = torch.zeros(64, 64, 64, 64, device='cuda')\n" \
             "torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(2)]).cuda()(x)\n"
         (self.folder / "convolution.py").write_text(lines)
-        options = ("--gpu", "t4-16gb", "--max-memory", "900MiB")
+        options = ("--gpu", "t4-16gb", "--max-memory", "690MiB")
         found = self.estimate("convolution.py", options=options)
         gpu = found["gpus"][0]
         self.assertEqual((gpu["fits"], gpu["doubt"], gpu["fits_with"]), (None, "workspace", []))
