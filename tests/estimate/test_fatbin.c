@@ -310,11 +310,12 @@ static void a_process_loads_what_it_used(void **unused)
 	snprintf(library, sizeof library, "%s/lib one.so", folder);
 	size_t other = write_library(library);
 
-	snprintf(text, sizeof text,
-		 "device 90\nkernel 1000 %s\tfirst\nlibrary cublasLtMatmul\nkernel %zx %s\tsecond\nlibrary "
-		 "ncclAllReduce\n"
-		 "library cublasGemmEx\ncubin 5000\ncubin 700\nkernel 1000 %s\tunknown\n",
-		 library, other, library, library);
+	snprintf(
+		text, sizeof text,
+		"device 90\nkernel 1000 %s\tfirst\nlibrary cublasLtMatmul\nkernel %zx %s\tsecond\nlibrary "
+		"ncclAllReduce\n"
+		"library cublasGemmEx\nlibrary cudnnBackendExecute\ncubin 5000\ncubin 700\nkernel 1000 %s\tunknown\n",
+		library, other, library, library);
 	code = read_code(folder, text);
 	assert_true(code.known);
 	assert_false(code.eager);
@@ -327,7 +328,7 @@ static void a_process_loads_what_it_used(void **unused)
 	assert_int_equal(code.own_modules, 2);
 	assert_int_equal(code.own_bytes, 5700);
 	assert_string_equal(code.library, "lib one.so");
-	assert_string_equal(code.beside, "cublas, nccl");
+	assert_string_equal(code.beside, "cublas, cudnn");
 
 	snprintf(text, sizeof text, "module 1000 %s\nmodule %zx %s\ndevice 80\nkernel 1000 %s\tfirst\n", library,
 		 other, library, library);
