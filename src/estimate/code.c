@@ -39,7 +39,7 @@ struct reading {
 
 /* --- the process's file --- */
 
-/* Adds "cublas" of "cublasGemmEx", once. What NCCL takes has its code in it: sim/libraries/nccl.md. */
+/* Adds "cudnn" of "cudnnBackendExecute", once. What NCCL takes has its code in it: sim/libraries/nccl.md. */
 static void add_library(struct neap_code *code, const char *name)
 {
 	char word[24];
@@ -50,7 +50,9 @@ static void add_library(struct neap_code *code, const char *name)
 		return;
 	memcpy(word, name, length);
 	word[length] = '\0';
-	if (strcmp(word, "nccl") != 0 && !strstr(code->beside, word) && used + length + 3 <= sizeof code->beside)
+	if (strcmp(word, "cublas") == 0)
+		code->cublas = true;
+	else if (strcmp(word, "nccl") != 0 && !strstr(code->beside, word) && used + length + 3 <= sizeof code->beside)
 		snprintf(code->beside + used, sizeof code->beside - used, "%s%s", used ? ", " : "", word);
 }
 

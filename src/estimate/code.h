@@ -26,7 +26,8 @@ struct neap_code {
 	uint64_t stack_bytes; /* of a thread of one of the kernels, at most */
 	uint64_t unread;      /* kernels and modules that were not measured: of PTX, or in no file */
 	char library[64];     /* the file with most of the modules: "libtorch_cuda.so" */
-	char beside[96];      /* libraries whose kernels ran and whose code only NVIDIA has: "cublas, cudnn" */
+	bool cublas;          /* kernels of cuBLAS ran: their code is in no library that was loaded */
+	char beside[96];      /* further libraries of NVIDIA's whose kernels ran: "cudnn, cusolver" */
 };
 
 /* What cannot be read counts as `unread`. */

@@ -4,7 +4,8 @@
  *   driver versions  what other versions of the driver take more: published figures differ by up to 61 MiB
  *   code             the kernels that the program used (code.h): of PyTorch and of extensions
  *   own modules      those that the program compiles and loads: of Triton, so of torch.compile
- *   library code     the kernels of NVIDIA's libraries that they choose among by rules of their own
+ *   cuBLAS code      its kernels, which it chooses by rules of its own: at most all of its modules
+ *   library code     likewise of NVIDIA's other libraries, of which a part is assumed
  *   stack            of threads, where a kernel needs more than the limit that a context begins with
  *   cuBLAS, NCCL     what these libraries allocate themselves: the stand-ins count it (sim/libraries)
  */
@@ -20,10 +21,12 @@
 
 /* All code of a process whose own code is not known. With lazy loading, the default of today's drivers. */
 #define CODE_BYTES (512 * NEAP_MIB)
-/* The kernels of NVIDIA's libraries alone. A whole process on an H100 took 0.16 GiB beyond its context (vllm#12126,
- * PyTorch's kernels included), one on an RTX PRO 5000 some 100 MiB. All that libcublasLt.so.13 has are 379 MB for
- * sm_90 in 1597 modules, 224 MB for sm_120 in 1597, 201 MB for sm_80 in 482. */
+/* The kernels of NVIDIA's libraries but cuBLAS and NCCL. A whole process on an H100 took 0.16 GiB beyond its context
+ * (vllm#12126, all code included), one on an RTX PRO 5000 some 100 MiB. All that cuDNN 9.26 has are 295 to 412 MiB,
+ * cuSOLVER 41 to 102, cuSPARSE 78 to 98. */
 #define LIBRARY_BYTES (256 * NEAP_MIB)
+/* cuBLAS before CUDA 13. */
+#define CUBLAS_BYTES (384 * NEAP_MIB)
 /* With CUDA_MODULE_LOADING=EAGER. All libraries of PyTorch 2.1 and PyTorch itself took 0.45 GiB more on an A100
  * (github.com/stas00/ml-engineering). */
 #define EAGER_BYTES (1024 * NEAP_MIB)
@@ -67,6 +70,27 @@ static void add(struct neap_estimate_context *context, const char *name, uint64_
 	context->parts[context->part_count++] = (struct neap_estimate_part){name, low, high, source};
 }
 
+/* All modules of libcublas.so.13 and libcublasLt.so.13, by compute capability: of CUDA 13.0's and 13.2's the larger
+ * ones. */
+static const struct {
+	int capability;
+	uint64_t mib;
+} cublas_code[] = {{75, 124}, {80, 139}, {86, 138}, {89, 161}, {90, 375}, {100, 151}, {103, 150}, {120, 210}};
+
+static void add_cublas(struct neap_estimate_context *context, const struct neap_estimate_run *run,
+		       const struct sim_profile *profile)
+{
+	int capability = profile->compute_major * 10 + profile->compute_minor;
+	if (run->code.eager || run->code.unread) /* EAGER_BYTES and CODE_BYTES have room for it */
+		return;
+	for (size_t i = 0; i < sizeof cublas_code / sizeof cublas_code[0]; i++)
+		if (cublas_code[i].capability == capability && !strncmp(run->cuda, "13.", 3)) {
+			add(context, "cuBLAS code", 0, cublas_code[i].mib * NEAP_MIB, NEAP_ESTIMATE_COMPUTED);
+			return;
+		}
+	add(context, "cuBLAS code", 0, CUBLAS_BYTES, NEAP_ESTIMATE_ASSUMED);
+}
+
 static void add_code(struct neap_estimate_context *context, const struct neap_code *code)
 {
 	if (code->known)
@@ -104,6 +128,8 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 		add(&context, "driver versions", 0, neap_less(bare + VERSIONS_BYTES, seen > bare ? seen : bare),
 		    NEAP_ESTIMATE_ASSUMED);
 	add_code(&context, &run->code);
+	if (run->code.known && run->code.cublas)
+		add_cublas(&context, run, profile);
 	add_stack(&context, &run->code, profile);
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
@@ -170,6 +196,8 @@ void neap_estimate_part_text(const struct neap_estimate_plan *plan, size_t gpu, 
 	else if (!strcmp(part->name, "library code"))
 		snprintf(what, sizeof what, "kernels of NVIDIA's libraries%s%s", *code->beside ? ": " : "",
 			 code->beside);
+	else if (!strcmp(part->name, "cuBLAS code"))
+		snprintf(what, sizeof what, "kernels of cuBLAS, at most all of its modules for this architecture");
 	else if (!strcmp(part->name, "stack"))
 		snprintf(what, sizeof what, "%" PRIu64 " bytes of stack for each thread, as a kernel needs",
 			 code->stack_bytes);

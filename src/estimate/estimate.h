@@ -155,7 +155,7 @@ enum neap_estimate_source {
 /* "computed", "documented", "published", "assumed". */
 const char *neap_estimate_source_name(enum neap_estimate_source source);
 
-#define NEAP_ESTIMATE_PARTS 8
+#define NEAP_ESTIMATE_PARTS 12
 
 /* What is beside PyTorch's allocator: the sum of its parts. */
 struct neap_estimate_context {

@@ -230,13 +230,23 @@ static void known_code_is_counted(void **state)
 
 	world->run.code.stack_bytes = 1600;
 	world->run.code.own_bytes = 7 * MIB;
-	strcpy(world->run.code.beside, "cublas");
+	strcpy(world->run.code.beside, "cudnn");
 	context = neap_estimate_context(&world->plan, 0, &world->run);
 	assert_int_equal(part(&context, "stack")->high_bytes, stacks);
 	assert_int_equal(part(&context, "library code")->high_bytes, LIBRARIES);
 	assert_int_equal(part(&context, "library code")->source, NEAP_ESTIMATE_ASSUMED);
 	assert_int_equal(context.low_bytes, BARE + 5 * MIB);
 	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES);
+
+	world->run.code.cublas = true; /* of CUDA 13 its code is known, for sm_86 */
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "cuBLAS code")->high_bytes, 384 * MIB);
+	assert_int_equal(part(&context, "cuBLAS code")->source, NEAP_ESTIMATE_ASSUMED);
+	strcpy(world->run.cuda, "13.2");
+	context = neap_estimate_context(&world->plan, 0, &world->run);
+	assert_int_equal(part(&context, "cuBLAS code")->high_bytes, 138 * MIB);
+	assert_int_equal(part(&context, "cuBLAS code")->source, NEAP_ESTIMATE_COMPUTED);
+	world->run.code.cublas = false;
 
 	profile.context_seen_mib = BARE / MIB + 50;
 	profile.context_seen = "by others";

@@ -139,7 +139,7 @@ class Figures(Estimate):
         self.assertLess(parts["code"]["low"], 8 * MIB)
         self.assertGreater(parts["code"]["high"], 10 * MIB)
         self.assertLess(parts["code"]["high"], 200 * MIB)
-        self.assertIn("cublas", parts["library code"]["text"])
+        self.assertLess(parts["cuBLAS code"]["high"], 400 * MIB)
         self.assertGreater(found["requested_peak"], 40 * MIB)
         self.assertEqual(list(self.temporary.glob("neap*")), [], "the runs' folder is gone")
         self.tell_what_it_was_for(found)
