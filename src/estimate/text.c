@@ -100,7 +100,6 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
 	uint64_t workspace = neap_estimate_workspace(run);
 	char architecture[16], text[400], clean[400], range[80];
-
 	neap_estimate_architecture(report->plan->gpus[gpu].profile, architecture);
 	neap_buffer_format(out, "\nPeak on %s (%s)", report->plan->gpus[gpu].profile->gpu_name, architecture);
 	if (run->process_count > 1)
@@ -120,9 +119,8 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 	if (neap_estimate_is_unbounded(run))
 		neap_report_wrap(out, "                          ",
 				 "with the workspaces that cuDNN usually takes for convolutions; no bound is known");
-	snprintf(text, sizeof text,
-		 "%s beside PyTorch's allocator:", interval(context->low_bytes, context->high_bytes, range));
-	neap_report_wrap(out, "  context     ", text);
+	neap_buffer_format(out, "  context     %s beside PyTorch's allocator:\n",
+			   interval(context->low_bytes, context->high_bytes, range));
 	for (size_t i = 0; i < context->part_count; i++) {
 		const struct neap_estimate_part *part = &context->parts[i];
 		char first[120];
@@ -131,10 +129,9 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 		neap_printable(clean, sizeof clean, text);
 		neap_report_wrap(out, first, clean);
 	}
-	snprintf(text, sizeof text, "%s: what it shows for the process",
-		 interval(context->low_bytes + run->reserved_peak,
-			  context->high_bytes + run->reserved_peak + workspace, range));
-	neap_report_wrap(out, "  nvidia-smi  ", text);
+	neap_buffer_format(out, "  nvidia-smi  %s: what it shows for the process\n",
+			   interval(context->low_bytes + run->reserved_peak,
+				    context->high_bytes + run->reserved_peak + workspace, range));
 }
 
 static uint64_t category_bytes(const struct neap_categories *categories, int category)
