@@ -45,6 +45,9 @@ bool values_kept(void);
 bool values_blind(void);
 /* A copy of this thread gave zeros because of that. */
 void values_invented(void);
+/* As in services.h. */
+enum runtime_known values_known(uint64_t address, size_t bytes, bool large, bool exact);
+void values_mark(uint64_t address, size_t bytes, enum runtime_known known);
 
 /* -- exports.c --------------------------------------------------------------------------------------------------- */
 

@@ -34,7 +34,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define RUNTIME_SERVICES_VERSION 2
+#define RUNTIME_SERVICES_VERSION 3
 
 enum runtime_gap {
 	GAP_VALUES,    /* a result that was not computed; memory is right */
@@ -42,6 +42,14 @@ enum runtime_gap {
 	GAP_REFUSED,   /* not simulated: answered with the library's "not supported" */
 	GAP_TRANSFER,  /* data that did not move between ranks or processes */
 	GAP_KERNEL,    /* a kernel of a CUDA extension, which did nothing */
+};
+
+/* What is known of bytes, where values are computed on the host (values.c). */
+enum runtime_known {
+	KNOWN_NOTHING_COMPUTED, /* values are not computed: only stored bytes count */
+	KNOWN_TRUE,
+	KNOWN_LIKELY,  /* a plausible value */
+	KNOWN_MISSING, /* left out: the bytes mean nothing */
 };
 
 /* The functions of a gate. Each gets the gate's argument; libcudart holds no lock when it calls one. It calls exactly
@@ -76,6 +84,13 @@ struct runtime_services {
 	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it.
 	 */
 	bool (*holds)(uint64_t address, size_t bytes);
+
+	/* What is known of the range, once the gates over it have opened; the worst of its bytes. KNOWN_MISSING also
+	 * for what is not worth moving: `large` says that the call moves much, `exact` that these are whole numbers.
+	 * A library that asks, of no bytes even, on the thread that called it will `mark` what that call brings. */
+	enum runtime_known (*known)(uint64_t address, size_t bytes, bool large, bool exact);
+	/* What was brought to the range is known so well. Does nothing where values are not computed. */
+	void (*mark)(uint64_t address, size_t bytes, enum runtime_known known);
 
 	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0).
 	 * `functions` is static. False: host out of memory, none of them is called. */

@@ -10,7 +10,9 @@
  */
 #include "sim/runtime/runtime.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
+#include <string.h>
 
 static _Thread_local int blind, invented;
 static atomic_bool started;
@@ -39,6 +41,35 @@ static int see(int on)
 	else if (!on && blind > 0)
 		blind--;
 	return invented;
+}
+
+/* A function of the library that computes; NULL: where it does so in Python, which knows of no single range. */
+static void *computing(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+
+enum runtime_known values_known(uint64_t address, size_t count, bool large, bool exact)
+{
+	int (*take)(uint64_t address, uint64_t count, int large, int exact) = NULL;
+	void *symbol;
+
+	if (!values_kept())
+		return KNOWN_NOTHING_COMPUTED;
+	gate_open_range(address, count);
+	symbol = computing("neap_values_take");
+	memcpy(&take, &symbol, sizeof take);
+	return take ? (enum runtime_known)(KNOWN_TRUE + take(address, count, large, exact)) : KNOWN_TRUE;
+}
+
+void values_mark(uint64_t address, size_t count, enum runtime_known known)
+{
+	void (*mark)(uint64_t address, uint64_t count, int state) = NULL;
+	void *symbol;
+
+	if (!values_kept() || known < KNOWN_TRUE || count == 0)
+		return;
+	symbol = computing("neap_values_brought");
+	memcpy(&mark, &symbol, sizeof mark);
+	if (mark)
+		mark(address, count, (int)known - (int)KNOWN_TRUE);
 }
 
 static uint64_t bytes(void) { return runtime_sim->resident(); }

@@ -684,6 +684,18 @@ int64_t guess(const std::string &name, const Both &both, const at::Tensor &into)
 	return name == "aten::eq" || (name == "aten::ne" && both.read.size() == 1) ? kOnes : 2;
 }
 
+thread_local uint64_t brought;   /* how often NCCL has asked what it takes: it marks what it brings */
+std::atomic<bool> brings{false}; /* it has, on any thread */
+
+/* What a collective brings is marked when it is there. */
+void await_brought(const std::vector<at::Tensor> &tensors)
+{
+	for (const at::Tensor &one : tensors)
+		if (brings && has_bytes(one))
+			simulator.load(std::memory_order_relaxed)
+				->open((uint64_t)(uintptr_t)one.const_data_ptr(), values_extent(one));
+}
+
 thread_local bool reads_known = true; /* what the operation that is computed now reads */
 
 /* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
@@ -724,11 +736,12 @@ template <typename BothOf> bool worth(const std::string &name, const BothOf &bot
 	bool is_short = known_is_short();
 
 	reads_known = true;
-	if (!is_short && !known_matters())
+	if (!is_short && !known_matters() && !brings)
 		return true;
 	Both both = both_of();
 
-	return decide(name, both, cost_of(name, both));
+	await_brought(both.read);
+	return (!is_short && !known_matters()) || decide(name, both, cost_of(name, both));
 }
 
 DispatchKeySet below(DispatchKeySet keys) { return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey); }
@@ -1209,7 +1222,8 @@ int64_t replay(int64_t number, int64_t from)
 	return 0;
 }
 
-/* After a collective: what it brought is as good as what it took; what other processes sent is likely at least. */
+/* After a collective that is not NCCL's: what it brought is as good as what it took; what other processes sent is likely at
+ * least. */
 void mark_brought(const std::vector<IValue> &arguments)
 {
 	std::vector<at::Tensor> into, from;
@@ -1226,13 +1240,15 @@ void mark_brought(const std::vector<IValue> &arguments)
 void call_bare(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, size_t begin)
 {
 	c10::impl::ExcludeDispatchKeyGuard guard(kKey);
-	bool brings = known_matters() && op.schema().name().rfind("aten::", 0) != 0;
+	const std::string &name = op.schema().name();
+	bool marks = known_matters() && name.rfind("aten::", 0) != 0 && name != "c10d::send";
+	uint64_t before = brought;
 	std::vector<IValue> arguments;
 
-	if (brings)
+	if (marks)
 		arguments.assign(stack->begin() + (ptrdiff_t)begin, stack->end());
 	op.redispatchBoxed(below(keys), stack);
-	if (brings)
+	if (marks && brought == before)
 		mark_brought(arguments);
 }
 
@@ -1492,7 +1508,12 @@ bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 {
 	bool is_short = known_is_short();
 
-	return (!is_short && !known_matters()) || decide("", both_from(read, written), cost_ns);
+	if (!is_short && !known_matters() && !brings)
+		return true;
+	Both both = both_from(read, written);
+
+	await_brought(both.read);
+	return (!is_short && !known_matters()) || decide("", both, cost_ns);
 }
 
 /* It could not be computed; `stays`: it has what it had before. */
@@ -1613,7 +1634,25 @@ extern "C" __attribute__((visibility("default"))) uint64_t neap_values_lent(void
  * 2: missing. */
 extern "C" __attribute__((visibility("default"))) int neap_values_state(uint64_t address, uint64_t bytes)
 {
+	if (neap_torch::brings)
+		neap_torch::simulator.load()->open(address, bytes);
 	return (int)neap_torch::known_state_of(address, bytes);
 }
 
 extern "C" __attribute__((visibility("default"))) void neap_values_step(void) { neap_torch::known_step(); }
+
+/* For NCCL, through libcudart: what is known of the bytes that a call takes; missing: they are not worth moving. */
+extern "C" __attribute__((visibility("default"))) int neap_values_take(uint64_t address, uint64_t bytes, int large,
+								       int exact)
+{
+	neap_torch::brought++;
+	neap_torch::brings = true;
+	return (int)(large ? neap_torch::known_to_move(address, bytes, exact)
+			   : neap_torch::known_state_of(address, bytes));
+}
+
+extern "C" __attribute__((visibility("default"))) void neap_values_brought(uint64_t address, uint64_t bytes,
+									   int state)
+{
+	neap_torch::known_mark_range(address, bytes, (neap_torch::State)state);
+}

@@ -28,7 +28,8 @@ namespace
 constexpr double kStepNs = 1e9;       /* of each step: the least that there is */
 constexpr double kOperationNs = 30e3; /* and for each operation: three times what it takes without values */
 constexpr double kCheapNs = 50e3;
-constexpr double kSmallNs = 2e6; /* at most: paid from a second of its own, which no large product can spend */
+constexpr double kSmallNs = 2e6;    /* at most: paid from a second of its own, which no large product can spend */
+constexpr double kMovedPerNs = 0.5; /* bytes between ranks: packed, sent, reduced, written */
 constexpr uint64_t kLargestBytes = 1ull << 30; /* of an operation's results, while there is much room: unchecked */
 constexpr uint64_t kAlwaysBytes = 1u << 16;    /* such results always have room */
 
@@ -287,6 +288,21 @@ void known_step()
 	std::lock_guard<std::mutex> guard(known.lock);
 
 	known.spent = known.spent_small = known.given = 0;
+}
+
+State known_to_move(uintptr_t begin, uintptr_t bytes, bool exact)
+{
+	State state = known_state_of(begin, bytes);
+
+	if (state == State::Missing)
+		return state;
+	if (known.is_short && values_bytes() + bytes > known.most_bytes) {
+		known_refuse();
+		return State::Missing;
+	}
+	if (known_is_whole() || exact)
+		return state;
+	return state == State::Known && known_take((double)bytes / kMovedPerNs) ? state : State::Missing;
 }
 
 bool known_is_whole() { return !known.leaves_out; }

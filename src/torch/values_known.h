@@ -50,6 +50,9 @@ constexpr int64_t kZeros = 1, kOnes = 0, kCounting = -1 /* 1, 2, 3... in each ro
 void known_mark(const at::Tensor &tensor, State state, int64_t guess = kZeros);
 void known_mark_range(uintptr_t begin, uintptr_t bytes, State state, int64_t guess = kZeros);
 int64_t known_guess(const at::Tensor &tensor);
+/* What is known of bytes that a collective would move, much of them; Missing: they are not worth it. `exact`: whole
+ * numbers. */
+State known_to_move(uintptr_t begin, uintptr_t bytes, bool exact);
 /* Missing bytes become likely ones: the same for the same place each time. */
 void known_fill(const at::Tensor &tensor);
 

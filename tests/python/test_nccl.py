@@ -41,6 +41,7 @@ def scenario(*worlds):
 if sys.argv[1:2] == ["rank"]:
     import torch
     import torch.distributed as dist
+    from neap import _values
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.nn.parallel import DistributedDataParallel
@@ -168,6 +169,24 @@ def many():
         t = rows(i)
         dist.all_reduce(t)
     return t.item()
+
+
+@scenario(2)
+def large():
+    """More than one piece of 32 MiB; then what one rank does not know, which nobody knows after it."""
+    t = torch.arange(5 << 20, device="cuda") + RANK
+    dist.all_reduce(t)
+    seen = [bool((t == 2 * torch.arange(5 << 20, device="cuda") + 1).all())]
+    there = torch.empty(2, 5 << 20, dtype=torch.long, device="cuda")
+    dist.all_gather_into_tensor(there, t + RANK)
+    seen.append(bool((there == torch.stack((t, t + 1))).all()))
+    t = torch.ones(9 << 20, device="cuda")
+    dist.all_reduce(t)
+    seen += [_values.known(t), t.min().item()]
+    if RANK:
+        torch.ops.neap_values.mark_unknown(t, False)
+    dist.all_reduce(t)
+    return [*seen, _values.known(t), t.min().item() > 0]
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -391,6 +410,9 @@ class Ranks:
 
 class TwoRanks(Ranks, unittest.TestCase):
     ranks = 2
+
+    def test_large(self):
+        self.assertEqual(self.each("large"), [[True, True, True, 2.0, False, True]] * 2)
 
     def test_messages(self):
         self.assertEqual(self.each("messages"), [[41.0, 1], [41.0, 0]])

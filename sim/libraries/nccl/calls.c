@@ -132,6 +132,9 @@ static ncclResult_t submit(enum nccl_function function, const void *from, void *
 				 .root = root};
 	ncclResult_t result = check(&call);
 
+	if (result == ncclSuccess &&
+	    comm->ranks > 1) /* here: a group issues the call after its caller has returned */
+		(void)nccl_services()->known(0, 0, false, false);
 	if (result == ncclSuccess && op)
 		result = set_reduction(&call, *op);
 	if (result == ncclSuccess && op)

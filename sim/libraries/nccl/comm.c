@@ -149,6 +149,7 @@ void nccl_comm_release(struct ncclComm *comm)
 	pthread_mutex_destroy(&comm->lock);
 	free(comm->sent);
 	free(comm->expected);
+	free(comm->taken);
 	free(comm);
 }
 
@@ -262,7 +263,8 @@ ncclResult_t nccl_comm_join(struct ncclComm *comm)
 				 error);
 	comm->sent = calloc(count, sizeof *comm->sent);
 	comm->expected = calloc(count, sizeof *comm->expected);
-	if (!comm->sent || !comm->expected)
+	comm->taken = calloc(count, sizeof *comm->taken);
+	if (!comm->sent || !comm->expected || !comm->taken)
 		return nccl_fail(ncclSystemError, "host out of memory");
 	find_place(comm->device, &place);
 	comm->phase = NCCL_PHASE_JOINING;

@@ -8,9 +8,19 @@
  * A query of the stream opens the gate once that needs no waiting. Overwriting or freeing the destination meanwhile
  * supersedes the operation: it completes, but writes nothing.
  *
- * Operations of a communicator complete in issue order, as in NCCL. An operation is published when it is issued, or
- * once the log has room; publishing never waits. So a rank waits for its peers in four places only: while it
- * initialises, in a gate, when its log is full at the end of a group, and when it finalises.
+ * Operations of a communicator complete in issue order, as in NCCL, but a message that is here is received while
+ * an older one waits: ranks that send each other more than the log has room for would wait forever. An operation is
+ * published when it is issued, or once the log has room; publishing never waits. So a rank waits for its peers in
+ * four places only: while it initialises, in a gate, at the end of a group when its log is full or
+ * NCCL_WAITING_LIMIT bytes wait for room in it, and when it finalises.
+ *
+ * Where values are computed on the host, every byte of a buffer counts. A call of more than NCCL_PACKED_LIMIT bytes
+ * then becomes several operations, *pieces*, of the same range of each part (compute.c):
+ *
+ *   parts    |aaabbbc|aaabbbc|aaabbbc|        piece a, piece b, piece c
+ *
+ * A group issues the first piece of each of its calls, then the second ones: so none waits for all of another. The
+ * last piece has the gate, over the whole destination.
  *
  * Two operations of different communicators with overlapping destinations also complete in issue order: a list of all
  * unfinished operations of the process keeps it.
@@ -32,6 +42,8 @@
 #define NCCL_LIBRARY "NCCL"
 /* How often a waiting rank checks for dead peers. */
 #define NCCL_POLL_MS 20
+/* Of data that a communicator keeps in this process until its log has room. */
+#define NCCL_WAITING_LIMIT (256ull << 20)
 
 enum nccl_function {
 	NCCL_REDUCE,
@@ -52,7 +64,9 @@ struct nccl_call {
 	struct ncclComm *comm;
 	void *stream;
 	uint64_t source, destination;
-	uint64_t count; /* of elements, as passed */
+	uint64_t count;  /* of elements of a part, as passed; a piece's are fewer */
+	uint64_t stride; /* a piece: bytes of memory from one part to the next; else 0 */
+	uint64_t place;  /* a piece: where in its part it begins */
 	int type;
 	enum nccl_reduction reduction;
 	unsigned char scalar[8]; /* NCCL_REDUCE_PREMULTIPLIED; of the type */
@@ -67,9 +81,11 @@ struct nccl_operation {
 	uint64_t number; /* number of the collective, or of the message to or from its peer */
 	uint64_t destination_bytes;
 	struct nccl_packed packed; /* until it is published */
+	enum runtime_known known;  /* of the source */
 	bool published, listed;
+	bool received;         /* before an older one was complete: it only waits for its turn to leave the queue */
 	bool superseded;       /* the program has overwritten the destination: do not write there */
-	atomic_int references; /* the queue's and the gate's */
+	atomic_int references; /* the queue's, and the gate's if it has one */
 };
 
 enum nccl_phase {
@@ -120,8 +136,11 @@ struct ncclComm {
 	/* The queue: issued but not complete. `unpublished` is its first operation that is not in the log yet. */
 	struct nccl_operation *first, **last, *unpublished;
 	uint64_t issued, completed;
+	uint64_t waiting_bytes;    /* packed, of the unpublished */
+	bool crowded;              /* publishing waits for a free entry of the log */
 	uint64_t collectives;      /* issued */
 	uint64_t *sent, *expected; /* messages issued to and from each rank */
+	uint64_t *taken;           /* messages received from each rank; the driver's */
 	bool messages;             /* there were some, or what NCCL makes of them */
 	bool driving;
 	pthread_t driver;
@@ -159,13 +178,13 @@ bool nccl_is_of_messages(enum nccl_function function);
 
 /* -- operation.c ------------------------------------------------------------------------------------------------- */
 
-/* Packs the source, queues the operation, publishes operations while the log has room, and puts the gate on the
- * stream. Does not wait for peers, only for older operations that the source depends on. Returns ncclSuccess, or has
- * called nccl_fail. */
-ncclResult_t nccl_issue(const struct nccl_call *call);
+/* Packs a piece of the source, queues the operation, publishes operations while the log has room, and puts the gate
+ * on the stream. Does not wait for peers, only for older operations that the source depends on. A call has the piece
+ * 0, and another after each that sets *ret_more. Returns ncclSuccess, or has called nccl_fail. */
+ncclResult_t nccl_issue(const struct nccl_call *call, uint64_t piece, bool *ret_more);
 /* Completes operations that are ready; with `wait`, all before `ticket`, or until the communicator fails. */
 void nccl_advance(struct ncclComm *comm, uint64_t ticket, bool wait);
-/* True while the log has no room for an issued operation. */
+/* True while more waits for room in the log than may. */
 bool nccl_is_behind(struct ncclComm *comm);
 /* True while it is finalised and operations are not complete. */
 bool nccl_is_finalizing(struct ncclComm *comm);
@@ -174,6 +193,15 @@ bool nccl_is_finalizing(struct ncclComm *comm);
 void nccl_stop(struct ncclComm *comm, ncclResult_t error);
 /* Operations so far: the ticket of the next one. */
 uint64_t nccl_issued(struct ncclComm *comm);
+
+/* -- unfinished.c ------------------------------------------------------------------------------------------------ */
+
+/* Adds an operation, if it has a destination, and removes it. */
+void nccl_list(struct nccl_operation *operation);
+void nccl_unlist(struct nccl_operation *operation);
+/* Finds an older operation of another communicator with an overlapping destination. Returns that communicator, held;
+ * NULL: none. */
+struct ncclComm *nccl_find_older(const struct nccl_operation *operation, uint64_t *ret_ticket);
 
 /* -- compute.c: one operation whose peers have published --------------------------------------------------------- */
 
@@ -184,8 +212,14 @@ enum nccl_outcome {
 };
 
 const char *nccl_function_name(enum nccl_function function);
-/* Bytes of the source and of the destination of this rank; 0: it has none. */
-uint64_t nccl_source_bytes(const struct nccl_call *call);
+bool nccl_is_message(enum nccl_function function);
+/* Cuts a piece out of a call. False: the call has no such piece. */
+bool nccl_cut(const struct nccl_call *call, uint64_t piece, struct nccl_call *ret_piece);
+/* The call is too large for one operation if all its bytes count. */
+bool nccl_is_large(const struct nccl_call *call);
+/* The source of this rank; no parts: it has none. */
+struct nccl_parts nccl_source_of(const struct nccl_call *call);
+/* Bytes of memory from the destination's first to its last one; 0: this rank has none. */
 uint64_t nccl_destination_bytes(const struct nccl_call *call);
 /* The entry that publishes it. */
 struct nccl_entry nccl_entry_of(const struct nccl_operation *operation);
@@ -193,6 +227,8 @@ struct nccl_entry nccl_entry_of(const struct nccl_operation *operation);
 int nccl_missing(const struct nccl_operation *operation);
 /* For the driver. Writes the destination. */
 enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResult_t *ret_error);
+/* Each rank multiplies by its own scalar before it publishes. Zeros stay zeros. */
+void nccl_premultiply(const struct nccl_call *call, struct nccl_packed *packed);
 /* On a communicator of one rank, what NCCL does: a copy on the stream, of any size. False: no such call, or no
  * driver that copies. */
 bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result);

@@ -12,7 +12,8 @@
  *   Gather          part            root: all          root: all
  *   Send, Recv      Send: part      Recv: part         Recv: the sender
  *
- * If this rank's own part is in place, it is left alone.
+ * If this rank's own part is in place, it is left alone. Of a piece of a larger call, a part is the piece's range of
+ * each whole part: its parts are `stride` bytes apart in memory, and side by side in the packed form.
  */
 #include "sim/libraries/nccl/comm.h"
 #include "sim/libraries/nccl/fail.h"
@@ -39,7 +40,7 @@ const char *nccl_function_name(enum nccl_function function)
 	return function < NCCL_FUNCTION_COUNT ? names[function] : "another function";
 }
 
-static bool is_message(enum nccl_function function) { return function == NCCL_SEND || function == NCCL_RECV; }
+bool nccl_is_message(enum nccl_function function) { return function == NCCL_SEND || function == NCCL_RECV; }
 
 static bool reduces(enum nccl_function function)
 {
@@ -53,30 +54,71 @@ static bool has_root(enum nccl_function function)
 
 static uint64_t part_bytes(const struct nccl_call *call) { return call->count * nccl_type_bytes(call->type); }
 
-static bool is_root(const struct nccl_call *call) { return call->root == call->comm->rank; }
+static uint64_t stride_of(const struct nccl_call *call) { return call->stride ? call->stride : part_bytes(call); }
 
-static uint64_t source_bytes_of(const struct nccl_call *call, int rank)
+/* The source holds a part for each rank. */
+static bool has_all(enum nccl_function function)
 {
-	uint64_t part = part_bytes(call), all = part * (uint64_t)call->comm->ranks;
-
-	switch (call->function) {
-	case NCCL_BROADCAST:
-		return rank == call->root ? part : 0;
-	case NCCL_REDUCE_SCATTER:
-	case NCCL_ALL_TO_ALL:
-		return all;
-	case NCCL_RECV:
-		return 0;
-	default:
-		return part;
-	}
+	return function == NCCL_REDUCE_SCATTER || function == NCCL_ALL_TO_ALL;
 }
 
-uint64_t nccl_source_bytes(const struct nccl_call *call) { return source_bytes_of(call, call->comm->rank); }
+/* Where the part of a rank begins in the packed form of a source that holds all. */
+static uint64_t packed_place(const struct nccl_call *call, int rank)
+{
+	return (uint64_t)rank * (call->stride ? nccl_sparse_stride(part_bytes(call)) : part_bytes(call));
+}
+
+bool nccl_is_large(const struct nccl_call *call)
+{
+	uint64_t parts = has_all(call->function) ? (uint64_t)call->comm->ranks : 1;
+
+	return part_bytes(call) > NCCL_PACKED_LIMIT / parts &&
+	       nccl_services()->known(0, 0, false, false) != KNOWN_NOTHING_COMPUTED;
+}
+
+bool nccl_cut(const struct nccl_call *call, uint64_t piece, struct nccl_call *ret_piece)
+{
+	uint64_t parts = has_all(call->function) ? (uint64_t)call->comm->ranks : 1, part = part_bytes(call);
+	uint64_t most = NCCL_PACKED_LIMIT / parts / NCCL_BLOCK * NCCL_BLOCK, place = piece * most;
+
+	if (place >= part)
+		return false;
+	*ret_piece = *call;
+	ret_piece->stride = part;
+	ret_piece->place = place;
+	ret_piece->source += place;
+	ret_piece->destination += place;
+	ret_piece->count = (part - place < most ? part - place : most) / nccl_type_bytes(call->type);
+	return true;
+}
+
+static bool is_root(const struct nccl_call *call) { return call->root == call->comm->rank; }
+
+/* In the packed form. */
+static uint64_t source_bytes_of(const struct nccl_call *call, int rank)
+{
+	if (has_all(call->function))
+		return packed_place(call, call->comm->ranks);
+	return call->function == NCCL_BROADCAST && rank != call->root ? 0 : part_bytes(call);
+}
+
+struct nccl_parts nccl_source_of(const struct nccl_call *call)
+{
+	bool all = has_all(call->function);
+	struct nccl_parts parts = {call->source, part_bytes(call), stride_of(call), 1};
+
+	if (call->function == NCCL_RECV || (call->function == NCCL_BROADCAST && !is_root(call)) || parts.bytes == 0)
+		return (struct nccl_parts){0};
+	if (all && call->stride)
+		parts.count = (uint64_t)call->comm->ranks;
+	else if (all)
+		parts.bytes *= (uint64_t)call->comm->ranks;
+	return parts;
+}
 
 uint64_t nccl_destination_bytes(const struct nccl_call *call)
 {
-	uint64_t part = part_bytes(call), all = part * (uint64_t)call->comm->ranks;
+	uint64_t part = part_bytes(call), all = part ? stride_of(call) * (uint64_t)(call->comm->ranks - 1) + part : 0;
 
 	switch (call->function) {
 	case NCCL_REDUCE:
@@ -98,18 +140,20 @@ uint64_t nccl_destination_bytes(const struct nccl_call *call)
 struct nccl_entry nccl_entry_of(const struct nccl_operation *operation)
 {
 	const struct nccl_call *call = &operation->call;
-	bool message = is_message(call->function);
+	bool message = nccl_is_message(call->function);
 
 	return (struct nccl_entry){
 		.kind = message ? NCCL_MESSAGE : NCCL_COLLECTIVE,
-		.flags = operation->packed.lost ? NCCL_LOST : 0,
+		.flags = (operation->packed.lost ? NCCL_LOST : 0) |
+			 (operation->known == KNOWN_LIKELY ? NCCL_LIKELY : 0),
 		.number = operation->number,
 		.to = message ? call->root : -1,
 		.function = (int32_t)call->function,
 		.type = call->type,
 		.reduction = reduces(call->function) ? (int32_t)call->reduction : -1,
 		.root = has_root(call->function) ? call->root : -1,
-		.bytes = part_bytes(call),
+		.bytes = stride_of(call),
+		.words = {call->place, call->stride ? part_bytes(call) : 0},
 	};
 }
 
@@ -133,7 +177,7 @@ static bool needs(const struct nccl_call *call, int rank)
 
 static enum nccl_kind kind_of(const struct nccl_call *call)
 {
-	return is_message(call->function) ? NCCL_MESSAGE : NCCL_COLLECTIVE;
+	return nccl_is_message(call->function) ? NCCL_MESSAGE : NCCL_COLLECTIVE;
 }
 
 int nccl_missing(const struct nccl_operation *operation)
@@ -179,7 +223,7 @@ static bool agrees(const struct nccl_operation *operation, const struct nccl_ent
 {
 	struct nccl_entry ours = nccl_entry_of(operation);
 
-	if (ours.bytes != theirs->bytes)
+	if (ours.bytes != theirs->bytes || ours.words[0] != theirs->words[0] || ours.words[1] != theirs->words[1])
 		return false;
 	if (operation->call.function == NCCL_RECV)
 		return theirs->function == NCCL_SEND;
@@ -193,12 +237,13 @@ struct input {
 	void *data; /* malloc'ed; `sparse` points into it */
 	struct nccl_sparse sparse;
 	bool lost;
+	enum runtime_known known;
 };
 
 static ncclResult_t fetch(const struct nccl_operation *operation, int rank, struct input *ret_input)
 {
 	const struct nccl_call *call = &operation->call;
-	uint64_t total = call->function == NCCL_RECV ? part_bytes(call) : source_bytes_of(call, rank);
+	uint64_t total = source_bytes_of(call, rank);
 	struct nccl_entry entry;
 	size_t bytes;
 
@@ -207,6 +252,7 @@ static ncclResult_t fetch(const struct nccl_operation *operation, int rank, stru
 	if (!agrees(operation, &entry))
 		return disagree(operation, rank, &entry);
 	ret_input->lost = (entry.flags & NCCL_LOST) != 0;
+	ret_input->known = ret_input->lost ? KNOWN_MISSING : entry.flags & NCCL_LIKELY ? KNOWN_LIKELY : KNOWN_TRUE;
 	if (!nccl_segment_data(call->comm->segment, rank, kind_of(call), operation->number, &ret_input->data,
 			       &bytes) ||
 	    !nccl_sparse_open(ret_input->data, bytes, total, &ret_input->sparse))
@@ -256,7 +302,8 @@ static bool reduce(const struct nccl_call *call, const struct input *inputs)
 {
 	const struct runtime_services *services = nccl_services();
 	uint64_t part = part_bytes(call),
-		 start = call->function == NCCL_REDUCE_SCATTER ? part * (uint64_t)call->comm->rank : 0;
+		 start = call->function == NCCL_REDUCE_SCATTER ? packed_place(call, call->comm->rank) : 0;
+	enum runtime_known worst = KNOWN_TRUE;
 	uint64_t at = start;
 	struct scratch *scratch;
 	bool stored = true;
@@ -264,8 +311,10 @@ static bool reduce(const struct nccl_call *call, const struct input *inputs)
 
 	services->forget(call->destination, part);
 	for (i = 0; i < call->comm->ranks; i++)
-		if (inputs[i].lost)
-			return true;
+		worst = inputs[i].known > worst ? inputs[i].known : worst;
+	services->mark(call->destination, part, worst);
+	if (worst == KNOWN_MISSING)
+		return true;
 	scratch = malloc(sizeof *scratch);
 	if (!scratch)
 		return false;
@@ -288,6 +337,7 @@ static bool move(const struct input *input, uint64_t offset, uint64_t part, uint
 	uint64_t at = offset;
 
 	services->forget(destination, part);
+	services->mark(destination, part, input->known);
 	while (!input->lost && (at = nccl_sparse_next(&input->sparse, at)) < offset + part) {
 		size_t bytes = offset + part - at < NCCL_BLOCK ? offset + part - at : NCCL_BLOCK;
 
@@ -301,16 +351,17 @@ static bool move(const struct input *input, uint64_t offset, uint64_t part, uint
 
 static bool move_from(const struct nccl_call *call, int rank, const struct input *input)
 {
-	uint64_t part = part_bytes(call), own = part * (uint64_t)call->comm->rank, theirs = part * (uint64_t)rank;
-	uint64_t offset = 0, destination = call->destination;
+	uint64_t offset = 0, source = call->source, destination = call->destination;
 
-	if (call->function == NCCL_ALL_TO_ALL)
-		offset = own;
+	if (call->function == NCCL_ALL_TO_ALL) {
+		offset = packed_place(call, call->comm->rank);
+		source += stride_of(call) * (uint64_t)call->comm->rank;
+	}
 	if (call->function == NCCL_ALL_TO_ALL || call->function == NCCL_ALL_GATHER || call->function == NCCL_GATHER)
-		destination += theirs;
-	if (rank == call->comm->rank && call->function != NCCL_RECV && call->source + offset == destination)
+		destination += stride_of(call) * (uint64_t)rank;
+	if (rank == call->comm->rank && call->function != NCCL_RECV && source == destination)
 		return true; /* in place */
-	return move(input, offset, part, destination);
+	return move(input, offset, part_bytes(call), destination);
 }
 
 static bool write_result(const struct nccl_call *call, const struct input *inputs)
@@ -350,15 +401,27 @@ enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResul
 	return *ret_error == ncclSuccess ? NCCL_DONE : NCCL_BROKEN;
 }
 
+void nccl_premultiply(const struct nccl_call *call, struct nccl_packed *packed)
+{
+	struct nccl_sparse sparse;
+	size_t table;
+
+	if (packed->bytes == 0 || !nccl_sparse_open(packed->data, packed->bytes, UINT64_MAX, &sparse))
+		return;
+	table = (size_t)(sparse.bytes - (unsigned char *)packed->data);
+	nccl_multiply(call->type, (packed->bytes - table) / nccl_type_bytes(call->type),
+		      (unsigned char *)packed->data + table, call->scalar);
+}
+
 bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result)
 {
 	int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream) = NULL;
 	void *symbol = nccl_symbol("cuMemcpyDtoDAsync_v2");
-	uint64_t bytes = nccl_source_bytes(call);
+	uint64_t bytes = part_bytes(call);
 	int error = 0;
 
-	if (call->comm->ranks != 1 || is_message(call->function) || call->reduction == NCCL_REDUCE_PREMULTIPLIED ||
-	    !symbol)
+	if (call->comm->ranks != 1 || nccl_is_message(call->function) ||
+	    call->reduction == NCCL_REDUCE_PREMULTIPLIED || !symbol)
 		return false;
 	memcpy(&copy, &symbol, sizeof copy);
 	if (bytes != 0 && call->source != call->destination)

@@ -108,7 +108,7 @@ ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
 
 /* -- calls ------------------------------------------------------------------------------------------------------- */
 
-/* Waits until all issued operations are in the log: this limits how far a rank may be ahead. */
+/* Waits until enough issued operations are in the log: this limits how far a rank may be ahead. */
 static void catch_up(const struct nccl_call *calls, size_t count)
 {
 	for (;;) {
@@ -141,17 +141,22 @@ static ncclResult_t ready(struct ncclComm *comm)
 static ncclResult_t issue(const struct nccl_call *calls, size_t count)
 {
 	ncclResult_t result = ncclSuccess;
-	bool behind = false;
+	bool behind, more = true;
+	uint64_t piece;
 	size_t i;
 
-	for (i = 0; i < count && result == ncclSuccess; i++) {
-		result = ready(calls[i].comm);
-		if (result == ncclSuccess)
-			result = nccl_issue(&calls[i]);
-		behind |= result == ncclSuccess && nccl_is_behind(calls[i].comm);
+	for (piece = 0; more && result == ncclSuccess; piece++) {
+		more = behind = false;
+		for (i = 0; i < count && result == ncclSuccess; i++) {
+			if (piece == 0)
+				result = ready(calls[i].comm);
+			if (result == ncclSuccess)
+				result = nccl_issue(&calls[i], piece, &more);
+			behind |= result == ncclSuccess && nccl_is_behind(calls[i].comm);
+		}
+		if (behind)
+			catch_up(calls, i);
 	}
-	if (behind)
-		catch_up(calls, i);
 	return result;
 }
 

@@ -4,76 +4,6 @@
 
 #include <stdlib.h>
 
-/* -- all unfinished operations of the process that have a destination, the oldest first -------------------------- */
-
-static struct {
-	pthread_mutex_t lock;
-	struct nccl_operation *oldest, *newest;
-} unfinished = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void list(struct nccl_operation *operation)
-{
-	if (operation->destination_bytes == 0)
-		return;
-	pthread_mutex_lock(&unfinished.lock);
-	operation->listed = true;
-	operation->older = unfinished.newest;
-	if (unfinished.newest)
-		unfinished.newest->newer = operation;
-	else
-		unfinished.oldest = operation;
-	unfinished.newest = operation;
-	pthread_mutex_unlock(&unfinished.lock);
-}
-
-static void unlist(struct nccl_operation *operation)
-{
-	if (!operation->listed)
-		return;
-	pthread_mutex_lock(&unfinished.lock);
-	operation->listed = false;
-	*(operation->older ? &operation->older->newer : &unfinished.oldest) = operation->newer;
-	*(operation->newer ? &operation->newer->older : &unfinished.newest) = operation->older;
-	pthread_mutex_unlock(&unfinished.lock);
-}
-
-/* Finds an older operation of another communicator with an overlapping destination. Returns that communicator, held;
- * NULL: none. */
-static struct ncclComm *find_older(const struct nccl_operation *operation, uint64_t *ret_ticket)
-{
-	uint64_t start = operation->call.destination, end = start + operation->destination_bytes;
-	const struct nccl_operation *other;
-	struct ncclComm *comm = NULL;
-
-	if (operation->destination_bytes == 0)
-		return NULL;
-	pthread_mutex_lock(&unfinished.lock);
-	for (other = operation->listed ? operation->older : NULL; other && !comm; other = other->older) {
-		if (other->call.comm == operation->call.comm || other->call.destination >= end ||
-		    start >= other->call.destination + other->destination_bytes)
-			continue;
-		comm = other->call.comm;
-		*ret_ticket = other->ticket;
-		nccl_comm_hold(comm);
-	}
-	pthread_mutex_unlock(&unfinished.lock);
-	return comm;
-}
-
-static void before_fork(void) { pthread_mutex_lock(&unfinished.lock); }
-static void after_fork(void) { pthread_mutex_unlock(&unfinished.lock); }
-
-static void in_child(void)
-{
-	unfinished.oldest = unfinished.newest = NULL; /* they are the parent's */
-	pthread_mutex_unlock(&unfinished.lock);
-}
-
-__attribute__((constructor)) static void watch_forks(void)
-{
-	(void)pthread_atfork(before_fork, after_fork, in_child);
-}
-
 static void release(struct nccl_operation *operation)
 {
 	if (atomic_fetch_sub(&operation->references, 1) > 1)
@@ -103,16 +33,21 @@ static bool publish(struct ncclComm *comm)
 		entry = nccl_entry_of(operation);
 		if (operation->call.function != NCCL_RECV &&
 		    !nccl_segment_publish(comm->segment, &entry, operation->packed.data, operation->packed.bytes,
-					  &lost))
+					  &lost)) {
+			pthread_mutex_lock(&comm->lock);
+			comm->crowded = nccl_segment_is_full(comm->segment);
+			pthread_mutex_unlock(&comm->lock);
 			return moved;
+		}
 		if (lost)
 			nccl_services()->tally(GAP_TRANSFER, NCCL_LIBRARY,
 					       nccl_function_name(operation->call.function), 0, 0);
-		nccl_sparse_drop(&operation->packed);
-		operation->published = true;
 		pthread_mutex_lock(&comm->lock);
+		comm->waiting_bytes -= operation->packed.bytes;
 		comm->unpublished = operation->next;
+		operation->published = true;
 		pthread_mutex_unlock(&comm->lock);
+		nccl_sparse_drop(&operation->packed);
 		moved = true;
 	}
 }
@@ -120,10 +55,12 @@ static bool publish(struct ncclComm *comm)
 /* Lets the peers drop the entries that this operation has read. */
 static void acknowledge(struct ncclComm *comm, const struct nccl_operation *operation)
 {
-	if (operation->call.function == NCCL_RECV)
+	if (operation->call.function == NCCL_RECV) {
+		comm->taken[operation->call.root] = operation->number + 1;
 		nccl_segment_received(comm->segment, operation->call.root, operation->number + 1);
-	else if (operation->call.function != NCCL_SEND)
+	} else if (operation->call.function != NCCL_SEND) {
 		nccl_segment_collected(comm->segment, operation->number + 1);
+	}
 }
 
 static void pop(struct ncclComm *comm, struct nccl_operation *operation)
@@ -132,9 +69,11 @@ static void pop(struct ncclComm *comm, struct nccl_operation *operation)
 	comm->first = operation->next;
 	if (!comm->first)
 		comm->last = &comm->first;
+	if (comm->unpublished == operation)
+		comm->unpublished = operation->next;
 	comm->completed++;
 	pthread_mutex_unlock(&comm->lock);
-	unlist(operation);
+	nccl_unlist(operation);
 	release(operation);
 }
 
@@ -148,16 +87,54 @@ static void stop_driving(struct ncclComm *comm, ncclResult_t error)
 		pthread_mutex_lock(&comm->lock);
 		operation = comm->first;
 		comm->unpublished = NULL;
+		comm->waiting_bytes = 0;
 		pthread_mutex_unlock(&comm->lock);
 		if (!operation)
 			return;
-		if (operation->destination_bytes && !operation->superseded)
+		if (operation->destination_bytes && !operation->superseded && !operation->received)
 			nccl_services()->forget(operation->call.destination, operation->destination_bytes);
 		pop(comm, operation);
 	}
 }
 
-/* Completes the oldest operation if it is ready. True: completed. */
+static bool overlaps_older(const struct nccl_operation *first, const struct nccl_operation *operation)
+{
+	uint64_t start = operation->call.destination, end = start + operation->destination_bytes;
+
+	for (; first != operation; first = first->next)
+		if (!first->received && first->call.destination < end &&
+		    start < first->call.destination + first->destination_bytes)
+			return true;
+	return false;
+}
+
+/* Lock held. The operation that completes next: the oldest one, or while that waits a message that is here. */
+static struct nccl_operation *find_ready(const struct ncclComm *comm)
+{
+	struct nccl_operation *operation = comm->first;
+
+	if (!operation || (operation->published && nccl_missing(operation) < 0))
+		return operation;
+	for (; operation && nccl_is_message(operation->call.function); operation = operation->next)
+		if (operation->call.function == NCCL_RECV && !operation->received &&
+		    operation->number == comm->taken[operation->call.root] && nccl_missing(operation) < 0 &&
+		    !overlaps_older(comm->first, operation))
+			return operation;
+	return NULL;
+}
+
+/* The oldest operation, if it has only waited for its turn; NULL: it has not. */
+static struct nccl_operation *first_received(struct ncclComm *comm)
+{
+	struct nccl_operation *operation;
+
+	pthread_mutex_lock(&comm->lock);
+	operation = comm->first && comm->first->received ? comm->first : NULL;
+	pthread_mutex_unlock(&comm->lock);
+	return operation;
+}
+
+/* Completes an operation if one is ready. True: completed. */
 static bool complete(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
@@ -166,11 +143,11 @@ static bool complete(struct ncclComm *comm)
 	uint64_t ticket;
 
 	pthread_mutex_lock(&comm->lock);
-	operation = comm->first;
+	operation = find_ready(comm);
 	pthread_mutex_unlock(&comm->lock);
-	if (!operation || !operation->published)
+	if (!operation)
 		return false;
-	older = find_older(operation, &ticket);
+	older = nccl_find_older(operation, &ticket);
 	if (older) {
 		nccl_comm_release(older);
 		return false;
@@ -183,7 +160,9 @@ static bool complete(struct ncclComm *comm)
 		return true;
 	default:
 		acknowledge(comm, operation);
-		pop(comm, operation);
+		operation->received = true;
+		while ((operation = first_received(comm)) != NULL)
+			pop(comm, operation);
 		return true;
 	}
 }
@@ -245,7 +224,7 @@ static void wait_once(struct ncclComm *comm, uint32_t bell)
 
 	pthread_mutex_lock(&comm->lock);
 	if (comm->first)
-		older = find_older(comm->first, &ticket);
+		older = nccl_find_older(comm->first, &ticket);
 	pthread_mutex_unlock(&comm->lock);
 	if (older) {
 		nccl_advance(older, ticket + 1, true);
@@ -324,7 +303,7 @@ bool nccl_is_behind(struct ncclComm *comm)
 	bool behind;
 
 	pthread_mutex_lock(&comm->lock);
-	behind = comm->unpublished != NULL;
+	behind = comm->unpublished && (comm->crowded || comm->waiting_bytes > NCCL_WAITING_LIMIT);
 	pthread_mutex_unlock(&comm->lock);
 	return behind;
 }
@@ -380,8 +359,15 @@ static void supersede_gate(void *argument)
 {
 	struct nccl_operation *operation = argument;
 	struct ncclComm *comm = operation->call.comm;
+	uint64_t whole = operation->call.destination - operation->call.place;
 	bool driving = nccl_begin_driving(comm);
+	struct nccl_operation *one;
 
+	pthread_mutex_lock(&comm->lock);
+	for (one = comm->first; one && one->ticket < operation->ticket; one = one->next)
+		if (one->call.stride && one->call.destination - one->call.place == whole)
+			one->superseded = true; /* the other pieces */
+	pthread_mutex_unlock(&comm->lock);
 	operation->superseded = true;
 	if (driving)
 		nccl_end_driving(comm);
@@ -394,20 +380,22 @@ static const struct runtime_gate gate_functions = {
 	.supersede = supersede_gate,
 };
 
-/* Each rank multiplies by its own scalar before it publishes. Zeros stay zeros. */
-static void premultiply(const struct nccl_call *call, struct nccl_packed *packed)
+static bool pack(struct nccl_operation *operation, bool large)
 {
-	struct nccl_sparse sparse;
-	size_t table;
+	struct nccl_parts source = nccl_source_of(&operation->call);
+	bool exact = operation->call.type <= ncclUint64;
+	enum runtime_known known;
+	uint64_t i;
 
-	if (packed->bytes == 0 || !nccl_sparse_open(packed->data, packed->bytes, nccl_source_bytes(call), &sparse))
-		return;
-	table = (size_t)(sparse.bytes - (unsigned char *)packed->data);
-	nccl_multiply(call->type, (packed->bytes - table) / nccl_type_bytes(call->type),
-		      (unsigned char *)packed->data + table, call->scalar);
+	for (i = 0; i < source.count; i++) {
+		known = nccl_services()->known(source.address + i * source.stride, source.bytes, large, exact);
+		operation->known = known > operation->known ? known : operation->known;
+	}
+	operation->packed.lost = operation->known == KNOWN_MISSING;
+	return operation->packed.lost || nccl_sparse_pack(nccl_services(), &source, &operation->packed);
 }
 
-static struct nccl_operation *create(const struct nccl_call *call)
+static struct nccl_operation *create(const struct nccl_call *call, bool large)
 {
 	struct nccl_operation *operation = calloc(1, sizeof *operation);
 
@@ -415,13 +403,13 @@ static struct nccl_operation *create(const struct nccl_call *call)
 		return NULL;
 	operation->call = *call;
 	operation->destination_bytes = nccl_destination_bytes(call);
-	operation->references = 2;
-	if (!nccl_sparse_pack(nccl_services(), call->source, nccl_source_bytes(call), &operation->packed)) {
+	operation->references = 1;
+	if (!pack(operation, large)) {
 		free(operation);
 		return NULL;
 	}
 	if (call->reduction == NCCL_REDUCE_PREMULTIPLIED)
-		premultiply(call, &operation->packed);
+		nccl_premultiply(call, &operation->packed);
 	nccl_comm_hold(call->comm);
 	return operation;
 }
@@ -431,7 +419,7 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 	const struct nccl_call *call = &operation->call;
 	bool first;
 
-	list(operation);
+	nccl_list(operation);
 	pthread_mutex_lock(&comm->lock);
 	first = !comm->messages && nccl_is_of_messages(call->function);
 	comm->messages |= first;
@@ -444,6 +432,7 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 		operation->number = comm->collectives++;
 	*comm->last = operation;
 	comm->last = &operation->next;
+	comm->waiting_bytes += operation->packed.bytes;
 	if (!comm->unpublished)
 		comm->unpublished = operation;
 	pthread_mutex_unlock(&comm->lock);
@@ -451,31 +440,39 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 		nccl_tally_messages(comm);
 }
 
-static ncclResult_t issue(const struct nccl_call *call)
+/* What a call does once. True: that was all, with *ret_result. */
+static bool begin(const struct nccl_call *call, ncclResult_t *ret_result)
+{
+	const char *name = nccl_function_name(call->function);
+	int error = nccl_services()->launch(call->stream, name);
+
+	*ret_result = ncclSuccess;
+	if (error != 0)
+		*ret_result = nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error);
+	if (error != 0 || nccl_copy_alone(call, ret_result))
+		return true;
+	if (!nccl_is_capturing(call->stream))
+		return false;
+	nccl_services()->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
+	return true;
+}
+
+/* `whole`: the call that this is the last piece of; NULL: another one follows. */
+static ncclResult_t issue(const struct nccl_call *call, const struct nccl_call *whole, bool large)
 {
 	const struct runtime_services *services = nccl_services();
 	const char *name = nccl_function_name(call->function);
-	struct nccl_operation *operation;
-	ncclResult_t result;
-	int error;
+	struct nccl_operation *operation = create(call, large);
 
-	error = services->launch(call->stream, name);
-	if (error != 0)
-		return nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error);
-	if (nccl_copy_alone(call, &result))
-		return result;
-	if (nccl_is_capturing(call->stream)) {
-		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
-		return ncclSuccess;
-	}
-	operation = create(call);
 	if (!operation)
 		return nccl_fail(ncclSystemError, "%s: host out of memory", name);
-	if (operation->packed.lost)
+	if (operation->packed.lost && operation->known == KNOWN_NOTHING_COMPUTED)
 		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
+	if (whole)
+		atomic_fetch_add(&operation->references, 1);
 	enqueue(call->comm, operation);
-	if (!services->gate(call->stream, call->destination, operation->destination_bytes, &gate_functions,
-			    operation)) {
+	if (whole && !services->gate(call->stream, whole->destination, nccl_destination_bytes(whole), &gate_functions,
+				     operation)) {
 		release(operation);
 		return nccl_fail(ncclSystemError, "%s: host out of memory", name);
 	}
@@ -483,13 +480,23 @@ static ncclResult_t issue(const struct nccl_call *call)
 	return ncclSuccess;
 }
 
-ncclResult_t nccl_issue(const struct nccl_call *call)
+ncclResult_t nccl_issue(const struct nccl_call *call, uint64_t piece, bool *ret_more)
 {
 	int device = nccl_services()->device();
-	ncclResult_t result;
+	ncclResult_t result = ncclSuccess;
+	struct nccl_call cut = *call, next;
+	bool large = nccl_is_large(call), more;
 
+	if (piece > 0 && (!large || !nccl_cut(call, piece, &cut)))
+		return ncclSuccess;
 	nccl_use_device(call->comm->device);
-	result = issue(call);
+	if (piece > 0 || !begin(call, &result)) {
+		if (piece == 0 && large)
+			(void)nccl_cut(call, 0, &cut);
+		more = large && nccl_cut(call, piece + 1, &next);
+		result = issue(&cut, more ? NULL : call, large);
+		*ret_more |= more;
+	}
 	nccl_use_device(device);
 	return result;
 }

@@ -37,7 +37,8 @@ enum nccl_kind {
 	NCCL_MESSAGE,
 };
 
-#define NCCL_LOST 1u /* flag: the buffer held too many bytes to move */
+#define NCCL_LOST   1u /* flag: the buffer's bytes were not moved */
+#define NCCL_LIKELY 2u /* flag: they are likely values */
 
 struct nccl_entry {
 	uint32_t kind; /* enum nccl_kind */
@@ -45,8 +46,8 @@ struct nccl_entry {
 	uint64_t number; /* of its kind, for messages of its destination */
 	int32_t to;      /* messages: the destination */
 	int32_t function, type, reduction, root;
-	uint64_t bytes;    /* of one part of the buffer; see operation.c */
-	uint64_t words[2]; /* exchanges */
+	uint64_t bytes;    /* of one part of the buffer; see compute.c */
+	uint64_t words[2]; /* exchanges; of a piece of a larger call: its place and its length in each part */
 };
 
 /* A rank's device, to detect two ranks on one device. */
@@ -97,6 +98,8 @@ bool nccl_segment_data(struct nccl_segment *segment, int from, enum nccl_kind ki
 void nccl_segment_collected(struct nccl_segment *segment, uint64_t count);
 void nccl_segment_exchanged(struct nccl_segment *segment, uint64_t count);
 void nccl_segment_received(struct nccl_segment *segment, int from, uint64_t count);
+/* This rank's log has no free entry: publishing waits for readers, however few bytes there are. */
+bool nccl_segment_is_full(const struct nccl_segment *segment);
 /* A rank that blocks this one's log and will never read; -1: none. */
 int nccl_segment_stuck(struct nccl_segment *segment);
 

@@ -52,6 +52,11 @@ static void reclaim(struct nccl_segment *segment)
 	segment->data_head = segment->data_tail = 0; /* reuse the same pages: an idle ring stays small */
 }
 
+bool nccl_segment_is_full(const struct nccl_segment *segment)
+{
+	return segment->head - segment->tail == NCCL_LOG_ENTRIES;
+}
+
 int nccl_segment_stuck(struct nccl_segment *segment)
 {
 	int reader;

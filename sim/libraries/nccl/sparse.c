@@ -7,21 +7,31 @@
 
 struct scan {
 	const struct runtime_services *services;
-	uint64_t address;
+	const struct nccl_parts *parts;
 	struct nccl_extent *extents; /* room for EXTENT_LIMIT */
 	size_t count;
 	uint64_t held; /* their bytes */
 	bool lost;
 };
 
+uint64_t nccl_sparse_stride(uint64_t bytes) { return (bytes + NCCL_BLOCK - 1) / NCCL_BLOCK * NCCL_BLOCK; }
+
+static uint64_t address_of(const struct scan *scan, uint64_t offset)
+{
+	uint64_t stride = nccl_sparse_stride(scan->parts->bytes);
+
+	return scan->parts->address + offset / stride * scan->parts->stride + offset % stride;
+}
+
 static void add(struct scan *scan, uint64_t offset, uint64_t bytes)
 {
 	struct nccl_extent *last = scan->count ? &scan->extents[scan->count - 1] : NULL;
+	bool first_of_part = offset % nccl_sparse_stride(scan->parts->bytes) == 0;
 
 	scan->held += bytes;
 	if (scan->held > NCCL_PACKED_LIMIT)
 		scan->lost = true;
-	else if (last && last->offset + last->bytes == offset)
+	else if (last && !first_of_part && last->offset + last->bytes == offset)
 		last->bytes += bytes;
 	else if (scan->count < EXTENT_LIMIT)
 		scan->extents[scan->count++] = (struct nccl_extent){offset, bytes};
@@ -34,7 +44,7 @@ static void visit(struct scan *scan, uint64_t offset, uint64_t bytes)
 {
 	uint64_t left;
 
-	if (scan->lost || !scan->services->holds(scan->address + offset, bytes))
+	if (scan->lost || !scan->services->holds(address_of(scan, offset), bytes))
 		return;
 	if (bytes <= NCCL_BLOCK) {
 		add(scan, offset, bytes);
@@ -60,24 +70,36 @@ static bool pack(const struct scan *scan, struct nccl_packed *ret_packed)
 	memcpy(data, &count, sizeof count);
 	memcpy(data + sizeof count, scan->extents, count * sizeof *scan->extents);
 	for (i = 0, at = data + table; i < count; at += scan->extents[i++].bytes)
-		scan->services->read(scan->address + scan->extents[i].offset, at, scan->extents[i].bytes);
+		scan->services->read(address_of(scan, scan->extents[i].offset), at, scan->extents[i].bytes);
 	*ret_packed = (struct nccl_packed){.data = data, .bytes = table + scan->held};
 	return true;
 }
 
-bool nccl_sparse_pack(const struct runtime_services *services, uint64_t address, uint64_t bytes,
+static bool holds_any(const struct runtime_services *services, const struct nccl_parts *parts)
+{
+	uint64_t i;
+
+	for (i = 0; i < parts->count; i++)
+		if (services->holds(parts->address + i * parts->stride, parts->bytes))
+			return true;
+	return false;
+}
+
+bool nccl_sparse_pack(const struct runtime_services *services, const struct nccl_parts *parts,
 		      struct nccl_packed *ret_packed)
 {
-	struct scan scan = {.services = services, .address = address};
+	struct scan scan = {.services = services, .parts = parts};
 	bool packed = true;
+	uint64_t i;
 
 	*ret_packed = (struct nccl_packed){0};
-	if (bytes == 0 || !services->holds(address, bytes))
+	if (parts->bytes == 0 || !holds_any(services, parts))
 		return true;
 	scan.extents = malloc(EXTENT_LIMIT * sizeof *scan.extents);
 	if (!scan.extents)
 		return false;
-	visit(&scan, 0, bytes);
+	for (i = 0; i < parts->count; i++)
+		visit(&scan, i * nccl_sparse_stride(parts->bytes), parts->bytes);
 	if (scan.lost)
 		ret_packed->lost = true;
 	else

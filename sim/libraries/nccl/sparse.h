@@ -3,8 +3,8 @@
  *   buffer   |0000|xxxx|xxxx|0000 ... 0000|xx|      blocks of 4 KiB; empty ones read as zeros
  *   packed   [count][offset, bytes]...[bytes]...    one extent for each run of non-empty blocks
  *
- * Gradients were never computed, so a gradient buffer of any size packs to nothing. A buffer that holds more than
- * NCCL_PACKED_LIMIT bytes is not packed: it is *lost*, and reads as zeros on the other ranks.
+ * Where no values are computed, a gradient buffer of any size packs to nothing. A buffer that holds more than
+ * NCCL_PACKED_LIMIT bytes is not packed: it is *lost*. Where values are computed, comm.h cuts it into pieces.
  *
  * Invariants of a packed buffer: offsets rise, are multiples of NCCL_BLOCK, and lie inside the buffer; extents do not
  * overlap; the bytes are exactly theirs. nccl_sparse_open checks them: a packed buffer comes from another process.
@@ -30,8 +30,15 @@ struct nccl_packed {
 	bool lost;
 };
 
-/* Packs [address, address + bytes), after the gates over it have opened. False: host out of memory. */
-bool nccl_sparse_pack(const struct runtime_services *services, uint64_t address, uint64_t bytes,
+/* What is packed: `count` parts of `bytes` each, every `stride` bytes of memory from `address` on. */
+struct nccl_parts {
+	uint64_t address, bytes, stride, count;
+};
+
+/* From one part to the next in the packed form; one part has no next. */
+uint64_t nccl_sparse_stride(uint64_t bytes);
+/* Packs the parts, after the gates over them have opened. False: host out of memory. */
+bool nccl_sparse_pack(const struct runtime_services *services, const struct nccl_parts *parts,
 		      struct nccl_packed *ret_packed);
 void nccl_sparse_drop(struct nccl_packed *packed);
 

@@ -352,6 +352,22 @@ static void service_tally(enum runtime_gap gap, const char *library, const char 
 		fake.high = high;
 }
 
+static enum runtime_known service_known(uint64_t address, size_t bytes, bool large, bool exact)
+{
+	(void)large;
+	(void)exact;
+	if (bytes)
+		(void)service_holds(address, bytes); /* opens its gates */
+	return fake.known;
+}
+
+static void service_mark(uint64_t address, size_t bytes, enum runtime_known known)
+{
+	(void)address;
+	if (fake.known != KNOWN_NOTHING_COMPUTED && bytes)
+		fake.marked[fake.marks++ % 8] = known;
+}
+
 #define EXPORTED __attribute__((visibility("default")))
 const struct runtime_services *neap_runtime_get_services(void);
 EXPORTED const struct runtime_services *neap_runtime_get_services(void)
@@ -364,6 +380,8 @@ EXPORTED const struct runtime_services *neap_runtime_get_services(void)
 		.write = service_write,
 		.forget = service_forget,
 		.holds = service_holds,
+		.known = service_known,
+		.mark = service_mark,
 		.gate = service_gate,
 		.launch = service_launch,
 		.tally = service_tally,

@@ -38,6 +38,10 @@ struct fake {
 	uint64_t high;     /* of the last workspace */
 	char function[64]; /* of the last tally */
 	size_t allocated;  /* cudaMalloc'ed, not freed */
+
+	enum runtime_known known;     /* of all its bytes; KNOWN_NOTHING_COMPUTED at first */
+	enum runtime_known marked[8]; /* the last marks */
+	int marks;
 };
 extern struct fake fake;
 
