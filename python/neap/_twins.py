@@ -166,6 +166,27 @@ def alone(torch: Any, function: Callable[..., Any], shapes: Any, arguments: Any,
     return tuple(one if value is None else value for value, one in zip(given, results))
 
 
+_DIVIDES = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod", "aten::lcm")
+
+
+def mended(torch: Any, name: str, arguments: Any) -> Any:
+    """As values.cpp's mend_division: of whole numbers, the least one divided by -1 would end the process. None: nothing to mend."""
+    base = name.partition(".")[0].removesuffix("_")
+    if base not in _DIVIDES or (base != "aten::lcm" and isinstance(arguments[1], (int, float)) and arguments[1] != -1):
+        return None
+    kind = torch.result_type(arguments[0], arguments[1])
+    if kind not in (torch.int32, torch.int64):
+        return None
+    whole, by = (torch.as_tensor(one).to(kind) for one in arguments[:2])
+    least = torch.iinfo(kind).min
+    overflows = (whole == least) & (by == -1) if base != "aten::lcm" else (whole == least) | (by == least)
+    if not overflows.any():
+        return None
+    if base == "aten::lcm":
+        raise RuntimeError("the result has no place in its type")
+    return (arguments[0], torch.where(overflows, torch.ones_like(by), by), *arguments[2:])
+
+
 libraries: list[Any] = []  # a registration lasts as long as its library
 
 

@@ -216,6 +216,9 @@ def _store(torch: Any, graph: Any, hosts: list[Any], results: Any) -> None:
         def call_function(self, target: Any, arguments: Any, named: Any) -> Any:
             twin = _twins.TWINS.get(getattr(target, "name", str)()) if isinstance(target, torch._ops.OpOverload) else None
             if twin is None:
+                mended = _twins.mended(torch, getattr(target, "name", str)(), arguments)
+                if mended is not None:
+                    return target.overloadpacket(*mended, **named)
                 return super().call_function(target, arguments, named)
             return _twins.alone(torch, twin, self.meta, arguments, named)
 

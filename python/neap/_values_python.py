@@ -141,7 +141,7 @@ def begin(torch: Any, operations: Operations, key: str) -> None:
 def _kernel(torch: Any, operations: Operations, name: str, operator: Any, seeded: bool, key: Any) -> Any:
     from torch.utils._pytree import tree_map
 
-    function = _on_host(torch, operations, operator, seeded)
+    function = _on_host(torch, operations, name, operator, seeded)
 
     def host(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -181,13 +181,14 @@ def _with_tensors(torch: Any, operator: Any) -> Any:
     return call
 
 
-def _on_host(torch: Any, operations: Operations, operator: Any, seeded: bool) -> Any:
+def _on_host(torch: Any, operations: Operations, name: str, operator: Any, seeded: bool) -> Any:
     from torch.utils._pytree import tree_map
 
     def wide(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16) else value
 
     def exact(*arguments: Any, **named: Any) -> Any:
+        arguments = _twins.mended(torch, name, arguments) or arguments
         try:
             return operator(*arguments, **named)
         except IndexError:

@@ -38,6 +38,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/quantized/Quantizer.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -96,14 +100,21 @@ constexpr Trusted kTrusted[] = {
 	{"aten::max_pool3d_with_indices_backward", "indices", "self", 3},
 	{"aten::adaptive_max_pool2d_backward", "indices", "self", 2},
 	{"aten::adaptive_max_pool3d_backward", "indices", "self", 3},
+	{"aten::_convert_indices_from_coo_to_csr", "self", "size", 0},
 	{"aten::segment_reduce", "lengths", nullptr, 0},
 	{"aten::segment_reduce", "offsets", nullptr, 0},
 	{"aten::_segment_reduce_backward", "lengths", nullptr, 0},
 	{"aten::_segment_reduce_backward", "offsets", nullptr, 0},
 };
 
+/* Of whole numbers: on a CPU the least one divided by -1 is a signal. A GPU gives that number. */
+const char *const kDivides[] = {"aten::div",       "aten::div_", "aten::floor_divide", "aten::floor_divide_",
+				"aten::remainder", "aten::fmod", "aten::remainder_",   "aten::fmod_",
+				"aten::lcm",       "aten::lcm_"};
+
 struct Plan {
 	Kind kind;
+	bool divides;
 	std::vector<const Trusted *> trusts;
 	bool seeded;                       /* draws random numbers */
 	bool masks;                        /* has indices that may be masks */
@@ -264,6 +275,8 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	plan->masks = false;
 	plan->overwrites = is_among(kOverwrites, schema.name());
 	plan->writer = host_is_writer(op, plan->overwrites);
+	plan->divides = is_among(kDivides, schema.name()) &&
+			(schema.name().rfind("aten::div", 0) != 0 || schema.argumentIndexWithName("rounding_mode"));
 	for (const auto &argument : schema.arguments()) {
 		if (is_generator(argument))
 			plan->generator = (int)(&argument - schema.arguments().data());
@@ -897,6 +910,40 @@ void check_trusted(const OperatorHandle &op, const Plan &plan, const Stack &stac
 	}
 }
 
+at::Tensor tensor_of(const IValue &value)
+{
+	if (value.isTensor())
+		return value.toTensor();
+	return at::scalar_tensor(value.toScalar(), at::TensorOptions(value.toScalar().type()));
+}
+
+/* Divides by 1 what would overflow when it is divided by -1: the result is the same number, or no rest. Throws where there
+ * is no such way. */
+void mend_division(const Plan &plan, const std::string &name, Stack *stack, size_t begin)
+{
+	if (!plan.divides)
+		return;
+	IValue &divisor = (*stack)[begin + 1];
+	at::Tensor by = tensor_of(divisor), whole = tensor_of((*stack)[begin]);
+	c10::ScalarType type = at::result_type(whole, by);
+	bool both = name.rfind("aten::lcm", 0) == 0; /* divides either by what they have in common */
+
+	if (type != at::kInt && type != at::kLong)
+		return;
+	at::Tensor ones = by.eq(-1);
+
+	if (!both && !ones.any().item<bool>())
+		return;
+	int64_t least = type == at::kInt ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
+	at::Tensor overflows = whole.to(type).eq(least);
+
+	overflows = both ? overflows.logical_or(by.to(type).eq(least)) : overflows.logical_and(ones);
+	if (!overflows.any().item<bool>())
+		return;
+	TORCH_CHECK(divisor.isTensor() && !both, "the result has no place in its type");
+	divisor = at::where(overflows, at::ones({}, by.options().dtype(type)), by.to(type));
+}
+
 /* The CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
 bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 {
@@ -904,6 +951,7 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 
 	try {
 		check_trusted(op, plan, *stack);
+		mend_division(plan, op.schema().name(), stack, stack->size() - plan.written.size());
 		try {
 			op.callBoxed(stack);
 		} catch (const c10::IndexError &) {
@@ -964,6 +1012,7 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 	c10::WarningUtils::WarningHandlerGuard quiet(&silent);
 
 	try {
+		mend_division(plan, plan.out->schema().name(), &stack, 0);
 		plan.out->callBoxed(&stack);
 	} catch (const c10::IndexError &) {
 		if (reads_known)
@@ -1327,12 +1376,32 @@ void put_back(const at::Tensor &to, const at::Tensor &from)
 	}
 }
 
-/* Throws for a sparse tensor whose indices leave it. */
-void check_indices(const at::Tensor &tensor)
+void check_within(const at::Tensor &indices, int64_t limit)
+{
+	if (!indices.numel())
+		return;
+	auto [least, most] = indices.aminmax();
+
+	TORCH_CHECK(least.item<int64_t>() >= 0 && most.item<int64_t>() < limit, "an index leaves the tensor");
+}
+
+/* Throws for a sparse tensor whose indices leave it; `strict`: also where PyTorch would not check them. */
+void check_indices(const at::Tensor &tensor, bool strict)
 {
 	std::vector<at::Tensor> parts = members(tensor);
 
-	if (tensor.is_sparse())
+	if (!strict && at::sparse_csr::is_sparse_compressed(tensor)) {
+		int64_t most = 0; /* rows or columns, blocks or not */
+
+		for (int64_t d = 0; d < tensor.dim(); d++)
+			most = std::max(most, tensor.size(d));
+		check_within(parts[0], parts[1].size(-1) + 1);
+		check_within(parts[0].diff(), parts[1].size(-1) + 1);
+		check_within(parts[1], most);
+	} else if (!strict && tensor.is_sparse()) {
+		for (int64_t d = 0; d < parts[0].size(0); d++)
+			check_within(parts[0].select(0, d), tensor.size(d));
+	} else if (tensor.is_sparse())
 		at::_validate_sparse_coo_tensor_args(parts[0], parts[1], tensor.sizes());
 	else if (at::sparse_csr::is_sparse_compressed(tensor))
 		at::_validate_sparse_compressed_tensor_args(parts[0], parts[1], parts[2], tensor.sizes(),
@@ -1378,8 +1447,8 @@ void compute_odd(const OperatorHandle &op, Plan &plan, DispatchKeySet keys, Stac
 		try {
 			for (const IValue &value : hosts)
 				each(value, [](const at::Tensor &one) {
-					if (one.defined() && !reads_known)
-						check_indices(one);
+					if (one.defined())
+						check_indices(one, !reads_known);
 					return one;
 				});
 		} catch (const c10::Error &) {

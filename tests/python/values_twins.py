@@ -11,7 +11,7 @@ warnings.simplefilter("ignore")
 
 import torch
 import torch.nn.functional as F
-from neap import _twins_recurrent, _values
+from neap import _twins, _twins_recurrent, _values
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -401,6 +401,25 @@ class Unknown(unittest.TestCase):
                 self.assertRaises(IndexError, function, at)
             torch.ops.neap_values.mark_unknown(at, True)
             self.assertFalse(_values.known(function(at)))
+
+    def test_no_whole_number_ends_the_process(self):
+        least = torch.iinfo(torch.int64).min
+        whole = torch.tensor([least, 7], device="cuda")
+        minus = torch.full((2,), -1, device="cuda")
+        self.assertEqual((whole // minus).tolist(), [least, -7])
+        self.assertEqual(torch.div(whole, -1, rounding_mode="trunc").tolist(), [least, -7])
+        self.assertEqual(((whole % minus).tolist(), torch.fmod(whole, -1).tolist(), (least % minus).tolist()), ([0, 0], [0, 0], [0, 0]))
+        self.assertEqual(torch.full((2,), -(2**31), dtype=torch.int32, device="cuda").floor_divide_(-1).tolist(), [-(2**31)] * 2)
+        for divided in ("aten::div.Scalar_mode", "aten::remainder_.Tensor"):  # in compiled code, and without a compiler
+            self.assertEqual(_twins.mended(torch, divided, (whole.cpu(), -1))[1].tolist(), [1, -1])
+        for wrong in (lambda: torch.lcm(whole, minus + 8), lambda: whole // (minus + 1)):  # a GPU gives any number
+            self.assertFalse(_values.known(wrong()))
+
+    def test_no_compressed_index_leaves_its_tensor(self):
+        for rows, columns in (([0, 1 << 40, 2], [0, 1]), ([0, 2, 1], [0, 1]), ([0, 1, 2], [0, 1 << 40])):
+            given = [torch.tensor(one, device="cuda") for one in (rows, columns)]
+            self.assertFalse(_values.known(torch.sparse_csr_tensor(*given, torch.ones(2).cuda(), (2, 3)).to_dense()))
+        self.assertRaises(IndexError, ops._convert_indices_from_coo_to_csr, torch.tensor([0, 1 << 40]).cuda(), 3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* Where values are computed on the host every byte counts: calls of any size, in pieces, and what is known of them. */
+/* Where values are computed every byte counts: calls of any size, in pieces, and what is known of them. */
 #include "nccl_test.h"
 
 #include "sim/libraries/nccl/sparse.h"
