@@ -16,6 +16,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from . import _compiled, _large, _notes, _twins, _units, _values_compiled, _values_python
@@ -85,6 +86,7 @@ def begin(torch: Any) -> str:
     if os.environ.get("NEAP_RUN_DIR"):  # there is a report that tells of it
         _large.begin(torch, loaded, _most_bytes())
     _watch_graphs(torch)
+    _watch_shares(torch)
     _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
     torch.cuda._lazy_call(lambda: _start(torch))
     return ""
@@ -165,6 +167,33 @@ def _watch_graphs(torch: Any) -> None:
     graph.capture_end = capture_end
     graph.replay = replayed
     graph.reset = dropped
+
+
+@_notes.harmless("values of shared tensors")
+def _watch_shares(torch: Any) -> None:
+    """A tensor that another process gets (CUDA IPC) says whether it is known."""
+    reductions = torch.multiprocessing.reductions
+    reduce = reductions.reduce_tensor
+
+    @functools.wraps(reduce)
+    def reduce_tensor(tensor: Any) -> Any:
+        found = reduce(tensor)
+        if not tensor.is_cuda or not _State.on or known(tensor):
+            return found
+        _State.operations.decide_cost(0.0, [tensor.detach()], [])  # it gets likely values, if it has none
+        return _rebuild_likely, found
+
+    reductions.reduce_tensor = reduce_tensor
+    for kind, function in list(ForkingPickler._extra_reducers.items()):  # type: ignore[attr-defined]
+        if function is reduce:
+            ForkingPickler.register(kind, reduce_tensor)
+
+
+def _rebuild_likely(rebuild: Callable[..., Any], arguments: Any) -> Any:
+    tensor = rebuild(*arguments)
+    if _State.on:
+        _State.operations.mark_unknown(tensor.detach(), True)
+    return tensor
 
 
 class _Graph:

@@ -11,6 +11,7 @@ import sys
 
 import torch
 import torch.multiprocessing
+from neap import _values
 
 if sys.argv[1] == "neap":
     import neap
@@ -33,6 +34,10 @@ def answer(tensors, answers):
         gc.collect()
     view = tensors.get(timeout=BOUND)
     answers.put([view.cpu().tolist(), view.storage_offset(), torch.cuda.memory_allocated()])
+    del view
+    unknown = tensors.get(timeout=BOUND)
+    answers.put([_values.known(unknown), bool(unknown.min() > 0)])
+    del unknown
     tensors.get(timeout=BOUND)
 
 
@@ -56,6 +61,12 @@ def main():
     whole.copy_(torch.arange(64, dtype=torch.uint8))
     tensors.put(whole[10:14])
     found["view"] = answers.get(timeout=BOUND)
+    unknown = torch.zeros(64, device="cuda")
+    if _values.is_on():
+        torch.ops.neap_values.mark_unknown(unknown, False)
+    tensors.put(unknown)
+    found["unknown"] = [*answers.get(timeout=BOUND), _values.is_on()]
+    del unknown
     tensors.put(None)
     child.join(BOUND)
     found["child"] = child.exitcode

@@ -77,6 +77,8 @@ class Shared(unittest.TestCase):
         self.assertEqual(found["neap"], found["default"])
         if "expandable" in SETTINGS:
             self.assertEqual(found["neap"], found["expandable"])
+        known, likely, computed = found["neap"]["unknown"]
+        self.assertTrue(likely and not known if computed else not (likely or known))
         self.assertEqual(found["neap"]["sizes"][0], [[1000, [0, 1, 2, 3], [228, 229, 230, 231]], [4, 3, 2, 1, 4, 5]])
 
     @unittest.skipUnless(SHARES, "this PyTorch's interface shares cudaMalloc's memory alone")
