@@ -721,7 +721,9 @@ bool decide(const std::string &name, const Both &both, double cost)
 	for (const at::Tensor &one : both.written)
 		exact = exact && !is_inexact(one);
 	reads_known = state == State::Known;
-	computed = known_is_whole() || known_is_cheap(cost) || (state == State::Known && affordable) ||
+	/* A product of likely values is larger than any that a model has: those are of both signs. */
+	bool grows = state != State::Known && !exact && is_among_parts(kProducts, name);
+	computed = known_is_whole() || (known_is_cheap(cost) && !grows) || (state == State::Known && affordable) ||
 		   (exact && state != State::Missing);
 	bool room = known_has_room(both.read, both.written);
 

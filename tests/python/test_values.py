@@ -334,6 +334,7 @@ def large():
     met = mask.nonzero()
     tensors = (("x", x), ("loss", loss), ("small", small), ("met", met))
     states = {name: state_of(one) for name, one in tensors}
+    grown = (y[:8, :1024].float() @ torch.ones(1024, 8, device="cuda")).max().item()  # cheap, of likely values
     rows = y.argmax(-1)[:8].tolist()
     finite = bool(torch.isfinite(y).all() and torch.isfinite(model[0].weight.grad).all())
     total = F.softmax(y[0].float(), -1).sum().item()
@@ -347,7 +348,7 @@ def large():
     torch.distributed.destroy_process_group()
     unknown = [name for name, _ in _values.unknown()]
     states |= {"resident": resident(), "unknown": unknown}
-    return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks}
+    return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks, "grown": grown}
 
 
 def host_peak():
@@ -511,6 +512,7 @@ class Values(unittest.TestCase):
         self.assertEqual(auto["brought"], [7, 7, 7])
         self.assertTrue(auto["repeated"] == [auto["repeated"][0]] * 3 and min(auto["repeated"][0]) > 0, auto["repeated"])
         self.assertTrue(0 < auto["value"] <= 2 and auto["finite"], auto)
+        self.assertTrue(0 < auto["grown"] <= 1, auto["grown"])
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
         self.assertAlmostEqual(auto["sum"], 1, places=4)
