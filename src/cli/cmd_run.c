@@ -14,6 +14,7 @@
 #include "estimate/estimate.h"
 #include "report/processes.h"
 #include "run/auto_ladder.h"
+#include "run/compiled.h"
 #include "run/run_stage.h"
 #include "run/supervise.h"
 #include "series/prune.h"
@@ -388,10 +389,12 @@ static void print_last_lines(const struct neap_result *result)
 	}
 }
 
-static void print_processes(const struct neap_result *result)
+static void print_processes(const struct neap_result *result, const char *folder)
 {
 	struct neap_buffer lines = {0};
 	neap_report_processes(&lines, result);
+	if (result->attached)
+		neap_run_compiled(&lines, "  compiling ", folder);
 	fputs(neap_buffer_string(&lines), stderr);
 	neap_buffer_fini(&lines);
 }
@@ -441,7 +444,7 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 		fprintf(stderr, "  savings   %s\n", NEAP_PRINTABLE(result->savings));
 	if (result->containment[0])
 		fprintf(stderr, "  contained by %s\n", NEAP_PRINTABLE(result->containment));
-	print_processes(result);
+	print_processes(result, folder);
 	run_python_print_notes(folder, stderr);
 	if (written)
 		fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),

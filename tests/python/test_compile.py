@@ -71,6 +71,7 @@ class Compile(running.Case):
         self.assertEqual(done.stdout, "the end\n" * ranks, done.stderr)
         self.assertEqual(len(self.recordings()), ranks, done.stderr)
         self.assertNotIn("outside", done.stderr)
+        self.assertRegex(done.stderr, "  compiling without what torch.compile took to compile and to choose kernels")
         self.assertTrue(any((self.folder / "inductor").iterdir()))
 
     def test_ranks(self):
