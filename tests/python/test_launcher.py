@@ -313,8 +313,19 @@ class Launcher(unittest.TestCase):
         entry = self.folder / "conda" / "bin" / "train"
         entry.write_text(f"#!{self.folder}/conda/bin/python\n" + USES_CUDA)
         entry.chmod(0o755)
-        self.run_neap("conda/bin/train", PYTHONPATH="")
-        self.assertEqual(len(self.recordings()), 1)
+        hooks = self.folder / "conda" / "etc" / "conda" / "activate.d"
+        hooks.mkdir(parents=True)
+        (hooks / "libraries.sh").write_text('export LD_LIBRARY_PATH="$CONDA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n')
+        # What `conda run` writes for a shell: it activates the environment, and keeps all other variables.
+        activate = (
+            f"export CONDA_PREFIX={self.folder}/conda CONDA_DEFAULT_ENV=conda CONDA_SHLVL=1\n"
+            'export PATH="$CONDA_PREFIX/bin:$PATH"\n'
+            'for hook in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do . "$hook"; done\n'
+        )
+        (self.folder / "run.sh").write_text(activate + '"$@"\n')
+        for words in (["conda/bin/train"], ["sh", "run.sh", "train"], ["sh", "run.sh", "python", "-c", USES_CUDA]):
+            self.run_neap(*words, PYTHONPATH="")
+            self.assertEqual(len(self.recordings()), 1, words)
 
     def test_debians_sitecustomize(self):
         if not os.path.exists("/usr/bin/python3") or not list(pathlib.Path("/usr/lib").glob("python3*/sitecustomize.py")):
