@@ -126,10 +126,8 @@ static struct nccl_operation *find_ready(const struct ncclComm *comm)
 /* The oldest operation, if it has only waited for its turn; NULL: it has not. */
 static struct nccl_operation *first_received(struct ncclComm *comm)
 {
-	struct nccl_operation *operation;
-
 	pthread_mutex_lock(&comm->lock);
-	operation = comm->first && comm->first->received ? comm->first : NULL;
+	struct nccl_operation *operation = comm->first && comm->first->received ? comm->first : NULL;
 	pthread_mutex_unlock(&comm->lock);
 	return operation;
 }
@@ -384,11 +382,10 @@ static bool pack(struct nccl_operation *operation, bool large)
 {
 	struct nccl_parts source = nccl_source_of(&operation->call);
 	bool exact = operation->call.type <= ncclUint64;
-	enum runtime_known known;
-	uint64_t i;
 
-	for (i = 0; i < source.count; i++) {
-		known = nccl_services()->known(source.address + i * source.stride, source.bytes, large, exact);
+	for (uint64_t i = 0; i < source.count; i++) {
+		uint64_t at = source.address + i * source.stride;
+		enum runtime_known known = nccl_services()->known(at, source.bytes, large, exact);
 		operation->known = known > operation->known ? known : operation->known;
 	}
 	operation->packed.lost = operation->known == KNOWN_MISSING;
