@@ -46,7 +46,8 @@ bool neap_prune_is_ours(const char *name)
 	static const char *const numbered[][2] = {
 		{"record.", ""},    {"oom.", ""},           {"error.", ""},           {"note.", ""},
 		{"simulated.", ""}, {"estimate.", ".json"}, {"snapshot.", ".pickle"}, {"stacks.", ""},
-		{"history.", ""},   {"kept.", ""},          {"batch.", ""},           {"driver.", ""}};
+		{"history.", ""},   {"kept.", ""},          {"batch.", ""},           {"driver.", ""},
+		{"code.", ""},      {"steps.", ""}};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strncmp(name, names[i], strlen(names[i])) && is_end(name + strlen(names[i])))
 			return true;

@@ -55,7 +55,7 @@ class Admission(Estimate):
         needs = {record["experiment"]: record for record in self.records() if record["type"] == "needs"}
         self.assertEqual(set(needs), {"small", "large"})
         self.assertEqual((needs["large"]["needs"], needs["small"]["origin"]), ("device", "estimated"))
-        self.assertTrue(150 * MIB < needs["small"]["low"] < int(needs["small"]["needs"]) < 2048 * MIB, needs)
+        self.assertTrue(100 * MIB < needs["small"]["low"] < int(needs["small"]["needs"]) < 2048 * MIB, needs)
         (self.folder / "go").touch()
         done = self.call("series", "s.yaml", "--estimate", "--resume", "--folder", "s", code=1)
         self.assertNotIn("small: estimat", done.stderr)
