@@ -2,7 +2,8 @@
 # bench/cost.sh [SECONDS]: what neap itself costs on a machine with eight simulated devices and 64 processes that hold memory
 # there, half of them attached: `neap info` from its start to its end (its time, and that of a processor), and the share of
 # one core that `neap top` and `neap serve` take at one look a second, measured for SECONDS (20) each. Targets: 2 ms, 1 %, 1 %.
-# The simulator's NVML is in the figures. BUILD says where neap is built (build).
+# Then what a person waits for elsewhere (waits.py). The simulator's NVML is in the figures. BUILD says where neap is
+# built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${BUILD:-build}")
@@ -101,3 +102,5 @@ stop.set()
 server.send_signal(signal.SIGINT)
 server.wait()
 PYTHON
+kill $(jobs -p) || true
+python3 bench/waits.py "$build"

@@ -228,7 +228,7 @@ def train(torch, spec):
         if spec["evaluate"] and step % 3 == 2:
             model.eval()
             with torch.set_grad_enabled(not spec["no_grad"]):
-                kept_loss = loss_of(max(spec["batch"] * spec["evaluate"] // spec.get("eval_divisor", 1), 1), length)
+                kept_loss = loss_of(max(int(spec["batch"] * spec["evaluate"] // spec.get("eval_divisor", 1)), 1), length)
             del kept_loss
             model.train()
 
@@ -360,7 +360,11 @@ def apply(spec, fix):
     spec = dict(spec)
     how = fix["apply"] or {}
     kind = fix["kind"]
-    if kind == "smaller micro-batch":
+    if kind == "no graph in evaluation":
+        spec["no_grad"] = True
+    elif kind == "smaller micro-batch" and "divide_evaluation_batch" in how:
+        spec["eval_divisor"] = spec.get("eval_divisor", 1) * how["divide_evaluation_batch"]
+    elif kind == "smaller micro-batch":
         divisor = how["divide_micro_batch"]
         before = spec["batch"]
         if before < divisor:
@@ -396,7 +400,8 @@ def measure(bench, arguments):
     rng = random.Random(arguments.seed)
     names = [name for name, share in SHARES.items() for _ in range(share)]
     names = [names[int(i * len(names) / arguments.programs)] for i in range(arguments.programs)]
-    specs = [dict(make_spec(name, rng), number=i) for i, name in enumerate(names) if not arguments.only or name == arguments.only]
+    specs = [dict(make_spec(name, rng), number=i) for i, name in enumerate(names)]  # the same ones with and without --only
+    specs = [spec for spec in specs if not arguments.only or spec["family"] == arguments.only]
     bench.warm_up()
     cards = {}
     waiting = list(specs)

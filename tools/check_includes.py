@@ -11,6 +11,39 @@ import sys
 
 root = pathlib.Path(__file__).resolve().parent.parent
 
+SUFFIXES = (".c", ".h", ".cpp", ".py", ".js")
+FILE_LINES = 500
+LONG_FILE_LINES = 600  # also without a reason: of tests, and of programs beside the two houses
+# Of src, sim and python.
+LONG_FILES = {
+    "python/neap/_estimate.py": "one report, filled step by step by hooks that share its state",
+    "python/neap/_sources.py": "one interface, and each allocator behind it",
+    "python/neap/_twins_attention.py": "one twin after the other",
+    "python/neap/hunt.py": "one search",
+    "python/neap/memory.py": "one function of torch.cuda.memory after the other",
+    "python/neap/training.py": "one class, the one that users meet",
+    "sim/driver/engine.c": "one machine: queues, waits and ends depend on each other",
+    "sim/driver/graph.c": "one function of the driver after the other, over one table",
+    "sim/driver/module.c": "one function of the driver after the other, over one table",
+    "sim/driver/pool.c": "one function of the driver after the other, over one table",
+    "sim/libraries/cudnn_layers.c": "one function of cuDNN after the other",
+    "sim/libraries/cudnn_rnn.c": "one function of cuDNN after the other, and the layout of one buffer",
+    "src/agent/attach.c": "the one instance: attaching, forks and the end share its state and its lock",
+    "src/alloc/core/core.h": "the room's one header: what is in it refers to each other",
+    "src/alloc/core/segment.c": "pages and their handles, by which each is kept whole",
+    "src/analyze/fix.c": "one fix after the other",
+    "src/analyze/run.c": "one pass over a recording",
+    "src/analyze/step_model.c": "one step of a recording, taken apart in one pass",
+    "src/cli/cmd_estimate.c": "the options of the verb that has most",
+    "src/estimate/text.c": "one line of the report after the other",
+    "src/estimate/view_mounts.c": "one sequence of mounts, in which an error undoes all before",
+    "src/proto/page.c": "one format: its writer beside its reader",
+    "src/series/spec.c": "one document, walked by tables",
+    "src/torch/ipc.cpp": "one protocol: its writer beside its reader",
+    "src/trace/build.c": "one struct that is filled",
+    "src/trace/write_snapshot.c": "one format",
+}
+
 
 def table():
     """The table's rows in ARCHITECTURE.md: | `folder` | `a`, `b` |"""
@@ -65,6 +98,23 @@ def circle(allowed):
     return next(filter(None, (visit(folder, []) for folder in sorted(allowed))), [])
 
 
+def lengths():
+    """Files that are too long, and reasons that no file needs."""
+    folders = ("src", "sim", "include", "python", "tests", "examples", "bench", "fuzz", "tools")
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.suffix in SUFFIXES and path.is_file()):
+        name = str(path.relative_to(root))
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        ours = name.startswith(("src/", "sim/", "python/")) and not name.startswith("sim/tests/")
+        if not ours and path.suffix == ".py":
+            continue
+        most = LONG_FILE_LINES if name in LONG_FILES or not ours else FILE_LINES
+        if count > most:
+            yield f"{name}: {count} lines; at most {most}: what is its second idea?"
+        elif name in LONG_FILES and count <= FILE_LINES:
+            yield f"{name}: {count} lines: it needs no reason any more"
+    yield from (f"{name}: has a reason to be long, and is not there" for name in LONG_FILES if not (root / name).exists())
+
+
 def main():
     allowed = table()
     unused = {(folder, other) for folder, others in allowed.items() for other in others}
@@ -84,6 +134,7 @@ def main():
     bad |= {f"ARCHITECTURE.md: {folder} does not include {other}" for folder, other in unused}
     if found := circle(allowed):
         bad.add("ARCHITECTURE.md: a circle: " + " includes ".join(found))
+    bad |= set(lengths())
     print(*sorted(bad), sep="\n", end="\n" if bad else "")
     return 1 if bad else 0
 

@@ -1,8 +1,7 @@
 """Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, comments that end by column 118, `sizeof x`
-and `if (status)`, functions of at most 70 lines, files of at most 500 (600 with a reason in LONG_FILES), functions of at most five
-inputs. Of Python it checks what
-ruff has no rule for (the rest: pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is allowed, and
-so is a call's result.
+and `if (status)`, functions of at most 70 lines and of at most five inputs (the length of files: tools/check_includes.py). Of Python
+it checks what ruff has no rule for (the rest: pyproject.toml): no values packed into one assignment, as in `a, b = 1, 2`. A swap is
+allowed, and so is a call's result.
 
     check_style.py [FILE...]      by default every .c, .h and .py that git knows
 
@@ -22,31 +21,6 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COLUMNS = 118  # the formatter leaves comments alone: it would break tables and pictures
 FUNCTION_LINES = 70
-FILE_LINES = 500
-LONG_FILE_LINES = 600
-# Of src and sim; a file of tests may have as many.
-LONG_FILES = {
-    "sim/driver/engine.c": "one machine: queues, waits and ends depend on each other",
-    "sim/driver/graph.c": "one function of the driver after the other, over one table",
-    "sim/driver/module.c": "one function of the driver after the other, over one table",
-    "sim/driver/pool.c": "one function of the driver after the other, over one table",
-    "sim/libraries/cudnn_layers.c": "one function of cuDNN after the other",
-    "sim/libraries/cudnn_rnn.c": "one function of cuDNN after the other, and the layout of one buffer",
-    "src/agent/attach.c": "the one instance: attaching, forks and the end share its state and its lock",
-    "src/alloc/core/core.h": "the room's one header: what is in it refers to each other",
-    "src/alloc/core/segment.c": "pages and their handles, by which each is kept whole",
-    "src/analyze/fix.c": "one fix after the other",
-    "src/analyze/run.c": "one pass over a recording",
-    "src/analyze/step_model.c": "one step of a recording, taken apart in one pass",
-    "src/cli/cmd_estimate.c": "the options of the verb that has most",
-    "src/cli/cmd_run.c": "the options of the verb that has most after that",
-    "src/estimate/text.c": "one line of the report after the other",
-    "src/estimate/view_mounts.c": "one sequence of mounts, in which an error undoes all before",
-    "src/proto/page.c": "one format: its writer beside its reader",
-    "src/series/spec.c": "one document, walked by tables",
-    "src/trace/build.c": "one struct that is filled",
-    "src/trace/write_snapshot.c": "one format",
-}
 INPUTS = 5
 FOREIGN = ("sim/", "tests/live/failing_malloc.c")
 # A table of words, of cases or of figures is as long as it has rows.
@@ -134,11 +108,6 @@ def main():
         bad += packed(name, ast.parse((ROOT / name).read_text(encoding="utf-8"), name))
     for name in names:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-        most = LONG_FILE_LINES if name in LONG_FILES or not name.startswith(("src/", "sim/driver/", "sim/libraries/")) else FILE_LINES
-        if len(lines) > most:
-            bad.append(f"{name}: {len(lines)} lines; at most {most}: what is its second idea?")
-        elif name in LONG_FILES and len(lines) <= FILE_LINES:
-            bad.append(f"{name}: {len(lines)} lines: it needs no reason in LONG_FILES any more")
         bad += dialect(name, lines)
         bad += functions(name, lines)
     print("\n".join(bad), end="\n" if bad else "")

@@ -2,6 +2,8 @@
 # tools/python_env.sh [--oldest|--gpu-day]: makes the virtual environment that the Python tests use, outside the tree, once:
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, ruff, pytest, meson-python
+#                                                    complete-axe: axe-core, whose rules the pages keep (the wheel has
+#                                                    its script alone, no browser)
 #                                                    complete-torch: PyTorch, Lightning, transformers
 #                                                    complete-triton: the Triton that this PyTorch asks for: torch.compile
 #                                                    needs it (0.3 GB to download, 1 GB unpacked)
@@ -128,6 +130,8 @@ fi
 make_folder tools "$tools_bytes"
 # shellcheck disable=SC2086
 { [ -e "$folder/complete-tools" ] && [ -x "$folder/bin/ruff" ]; } || stage tools $tools || skip "$why"
+[ -e "$folder/complete-axe" ] || stage axe --no-deps axe-playwright-python ||
+	say "with $folder, without axe-core: $why; the test of pages by its rules is skipped"
 if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; then
 	has_space "$torch_bytes" || {
 		say "with $folder; less than $((torch_bytes / 1000000)) MB free for PyTorch there: its tests are skipped"

@@ -8,7 +8,7 @@
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev zlib1g-dev libncurses-dev libmicrohttpd-dev libcmocka-dev bats libjs-dygraphs"
-test_packages="clang-format g++ jq tmux python3-venv valgrind"
+test_packages="clang-format g++ jq tmux python3-venv python3-jsonschema valgrind"
 # Without these the test against a real Slurm is skipped.
 slurm_packages="slurmctld slurmd slurm-client munge"
 # Without it neap serve's metrics are not checked by promtool, nor scraped.

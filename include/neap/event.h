@@ -151,6 +151,8 @@ struct neap_event_oom_model {
 	uint64_t update_bytes;     /* what an update takes beside, for a moment */
 	uint32_t phase;            /* enum neap_oom_phase */
 	uint32_t forward_permille; /* FORWARD: the share of the model's modules that came before; 0: not known */
+	uint32_t evaluates;        /* FORWARD, 1: the model is in evaluation mode, its inputs need no gradient */
+	uint32_t graph;            /* FORWARD, 1: autograd keeps for backward what forward makes */
 };
 
 struct neap_event_tag_bytes {

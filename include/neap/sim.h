@@ -36,6 +36,17 @@ struct neap_sim_fault_report {
 	uint64_t races, illegal_addresses, injected;
 };
 
+/* What a program launched through the driver's API. */
+struct neap_sim_launch {
+	const char *name;        /* the kernel's */
+	void *const *parameters; /* where each one lies; NULL: they are packed, or there are none */
+	size_t count;            /* of them; 0: not known */
+	const void *packed;      /* one behind the other */
+	size_t packed_bytes;
+};
+
+struct neap_sim_races;
+
 struct neap_sim_calls {
 	uint32_t version; /* of this struct: 1 */
 	/* Queues a kernel on a CUstream. Returns 0 or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not
@@ -69,6 +80,10 @@ struct neap_sim_calls {
 	int (*keep_values)(void);
 	/* The bytes of host memory that the devices' memory of this process takes now. */
 	uint64_t (*resident)(void);
+	const struct neap_sim_races *races; /* see there */
+	/* Calls `function` after each launch of a kernel that the process loaded itself (cuModuleLoad,
+	 * cuLibraryLoad), on the thread that launches it. NULL: removes it. */
+	void (*watch_launches)(void (*function)(const struct neap_sim_launch *launch));
 };
 
 /* Functions of neap's libcudart for a library that computes what kernels would, on the host: for PyTorch,
@@ -86,6 +101,97 @@ struct neap_sim_values {
 	int (*blind)(int on);
 	/* The bytes of host memory that the devices' memory of this process takes now. */
 	uint64_t (*bytes)(void);
+	/* After `start`. */
+	const struct neap_sim_races *(*races)(void);
+};
+
+/* How work uses memory. */
+enum neap_sim_use {
+	NEAP_SIM_READS = 1,
+	NEAP_SIM_WRITES = 2,
+	NEAP_SIM_UNKNOWN = 4, /* it may read or write: counts only between two lives of a block */
+	NEAP_SIM_SPARSE = 8,  /* beside one of the others: only some bytes of the range */
+};
+
+struct neap_sim_touch {
+	uint64_t address, bytes;
+	uint32_t use; /* of enum neap_sim_use */
+};
+
+struct neap_sim_uses {
+	const char *name; /* of the work; static text */
+	uint32_t stack;   /* the caller's number for where it was asked for; 0: not known */
+	const struct neap_sim_touch *touches;
+	size_t count;
+};
+
+enum neap_sim_race_kind {
+	NEAP_SIM_RACE_DATA,     /* two uses of one byte, one writes, nothing orders them */
+	NEAP_SIM_RACE_LIFETIME, /* likewise, and the block was given out again in between */
+	NEAP_SIM_RACE_FREED,    /* work uses a block that was freed */
+	/* the host uses what work of a device may still write, or writes what it may still read */
+	NEAP_SIM_RACE_HOST,
+	NEAP_SIM_RACE_UNMAPPED, /* memory that work may still use went back to the driver */
+};
+
+struct neap_sim_race_side {
+	const char *name; /* "": the host, or the allocator */
+	uint32_t stack, use;
+	uint32_t stream; /* by first use, from 1; 0: a null stream; UINT32_MAX: the host */
+	uint32_t device;
+};
+
+struct neap_sim_race_block {
+	uint64_t address, bytes;   /* 0: the block is not known */
+	uint32_t allocated, freed; /* stacks */
+	uint32_t stream, device;   /* that it was allocated on */
+};
+
+struct neap_sim_race {
+	enum neap_sim_race_kind kind;
+	struct neap_sim_race_side first, second; /* in the order they were asked for */
+	uint64_t address, bytes;                 /* that both use */
+	struct neap_sim_race_block block;        /* that the first use was of */
+};
+
+/* Finds memory that is used too late, or by two streams at once. src/torch/races.cpp reports each use to it. A
+ * stream is a CUstream; a null one is that of the calling thread's device. Uses on a stream that is captured
+ * count at each launch of the graph. Threads: any. */
+struct neap_sim_races {
+	uint32_t version; /* of this struct: 2 */
+	/* From now on; `report` is called once for each pair of places; `limited` once for each kind of thing that
+	 * is not seen from then on, because there is too much of it: static text. Returns 0 if the host is out of
+	 * memory. Call it after cuInit. */
+	int (*start)(void (*report)(const struct neap_sim_race *race), void (*limited)(const char *what));
+	void (*work)(void *stream, const struct neap_sim_uses *uses);
+	void (*host)(const struct neap_sim_uses *uses);
+	/* An allocator's block; that it was freed; that the allocator's pool has it again. */
+	void (*allocated)(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack);
+	void (*freed)(uint64_t address, uint32_t stack);
+	void (*reusable)(uint64_t address);
+	/* The bytes lose their memory: without waiting for work on them, or after waiting for all (`waited`). */
+	void (*unmapped)(uint64_t address, uint64_t bytes, uint32_t stack, int waited);
+	/* Pinned memory is given to another use; its allocator has waited for what it knew of. */
+	void (*forget)(uint64_t address, uint64_t bytes);
+	/* The program queried it, and the answer was that it has finished. */
+	void (*saw_event)(void *event);
+	void (*saw_stream)(void *stream);
+	/* Whether this is memory of the host that devices reach. */
+	int (*is_pinned)(uint64_t address);
+	/* Pairs of places that were reported are so again, and limits that still hold. */
+	void (*again)(void);
+	/* Values come late from now on, on streams that the seed chooses (0: all but the default ones, 1: the default
+	 * ones alone): `later` runs a function when the host waits for it, or for what comes after it. So the bytes
+	 * that it finds are those that a race would leave it. After `start`; returns 0 without it. */
+	int (*delay)(uint64_t seed);
+	int (*delays)(void);
+	/* The function runs on the calling thread or another one, while that is in a call of the driver; or never. It
+	 * makes no call itself. */
+	void (*later)(void *stream, void (*function)(void *argument), void *argument);
+	/* Runs what comes before the stream's next work: the caller does that work now. It orders nothing. */
+	void (*settle)(void *stream);
+	/* Late work failed an assertion of the device: calls fail from now on, and the wait that ran it. */
+	void (*fail)(void);
 };
 
 #ifdef __cplusplus

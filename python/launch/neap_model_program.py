@@ -82,8 +82,9 @@ def refuse_model(model, library, error):
         refuse(NO_MODEL, f"{model}: no such model on the Hub, and no such file or folder here")
     if any(word in causes for word in ("ConnectError", "ConnectionError", "Timeout", "OfflineMode", "LocalEntryNotFound", "ProxyError")):
         refuse(UNAVAILABLE, f"{model}: no such file or folder here, the Hub cannot be reached, and its cache does not have the config")
-    reason = str(error).strip().splitlines() or [type(error).__name__]
-    refuse(NO_MODEL, f"{model}: {library} does not take it: {reason[0].partition('. ')[0]}")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = " ".join(line.strip() for line in lines[: 2 if lines[0].rstrip().endswith(":") else 1])
+    refuse(NO_MODEL, f"{model}: {library} does not take it: {reason.partition('. ')[0]}")
 
 
 # --- models without memory ---

@@ -199,11 +199,25 @@ def begin_late():
     os.environ["PYTHONPATH"] = os.pathsep.join([_here] + [part for part in [os.environ.get("PYTHONPATH")] if part])
     if torch is None or getattr(torch.__spec__, "_initializing", False):
         return
+    if _simulate and not _simulate_late(torch):
+        return
+    if not _attach:
+        return
     lock = getattr(torch.cuda, "_initialization_lock", None)
     if lock is not None and lock.locked():  # this thread may hold it: PyTorch is in _lazy_init, and our hooks would wait for it
-        _wait_for(lock, lambda: _attach_late(torch))
+        _wait_for(lock, lambda: _attach_to(torch))
     else:
-        _attach_late(torch)
+        _attach_to(torch)
+
+
+def _simulate_late(torch):
+    """At once: values have to be computed from the first operation on. False: PyTorch is not on the stand-ins."""
+    if _load_stand_ins(torch)[1]:
+        lost = "PYTHONPATH, which leads to neap's stand-ins, was replaced"
+        _note_refusal(lost + ": where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
+        return False
+    _after_stand_ins(torch)
+    return True
 
 
 def _wait_for(lock, function):
@@ -226,17 +240,6 @@ def _wait_for(lock, function):
 
     _wait_for.kept = call  # Python calls it later
     threading.Thread(target=wait, daemon=True).start()
-
-
-def _attach_late(torch):
-    if _simulate and _load_stand_ins(torch)[1]:
-        lost = "PYTHONPATH, which leads to neap's stand-ins, was replaced"
-        _note_refusal(lost + ": where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
-        return
-    if _simulate:
-        _after_stand_ins(torch)
-    if _attach:
-        _attach_to(torch)
 
 
 def _attach_to(torch):

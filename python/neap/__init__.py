@@ -61,6 +61,9 @@ __version__: str  # as version() says
 
 if not TYPE_CHECKING:
 
+    def __dir__():
+        return __all__
+
     def __getattr__(name):
         if name == "__version__":  # importing neap does not load libneap
             return version()

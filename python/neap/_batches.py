@@ -69,12 +69,12 @@ def cut(batch: Any, begin: int, end: int, count: int, place: Callable[[Any], Any
 def _like(mapping: Any, parts: dict[Any, Any]) -> Any:
     try:
         return type(mapping)(parts)
-    except TypeError:  # a mapping of its own mind
+    except TypeError:  # the constructor of this mapping takes something else
         return parts
 
 
 class Batches:
-    """One rank's steps. `split` is where it begins: for data that comes in batches, theirs."""
+    """The steps of one rank. `split`: the one to begin with; data that comes in batches has a split of its own."""
 
     def __init__(self, torch: Any, data: Any, split: Split, rank: int, shuffle: bool, seed: int) -> None:
         self._torch = torch

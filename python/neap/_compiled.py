@@ -263,7 +263,7 @@ def _put(path: pathlib.Path, content: bytes) -> None:
 
 
 def leave_job(torch: Any, unit: Unit) -> None:
-    """Has `neap run` compile the object (src/cli/run_compile.h). Raises Unavailable where that failed lately, and OSError."""
+    """Has `neap run` compile the object (src/run/pending_compile.h). Raises Unavailable where that failed lately, and OSError."""
     build = _build(torch, unit)
     words = command(torch, unit)
     failed = build.folder / "failed"

@@ -31,7 +31,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import _notes, _steady, _values
+from . import _notes, _shared_runs, _steady, _values
 
 _SCHEMA = 1
 _LINES_MOST = 200
@@ -113,6 +113,7 @@ def watch(torch: Any) -> None:
     if ranks:
         _pretend_ranks(torch, ranks)
     torch.cuda._lazy_call(_notes.harmless("recording of allocations")(_record))
+    _notes.harmless("runs for other GPUs")(_shared_runs.watch)(torch)
 
 
 # Recording.
@@ -167,6 +168,7 @@ def finish() -> None:
         return
     try:
         _write()
+        _shared_runs.end(lambda: _State.ended_by)
     finally:
         _State.written = True
         _end_if_asked()
@@ -191,6 +193,7 @@ def show_step() -> None:
             os.write(file, b".")
         finally:
             os.close(file)
+    _shared_runs.step()
 
 
 @_notes.harmless("snapshot")
@@ -253,6 +256,7 @@ def _about() -> dict[str, Any]:
             for place, count in sorted(counts.items(), key=lambda item: -item[1])
         ],
         "reads_lost": next(_State.lost),
+        **_shared_runs.about(),
     }
 
 

@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from . import _abi, _endings, _estimate, _library, _limits, _sources, _steady
 from ._ladder import Split, rung_bits
-from ._needs import Needs
+from ._needs import Needs, Place
 from ._notes import harmless
 
 UNKNOWN = (1 << 64) - 1
@@ -182,8 +182,8 @@ class Sampled:
     """The optimizer updates of a program that has no Training. After the first ones, figures are read, and recorded, only every so
     often: short steps must cost next to nothing. A step in the recording stands for those before it since the last one there.
 
-    Where allocations are recorded (_watch.py), the recorder there marks steps, with the true peak of each, and at first
-    every one."""
+    If allocations are recorded, the recorder (_watch.py) marks the steps, each with its true peak. At first it marks every
+    step."""
 
     until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
     steps = 0  # of this training
@@ -281,11 +281,14 @@ def _read_step() -> None:
 
 @harmless("recording steps")
 def flush_step() -> None:
-    """The last step is recorded, where it is not: with the figures that were read last."""
+    """The last step is recorded, where it is not: with the figures that were read last. Any thread may call this, also before the
+    first figures were read, and between the end of a step and its record."""
     with sampled.lock:
+        if sampled.steps <= sampled.exact:
+            exact_step()
         number = sampled.steps
         since = sampled.steps - sampled.recorded
-        if since <= 0:
+        if since <= 0 or not _State.figures:
             return
         sampled.recorded = number
         _emit_step(number, since)
@@ -431,10 +434,11 @@ def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
 
 
 @harmless("recording an out-of-memory error")
-def needs_of_model(device: int, needs: Needs, phase: _abi.OomPhase, done: float) -> None:
+def needs_of_model(device: int, needs: Needs, place: Place) -> None:
     """After an OOM: what a whole step needs, and how far it was."""
     state = UNKNOWN if needs.state is None else needs.state
-    emit(_abi.EventOomModel(needs.parameters, needs.gradients, state, needs.update, phase, int(done * 1000)), device)
+    where = (place.phase, int(place.done * 1000), place.evaluates, place.graph)
+    emit(_abi.EventOomModel(needs.parameters, needs.gradients, state, needs.update, *where), device)
 
 
 @harmless("recording an out-of-memory error")
@@ -447,9 +451,11 @@ def out_of_memory(
     largest_free: dict[str, int] | None,
     context: int,
     grows: bool,
+    tag: int,
 ) -> None:
     """A request that failed; `requested` as the allocator asked the driver. `largest_free`: of PyTorch's pool of small requests
-    and of its pool of large ones; None: not known. `context`: bytes, 0 where not known. `grows`: segments grow in place."""
+    and of its pool of large ones; None: not known. `context`: bytes, 0 where not known. `grows`: segments grow in place.
+    `tag`: of what asked."""
     torch = _sources.torch_with_cuda()
     allocated, reserved, _, _ = held() if torch is None else held_on(torch, device)
     flush_step()
@@ -457,6 +463,7 @@ def out_of_memory(
     emit(
         _abi.EventOom(
             held=_abi.EventHeld(allocated, reserved),
+            tag=tag,
             flags=_abi.OOM_OTHER | (_abi.OOM_GROWS if grows else 0),
             device_free_bytes=free,
             requested_bytes=requested,

@@ -79,7 +79,7 @@ def _hide(modules: Any) -> None:
 
 
 def end() -> None:
-    """The steps are something else."""
+    """Stops counting forward passes: another source reports the steps."""
     if _State.hooks is not None and not _compiles():  # what is compiled depends on there being a hook
         _State.hooks.pop(_State.key, None)
     _State.hooks = None

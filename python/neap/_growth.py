@@ -61,7 +61,7 @@ def _kind(tensor: Any) -> _Kind:
 
 
 class Growth:
-    """The looks of one watch. One thread at a time."""
+    """The samples of one watch. One thread at a time."""
 
     def __init__(self, device_types: Collection[str]) -> None:
         self._device_types = device_types

@@ -56,7 +56,11 @@ def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung])
 
 def next_split(split: Split) -> Split | None:
     """About half the micro-batch, with the same effective batch: where that does not divide it, its parts differ by one
-    sample. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function."""
+    sample. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function.
+
+    >>> neap.next_split(neap.Split(micro_batch=32, accumulate=2))
+    Split(micro_batch=16, accumulate=4, ranks=1, batch=0)
+    """
     split = Split(*split)
     if min(split[:3]) < 1 or split.batch < 0:
         raise ValueError(f"a split of {split}: each is at least 1")

@@ -17,7 +17,14 @@ NAME = "libneap.so.0"
 
 
 class NeapError(RuntimeError):
-    """A call of libneap failed. `status` says how, the text what was attempted and on what."""
+    """A call of libneap failed. `status` says how, the text what was attempted and on what.
+
+    >>> try:
+    ...     neap.restore_checkpoints("/nowhere")
+    ... except neap.NeapError as error:
+    ...     error.status == neap.Status.ENOENT
+    True
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -77,6 +84,10 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def version() -> str:
-    """libneap's version."""
+    """libneap's version. Raises ImportError where libneap cannot be loaded.
+
+    >>> neap.version() == neap.__version__
+    True
+    """
     text: bytes = library().neap_version()
     return text.decode()

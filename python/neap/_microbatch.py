@@ -5,8 +5,9 @@
     a DataLoader, of Lightning's as well  its batch_size; batches an update: the accumulation
     the model's inputs                    the first dimension that they share; forwards an update: the accumulation
 
-Updates must agree on it. Nothing is kept of the program's batches and models but weak references; once the micro-batch is found,
-or was looked for long enough, nothing is watched any more. Until then a batch costs about a microsecond.
+Updates must agree on it; where memory runs out before them, what is known then counts. Nothing is kept of the program's batches and
+models but weak references; once the micro-batch is found, or was looked for long enough, nothing is watched any more. Until then a
+batch costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Inputs:
         try:
             if module.training:
                 self.calls += 1
-                self.shared.add(_shared(arguments))
+                self.shared.add(shared_size(arguments))
         except Exception:  # a model's own kind of input
             self.shared.add(0)
 
@@ -86,7 +87,7 @@ def _tensors(batch: Any, deep: int = _DEEP) -> Iterator[Any]:
             yield from _tensors(part, deep - 1)
 
 
-def _shared(batch: Any) -> int:
+def shared_size(batch: Any) -> int:
     """The first dimension that all tensors have which have one; 0: none."""
     sizes = {int(tensor.shape[0]) for tensor in _tensors(batch) if len(tensor.shape)}
     return sizes.pop() if len(sizes) == 1 else 0
@@ -122,7 +123,7 @@ def _count(iterator: Any, batch: Any) -> None:
     try:
         sampler = iterator._index_sampler  # the loader's own: an iterator lives for an epoch
         _State.counts[sampler] = _State.counts.get(sampler, 0) + 1
-        _State.shared[sampler] = max(_State.shared.get(sampler, 0), _shared(batch))
+        _State.shared[sampler] = max(_State.shared.get(sampler, 0), shared_size(batch))
     except Exception:  # a sampler or a batch of a kind of its own
         pass
 
@@ -153,7 +154,7 @@ def look(optimizer: Any) -> None:
 
 def _look(optimizer: Any) -> None:
     torch = _sources.torch_with_cuda()
-    if torch is None or torch.cuda.is_current_stream_capturing():  # of a graph the driver is not asked
+    if torch is None or torch.cuda.is_current_stream_capturing():  # a query of the driver would break the capture
         return
     _State.looks += 1
     found = _decide(optimizer)
@@ -165,6 +166,21 @@ def _look(optimizer: Any) -> None:
         _end()
     else:
         _events.sampled.until = 0.0  # the next update is looked at, too
+
+
+def failed(samples: int) -> None:
+    """Memory ran out before it was found: records what is known so far. `samples`: the first dimension of the inputs of the
+    forward that failed; 0: not known."""
+    if _State.done:
+        return
+    samplers = list(_State.counts.items())
+    sampler = max(samplers, key=lambda item: item[1])[0] if samplers else None
+    found = _named(0)
+    if found is None and sampler is not None:
+        found = _from_loader(sampler, 0)
+    if found is None or (found.size == 0 and samples):
+        found = Found(BatchSource.INPUTS if samples else BatchSource.UNKNOWN, samples)
+    _record(found)
 
 
 def _record(found: Found) -> None:
@@ -283,4 +299,4 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 
-__all__ = ["Found", "look", "watch"]
+__all__ = ["Found", "failed", "look", "shared_size", "watch"]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from . import _limits, _units
+from . import _limits, _microbatch, _units
 from ._abi import OomPhase
 
 # State, in copies of the parameters, by the name of an optimizer's class or of one that it is derived from.
@@ -26,6 +26,7 @@ _COPIES = {
 # An option that adds a copy where it is on.
 _MORE = {"amsgrad", "centered", "momentum"}
 _FOLDER = os.path.dirname(__file__)
+_GRAPH = 1000  # nodes of a graph that are followed from a loss to a parameter
 _IN_PLACE = {"Adafactor", "Lion", "Muon", "SGD"}  # their foreach kernels make no copy
 
 
@@ -86,7 +87,7 @@ def _temporaries(optimizer: Any, group: dict[str, Any], size: int) -> int:
 
 
 def of_optimizers(torch: Any, optimizers: Iterable[Any], device: Any, model: Any = None) -> Needs:
-    """What these optimizers' parameters on a device take, each counted once; and those of `model` that none of them trains."""
+    """Returns what the parameters of these optimizers take on a device, and the untrained ones of `model`. Counts each once."""
     parameters = gradients = update = 0
     state: int | None = 0
     seen: set[int] = set()
@@ -119,6 +120,9 @@ class Place:
     phase: OomPhase = OomPhase.UNKNOWN
     model: Any = None  # the outermost that was on its way to the device, or whose forward was running
     done: float = 0.0  # of that forward: the share of the modules that came before
+    evaluates: bool = False  # that forward: its model is in evaluation mode, and no input needs a gradient
+    graph: bool = False  # that forward: autograd keeps what it makes
+    samples: int = 0  # that forward: the first dimension that its inputs share; 0: not known
 
 
 def _share(outermost: Any, innermost: Any) -> float:
@@ -137,11 +141,36 @@ def _is_loss(file: str, name: str) -> bool:
     return file == "nn/functional.py" and (name.endswith("_loss") or "entropy" in name)
 
 
+def _find_model(torch: Any, output: Any) -> Any:
+    """A module whose parameter this tensor was computed with; None: none is found."""
+    node = getattr(output, "grad_fn", None)
+    for _ in range(_GRAPH):
+        parameter = getattr(node, "variable", None)
+        if parameter is not None or node is None:
+            break
+        node = next((found for found, _ in reversed(node.next_functions) if found is not None), None)
+    else:
+        return None
+    kind = torch.nn.Module
+    modules = (thing for thing in gc.get_objects() if kind in type(thing).__mro__)
+    return next((m for m in modules if any(p is parameter for p in m.__dict__.get("_parameters", {}).values())), None)
+
+
+def _judge_forward(torch: Any, place: Place, model: Any, inputs: Any) -> None:
+    """Sets in `place` whether this forward is an evaluation's, its batch, and whether autograd makes a graph."""
+    given = [*inputs[0], *inputs[1].values()]
+    place.evaluates = not model.training and not any(getattr(one, "requires_grad", False) for one in given)
+    place.samples = 0 if place.evaluates else _microbatch.shared_size(given)
+    place.graph = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+
+
 def find_place(torch: Any) -> Place:
     """Of the calling thread. Of PyTorch's own frames alone the locals are read: a frame that lives on would keep the tensors
     that it had."""
     place = Place()
     owners: dict[str, list[Any]] = {"_apply": [], "_call_impl": []}
+    inputs: Any = ((), {})  # of the outermost forward
+    computed: Any = None  # by a model, for its loss
     update = loss = False
     file = "autograd/"  # its threads have no frames of Python, or those of a function's backward
     frame: Any = sys._getframe(1)
@@ -151,9 +180,12 @@ def find_place(torch: Any) -> Place:
         file = _own_file(frame)
         name = frame.f_code.co_name
         update = update or file.startswith("optim/")
-        loss = loss or _is_loss(file, name)
+        if _is_loss(file, name):
+            loss = True
+            computed = frame.f_locals.get("input")
         if file == "nn/modules/module.py" and name in owners:
             owners[name].append(frame.f_locals.get("self"))
+            inputs = frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})
         frame = frame.f_back
     running = owners["_call_impl"]
     if owners["_apply"]:
@@ -167,6 +199,12 @@ def find_place(torch: Any) -> Place:
         place.phase = OomPhase.FORWARD
         place.model = running[-1] if running else None
         place.done = 1.0 if loss else _share(running[-1], running[0])
+        if running and not loss:
+            _judge_forward(torch, place, running[-1], inputs)
+        else:
+            model = _find_model(torch, computed)
+            if model is not None:
+                _judge_forward(torch, place, model, ((), {}))
     return place
 
 

@@ -102,7 +102,7 @@ _KINDS = {
 }
 
 
-_NAMES = ("max_checkpoints", "cleanup_older_than_days", "memory_cleanup_frequency")  # MemoryManager's, and of others
+_NAMES = ("max_checkpoints", "cleanup_older_than_days", "memory_cleanup_frequency")  # as MemoryManager and others name them
 
 
 class Options:

@@ -108,7 +108,7 @@ class _Torch:
             self._stand_back()
 
     def settle(self) -> None:
-        """No scope is under way: what is kept is dropped where PyTorch's own peaks are as high by now."""
+        """Outside of scopes: drops the kept peaks of each device whose own peaks in PyTorch are as high by now."""
         for index in list(self._kept):
             if covers(self.read(index), self._kept[index]):
                 self._drop(index)

@@ -5,10 +5,10 @@ is gone.
                   a word of each rank | samples of each rank | which parameters have a gradient somewhere | lack one somewhere
     word        FINE < OUT (of memory: all take the rung) < OVER (no more data: all end the epoch) < FAILED (all fail)
 
-Every agreement is the same operation. So a rank that leaves, for whatever reason and from wherever, says FAILED as its next
-word, and the others hear it wherever they are; from one whose process ended they hear that the connection is closed; from
-one that hangs, nothing, until the time limit. The gradients' exchange allocates nothing of ours, and nobody waits for it before
-all have begun it; a rank that fails in it leaves the process group as well, whose other members' waiting then fails.
+Every agreement is the same operation. So a rank that leaves, anywhere and for any reason, sends FAILED as its next word, and the
+others see it at their next exchange. If its process has ended, they see a closed connection; if it hangs, they wait until the
+time limit. The exchange of gradients allocates nothing of ours, and no rank waits in it before all have begun it. A rank that
+fails in it leaves the process group as well, so that the others no longer wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ _LEAVE_SECONDS = 5.0  # for the others to hear the last word; it reaches them la
 
 
 class RankFailed(RuntimeError):
-    """Another rank failed, is gone, or did not answer in time: this one cannot continue. Its own error is in its own log."""
+    """Another rank failed, is gone, or did not answer in time: this one cannot continue. Its own error is in its own log.
+
+        try:
+            training.train()
+        except neap.RankFailed as error:      # on the ranks that did not fail
+            sys.exit(str(error))
+    """
 
 
 class Ranks:

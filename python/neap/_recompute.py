@@ -276,7 +276,7 @@ def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) ->
     this after the first update, or leave room for it. On the CPU the figures are bytes kept for backward. Where the budget
     cannot be met, every layer that helps is chosen, `plan.fits` is False, and a warning says so. Where the model does not fit on
     the device without, every layer is chosen, and `plan.before` is None.
-    """
+    Raises ValueError for a model without parameters to train, and where torch was not imported; what `loss` raises comes through."""
     torch = _sources.torch_module()
     if torch is None:
         raise ValueError("checkpoint_within: torch is not imported")
@@ -315,7 +315,7 @@ def peak_or_none(runs: Runs, layers: dict[str, Any]) -> int | None:
 
 
 def _all(runs: Runs, layers: dict[str, Any], what: str, limit: int) -> CheckpointPlan:
-    """Every layer computed again, where the model does not fit otherwise: what single ones save cannot be measured then."""
+    """Plans to compute every layer again, if the model does not fit otherwise: then nothing can measure what one layer saves."""
     for layer in layers.values():
         _efficient.recompute(layer)
     measured = runs.peak(layers)

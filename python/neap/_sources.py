@@ -111,6 +111,12 @@ class Allocator:
     """neap's own allocator on one device, for programs that use the driver API (on a GPU, or on the simulator).
 
     PyTorch does not use it. Close it, or use it as a context manager; live blocks go with it.
+    Raises NeapError where there is no such device.
+
+    >>> with neap.Allocator() as allocator:
+    ...     address = allocator.malloc(5 << 20)
+    ...     allocator.memory().allocated
+    5242880
     """
 
     def __init__(self, device: int = 0, backend: str = "default", fraction: float | None = None) -> None:
@@ -145,7 +151,7 @@ class Allocator:
         return address.value
 
     def free(self, address: int) -> None:
-        """Frees a live block."""
+        """Frees a live block. Raises NeapError where the address is no live block's start."""
         status = _library.library().neap_free(self._live(), address)
         if status != _abi.Status.OK:
             raise NeapError(status, f"freeing {address:#x}: it is not the start of a live block")

@@ -18,7 +18,13 @@ from ._ranks import FINE, OUT, OVER, Ranks
 
 class TrainingOutOfMemory(RuntimeError):
     """Memory ran out and no rung is left, or the update was half done. The text is the last word: what was tried, and what is
-    in force, and what may help. It holds no tensor."""
+    in force, and what may help. It holds no tensor.
+
+        try:
+            training.train()
+        except neap.TrainingOutOfMemory as error:
+            print(error, *error.recommendations, sep="\n")
+    """
 
     recommendations: tuple[str, ...] = ()
 

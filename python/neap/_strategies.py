@@ -86,7 +86,7 @@ def efficient_forward(
     numbers stay as they were. Attention: scaled_dot_product_attention may choose its flash and memory-efficient kernels, and a model
     of transformers that computes attention itself ("eager") uses it; `efficient_attention=False` leaves it as it is. It stays on.
     Mixed precision as in Training; "fp16" needs a GradScaler in the loop. On the CPU the figures are bytes kept for backward.
-    """
+    Raises ValueError where torch was not imported; what `loss` raises comes through."""
     torch = _sources.torch_module()
     if torch is None:
         raise ValueError("efficient_forward: torch is not imported")

@@ -8,6 +8,7 @@ Nothing here changes what PyTorch's allocator does.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import ctypes
@@ -19,15 +20,16 @@ from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from . import _compiled, _large, _notes, _twins, _units, _values_compiled, _values_python
+from . import _compiled, _large, _notes, _races, _twins, _units, _values_compiled, _values_python, _values_triton
 
 UNIT = _compiled.Unit(
     name="values",
     title="neap's values for the simulator",
     main="values.cpp",
-    sources=("values*.cpp", "values*.h"),
+    sources=("values*.cpp", "values*.h", "races.*", "watch_stacks.*"),
     object="neap_values.so",
-    advice="Until then they are computed in Python, which adds some 0.1 ms to each operation",
+    advice="Until then they are computed in Python, which adds some 0.1 ms to each operation. What TorchScript, graphs and torch.compile "
+    "launch, sparse tensors, and a program's own kernels are not computed then, and not named",
 )
 KEY = "CustomRNGKeyId"  # as in values.cpp
 _GROUP_FILES = ("memory.max", "memory.current", "inactive_file")  # of cgroup v2
@@ -67,7 +69,8 @@ def begin(torch: Any) -> str:
         _values_compiled.watch(torch, None)
         return ""
     try:
-        loaded = ctypes.CDLL(str(_compiled.compiled(torch, UNIT)), mode=ctypes.RTLD_GLOBAL)
+        path = str(_compiled.compiled(torch, UNIT))
+        loaded = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     except _compiled.Unavailable as error:
         _begin_without_compiler(torch)
         return f"values: {error}"
@@ -88,8 +91,18 @@ def begin(torch: Any) -> str:
     _watch_graphs(torch)
     _watch_shares(torch)
     _values_compiled.watch(torch, torch._C._parse_dispatch_key(KEY))
-    torch.cuda._lazy_call(lambda: _start(torch))
+    _values_triton.watch(torch, is_on)
+    _call_at_start(torch, lambda: _start(torch, path))
     return ""
+
+
+def _call_at_start(torch: Any, function: Callable[[], Any]) -> None:
+    """Once CUDA is initialised. If it is being initialised now, this thread may hold the lock that `_lazy_call` takes."""
+    lock = getattr(torch.cuda, "_initialization_lock", None)
+    if lock is not None and lock.locked():
+        function()
+    else:
+        torch.cuda._lazy_call(function)
 
 
 def _begin_without_compiler(torch: Any) -> None:
@@ -100,7 +113,8 @@ def _begin_without_compiler(torch: Any) -> None:
     _values_python.begin(torch, operations, KEY)
     _twins.register(torch, twins, KEY)
     _include(torch)
-    torch.cuda._lazy_call(lambda: _start_without_compiler(operations))
+    _values_triton.watch(torch, is_on)
+    _call_at_start(torch, lambda: _start_without_compiler(operations))
 
 
 @_notes.harmless("values")
@@ -111,7 +125,7 @@ def _start_without_compiler(operations: _values_python.Operations) -> None:
 
 
 @_notes.harmless("values")
-def _start(torch: Any) -> None:
+def _start(torch: Any, path: str) -> None:
     """CUDA is initialised, and no memory of a device is in use."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -119,6 +133,7 @@ def _start(torch: Any) -> None:
         _State.on = True
         atexit.register(_tell)
         register_optimizer_step_post_hook(lambda *_: step())
+        _races.start(torch, path, _State.operations)
 
 
 @_notes.harmless("values")
@@ -247,12 +262,22 @@ def _include(torch: Any) -> None:
     key = torch._C._parse_dispatch_key(KEY)
     torch._C._dispatch_tls_set_dispatch_key_included(key, True)
     start: Callable[[Any], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+    start_new = _thread.start_new_thread
 
     def bootstrap(thread: Any) -> None:
         torch._C._dispatch_tls_set_dispatch_key_included(key, True)
         start(thread)
 
+    @functools.wraps(start_new)
+    def start_new_thread(function: Callable[..., Any], *more: Any) -> int:
+        def included(*arguments: Any, **named: Any) -> Any:
+            torch._C._dispatch_tls_set_dispatch_key_included(key, True)
+            return function(*arguments, **named)
+
+        return start_new(included, *more)
+
     threading.Thread._bootstrap_inner = bootstrap  # type: ignore[attr-defined]
+    _thread.start_new_thread = start_new_thread
 
 
 def step() -> None:
@@ -291,4 +316,4 @@ def unknown() -> list[tuple[str, str]]:
     most = _State.operations.refused()
     if most:
         found.append((f"results beyond {_units.size(most)} of host memory (values_memory= in NEAP_SIM)", "no room"))
-    return [*found, *_large.unknown(), *_twins.failed.items(), *_values_compiled.failed.items()]
+    return [*found, *_large.unknown(), *_twins.failed.items(), *_values_compiled.failed.items(), *_values_triton.failed.items()]

@@ -3,7 +3,7 @@
     each operation that CUDA has a function for --> CUDA's, blind; then its twin (_twins.py) or the CPU's, on tensors over the same bytes
 
 It does not know which values are known: what is too large for it counts as likely, and so does every inexact value after that.
-Sparse tensors, graphs' replays and compiled code are not computed.
+Sparse tensors, graphs' replays, compiled code and TorchScript's kernels are not computed.
 """
 
 from __future__ import annotations

@@ -86,6 +86,7 @@ def _load(torch: Any, made: pathlib.Path) -> None:
     built.neap_watch_text.restype = ctypes.c_size_t
     built.neap_watch_step.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32]
     built.neap_watch_step.restype = None
+    built.neap_watch_failed.restype = ctypes.c_uint32
     _State.folders = (_folder(__file__), _folder(torch.__file__))
     _State.built = built
 
@@ -119,6 +120,11 @@ def _start(torch: Any) -> None:
         raise RuntimeError(message.value.decode("utf-8", "replace"))
     _State.running = True
     _events.sampled.record_natively(_State.built.neap_watch_step)
+
+
+def asked(device: int) -> int:
+    """The tag of the stack whose request failed just now, in this thread; 0: not known."""
+    return int(_State.built.neap_watch_failed(device)) if _State.running else 0
 
 
 def end() -> None:

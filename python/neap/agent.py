@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import collections
 import ctypes
 import os
 import sys
@@ -20,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from . import _abi, _allocator, _counters, _events, _library, _notes, _sources, _watch, memory
+from . import _abi, _allocator, _counters, _events, _library, _notes, _races, _sources, _watch, memory
 from ._fraction import Change, Fraction
 from ._limits import limit_of, watch
 
@@ -85,6 +86,8 @@ class Agent:
         self._ended = False
         self._contexts: dict[int, int] = {}  # by device, what the process's context takes there
         self._context_looks: dict[int, int] = {}
+        # By device, the out-of-memory errors that are in the recording. None: nobody records them.
+        self.told_ooms: collections.Counter[int] | None = None
         self._told_peak = 0
         self._told_place: tuple[_abi.ProcessRole, int, int, int] | None = None
         self._told_devices: set[str] = set()
@@ -135,6 +138,7 @@ class Agent:
         """The interpreter ends: no more requests. The recording and the page stay to the last."""
         self._ended = True
         _watch.interpreter_ends()
+        _races.interpreter_ends()
         if self._attached and self._pid == os.getpid():
             _notes.harmless("figures at the end")(self.publish)()
             _library.library().neap_external_close()
@@ -192,6 +196,8 @@ class Agent:
             counters.device_uuid[:] = uuid
             counters.context_bytes = self._context(torch, index, counters.device_uuid)
             _fill_stats(counters.stats, stats)
+            if self.told_ooms is not None:  # `neap run` reads the recording once there are more
+                counters.stats.num_ooms = min(counters.stats.num_ooms, self.told_ooms[index])
             _library.call("neap_external_publish", ctypes.byref(counters))
             self._tell_place(uuid)
 
@@ -331,19 +337,32 @@ atexit.register(agent.end)
 
 def attach() -> None:
     """Attaches this process, as `neap run` does by itself: the command's verbs reach it. Idempotent. Starts one thread in
-    C and one in Python, creates no CUDA context. Raises NeapError (NEAP_ATTACH=0 forbids it, say)."""
+    C and one in Python, creates no CUDA context. Raises NeapError (NEAP_ATTACH=0 forbids it, say).
+
+    >>> neap.attach()
+    >>> neap.describe()
+    'attached...'
+    >>> neap.detach()
+    """
     agent.attach()
 
 
 def detach() -> None:
-    """Ends what attach began. Idempotent."""
+    """Ends what attach began. Idempotent. Raises nothing of its own.
+
+    >>> neap.detach()
+    """
     agent.detach()
 
 
 def describe() -> str:
     """One line: whether this process is attached, or why not; then, after a semicolon, each failure of neap's own that was
     swallowed so that the program continues (a hook that this PyTorch lacks, say). `neap info` shows the same of an attached
-    process. From any thread. Raises ImportError where libneap cannot be loaded, and nothing else."""
+    process. From any thread. Raises ImportError where libneap cannot be loaded, and nothing else.
+
+    >>> neap.describe()
+    'not attached: this process is not attached'
+    """
     error = _abi.Error()
     state = "attached"
     if _library.library().neap_attach_state(ctypes.byref(error)) != _abi.Status.OK:

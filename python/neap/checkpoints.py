@@ -112,6 +112,13 @@ def cleanup_checkpoints(
 
     Raises ValueError for arguments that make no sense, NeapError, and then nothing was moved: there is no such folder, or the
     best cannot be determined (every value is NaN, or two records disagree about it). What fails of single checkpoints is in their `done`.
+
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in (100, 200, 300):
+    ...     saved = pathlib.Path(folder, f"step_{step}.pt").write_bytes(bytes(1000))
+    >>> done = neap.cleanup_checkpoints(folder, max_checkpoints=2, dry_run=True)
+    >>> done.kept
+    ('step_300.pt', 'step_200.pt')
     """
     if max_checkpoints is not None and max_checkpoints < 1:
         raise ValueError(f"max_checkpoints={max_checkpoints!r}: expected a number from 1")
@@ -197,7 +204,11 @@ def _cleanup(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -
 
 def find_checkpoint_folders(folder: _Path) -> list[str]:
     """The folders below this one that hold checkpoints, by path: run folders. Folders that are themselves a checkpoint, hidden
-    folders and links are not entered. Raises NeapError where there is no such folder."""
+    folders and links are not entered. Raises NeapError where there is no such folder.
+
+    >>> neap.find_checkpoint_folders(tempfile.mkdtemp())
+    []
+    """
     options = _abi.RetentionOptions()
     found = _abi.RetentionFolders()
     _library.call(
@@ -210,7 +221,10 @@ def find_checkpoint_folders(folder: _Path) -> list[str]:
 
 
 def restore_checkpoints(folder: _Path, pattern: str = "*") -> int:
-    """Brings back from the folder's trash every checkpoint whose name matches; how many. Raises NeapError for none."""
+    """Brings back from the folder's trash every checkpoint whose name matches; how many. Raises NeapError for none.
+
+        neap.restore_checkpoints("runs/1", "step_100*")       # what a cleanup moved today
+    """
     result = _abi.RetentionResult()
     _library.call("neap_retention_restore", os.fsencode(folder), os.fsencode(pattern), ctypes.byref(result))
     return int(result.restored_count)

@@ -10,6 +10,7 @@ Each part on its own: a part that fails (a PyTorch without it, say) is noted (_n
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import os
@@ -100,9 +101,14 @@ def _cuda_used(torch: Any) -> None:
 
 
 def _observe(torch: Any) -> None:
+    told: collections.Counter[int] = collections.Counter()
+
     def ran_out(device: int, requested: int, allowed: int, free: int) -> None:
         _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(allowed), int(free))
+        told[int(device)] += 1
+        _part("figures", agent.publish)
 
+    agent.told_ooms = told
     torch._C._cuda_attach_out_of_memory_observer(ran_out)
 
 
@@ -163,8 +169,9 @@ def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
     return total, count
 
 
-def _tell_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]) -> None:
-    """Parameters, gradients and optimizer state; the rest is activations and all else."""
+@_notes.harmless("holders of memory")
+def _find_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]) -> list[tuple[str, int, int]]:
+    """Parameters, gradients and optimizer state; the rest is activations and all else. Names, bytes, blocks."""
     parameters = {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
     states = [v for o in optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
     named = {
@@ -172,12 +179,9 @@ def _tell_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]
         "gradients": _bytes_of((p.grad for p in parameters.values()), device),
         "optimizer": _bytes_of(states, device),
     }
-    for tag, (live, count) in named.items():
-        if live:
-            _events.tag_bytes(device, tag, live, count)
     rest = allocated - sum(live for live, _ in named.values())
-    if rest > 0:
-        _events.tag_bytes(device, "activations and other" if optimizers else "all", rest, 0)
+    named["activations and other" if optimizers else "all"] = (max(rest, 0), 0)
+    return [(tag, live, count) for tag, (live, count) in named.items() if live]
 
 
 def _device_total(torch: Any, device: int) -> int:
@@ -189,10 +193,15 @@ def _device_total(torch: Any, device: int) -> int:
 
 
 def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
-    """`allowed`: the limit in force if there is one, else the device's total."""
+    """`allowed`: the limit in force if there is one, else the device's total. What takes long comes before the events, so that
+    these are together."""
     _State.ooms += 1
     _forwards.failed()
     _part("history of allocations", _history.tell, torch)
+    # Before the first step nobody has told of the optimizers.
+    optimizers = list(_State.optimizers) or _needs.find_optimizers(torch)
+    needed = _find_needs(torch, device, optimizers)
+    holders = _find_holders(torch, device, torch.cuda.memory_allocated(device), optimizers)
     total = _device_total(torch, device)
     largest: dict[str, int] | None = None
     try:
@@ -200,17 +209,17 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
     finally:
         limit = allowed if allowed < total else _LARGEST
         context = agent.context_bytes(device)
-        _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows(torch))
-    # Before the first step nobody has told of the optimizers.
-    optimizers = list(_State.optimizers) or _needs.find_optimizers(torch)
-    _part("what the model needs", _tell_model, torch, device, optimizers)
-    _tell_holders(torch, device, torch.cuda.memory_allocated(device), optimizers)
-    agent.publish()
+        _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows(torch), _watch.asked(device))
+    if needed is not None:
+        _events.needs_of_model(device, *needed)
+        _part("the micro-batch", _microbatch.failed, needed[1].samples)
+    for tag, live, count in holders or ():
+        _events.tag_bytes(device, tag, live, count)
 
 
-def _tell_model(torch: Any, device: int, optimizers: list[Any]) -> None:
-    needs, place = _needs.now(torch, optimizers, torch.device("cuda", device))
-    _events.needs_of_model(device, needs, place.phase, place.done)
+@_notes.harmless("what the model needs")
+def _find_needs(torch: Any, device: int, optimizers: list[Any]) -> tuple[_needs.Needs, _needs.Place]:
+    return _needs.now(torch, optimizers, torch.device("cuda", device))
 
 
 def _out_of_memory_line(error: BaseException) -> str:

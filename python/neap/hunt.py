@@ -85,7 +85,7 @@ def kinds_of(device_types: str | Collection[str]) -> tuple[str, ...]:
 
 
 def storage_key(tensor: Any) -> tuple[int, str, int]:
-    """Where a tensor's bytes are: the same for views of one storage, while it lives."""
+    """Identifies the storage of a tensor as long as it lives: all views of one storage have the same key."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), str(tensor.device), storage.nbytes()
 
@@ -107,7 +107,7 @@ class Storage:
 
 
 def _referrers(targets: Any) -> Any:
-    """As gc.get_referrers(*targets), whose time is that of all references times the targets."""
+    """As gc.get_referrers(*targets), but faster: that compares every reference with every target."""
     if len(targets) <= _FEW:
         return gc.get_referrers(*targets) if targets else ()
     wanted = {id(target) for target in targets}
@@ -538,7 +538,9 @@ def lingering(
     its autograd graph keeps for a backward pass, and what holds it; without those of the storage keys in `skip`, or only those
     of `only`. Releases nothing and raises nothing of its own; () without torch. Goes through all of Python's objects: some
     tenths of a second in a large program. While it looks, other threads should not allocate: what they make meanwhile may be
-    named or not."""
+    named or not.
+    >>> neap.lingering()
+    ()"""
     accounts, _ = _look(device_types, skip, only)
     return tuple(_lingering(accounts[:limit]))
 

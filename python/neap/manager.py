@@ -23,7 +23,13 @@ _KEPT = 100
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrialResult:
-    """The memory a trial left behind, after the cleanup at its end."""
+    """The memory a trial left behind, in bytes, after the cleanup at its end.
+
+    >>> with neap.MemoryManager().trial("lr=0.1") as trial:
+    ...     trained = True
+    >>> trial.result.clean, trial.result.peak
+    (True, 0)
+    """
 
     name: str
     baseline: memory.MemoryStats

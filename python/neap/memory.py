@@ -20,7 +20,7 @@ import types
 from collections.abc import Collection, Sequence
 from typing import Any, Callable, TextIO
 
-from . import _allocator, _futile, _limits, _logging, _peaks, _sources, _units, hunt
+from . import _allocator, _futile, _html, _limits, _logging, _peaks, _sources, _units, hunt
 from ._drain import Drain
 from ._sources import DeviceMemory
 from .hunt import Lingering
@@ -77,6 +77,12 @@ class MemoryStats:
         held = [f"GPU {d.index}: {_units.size(d.allocated)} allocated, {_units.size(d.reserved)} reserved" for d in self.devices]
         return f"<MemoryStats: {'; '.join(held) or self.note}; host: {_units.size(self.host)}>"
 
+    def _repr_html_(self) -> str:
+        heads = ("", "name", "allocated", "cached", "reserved", "peak allocated")
+        sizes = [map(_units.size, (d.allocated, d.cached, d.reserved, d.max_allocated)) for d in self.devices]
+        rows = [(f"GPU {d.index}", d.name, *of) for d, of in zip(self.devices, sizes)]
+        return _html.table(heads, rows, f"{self.note} Host: {_units.size(self.host)}")
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ClearResult:
@@ -108,10 +114,14 @@ class ClearResult:
             f"{_units.size(self.after.reserved)} reserved now{named}>"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [(_units.size(one.bytes), one.what or f"{one.dtype} {list(one.shape)}", "; ".join(one.holders)) for one in self.lingering]
+        return _html.table(("bytes", "what pins memory", "held by"), rows, repr(self).strip("<>"))
+
 
 @dataclasses.dataclass(frozen=True)
 class FractionResult:
-    """The limit in force on one device."""
+    """The limit in force on one device, in bytes; `fraction` is the share of its total."""
 
     device: int
     fraction: float
@@ -151,14 +161,26 @@ def host_available_bytes() -> int:
 
 
 def get_gpu_memory_stats() -> MemoryStats:
-    """What this process holds on every device it uses, and on the host. Collects and releases nothing."""
+    """What this process holds on every device it uses, and on the host. Collects and releases nothing.
+    Raises nothing of its own.
+
+    >>> with neap.Allocator() as allocator:
+    ...     address = allocator.malloc(5 << 20)
+    ...     neap.get_gpu_memory_stats().allocated
+    5242880
+    """
     devices = tuple(d for source in _sources.sources() for d in source.devices())
     return MemoryStats(devices, host_bytes(), "" if devices else _sources.why_none())
 
 
 def get_cuda_memory_info(device: Any = None) -> DeviceMemory | None:
     """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first that this process
-    uses. None: it uses none. Raises ValueError for anything that is not a CUDA device."""
+    uses. None: it uses none. Raises ValueError for anything that is not a CUDA device.
+
+    >>> with neap.Allocator() as allocator:
+    ...     neap.get_cuda_memory_info("cuda:0").name
+    'Simulated GPU ... MiB'
+    """
     device = _sources.device_index(device)
     for found in get_gpu_memory_stats().devices:
         if device is None or found.index == device:
@@ -169,14 +191,26 @@ def get_cuda_memory_info(device: Any = None) -> DeviceMemory | None:
 def memory_stats(device: Any = None) -> dict[str, Any]:
     """The allocator's counters on one device under PyTorch's own keys, as torch.cuda.memory_stats gives them: bytes, or
     pieces. PyTorch's where it has memory there, else those of neap's own Allocators there (several: their sum). `device` as
-    for get_cuda_memory_info; None: PyTorch's current one, or the first Allocator's. {}: this process holds nothing there."""
+    for get_cuda_memory_info; None: PyTorch's current one, or the first Allocator's. {}: this process holds nothing there.
+    Raises ValueError for what is no CUDA device.
+
+    >>> with neap.Allocator() as allocator:
+    ...     address = allocator.malloc(5 << 20)
+    ...     neap.memory_stats()["allocated_bytes.all.current"]
+    5242880
+    """
     index = _sources.device_index(device)
     return next(filter(None, (source.memory_stats(index) for source in _sources.sources())), {})
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """The same counters as a table, in the layout of torch.cuda.memory_summary; `abbreviated`: without the small and the
-    large pool. Where this process holds nothing on the device, a sentence that says why."""
+    large pool. Where this process holds nothing on the device, a sentence that says why.
+    Raises ValueError for what is no CUDA device.
+
+    >>> print(neap.memory_summary())
+    torch is not imported...
+    """
     index = _sources.device_index(device)
     tables = (source.memory_summary(index, abbreviated) for source in _sources.sources())
     return next(filter(None, tables), "") or (_nothing_on(index) + "\n")
@@ -189,7 +223,12 @@ def _nothing_on(index: int | None) -> str:
 
 def print_cuda_memory_info(device: Any = None, file: TextIO | None = None) -> None:
     """Prints what this process holds, one device a line, or why there is nothing to print, to `file` (None: sys.stdout).
-    `device` as for get_cuda_memory_info; None: each that it uses."""
+    `device` as for get_cuda_memory_info; None: each that it uses. Raises ValueError for what is no CUDA device.
+
+    >>> with neap.Allocator() as allocator:
+    ...     neap.print_cuda_memory_info()
+    GPU 0 (Simulated GPU ... MiB): 0 B allocated, 0 B cached, 0 B allocated at most, ... free
+    """
     device = _sources.device_index(device)
     stats = get_gpu_memory_stats()
     shown = [d for d in stats.devices if device is None or d.index == device]
@@ -214,7 +253,12 @@ def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> 
     """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
     bytes, with the peak, and the change since those figures (None: since the last call in this process); returns what it
     logged. A program that has not configured logging has the lines on stderr, unless NEAP_LOG_LEVEL (`neap run --log-level`) is
-    "warning" or "error"."""
+    "warning" or "error". Raises nothing of its own.
+
+    >>> stats = neap.log_gpu_memory_stats("epoch 1")
+    >>> stats.host > 0
+    True
+    """
     return log_stats(_logging.show, prefix, since)
 
 
@@ -287,6 +331,12 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
 
     Live tensors, the CUDA context and what libraries took past the allocator are not released. It waits for the devices'
     work, so that one each step slows a training. While a CUDA graph is being captured nothing is done; `refused` says so.
+    Raises nothing of its own.
+
+    >>> with neap.Allocator() as allocator:
+    ...     allocator.free(allocator.malloc(64 << 20))
+    ...     neap.clear_gpu_memory().freed
+    67108864
     """
     began = time.monotonic()
     result = clear_and_log(force, device_types)
@@ -333,13 +383,22 @@ def clear(
 
 
 def clear_cuda_memory(force: bool = False) -> ClearResult:
-    """clear_gpu_memory under its other customary name; see there."""
+    """An older name of clear_gpu_memory, for programs that have it: new ones call that. Raises nothing of its own.
+
+    >>> neap.clear_cuda_memory().refused
+    ''
+    """
     return clear_gpu_memory(force)
 
 
 def reset_peak_memory_stats() -> MemoryStats:
     """Resets the peaks of every device this process uses; returns the figures with the earlier peaks. Counters
-    other than peaks stay, and no memory is released."""
+    other than peaks stay, and no memory is released. Raises nothing of its own.
+
+    >>> before = neap.reset_peak_memory_stats()
+    >>> before.max_allocated
+    0
+    """
     before = get_gpu_memory_stats()
     for source in _sources.sources():
         source.reset_peaks()
@@ -349,11 +408,15 @@ def reset_peak_memory_stats() -> MemoryStats:
 def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionResult]:
     """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
 
-    Above 0, at most 1 (no limit); else ValueError. Where more is cached, the cache is emptied first; live memory is never
+    Above 0, at most 1 (no limit); else it raises ValueError. Where more is cached, the cache is emptied first; live memory is never
     touched. The limit is not for the CUDA context and what libraries take past the allocator.
 
     Where PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list
     is empty. Without a device it is empty too, which is logged: there is nothing to limit.
+
+    >>> with neap.Allocator() as allocator:
+    ...     [result.fraction for result in neap.set_memory_fraction(0.5)]
+    [0.5]
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
@@ -398,6 +461,9 @@ def install_allocator(plugin: bool = False) -> None:
     With `plugin` neap comes in through PyTorch's documented plug-in instead (`neap run --allocator plugin`). It compiles nothing,
     but serves no CUDA graphs, no MemPool and no memory history, and memory that runs out is a RuntimeError, which
     is_out_of_memory() recognises.
+
+        import torch, neap
+        neap.install_allocator()          # before the first tensor on a GPU
     """
     _allocator.install(plugin)
 
@@ -406,7 +472,10 @@ def enable_memory_efficient_settings() -> Settings:
     """Switches on what costs no accuracy: memory-efficient attention, and expandable segments where it is not too late.
 
     PyTorch reads the allocator's settings when CUDA is first used: after that they are reported as too late, with what
-    to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF).
+    to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF). Raises nothing of its own.
+
+    >>> neap.enable_memory_efficient_settings().applied["PYTORCH_CUDA_ALLOC_CONF"]
+    'set'
     """
     applied: dict[str, str] = {}
     name = "PYTORCH_CUDA_ALLOC_CONF"
@@ -502,7 +571,16 @@ class GPUMemoryContext:
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether this says that device memory ran out: PyTorch's exception, its older wording, the driver's or cuBLAS's own
-    words in a RuntimeError, or neap's. An error of cuDNN, or Python's MemoryError, does not say so. None: False."""
+    words in a RuntimeError, or neap's. An error of cuDNN, or Python's MemoryError, does not say so. None: False.
+    Raises nothing.
+
+    >>> with neap.Allocator() as allocator:
+    ...     try:
+    ...         allocator.malloc(1 << 50)
+    ...     except neap.OutOfMemory as error:
+    ...         neap.is_out_of_memory(error)
+    True
+    """
     if error is None:
         return False
     if isinstance(error, _sources.OutOfMemory):

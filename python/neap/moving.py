@@ -81,7 +81,12 @@ def safe_tensor_to_cpu(value: Any) -> Any:
     """The same value with every tensor in it on the CPU: detached, in nested mappings, lists, tuples, sets, named tuples and
     dataclasses too. What was shared stays shared; a container that holds no tensor is returned as it is, other objects
     always (a module is not looked into). A tensor that is on the CPU already is detached and not copied. Raises
-    RuntimeError where torch was not imported. The device's memory is not given back: your own references hold it."""
+    RuntimeError where torch was not imported. The device's memory is not given back: your own references hold it.
+
+    >>> import torch
+    >>> neap.safe_tensor_to_cpu({"loss": [torch.ones(1, requires_grad=True) * 2]})
+    {'loss': [tensor([2.])]}
+    """
     return _Mover(lambda tensor: tensor.detach().to("cpu")).move(value)
 
 
@@ -131,7 +136,16 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
     memory), and nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: whatever
     has a state_dict, or the state itself; None: left out. Load it with load_checkpoint, or torch.load(path). Raises NeapError
     for what the file system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is
-    there."""
+    there.
+
+    >>> import torch
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.pt")
+    >>> model = torch.nn.Linear(8, 4)
+    >>> neap.save_checkpoint(path, model, epoch=3).bytes > 0
+    True
+    >>> neap.load_checkpoint(path, model).more["epoch"]
+    3
+    """
     torch = _torch()
     if model is None and optimizer is None and not more:
         raise ValueError("save_checkpoint: neither a model, an optimizer nor anything else was given")
@@ -200,7 +214,14 @@ def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, st
 
     Raises ValueError, the model being as it was, where the file has no such part, or does not fit the model: it says what is
     missing, unknown or of another shape. With `strict` False what fits is loaded, and the result says the same. Also where it
-    holds other objects than tensors and plain values; FileNotFoundError; what torch.load raises for a file that is torn."""
+    holds other objects than tensors and plain values; FileNotFoundError; what torch.load raises for a file that is torn.
+
+    >>> import torch
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.pt")
+    >>> saved = neap.save_checkpoint(path, torch.nn.Linear(8, 4))
+    >>> neap.load_checkpoint(path, torch.nn.Linear(8, 2), strict=False).mismatched
+    ('weight: [4, 8] in the file, [2, 8] in the model', 'bias: [4] in the file, [2] in the model')
+    """
     torch = _torch()
     name = os.fspath(path)
     try:
@@ -231,7 +252,13 @@ def _optimizer_tensors_to(optimizer: Any, device_of: Any) -> None:
 
 def cleanup_model_memory(model: Any, optimizer: Any = None) -> memory.ClearResult:
     """Lets go of a model when switching to another: gradients dropped, parameters, buffers and optimizer state moved to the
-    host, then a clear. The model and the optimizer stay usable (on the CPU); drop your references to be rid of them."""
+    host, then a clear. The model and the optimizer stay usable (on the CPU); drop your references to be rid of them.
+    Raises RuntimeError where torch was not imported.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(8, 4)
+    >>> freed = neap.cleanup_model_memory(model).freed         # bytes; none on the CPU
+    """
     if optimizer is not None:
         optimizer.zero_grad(set_to_none=True)
         _optimizer_tensors_to(optimizer, lambda _: "cpu")
@@ -246,7 +273,14 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
     """Within it the model, its gradients and the optimizer's state are on the host and their device memory is given back;
     afterwards each tensor is where it was, also when an exception passes through. The parameters stay the same objects.
     Needs as many bytes of host memory. Where the device has no room for them any more at the end, PyTorch's out-of-memory
-    error is raised, and all of it is on the host, gradients included. From one thread, and not while the model is used."""
+    error is raised, and all of it is on the host, gradients included. From one thread, and not while the model is used.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(8, 4)
+    >>> with neap.offloaded(model):
+    ...     next(model.parameters()).device
+    device(type='cpu')
+    """
     torch = _torch()
     places: list[tuple[Any, Any]] = []
     parameters = list(model.parameters())

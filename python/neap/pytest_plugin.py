@@ -9,6 +9,8 @@
 in the process of pytest and in each of pytest-xdist, which has devices of its own. What was not computed is in the summary at the
 end, and in the report of a test that failed beside such a value.
 
+@pytest.mark.gpu_streams fails a test in which streams use memory too late or at once (`neap check --streams`).
+
 gpu_memory fails a test that held more device memory at once than it may, or that keeps some. Counted is what PyTorch's and neap's
 allocators of this process held over what they held before the test, over all devices: max_peak bounds the most of it, max_growth
 what is left after the test has returned and Python has collected its garbage. Where the test used no device there is nothing to
@@ -31,7 +33,7 @@ from typing import Any
 
 import pytest
 
-from . import _simulator, _sources, _units, _values, memory
+from . import _races, _simulator, _sources, _units, _values, memory
 
 _BOUNDS = ("max_peak", "max_growth")
 _LINE = 160
@@ -54,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "gpu_memory(max_peak, max_growth): fails the test if it holds more device memory at once ('2 GiB'), or keeps more",
     )
+    config.addinivalue_line("markers", "gpu_streams: fails the test where streams use memory too late or at once; needs --neap-gpu")
     _simulate(config, config.getoption("neap_gpu", None))  # where the plug-in was named in a conftest file
 
 
@@ -151,13 +154,17 @@ def _devices(simulator: str, spec: str, wanted: str) -> tuple[str, int]:
 
 def _profiles() -> str:
     """The profiles that there are, as the command lists them; "" without one."""
-    beside = [_HERE / "neap", _HERE.parents[1] / "src" / "neap", *(folder / "bin" / "neap" for folder in _HERE.parents[2:4])]
-    command = next((path for path in beside if path.is_file()), None) or shutil.which("neap")
+    command = _command()
     if command is None:
         return ""
     done = subprocess.run([command, "sim", "profiles"], capture_output=True, text=True)
     names = [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()[1:]]
     return f"; profiles: {', '.join(names)}" if names else ""
+
+
+def _command() -> str | pathlib.Path | None:
+    beside = [_HERE / "neap", _HERE.parents[1] / "src" / "neap", *(folder / "bin" / "neap" for folder in _HERE.parents[2:4])]
+    return next((path for path in beside if path.is_file()), None) or shutil.which("neap")
 
 
 def _launch(simulator: str) -> None:
@@ -251,6 +258,42 @@ def _left(pattern: str) -> Iterator[str]:
                 yield f"{library} {function}: {words[gap]}"
 
 
+# Streams.
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Pytest's. Before a test has used CUDA."""
+    if getattr(session.config, "_neap_header", None) and any(item.get_closest_marker("gpu_streams") for item in session.items):
+        os.environ["NEAP_STREAMS"] = "1"
+
+
+def _call_with_streams(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Within pytest_runtest_call: the call itself, which fails where gpu_streams is asked for and finds something."""
+    if item.get_closest_marker("gpu_streams") is None:
+        return (yield)
+    if not getattr(item.config, "_neap_header", None):
+        pytest.skip("gpu_streams: races are found on the simulator alone, with --neap-gpu")
+    _races.again()
+    result = yield
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and not _races.is_on():
+        pytest.fail("gpu_streams: nothing was seen: CUDA was used before the tests, or there is no C++ compiler", pytrace=False)
+    with tempfile.TemporaryDirectory(prefix="neap-races-") as folder:
+        if _races.copy(folder):
+            pytest.fail(_report(folder), pytrace=False)
+    return result
+
+
+def _report(folder: str) -> str:
+    """What the command tells of the races that are in the folder."""
+    command = _command()
+    if command is None:
+        return "streams use memory too late or at once"
+    done = subprocess.run([command, "check", "--streams", folder], capture_output=True, text=True)
+    return done.stdout
+
+
 # Memory.
 
 
@@ -272,12 +315,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Pytest's."""
     bounds = _bounds(item)
     if bounds is None:
-        return (yield)
+        return (yield from _call_with_streams(item))
     memory.clear()
     memory.reset_peak_memory_stats()
     _sources.closed_peak(begin_anew=True)
     before = memory.get_gpu_memory_stats().allocated
-    result = yield
+    result = yield from _call_with_streams(item)
     gc.collect()
     after = memory.get_gpu_memory_stats()
     measured = {"max_peak": after.max_allocated + _sources.closed_peak() - before, "max_growth": after.allocated - before}

@@ -213,7 +213,7 @@ class Training:
     # One step.
 
     def _one_step(self, make: Callable[[], list[Any]] | None) -> bool:
-        """Makes it, on whatever rungs it takes; False where this or another rank has no more data."""
+        """Makes one step, and takes rungs as needed. Returns False if this or another rank has no more data."""
         self.split = self._batches.fitted(make, self.split, Rung.SPLIT in self._taken)
         if make is not None and self._strategies.due(self._step + 1):
             self._measure_strategies(make)

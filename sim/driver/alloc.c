@@ -23,7 +23,7 @@ CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind
 	result = sim_physical_create(device, whole, &handle);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = sim_reserve(whole, SIM_PAGE_BYTES, 0, &reservation);
+	result = sim_reserve_lowest(whole, &reservation);
 	if (result == CUDA_SUCCESS) {
 		result = sim_map(reservation, reservation->range.start, handle, true);
 		if (result != CUDA_SUCCESS)

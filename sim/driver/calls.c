@@ -171,7 +171,7 @@ static const char *const symbols[SIM_CALL_COUNT] = {
 
 struct fault {
 	int call;            /* -1: any */
-	uint64_t skip, left; /* left 0: for good */
+	uint64_t skip, left; /* left 0: every call after the skipped ones */
 	int code;
 };
 

@@ -4,6 +4,7 @@
  * belong to the device: they end with its last context.
  */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdlib.h>
 
@@ -202,7 +203,7 @@ static CUcontext unused_context(void)
 
 CUresult sim_cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-	static uint64_t ids = SIM_DEVICE_LIMIT; /* primary contexts have those up to it */
+	static uint64_t ids = SIM_DEVICE_LIMIT; /* primary contexts have the numbers up to this one */
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	CUcontext made;
 
@@ -345,7 +346,14 @@ CUresult sim_cuCtxGetDevice(CUdevice *device)
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_synchronize_all(void) { return sim_result_of(sim_engine_synchronize(sim.engine)); }
+CUresult sim_synchronize_all(void)
+{
+	CUresult result = sim_result_of(sim_engine_synchronize(sim.engine));
+
+	if (result == CUDA_SUCCESS)
+		race_watch_settle_all();
+	return result;
+}
 
 /* Waits for the work of all devices. */
 CUresult sim_cuCtxSynchronize(void)
@@ -356,7 +364,10 @@ CUresult sim_cuCtxSynchronize(void)
 	if (!sim_current_device(&device))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	result = sim_capture_check_device(device);
-	return sim_after_wait(result == CUDA_SUCCESS ? sim_synchronize_all() : result);
+	result = result == CUDA_SUCCESS ? sim_synchronize_all() : result;
+	if (result == CUDA_SUCCESS)
+		race_watch_host_device(device);
+	return sim_after_wait(result);
 }
 
 /* -- calls that name a context ----------------------------------------------------------------------------------- */
@@ -382,7 +393,10 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext context)
 	if (!sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	result = sim_capture_check_device(context->device);
-	return sim_after_wait(result == CUDA_SUCCESS ? sim_synchronize_all() : result);
+	result = result == CUDA_SUCCESS ? sim_synchronize_all() : result;
+	if (result == CUDA_SUCCESS)
+		race_watch_host_device(context->device);
+	return sim_after_wait(result);
 }
 
 /* NULL: the calling thread's. */

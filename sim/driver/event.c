@@ -1,6 +1,7 @@
 /* Events. An event recorded in a capturing stream marks a place in the graph, not a time: a stream that waits for it
  * joins the capture. The host can neither query it nor wait for it. */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdlib.h>
 
@@ -52,6 +53,7 @@ CUresult sim_cuEventCreate(CUevent *event, unsigned int flags)
 /* Lock held. */
 static void event_free(CUevent event)
 {
+	race_watch_event_gone(event);
 	neap_map_remove(&sim.events, key(event), NULL);
 	sim_event_destroy(sim.engine, event->number);
 	sim_nodes_fini(&event->nodes);
@@ -118,7 +120,7 @@ static CUresult record_captured(CUevent event, CUstream stream, unsigned int fla
 CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	uint32_t number = 0, event_number = 0, device;
-	bool capturing = false;
+	bool capturing = false, shared = false;
 	CUresult result;
 
 	if (flags > CU_EVENT_RECORD_EXTERNAL)
@@ -137,10 +139,14 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 		event->capture = 0;
 		sim_nodes_fini(&event->nodes);
 		event_number = event->number;
+		shared = event->flags & CU_EVENT_INTERPROCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || capturing)
 		return result;
+	if (shared) /* for a process that waits for it nothing is late */
+		race_watch_settle(stream);
+	race_watch_recorded(event, stream);
 	return sim_result_of(sim_event_record(sim.engine, event_number, number));
 }
 
@@ -194,6 +200,7 @@ CUresult sim_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flag
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || captured)
 		return result;
+	race_watch_waited(stream, event);
 	return sim_result_of(sim_stream_wait_event(sim.engine, number, event_number));
 }
 
@@ -222,7 +229,9 @@ CUresult sim_cuEventQuery(CUevent event)
 	uint32_t number;
 	CUresult result = ask(event, &number);
 
-	return result == CUDA_SUCCESS ? sim_result_of(sim_event_query(sim.engine, number)) : result;
+	if (result == CUDA_SUCCESS)
+		result = sim_result_of(sim_event_query(sim.engine, number));
+	return result == CUDA_SUCCESS && !race_watch_asked(event) ? CUDA_ERROR_NOT_READY : result;
 }
 
 CUresult sim_cuEventSynchronize(CUevent event)
@@ -232,6 +241,8 @@ CUresult sim_cuEventSynchronize(CUevent event)
 
 	if (result == CUDA_SUCCESS)
 		result = sim_result_of(sim_event_synchronize(sim.engine, number));
+	if (result == CUDA_SUCCESS)
+		race_watch_host_event(event);
 	return sim_after_wait(result);
 }
 

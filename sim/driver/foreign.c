@@ -34,7 +34,7 @@ __attribute__((no_sanitize("address"))) static bool has_mark(const char *bytes, 
 }
 
 /* Whether the object with the caller has the mark. Other libraries ask for the tables, too: NVIDIA's bindings. */
-static int look_for_mark(struct dl_phdr_info *info, size_t size, void *context)
+static int find_mark(struct dl_phdr_info *info, size_t size, void *context)
 {
 	struct sought *sought = context;
 	bool calls = false;
@@ -61,7 +61,7 @@ void sim_note_foreign_runtime(const void *caller)
 
 	if (!folder || !dladdr(caller, &info) || !info.dli_fname)
 		return;
-	dl_iterate_phdr(look_for_mark, &sought);
+	dl_iterate_phdr(find_mark, &sought);
 	if (!sought.found || atomic_flag_test_and_set(&noted))
 		return;
 	name = strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;

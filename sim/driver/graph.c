@@ -1,5 +1,6 @@
 /* Graphs: their nodes, edges and queries. See graph.h. */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,7 @@ void sim_graph_free(CUgraph graph, struct sim_hold **holds)
 	for (size_t i = 0; i < graph->nodes.count; i++)
 		node_free(graph->nodes.list[i], holds);
 	sim_nodes_fini(&graph->nodes);
+	race_recording_release(graph->uses);
 	while (*link)
 		link = &(*link)->next;
 	*link = graph->holds;
@@ -204,6 +206,8 @@ CUgraph sim_graph_copy(CUgraph graph)
 	CUgraph copy = graph_new();
 	bool good = copy != NULL;
 
+	if (copy)
+		copy->uses = race_recording_keep(graph->uses);
 	for (size_t i = 0; good && i < graph->nodes.count; i++)
 		good = copy_node(copy, graph->nodes.list[i]);
 	for (const struct sim_hold *hold = graph->holds; good && hold; hold = hold->next)

@@ -47,8 +47,11 @@ struct sim_hold { /* references to a user object */
 	unsigned int count;
 };
 
+struct race_recording;
+
 struct CUgraph_st {
 	uint64_t id;
+	struct race_recording *uses; /* of memory, by what was captured; NULL: none are known */
 	struct sim_nodes nodes;
 	struct sim_capture *capture; /* that records into this graph */
 	struct sim_hold *holds;

@@ -5,6 +5,7 @@
  * different streams, as documented.
  */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,7 @@ CUresult sim_cuGraphExecDestroy(CUgraphExec executable)
 	pthread_mutex_unlock(&sim.lock);
 	if (!there)
 		return CUDA_ERROR_INVALID_VALUE;
+	race_watch_executable_gone(executable);
 	retire(executable->graph, executable->event);
 	if (executable->event)
 		sim_event_destroy(sim.engine, executable->event);
@@ -173,6 +175,7 @@ void sim_executables_drop(CUcontext context, struct sim_hold **holds)
 		if (executable->context != context)
 			continue;
 		neap_map_remove(&sim.executables, slot->key, NULL);
+		race_watch_executable_gone(executable);
 		sim_graph_free(executable->graph, holds);
 		if (executable->event)
 			sim_event_destroy(sim.engine, executable->event);
@@ -256,6 +259,7 @@ static CUresult replay(CUgraph graph, CUstream stream, uint32_t number)
 	CUresult result = CUDA_SUCCESS;
 	uint64_t duration_ns = 0;
 
+	race_watch_replayed(graph->uses, stream);
 	for (size_t i = 0; i < graph->nodes.count && result == CUDA_SUCCESS; i++) {
 		CUgraphNode node = graph->nodes.list[i];
 		struct sim_operation *operation = node->operation;
@@ -313,6 +317,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec executable, CUstream stream)
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || capturing)
 		return result;
+	race_watch_launch_begins(executable, stream);
 	if (executable->event)
 		result = sim_result_of(sim_stream_wait_event(sim.engine, number, executable->event));
 	else
@@ -321,6 +326,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec executable, CUstream stream)
 		result = replay(executable->graph, stream, number);
 	if (result == CUDA_SUCCESS)
 		result = sim_result_of(sim_event_record(sim.engine, executable->event, number));
+	race_watch_launch_ends(executable, stream);
 	return result;
 }
 

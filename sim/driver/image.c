@@ -26,7 +26,7 @@ static bool add(struct sim_image *image, const char *name, size_t length, uint64
 		free(copy);
 		return false;
 	}
-	image->symbols[image->count++] = (struct sim_symbol){copy, bytes, kernel};
+	image->symbols[image->count++] = (struct sim_symbol){.name = copy, .bytes = bytes, .kernel = kernel};
 	return true;
 }
 
@@ -79,6 +79,61 @@ static CUresult read_symbols(const unsigned char *start, uint64_t limit, const E
 	return CUDA_SUCCESS;
 }
 
+/* Rows of .nv.info.NAME: a form, an attribute, and two bytes that are the value or, of FORM_BYTES, the length of what
+ * follows. cuobjdump names the row that each parameter has: EIATTR_KPARAM_INFO. */
+#define FORM_BYTES 4
+#define PARAMETER  0x17
+
+static size_t count_parameters(const unsigned char *rows, uint64_t bytes)
+{
+	size_t count = 0;
+	uint64_t at = 0;
+
+	while (within(at, 4, bytes)) {
+		uint16_t length;
+
+		memcpy(&length, rows + at + 2, sizeof length);
+		count += rows[at] == FORM_BYTES && rows[at + 1] == PARAMETER;
+		at += 4 + (rows[at] == FORM_BYTES ? length : 0u);
+	}
+	return count;
+}
+
+static bool is_kernel(const struct sim_symbol *symbol, const char *name)
+{
+	return symbol->kernel && strcmp(symbol->name, name) == 0;
+}
+
+/* Of each kernel, once their names are read. Damaged tables leave a count unknown. */
+static void read_parameters(const unsigned char *start, uint64_t limit, const Elf64_Ehdr *header,
+			    struct sim_image *image)
+{
+	static const char prefix[] = ".nv.info.";
+	Elf64_Shdr names, section;
+	size_t at = 0, tried;
+
+	if (header->e_shstrndx >= header->e_shnum)
+		return;
+	memcpy(&names, start + header->e_shoff + header->e_shstrndx * sizeof names, sizeof names);
+	if (!within(names.sh_offset, names.sh_size, limit) || names.sh_size == 0 ||
+	    start[names.sh_offset + names.sh_size - 1] != '\0')
+		return;
+	for (unsigned int i = 0; i < header->e_shnum; i++) {
+		const char *name;
+
+		memcpy(&section, start + header->e_shoff + i * sizeof section, sizeof section);
+		name = (const char *)start + names.sh_offset + section.sh_name;
+		if (section.sh_name >= names.sh_size || strncmp(name, prefix, sizeof prefix - 1) != 0 ||
+		    !within(section.sh_offset, section.sh_size, limit))
+			continue;
+		for (tried = 0; tried < image->count && !is_kernel(&image->symbols[at], name + sizeof prefix - 1);
+		     tried++)
+			at = (at + 1) % image->count; /* the symbols' order is mostly that of the sections */
+		if (tried < image->count)
+			image->symbols[at].parameters = count_parameters(start + section.sh_offset, section.sh_size);
+	}
+}
+
 static CUresult read_cubin(const unsigned char *start, uint64_t limit, struct sim_image *image)
 {
 	Elf64_Ehdr header;
@@ -103,6 +158,8 @@ static CUresult read_cubin(const unsigned char *start, uint64_t limit, struct si
 		memcpy(&names, start + header.e_shoff + section.sh_link * sizeof names, sizeof names);
 		result = read_symbols(start, limit, &section, &names, image);
 	}
+	if (result == CUDA_SUCCESS)
+		read_parameters(start, limit, &header, image);
 	return result;
 }
 
@@ -183,6 +240,7 @@ static CUresult read_ptx(const char *text, struct sim_image *image)
 {
 	const char *at = text;
 	size_t length, depth = 0;
+	bool kernel = false; /* the last symbol is a kernel whose parameters may follow */
 
 	while ((length = next_word(&at)) > 0) {
 		const char *word = at;
@@ -191,10 +249,13 @@ static CUresult read_ptx(const char *text, struct sim_image *image)
 		at += length;
 		if (*word == '{' || *word == '(')
 			depth++;
-		else if ((*word == '}' || *word == ')') && depth > 0)
+		else if (depth == 1 && kernel && same(word, length, ".param"))
+			image->symbols[image->count - 1].parameters++;
+		else if ((*word == '}' || *word == ')') && depth > 0) {
 			depth--;
-		else if (depth == 0 && same(word, length, ".entry") && (length = next_word(&at)) > 0)
-			good = add(image, at, length, 0, true);
+			kernel = false;
+		} else if (depth == 0 && same(word, length, ".entry") && (length = next_word(&at)) > 0)
+			good = kernel = add(image, at, length, 0, true);
 		else if (depth == 0 && (same(word, length, ".global") || same(word, length, ".const")))
 			good = read_variable(&at, image);
 		if (!good)

@@ -5,6 +5,13 @@
 #include "sim/driver/occupancy.h"
 #include "sim/profiles/architecture.h"
 
+#include <string.h>
+
+/* Words of `extra`, as cuda.h has them. */
+#define PARAM_END            ((void *)0)
+#define PARAM_BUFFER_POINTER ((void *)1)
+#define PARAM_BUFFER_SIZE    ((void *)2)
+
 static _Atomic uint64_t loaded_launches;
 
 /* Lock held. */
@@ -118,10 +125,26 @@ static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *co
 	return result;
 }
 
+/* Tells who watches launches. */
+static void tell(const char *name, size_t count, void **parameters, void **extra)
+{
+	sim_launch_watch watch = atomic_load_explicit(&sim.launch_watch, memory_order_relaxed);
+	struct neap_sim_launch launch = {.name = name, .parameters = parameters, .count = count};
+
+	for (int i = 0; watch && extra && i < 2 && extra[2 * i] != PARAM_END; i++)
+		if (extra[2 * i] == PARAM_BUFFER_POINTER)
+			launch.packed = extra[2 * i + 1];
+		else if (extra[2 * i] == PARAM_BUFFER_SIZE && extra[2 * i + 1])
+			memcpy(&launch.packed_bytes, extra[2 * i + 1], sizeof launch.packed_bytes);
+	if (watch)
+		watch(&launch);
+}
+
 CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra)
 {
 	const struct CUfunc_st *function;
 	const char *name = NULL;
+	size_t count = 0;
 	CUresult result;
 
 	if (!config || (parameters && extra) || (config->numAttrs > 0 && !config->attrs))
@@ -129,13 +152,17 @@ CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, v
 	pthread_mutex_lock(&sim.lock);
 	function = sim_function_known(handle);
 	result = check(function, config);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		name = function->name;
+		count = function->parameters;
+	}
 	pthread_mutex_unlock(&sim.lock);
 	if (result == CUDA_SUCCESS)
 		result = sim_launch(config->hStream, name, 0);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		atomic_fetch_add_explicit(&loaded_launches, 1, memory_order_relaxed);
+		tell(name, count, parameters, extra);
+	}
 	return result;
 }
 

@@ -55,12 +55,16 @@ static void *host(uint64_t address) { return (void *)(uintptr_t)address; }
 /* -- addresses --------------------------------------------------------------------------------------------------- */
 
 /* The region of device addresses. Linux puts libraries, stacks and allocations above it, and a program that is loaded
- * low below it. Each new reservation gets higher addresses than the last. Freed addresses are not reused until the
- * end of the region is reached, so that use after free is detected. Then the search restarts at the bottom. */
-#define REGION_START (2ull << 44)
-#define REGION_END   (5ull << 44)
-/* The bytes between two reservations, to detect overruns. */
-#define GAP SIM_PAGE_BYTES
+ * low below it.
+ *
+ * Allocations lie side by side from its start on, each in the lowest free place, as those of NVIDIA's driver do.
+ * The program's own reservations begin above them. Each gets higher addresses than the last, at a distance that
+ * detects overruns. Freed addresses are not reused until the end of the region is reached, so that use after free is
+ * detected. Then the search restarts at the bottom. */
+#define REGION_START   (2ull << 44)
+#define RESERVED_START (REGION_START + (1ull << 42))
+#define REGION_END     (5ull << 44)
+#define GAP            SIM_PAGE_BYTES
 /* A reservation fails after so many places that the host uses already. */
 #define PLACES_TRIED 64
 
@@ -91,14 +95,14 @@ static bool take_host(uint64_t start, uint64_t bytes)
 	return false;
 }
 
-/* The first free place at or after `from`; 0: none before the region's end. */
-static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment)
+/* The first free place at or after `from` at that distance from others; 0: none before the region's end. */
+static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment, uint64_t gap)
 {
 	const struct sim_range *other;
 
 	for (from = round_up(from, alignment); from <= REGION_END - bytes;
-	     from = round_up(other->start + other->bytes + GAP, alignment)) {
-		other = sim_ranges_find(&sim.reservations, from - GAP, bytes + 2 * GAP);
+	     from = round_up(other->start + other->bytes + gap, alignment)) {
+		other = sim_ranges_find(&sim.reservations, from - gap, bytes + 2 * gap);
 		if (!other)
 			return from;
 	}
@@ -107,13 +111,13 @@ static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment)
 
 static uint64_t take_rising(uint64_t bytes, uint64_t alignment)
 {
-	uint64_t start = sim.next_address ? sim.next_address : REGION_START;
+	uint64_t start = sim.next_address ? sim.next_address : RESERVED_START;
 	bool again = false;
 
 	if (bytes > REGION_END - REGION_START - alignment)
 		return 0;
 	for (int i = 0; i < PLACES_TRIED; i++) {
-		uint64_t place = find_place(start, bytes, alignment);
+		uint64_t place = find_place(start, bytes, alignment, GAP);
 
 		if (place == 0 && again)
 			return 0;
@@ -126,6 +130,23 @@ static uint64_t take_rising(uint64_t bytes, uint64_t alignment)
 		} else {
 			start = place + (1ull << 30);
 		}
+	}
+	return 0;
+}
+
+static uint64_t take_lowest(uint64_t bytes)
+{
+	uint64_t from = sim.full_to ? sim.full_to : REGION_START, place;
+
+	if (bytes > REGION_END - REGION_START)
+		return 0;
+	for (int i = 0; i < PLACES_TRIED && (place = find_place(from, bytes, SIM_PAGE_BYTES, 0)) != 0; i++) {
+		if (take_host(place, bytes)) {
+			if (place == from)
+				sim.full_to = place + bytes;
+			return place;
+		}
+		from = place + (1ull << 30);
 	}
 	return 0;
 }
@@ -159,33 +180,52 @@ static uint64_t take_wanted(uint64_t wanted, uint64_t bytes)
 	return take_host(wanted, bytes) ? wanted : 0;
 }
 
+/* Adds a reservation at addresses that were taken from the host; `start` 0: there were none. */
+static CUresult add_reservation(uint64_t start, uint64_t bytes, struct sim_reservation **ret_reservation)
+{
+	struct sim_reservation *reservation = start ? calloc(1, sizeof *reservation) : NULL;
+
+	if (reservation) {
+		reservation->range = (struct sim_range){start, bytes};
+		if (sim_ranges_add(&sim.reservations, &reservation->range)) {
+			*ret_reservation = reservation;
+			return CUDA_SUCCESS;
+		}
+		free(reservation);
+	}
+	if (start != 0 && !sim.spec.no_backing)
+		munmap(host(start), bytes);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation)
 {
-	struct sim_reservation *reservation = calloc(1, sizeof *reservation);
-	uint64_t start;
+	uint64_t start = take_wanted(wanted, bytes);
 
-	if (!reservation)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	start = take_wanted(wanted, bytes);
 	if (start == 0)
 		start = take_rising(bytes, alignment);
 	if (start == 0)
 		start = take_anywhere(bytes, alignment);
-	reservation->range = (struct sim_range){start, bytes};
-	if (start == 0 || !sim_ranges_add(&sim.reservations, &reservation->range)) {
-		if (start != 0 && !sim.spec.no_backing)
-			munmap(host(start), bytes);
-		free(reservation);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*ret_reservation = reservation;
-	return CUDA_SUCCESS;
+	return add_reservation(start, bytes, ret_reservation);
+}
+
+CUresult sim_reserve_lowest(uint64_t bytes, struct sim_reservation **ret_reservation)
+{
+	uint64_t start = take_lowest(bytes);
+
+	if (start == 0)
+		start = take_anywhere(bytes, SIM_PAGE_BYTES);
+	return add_reservation(start, bytes, ret_reservation);
 }
 
 void sim_unreserve(struct sim_reservation *reservation)
 {
+	uint64_t start = reservation->range.start;
+
 	if (!sim.spec.no_backing)
-		munmap(host(reservation->range.start), reservation->range.bytes);
+		munmap(host(start), reservation->range.bytes);
+	if (start < sim.full_to && sim_address_ours(start))
+		sim.full_to = start;
 	sim_ranges_remove(&sim.reservations, &reservation->range);
 	free(reservation);
 }

@@ -63,14 +63,21 @@ static CUresult function_create(const char *name, CUmodule module, CUlibrary lib
 static CUresult function_get(const struct sim_image *image, const char *name, CUmodule module, CUlibrary library,
 			     struct CUfunc_st **list, struct CUfunc_st **ret_function)
 {
+	const struct sim_symbol *symbol;
+	CUresult result;
+
 	for (struct CUfunc_st *function = *list; function; function = function->next)
 		if (strcmp(function->name, name) == 0) {
 			*ret_function = function;
 			return CUDA_SUCCESS;
 		}
-	if (!image->open && !sim_image_find(image, name, true))
+	symbol = sim_image_find(image, name, true);
+	if (!image->open && !symbol)
 		return CUDA_ERROR_NOT_FOUND;
-	return function_create(name, module, library, list, ret_function);
+	result = function_create(name, module, library, list, ret_function);
+	if (result == CUDA_SUCCESS && symbol)
+		(*ret_function)->parameters = symbol->parameters;
+	return result;
 }
 
 /* -- variables, lock held ---------------------------------------------------------------------------------------- */

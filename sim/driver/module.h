@@ -24,7 +24,8 @@ struct CUfunc_st {
 	CUlibrary library; /* NULL: of a module that the program loaded */
 	int shared_limit;  /* most dynamic shared memory, as set */
 	int carveout, scheduling;
-	bool any_cluster; /* more blocks in a cluster than every device allows */
+	size_t parameters; /* how many; 0: not known */
+	bool any_cluster;  /* more blocks in a cluster than every device allows */
 };
 
 struct CUmod_st {

@@ -193,9 +193,9 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 
 /* -- not supported ----------------------------------------------------------------------------------------------- */
 
-#define ABSENT(name)                                                                                                 \
-	NEAP_API nvmlReturn_t name(nvmlDevice_t device);                                                             \
-	nvmlReturn_t name(nvmlDevice_t device)                                                                       \
+#define ABSENT_AS(name, parameters)                                                                                  \
+	NEAP_API nvmlReturn_t name parameters;                                                                       \
+	nvmlReturn_t name parameters                                                                                 \
 	{                                                                                                            \
 		struct sim_view *view;                                                                               \
 		uint32_t index;                                                                                      \
@@ -206,13 +206,15 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 		free(view);                                                                                          \
 		return NVML_ERROR_NOT_SUPPORTED;                                                                     \
 	}
+#define ABSENT(name) ABSENT_AS(name, (nvmlDevice_t device))
+#define UNUSED       __attribute__((unused))
 
 /* Their outputs are not written, so their other parameters do not matter. */
-ABSENT(nvmlDeviceGetTemperature)
+ABSENT_AS(nvmlDeviceGetTemperature, (nvmlDevice_t device, UNUSED unsigned int sensor, UNUSED unsigned int *celsius))
 ABSENT(nvmlDeviceGetTemperatureV)
-ABSENT(nvmlDeviceGetPowerUsage)
+ABSENT_AS(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, UNUSED unsigned int *milliwatts))
 ABSENT(nvmlDeviceGetTotalEnergyConsumption)
-ABSENT(nvmlDeviceGetClockInfo)
+ABSENT_AS(nvmlDeviceGetClockInfo, (nvmlDevice_t device, UNUSED unsigned int clock, UNUSED unsigned int *mhz))
 ABSENT(nvmlDeviceGetFanSpeed)
 ABSENT(nvmlDeviceGetNvLinkState)
 ABSENT(nvmlDeviceGetNvLinkCapability)
@@ -224,6 +226,7 @@ ABSENT(nvmlDeviceGetEncoderUtilization)
 ABSENT(nvmlDeviceGetDecoderUtilization)
 ABSENT(nvmlDeviceGetPcieThroughput)
 ABSENT(nvmlDeviceGetBAR1MemoryInfo)
-ABSENT(nvmlDeviceGetProcessUtilization)
+ABSENT_AS(nvmlDeviceGetProcessUtilization, (nvmlDevice_t device, UNUSED nvmlProcessUtilizationSample_t *samples,
+					    UNUSED unsigned int *count, UNUSED unsigned long long since))
 ABSENT(nvmlDeviceGetMemoryErrorCounter)
 ABSENT(nvmlDeviceGetTotalEccErrors)

@@ -115,7 +115,7 @@ CUresult sim_after_wait(CUresult result)
 		settle(pool);
 	}
 	pthread_mutex_unlock(&sim.lock);
-	return CUDA_SUCCESS;
+	return atomic_load(&sim.sticky); /* late work may have failed */
 }
 
 void sim_pool_take_out(struct sim_reservation *block)

@@ -1,4 +1,5 @@
 /* The public calls of neap/sim.h. */
+#include "sim/driver/race_watch.h"
 #include "sim/driver/share.h"
 
 #include <string.h>
@@ -108,6 +109,8 @@ static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_
 
 static void watch_shares(void (*function)(const char *call, int opened)) { atomic_store(&sim.share_watch, function); }
 
+static void watch_launches(sim_launch_watch function) { atomic_store(&sim.launch_watch, function); }
+
 static const struct neap_sim_calls public_calls = {
 	.version = 1,
 	.launch = launch,
@@ -124,6 +127,8 @@ static const struct neap_sim_calls public_calls = {
 	.resident = resident,
 	.shared = shared,
 	.watch_shares = watch_shares,
+	.races = &race_watch_calls,
+	.watch_launches = watch_launches,
 };
 
 NEAP_API const struct neap_sim_calls *neap_sim_get_calls(void);

@@ -157,6 +157,8 @@ CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t devi
 
 /* Lock held, all of them. */
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
+/* For an allocation: at the lowest free place. `bytes`: whole pages. */
+CUresult sim_reserve_lowest(uint64_t bytes, struct sim_reservation **ret_reservation);
 void sim_unreserve(struct sim_reservation *reservation);
 /* `open`: its device may read and write it at once; else no device may yet. */
 CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open);
@@ -225,6 +227,8 @@ struct sim_flight {
 };
 
 struct sim_operation; /* graph.h */
+
+typedef void (*sim_launch_watch)(const struct neap_sim_launch *launch);
 
 struct sim_task { /* work to be queued */
 	const char *name;
@@ -374,9 +378,9 @@ bool sim_context_known(CUcontext context); /* an active one */
 bool sim_context_any(void);                /* whether any is active */
 /* The calling thread's current context; NULL: none, or it has ended. */
 CUcontext sim_current_context(void);
-/* Its device; false without one. */
+/* The device of that context. False: there is no current context. */
 bool sim_current_device(uint32_t *ret_device);
-/* Why there is none. */
+/* The error for a call that needs a context when none is current. */
 CUresult sim_context_missing(void);
 /* Whether a context of the device has access to the peer's memory. Lock held. */
 bool sim_peer_enabled(uint32_t device, uint32_t peer);
@@ -419,13 +423,15 @@ struct sim_state {
 	struct neap_map handles;
 	int file; /* memfd; -1: none yet */
 	uint64_t file_end, file_size;
-	uint64_t next_address; /* of device memory; 0: none used yet */
+	uint64_t next_address; /* of reservations; 0: none used yet */
+	uint64_t full_to;      /* no address below it is free for an allocation; 0: none used yet */
 	struct sim_ranges reservations, mappings, hosts;
 	CUmemoryPool pools;
 	_Atomic(CUcontext) contexts; /* of cuCtxCreate, also destroyed ones */
 	struct sim_file *shared_files;
 	struct sim_share *shares;
 	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
+	sim_launch_watch _Atomic launch_watch;                     /* neap/sim.h: watch_launches */
 	bool values;                                               /* neap/sim.h: keep_values */
 	uint64_t directory, directory_end; /* its place in the file: entries of this process's shares */
 	struct sim_flight *flights;

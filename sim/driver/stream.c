@@ -6,6 +6,7 @@
  * passed.
  */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdlib.h>
 
@@ -111,6 +112,7 @@ CUresult sim_cuStreamCreate(CUstream *stream, unsigned int flags)
 static void stream_free(CUstream stream, struct sim_hold **holds)
 {
 	sim_capture_leave(stream, holds);
+	race_watch_stream_gone(stream);
 	neap_map_remove(&sim.streams, key(stream), NULL);
 	sim_stream_destroy(sim.engine, stream->number);
 	free(stream);
@@ -225,6 +227,8 @@ CUresult sim_cuStreamSynchronize(CUstream stream)
 
 	if (result == CUDA_SUCCESS)
 		result = sim_result_of(sim_stream_synchronize(sim.engine, number));
+	if (result == CUDA_SUCCESS)
+		race_watch_host_stream(stream);
 	return sim_after_wait(result);
 }
 
@@ -233,7 +237,9 @@ CUresult sim_cuStreamQuery(CUstream stream)
 	uint32_t number;
 	CUresult result = enter_query(stream, &number);
 
-	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_query(sim.engine, number)) : result;
+	if (result == CUDA_SUCCESS)
+		result = sim_result_of(sim_stream_query(sim.engine, number));
+	return result == CUDA_SUCCESS && !race_watch_asked_stream(stream) ? CUDA_ERROR_NOT_READY : result;
 }
 
 /* -- host functions ---------------------------------------------------------------------------------------------- */

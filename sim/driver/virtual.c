@@ -4,6 +4,7 @@
  * The program holds a handle once for cuMemCreate and once for each cuMemRetainAllocationHandle. Each device has its
  * own access to a mapping; the host has the access that any device has.
  */
+#include "sim/driver/race_watch.h"
 #include "sim/driver/state.h"
 
 #include <stdlib.h>
@@ -168,6 +169,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
 	CUresult result = CUDA_SUCCESS;
 	uint64_t at, end = address + bytes;
 
+	race_watch_settle_all(); /* late work would find no memory */
 	pthread_mutex_lock(&sim.lock);
 	if (!wholly_mapped(address, bytes))
 		result = CUDA_ERROR_INVALID_VALUE;

@@ -11,6 +11,7 @@
  * In a capturing stream, work becomes a node of the graph and runs when the graph is launched.
  */
 #include "sim/driver/graph.h"
+#include "sim/driver/race_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -287,6 +288,8 @@ unlock:
 	pthread_mutex_unlock(&sim.lock);
 	if (!flight)
 		goto out;
+	if (task->function) /* it reads what late work has yet to write */
+		race_watch_settle(stream);
 	work.accesses = accesses.list;
 	work.access_count = accesses.count;
 	work.argument = flight;

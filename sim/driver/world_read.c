@@ -115,7 +115,7 @@ static void view_world(const struct shared *shared, uint32_t devices, struct sim
 			view_share(shared, &shared->shares[i], place, view);
 }
 
-static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
+static enum neap_status inspect_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
 {
 	struct shared *shared = calloc(1, sizeof *shared);
 	enum neap_status status;
@@ -178,7 +178,7 @@ static bool has_slots(const struct shared *shared)
 }
 
 /* flock held, the file mapped. */
-static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, uint32_t devices,
+static enum neap_status inspect_file(struct sim_world *world, const struct sim_spec *spec, uint32_t devices,
 				     struct sim_view *view, struct neap_error *err)
 {
 	if (!sim_world_valid(world->shared))
@@ -187,7 +187,7 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 		if (sim_world_life_held(world->fd, -1))
 			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
 					 sim_world_contradiction(world->shared, spec));
-		return look_at_spec(spec, view, err); /* no process is in it: the next one to enter recreates it */
+		return inspect_spec(spec, view, err); /* no process is in it: the next one to enter recreates it */
 	}
 	if (sim_world_lock(world) != NEAP_OK)
 		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
@@ -203,18 +203,18 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 }
 
 /* flock held. */
-static enum neap_status look_at_open(struct sim_world *world, struct sim_watch *watch, const struct sim_spec *spec,
+static enum neap_status inspect_open(struct sim_world *world, struct sim_watch *watch, const struct sim_spec *spec,
 				     uint32_t devices, struct sim_view *view, struct neap_error *err)
 {
 	bool made = is_mapped(watch, world) && sim_world_sized(world) && sim_world_valid(watch->mapped);
 
 	if (!made && is_unmade(world))
-		return look_at_spec(spec, view, err);
+		return inspect_spec(spec, view, err);
 	if (!sim_world_sized(world))
 		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
 	enum neap_status status = map_again(world, watch, err);
 	if (!status)
-		status = look_at_file(world, spec, devices, view, err);
+		status = inspect_file(world, spec, devices, view, err);
 	world->shared = NULL; /* the watch's */
 	return status;
 }
@@ -244,9 +244,9 @@ enum neap_status sim_watch_read(struct sim_watch *watch, const struct sim_spec *
 		sim_world_name(&world, spec->world);
 	status = sim_world_open(&world, false, err);
 	if (!status)
-		status = look_at_open(&world, watch, spec, devices, view, err);
+		status = inspect_open(&world, watch, spec, devices, view, err);
 	else if (status == NEAP_ENOENT)
-		status = look_at_spec(spec, view, err);
+		status = inspect_spec(spec, view, err);
 	if (!status)
 		*ret_view = *view;
 	sim_world_close(&world);

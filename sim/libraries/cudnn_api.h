@@ -253,6 +253,7 @@ enum {
 
 enum {
 	CUDNN_DIM_MAX = 8,
+	CUDNN_HEUR_MODE_FALLBACK = 2,
 	CUDNN_HEUR_MODES_COUNT = 4,
 };
 

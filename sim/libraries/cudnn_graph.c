@@ -2,10 +2,13 @@
  *
  * Finalize refuses invalid graphs: a tensor whose dimensions and strides differ in number, a convolution whose output
  * has another shape, two tensors with one id and different shapes (cudnn_operations.c checks the first two). Every
- * valid graph has one engine. It has no knobs and compiles no kernel at run time. A plan of a convolution needs the
- * workspace that cuDNN usually takes for it.
+ * valid graph has two engines, without knobs, which compile no kernel at run time. With the first one, a plan of a
+ * convolution needs the workspace that cuDNN usually takes for it. The second one is what heuristics give as a
+ * fallback, and needs none.
  */
 #include "sim/libraries/cudnn_graph.h"
+
+enum { USUAL, FALLBACK, ENGINES };
 
 static int missing(const char *text) { return cudnn_fail(CUDNN_STATUS_BAD_PARAM, text); }
 
@@ -136,7 +139,7 @@ static int graph_check(struct cudnn_contents *graph)
 		if (!cudnn_operation_is(((struct cudnn_contents **)operations->elements)[i]->type))
 			return cudnn_fail(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
 					  "a graph has a descriptor that is not an operation");
-	if (!set_number(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, 1))
+	if (!set_number(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, ENGINES))
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 	return cudnn_graph_visit(graph, check_twins, graph);
 }
@@ -152,7 +155,9 @@ static int engine_check(struct cudnn_contents *engine)
 		return missing("an engine has no graph");
 	if (!index)
 		return missing("an engine has no index");
-	return *index == 0 ? 0 : cudnn_refuse("cudnnBackendFinalize (engine)", "a graph has one engine, index 0");
+	return *index >= 0 && *index < ENGINES
+		       ? 0
+		       : cudnn_refuse("cudnnBackendFinalize (engine)", "a graph has two engines, index 0 and 1");
 }
 
 static int configuration_check(struct cudnn_contents *configuration)
@@ -167,15 +172,15 @@ static int configuration_check(struct cudnn_contents *configuration)
 	return 0;
 }
 
-/* The configuration of a graph's one engine, finalized. NULL: host out of memory. */
-static struct cudnn_contents *configure(struct cudnn_contents *graph)
+/* The configuration of a graph's engine, finalized. NULL: host out of memory. */
+static struct cudnn_contents *configure(struct cudnn_contents *graph, int index)
 {
 	struct cudnn_contents *engine = cudnn_contents_create(CUDNN_BACKEND_ENGINE);
 	struct cudnn_contents *configuration = cudnn_contents_create(CUDNN_BACKEND_ENGINECFG);
 	bool made = engine && configuration &&
 		    cudnn_contents_set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
 				       &graph) &&
-		    set_number(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0) &&
+		    set_number(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index) &&
 		    cudnn_contents_set(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
 				       &engine) &&
 		    !configuration_check(configuration);
@@ -201,18 +206,32 @@ static int heuristics_check(struct cudnn_contents *heuristics)
 		return missing("heuristics have no graph");
 	if (mode < 0 || mode >= CUDNN_HEUR_MODES_COUNT)
 		return missing("heuristics have no mode");
-	configuration = configure(graph);
+	configuration = configure(graph, mode == CUDNN_HEUR_MODE_FALLBACK ? FALLBACK : USUAL);
 	kept = configuration && cudnn_contents_set(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
 						   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration);
 	cudnn_contents_release(configuration);
 	return kept ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
+static bool is_fallback(const struct cudnn_contents *configuration)
+{
+	int64_t count = 0;
+	const int64_t *index = cudnn_graph_numbers(
+		cudnn_contents_part(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE),
+		CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &count);
+
+	return index && *index == FALLBACK;
+}
+
 static int plan_check(struct cudnn_contents *plan)
 {
-	if (!cudnn_contents_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG))
+	const struct cudnn_contents *configuration =
+		cudnn_contents_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG);
+
+	if (!configuration)
 		return missing("a plan has no engine configuration");
-	if (!set_number(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, (int64_t)cudnn_execute_count_workspace(plan)))
+	uint64_t bytes = is_fallback(configuration) ? 0 : cudnn_execute_count_workspace(plan);
+	if (!set_number(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, (int64_t)bytes))
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 	return 0;
 }

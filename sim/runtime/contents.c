@@ -33,7 +33,8 @@ struct piece {
 
 static struct {
 	pthread_mutex_t lock;
-	void *root; /* of struct piece, for tsearch */
+	void *root;  /* of struct piece, for tsearch */
+	bool shared; /* memory of this process has been shared, and may hold bytes that no piece has */
 } contents = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Overlapping pieces are "equal": the tree finds any piece that overlaps a range. */
@@ -91,8 +92,10 @@ static bool enter(struct piece *piece)
 {
 	void *node = tsearch(piece, &contents.root, compare);
 
-	if (node && *(struct piece **)node == piece)
+	if (node && *(struct piece **)node == piece) {
+		runtime_keep(KEPT_CONTENTS, true);
 		return true;
+	}
 	piece_destroy(piece);
 	return false;
 }
@@ -118,6 +121,7 @@ static void cut(uint64_t start, uint64_t bytes)
 			enter(before);
 		if (after)
 			enter(after);
+		runtime_keep(KEPT_CONTENTS, contents.root || contents.shared);
 	}
 }
 
@@ -282,6 +286,8 @@ void contents_share(void)
 	const struct piece *piece;
 
 	pthread_mutex_lock(&contents.lock);
+	contents.shared = true;
+	runtime_keep(KEPT_CONTENTS, true);
 	for (; (piece = find_first(at, UINT64_MAX - at)) != NULL; at += run) {
 		if (piece->start > at)
 			at = piece->start;

@@ -88,6 +88,28 @@ struct rows {
 	int kind;
 };
 
+/* From the first byte of the first row to the last one of the last. */
+static struct neap_sim_touch touch_of(const void *start, size_t pitch, const struct rows *rows, uint32_t use)
+{
+	uint64_t bytes = (rows->height - 1) * pitch + rows->width;
+	bool dense = rows->height == 1 || pitch == rows->width;
+
+	return (struct neap_sim_touch){number(start), bytes, dense ? use : use | NEAP_SIM_SPARSE};
+}
+
+static void report_copy(const char *name, const struct rows *rows, enum place to_place, enum place from_place,
+			CUstream stream)
+{
+	struct neap_sim_touch touches[2];
+	size_t count = 0;
+
+	if (from_place != PAGEABLE)
+		touches[count++] = touch_of(rows->from, rows->from_pitch, rows, NEAP_SIM_READS);
+	if (to_place != PAGEABLE)
+		touches[count++] = touch_of(rows->to, rows->to_pitch, rows, NEAP_SIM_WRITES);
+	values_used(stream, name, touches, count);
+}
+
 /* Some rows of bytes, on a stream; a plain copy is one row. */
 static int copy_rows(const char *name, const struct rows *rows, CUstream stream, bool wait)
 {
@@ -108,6 +130,7 @@ static int copy_rows(const char *name, const struct rows *rows, CUstream stream,
 			stream, name, COPY_START_NS + bytes / (to_place == from_place ? DEVICE_PER_NS : HOST_PER_NS));
 	if (result != CUDA_SUCCESS)
 		return result;
+	report_copy(name, rows, to_place, from_place, stream);
 	if (runtime_capturing(stream)) {
 		for (row = 0; row < rows->height && to_place == DEVICE && !values_kept(); row++)
 			contents_forget(number(rows->to) + row * rows->to_pitch, rows->width);
@@ -249,6 +272,13 @@ static int set_rows(const char *name, void *to, size_t pitch, int value, size_t 
 	if ((height > 1 && width > pitch) || place == PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = runtime_launch(stream, name, COPY_START_NS + bytes / DEVICE_PER_NS);
+	if (result == CUDA_SUCCESS)
+		values_used(stream, name,
+			    &(struct neap_sim_touch){number(to), (height - 1) * pitch + width,
+						     height == 1 || pitch == width
+							     ? NEAP_SIM_WRITES
+							     : NEAP_SIM_WRITES | NEAP_SIM_SPARSE},
+			    1);
 	for (row = 0; row < height && result == CUDA_SUCCESS; row++) {
 		char *start = (char *)to + row * pitch;
 

@@ -138,6 +138,7 @@ bool gate_add(CUstream stream, uint64_t address, size_t bytes, const struct runt
 	gate->argument = argument;
 	*gates.last = gate;
 	gates.last = &gate->next;
+	runtime_keep(KEPT_GATES, true);
 	own.seen[gate->origin] = gate->number;
 	join(stream, &own);
 	pthread_mutex_unlock(&gates.lock);
@@ -182,6 +183,7 @@ static void unlink_gate(const struct gate *gate)
 	*link = gate->next;
 	if (!gate->next)
 		gates.last = link;
+	runtime_keep(KEPT_GATES, gates.first);
 }
 
 /* Lock held. Takes the gate for this thread. If another thread has it, waits for that thread and sets *ret_again: the
@@ -380,6 +382,7 @@ static void forked(void)
 	pthread_cond_init(&gates.opened, NULL);
 	gates.first = NULL; /* the parent opens them */
 	gates.last = &gates.first;
+	runtime_keep(KEPT_GATES, false);
 }
 
 __attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked); }

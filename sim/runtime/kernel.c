@@ -232,8 +232,8 @@ static bool launchable(dim3 grid, dim3 block)
 	       grid.y <= 65535 && grid.z <= 65535 && block.z <= 64;
 }
 
-/* Counts the launch of an extension's kernel. */
-static void count_extension(const void *kernel)
+/* Counts the launch of an extension's kernel. Its results are unknown. */
+static void count_extension(const void *kernel, const char *symbol, void **arguments)
 {
 	uint64_t found = 0;
 
@@ -247,6 +247,7 @@ static void count_extension(const void *kernel)
 		const struct extension_kernel *extension = (const struct extension_kernel *)(uintptr_t)found;
 
 		tally_count(GAP_KERNEL, extension->library, extension->name, 0, 0);
+		values_launched(symbol, arguments);
 	}
 }
 
@@ -256,14 +257,14 @@ int runtime_cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 	const char *name = kernel_name(kernel);
 	int result = runtime_ready();
 
-	(void)arguments, (void)shared_bytes;
+	(void)shared_bytes;
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!name)
 		return cudaErrorInvalidDeviceFunction;
 	if (!launchable(grid, block))
 		return cudaErrorInvalidConfiguration;
-	count_extension(kernel);
+	count_extension(kernel, name, arguments);
 	return runtime_launch(stream, name, 0);
 }
 

@@ -43,11 +43,20 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 bool values_kept(void);
 /* Whether this thread's copies and sets leave device memory as it is. */
 bool values_blind(void);
+/* Values come late: what is written at once is written before what comes before it. */
+bool values_late(void);
 /* A copy of this thread gave zeros because of that. */
 void values_invented(void);
+/* The kernel of an extension is launched, with these arguments: what it writes is unknown from now on. */
+void values_launched(const char *symbol, void **arguments);
+/* PyTorch's allocator hands out a block, or takes one back: fewer than 0 bytes. */
+void values_block(uint64_t address, int64_t bytes);
 /* As in services.h. */
 enum runtime_known values_known(uint64_t address, size_t bytes, bool large, bool exact);
 void values_mark(uint64_t address, size_t bytes, enum runtime_known known);
+
+/* Work of this stream, which no operation of PyTorch is around, uses memory: for struct neap_sim_races. */
+void values_used(void *stream, const char *name, const struct neap_sim_touch *touches, size_t count);
 
 /* -- exports.c --------------------------------------------------------------------------------------------------- */
 
@@ -97,6 +106,12 @@ bool gate_try_event(CUevent event);
 void gate_overwrite_range(uint64_t address, size_t bytes);
 /* The range was freed or handed out again: supersedes gates that write within it. Does not block. */
 void gate_free_range(uint64_t address, size_t bytes);
+
+/* -- torch.c ----------------------------------------------------------------------------------------------------- */
+
+/* What a block may have to forget when PyTorch hands it out. While there is nothing, that costs PyTorch a branch. */
+enum runtime_kept { KEPT_CONTENTS = 1, KEPT_GATES = 2, KEPT_VALUES = 4 };
+void runtime_keep(enum runtime_kept what, bool kept);
 
 /* -- tally.c ----------------------------------------------------------------------------------------------------- */
 

@@ -48,6 +48,7 @@ static const struct runtime_services services = {
 	.mark = values_mark,
 	.gate = gate,
 	.launch = launch,
+	.uses = values_used,
 	.tally = tally_count,
 };
 

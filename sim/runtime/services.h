@@ -28,13 +28,15 @@
 #ifndef NEAP_RUNTIME_SERVICES_H
 #define NEAP_RUNTIME_SERVICES_H
 
+#include "neap/sim.h"
+
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define RUNTIME_SERVICES_VERSION 3
+#define RUNTIME_SERVICES_VERSION 4
 
 enum runtime_gap {
 	GAP_VALUES,    /* a result that was not computed; memory is right */
@@ -99,6 +101,8 @@ struct runtime_services {
 	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture
 	 * it becomes a node. */
 	int (*launch)(void *stream, const char *name);
+	/* What the work just queued uses of memory. `name` is static text. */
+	void (*uses)(void *stream, const char *name, const struct neap_sim_touch *touches, size_t count);
 
 	/* Counts one call. `library` and `function` are static text. low/high: GAP_WORKSPACE only, else 0. */
 	void (*tally)(enum runtime_gap gap, const char *library, const char *function, uint64_t low, uint64_t high);

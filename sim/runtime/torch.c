@@ -9,7 +9,7 @@
  */
 #include "sim/runtime/runtime.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 
 /* c10::reportMemoryUsageToProfiler(void *, int64_t, size_t, size_t, c10::Device); a Device is two bytes: type, index.
  */
@@ -23,29 +23,54 @@
 typedef void (*report_function)(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);
 
 NEAP_API void REPORT(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);
+static void find_next(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);
 
-static report_function real;
+static _Atomic(report_function) next = find_next;
+static atomic_uint kept; /* bits of enum runtime_kept */
 
-static void find_real(void)
+void runtime_keep(enum runtime_kept what, bool on)
+{
+	if (on)
+		atomic_fetch_or_explicit(&kept, (unsigned)what, memory_order_relaxed);
+	else
+		atomic_fetch_and_explicit(&kept, ~(unsigned)what, memory_order_relaxed);
+}
+
+static void report_nothing(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device)
+{
+	(void)block;
+	(void)bytes;
+	(void)allocated;
+	(void)reserved;
+	(void)device;
+}
+
+/* The first call finds libc10's function. */
+static void find_next(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device)
 {
 	void *library = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
 	void *symbol = library ? dlsym(library, REPORT_NAME) : NULL;
+	report_function found = report_nothing;
 
-	if (symbol != (void *)(uintptr_t)REPORT)
-		memcpy(&real, &symbol, sizeof(real));
+	if (symbol && symbol != (void *)(uintptr_t)REPORT)
+		memcpy(&found, &symbol, sizeof found);
+	atomic_store_explicit(&next, found, memory_order_relaxed);
+	found(block, bytes, allocated, reserved, device);
+}
+
+static __attribute__((noinline)) void forget_block(void *block, int64_t bytes)
+{
+	size_t changed = bytes < 0 ? (size_t)-bytes : (size_t)bytes;
+
+	gate_free_range((uint64_t)(uintptr_t)block, changed);
+	if (!values_kept() || (!values_blind() && !values_late() && bytes > 0 && changed <= ZEROED_BYTES))
+		contents_forget((uint64_t)(uintptr_t)block, changed);
+	values_block((uint64_t)(uintptr_t)block, bytes);
 }
 
 void REPORT(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	size_t changed = bytes < 0 ? (size_t)-bytes : (size_t)bytes;
-
-	if ((device & 0xff) == DEVICE_TYPE_CUDA) {
-		gate_free_range((uint64_t)(uintptr_t)block, changed);
-		if (!values_kept() || (!values_blind() && bytes > 0 && changed <= ZEROED_BYTES))
-			contents_forget((uint64_t)(uintptr_t)block, changed);
-	}
-	pthread_once(&once, find_real);
-	if (real)
-		real(block, bytes, allocated, reserved, device);
+	if (atomic_load_explicit(&kept, memory_order_relaxed) && (device & 0xff) == DEVICE_TYPE_CUDA)
+		forget_block(block, bytes);
+	atomic_load_explicit(&next, memory_order_relaxed)(block, bytes, allocated, reserved, device);
 }

@@ -232,6 +232,15 @@ static enum neap_status views_check(const struct neap_alloc *alloc, struct sums 
 	return NEAP_OK;
 }
 
+static const struct neap_block *lowest_below(const struct neap_block *node)
+{
+	const struct neap_block *lowest = node, *sides[2] = {node->left, node->right};
+	for (int i = 0; i < 2; i++)
+		if (sides[i] && sides[i]->lowest->address < lowest->address)
+			lowest = sides[i]->lowest;
+	return lowest;
+}
+
 static bool tree_check(const struct neap_cache *cache, const struct neap_block *node, const struct neap_block **last,
 		       uint64_t *count)
 {
@@ -241,11 +250,7 @@ static bool tree_check(const struct neap_cache *cache, const struct neap_block *
 		return false;
 	if (node->state != NEAP_BLOCK_CACHED || node->cache != cache)
 		return false;
-	const struct neap_block *lowest = node, *sides[2] = {node->left, node->right};
-	for (int i = 0; i < 2; i++)
-		if (sides[i] && sides[i]->lowest->address < lowest->address)
-			lowest = sides[i]->lowest;
-	if (node->lowest != lowest)
+	if (!cache->arena->small && node->lowest != lowest_below(node))
 		return false;
 	if (*last &&
 	    ((*last)->bytes > node->bytes || ((*last)->bytes == node->bytes && (*last)->address >= node->address)))

@@ -361,8 +361,8 @@ static void advise(const struct neap_record *record, const struct neap_leak *lea
 	uint64_t page_bytes = 0;
 
 	settings->tags = way ? way->tags : NULL;
-	if (settings->found && !is_sure(settings, &advice)) {
-		/* is_sure says why */
+	if (neap_advice_of_failure(record, settings, &advice) || (settings->found && !is_sure(settings, &advice))) {
+		/* they say why */
 	} else if (settings->split.micro_batch >= MICRO_BATCH_MAX || !settings->split.accumulate) {
 		give_none(&advice, "the recording's micro-batch makes no sense");
 	} else if (leak->verdict == NEAP_LEAK_FOUND) {
@@ -467,6 +467,17 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t capac
 
 	if (!advice->given) {
 		snprintf(text, capacity, "none: %s", advice->why);
+		return;
+	}
+	if (advice->guessed) {
+		snprintf(text, capacity,
+			 "micro-batch %llu perhaps fits%s (now %llu, %s): memory ran out before the first whole "
+			 "step, which "
+			 "with it is predicted to take %s of the %s that this process can have",
+			 (unsigned long long)advice->micro_batch, advice->where,
+			 (unsigned long long)split->micro_batch, source_name(advice->source),
+			 neap_size_format(neap_less(advice->room_bytes, advice->headroom_bytes), kept),
+			 NEAP_SIZE(advice->room_bytes));
 		return;
 	}
 	if (advice->kept_micro_batch && advice->kept_micro_batch == advice->micro_batch)

@@ -17,8 +17,10 @@
  * highest bytes of the steps predicts instead; `replayed` is false and the uncertainty wide. An uncertainty above an
  * eighth of the room gives no advice.
  *
+ * If memory ran out before the first whole step: by how far that was, and what the model needs (advice_failed.c).
+ *
  * The micro-batch is the session's; without one, what neap found of the program (NEAP_EVENT_BATCH), named with its
- * source. If two sources differ, or none tells, there is no advice, but how to name it. A program without a session
+ * source. If two sources differ, or there is none, the answer is how to name it. A program without a session
  * that uses several devices gets the advice of the tightest one.
  *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
@@ -46,6 +48,7 @@ struct neap_advice {
 	bool unaffected;               /* not given, as nothing that a step allocates grows with it */
 	char where[96];                /* " on CUDA device 1, the tightest of 2"; "": there is only one */
 	bool replayed;                 /* false: a straight line through the steps' extremes */
+	bool guessed;                  /* of a program without a whole step: perhaps it fits */
 	bool two_splits;               /* two splits in the recording show which bytes scale */
 	struct neap_split split;       /* in force at the end */
 	enum neap_batch_source source; /* of its micro-batch, if no session tells; UNKNOWN: one does */
@@ -65,6 +68,11 @@ struct neap_advice {
  * host memory also gives none. */
 void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
 		 struct neap_advice *ret_advice);
+
+/* advice_failed.c: of a program without session and without any whole step, by its last out-of-memory error. Fills
+ * `given`, the split, and what it decides. False: there was no such error, or it tells nothing. */
+bool neap_advice_of_failure(const struct neap_record *record, const struct neap_last_settings *settings,
+			    struct neap_advice *advice);
 
 /* Of several places: whether the first bounds the micro-batch more. One without advice does most, unless nothing
  * there grows with the micro-batch. */

@@ -2,6 +2,7 @@
 #include "analyze/analysis.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,8 +25,8 @@ uint64_t neap_analysis_failures(const struct neap_trace *trace, size_t device)
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
 	struct neap_trace_event event;
 	uint64_t count = 0;
-	while (neap_trace_next(&cursor, &event))
-		count += event.kind == NEAP_TRACE_OOM;
+	while (neap_trace_find(&cursor, 1u << NEAP_TRACE_OOM, &event))
+		count++;
 	return count;
 }
 
@@ -36,8 +37,8 @@ size_t neap_analysis_device(const struct neap_trace *trace)
 	for (size_t i = 0; trace->device_count > 1 && i < trace->device_count; i++) {
 		struct neap_trace_cursor cursor = neap_trace_events(trace, i, 0);
 		struct neap_trace_event event;
-		while (neap_trace_next(&cursor, &event)) {
-			if (event.kind != NEAP_TRACE_OOM || (best != SIZE_MAX && event.time_us < best_us))
+		while (neap_trace_find(&cursor, 1u << NEAP_TRACE_OOM, &event)) {
+			if (best != SIZE_MAX && event.time_us < best_us)
 				continue;
 			best = i;
 			best_us = event.time_us;
@@ -98,8 +99,10 @@ static enum neap_status count_streams(struct neap_analysis *analysis, struct nea
 	uint8_t *seen = calloc(analysis->trace->stream_count + 1, 1);
 	if (!seen)
 		return neap_fail(err, NEAP_ENOMEM, "no memory to count streams");
-	for (size_t i = 0; i < analysis->lives.count; i++) {
-		uint8_t *mark = &seen[analysis->lives.items[i].stream];
+	struct neap_life_cursor cursor = neap_lives_begin(&analysis->lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life)) {
+		uint8_t *mark = &seen[life.stream];
 		analysis->streams += !*mark;
 		*mark = 1;
 	}
@@ -152,12 +155,13 @@ static enum neap_status replay_compiled(struct neap_analysis *analysis, const st
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the stacks of a trace");
 	for (size_t i = 0; i < analysis->trace->call_count; i++)
 		left_out[i] = analysis->sites.phases[i] == NEAP_PHASE_COMPILING;
-	for (size_t i = 0; i < analysis->lives.count; i++) {
-		const struct neap_life *life = &analysis->lives.items[i];
-		left_out[life->stack] &= life->end != NEAP_LIFE_AFTER;
-	}
-	for (size_t i = 0; i < analysis->lives.count; i++)
-		any |= left_out[analysis->lives.items[i].stack];
+	struct neap_life_cursor cursor = neap_lives_begin(&analysis->lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life))
+		left_out[life.stack] &= life.end != NEAP_LIFE_AFTER;
+	cursor = neap_lives_begin(&analysis->lives, 0);
+	while (!any && neap_lives_next(&cursor, &life))
+		any = left_out[life.stack];
 	if (!any || !analysis->trace->torch)
 		goto out;
 	status = neap_replay(analysis->trace, &replay, &result, err);
@@ -183,7 +187,23 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
-/* Predicts a failure on a device with options->memory_bytes. NEAP_ENOENT: there is none. */
+/* `replay`: on a device of this size, without a failure. */
+static struct neap_analysis_fit fit_of(const struct neap_analysis *analysis, const struct neap_replay_result *replay,
+				       uint64_t memory_bytes)
+{
+	const struct neap_leak *leak = &analysis->trends.leak;
+	struct neap_analysis_fit fit = {.reserved_peak = peak(replay, NEAP_METRIC_RESERVED_BYTES)};
+
+	if (neap_analysis_empty(analysis) || fit.reserved_peak > memory_bytes)
+		return (struct neap_analysis_fit){0};
+	fit.memory_bytes = memory_bytes;
+	fit.left_bytes = memory_bytes - fit.reserved_peak;
+	if (leak->verdict == NEAP_LEAK_FOUND && leak->bytes_per_step >= 1)
+		fit.more_steps = (uint64_t)((double)fit.left_bytes / leak->bytes_per_step);
+	return fit;
+}
+
+/* Predicts a failure on a device with options->memory_bytes. NEAP_ENOENT: there is none, and `fit` is filled. */
 static enum neap_status predict_oom(struct neap_analysis *analysis, const struct neap_trace_parts *parts,
 				    const struct neap_trace_oom_options *options, struct neap_error *err)
 {
@@ -199,8 +219,10 @@ static enum neap_status predict_oom(struct neap_analysis *analysis, const struct
 
 	if (status)
 		return status;
-	if (result.oom_count == 0)
+	if (result.oom_count == 0) {
+		analysis->fit = fit_of(analysis, &result, options->memory_bytes);
 		return NEAP_ENOENT;
+	}
 	predicted.predicted = result.ooms;
 	return neap_trace_oom_card(parts, &predicted, &analysis->oom, err);
 }
@@ -280,6 +302,8 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
 					     analysis->profile.reserved_peak.event, NULL,
 					     &analysis->fragments_at_peak, err);
+	if (!status && options->answered)
+		options->answered(options->context, analysis);
 	return status == NEAP_OK ? replay_others(analysis, options, err) : status;
 }
 
@@ -292,4 +316,29 @@ void neap_analysis_fini(struct neap_analysis *analysis)
 	neap_trends_fini(&analysis->trends);
 	free(analysis->holders);
 	*analysis = (struct neap_analysis){0};
+}
+
+enum neap_status neap_instant_parse(const char *text, struct neap_instant *ret_instant, struct neap_error *err)
+{
+	static const struct {
+		const char *prefix;
+		enum neap_instant_kind kind;
+	} kinds[] = {{"event:", NEAP_INSTANT_EVENT}, {"step:", NEAP_INSTANT_STEP}};
+	uint64_t value = 0;
+
+	if (!text)
+		return NEAP_OK;
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		size_t length = strlen(kinds[i].prefix);
+		if (strncmp(text, kinds[i].prefix, length) != 0)
+			continue;
+		enum neap_status status = neap_u64_parse(text + length, &value, err);
+		if (!status)
+			*ret_instant = (struct neap_instant){kinds[i].kind, value};
+		return status;
+	}
+	enum neap_status status = neap_duration_parse(text, &value, err);
+	if (!status)
+		*ret_instant = (struct neap_instant){NEAP_INSTANT_TIME, value / 1000};
+	return status;
 }

@@ -7,7 +7,7 @@
  *     └── replays: under its own settings (is the model exact here?); under others, where more than
  *         NEAP_WASTE_MIN of reserved was not asked for, or a request failed
  *
- * Memory: 16 bytes per event, 64 per allocation, and a replay's own.
+ * Memory: half a byte per event, 9 to 13 per allocation, and a replay's own.
  */
 #ifndef NEAP_ANALYZE_ANALYSIS_H
 #define NEAP_ANALYZE_ANALYSIS_H
@@ -29,12 +29,19 @@ struct neap_instant {
 			   1 */
 };
 
+/* Reads "250ms", "event:1200" or "step:12". `text`: NULL leaves *ret_instant as it is. Errors: NEAP_EINVAL. */
+enum neap_status neap_instant_parse(const char *text, struct neap_instant *ret_instant, struct neap_error *err);
+
+struct neap_analysis;
+
 struct neap_analysis_options {
 	size_t device; /* SIZE_MAX: neap_analysis_device's */
 	struct neap_instant from, to;
 	/* Memory of the device that ran out; 0: derive it from the trace. If the trace has no failure: memory of the
 	 * device on which to replay it, where it may fail. */
 	uint64_t memory_bytes;
+	/* Called before the replays under other settings: all but `oom` and `whatifs` is final then. May be NULL. */
+	void (*answered)(void *context, const struct neap_analysis *analysis);
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;
@@ -46,6 +53,15 @@ struct neap_analysis_options {
 struct neap_compiled {
 	bool known; /* one of them is lower */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
+};
+
+/* That a trace without a failure fits on the device that was asked about, by replay. */
+struct neap_analysis_fit {
+	uint64_t memory_bytes; /* of that device; 0: none was given, or it does not fit */
+	uint64_t reserved_peak, left_bytes;
+	uint64_t
+		more_steps; /* with a leak: about how many after the trace's end the device is full; 0: no leak, or at
+				once */
 };
 
 struct neap_analysis {
@@ -65,6 +81,7 @@ struct neap_analysis {
 	struct neap_trends trends;
 	struct neap_fragments fragments;         /* at the end */
 	struct neap_fragments fragments_at_peak; /* of reserved memory */
+	struct neap_analysis_fit fit;
 	bool has_oom;
 	struct neap_oom_card oom;    /* of the last one, on the device it failed on */
 	struct neap_whatifs whatifs; /* without a failure, on a device without bound; count 0: nothing to gain */

@@ -139,8 +139,22 @@ static bool has_mate(uint64_t size, const uint64_t *sizes, size_t count)
 	return false;
 }
 
+/* A recording of PyTorch's own allocator has no mark where the first step begins: its forward is taken for that. */
+static void begin_steps(const struct neap_lives *lives, const struct neap_sites *sites, struct neap_steps *steps)
+{
+	if (steps->first_begin != UINT64_MAX || steps->midway || steps->count == 0)
+		return;
+	struct neap_life_cursor cursor = neap_lives_begin(lives, lives->before);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life) && life.begin < steps->ends[0])
+		if (sites->phases[life.stack] == NEAP_PHASE_FORWARD) {
+			steps->first_begin = life.begin;
+			return;
+		}
+}
+
 enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
-				      const struct neap_steps *steps, uint64_t events, struct neap_error *err)
+				      struct neap_steps *steps, uint64_t events, struct neap_error *err)
 {
 	uint64_t *sizes[2] = {calloc(lives->count + 1, sizeof *sizes[0]), calloc(lives->count + 1, sizeof *sizes[0])};
 	size_t counts[2] = {0};
@@ -149,24 +163,27 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, const struct nea
 		free(sizes[1]);
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the sizes of a trace's blocks");
 	}
-	for (size_t i = 0; i < lives->count; i++) {
-		const struct neap_life *life = &lives->items[i];
-		struct span span = span_of(steps, events, life);
+	begin_steps(lives, sites, steps);
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life)) {
+		struct span span = span_of(steps, events, &life);
 		/* A batch that the program loads in each step is no companion of what it loaded before. */
-		bool batch = span.crossed < 2 && has_line(sites, life) &&
-			     sites->phases[life->stack] != NEAP_PHASE_BACKWARD;
-		if (like_parameter(&span))
-			sizes[0][counts[0]++] = life->size;
+		bool batch = span.crossed < 2 && has_line(sites, &life) &&
+			     sites->phases[life.stack] != NEAP_PHASE_BACKWARD;
+		if (like_parameter(&span) || sites->phases[life.stack] == NEAP_PHASE_MODEL)
+			sizes[0][counts[0]++] = life.size;
 		else if (like_companion(&span) && !batch)
-			sizes[1][counts[1]++] = life->size;
+			sizes[1][counts[1]++] = life.size;
 	}
 	for (int side = 0; side < 2; side++)
 		qsort(sizes[side], counts[side], sizeof *sizes[side], by_size);
-	for (size_t i = 0; i < lives->count; i++) {
-		struct neap_life *life = &lives->items[i];
-		struct span span = span_of(steps, events, life);
+	cursor = neap_lives_begin(lives, 0);
+	while (neap_lives_next(&cursor, &life)) {
+		struct span span = span_of(steps, events, &life);
 		int other = like_parameter(&span);
-		life->paired = (other || like_companion(&span)) && has_mate(life->size, sizes[other], counts[other]);
+		if ((other || like_companion(&span)) && has_mate(life.size, sizes[other], counts[other]))
+			neap_lives_pair(lives, cursor.next - 1);
 	}
 	free(sizes[0]);
 	free(sizes[1]);
@@ -202,13 +219,14 @@ void neap_categories_at(const struct neap_lives *lives, const struct neap_sites 
 			struct neap_categories *ret_categories)
 {
 	struct neap_categories categories = {0};
-	for (size_t i = 0; i < lives->count; i++) {
-		const struct neap_life *life = &lives->items[i];
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life)) {
 		enum neap_category_how how = NEAP_HOW_NOTHING;
-		if (!neap_life_at(life, event))
+		if (!neap_life_at(&life, event))
 			continue;
-		enum neap_category category = neap_category_of(sites, steps, events, life, &how);
-		categories.bytes[category][how] += life->size;
+		enum neap_category category = neap_category_of(sites, steps, events, &life, &how);
+		categories.bytes[category][how] += life.size;
 		categories.blocks[category][how]++;
 	}
 	*ret_categories = categories;

@@ -57,10 +57,11 @@ struct neap_categories {
 	uint64_t blocks[NEAP_CATEGORIES][NEAP_HOWS];
 };
 
-/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block. Call it
- * once, before the other functions. Errors: NEAP_ENOMEM. */
+/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block; and where
+ * the first step begins, if no mark tells: with the first forward. Call it once, before the other functions. Errors:
+ * NEAP_ENOMEM. */
 enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
-				      const struct neap_steps *steps, uint64_t events, struct neap_error *err);
+				      struct neap_steps *steps, uint64_t events, struct neap_error *err);
 
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
 				    const struct neap_life *life, enum neap_category_how *ret_how);

@@ -8,7 +8,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct neap_fix *neap_fix_add(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
@@ -89,6 +88,18 @@ static uint64_t all_activations(const struct neap_demand *demand)
 	return neap_plus(neap_plus(demand->activations, demand->attention), demand->temporaries);
 }
 
+/* An evaluation has a batch of its own, and nothing to accumulate. */
+static void report_divisor(const struct neap_oom_card *card, unsigned divisor, struct neap_fix *fix)
+{
+	fix->amount = divisor;
+	if (card->evaluates)
+		snprintf(fix->text, sizeof fix->text, "the evaluation's batch divided by %u", divisor);
+	else
+		snprintf(fix->text, sizeof fix->text,
+			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
+			 divisor);
+}
+
 static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	struct neap_split split = {0};
@@ -96,7 +107,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 	char scaling[NEAP_UNITS_CAPACITY], unequal[NEAP_SPLIT_ROOM];
 	struct neap_fix *fix;
 
-	if (card->split.micro_batch) {
+	if (card->split.micro_batch && !card->evaluates) {
 		if (!choose_split(card, demand, &split))
 			return;
 		saving = split_saving(demand, card->split.micro_batch, split.micro_batch);
@@ -114,10 +125,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 		if (saving.bytes == 0) /* none of the bytes depend on the micro-batch */
 			return;
 		fix = neap_fix_add(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
-		snprintf(fix->text, sizeof fix->text,
-			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
-			 divisor);
-		fix->amount = divisor;
+		report_divisor(card, divisor, fix);
 	}
 	neap_size_format(neap_plus(all_activations(demand), demand->inputs), scaling);
 	if (card->need.known)
@@ -179,7 +187,9 @@ static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *dema
 	size_t count = neap_predict_savings(demand, 0, card->layers, savings);
 
 	for (size_t i = 0; i < count; i++)
-		fix_rung(card, demand, &savings[i]);
+		if (!card->evaluates ||
+		    savings[i].rung != NEAP_RUNG_CHECKPOINTING) /* no backward would compute again */
+			fix_rung(card, demand, &savings[i]);
 }
 
 /* Rounded up to hundredths. */
@@ -195,7 +205,7 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 	uint64_t now = neap_plus(card->allocated_bytes, card->block_bytes);
 	uint64_t before = neap_plus(card->step_peak_bytes, card->growth_bytes);
 
-	if (!card->step_peak_bytes || now > neap_plus(before, card->growth_bytes))
+	if (!card->step_peak_bytes || now > neap_plus(before, card->growth_bytes) || card->larger > 0)
 		return 0;
 	return before > now ? before : now;
 }
@@ -376,66 +386,6 @@ static void judge_steps(struct neap_oom_card *card)
 	}
 }
 
-/* How much a fix costs its user; 0: nothing. */
-static int cost(enum neap_fix_kind kind)
-{
-	switch (kind) {
-	case NEAP_FIX_LEAK:
-		return 0;
-	case NEAP_FIX_RAISE_LIMIT:
-		return 1;
-	case NEAP_FIX_WAIT:
-		return 2;
-	case NEAP_FIX_EXPANDABLE_SEGMENTS:
-		return 3;
-	case NEAP_FIX_SETTING: /* settings stay in the order of the replays */
-		return 3;
-	case NEAP_FIX_UPDATE:
-		return 3;
-	case NEAP_FIX_FREE_NEIGHBOURS:
-		return 4;
-	case NEAP_FIX_SMALLER_MICRO_BATCH:
-		return 5;
-	case NEAP_FIX_EFFICIENT_ATTENTION:
-		return 6;
-	case NEAP_FIX_CHECKPOINTING:
-		return 7;
-	case NEAP_FIX_MIXED_PRECISION:
-		return 8;
-	case NEAP_FIX_OPTIMIZER:
-		return 9;
-	case NEAP_FIX_SMALLER_MODEL:
-		return 10;
-	case NEAP_FIX_SHARDING:
-		return 11;
-	}
-	return 12;
-}
-
-static int group(const struct neap_fix *fix)
-{
-	if (fix->active_already)
-		return 5;
-	if (fix->kind == NEAP_FIX_LEAK)
-		return 0;
-	if (fix->kind == NEAP_FIX_SMALLER_MODEL && fix->amount == 0)
-		return 4;
-	return !fix->sufficient ? 3 : fix->perhaps && fix->step == NEAP_FIX_STEP_UNKNOWN ? 2 : 1;
-}
-
-static int by_use(const void *left, const void *right)
-{
-	const struct neap_fix *a = left, *b = right;
-
-	if (group(a) != group(b))
-		return group(a) - group(b);
-	if (group(a) == 3 && a->saving_bytes != b->saving_bytes)
-		return a->saving_bytes > b->saving_bytes ? -1 : 1;
-	if (cost(a->kind) != cost(b->kind))
-		return cost(a->kind) - cost(b->kind);
-	return a->order - b->order;
-}
-
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 		    const struct neap_oom_floor *floor)
 {
@@ -449,6 +399,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 	fix_cached(card, inputs->pages_mapped);
 	fix_neighbours(card);
 	if (inputs->training && !card->model_alone) {
+		neap_fix_no_grad(card, inputs);
 		fix_micro_batch(card, &demand);
 		fix_rungs(card, &demand);
 	}
@@ -458,7 +409,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 		fix_model(card, &demand);
 	strike_active(card);
 	judge_steps(card);
-	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
+	neap_fix_sort(card);
 }
 
 /* A limit of unknown size: the replays tell how large it has to be. */
@@ -575,7 +526,7 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
 			 NEAP_SIZE(item->reserved_peak), NEAP_SIZE(whatifs->memory_bytes));
 	}
-	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
+	neap_fix_sort(card);
 }
 
 const char *neap_fix_name(enum neap_fix_kind kind)
@@ -593,6 +544,7 @@ const char *neap_fix_name(enum neap_fix_kind kind)
 					    "setting of the allocator",
 					    "update without temporaries",
 					    "optimizer with less state",
-					    "sharding or offloading"};
+					    "sharding or offloading",
+					    "no graph in evaluation"};
 	return names[kind];
 }

@@ -93,7 +93,7 @@ static void fix_smaller_model(struct neap_oom_card *card)
 	uint64_t other = neap_less(need->fixed_bytes, need->model_bytes), headroom = card->room_bytes;
 	double grows = (double)need->model_bytes +
 		       (double)(need->scaled_bytes > need->update_bytes ? need->scaled_bytes : need->update_bytes);
-	/* The room less pieces, and a tenth: parts of a model are not of any size. */
+	/* What is left beside all else, less a tenth: a model cannot be divided at any size. */
 	double left = (double)neap_less(headroom - headroom / 16, neap_plus(other, 2 * 20 * NEAP_MIB)) * 0.9;
 	unsigned percent = grows > 0 && left < grows ? (unsigned)(100 * left / grows) : 100;
 
@@ -115,6 +115,35 @@ void neap_fix_model_by_need(struct neap_oom_card *card)
 	if (card->model_alone)
 		fix_sharding(card);
 	fix_smaller_model(card);
+}
+
+/* A forward without a graph holds what a layer reads and makes: here its largest block and the request, and up to
+ * two blocks more. */
+void neap_fix_no_grad(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
+{
+	uint64_t largest = inputs->largest_bytes, saving = neap_less(card->graph_bytes, largest);
+
+	if (!saving)
+		return;
+	struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_NO_GRAD, saving,
+					    saving < largest || saving - largest < largest ? saving : 2 * largest);
+	snprintf(fix->text, sizeof fix->text,
+		 "torch.no_grad() around the evaluation's forward: no backward uses its graph");
+	snprintf(fix->how, sizeof fix->how,
+		 "of the %s that it has made and keeps for a backward, it needs the largest block, %s, or three",
+		 NEAP_SIZE(card->graph_bytes), NEAP_SIZE(largest));
+}
+
+/* The other parts of a step have ended before. */
+static void judge_no_grad(const struct neap_oom_card *card, struct neap_fix *fix)
+{
+	uint64_t left = neap_less(neap_plus(card->allocated_bytes, card->block_bytes), fix->saving_bytes);
+
+	fix->sufficient = neap_oom_with_pieces(left) <= card->room_bytes;
+	fix->perhaps = neap_oom_with_pieces(neap_plus(left, fix->uncertainty_bytes)) > card->room_bytes;
+	fix->step = !fix->sufficient ? NEAP_FIX_STEP_NOT_ENOUGH
+		    : fix->perhaps   ? NEAP_FIX_STEP_UNKNOWN
+				     : NEAP_FIX_STEP_ENOUGH;
 }
 
 /* Whether a step would fit that needs this. */
@@ -181,9 +210,14 @@ static unsigned later_tenths(const struct neap_oom_card *card, const struct neap
 	return LATER_TENTHS_MAX;
 }
 
-/* By the predicted need of a whole step. Checkpointing and the like save what is guessed by the kind of memory. */
+/* Judges by the predicted need of a whole step. What checkpointing and the like save is guessed from what memory is
+ * for. */
 void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix)
 {
+	if (fix->kind == NEAP_FIX_NO_GRAD) {
+		judge_no_grad(card, fix);
+		return;
+	}
 	/* Nothing is known of the step but that the replayed trace ended. */
 	if (fix->replayed && !card->need.sure && card->model.parameter_bytes == 0) {
 		fix->perhaps = true;
@@ -195,7 +229,10 @@ void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *f
 	bool sure =
 		card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING && !is_tight(card, fix, &card->need);
 
-	fix->perhaps = !sure || !card->need.alike;
+	/* A leak makes later steps take more, too, and has its own line. */
+	bool varies = card->steps_vary && !card->growth_bytes;
+
+	fix->perhaps = !sure || !card->need.alike || varies;
 	fix->sufficient = ends;
 	fix->step = !ends ? NEAP_FIX_STEP_NOT_ENOUGH : sure ? NEAP_FIX_STEP_ENOUGH : NEAP_FIX_STEP_UNKNOWN;
 	if (ends && sure && !card->need.alike && !fix->replayed)

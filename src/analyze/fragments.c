@@ -2,10 +2,12 @@
  * wrong. */
 #include "analyze/fragments.h"
 #include "analyze/state_at.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
 #include "replay/replay.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SMALL_PAGE    (2ull << 20)
@@ -16,7 +18,8 @@ struct finder {
 	const struct neap_lives *lives;
 	const struct neap_sites *sites;
 	const struct neap_trace_block *blocks;
-	struct neap_map live; /* address -> index of the life that holds it then */
+	struct neap_map live;     /* address -> index of the life that holds it then, */
+	struct neap_life *living; /* here */
 	struct neap_fragments *found;
 	const struct neap_trace_event *request; /* NULL: none */
 	uint64_t small_request;
@@ -38,7 +41,7 @@ static void add_pin(struct finder *finder, struct neap_pinned_segment *segment, 
 	uint64_t index = 0;
 
 	if (neap_map_get(&finder->live, block->address, &index))
-		life = finder->lives->items[index];
+		life = finder->living[index];
 	else
 		life.stack = block->stack;
 	uint64_t key = neap_holder_key(finder->sites, &life);
@@ -140,14 +143,23 @@ static bool look_at_all(struct finder *finder, const struct neap_trace_segment *
 			uint64_t event)
 {
 	const struct neap_lives *lives = finder->lives;
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	size_t living = 0;
 	bool ok = true;
 
-	for (size_t i = 0; ok && i < lives->count; i++)
-		if (event == NEAP_LIFE_AFTER ? lives->items[i].end == NEAP_LIFE_AFTER
-					     : neap_life_at(&lives->items[i], event))
-			ok = neap_map_put(&finder->live, lives->items[i].address, i);
+	while (ok && neap_lives_next(&cursor, &life)) {
+		if (event == NEAP_LIFE_AFTER ? life.end != NEAP_LIFE_AFTER : !neap_life_at(&life, event))
+			continue;
+		ok = neap_array_grow(&finder->living, living, sizeof *finder->living) &&
+		     neap_map_put(&finder->live, life.address, living);
+		if (ok)
+			finder->living[living++] = life;
+	}
 	for (size_t i = 0; ok && i < count; i++)
 		look_at(finder, &segments[i]);
+	free(finder->living);
+	finder->living = NULL;
 	neap_map_fini(&finder->live);
 	return ok;
 }

@@ -55,8 +55,10 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 	size_t count = 0;
 	enum neap_status status = NEAP_OK;
 
-	for (size_t i = 0; i < lives->count; i++) {
-		const struct neap_life *life = &lives->items[i];
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life next;
+	while (neap_lives_next(&cursor, &next)) {
+		const struct neap_life *life = &next;
 		uint64_t index = 0;
 		if (!neap_life_at(life, event))
 			continue;

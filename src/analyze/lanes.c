@@ -22,7 +22,7 @@ struct finder {
 	const struct neap_record *record;
 	struct session *sessions;
 	size_t count;
-	uint32_t *of; /* sessions at first, lanes in the end */
+	uint32_t *of; /* by event: its session at first, its lane in the end */
 };
 
 static struct session *begin_session(struct finder *finder, uint16_t device)

@@ -6,6 +6,7 @@
 #ifndef NEAP_ANALYZE_LIVES_H
 #define NEAP_ANALYZE_LIVES_H
 
+#include "base/map.h"
 #include "trace/trace.h"
 
 #define NEAP_LIFE_BEFORE UINT64_MAX /* begin: before the first event */
@@ -22,16 +23,46 @@ struct neap_life {
 	bool paired; /* neap_categories_pair found another block of this size that goes with it */
 };
 
+/* All lives of a device: those from before the first event, whole, then one for each ALLOC event, in their order. Of
+ * these only what their events do not say is kept, in some 9 bytes each (13 with stacks of frees), so lives are
+ * visited by a cursor. The trace is borrowed. */
 struct neap_lives {
-	struct neap_life *items; /* lives from before the first event come first; then in order of `begin` */
-	size_t count, before;    /* before: how many began before the first event */
+	const struct neap_trace *trace;
+	size_t device;
+	struct neap_life *early; /* from before the first event */
+	size_t count, before;    /* before: how many are early */
 	uint64_t odd;            /* events that do not fit: freed twice, allocated where something lives */
+	uint64_t *resized;       /* the events of frees that tell another size than their life has, in order */
+	size_t resized_count;
+	/* Of the others, by number: when they were freed and ended, and where; see lives.c. */
+	uint32_t *freed, *freed_stacks;
+	uint8_t *tails;
+	struct neap_map far_freed, far_end, stacks;
 };
 
 /* Errors: NEAP_ENOMEM. */
 enum neap_status neap_lives_find(const struct neap_trace *trace, size_t device, struct neap_lives *ret_lives,
 				 struct neap_error *err);
 void neap_lives_fini(struct neap_lives *lives);
+
+/* Visits the lives in their order:
+ *
+ *     struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+ *     struct neap_life life;
+ *     while (neap_lives_next(&cursor, &life)) ... it is number cursor.next - 1 */
+struct neap_life_cursor {
+	const struct neap_lives *lives;
+	size_t next;
+	struct neap_trace_cursor events;
+	uint64_t first_event; /* of the device, as the cursor counts */
+};
+
+/* `first`: 0, or lives->before: without the early ones. */
+struct neap_life_cursor neap_lives_begin(const struct neap_lives *lives, size_t first);
+/* False at the end, and then *ret_life is untouched. */
+bool neap_lives_next(struct neap_life_cursor *cursor, struct neap_life *ret_life);
+/* Sets `paired` of the life with this number. */
+void neap_lives_pair(struct neap_lives *lives, size_t number);
 
 /* Whether it holds its bytes just after `event`. NEAP_LIFE_BEFORE: before the first. */
 static inline bool neap_life_at(const struct neap_life *life, uint64_t event)

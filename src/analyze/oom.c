@@ -16,7 +16,11 @@ static bool find_failure(const struct neap_timeline *timeline, size_t index, str
 			failure->event = cursor.event;
 			failure->levels = cursor.now;
 			failure->number = failure->count + 1;
+			failure->earlier_count =
+				failure->count < NEAP_OOM_EARLIER ? failure->count : NEAP_OOM_EARLIER;
 		}
+		if (failure->count < NEAP_OOM_EARLIER)
+			failure->earlier[failure->count] = cursor.now.event;
 		failure->count++;
 	}
 	return failure->number > 0;
@@ -43,6 +47,7 @@ static bool predict_failure(const struct neap_timeline *timeline, const struct n
 	failure->levels.reserved = oom->reserved;
 	failure->number = failure->count = 1;
 	failure->predicted = true;
+	failure->replayed = oom;
 	return true;
 }
 
@@ -66,8 +71,37 @@ static enum neap_status name_leak(const struct neap_trace_parts *parts, struct n
 	if (status || !growing.holder.kind)
 		return status;
 	card->leak.holder_bytes = neap_to_bytes(growing.leak.bytes_per_step);
+	card->leak.of_line = growing.holder.kind != NEAP_HOLDER_SIZE;
 	neap_holder_text(parts->timeline->trace, &growing.holder, card->leak.holder, sizeof card->leak.holder);
 	return NEAP_OK;
+}
+
+/* Whether a block was made in a step that a failure ended. */
+static bool of_failed_step(const struct neap_steps *steps, const struct neap_oom_failure *failure, uint64_t begin)
+{
+	for (size_t i = 0; i < failure->earlier_count; i++)
+		if (begin <= failure->earlier[i])
+			return neap_steps_before(steps, begin) == neap_steps_before(steps, failure->earlier[i]);
+	return false;
+}
+
+/* What forward made in steps that earlier failures ended, and is live still. Not of the step under way: the program
+ * may have gone on with what it had, as PyTorch does without memory for a convolution's workspace. */
+static uint64_t left_by(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure, uint64_t event)
+{
+	size_t ended = neap_steps_before(parts->steps, event);
+	uint64_t bytes = 0, begin = ended ? parts->steps->ends[ended - 1] : 0;
+
+	struct neap_life_cursor cursor = neap_lives_begin(parts->lives, parts->lives->before);
+	struct neap_life next;
+	while (neap_lives_next(&cursor, &next)) {
+		const struct neap_life *life = &next;
+		if (life->begin < begin && neap_life_at(life, event) &&
+		    parts->sites->phases[life->stack] == NEAP_PHASE_FORWARD &&
+		    of_failed_step(parts->steps, failure, life->begin))
+			bytes = neap_plus(bytes, life->size);
+	}
+	return bytes;
 }
 
 /* Reads the failure: the journal of a recording knows more of it than the recording's events. */
@@ -96,6 +130,10 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 		card->event = event;
 		status = name_leak(parts, card, err);
 	}
+	if (!status && failure->earlier_count && is_kept(parts, failure)) {
+		uint64_t left = left_by(parts, failure, event);
+		card->left_bytes = left >= card->allocated_bytes / 20 ? left : 0;
+	}
 	neap_oom_inputs_fini(&inputs);
 	card->replays.memory_bytes = record && memory_bytes ? memory_bytes : card->room_bytes;
 	return status;
@@ -111,10 +149,10 @@ static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_
 		if (fragments->worst[i].pin_count > 0)
 			neap_holder_text(trace, &fragments->worst[i].pins[0], card->pins[i], sizeof card->pins[i]);
 	for (size_t i = 0; i < parts->lives->before; i++) {
-		if (parts->lives->items[i].address == NEAP_TRACE_REST)
-			card->replays.before_bytes = parts->lives->items[i].size;
+		if (parts->lives->early[i].address == NEAP_TRACE_REST)
+			card->replays.before_bytes = parts->lives->early[i].size;
 		else if (trace->source == NEAP_TRACE_SNAPSHOT)
-			card->replays.began_bytes += parts->lives->items[i].size;
+			card->replays.began_bytes += parts->lives->early[i].size;
 	}
 	card->replays.unrecorded = parts->lives->count == 0 && (card->other_allocator || card->allocated_bytes > 0);
 }
@@ -126,15 +164,16 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	const struct neap_trace *trace = parts->timeline->trace;
 	size_t device = parts->timeline->device;
 	struct neap_oom_failure failure = {0};
-	struct neap_fragments fragments;
+	struct neap_fragments fragments = {0};
 
 	if (options->predicted ? !predict_failure(parts->timeline, options, &failure)
 			       : !find_failure(parts->timeline, options->index, &failure))
 		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
-	/* If the failure is predicted: the state just before the request. */
+	/* If the failure is predicted: just before the request, and the recording's segments are not the replay's. */
 	uint64_t event = failure.levels.event - failure.predicted;
-	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
-						      &failure.event, &fragments, err);
+	enum neap_status status = failure.predicted ? NEAP_OK
+						    : neap_fragments_find(trace, device, parts->lives, parts->sites,
+									  event, &failure.event, &fragments, err);
 	struct neap_oom_card card = {.event = event, .fragments = fragments};
 	if (!status)
 		status = read_failure(parts, &failure, options->memory_bytes, &card, err);

@@ -52,6 +52,7 @@ enum neap_fix_kind {
 	NEAP_FIX_UPDATE,    /* the optimizer updates one parameter after another, without temporaries of all */
 	NEAP_FIX_OPTIMIZER, /* one with less state */
 	NEAP_FIX_SHARDING,  /* over several devices, or to the host */
+	NEAP_FIX_NO_GRAD,   /* an evaluation without a graph, which no backward uses */
 };
 
 /* Even if this request fits, the rest of the step may not. How much a step takes is known from whole steps before it
@@ -69,8 +70,9 @@ struct neap_fix {
 	char how[240];       /* where the prediction comes from */
 	enum neap_fix_step step; /* whether the saving, less its uncertainty, covers the whole step */
 	bool replayed;           /* no saving is predicted: `how` says what the replay did */
-	/* By kind: the micro-batch is divided by it; the limit, as a share of the device; the parameters, as a share;
-	 * bytes of state for each byte of the parameters; devices. 0: none. */
+	/* By kind: the micro-batch (if the card `evaluates`: the batch of the evaluation) is divided by it; the
+	 * limit, as a share of the device; the parameters, as a share; bytes of state for each byte of the
+	 * parameters; devices. 0: none. */
 	double amount;
 	/* It may not be enough: its saving or the step's need is a guess, or later steps may need more. */
 	bool perhaps;
@@ -81,7 +83,7 @@ struct neap_fix {
 	int order;           /* in which the fixes were found; sorting keeps it among equals */
 };
 
-#define NEAP_OOM_FIXES         20
+#define NEAP_OOM_FIXES         21
 #define NEAP_OOM_TAGS          33
 #define NEAP_OOM_PURPOSES      4
 #define NEAP_OOM_NAME_CAPACITY 160
@@ -99,6 +101,7 @@ struct neap_oom_leak {
 	uint64_t ends_step;                  /* the last step that there was memory for */
 	char holder[NEAP_OOM_NAME_CAPACITY]; /* the line that holds most of it; "": not known */
 	uint64_t holder_bytes;               /* that it keeps of each step */
+	bool of_line;                        /* the holder is a line of the program, or a tag: not only a size */
 };
 
 /* Known only from replaying the trace. */
@@ -162,10 +165,19 @@ struct neap_oom_card {
 	uint64_t
 		step_peak_bytes; /* the highest allocated bytes of whole steps before, with these settings; 0: none */
 	uint64_t step_reserved_bytes; /* the most reserved at the end of any of those steps */
+	bool steps_vary;              /* the peaks of those steps differ: a later one may take more than any before */
 	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
 	struct neap_oom_leak leak;
+	/* Live bytes that forward made in steps which earlier failures ended: a kept exception keeps what its frames
+	 * held. 0: none, or hardly any. */
+	uint64_t left_bytes;
 	struct neap_event_oom_model model; /* as the process told; zero: it did not */
 	struct neap_oom_need need;
+	bool evaluates;       /* the step that failed was evaluating: no backward would have followed */
+	uint64_t graph_bytes; /* evaluates: what its graph held. 0: none, or not known */
+	/* How many times as much the request asked for as its line ever did in whole steps before. 0: not more, or
+	 * not known. */
+	double larger;
 	bool model_alone; /* its parameters, gradients and optimizer state exceed what the process could have had */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */

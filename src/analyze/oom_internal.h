@@ -40,6 +40,7 @@ struct neap_oom_inputs {
 	bool training;             /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped;         /* segments grow in place already */
 	uint64_t scaled_bytes;     /* the most since the step began of what the micro-batch decides; 0: not known */
+	uint64_t largest_bytes;    /* card->graph_bytes: the largest block of that graph */
 };
 
 void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);
@@ -51,9 +52,13 @@ enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t 
 /* The other: an event of a trace. */
 struct neap_oom_failure {
 	struct neap_trace_event event;
-	struct neap_trace_levels levels; /* just before it */
-	uint64_t number, count;          /* which of the device's it is, from 1; how many there are */
-	bool predicted;                  /* it did not fail: a replay did */
+	struct neap_trace_levels levels;        /* just before it */
+	uint64_t number, count;                 /* which of the device's it is, from 1; how many there are */
+	bool predicted;                         /* it did not fail: a replay did */
+	const struct neap_replay_oom *replayed; /* predicted: the state there, which the recording never was in */
+#define NEAP_OOM_EARLIER 16
+	uint64_t earlier[NEAP_OOM_EARLIER]; /* events of the device's first failures, before it */
+	size_t earlier_count;
 };
 /* Fills a card whose `fragments` and `event` are set. `memory_bytes`: the device's; 0: derive it from the trace.
  * Errors: NEAP_ENOMEM. */
@@ -66,6 +71,10 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     struct neap_oom_card *card, struct neap_oom_inputs *inputs,
 				     struct neap_error *err);
+/* oom_before.c: compares the step that failed with those before it, by stacks: fills evaluates, graph_bytes and
+ * larger. */
+void neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+		      struct neap_oom_card *card, struct neap_oom_inputs *inputs);
 /* Whether the card has been made from such events too. */
 static inline bool neap_oom_has_events(const struct neap_oom_card *card)
 {
@@ -97,8 +106,12 @@ bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64
 /* A further fix, at the end. */
 struct neap_fix *neap_fix_add(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
 			      uint64_t uncertainty_bytes);
+/* Sorts the card's fixes. */
+void neap_fix_sort(struct neap_oom_card *card);
 /* fix_need.c: adds the fixes of the model and its optimizer; the need and the model are known. */
 void neap_fix_model_by_need(struct neap_oom_card *card);
+/* Adds what an evaluation without a graph would save. */
+void neap_fix_no_grad(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
 /* Sets whether the fix leaves enough for the whole step; the need is known. */
 void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix);
 

@@ -117,7 +117,7 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 		} else if (event->kind == NEAP_EVENT_OOM_MODEL && card->model.parameter_bytes == 0) {
 			card->model = event->oom_model;
 		} else if (event->kind == NEAP_EVENT_MARK) {
-			marked = true; /* tags that follow are those of the run's end */
+			marked |= event->mark.mark == NEAP_MARK_END; /* tags that follow are those of the run's end */
 		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {
 			add_tag(card, record, &event->tag_bytes);
 		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {

@@ -11,6 +11,9 @@
  *
  *   highest = fixed + max(scaled / divisor of the micro-batch, temporaries of the update)
  *
+ * If the request is larger than any of its line before (oom_before.c), the step is larger than those before: it takes
+ * as many times as much, at least.
+ *
  * If no whole step came before that took as much, later ones may be larger: longer sequences, an evaluation. A
  * micro-batch, and a limit, are chosen with room for twice as much.
  *
@@ -77,6 +80,7 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 {
 	const struct neap_event_oom_model *told = &card->model;
 	bool events = neap_oom_has_events(card), sure = true;
+	uint64_t before = neap_less(card->step_peak_bytes, neap_plus(demand->parameters, demand->model));
 
 	if (events)
 		add_request(card, demand);
@@ -94,6 +98,8 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 		scaled = neap_less(need, resident);
 	else
 		scaled = neap_to_bytes((double)scaled * rest_of_step(told, &sure));
+	if (card->larger > 0 && scaled < neap_to_bytes(card->larger * (double)before))
+		scaled = neap_to_bytes(card->larger * (double)before);
 	found.model_bytes = model_bytes(told, demand);
 	found.fixed_bytes = neap_plus(found.model_bytes, others);
 	found.scaled_bytes = scaled;

@@ -5,21 +5,35 @@
 
 #include <stdlib.h>
 
+#define VARIES_SHARE 20 /* of a step's peak: steps that differ by less are taken for alike */
+
 static void raise_to(uint64_t *value, uint64_t candidate)
 {
 	if (candidate > *value)
 		*value = candidate;
 }
 
-/* The peaks of the steps with the settings in force. */
+/* The peaks of the steps with the settings in force. Whether they vary leaves out the first step, in which much is
+ * made that stays. */
 static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
 {
+	uint64_t least = UINT64_MAX, most = 0;
+	bool first = true;
+
 	card->step_peak_bytes = card->step_reserved_bytes = 0;
-	for (size_t i = 0; i < inputs->step_count; i++)
-		if (inputs->steps[i].settings == inputs->settings) {
-			raise_to(&card->step_peak_bytes, inputs->steps[i].peak_bytes);
-			raise_to(&card->step_reserved_bytes, inputs->steps[i].reserved_bytes);
-		}
+	for (size_t i = 0; i < inputs->step_count; i++) {
+		const struct neap_oom_step *step = &inputs->steps[i];
+		if (step->settings != inputs->settings)
+			continue;
+		raise_to(&card->step_peak_bytes, step->peak_bytes);
+		raise_to(&card->step_reserved_bytes, step->reserved_bytes);
+		if (!first && step->peak_bytes < least)
+			least = step->peak_bytes;
+		if (!first)
+			raise_to(&most, step->peak_bytes);
+		first = false;
+	}
+	card->steps_vary = most > least && most - least > most / VARIES_SHARE;
 }
 
 /* The steps with the settings in force. If those are too few to show a leak: of the last settings before that had

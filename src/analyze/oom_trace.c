@@ -93,7 +93,7 @@ static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint
 /* What is live at a failure, by purpose, and what the failed step made. */
 struct last_step {
 	struct neap_categories live;
-	uint64_t forward, nameless, loaded; /* of these unknown: made by the failed step, by what asked for it */
+	uint64_t forward, nameless, loaded; /* unknown ones of the failed step, by what asked for them */
 	uint64_t highest;                   /* of what a smaller micro-batch would have made smaller */
 };
 
@@ -142,8 +142,10 @@ static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, 
 
 	if (!changes)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the last step of a trace");
-	for (size_t i = 0; i < parts->lives->count; i++) {
-		const struct neap_life *life = &parts->lives->items[i];
+	struct neap_life_cursor cursor = neap_lives_begin(parts->lives, 0);
+	struct neap_life next;
+	while (neap_lives_next(&cursor, &next)) {
+		const struct neap_life *life = &next;
 		bool of_step = life->begin != NEAP_LIFE_BEFORE && life->begin >= begin && life->begin <= event;
 		bool live = neap_life_at(life, event);
 		bool updates = parts->sites->phases[life->stack] == NEAP_PHASE_OPTIMIZER;
@@ -217,18 +219,24 @@ static bool is_small(const struct neap_oom_card *card, const struct neap_trace *
 	return card->block_bytes <= neap_fragments_small_request(trace);
 }
 
-/* Takes the free pieces, if the trace's addresses are known. */
-static void take_pieces(struct neap_oom_card *card, const struct neap_trace *trace)
+/* Takes the free pieces, if the trace's addresses are known, or those of the replay that failed. */
+static void take_pieces(struct neap_oom_card *card, const struct neap_trace *trace,
+			const struct neap_replay_oom *replayed)
 {
 	bool small = is_small(card, trace);
+	struct neap_torch_pieces pieces = {.usable_bytes = card->fragments.usable_free,
+					   .elsewhere_bytes = card->fragments.elsewhere_free,
+					   .elsewhere_other_size = card->fragments.elsewhere_other_size};
 
 	card->largest_free_bytes = NEAP_OOM_UNKNOWN;
-	if (!card->fragments.known)
+	if (replayed ? !replayed->pieces_known : !card->fragments.known)
 		return;
-	card->largest_free_bytes = card->fragments.usable_free;
-	card->elsewhere_free_bytes = card->fragments.elsewhere_free;
+	if (replayed)
+		pieces = replayed->pieces;
+	card->largest_free_bytes = pieces.usable_bytes;
+	card->elsewhere_free_bytes = pieces.elsewhere_bytes;
 	card->asked_pool = small ? NEAP_OOM_POOL_SMALL : NEAP_OOM_POOL_LARGE;
-	if (card->fragments.elsewhere_other_size)
+	if (pieces.elsewhere_other_size)
 		card->elsewhere_pool = small ? NEAP_OOM_POOL_LARGE : NEAP_OOM_POOL_SMALL;
 	card->pools_free_bytes = card->fragments.pools_free;
 }
@@ -254,7 +262,7 @@ static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struc
 		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
 }
 
-/* Makes the tags purposes. Returns the bytes of those that tell what memory is for. */
+/* Fills the purposes from the tags. Returns the bytes of the tags that are purposes. */
 static uint64_t keep_purposes(struct neap_oom_card *card)
 {
 	struct neap_demand named = {0};
@@ -282,7 +290,7 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	neap_replay_settings(trace, &settings);
 	card->live_requested_bytes = failure->levels.requested;
 	card->fraction = settings.fraction;
-	take_pieces(card, trace);
+	take_pieces(card, trace, failure->replayed);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	struct neap_demand demand = demand_at(&step, counted_bytes(card, "gradients"));
@@ -295,6 +303,7 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	inputs->training |= card->model.parameter_bytes > 0;
 	if (card->unknown_bytes > neap_less(card->allocated_bytes, counted))
 		card->unknown_bytes = neap_less(card->allocated_bytes, counted);
+	neap_oom_compare(parts, failure, card, inputs);
 	return find_holders(parts, card, err);
 }
 
@@ -324,7 +333,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	card->others_bytes = NEAP_OOM_UNKNOWN;
 	card->fraction = settings.fraction;
 	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
-	take_pieces(card, trace);
+	take_pieces(card, trace, failure->replayed);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_limits(card, &settings, memory_bytes, &inputs);

@@ -83,7 +83,8 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 	static const char *const model[] = {
 		"load_state_dict",  "_load_from_state_dict", "from_pretrained", "init_weights",
 		"reset_parameters", "init_weight",           "build_model",     NULL};
-	static const char *const moved[] = {"_apply", "convert", "to", "cuda", "to_empty", NULL};
+	/* module.cuda() is _apply(lambda t: t.cuda()). */
+	static const char *const moved[] = {"_apply", "convert", "to", "cuda", "to_empty", "<lambda>", NULL};
 	if (strcmp(name, "zero_grad") == 0)
 		return NEAP_PHASE_ZERO_GRAD;
 	if (compiles(file, name))

@@ -220,13 +220,14 @@ enum neap_status neap_state_at(const struct neap_trace *trace, size_t device, co
 
 	state.segments = ranges.items;
 	if (ok && known) {
-		for (size_t i = 0; i < lives->count; i++) {
-			const struct neap_life *life = &lives->items[i];
-			if (neap_life_at(life, event))
-				live[count++] = (struct neap_trace_block){.address = life->address,
-									  .size = rounded(life->size),
-									  .requested = life->size,
-									  .stack = life->stack,
+		struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+		struct neap_life life;
+		while (neap_lives_next(&cursor, &life)) {
+			if (neap_life_at(&life, event))
+				live[count++] = (struct neap_trace_block){.address = life.address,
+									  .size = rounded(life.size),
+									  .requested = life.size,
+									  .stack = life.stack,
 									  .state = NEAP_TRACE_BLOCK_LIVE};
 		}
 		qsort(live, count, sizeof *live, by_address);

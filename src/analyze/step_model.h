@@ -63,9 +63,9 @@ struct neap_step_model {
  * Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
 enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
 				      struct neap_step_model *ret_model, struct neap_error *err);
-/* All from the program's beginning up to the end of its third step (or the last before), to be done once: what the
- * first steps leave in pieces, later ones find. Its base is empty. Errors: NEAP_ENOENT when that is not in the
- * recording, or is very long; NEAP_ENOMEM. */
+/* Covers the program from its beginning to the end of its third step (or of its last, if there are fewer), to be
+ * replayed once: later steps find the memory as the first ones have split it. Its base is empty. Errors: NEAP_ENOENT
+ * when that is not in the recording, or is very long; NEAP_ENOMEM. */
 enum neap_status neap_step_model_first(const struct neap_record *record, const struct neap_last_settings *settings,
 				       struct neap_step_model *ret_model, struct neap_error *err);
 void neap_step_model_fini(struct neap_step_model *model);

@@ -19,16 +19,26 @@ struct neap_trace_levels {
 	uint64_t event;                        /* just after this one; NEAP_LIFE_BEFORE: before the first */
 };
 
+/* By how much one event changes the levels, in all. */
+struct neap_timeline_change {
+	uint64_t event;
+	int64_t requested, rounded;
+};
+
 struct neap_timeline {
 	const struct neap_trace *trace;
 	size_t device;
-	uint64_t count;               /* events */
-	int64_t *requested, *rounded; /* by how much each event changes them */
+	uint64_t count; /* events */
+	/* How each event changes the levels, in four bits, and the changes that those cannot say: see timeline.c. */
+	uint8_t *changes;
+	struct neap_timeline_change *odd; /* by event */
+	size_t odd_count;
+	struct neap_torch_settings settings;
 	struct neap_trace_levels start;
 	bool reserved_known;
 };
 
-/* Errors: NEAP_ENOMEM. The trace is borrowed. Takes 16 bytes per event. */
+/* The timeline takes half a byte of memory per event, and borrows the trace. Errors: NEAP_ENOMEM. */
 enum neap_status neap_timeline_make(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 				    const struct neap_torch_settings *settings, struct neap_timeline *ret_timeline,
 				    struct neap_error *err);
@@ -37,6 +47,7 @@ void neap_timeline_fini(struct neap_timeline *timeline);
 struct neap_timeline_cursor {
 	const struct neap_timeline *timeline;
 	struct neap_trace_cursor events;
+	size_t odd;                    /* the next one */
 	struct neap_trace_event event; /* the last one */
 	struct neap_trace_levels now;  /* after it */
 };

@@ -204,9 +204,11 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 	size_t count = 0, from, to, early = steps->count / 3, late = steps->count - 2;
 	bool ok = true;
 
-	for (size_t i = 0; ok && i < lives->count; i++) {
-		uint64_t key = neap_holder_key(sites, &lives->items[i]), index = 0;
-		steps_of(steps, &lives->items[i], &from, &to);
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	while (ok && neap_lives_next(&cursor, &life)) {
+		uint64_t key = neap_holder_key(sites, &life), index = 0;
+		steps_of(steps, &life, &from, &to);
 		bool at_early = from <= early && early < to, at_late = from <= late && late < to;
 		if (at_early == at_late || !stays(from, to))
 			continue;
@@ -217,8 +219,8 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 			index = count;
 			growths[count++] = (struct growth){.key = key};
 		}
-		growths[index].bytes = (int64_t)((uint64_t)growths[index].bytes +
-						 (at_late ? lives->items[i].size : 0 - lives->items[i].size));
+		growths[index].bytes =
+			(int64_t)((uint64_t)growths[index].bytes + (at_late ? life.size : 0 - life.size));
 	}
 	neap_map_fini(&map);
 	if (count > 0)
@@ -237,8 +239,10 @@ static void test_growth(const struct neap_lives *lives, const struct neap_sites 
 	size_t from, to;
 
 	memset(series, 0, (steps->count + 1) * sizeof *series);
-	for (size_t i = 0; i < lives->count; i++) {
-		const struct neap_life *life = &lives->items[i];
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life next;
+	while (neap_lives_next(&cursor, &next)) {
+		const struct neap_life *life = &next;
 		if (neap_holder_key(sites, life) != key)
 			continue;
 		steps_of(steps, life, &from, &to);

@@ -23,7 +23,7 @@ struct neap_step_levels {
 /* A line (or tag, or size) whose bytes grow with the steps. */
 struct neap_growing {
 	struct neap_holder holder; /* at the last step's end; kind and frame identify it, the rest is how much */
-	struct neap_leak leak;     /* of its bytes at the steps' ends */
+	struct neap_leak leak;     /* fitted to its bytes at each step's end */
 };
 
 enum neap_swing {

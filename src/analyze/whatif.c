@@ -8,6 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SPLIT_LOWER  (128ull << 20)
+#define SPLIT_HIGHER (512ull << 20)
+
+enum { SPLIT_128 = 4, SPLIT_512, NEAP = 7 };
+
 static const struct {
 	const char *name, *settings;
 	bool alone;
@@ -17,12 +22,14 @@ static const struct {
 	{"PyTorch with its defaults", "", true, NEAP_REPLAY_TORCH},
 	{"expandable_segments:True", "expandable_segments:True", true, NEAP_REPLAY_TORCH},
 	{"expandable_segments:True", "expandable_segments:True", false, NEAP_REPLAY_TORCH},
-	{"max_split_size_mb:128", "max_split_size_mb:128", false, NEAP_REPLAY_TORCH},
-	{"max_split_size_mb:512", "max_split_size_mb:512", false, NEAP_REPLAY_TORCH},
+	[SPLIT_128] = {"max_split_size_mb:128", "max_split_size_mb:128", false, NEAP_REPLAY_TORCH},
+	[SPLIT_512] = {"max_split_size_mb:512", "max_split_size_mb:512", false, NEAP_REPLAY_TORCH},
 	{"roundup_power2_divisions:8", "roundup_power2_divisions:8", false, NEAP_REPLAY_TORCH},
-	{"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
+	[NEAP] = {"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
 };
 #define ROWS (sizeof table / sizeof table[0])
+/* Several workers take the longest first, and last the one that another may save. */
+static const uint8_t turns[ROWS] = {0, NEAP, SPLIT_128, 3, 1, 2, 6, SPLIT_512};
 
 /* Lower comes first. Without a bound everything fits. */
 static uint64_t order(const struct neap_whatif *item, bool bounded, size_t row)
@@ -93,7 +100,9 @@ struct tries {
 	uint64_t plenty; /* for a device without bound: neap's allocator prepares tables for the whole of it */
 	struct neap_whatif items[ROWS];
 	/* Of the workers. */
-	atomic_size_t next; /* row */
+	atomic_size_t next;      /* in turns */
+	atomic_bool split_known; /* `split` is set: the replay with SPLIT_128's settings */
+	struct neap_replay_result split;
 	atomic_bool failed;
 	pthread_mutex_t lock; /* guards the fields below; also held while progress is reported */
 	enum neap_status status;
@@ -143,13 +152,26 @@ static void take_result(const struct tries *tries, size_t row, const struct neap
 	item->retries = (uint64_t)result->usage.stats.num_alloc_retries;
 }
 
-static enum neap_status replay_row(struct tries *tries, const struct neap_whatif *item,
+/* Where nothing is as large as the lower of two limits, the higher one changes nothing either. A replay that is
+ * compared with its recording follows that. */
+static bool is_split_alike(const struct tries *tries)
+{
+	return tries->split.largest_bytes < SPLIT_LOWER && !tries->split.match.compared &&
+	       tries->own.max_split_bytes != SPLIT_HIGHER;
+}
+
+static enum neap_status replay_row(struct tries *tries, size_t row, const struct neap_whatif *item,
 				   struct neap_replay_result *ret_result, struct neap_error *err)
 {
 	struct neap_replay_options replay = neap_patience_options(&tries->patience);
 
 	if (item->own && tries->known) {
 		*ret_result = *tries->known;
+		return NEAP_OK;
+	}
+	if (row == SPLIT_512 && atomic_load(&tries->split_known) && is_split_alike(tries)) {
+		*ret_result = tries->split;
+		ret_result->settings.max_split_bytes = SPLIT_HIGHER;
 		return NEAP_OK;
 	}
 	replay.policy = item->policy;
@@ -171,11 +193,15 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_error *
 	item->alone = table[row].alone;
 	item->own = row == 0;
 	item->policy = row == 0 && records_neap(tries) ? NEAP_REPLAY_NEAP : table[row].policy;
-	enum neap_status status = replay_row(tries, item, &result, err);
+	enum neap_status status = replay_row(tries, row, item, &result, err);
 	if (status)
 		return neap_patience_ended(&tries->patience, status) ? NEAP_OK : status;
 	if (row == 0)
 		take_own(tries, &result);
+	if (row == SPLIT_128) {
+		tries->split = result;
+		atomic_store(&tries->split_known, true);
+	}
 	take_result(tries, row, &result, item);
 	return NEAP_OK;
 }
@@ -193,8 +219,9 @@ static bool is_row(const struct tries *tries, size_t row) { return !table[row].a
 static void *try_rows(void *context)
 {
 	struct tries *tries = context;
-	for (size_t row; (row = atomic_fetch_add(&tries->next, 1)) < ROWS && !atomic_load(&tries->failed);) {
+	for (size_t turn; (turn = atomic_fetch_add(&tries->next, 1)) < ROWS && !atomic_load(&tries->failed);) {
 		struct neap_error err = {0};
+		size_t row = tries->patience.deadline.clock ? turn : turns[turn];
 		enum neap_status status = is_row(tries, row) ? try(tries, row, &err) : NEAP_OK;
 		if (!status)
 			continue;

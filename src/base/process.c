@@ -50,20 +50,23 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	const char *open = strchr(text, '('), *close = strrchr(text, ')');
 	int parent, group, session;
 	unsigned flags;
-	uint64_t start_ticks, rss_pages;
+	uint64_t start_ticks, rss_pages, user_ticks, kernel_ticks, hertz = (uint64_t)sysconf(_SC_CLK_TCK);
 
 	if (!open || !close || close < open)
 		return false;
-	/* 3 state, 4 ppid, 5 pgrp, 6 session, ... 9 flags, ... 22 starttime, 23 vsize, 24 rss */
+	/* 3 state, 4 ppid, 5 pgrp, 6 session, 9 flags, 14 utime, 15 stime, 22 starttime, 23 vsize, 24 rss */
 	if (sscanf(close + 1,
-		   " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64 " %*u %" SCNu64,
-		   &process->state, &parent, &group, &session, &flags, &start_ticks, &rss_pages) != 7)
+		   " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %*d %*d %*d %*d %*d %*d %" SCNu64
+		   " %*u %" SCNu64,
+		   &process->state, &parent, &group, &session, &flags, &user_ticks, &kernel_ticks, &start_ticks,
+		   &rss_pages) != 9)
 		return false;
 	process->parent = parent;
 	process->group = group;
 	process->kernel = flags & KERNEL_THREAD;
 	process->session = session;
 	process->start_ticks = start_ticks;
+	process->cpu_ns = hertz ? (user_ticks + kernel_ticks) * (NEAP_NS_PER_S / hertz) : 0;
 	process->rss_bytes = rss_pages * (uint64_t)sysconf(_SC_PAGESIZE);
 
 	size_t length = (size_t)(close - open - 1);
@@ -127,7 +130,7 @@ enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_proc
 	if (!parse_stat(text, &process))
 		return neap_fail(err, NEAP_EIO, "/proc/%d/stat is not as expected", (int)pid);
 	process.uid = info.st_uid;
-	*ret_length = read_line(pid, ret_line, capacity);
+	*ret_length = process.kernel ? 0 : read_line(pid, ret_line, capacity);
 	take_command(ret_line, *ret_length, &process);
 	*ret_process = process;
 	return NEAP_OK;

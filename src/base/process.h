@@ -16,10 +16,10 @@ struct neap_process {
 	pid_t group, session;
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
 	uid_t uid;
-	char state;       /* R, S, D, T, Z ... */
-	bool kernel;      /* a thread of the kernel */
-	char command[64]; /* comm, or the start of the command line where it can be read */
-	uint64_t rss_bytes;
+	char state;                 /* R, S, D, T, Z ... */
+	bool kernel;                /* a thread of the kernel */
+	char command[64];           /* comm, or the start of the command line where it can be read */
+	uint64_t rss_bytes, cpu_ns; /* resident; the time that its threads have run in all */
 };
 
 /* Errors: NEAP_ENOENT when there is no such process (any more). */

@@ -30,7 +30,7 @@ struct worker {
 	_Alignas(128) struct neap_bench_heap *heap;
 	const struct neap_bench_plan *plan;
 	unsigned stream;
-	bool giver; /* of CROSS: gives back what the other took */
+	bool giver; /* CROSS alone: frees what the other thread allocated */
 	bool failed;
 	size_t pairs;              /* of the run */
 	size_t at;                 /* pairs done, ever */

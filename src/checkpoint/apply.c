@@ -102,8 +102,8 @@ static bool is_pinned_now(const struct apply *apply, const char *name)
 }
 
 /* Whether a part is still the same as in the plan, so that the plan's verdict holds. */
-static enum neap_retention_done look_again(const struct apply *apply, const struct neap_retention_part *part,
-					   int *ret_cause)
+static enum neap_retention_done check_again(const struct apply *apply, const struct neap_retention_part *part,
+					    int *ret_cause)
 {
 	const uint32_t holds = NEAP_CHECKPOINT_OPEN | NEAP_CHECKPOINT_PINNED | NEAP_CHECKPOINT_UNREADABLE |
 			       NEAP_CHECKPOINT_ELSEWHERE;
@@ -155,7 +155,7 @@ static enum neap_retention_done move(const struct apply *apply, const struct nea
 	size_t at = entry->part_count;
 
 	for (size_t i = 0; i < entry->part_count && done == NEAP_RETENTION_MOVED; i++)
-		done = look_again(apply, &entry->parts[i], ret_cause);
+		done = check_again(apply, &entry->parts[i], ret_cause);
 	while (done == NEAP_RETENTION_MOVED && at > 0)
 		done = move_part(apply, &entry->parts[--at], ret_cause);
 	if (done != NEAP_RETENTION_MOVED && entry->part_count > 1) {
@@ -234,7 +234,7 @@ static enum neap_status delete_in_place(struct apply *apply, struct neap_retenti
 		if (!entry->drop)
 			continue;
 		for (size_t k = 0; k < entry->part_count && done == NEAP_RETENTION_MOVED; k++)
-			done = look_again(apply, &entry->parts[k], &cause);
+			done = check_again(apply, &entry->parts[k], &cause);
 		for (size_t k = 0; k < entry->part_count && done == NEAP_RETENTION_MOVED; k++) {
 			cause = delete_part(apply, &entry->parts[k]);
 			done = cause ? NEAP_RETENTION_FAILED : done;

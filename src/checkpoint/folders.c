@@ -41,7 +41,7 @@ static bool add(struct search *search, const char *path, unsigned depth)
 }
 
 /* Whether the name is surely a checkpoint's: by a step, a metric, a pattern, or a mark in the folder. */
-static bool tells(const struct search *search, int fd, const char *name, bool folder)
+static bool is_checkpoint(const struct search *search, int fd, const char *name, bool folder)
 {
 	enum checkpoint_class class = checkpoint_classify(name, folder, search->options->pattern);
 	enum checkpoint_count kind;
@@ -64,7 +64,7 @@ static bool is_folder(int fd, const char *name, unsigned char type)
 }
 
 /* Counts or adds one name of the folder at `index`. False: the host is out of memory. */
-static bool look_at(struct search *search, size_t index, int fd, const char *name, unsigned char type)
+static bool visit_name(struct search *search, size_t index, int fd, const char *name, unsigned char type)
 {
 	char path[4096];
 	bool folder = is_folder(fd, name, type);
@@ -73,7 +73,7 @@ static bool look_at(struct search *search, size_t index, int fd, const char *nam
 		search->found->at[index].trash = true;
 	if (name[0] == '.' || type == DT_LNK)
 		return true;
-	if (tells(search, fd, name, folder)) {
+	if (is_checkpoint(search, fd, name, folder)) {
 		search->found->at[index].count++;
 		return true;
 	}
@@ -89,7 +89,7 @@ static bool look_at(struct search *search, size_t index, int fd, const char *nam
 	return add(search, path, search->depths[index] + 1);
 }
 
-static bool look_into(struct search *search, size_t index)
+static bool search_folder(struct search *search, size_t index)
 {
 	struct checkpoint_listing names = {0};
 	int fd = open(search->found->at[index].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (index ? O_NOFOLLOW : 0));
@@ -98,7 +98,7 @@ static bool look_into(struct search *search, size_t index)
 	if (fd < 0 || checkpoint_listing_read(fd, &names, NULL) != NEAP_OK)
 		search->found->incomplete = true;
 	for (size_t i = 0; fd >= 0 && fine && i < names.count; i++)
-		fine = look_at(search, index, fd, names.names[i], names.types[i]);
+		fine = visit_name(search, index, fd, names.names[i], names.types[i]);
 	checkpoint_listing_fini(&names);
 	if (fd >= 0)
 		close(fd);
@@ -143,7 +143,7 @@ enum neap_status neap_retention_find_folders(const char *folder, const struct ne
 	close(fd);
 	bool fine = add(&search, folder, 0);
 	for (; fine && looked < found.count && (most == 0 || looked < most); looked++)
-		fine = look_into(&search, looked);
+		fine = search_folder(&search, looked);
 	found.incomplete |= looked < found.count;
 	if (!fine)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");

@@ -169,8 +169,8 @@ static const char *preferred(const struct tally *tally)
 	return tally->count > 0 ? tally->metrics[best].name : "";
 }
 
-static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
-			struct beside *beside)
+static void search_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
+			  struct beside *beside)
 {
 	struct reading reading = {.tally = tally, .metric = metric, .beside = beside};
 	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &reading};
@@ -180,10 +180,10 @@ static void look_beside(const struct scan *scan, size_t index, const char *metri
 }
 
 /* Reads the values of plan->metric from the sidecars of all entries. */
-static void look_beside_all(const struct scan *scan, struct beside *beside)
+static void search_beside_all(const struct scan *scan, struct beside *beside)
 {
 	for (size_t i = 0; i < scan->plan->count; i++)
-		look_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
+		search_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
 }
 
 /* Infers the metric that most checkpoints have. Guesses it from the first entry that has one and takes its values in
@@ -201,16 +201,16 @@ static void infer_metric(const struct scan *scan, struct beside *beside)
 			for (const char *rest = plan->entries[i].parts[k].name;
 			     checkpoint_number_next(&rest, &number);)
 				tally_word(&tally, number.word);
-		look_beside(scan, i, guess, &tally, &beside[i]);
+		search_beside(scan, i, guess, &tally, &beside[i]);
 		if (!guess[0] && tally.count > 0) {
 			strcpy(guess, preferred(&tally));
-			look_beside(scan, i, guess, NULL, &beside[i]);
+			search_beside(scan, i, guess, NULL, &beside[i]);
 		}
 	}
 	strcpy(plan->metric, preferred(&tally));
 	plan->metric_inferred = plan->metric[0];
 	if (strcmp(plan->metric, guess))
-		look_beside_all(scan, beside);
+		search_beside_all(scan, beside);
 }
 
 /* Reads the value from the names of an entry's parts. Returns the same as checkpoint_metric_read. */
@@ -395,7 +395,7 @@ static enum neap_status find(const struct scan *scan, const struct checkpoint_re
 	else if (metric_of)
 		strcpy(plan->metric, metric_of->metric);
 	if (options->metric || metric_of)
-		look_beside_all(scan, beside);
+		search_beside_all(scan, beside);
 	else
 		infer_metric(scan, beside);
 	set_mode(scan, metric_of);

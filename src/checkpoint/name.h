@@ -49,7 +49,7 @@ enum checkpoint_class {
 	CHECKPOINT_ONE,
 	CHECKPOINT_TEMPORARY, /* an unfinished save, running or killed: of neap, Orbax or Hugging Face's Trainer */
 	CHECKPOINT_PART,      /* one of several files: model-00001-of-00002.safetensors */
-	CHECKPOINT_EXTRA, /* belongs to a checkpoint, is none alone: group.h. checkpoint_classify never returns it */
+	CHECKPOINT_EXTRA,     /* a part of a checkpoint (group.h). checkpoint_classify never returns it */
 };
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
 /* Whether the name has the number of a well-known metric. */

@@ -41,7 +41,7 @@ static bool count_batch(void *context, const struct checkpoint_batch *batch)
 	return true;
 }
 
-static void look_into_trash(int fd, struct neap_retention_plan *plan)
+static void read_trash(int fd, struct neap_retention_plan *plan)
 {
 	struct census census = {.plan = plan};
 	int trash_fd;
@@ -74,7 +74,7 @@ enum neap_status neap_retention_plan_make(const char *folder, const struct neap_
 	if (!status)
 		status = neap_retention_decide(&plan, options, now_ns ? now_ns : neap_wall_ns(), err);
 	if (!status)
-		look_into_trash(fd, &plan);
+		read_trash(fd, &plan);
 	close(fd);
 	if (status)
 		neap_retention_plan_fini(&plan);

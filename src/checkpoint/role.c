@@ -99,7 +99,7 @@ static bool is_one_of(const struct tokens *tokens, size_t i, const char *const *
 	return false;
 }
 
-/* --- what is taken out --- */
+/* --- removing parts of a name --- */
 
 static bool take_roles(struct tokens *tokens, bool *ret_aux)
 {

@@ -189,7 +189,7 @@ struct search {
 	bool any; /* it holds something */
 };
 
-static void look_into(struct search *search, int parent, const char *name, unsigned depth);
+static void inspect_folder(struct search *search, int parent, const char *name, unsigned depth);
 
 /* Whether a file of a folder has tensors. Orbax's marker orbax.checkpoint has none: it is empty. */
 static bool holds_tensors(const char *name)
@@ -203,7 +203,7 @@ static bool holds_tensors(const char *name)
 }
 
 /* Checks one name in a folder. */
-static void look_at(struct search *search, int fd, const char *name, unsigned char type, unsigned depth)
+static void inspect_file(struct search *search, int fd, const char *name, unsigned char type, unsigned depth)
 {
 	struct stat info;
 
@@ -211,12 +211,12 @@ static void look_at(struct search *search, int fd, const char *name, unsigned ch
 	if (type == DT_UNKNOWN && fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
 		type = IFTODT(info.st_mode);
 	if (type == DT_DIR && depth < DEPTH_MOST)
-		look_into(search, fd, name, depth + 1);
+		inspect_folder(search, fd, name, depth + 1);
 	else if (type == DT_REG && holds_tensors(name))
 		search->torn = named_torn(fd, name);
 }
 
-static void look_into(struct search *search, int parent, const char *name, unsigned depth)
+static void inspect_folder(struct search *search, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
 	struct checkpoint_sets sets = {0};
@@ -229,7 +229,7 @@ static void look_into(struct search *search, int parent, const char *name, unsig
 	listed = checkpoint_listing_read(fd, &names, NULL) == NEAP_OK;
 	for (size_t i = 0; listed && !search->torn && i < names.count && search->looks < LOOKS_MOST;
 	     i++, search->looks++) {
-		look_at(search, fd, names.names[i], names.types[i], depth);
+		inspect_file(search, fd, names.names[i], names.types[i], depth);
 		distributed |= has_extension(names.names[i], ".distcp");
 		marked |= !strcmp(names.names[i], ".metadata");
 		checkpoint_role_read(names.names[i], &role);
@@ -253,6 +253,6 @@ const char *checkpoint_torn(int folder_fd, const char *name, bool folder)
 
 	if (!folder)
 		return named_torn(folder_fd, name);
-	look_into(&search, folder_fd, name, 0);
+	inspect_folder(&search, folder_fd, name, 0);
 	return search.torn;
 }

@@ -142,7 +142,7 @@ void checkpoint_zip_fini(struct checkpoint_zip *zip)
 struct entry {
 	const char *name;
 	size_t name_length;
-	uint64_t begin, length, packed; /* of the member; how much it takes in the archive */
+	uint64_t begin, length, packed; /* offset and bytes of the member; the bytes that it takes in the archive */
 	bool stored;
 };
 

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/paths.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
 #include "machine/attached.h"

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "report/cells.h"
 #include "store/json_rows.h"

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/ask.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "machine/attached.h"
 #include "proto/commands.h"

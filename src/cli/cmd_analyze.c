@@ -1,9 +1,8 @@
 /* cli/cmd_analyze.c: `neap analyze`: what a trace says of one device's memory. */
-#include "analyze/sites.h"
+#include "analyze/write.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
 #include "report/analysis.h"
@@ -55,32 +54,6 @@ static bool progress(void *context, uint64_t done, uint64_t total)
 	return !interrupted_by;
 }
 
-/* "250ms", "event:1200", "step:12" */
-static enum neap_status read_instant(const char *text, struct neap_instant *ret_instant, struct neap_error *err)
-{
-	static const struct {
-		const char *prefix;
-		enum neap_instant_kind kind;
-	} kinds[] = {{"event:", NEAP_INSTANT_EVENT}, {"step:", NEAP_INSTANT_STEP}};
-	uint64_t value = 0;
-
-	if (!text)
-		return NEAP_OK;
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-		size_t length = strlen(kinds[i].prefix);
-		if (strncmp(text, kinds[i].prefix, length) != 0)
-			continue;
-		enum neap_status status = neap_u64_parse(text + length, &value, err);
-		if (!status)
-			*ret_instant = (struct neap_instant){kinds[i].kind, value};
-		return status;
-	}
-	enum neap_status status = neap_duration_parse(text, &value, err);
-	if (!status)
-		*ret_instant = (struct neap_instant){NEAP_INSTANT_TIME, value / 1000};
-	return status;
-}
-
 static int read_arguments(const struct neap_arguments *arguments, struct neap_analysis_options *options,
 			  size_t *ret_top)
 {
@@ -102,90 +75,58 @@ static int read_arguments(const struct neap_arguments *arguments, struct neap_an
 		return neap_misuse(arguments, "--top: expected a number from 1 to 10000, not '%s'", top);
 	if (top)
 		*ret_top = (size_t)number;
-	if (read_instant(from, &options->from, &err) != NEAP_OK)
+	if (neap_instant_parse(from, &options->from, &err) != NEAP_OK)
 		return neap_misuse(
 			arguments,
 			"--from: expected a time since the first event such as 250ms, event:N or step:N, not '%s'",
 			from);
-	if (read_instant(to, &options->to, &err) != NEAP_OK)
+	if (neap_instant_parse(to, &options->to, &err) != NEAP_OK)
 		return neap_misuse(
 			arguments,
 			"--to: expected a time since the first event such as 250ms, event:N or step:N, not '%s'", to);
 	return NEAP_EXIT_OK;
 }
 
-static int print_people(const struct neap_analysis *analysis, const char *path, size_t top)
+/* What is printed for people, and whether its first part already is. */
+struct screen {
+	const char *path;
+	size_t top;
+	bool begun;
+	int code;
+};
+
+static void print_part(struct screen *screen, const struct neap_analysis *analysis, bool first)
 {
 	struct neap_buffer out = {0};
 	struct neap_error err;
 
-	neap_report_analysis(&out, analysis, path, top);
-	int code = NEAP_EXIT_OK;
+	if (first)
+		neap_report_analysis_first(&out, analysis, screen->path, screen->top);
+	else
+		neap_report_analysis_rest(&out, analysis);
 	if (neap_buffer_status(&out, &err) != NEAP_OK)
-		code = neap_complain("analyze", &err);
+		screen->code = neap_complain("analyze", &err);
 	else
 		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
-	return code;
 }
 
-/* --- --write: the trace in another of the forms that neap reads, which the name's end tells --- */
-
-enum form { FORM_UNKNOWN, FORM_SNAPSHOT, FORM_TEXT, FORM_RECORDING };
-
-static enum form form_of(const char *path)
+/* On a terminal: prints the first part, which the user reads while neap replays other settings. */
+static void print_first(void *context, const struct neap_analysis *analysis)
 {
-	static const struct {
-		const char *end;
-		enum form form;
-	} ends[] = {{".pickle", FORM_SNAPSHOT},
-		    {".pkl", FORM_SNAPSHOT},
-		    {".txt", FORM_TEXT},
-		    {".txt.zst", FORM_TEXT},
-		    {".record", FORM_RECORDING}};
-	size_t length = strlen(path);
-
-	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-		size_t tail = strlen(ends[i].end);
-		if (length > tail && strcmp(path + length - tail, ends[i].end) == 0)
-			return ends[i].form;
-	}
-	return FORM_UNKNOWN;
+	struct screen *screen = context;
+	screen->begun = true;
+	print_part(screen, analysis, true);
+	fflush(stdout);
 }
 
-static bool is_form(const char *path) { return form_of(path) != FORM_UNKNOWN; }
-
-static void name_stack(const void *context, uint32_t stack, char *ret_text, size_t capacity)
+static int print_people(struct screen *screen, const struct neap_analysis *analysis)
 {
-	const struct neap_sites *sites = context;
-	neap_site_text(sites->trace, sites->frames[stack], ret_text, capacity);
-}
-
-/* Writes the trace whole, or not at all. Errors: those of the writers, with the path. */
-static enum neap_status write_trace(const struct neap_trace *trace, size_t device, const char *path,
-				    struct neap_error *err)
-{
-	struct neap_sites sites = {0};
-	enum neap_status status;
-
-	switch (form_of(path)) {
-	case FORM_SNAPSHOT:
-		status = neap_trace_write_snapshot(trace, path, err);
-		break;
-	case FORM_TEXT:
-		status = neap_trace_write_text(trace, device, path, err);
-		break;
-	default:
-		status = neap_sites_make(trace, &sites, err);
-		if (!status)
-			status = neap_trace_write_recording(trace, name_stack, &sites, path, err);
-		neap_sites_fini(&sites);
-	}
-	if (status && !strstr(err->message, path))
-		neap_error_prefix(err, "writing %s", path);
-	if (status == NEAP_ENOENT)
-		err->status = NEAP_EEXIST; /* exits 73: the input is there */
-	return status;
+	if (!screen->begun)
+		print_part(screen, analysis, true);
+	if (screen->code == NEAP_EXIT_OK)
+		print_part(screen, analysis, false);
+	return screen->code;
 }
 
 /* Writes the page whole, or not at all. *ret_bytes: its size. 0: it went to standard output. */
@@ -228,6 +169,7 @@ static int run(const struct neap_arguments *arguments)
 	struct neap_error err = {0};
 	uint64_t page_bytes = 0;
 	char chosen[NEAP_RUN_FOLDER_PATH] = "";
+	struct screen screen = {.path = chosen};
 
 	int code = read_arguments(arguments, &options, &page.top);
 	if (code != NEAP_EXIT_OK)
@@ -235,7 +177,7 @@ static int run(const struct neap_arguments *arguments)
 	bool piped = html && strcmp(html, "-") == 0;
 	if (piped && neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
-	if (write && !is_form(write))
+	if (write && !neap_trace_form_known(write))
 		return neap_misuse(
 			arguments,
 			"--write: expected a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'", write);
@@ -246,20 +188,25 @@ static int run(const struct neap_arguments *arguments)
 		page.path = path = chosen;
 		status = neap_trace_read(path, &trace, &err);
 	}
-	/* From here on there is a page to take back; a pipe may be waited for, until a signal ends it. */
+	/* From here on a signal must remove the page that was begun, and may end the wait for a pipe. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	if (!status && html) {
-		status = neap_page_file_begin(&file, html, path, &err);
+		status = neap_page_file_begin(&file, html, (const char *[]){path, NULL}, &err);
 		if (status == NEAP_ENOENT)
 			err.status = NEAP_EEXIST; /* exits 73: the input is there */
 	}
 	if (!status && write)
-		status = write_trace(
+		status = neap_trace_write(
 			trace, options.device < trace->device_count ? options.device : neap_analysis_device(trace),
 			write, &err);
+	screen.top = page.top;
+	options.context = &screen;
+	if (!piped && !neap_argument(arguments, "json") && isatty(STDOUT_FILENO))
+		options.answered = print_first;
 	if (!status)
 		status = neap_analyze(trace, &options, &analysis, &err);
+	options.answered = NULL; /* the page analyses other devices, too */
 	if (!status && html)
 		status = write_page(&file, &analysis, &page, &page_bytes, &err);
 	if (status)
@@ -267,7 +214,7 @@ static int run(const struct neap_arguments *arguments)
 	else if (neap_argument(arguments, "json"))
 		code = json_print("analyze", neap_analysis_json(&analysis, path, page.top), JSON_INDENT(2));
 	else if (!piped)
-		code = print_people(&analysis, path, page.top);
+		code = print_people(&screen, &analysis);
 	if (page_bytes > 0 && code == NEAP_EXIT_OK && !neap_argument(arguments, "json"))
 		printf("\nPage: %s, %s\n", NEAP_PRINTABLE(html),
 		       neap_size_format(page_bytes, (char[NEAP_UNITS_CAPACITY]){0}));

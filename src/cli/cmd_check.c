@@ -1,9 +1,9 @@
 /* cli/cmd_check.c: `neap check`: is a program's memory within its bounds? One line and an exit code, for CI. */
 #include "base/units.h"
+#include "cli/check_streams.h"
 #include "cli/command.h"
-#include "cli/estimate_progress.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
+#include "cli/progress.h"
 #include "cli/run_folder.h"
 #include "estimate/measure.h"
 #include "sim/profiles/profile.h"
@@ -20,7 +20,7 @@ static int run_check(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_check = {
 	.name = "check",
-	.usage = "[options] -- COMMAND [ARGUMENT...] | TRACE [options]",
+	.usage = "[options] -- COMMAND [ARGUMENT...] | TRACE [options] | --streams RUN [options]",
 	.summary = "is a program's memory within its bounds? One line and an exit code, for CI",
 	.details = neap_help_check,
 	.options =
@@ -35,6 +35,10 @@ const struct neap_command neap_command_check = {
 			{"gpu", "PROFILE",
 			 "on the simulator, on this GPU ('neap sim profiles'), also where there is "
 			 "a real one"},
+			{"streams", "[=delay[:SEED]]",
+			 "look for races between streams instead, and for memory that is used too late, on the "
+			 "simulator; 'delay' also runs streams late, so that a race shows as a wrong number"},
+			{"accept", "FILE", "with --streams: races whose keys stand there are known, a line each"},
 			{"json", NULL, "what was measured and what was allowed, as JSON, in bytes"},
 			{NULL, NULL, NULL},
 		},
@@ -100,6 +104,10 @@ static int parse(const struct neap_arguments *arguments, struct check *check)
 				   tolerance);
 	if (tolerance && !file)
 		return neap_misuse(arguments, "--tolerance is for --baseline");
+	if (neap_argument(arguments, "accept") && !neap_argument(arguments, "streams"))
+		return neap_misuse(arguments, "--accept is for --streams");
+	if (neap_argument(arguments, "streams"))
+		return 0;
 	if (check->peak_bound == NONE && check->growth_bound == NONE && !file &&
 	    !neap_argument(arguments, "save-baseline"))
 		return neap_misuse(arguments, "no bound: give --max-peak, --max-growth or --baseline");
@@ -249,6 +257,8 @@ static int run_check(const struct neap_arguments *arguments)
 	struct neap_error err = {0};
 	const char *save = neap_argument(arguments, "save-baseline");
 	int code = parse(arguments, &check);
+	if (!code && neap_argument(arguments, "streams"))
+		return check_streams(arguments);
 	if (!code)
 		code = measure(arguments, &check);
 	if (code)

@@ -1,8 +1,9 @@
 /* cli/cmd_checkpoints.c: `neap checkpoints`: plans every folder first, and carries the plans out only if all succeed.
  * A deleted checkpoint can be restored for a day, so the command asks only where it could not be. */
+#include "base/array.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/checkpoints_folders.h"
+#include "cli/checkpoints_report.h"
 #include "cli/command.h"
 #include "cli/print.h"
 
@@ -14,6 +15,7 @@
 
 #define DAY_NS        (86400.0 * 1e9)
 #define DAYS_MOST     100000.0
+#define HINT_LOOKS    2000 /* folders that are looked into for the hint alone */
 #define TRASH_MOST_NS (UINT64_C(3650) * 86400 * 1000000000)
 
 static int run(const struct neap_arguments *arguments);
@@ -54,7 +56,7 @@ const struct neap_command neap_command_checkpoints = {
 
 struct request {
 	struct neap_retention_options rules;
-	const char **pins;
+	char **pins;
 	const char *restore;
 	bool empty_trash, dry_run, yes, json, recursive;
 };
@@ -155,16 +157,14 @@ static int read_pins(const struct neap_arguments *arguments, struct request *req
 {
 	size_t count = 0;
 
-	while (neap_argument_nth(arguments, "pin", count))
-		count++;
-	request->pins = calloc(count + 1, sizeof *request->pins);
+	request->pins = neap_argument_list(arguments, "pin");
 	if (!request->pins) {
 		fputs("neap checkpoints: out of memory\n", stderr);
 		return NEAP_EXIT_OS;
 	}
-	for (size_t i = 0; i < count; i++)
-		request->pins[i] = neap_argument_nth(arguments, "pin", i);
-	request->rules.pins = request->pins;
+	while (request->pins[count])
+		count++;
+	request->rules.pins = (const char *const *)request->pins;
 	request->rules.pin_count = count;
 	return NEAP_EXIT_OK;
 }
@@ -209,10 +209,109 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	return code;
 }
 
+/* --- the folders --- */
+
+struct folders {
+	struct checkpoints_folder *at;
+	size_t count;
+};
+
+static bool add(struct folders *folders, const char *name)
+{
+	char *copy = strdup(name);
+
+	if (!copy || !neap_array_grow(&folders->at, folders->count, sizeof *folders->at)) {
+		free(copy);
+		return false;
+	}
+	folders->at[folders->count++] = (struct checkpoints_folder){.name = copy};
+	return true;
+}
+
+static bool is_listed(const struct folders *folders, const char *name)
+{
+	for (size_t i = 0; i < folders->count; i++)
+		if (!strcmp(folders->at[i].name, name))
+			return true;
+	return false;
+}
+
+/* Looks at the folders below, for the hint. A folder that cannot be read gives none. */
+static void count_below(struct checkpoints_folder *folder, const struct neap_retention_options *rules)
+{
+	struct neap_retention_folders below = {0};
+
+	if (neap_retention_find_folders(folder->name, rules, HINT_LOOKS, &below, NULL) != NEAP_OK)
+		return;
+	for (size_t i = 0; i < below.count; i++) {
+		folder->below_folders += below.at[i].count > 0;
+		folder->below_checkpoints += below.at[i].count;
+	}
+	folder->below_incomplete = below.incomplete;
+	neap_retention_folders_fini(&below);
+}
+
+/* Lists the folder itself in any case: its plan tells what it is. */
+static int list_below(const char *name, const struct neap_retention_options *rules, struct folders *folders,
+		      bool *fine)
+{
+	struct neap_retention_folders below = {0};
+	struct neap_error err = {0};
+
+	if (neap_retention_find_folders(name, rules, 0, &below, &err) != NEAP_OK)
+		return neap_complain("checkpoints", &err);
+	for (size_t i = 0; *fine && i < below.count; i++)
+		*fine = is_listed(folders, below.at[i].path) || add(folders, below.at[i].path);
+	if (below.incomplete)
+		fprintf(stderr,
+			"neap checkpoints: below %s not every folder was looked into: some lie too deep or cannot be "
+			"read\n",
+			NEAP_PRINTABLE(name));
+	neap_retention_folders_fini(&below);
+	return NEAP_EXIT_OK;
+}
+
+/* Lists the named folders, and with --recursive those below them. Returns the exit code; what went wrong is on
+ * stderr. */
+static int list_folders(const struct neap_arguments *arguments, const struct neap_retention_options *rules,
+			bool recursive, struct folders *ret_folders)
+{
+	int code = NEAP_EXIT_OK;
+	bool fine = true;
+
+	for (size_t i = 0; fine && i < neap_operand_count(arguments); i++) {
+		const char *name = neap_operand(arguments, i);
+
+		if (is_listed(ret_folders, name))
+			continue;
+		fine = add(ret_folders, name);
+		if (fine && recursive) {
+			int one = list_below(name, rules, ret_folders, &fine);
+			code = code ? code : one;
+		} else if (fine) {
+			count_below(&ret_folders->at[ret_folders->count - 1], rules);
+		}
+	}
+	if (fine)
+		return code;
+	fputs("neap checkpoints: out of memory\n", stderr);
+	return NEAP_EXIT_OS;
+}
+
+static void folders_fini(struct folders *folders)
+{
+	for (size_t i = 0; i < folders->count; i++) {
+		neap_retention_plan_fini(&folders->at[i].plan);
+		free(folders->at[i].name);
+	}
+	free(folders->at);
+	*folders = (struct folders){0};
+}
+
 /* --- the trash --- */
 
 /* Restores from each folder. It is no error if one of several has nothing that matches. */
-static int restore(const struct request *request, struct checkpoints_folders *folders)
+static int restore(const struct request *request, struct folders *folders)
 {
 	int code = NEAP_EXIT_OK;
 	size_t restored = 0;
@@ -240,34 +339,24 @@ static int restore(const struct request *request, struct checkpoints_folders *fo
 /* True when the user says yes; else `ret_code` says how it ends. */
 static bool may_delete(const struct request *request, size_t count, int *ret_code)
 {
-	char answer[16] = "";
+	char question[64];
+	bool asked = false;
 
-	if (request->yes || count == 0)
+	snprintf(question, sizeof question, "Delete %zu checkpoint%s for good", count, count == 1 ? "" : "s");
+	if (request->yes || count == 0 || (!request->json && print_confirm(question, &asked)))
 		return true;
-	if (request->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		fputs("neap checkpoints: this cannot be restored, and there is no terminal to ask on: give --yes, or "
+	fputs(asked ? "neap checkpoints: nothing was deleted\n"
+		    : "neap checkpoints: this cannot be restored, and there is no terminal to ask on: give --yes, or "
 		      "--dry-run to only look\n",
-		      stderr);
-		*ret_code = NEAP_EXIT_USAGE;
-		return false;
-	}
-	fflush(stdout);
-	fprintf(stderr, "Delete %zu checkpoint%s for good? [y/N] ", count, count == 1 ? "" : "s");
-	fflush(stderr);
-	if (fgets(answer, sizeof answer, stdin)) {
-		answer[strcspn(answer, "\n")] = '\0';
-		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
-			return true;
-	}
-	fputs("neap checkpoints: nothing was deleted\n", stderr);
-	*ret_code = NEAP_EXIT_FAILED;
+	      stderr);
+	*ret_code = asked ? NEAP_EXIT_FAILED : NEAP_EXIT_USAGE;
 	return false;
 }
 
 /* --- plan, then apply --- */
 
 /* With --recursive a folder that cannot be judged is left alone, and the others are not. */
-static int make_plans(const struct request *request, struct checkpoints_folders *folders)
+static int make_plans(const struct request *request, struct folders *folders)
 {
 	int code = NEAP_EXIT_OK;
 	bool ask = false;
@@ -313,7 +402,7 @@ static int apply(const struct request *request, struct checkpoints_folder *folde
 }
 
 /* Leaves out folders that hold nothing: those below, and the one above them. */
-static bool is_shown(const struct request *request, const struct checkpoints_folders *folders, size_t index)
+static bool is_shown(const struct request *request, const struct folders *folders, size_t index)
 {
 	const struct checkpoints_folder *folder = &folders->at[index];
 
@@ -321,7 +410,7 @@ static bool is_shown(const struct request *request, const struct checkpoints_fol
 	       (!request->recursive || folders->count == 1 || folder->plan.count > 0 || folder->plan.trash_count > 0);
 }
 
-static int prune(const struct request *request, struct checkpoints_folders *folders)
+static int prune(const struct request *request, struct folders *folders)
 {
 	size_t for_good = 0;
 	int code = make_plans(request, folders);
@@ -352,11 +441,11 @@ static int prune(const struct request *request, struct checkpoints_folders *fold
 static int run(const struct neap_arguments *arguments)
 {
 	struct request request = {0};
-	struct checkpoints_folders folders = {0};
+	struct folders folders = {0};
 	int code = read_request(arguments, &request);
 
 	if (!code)
-		code = checkpoints_folders_list(arguments, &request.rules, request.recursive, &folders);
+		code = list_folders(arguments, &request.rules, request.recursive, &folders);
 	if (code)
 		goto out;
 	code = request.restore ? restore(&request, &folders) : prune(&request, &folders);
@@ -365,7 +454,7 @@ static int run(const struct neap_arguments *arguments)
 		code = printed ? printed : code;
 	}
 out:
-	checkpoints_folders_fini(&folders);
+	folders_fini(&folders);
 	free(request.pins);
 	return code;
 }

@@ -1,291 +1,37 @@
 /* cli/cmd_compare.c: `neap compare`: what changed between two traces, such as before and after an optimisation. */
-#include "analyze/changes.h"
-#include "analyze/run.h"
-#include "base/error.h"
-#include "base/units.h"
 #include "cli/command.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "report/cells.h"
-#include "report/verdict.h"
-#include "report/wrap.h"
-#include "store/json_rows.h"
+#include "report/compared.h"
+#include "report/page_file.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define SCHEMA 1
-#define TOP    10
-#define NONE   UINT64_MAX
 
 static int run(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_compare = {
 	.name = "compare",
-	.usage = "A B [--json]",
+	.usage = "A B [--json] [--html OUT]",
 	.summary = "what changed between two traces, such as before and after an optimisation",
 	.details = neap_help_compare,
-	.options = (const struct neap_option[]){{"json", NULL, "every figure, as JSON"}, {NULL, NULL, NULL}},
+	.options =
+		(const struct neap_option[]){
+			{"json", NULL, "every figure, as JSON"},
+			{"html", "OUT", "both side by side on a page for a browser as well; - for standard output"},
+			{NULL, NULL, NULL},
+		},
 	.operands_min = 2,
 	.operands_max = 2,
 	.run = run,
 };
 
-struct side {
-	char path[NEAP_RUN_FOLDER_PATH];
-	struct neap_trace *trace;
-	struct neap_analysis analysis;
-	uint64_t cleanups, cleanup_ns, cleanup_freed; /* NONE: only recordings of neap's say */
-	bool unrecorded;                              /* it has no allocation, only what its process counted */
-	uint64_t allocated_peak,
-		counted_reserved_peak; /* by the process's count, or an exact replay; NONE: not known */
-};
-
-enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NS };
-
-static uint64_t known_or_none(uint64_t value) { return value ? value : NONE; }
-
-static enum neap_status load(struct side *side, const char *path, struct neap_error *err)
-{
-	struct neap_analysis_options options = {0};
-	struct neap_run_facts facts;
-
-	*side = (struct side){.cleanups = NONE,
-			      .cleanup_ns = NONE,
-			      .cleanup_freed = NONE,
-			      .allocated_peak = NONE,
-			      .counted_reserved_peak = NONE};
-	enum neap_status status = run_folder_trace("compare", path, side->path, err);
-	if (!status)
-		status = neap_trace_read(side->path, &side->trace, err);
-	if (!status) {
-		/* Not the device that ran out of memory: the other trace may have no such device. */
-		options.device = neap_analysis_busiest(side->trace);
-		status = neap_analyze(side->trace, &options, &side->analysis, err);
-	}
-	if (!status && neap_analysis_exact(&side->analysis))
-		side->allocated_peak = (uint64_t)side->analysis.replay.usage.stats
-					       .metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL]
-					       .peak;
-	if (status || side->trace->source != NEAP_TRACE_RECORDING)
-		return status;
-	neap_run_facts(side->trace->record, 0, &facts);
-	side->cleanups = facts.cleanups;
-	side->cleanup_ns = facts.cleanup_ns;
-	side->cleanup_freed = facts.cleanup_freed_bytes;
-	side->unrecorded = neap_analysis_empty(&side->analysis);
-	side->allocated_peak = known_or_none(facts.peak_allocated_bytes);
-	side->counted_reserved_peak = known_or_none(facts.peak_reserved_bytes);
-	return NEAP_OK;
-}
-
-static void unload(struct side *side)
-{
-	neap_analysis_fini(&side->analysis);
-	neap_trace_free(side->trace);
-}
-
-#define FIGURES 20
-struct figure {
-	const char *name, *key;
-	enum unit unit;
-	uint64_t before, after; /* NONE: not known */
-};
-
-static uint64_t slope(const struct side *side)
-{
-	const struct neap_leak *leak = &side->analysis.trends.leak;
-	return side->analysis.trends.steps == 0 || leak->verdict == NEAP_LEAK_TOO_SHORT ? NONE
-	       : leak->verdict == NEAP_LEAK_FOUND ? (uint64_t)fmax(leak->bytes_per_step, 0)
-						  : 0;
-}
-
-/* Of 100 updates, so that runs of different lengths compare. */
-static uint64_t driver_calls(const struct neap_course *course)
-{
-	return course->updates ? (uint64_t)llround(100.0 * (double)course->driver_calls / (double)course->updates)
-			       : NONE;
-}
-
-static void take_figures(const struct side *side, bool after, struct figure figures[FIGURES])
-{
-	const struct neap_analysis *analysis = &side->analysis;
-	const struct neap_profile *profile = &analysis->profile;
-	bool recorded = !side->unrecorded;
-	const struct neap_course *course = &analysis->trends.course;
-	bool stepped = course->whole > 0, segments = analysis->timeline.reserved_known;
-	uint64_t reserved = segments ? profile->reserved_peak.reserved : NONE;
-	const struct {
-		const char *name, *key;
-		enum unit unit;
-		uint64_t value;
-	} rows[FIGURES] = {
-		{"requested peak", "requested_peak", UNIT_BYTES, recorded ? profile->requested_peak.requested : NONE},
-		{"rounded peak", "rounded_peak", UNIT_BYTES, recorded ? profile->rounded_peak.rounded : NONE},
-		{"allocated peak", "allocated_peak", UNIT_BYTES, side->allocated_peak},
-		{"reserved peak", "reserved_peak", UNIT_BYTES, recorded ? reserved : side->counted_reserved_peak},
-		{"swing within a step", "amplitude", UNIT_BYTES,
-		 analysis->trends.steps ? analysis->trends.amplitude_bytes : NONE},
-		{"allocated swing", "allocated_swing", UNIT_BYTES, stepped ? course->allocated.swing_bytes : NONE},
-		{"allocated mean", "allocated_mean", UNIT_BYTES, stepped ? course->allocated.mean_bytes : NONE},
-		{"reserved swing", "reserved_swing", UNIT_BYTES,
-		 stepped && segments ? course->reserved.swing_bytes : NONE},
-		{"reserved mean", "reserved_mean", UNIT_BYTES,
-		 stepped && segments ? course->reserved.mean_bytes : NONE},
-		{"time a step", "step_ns", UNIT_NS, known_or_none(course->step_ns)},
-		{"driver calls, 100 steps", "driver_calls_per_100_steps", UNIT_COUNT,
-		 segments ? driver_calls(course) : NONE},
-		{"retries", "retries", UNIT_COUNT, segments ? analysis->trends.retries : NONE},
-		{"swing repeats, steps", "period_steps", UNIT_COUNT, known_or_none(analysis->trends.period)},
-		{"leak per step", "leak_bytes_per_step", UNIT_BYTES, slope(side)},
-		{"allocations", "allocations", UNIT_COUNT,
-		 recorded && !analysis->trace->partial ? profile->kinds[NEAP_TRACE_ALLOC] : NONE},
-		{"cache emptied", "cache_emptied", UNIT_COUNT, analysis->trends.emptied},
-		{"emptied every, steps", "cache_emptied_every_steps", UNIT_COUNT,
-		 known_or_none(analysis->trends.emptied_period)},
-		{"cleanups", "cleanups", UNIT_COUNT, side->cleanups},
-		{"time in cleanups", "cleanup_ns", UNIT_NS, side->cleanup_ns},
-		{"given back by them", "cleanup_freed", UNIT_BYTES, side->cleanup_freed},
-	};
-	for (size_t i = 0; i < FIGURES; i++) {
-		figures[i].name = rows[i].name;
-		figures[i].key = rows[i].key;
-		figures[i].unit = rows[i].unit;
-		*(after ? &figures[i].after : &figures[i].before) = rows[i].value;
-	}
-}
-
-static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_CAPACITY])
-{
-	if (value == NONE)
-		return "-";
-	if (unit == UNIT_BYTES)
-		return neap_size_format(value, text);
-	if (unit == UNIT_NS)
-		return neap_duration_format(value, text);
-	snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64, value);
-	return text;
-}
-
-static void put_row(struct neap_buffer *out, const char *name, enum unit unit, uint64_t before, uint64_t after)
-{
-	char left[NEAP_UNITS_CAPACITY], right[NEAP_UNITS_CAPACITY], change[32] = "";
-	if (before == NONE && after == NONE)
-		return;
-	if (before != NONE && after != NONE && before > 0 && before != after)
-		snprintf(change, sizeof change, "  %+.1f %%",
-			 100.0 * ((double)after - (double)before) / (double)before);
-	neap_buffer_format(out, "  %-23s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
-			   change);
-}
-
-static void put_unrecorded(struct neap_buffer *out, const char *name, const struct side *side)
-{
-	char text[160];
-	if (!side->unrecorded)
-		return;
-	snprintf(text, sizeof text,
-		 "%s has no allocation, only what its process counted: 'neap analyze' says how to "
-		 "record them",
-		 name);
-	neap_report_wrap(out, "  ", text);
-}
-
-/* By purpose, and by who holds it. */
-static void put_holders(struct neap_buffer *out, const struct side *before, const struct side *after,
-			const struct neap_change *changes, size_t count)
-{
-	char first[64], delta[NEAP_UNITS_CAPACITY], bytes[NEAP_UNITS_CAPACITY], now[NEAP_UNITS_CAPACITY];
-
-	neap_buffer_text(out, "\nAt the peak of requested memory, by what it was for\n");
-	for (int category = 0; category < NEAP_CATEGORIES; category++) {
-		uint64_t was = neap_category_bytes(&before->analysis, (enum neap_category)category);
-		uint64_t is = neap_category_bytes(&after->analysis, (enum neap_category)category);
-		if (was || is)
-			put_row(out, neap_category_name((enum neap_category)category), UNIT_BYTES, was, is);
-	}
-	neap_buffer_text(out, "\nAnd by who holds it, the largest changes\n");
-	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
-		snprintf(first, sizeof first, "  %11s  %10s -> %-10s  ",
-			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
-			 neap_size_format(changes[i].before_bytes, bytes),
-			 neap_size_format(changes[i].after_bytes, now));
-		neap_report_wrap(out, first, changes[i].name);
-	}
-	if (count == 0 || !neap_change_bytes(&changes[0]))
-		neap_buffer_text(out, "  none\n");
-}
-
-static struct neap_verdict_side side_of(const struct figure *figures, bool after)
-{
-	struct neap_verdict_side side = {0};
-	const struct {
-		const char *key;
-		uint64_t *field;
-	} fields[] = {
-		{"cache_emptied", &side.emptied},    {"reserved_peak", &side.peak_bytes},
-		{"reserved_mean", &side.mean_bytes}, {"reserved_swing", &side.swing_bytes},
-		{"step_ns", &side.step_ns},          {"driver_calls_per_100_steps", &side.driver_calls},
-		{"retries", &side.retries},
-	};
-	for (size_t i = 0; i < FIGURES; i++)
-		for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-			if (!strcmp(figures[i].key, fields[k].key))
-				*fields[k].field = after ? figures[i].after : figures[i].before;
-	return side;
-}
-
-static char *make_verdict(const struct figure *figures)
-{
-	struct neap_verdict_side before = side_of(figures, false), after = side_of(figures, true);
-	struct neap_buffer text = {0};
-
-	neap_verdict_cleanups(&text, &before, &after);
-	return neap_buffer_detach(&text);
-}
-
-static void put_verdict(struct neap_buffer *out, const struct figure *figures)
-{
-	char *text = make_verdict(figures), *rest = NULL;
-
-	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
-		neap_buffer_text(out, line == text ? "\n" : "");
-		neap_report_wrap(out, line == text ? "  " : "    ", line);
-	}
-	free(text);
-}
-
-static json_t *verdict_json(const struct figure *figures)
-{
-	char *text = make_verdict(figures), *rest = NULL;
-	json_t *lines = json_array();
-
-	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
-		neap_json_add(lines, neap_json_text(line));
-	free(text);
-	return lines;
-}
-
-static int print_people(const struct side *before, const struct side *after, const struct figure *figures,
-			const struct neap_change *changes, size_t count)
+static int print_people(const struct neap_compared *compared)
 {
 	struct neap_buffer out = {0};
 	struct neap_error err;
-
-	neap_report_wrap(&out, "A: ", before->path);
-	neap_report_wrap(&out, "B: ", after->path);
-	neap_buffer_format(&out, "\n  %-23s %12s %12s\n", "", "A", "B");
-	for (size_t i = 0; i < FIGURES; i++)
-		put_row(&out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
-	put_verdict(&out, figures);
-	put_unrecorded(&out, "A", before);
-	put_unrecorded(&out, "B", after);
-	if (!before->unrecorded && !after->unrecorded)
-		put_holders(&out, before, after, changes, count);
 	int code = NEAP_EXIT_OK;
+
+	neap_report_compared(&out, compared);
 	if (neap_buffer_status(&out, &err) != NEAP_OK)
 		code = neap_complain("compare", &err);
 	else
@@ -294,60 +40,68 @@ static int print_people(const struct side *before, const struct side *after, con
 	return code;
 }
 
-static json_t *pair(uint64_t before, uint64_t after) { return JSON(KNOWN("a", before), KNOWN("b", after)); }
-
-static uint64_t category_bytes(const struct side *side, enum neap_category category)
+static enum neap_status load(const struct neap_arguments *arguments, size_t operand, char path[NEAP_RUN_FOLDER_PATH],
+			     struct neap_compared_side *side, struct neap_error *err)
 {
-	return side->unrecorded ? NONE : neap_category_bytes(&side->analysis, category);
+	enum neap_status status = run_folder_trace("compare", neap_operand(arguments, operand), path, err);
+	return status ? status : neap_compared_load(path, side, err);
 }
 
-static int print_json(const struct side *before, const struct side *after, const struct figure *figures,
-		      const struct neap_change *changes, size_t count)
+static enum neap_status write_page(const char *html, const struct neap_compared *compared, struct neap_error *err)
 {
-	json_t *root = json_object(), *categories = json_object(), *holders = json_array();
+	struct neap_buffer page = {0};
+	struct neap_page_file file = {0};
 
-	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("a", before->path), TEXT("b", after->path));
-	for (size_t i = 0; i < FIGURES; i++)
-		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
-	for (int category = 0; category < NEAP_CATEGORIES; category++)
-		neap_json_set(categories, neap_category_name((enum neap_category)category),
-			      pair(category_bytes(before, (enum neap_category)category),
-				   category_bytes(after, (enum neap_category)category)));
-	neap_json_set(root, "categories", categories);
-	for (size_t i = 0; i < count && !before->unrecorded && !after->unrecorded; i++) {
-		json_t *holder = pair(changes[i].before_bytes, changes[i].after_bytes);
-		neap_json_set(holder, "text", neap_json_text(changes[i].name));
-		neap_json_add(holders, holder);
-	}
-	neap_json_set(root, "holders", holders);
-	neap_json_set(root, "cleanups_verdict", verdict_json(figures));
-	return json_print("compare", root, JSON_INDENT(2));
+	enum neap_status status = neap_compared_page(&page, compared, err);
+	if (!status)
+		status = neap_page_file_begin(
+			&file, html, (const char *[]){compared->before.path, compared->after.path, NULL}, err);
+	if (!status)
+		status = neap_fd_write(file.fd, page.data, page.length, err);
+	if (!status)
+		status = neap_page_file_commit(&file, err);
+	neap_page_file_abort(&file);
+	neap_buffer_fini(&page);
+	return status;
+}
+
+static int print(const struct neap_arguments *arguments, const struct neap_compared *compared)
+{
+	const char *html = neap_argument(arguments, "html");
+	bool json = neap_argument(arguments, "json") != NULL, piped = html && !strcmp(html, "-");
+	struct neap_error err = {0};
+
+	if (html && write_page(html, compared, &err) != NEAP_OK)
+		return neap_complain("compare", &err);
+	if (piped)
+		return NEAP_EXIT_OK;
+	int code =
+		json ? json_print("compare", neap_compared_json(compared), JSON_INDENT(2)) : print_people(compared);
+	if (html && !json && !code)
+		printf("\nPage: %s\n", NEAP_PRINTABLE(html));
+	return code;
 }
 
 static int run(const struct neap_arguments *arguments)
 {
-	struct side before = {0}, after = {0};
-	struct figure figures[FIGURES] = {0};
-	struct neap_change *changes = NULL;
+	struct neap_compared compared = {0};
+	char before[NEAP_RUN_FOLDER_PATH], after[NEAP_RUN_FOLDER_PATH];
 	struct neap_error err = {0};
-	size_t count = 0;
-	int code = NEAP_EXIT_OK;
+	int code;
 
-	enum neap_status status = load(&before, neap_operand(arguments, 0), &err);
+	const char *html = neap_argument(arguments, "html");
+
+	if (html && !strcmp(html, "-") && neap_argument(arguments, "json"))
+		return neap_misuse(arguments, "--html - and --json would both go to standard output");
+	enum neap_status status = load(arguments, 0, before, &compared.before, &err);
 	if (!status)
-		status = load(&after, neap_operand(arguments, 1), &err);
+		status = load(arguments, 1, after, &compared.after, &err);
 	if (!status)
-		status = neap_changes_find(&before.analysis, &after.analysis, &changes, &count, &err);
-	if (!status) {
-		take_figures(&before, false, figures);
-		take_figures(&after, true, figures);
-		code = (neap_argument(arguments, "json") ? print_json : print_people)(&before, &after, figures,
-										      changes, count);
-	} else {
+		status = neap_compared_find(&compared, &err);
+	if (status)
 		code = neap_complain("compare", &err);
-	}
-	free(changes);
-	unload(&before);
-	unload(&after);
+	else
+		code = print(arguments, &compared);
+	neap_compared_fini(&compared);
 	return code;
 }

@@ -4,7 +4,7 @@
  * command with plain words.
  */
 #include "cli/command.h"
-#include "cli/settings.h"
+#include "run/memory_settings.h"
 
 #include <string.h>
 
@@ -70,7 +70,7 @@ static void print_setting(enum shell shell, const char *entry)
 	puts(shell == SHELL_CSH ? ";" : "");
 }
 
-static void print_all(enum shell shell, const struct settings *settings)
+static void print_all(enum shell shell, const struct neap_memory_settings *settings)
 {
 	print_comment(shell,
 		      "expandable_segments:True: PyTorch maps pages where its cache grows; far less is lost to "
@@ -98,7 +98,7 @@ static int run(const struct neap_arguments *arguments)
 {
 	static const char *const names[] = {"sh", "fish", "csh"};
 	const char *name = neap_argument(arguments, "shell");
-	struct settings settings = {0};
+	struct neap_memory_settings settings = {0};
 	struct neap_error err = {0};
 	size_t shell = 0;
 	while (name && shell < sizeof names / sizeof *names && strcmp(name, names[shell]) != 0)
@@ -106,10 +106,10 @@ static int run(const struct neap_arguments *arguments)
 	if (shell == sizeof names / sizeof *names)
 		return neap_misuse(arguments, "--shell: expected sh, fish or csh, not '%s'", name);
 	int code = NEAP_EXIT_OK;
-	if (settings_make(&settings, &err) == NEAP_OK)
+	if (neap_memory_settings_make(&settings, &err) == NEAP_OK)
 		print_all((enum shell)shell, &settings);
 	else
 		code = neap_complain("enable", &err);
-	settings_fini(&settings);
+	neap_memory_settings_fini(&settings);
 	return code;
 }

@@ -5,13 +5,10 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/estimate_failure.h"
-#include "cli/estimate_model.h"
 #include "cli/estimate_options.h"
-#include "cli/estimate_progress.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
+#include "cli/progress.h"
 #include "cli/run_folder.h"
-#include "cli/run_python.h"
 #include "estimate/driver.h"
 #include "estimate/fit_runs.h"
 #include "estimate/here.h"
@@ -27,7 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TOP 8
+#define TOP          8
+#define SCRIPT_BYTES (1u << 20)
 
 static int run_estimate(const struct neap_arguments *arguments);
 
@@ -106,7 +104,7 @@ struct estimate {
 	const struct neap_arguments *arguments;
 	struct neap_estimate_plan plan;
 	struct neap_estimate_command command;
-	struct estimate_model model;
+	struct neap_estimate_model model;
 	struct estimate_progress progress;
 	struct neap_estimate_isolation isolation;
 	char keep[NEAP_ESTIMATE_CAPACITY]; /* --keep-writes */
@@ -116,7 +114,7 @@ struct estimate {
 	struct neap_estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
-	struct estimate_values values;
+	struct neap_estimate_values values;
 	bool without_pytorch; /* what it took from the driver was shown instead */
 };
 
@@ -128,6 +126,22 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 	return !estimate_interrupted();
 }
 
+/* --print-script: the program on stdout, with the arguments that it would get. */
+static int print_script(const struct neap_estimate_model *model)
+{
+	struct neap_buffer text = {0};
+	struct neap_error err = {0};
+	if (neap_file_read(model->script, SCRIPT_BYTES, &text, &err) != NEAP_OK)
+		return neap_complain("estimate", &err);
+	printf("# neap estimate runs this program with: --model=");
+	print_safe_text(stdout, model->given.name);
+	for (size_t i = 0; model->parameters[i]; i++)
+		printf(" --%s", model->parameters[i]);
+	printf("\n%s", neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+	return 0;
+}
+
 /* --- options --- */
 
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
@@ -136,10 +150,10 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	const char *memory = neap_argument(arguments, "max-memory"), *gpus = neap_argument(arguments, "gpu");
 	struct neap_estimate_here here = {0};
 	uint64_t limit = 0;
-	int code = estimate_model_parse(arguments, &estimate->model);
+	int code = estimate_parse_model(arguments, &estimate->model);
 	if (code)
 		return code;
-	if (!estimate->model.name && !neap_rest(arguments)[0])
+	if (!estimate->model.given.name && !neap_rest(arguments)[0])
 		return neap_misuse(arguments, "no command to run");
 	if (memory && (neap_size_parse(memory, &limit, &err) || limit < 64 * NEAP_MIB || limit > SIM_MEMORY_LIMIT))
 		return neap_misuse(arguments,
@@ -149,8 +163,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		return neap_complain("estimate", &err);
 	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
-	estimate->plan.rungs_known = estimate->model.name != NULL;
-	estimate->plan.rungs = estimate->model.name ? estimate_model_rungs(&estimate->model) : 0;
+	estimate->plan.rungs_known = estimate->model.given.name != NULL;
+	estimate->plan.rungs = estimate->model.given.name ? neap_estimate_model_rungs(&estimate->model) : 0;
 	estimate->plan.values = neap_argument(arguments, "values");
 	if (estimate->plan.values && !neap_estimate_values_known(estimate->plan.values))
 		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'",
@@ -160,11 +174,11 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
-	estimate->command.argv = estimate->model.name ? estimate->model.argv : neap_rest(arguments);
+	estimate->command.argv = estimate->model.given.name ? estimate->model.argv : neap_rest(arguments);
 	estimate->command.isolation = &estimate->isolation;
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
 	code = estimate_parse_bounds(arguments, &estimate->command);
-	if (estimate->model.name && !estimate->command.steps)
+	if (estimate->model.given.name && !estimate->command.steps)
 		estimate->command.steps = "3"; /* its batches are all alike */
 	if (!code)
 		code = estimate_parse_values(arguments, &estimate->model, estimate->command.argv, &estimate->values);
@@ -239,6 +253,17 @@ static bool print_driver(const struct estimate *estimate, size_t index, int *ret
 	return true;
 }
 
+/* Whether the program refused the model: prints its sentence, and returns the exit code; else 0. */
+static int print_refusal(const struct estimate *estimate, const struct neap_result *result)
+{
+	int status = result->exit_status;
+	if (!estimate->model.given.name || result->outcome != NEAP_OUTCOME_FAILED ||
+	    (status != NEAP_EXIT_USAGE && status != NEAP_EXIT_NO_INPUT && status != NEAP_EXIT_UNAVAILABLE))
+		return 0;
+	fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->error_line));
+	return status;
+}
+
 /* Reads the run. If memory ran out, runs it again with more than any GPU has: only that shows what the program needs.
  * */
 static int read_run(struct estimate *estimate, size_t index)
@@ -264,7 +289,7 @@ static int read_run(struct estimate *estimate, size_t index)
 		estimate->without_pytorch = true;
 		return code;
 	}
-	code = estimate_model_refused(&estimate->model, &run->result);
+	code = print_refusal(estimate, &run->result);
 	if (code)
 		return code;
 	return estimate_explain_failure(run, estimate->jobs[index].folder, estimate->plan.gpus[0].profile->name,
@@ -275,12 +300,16 @@ static int run_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	/* neap's own program does not look at the memory that there is: a second run is never needed. */
-	uint64_t memory = estimate->model.name ? NEAP_ESTIMATE_PLENTY : 0;
+	uint64_t memory = estimate->model.given.name ? NEAP_ESTIMATE_PLENTY : 0;
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
 		neap_estimate_job_prepare(&estimate->plan, i, memory, estimate->folder, "", &estimate->jobs[i]);
-	/* The first alone: a program that fails does so once. */
+	estimate->jobs[0].others = &estimate->jobs[1];
+	estimate->jobs[0].other_count = estimate->plan.run_count - 1;
+	/* The first alone: a program that fails does so once. It may fork the others. */
 	enum neap_status status = neap_estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
+	if (!status && !code)
+		neap_estimate_job_take_others(&estimate->jobs[0]);
 	if (!status && !code && !estimate->without_pytorch && estimate->plan.run_count > 1)
 		status =
 			neap_estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
@@ -425,25 +454,32 @@ static int write_page(const struct estimate *estimate)
 	struct neap_analysis_options options = {.device = run->analysis.device, .progress = go_on};
 	struct neap_estimate_report report = report_of(estimate);
 	struct neap_page_file file = {0};
-	struct neap_buffer above = {0};
+	struct neap_buffer answer = {0}, below = {0};
 	struct neap_error err = {0};
 	uint64_t bytes = 0;
 	if (!html)
 		return 0;
-	neap_estimate_markup(&above, &report);
+	neap_estimate_answer(&answer, &report);
+	neap_estimate_markup(&below, &report);
 	struct neap_trace_page_options page = {.path = estimate->command_text,
+					       .verb = "estimate",
 					       .top = TOP,
 					       .analysis = &options,
-					       .above = neap_buffer_string(&above)};
-	enum neap_status status = neap_buffer_status(&above, &err);
+					       .answer = neap_buffer_string(&answer),
+					       .below = neap_buffer_string(&below)};
+	enum neap_status status = neap_buffer_status(&answer, &err);
 	if (!status)
-		status = neap_page_file_begin(&file, html, run->processes[run->worst].snapshot, &err);
+		status = neap_buffer_status(&below, &err);
+	if (!status)
+		status = neap_page_file_begin(&file, html,
+					      (const char *[]){run->processes[run->worst].snapshot, NULL}, &err);
 	if (!status)
 		status = neap_trace_page_write(file.fd, &run->analysis, &page, &bytes, &err);
 	if (!status)
 		status = neap_page_file_commit(&file, &err);
 	neap_page_file_abort(&file);
-	neap_buffer_fini(&above);
+	neap_buffer_fini(&answer);
+	neap_buffer_fini(&below);
 	if (!status)
 		return 0;
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
@@ -493,8 +529,9 @@ static int estimate_all(struct estimate *estimate)
 		return code;
 	if (!code) {
 		const struct neap_result *result = &estimate->runs[0].result;
-		estimate->command_text = estimate->model.name ? estimate_model_text(&estimate->model, result)
-							      : strdup(result->command);
+		estimate->command_text = estimate->model.given.name
+						 ? neap_estimate_model_text(&estimate->model, result)
+						 : strdup(result->command);
 		code = estimate->command_text ? judge_all(estimate) : NEAP_EXIT_OS;
 	}
 	if (!code)
@@ -520,7 +557,7 @@ static int run_estimate(const struct neap_arguments *arguments)
 	estimate->arguments = arguments;
 	code = parse(arguments, estimate);
 	if (!code && neap_argument(arguments, "print-script")) {
-		code = estimate_model_print(&estimate->model);
+		code = print_script(&estimate->model);
 		goto out;
 	}
 	if (code)
@@ -544,9 +581,9 @@ static int run_estimate(const struct neap_arguments *arguments)
 out:
 	free(estimate->runs);
 	free(estimate->verdicts);
-	estimate_values_fini(&estimate->values);
+	neap_estimate_values_fini(&estimate->values);
 	free(estimate->command_text);
-	estimate_model_fini(&estimate->model);
+	neap_estimate_model_fini(&estimate->model);
 	free(estimate);
 	return code;
 }

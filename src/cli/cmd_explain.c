@@ -5,11 +5,9 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/explain_topics.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "machine/sample.h"
+#include "machine/topics.h"
 #include "report/explain.h"
 #include "report/recording.h"
 #include "report/wrap.h"
@@ -48,6 +46,28 @@ const struct neap_command neap_command_explain = {
 	.run = run,
 };
 
+struct explain_topic {
+	const char *name;
+	/* One line per paragraph (tools/help_text.py): first a summary, then lists, each below a line with its title
+	 * after "# ". */
+	const char *text;
+};
+
+/* The texts of cli/help/explain/NAME.txt, embedded by the build. */
+extern const char neap_topic_oom[], neap_topic_fragmentation[], neap_topic_leak[], neap_topic_no_process[],
+	neap_topic_not_returned[], neap_topic_limit[], neap_topic_restart[];
+
+static const struct explain_topic topics[] = {
+	{"oom", neap_topic_oom},
+	{"fragmentation", neap_topic_fragmentation},
+	{"leak", neap_topic_leak},
+	{"no-process", neap_topic_no_process},
+	{"not-returned", neap_topic_not_returned},
+	{"limit", neap_topic_limit},
+	{"restart", neap_topic_restart},
+	{NULL, NULL},
+};
+
 /* --from */
 
 static enum neap_status read_log(const char *path, struct neap_buffer *log, struct neap_error *err)
@@ -68,19 +88,6 @@ static enum neap_status read_log(const char *path, struct neap_buffer *log, stru
 					 "standard input is longer than 256 MiB: give its last part (tail)");
 		neap_buffer_append(log, piece, (size_t)n);
 	}
-}
-
-/* Whether an earlier message says the very same. vLLM writes its figures before its first message alone. */
-static bool repeated(const struct neap_oom_text *found, const struct neap_oom_text *all, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (all[i].gpu == found->gpu && all[i].wording == found->wording &&
-		    all[i].tried_bytes == found->tried_bytes && all[i].free_bytes == found->free_bytes &&
-		    all[i].allocated_bytes == found->allocated_bytes && strcmp(all[i].step, found->step) == 0 &&
-		    (all[i].weights_bytes == found->weights_bytes || neap_oom_text_bare(found)) &&
-		    strcmp(all[i].backend, found->backend) == 0)
-			return true;
-	return false;
 }
 
 static int print_messages(const struct neap_oom_text *messages, size_t count, size_t more, bool json)
@@ -114,7 +121,7 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 static int list_topics(void)
 {
 	puts("neap explain TOPIC, one of:");
-	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
+	for (const struct explain_topic *topic = topics; topic->name; topic++)
 		printf("  %-14s %.*s\n", topic->name, (int)strcspn(topic->text, "\n"), topic->text);
 	puts("\nneap explain RUNFOLDER: how that run ended, its last lines, its memory");
 	puts("neap explain LOG: the arithmetic of the out-of-memory message in a log (or on standard input)");
@@ -124,24 +131,16 @@ static int list_topics(void)
 /* `path` NULL: explains standard input. If that is empty, lists the topics. */
 static int explain_log(const char *path, bool json)
 {
-	struct neap_oom_text messages[MESSAGES], found;
+	struct neap_oom_text messages[MESSAGES];
 	struct neap_buffer log = {0};
 	struct neap_error err = {0};
-	size_t count = 0, more = 0, position = 0, counted = 0;
-	uint32_t line = 1;
+	size_t count = 0, more = 0;
 
 	enum neap_status status = read_log(path ? path : "-", &log, &err);
 	if (!status && !path && log.length == 0)
 		return list_topics();
-	while (!status && neap_oom_text_next(log.data, log.length, &position, &found, NULL) == NEAP_OK) {
-		for (; counted < found.position; counted++)
-			line += log.data[counted] == '\n';
-		found.line = line;
-		if (count == MESSAGES || repeated(&found, messages, count))
-			more++;
-		else
-			messages[count++] = found;
-	}
+	if (!status)
+		count = neap_oom_log_messages(log.data, log.length, messages, MESSAGES, &more);
 	neap_buffer_fini(&log);
 	if (!status && count == 0)
 		status = neap_fail(&err, NEAP_EPARSE,
@@ -193,7 +192,7 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 	if (!status)
 		status = neap_sample_take(monitor, folder, &sample, &err);
 	if (!status)
-		topic->here(out, &sample);
+		neap_topic_figures(out, topic->name, &sample);
 	else
 		neap_report_wrap(out, "    no figures: ", err.message);
 	neap_sample_fini(&sample);
@@ -202,7 +201,7 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 
 static const struct explain_topic *find_topic(const char *name)
 {
-	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
+	for (const struct explain_topic *topic = topics; topic->name; topic++)
 		if (strcmp(topic->name, name) == 0)
 			return topic;
 	return NULL;

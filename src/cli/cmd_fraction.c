@@ -1,7 +1,6 @@
 /* cli/cmd_fraction.c: `neap fraction`: limits what the allocators of running attached processes may reserve. */
 #include "base/units.h"
 #include "cli/ask.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "machine/attached.h"
 #include "machine/sample.h"

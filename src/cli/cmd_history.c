@@ -8,13 +8,11 @@
 #include "cli/history_prune.h"
 #include "cli/history_report.h"
 #include "cli/print.h"
-#include "run/run_stage.h"
+#include "run/recover.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LIST_MOST    25
@@ -65,28 +63,6 @@ struct request {
 
 /* --- options --- */
 
-/* "2d" ago, or "2026-11-20", "2026-11-20 18:30", "2026-11-20T18:30:05" in local time. */
-static bool read_time(const char *text, uint64_t *ret_wall_ns)
-{
-	static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S",
-					    "%Y-%m-%dT%H:%M:%S"};
-	uint64_t ago_ns = 0, now_ns = neap_wall_ns();
-	if (neap_duration_parse(text, &ago_ns, NULL) == NEAP_OK) {
-		*ret_wall_ns = ago_ns < now_ns ? now_ns - ago_ns : 1;
-		return true;
-	}
-	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-		struct tm local = {.tm_isdst = -1};
-		const char *end = strptime(text, forms[i], &local);
-		time_t seconds = end && !*end ? mktime(&local) : -1;
-		if (seconds <= 0)
-			continue;
-		*ret_wall_ns = (uint64_t)seconds * NEAP_NS_PER_S;
-		return true;
-	}
-	return false;
-}
-
 static bool read_outcome(const char *text, char outcome[32])
 {
 	snprintf(outcome, 32, "%s", text);
@@ -121,9 +97,9 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	request->log = neap_argument(arguments, "log");
 	size_t operands = neap_operand_count(arguments);
 	request->first = operands > 1 && !strcmp(neap_operand(arguments, 0), "show");
-	if (since && !read_time(since, &filter->since_wall_ns))
+	if (since && !neap_history_time_parse(since, neap_wall_ns(), &filter->since_wall_ns))
 		return neap_misuse(arguments, "--since %s: expected a time such as 2d or 2026-11-20", since);
-	if (older && !read_time(older, &filter->until_wall_ns))
+	if (older && !neap_history_time_parse(older, neap_wall_ns(), &filter->until_wall_ns))
 		return neap_misuse(arguments, "--older-than %s: expected a time such as 90d or 2026-11-20", older);
 	if (outcome && !read_outcome(outcome, request->outcome))
 		return misuse_outcome(arguments, outcome);
@@ -143,62 +119,9 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	return history_prune_parse(arguments, filter, &request->pruning);
 }
 
-/* --- runs whose supervisor was killed after their command had ended, and before the history had them --- */
-
-/* Runs in STATE/runs that have a supervisor and no result yet. */
-struct unfinished {
-	size_t running;
-	size_t draining; /* the command has ended, its memory is not free yet */
-};
-
-static enum neap_status put_result(const char *folder, const char *path, struct neap_history **history,
-				   struct neap_error *err)
+static void report_lost(const char *folder, const struct neap_error *err)
 {
-	char result_path[4200];
-	struct neap_result result = {0};
-	enum neap_status status = neap_path_join(result_path, sizeof result_path, folder, "result.json");
-	if (!status)
-		status = neap_result_read(result_path, &result, err);
-	if (!status && !*history)
-		status = neap_history_open(path, history, NULL, err);
-	if (!status)
-		status = neap_history_put(*history, "", "", &result, err);
-	neap_result_fini(&result);
-	return status;
-}
-
-/* Makes the result of each such run in STATE/runs where there is none, and puts it into the history at `path`, which
- * is opened where it is not (*history NULL). Failures are printed; the next call tries again. */
-static void recover(const char *state, const char *path, struct neap_history **history,
-		    struct unfinished *ret_unfinished)
-{
-	struct unfinished unfinished = {0};
-	char runs[4096], folder[4096];
-	DIR *entries = neap_path_join(runs, sizeof runs, state, "runs") ? NULL : opendir(runs);
-	for (struct dirent *entry; entries && (entry = readdir(entries));) {
-		struct neap_error err = {0};
-		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name))
-			continue;
-		if (neap_run_stage_read(folder) == NEAP_STAGE_BEGAN && /* running, or lost: cuts its recordings */
-		    neap_run_stage_recover_locked(folder, NULL) == NEAP_EBUSY)
-			unfinished.running++;
-		if (neap_run_stage_is_kept(folder))
-			continue;
-		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
-		unfinished.draining += status == NEAP_EBUSY;
-		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* not over, or lost */
-			continue;
-		if (!status)
-			status = put_result(folder, path, history, &err);
-		if (!status)
-			neap_run_stage_forget(folder);
-		else
-			fprintf(stderr, "neap history: the run in %s is not in the history: %s\n", folder,
-				err.message);
-	}
-	if (entries)
-		closedir(entries);
-	*ret_unfinished = unfinished;
+	fprintf(stderr, "neap history: the run in %s is not in the history: %s\n", folder, err->message);
 }
 
 /* --- list and export --- */
@@ -224,7 +147,7 @@ static bool list_one(void *context, struct neap_history_run *run)
 }
 
 /* Nothing was found: because of the filters, or because no run has finished yet. */
-static enum neap_status print_none(struct neap_history *history, const struct unfinished *unfinished,
+static enum neap_status print_none(struct neap_history *history, const struct neap_run_unfinished *unfinished,
 				   struct neap_error *err)
 {
 	const struct neap_history_filter every = {0};
@@ -247,7 +170,7 @@ static enum neap_status print_none(struct neap_history *history, const struct un
 	return NEAP_OK;
 }
 
-static int list(struct neap_history *history, struct request *request, const struct unfinished *unfinished)
+static int list(struct neap_history *history, struct request *request, const struct neap_run_unfinished *unfinished)
 {
 	struct listing listing = {.request = request};
 	struct neap_error err = {0};
@@ -271,61 +194,9 @@ static int list(struct neap_history *history, struct request *request, const str
 
 /* --- one and several --- */
 
-struct choice {
-	const char *wanted;
-	struct neap_result result; /* the one, taken over */
-	char *series;
-	size_t count;
-	bool exact, failed;
-};
-
-static bool choose(void *context, struct neap_history_run *run)
-{
-	struct choice *choice = context;
-	bool exact = !strcmp(run->result->run_id, choice->wanted);
-	if (!exact && choice->count++ > 0)
-		return true;
-	neap_result_fini(&choice->result);
-	choice->result = *run->result;
-	*run->result = (struct neap_result){0};
-	free(choice->series);
-	choice->series = strdup(run->series);
-	choice->exact = exact;
-	choice->failed = !choice->series;
-	return !exact && !choice->failed;
-}
-
-/* A run by its id, by the beginning of one if only one has it, or the newest of that name. */
-static enum neap_status find_run(struct neap_history *history, const char *wanted, struct choice *ret_choice,
-				 struct neap_error *err)
-{
-	struct choice choice = {.wanted = wanted};
-	struct neap_history_filter filter = {.run = wanted};
-	enum neap_status status = *wanted ? neap_history_find(history, &filter, choose, &choice, err) : NEAP_OK;
-	if (!status && choice.count == 0 && !choice.exact && !choice.failed) {
-		filter = (struct neap_history_filter){.name = wanted, .limit = 1};
-		status = neap_history_find(history, &filter, choose, &choice, err);
-	}
-	if (!status && choice.failed)
-		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	else if (!status && !choice.series)
-		status =
-			neap_fail(err, NEAP_ENOENT, "no run '%.80s' in the history: neap history lists them", wanted);
-	else if (!status && !choice.exact && choice.count > 1)
-		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': give more of its ID", choice.count,
-				   wanted);
-	if (status) {
-		neap_result_fini(&choice.result);
-		free(choice.series);
-	} else {
-		*ret_choice = choice;
-	}
-	return status;
-}
-
 static int show(struct neap_history *history, const struct neap_arguments *arguments, const struct request *request)
 {
-	struct choice chosen[COMPARE_MOST] = {0};
+	struct neap_history_chosen chosen[COMPARE_MOST] = {0};
 	struct neap_history_run runs[COMPARE_MOST];
 	struct neap_error err = {0};
 	size_t wanted = neap_operand_count(arguments) - request->first, count = 0;
@@ -333,7 +204,8 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	if (!history)
 		status = neap_fail(&err, NEAP_ENOENT, "the history is empty");
 	for (; !status && count < wanted; count += status == NEAP_OK)
-		status = find_run(history, neap_operand(arguments, request->first + count), &chosen[count], &err);
+		status = neap_history_choose(history, neap_operand(arguments, request->first + count), &chosen[count],
+					     &err);
 	for (size_t i = 0; i < count; i++)
 		runs[i] = (struct neap_history_run){chosen[i].series, "", &chosen[i].result};
 	for (size_t i = 0; !status && i < count; i++) {
@@ -350,17 +222,15 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 		history_print_run(&runs[0]);
 	else if (!status && !request->csv)
 		history_print_compared(runs, count);
-	for (size_t i = 0; i < count; i++) {
-		neap_result_fini(&chosen[i].result);
-		free(chosen[i].series);
-	}
+	for (size_t i = 0; i < count; i++)
+		neap_history_chosen_fini(&chosen[i]);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("history", &err);
 }
 
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_history *history = NULL;
-	struct unfinished unfinished = {0};
+	struct neap_run_unfinished unfinished = {0};
 	struct request request = {0};
 	struct neap_error err = {0};
 	char state[4096], path[4096], note[512] = "";
@@ -370,12 +240,12 @@ static int run(const struct neap_arguments *arguments)
 	enum neap_status status = neap_path_state(state, sizeof state, &err);
 	if (!status)
 		status = neap_path_join(path, sizeof path, state, "history.db");
-	if (!status && access(path, F_OK) == 0) /* reading begins no history */
+	if (!status && access(path, F_OK) == 0) /* a command that only reads does not create a history */
 		status = neap_history_open(path, &history, note, &err);
 	if (note[0])
 		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
 	if (!status)
-		recover(state, path, &history, &unfinished);
+		neap_run_recover_all(state, path, &history, report_lost, &unfinished);
 	if (status)
 		code = neap_complain("history", &err);
 	else if (request.prune)

@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/info_report.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
 #include "machine/sample.h"

@@ -71,17 +71,12 @@ static enum neap_status end_targets(struct neap_kill_work *work, struct neap_mon
 }
 
 /* True when the user says yes. */
-static bool ask(const struct neap_kill_work *work)
+static bool ask(const struct neap_kill_work *work, bool *ret_asked)
 {
-	char size[KILL_HELD_CAPACITY], answer[16];
-	fflush(stdout);
-	fprintf(stderr, "End %zu process%s holding %s? [y/N] ", work->plan.target_count,
-		work->plan.target_count == 1 ? "" : "es", kill_held_text(work, size));
-	fflush(stderr);
-	if (!fgets(answer, sizeof answer, stdin))
-		return false;
-	answer[strcspn(answer, "\n")] = '\0';
-	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
+	char size[KILL_HELD_CAPACITY], question[KILL_HELD_CAPACITY + 64];
+	snprintf(question, sizeof question, "End %zu process%s holding %s", work->plan.target_count,
+		 work->plan.target_count == 1 ? "" : "es", kill_held_text(work, size));
+	return print_confirm(question, ret_asked);
 }
 
 /* --pid is all or nothing: a list with a mistake in it ends no process. */
@@ -111,14 +106,13 @@ static int carry_out(struct neap_kill_work *work, struct neap_monitor *monitor, 
 	struct neap_error err = {0};
 	enum neap_status status = NEAP_OK;
 	if (!request->yes) {
-		if (request->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-			fputs("neap kill: no terminal to ask on: give --yes to end them, --dry-run to only look\n",
+		bool asked = false;
+		if (request->json || !ask(work, &asked)) {
+			fputs(asked ? "neap kill: nothing was ended\n"
+				    : "neap kill: no terminal to ask on: give --yes to end them, --dry-run to only "
+				      "look\n",
 			      stderr);
-			return NEAP_EXIT_USAGE;
-		}
-		if (!ask(work)) {
-			fputs("neap kill: nothing was ended\n", stderr);
-			return NEAP_EXIT_FAILED;
+			return asked ? NEAP_EXIT_FAILED : NEAP_EXIT_USAGE;
 		}
 		/* the answer took its time: what they hold now is what has to come back */
 		neap_sample_fini(&work->sample);

@@ -7,14 +7,17 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "cli/run_compile.h"
 #include "cli/run_estimate.h"
-#include "cli/run_python.h"
-#include "cli/settings.h"
+#include "cli/run_folder.h"
+#include "cli/run_lease.h"
+#include "cli/run_options.h"
 #include "estimate/estimate.h"
+#include "queue/added.h"
 #include "report/processes.h"
-#include "run/auto_ladder.h"
 #include "run/compiled.h"
+#include "run/memory_settings.h"
+#include "run/pending_compile.h"
+#include "run/python.h"
 #include "run/run_stage.h"
 #include "run/supervise.h"
 #include "series/prune.h"
@@ -26,8 +29,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RETRIES 8u
-
 static int run_command(const struct neap_arguments *arguments);
 
 static const struct neap_option known_options[] = {
@@ -36,13 +37,18 @@ static const struct neap_option known_options[] = {
 	{"run-id", "ID", "the run's id; default: made from the time"},
 	{"lock-fd", "N", "a descriptor of DIR/lock that is open and locked already"},
 	{"needs", "SIZE",
-	 "start only when this much device memory is free: a size, 'device' (all) or 'none'; default none"},
+	 "start only when this much device memory is free, and promised to no other run: a size, 'device' (all), "
+	 "'estimate' or 'none'; default none"},
+	{"gpus", "N", "on N GPUs, with --needs on each of them (default device), and no others; default 1"},
+	{"ticket-fd", "N:TICKET", "a descriptor of a ticket of the queue that is locked already"},
 	{"estimate", "[=refuse]",
 	 "first run it for a few updates on the simulator, and warn when it will not fit; with =refuse do not run "
 	 "it then"},
 	{"in-place", NULL,
 	 "with --estimate: let the program write its files for real there: see 'neap help estimate'"},
-	{"wait-limit", "DURATION", "give up waiting for --needs after this long; default 10m"},
+	{"wait-limit", "DURATION",
+	 "give up waiting for --needs after this long; default 10m, in which no other run of the queue is in the "
+	 "way"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to come back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
 	{"max-steps", "N",
@@ -51,6 +57,9 @@ static const struct neap_option known_options[] = {
 	{"values", "WHICH",
 	 "on the simulator, compute what kernels would, on the host: auto (default): what is worth its time; full: "
 	 "all of it; none: zeros"},
+	{"streams", "[=delay[:SEED]]",
+	 "on the simulator, look for races between streams and for memory that is used too late: see 'neap help "
+	 "check'"},
 	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
 	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
 	{"min-disk", "SIZE", "do not start, and end it, when less than this is free where DIR is; default none"},
@@ -85,81 +94,15 @@ const struct neap_command neap_command_run = {
 	.run = run_command,
 };
 
-/* Options that take a value each, with their parsers. */
-static int parse_duration(const struct neap_arguments *arguments, const char *option, uint64_t *ns)
-{
-	struct neap_error err = {0};
-	const char *text = neap_argument(arguments, option);
-	if (text && neap_duration_parse(text, ns, &err))
-		return neap_misuse(arguments, "--%s: %s", option, err.message);
-	return 0;
-}
-
-static int parse_size(const struct neap_arguments *arguments, const char *option, uint64_t *bytes)
-{
-	struct neap_error err = {0};
-	const char *text = neap_argument(arguments, option);
-	if (text && neap_size_parse(text, bytes, &err))
-		return neap_misuse(arguments, "--%s: %s", option, err.message);
-	if (text && !*bytes)
-		return neap_misuse(arguments, "--%s: expected a size above 0", option);
-	return 0;
-}
-
-static int parse_number(const struct neap_arguments *arguments, const char *option, uint64_t highest,
-			uint64_t *number)
-{
-	struct neap_error err = {0};
-	const char *text = neap_argument(arguments, option);
-	if (!text)
-		return 0;
-	if (neap_u64_parse(text, number, &err) || *number > highest)
-		return neap_misuse(arguments, "--%s: expected a whole number up to %llu, not '%s'", option,
-				   (unsigned long long)highest, text);
-	return 0;
-}
-
-static int parse_ladder(const struct neap_arguments *arguments, struct neap_argv *command,
-			struct neap_supervise_options *run)
-{
-	struct neap_error err = {0};
-	uint64_t retries = RETRIES;
-	const char *text = NULL;
-	for (size_t i = 0; (text = neap_argument_nth(arguments, "param", i)); i++)
-		if (neap_parameters_add(&run->parameters, text, &err))
-			return neap_misuse(arguments, "--param: %s", err.message);
-	text = neap_argument(arguments, "on-oom");
-	run->automatic = text && strcmp(text, "auto") == 0;
-	enum neap_status status =
-		run->automatic ? neap_ladder_auto(run->command, &run->parameters, &run->ladder, command, &err)
-			       : NEAP_OK;
-	bool asks = status == NEAP_ENOENT && !run->parameters.count; /* the program, once it runs */
-	if (status && !asks)
-		return neap_misuse(arguments, "--on-oom: %s", err.message);
-	if (run->automatic && !asks)
-		run->command = command->items;
-	if (text && !run->automatic && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
-		return neap_misuse(arguments, "--on-oom: column %u: %s", err.column, err.message);
-	if (neap_argument(arguments, "retries") && !text)
-		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");
-	const char *attach = getenv("NEAP_ATTACH");
-	if (text && attach && strcmp(attach, "0") == 0 && !neap_argument(arguments, "log") && isatty(STDERR_FILENO))
-		fputs("neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell "
-		      "that "
-		      "memory ran out, and --on-oom changes nothing\n",
-		      stderr);
-	int code = parse_number(arguments, "retries", 1000, &retries);
-	run->retries = text ? (uint32_t)retries : 0;
-	return code;
-}
-
 /* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set
  * there already. */
 struct additions {
-	char fraction[64], max_steps[64], simulated[300];
-	struct run_python python;
-	struct settings settings;
-	char *entries[6 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
+	char fraction[64], max_steps[64];
+	struct run_simulated simulated;
+	struct neap_run_python python;
+	struct neap_memory_settings settings;
+	/* borrowed; NULL-terminated */
+	char *entries[5 + RUN_SIMULATED_MAX + NEAP_MEMORY_SETTINGS_MAX + NEAP_RUN_PYTHON_MAX];
 };
 
 /* Every value is passed on: "default" overrides a variable of the caller's. */
@@ -178,21 +121,6 @@ static int parse_allocator(const struct neap_arguments *arguments, char **ret_en
 	return neap_misuse(arguments, "--allocator: expected neap, plugin or default, not '%s'", text);
 }
 
-/* Adds a word to NEAP_SIM: the last one counts. */
-static int parse_values(const struct neap_arguments *arguments, char *setting, size_t capacity)
-{
-	const char *values = neap_argument(arguments, "values"), *before = getenv("NEAP_SIM");
-	setting[0] = '\0';
-	if (!values)
-		return 0;
-	if (!neap_estimate_values_known(values))
-		return neap_misuse(arguments, "--values: expected auto, full or none, not '%s'", values);
-	if ((size_t)snprintf(setting, capacity, "NEAP_SIM=%s%svalues=%s", before ? before : "",
-			     before && *before ? "," : "", values) >= capacity)
-		return neap_misuse(arguments, "--values: NEAP_SIM is too long");
-	return 0;
-}
-
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
 			     struct neap_supervise_options *run)
 {
@@ -205,17 +133,17 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 	char *allocator = NULL;
 	const char *steps = neap_argument(arguments, "max-steps");
 	bool steady = steps && !strcmp(steps, "steady");
-	int code = steady ? 0 : parse_number(arguments, "max-steps", INT64_MAX, &max_steps);
+	int code = steady ? 0 : run_options_number(arguments, "max-steps", INT64_MAX, &max_steps);
 	if (!code)
 		code = parse_allocator(arguments, &allocator);
 	if (!code && steps && !steady && !max_steps)
 		code = neap_misuse(arguments, "--max-steps: expected a number above 0, or steady");
 	if (!code)
-		code = parse_values(arguments, additions->simulated, sizeof additions->simulated);
+		code = run_simulated_make(arguments, &additions->simulated);
 	if (code)
 		return code;
-	if (additions->simulated[0])
-		additions->entries[count++] = additions->simulated;
+	for (size_t i = 0; i < additions->simulated.count; i++)
+		additions->entries[count++] = additions->simulated.entries[i];
 	if (text && neap_fraction_parse(text, &fraction, &err))
 		return neap_misuse(arguments, "--fraction: %s", err.message);
 	if (text && (size_t)snprintf(additions->fraction, sizeof additions->fraction, "NEAP_FRACTION=%s", text) >=
@@ -227,7 +155,7 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		additions->entries[count++] = allocator;
 	if (neap_argument(arguments, "no-trace"))
 		additions->entries[count++] = no_trace;
-	if (neap_argument(arguments, "enable") && settings_make(&additions->settings, &err))
+	if (neap_argument(arguments, "enable") && neap_memory_settings_make(&additions->settings, &err))
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
@@ -235,62 +163,11 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		snprintf(additions->max_steps, sizeof additions->max_steps, "NEAP_MAX_STEPS=%s", steps);
 		additions->entries[count++] = additions->max_steps;
 	}
-	run_python_make(run->command, &additions->python);
+	neap_run_python_make(run->command, &additions->python);
 	for (size_t i = 0; i < additions->python.count; i++)
 		additions->entries[count++] = additions->python.entries[i];
 	run->environment = additions->entries;
 	return 0;
-}
-
-/* It stands in lines on terminals and in tables. */
-static bool is_name(const char *text)
-{
-	for (const char *c = text; *c; c++)
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			return false;
-	return *text != '\0';
-}
-
-/* `command`: room for one that --on-oom has changed. */
-static int parse(const struct neap_arguments *arguments, struct neap_argv *command,
-		 struct neap_supervise_options *run)
-{
-	struct neap_error err = {0};
-	uint64_t lock_fd = 0;
-	int code = 0;
-	if (!neap_rest(arguments)[0])
-		return neap_misuse(arguments, "no command to run");
-	run->command = neap_rest(arguments);
-	run->name = neap_argument(arguments, "name");
-	if (run->name && !is_name(run->name))
-		return neap_misuse(arguments, "--name: expected a text of one line, without control characters");
-	run->run_id = neap_argument(arguments, "run-id");
-	run->device = neap_argument(arguments, "device");
-	run->only_device = neap_argument(arguments, "only-device") != NULL;
-	if (run->only_device && run->device)
-		return neap_misuse(arguments, "--device and --only-device say the same: give one of them");
-	if (run->only_device)
-		run->device = neap_argument(arguments, "only-device");
-	run->directory = neap_argument(arguments, "directory");
-	run->clear_memory_on_start = neap_argument(arguments, "clear-memory-on-start") != NULL;
-	run->log_files = neap_argument(arguments, "log") != NULL;
-	run->has_lock = neap_argument(arguments, "lock-fd") != NULL;
-	if (run->has_lock && !neap_argument(arguments, "folder"))
-		return neap_misuse(arguments, "--lock-fd needs --folder");
-	const char *needs = neap_argument(arguments, "needs");
-	if (needs && neap_needs_parse(needs, &run->needs, &err))
-		return neap_misuse(arguments, "--needs: %s", err.message);
-	if ((code = parse_duration(arguments, "wait-limit", &run->wait_limit_ns)) ||
-	    (code = parse_duration(arguments, "drain-limit", &run->drain_limit_ns)) ||
-	    (code = parse_duration(arguments, "time-limit", &run->limits.at[NEAP_LIMIT_TIME])) ||
-	    (code = parse_duration(arguments, "grace", &run->limits.grace_ns)) ||
-	    (code = parse_size(arguments, "max-device", &run->limits.at[NEAP_LIMIT_DEVICE])) ||
-	    (code = parse_size(arguments, "max-host", &run->limits.at[NEAP_LIMIT_HOST])) ||
-	    (code = parse_size(arguments, "min-disk", &run->limits.at[NEAP_LIMIT_DISK])) ||
-	    (code = parse_number(arguments, "lock-fd", 1u << 20, &lock_fd)))
-		return code;
-	run->lock_fd = (int)lock_fd;
-	return parse_ladder(arguments, command, run);
 }
 
 static void show(void *context, const char *text)
@@ -445,7 +322,7 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 	if (result->containment[0])
 		fprintf(stderr, "  contained by %s\n", NEAP_PRINTABLE(result->containment));
 	print_processes(result, folder);
-	run_python_print_notes(folder, stderr);
+	run_folder_print_notes(folder, stderr);
 	if (written)
 		fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),
 			result->oom_card[0] ? " (with the OOM card)" : "");
@@ -497,7 +374,8 @@ static void bound_recordings(bool quiet)
 			done.runs, done.runs == 1 ? "" : "s", neap_size_format(done.bytes, size));
 }
 
-static int supervise(const struct neap_arguments *arguments, const struct neap_supervise_options *run)
+static int supervise(const struct neap_arguments *arguments, const struct neap_supervise_options *run,
+		     struct run_lease *lease)
 {
 	struct neap_supervise *supervise = NULL;
 	struct neap_result result = {0};
@@ -516,6 +394,8 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 			print_summary(&result, supervise, run->log_files, !status);
 		else if (result.outcome == NEAP_OUTCOME_NOT_FOUND || result.outcome == NEAP_OUTCOME_NO_MEMORY)
 			print_outcome(&result);
+		if (!quiet && neap_argument(arguments, "streams"))
+			run_simulated_print(neap_supervise_folder(supervise), stderr);
 		if (status) {
 			fprintf(stderr, "neap run: the command's own exit status was %d\n", result.exit_status);
 			neap_complain("run", &err);
@@ -524,12 +404,23 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		bool kept = neap_argument(arguments, "no-history") || add_to_history(&result);
 		if (!status && kept)
 			neap_run_stage_forget(neap_supervise_folder(supervise));
+		lease->over = !status;
 		if (!status && !neap_argument(arguments, "folder"))
 			bound_recordings(quiet);
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);
 	return code;
+}
+
+static void warn_of_silence(const struct neap_arguments *arguments)
+{
+	const char *attach = getenv("NEAP_ATTACH");
+	if (neap_argument(arguments, "on-oom") && attach && strcmp(attach, "0") == 0 &&
+	    !neap_argument(arguments, "log") && isatty(STDERR_FILENO))
+		fputs("neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell "
+		      "that memory ran out, and --on-oom changes nothing\n",
+		      stderr);
 }
 
 static int run_command(const struct neap_arguments *arguments)
@@ -541,11 +432,17 @@ static int run_command(const struct neap_arguments *arguments)
 	struct additions additions = {0};
 	struct neap_error err = {0};
 	struct neap_argv command = {0};
-	int code = parse(arguments, &command, &run);
+	struct run_lease lease = {0};
+	int code = run_lease_ticket(&lease, arguments);
+	if (!code)
+		code = run_options_parse(arguments, &command, &run);
+	if (!code)
+		warn_of_silence(arguments);
 	if (!code)
 		code = parse_environment(arguments, &additions, &run);
+	const char *needs = neap_argument(arguments, "needs");
 	if (!code)
-		code = run_estimate_first(arguments);
+		code = run_estimate_first(arguments, needs && !strcmp(needs, "estimate") ? &run.needs : NULL);
 	if (code)
 		goto out;
 	if (!run.run_id) {
@@ -568,15 +465,21 @@ static int run_command(const struct neap_arguments *arguments)
 	}
 	if (additions.python.trouble[0])
 		neap_log(run.log, NEAP_LOG_WARNING, "%s", additions.python.trouble);
+	code = run_lease_begin(&lease, arguments, &run);
+	if (code)
+		goto out;
 	bool traces = !neap_argument(arguments, "no-trace");
 	if (traces)
-		run_compile_start();
-	code = supervise(arguments, &run);
+		neap_pending_compile_start();
+	code = supervise(arguments, &run, &lease);
 	if (traces)
-		run_compile_start();
+		neap_pending_compile_start();
 out:
-	settings_fini(&additions.settings);
-	run_python_fini(&additions.python);
+	run_lease_end(&lease, code);
+	if (run.folder && neap_queue_revive_left(run.folder, "/proc/self/exe", &err))
+		neap_complain("run", &err);
+	neap_memory_settings_fini(&additions.settings);
+	neap_run_python_fini(&additions.python);
 	neap_argv_fini(&command);
 	return code;
 }

@@ -87,35 +87,12 @@ static void show_progress(void *context, const struct neap_series_progress *prog
 	progress_draw(context, progress);
 }
 
-/* Whether `name`, of a folder on PATH or relative to `directory`, is there to be run. */
-static bool is_there(const char *name, const char *directory)
-{
-	const char *path = getenv("PATH");
-	char full[8192];
-
-	if (strchr(name, '/')) {
-		bool relative = name[0] != '/' && directory;
-		snprintf(full, sizeof full, "%s%s%s", relative ? directory : "", relative ? "/" : "", name);
-		return access(full, X_OK) == 0;
-	}
-	for (const char *at = path ? path : "/usr/bin:/bin"; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
-		int length = (int)strcspn(at, ":");
-		snprintf(full, sizeof full, "%.*s%s%s", length, at, length ? "/" : "./", name);
-		if (access(full, X_OK) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* False, with a message, where an experiment could not begin. One with a PATH of its own is not looked for. */
+/* False, with a message, where an experiment could not begin. */
 static bool check_command(const struct neap_experiment *experiment)
 {
 	const char *name = experiment->command.items[0];
 
-	for (size_t i = 0; i < experiment->env.count; i++)
-		if (!strncmp(experiment->env.items[i], "PATH=", 5))
-			return true;
-	if (is_there(name, experiment->directory))
+	if (neap_experiment_has_command(experiment))
 		return true;
 	fprintf(stderr, "neap series: %s: there is no command '%s'%s%s\n", NEAP_PRINTABLE(experiment->name),
 		NEAP_PRINTABLE(name), strchr(name, '/') ? "" : " on PATH",
@@ -160,19 +137,13 @@ static int print_plan(const struct neap_spec *spec)
 	return code;
 }
 
-/* The command that continues the series, as it can be pasted into a shell. */
 static void print_continue(size_t left, bool disk_full, const struct neap_series_options *options)
 {
-	struct neap_argv argv = {0};
-	char *text = NULL;
-	if (!neap_argv_add(&argv, options->file) && !neap_argv_add(&argv, "--resume") &&
-	    (!options->folder || (!neap_argv_add(&argv, "--folder") && !neap_argv_add(&argv, options->folder))))
-		text = neap_argv_join(&argv);
+	char *text = series_continue_command(options, NULL);
 	fprintf(stderr, "neap series: %zu experiment%s left; %scontinue with: neap series %s\n", left,
 		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "",
 		text ? NEAP_PRINTABLE(text) : "FILE --resume");
 	free(text);
-	neap_argv_fini(&argv);
 }
 
 /* What there is to say of a series that has not come to its end. */
@@ -218,30 +189,12 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 	};
 }
 
-/* The names of all parameters, in the order of the file. */
-static enum neap_status parameter_names(const struct neap_spec *spec, struct neap_argv *names)
-{
-	enum neap_status status = NEAP_OK;
-	for (size_t i = 0; i < spec->count; i++)
-		for (size_t k = 0; k < spec->experiments[i].params.count && !status; k++) {
-			const char *param = spec->experiments[i].params.items[k];
-			char name[NEAP_REPORT_TITLE * 2];
-			size_t at = 0;
-			snprintf(name, sizeof name, "%.*s", (int)strcspn(param, "="), param);
-			while (at < names->count && strcmp(names->items[at], name))
-				at++;
-			if (at == names->count)
-				status = neap_argv_add(names, name);
-		}
-	return status;
-}
-
 /* --sort and --columns. `results`: NULL: only to see whether they make sense. */
 static enum neap_status choose_columns(const struct neap_arguments *arguments, const struct neap_spec *spec,
 				       const struct neap_result *results, size_t count, struct neap_argv *params,
 				       struct neap_report_columns *ret_columns, struct neap_error *err)
 {
-	if (parameter_names(spec, params))
+	if (neap_spec_parameter_names(spec, params))
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	enum neap_status status = neap_report_columns_parse(neap_argument(arguments, "columns"), params->items,
 							    params->count, results, count, ret_columns, err);
@@ -302,7 +255,7 @@ static int run_slurm(const struct neap_arguments *arguments, const struct neap_s
 		return code ? code : series_slurm_print_plan(spec, &options);
 	}
 	catch_signals();
-	int code = series_slurm_run(arguments, spec, &options, &summary, &report);
+	int code = series_slurm_run(spec, &options, &summary, &report);
 	if (report)
 		code = print_report(arguments, spec, &summary.series, code);
 	if (code == NEAP_EXIT_FAILED && !report && interrupts)
@@ -345,7 +298,7 @@ static int dry_run(const struct neap_arguments *arguments, const struct neap_spe
 	struct neap_series_options options = make_options(arguments, file, state, "/proc/self/exe");
 	int code = print_plan(spec);
 	fflush(stdout);
-	if (options.resume && neap_series_look(spec, &options, &err))
+	if (options.resume && neap_series_preview(spec, &options, &err))
 		return neap_complain("series", &err);
 	return code;
 }

@@ -3,8 +3,8 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "cli/run_python.h"
 #include "device/driver.h"
+#include "run/python.h"
 #include "sim/driver/world.h"
 
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static void print_export(const char *name, const char *value, const char *rest)
 
 static int run_env(void)
 {
-	char sim[RUN_PYTHON_CAPACITY], runtime[RUN_PYTHON_CAPACITY], launch[RUN_PYTHON_CAPACITY];
-	if (!run_python_simulator(sim, runtime) || !run_python_launch(launch)) {
+	char sim[NEAP_RUN_PYTHON_CAPACITY], runtime[NEAP_RUN_PYTHON_CAPACITY], launch[NEAP_RUN_PYTHON_CAPACITY];
+	if (!neap_run_python_find_simulator(sim, runtime) || !neap_run_python_find_launcher(launch)) {
 		fputs("neap sim: the simulator, its stand-ins for NVIDIA's libraries (runtime) or the launcher of "
 		      "Python "
 		      "programs is missing beside this command: install neap whole\n",

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/top_screen.h"
-#include "cli/top_verb.h"
+#include "top/command.h"
 #include "top/frame.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ const struct neap_command neap_command_top = {
 	.options =
 		(const struct neap_option[]){
 			{"every", "S", "look every S seconds (or 500ms, 2m, ...; default 1, at least 100ms)"},
-			{"sort", "KEY", "processes by memory, growth, time, pid, user or name"},
+			{"sort", "KEY", "processes by memory, growth, busy, cpu, host, time, pid, user or name"},
 			{"ascii", NULL, "draw with ASCII alone; the default where the locale is not UTF-8"},
 			{"once", NULL, "print one frame, with every process, and end"},
 			{"width", "N", "with --once: columns (default 80)"},
@@ -56,7 +56,7 @@ struct top {
 	bool color;
 	struct neap_top_view view;
 	struct neap_top_history history;
-	struct top_verb verb;
+	struct neap_top_command verb;
 };
 
 static volatile sig_atomic_t ended_by;
@@ -71,7 +71,7 @@ static void catch_signals(void)
 	sigaction(SIGHUP, &action, NULL);
 }
 
-static enum neap_status look(struct top *top, struct neap_error *err)
+static enum neap_status take_sample(struct top *top, struct neap_error *err)
 {
 	struct neap_top_sample sample = {0};
 	time_t now = time(NULL);
@@ -91,7 +91,7 @@ static int print_once(struct top *top)
 	struct neap_error err = {0};
 	struct neap_top_grid grid = {0};
 	struct neap_buffer text = {0};
-	enum neap_status status = look(top, &err);
+	enum neap_status status = take_sample(top, &err);
 	if (!status)
 		status = neap_top_frame_make(&top->history, &top->view, &grid, &err);
 	if (!status) {
@@ -116,7 +116,7 @@ static enum neap_status draw(struct top *top, struct neap_error *err)
 	return status;
 }
 
-static void look_again(struct top *top)
+static void sample_again(struct top *top)
 {
 	struct neap_error err = {0};
 	if (!neap_deadline_over(&top->next))
@@ -125,21 +125,21 @@ static void look_again(struct top *top)
 	if (top->view.paused)
 		return;
 	top->view.problem[0] = '\0';
-	if (look(top, &err) != NEAP_OK)
+	if (take_sample(top, &err) != NEAP_OK)
 		snprintf(top->view.problem, sizeof top->view.problem, "%s", err.message);
 }
 
 static void start_verb(struct top *top, bool preview)
 {
 	struct neap_error err = {0};
-	if (top_verb_start(&top->verb, &top->view, preview, &err) != NEAP_OK)
+	if (neap_top_command_start(&top->verb, &top->view, preview, &err) != NEAP_OK)
 		neap_top_report(&top->view, err.message);
 }
 
 static void read_verb(struct top *top)
 {
 	int code;
-	if (!top->verb.pid || !top_verb_read(&top->verb, &code))
+	if (!top->verb.pid || !neap_top_command_read(&top->verb, &code))
 		return;
 	if (top->verb.preview && code == NEAP_EXIT_OK)
 		neap_top_ask(&top->view, top->verb.text);
@@ -182,7 +182,8 @@ static bool wait_for_event(struct top *top)
 static int watch(struct top *top)
 {
 	struct neap_error err = {0};
-	enum neap_status status = look(top, &err); /* an error at first is shown before the terminal is taken */
+	enum neap_status status =
+		take_sample(top, &err); /* an error at first is shown before the terminal is taken */
 	if (!status)
 		status = top_screen_begin(top->color, &err);
 	if (status)
@@ -193,12 +194,12 @@ static int watch(struct top *top)
 		if (!wait_for_event(top) || !read_keys(top))
 			break;
 		read_verb(top);
-		look_again(top);
+		sample_again(top);
 	}
 	top_screen_end();
 	if (top->verb.pid)
 		printf("neap %s continues.\n", neap_top_verb_name(top->view.verb));
-	top_verb_leave(&top->verb);
+	neap_top_command_leave(&top->verb);
 	if (status)
 		return neap_complain("top", &err);
 	return ended_by && ended_by != SIGINT ? 128 + ended_by : NEAP_EXIT_OK;
@@ -233,7 +234,9 @@ static int read_request(const struct neap_arguments *arguments, struct top *top)
 	if (top->every_ns < EVERY_LEAST_NS)
 		return neap_misuse(arguments, "--every: at least 100ms");
 	if (sort && !neap_top_sort_parse(sort, &top->view.sort))
-		return neap_misuse(arguments, "--sort is memory, growth, time, pid, user or name, not '%s'", sort);
+		return neap_misuse(arguments,
+				   "--sort is memory, growth, busy, cpu, host, time, pid, user or name, not '%s'",
+				   sort);
 	if (!top->view.once && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
 		return neap_misuse(arguments, "there is no terminal to draw on; --once prints one frame");
 	if (!top->view.once)

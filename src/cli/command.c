@@ -13,9 +13,6 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli/print.h"
-#include "neap/trace.h"
-#include "proto/frame.h"
-#include "proto/page.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -310,21 +307,12 @@ static int dispatch(struct neap_arguments *arguments, int argc, char **argv)
 	return code == NEAP_EXIT_OK ? arguments->command->run(arguments) : code;
 }
 
-/* The first line is for scripts; the rest says which build this is, for a report of a defect. */
-static void print_version(void)
-{
-	puts("neap " NEAP_VERSION);
-	puts("Built with " NEAP_BUILT_WITH ", for " NEAP_BUILT_FOR);
-	puts("Libraries: " NEAP_BUILT_LIBRARIES);
-	printf("Formats: recording %u, statistics page %u, agent's protocol %u\n", NEAP_RECORD_VERSION,
-	       NEAP_PAGE_VERSION, NEAP_FRAME_VERSION);
-}
-
 int neap_command_main(int argc, char **argv)
 {
-	if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-		print_version();
-		return NEAP_EXIT_OK;
+	if (argc >= 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+		bool json = argc == 3 && strcmp(argv[2], "--json") == 0;
+		if (argc == 2 || json)
+			return neap_version_print(json);
 	}
 	size_t capacity = (size_t)(argc > 0 ? argc : 0) + 1;
 	struct neap_arguments arguments = {
@@ -356,6 +344,15 @@ const char *neap_argument_nth(const struct neap_arguments *arguments, const char
 		if (strcmp(arguments->given[i].name, option) == 0 && n-- == 0)
 			return arguments->given[i].value;
 	return NULL;
+}
+
+char **neap_argument_list(const struct neap_arguments *arguments, const char *option)
+{
+	char **list = calloc(arguments->given_count + 1, sizeof *list);
+
+	for (size_t i = 0; list && i < arguments->given_count && neap_argument_nth(arguments, option, i); i++)
+		list[i] = (char *)(uintptr_t)neap_argument_nth(arguments, option, i);
+	return list;
 }
 
 size_t neap_operand_count(const struct neap_arguments *arguments) { return arguments->operand_count; }

@@ -64,6 +64,8 @@ struct neap_command {
 const char *neap_argument(const struct neap_arguments *arguments, const char *option);
 /* The nth value of an option given several times; NULL past the end. */
 const char *neap_argument_nth(const struct neap_arguments *arguments, const char *option, size_t n);
+/* All values of an option, NULL-terminated; the caller frees the list, not the values. NULL: out of memory. */
+char **neap_argument_list(const struct neap_arguments *arguments, const char *option);
 size_t neap_operand_count(const struct neap_arguments *arguments);
 const char *neap_operand(const struct neap_arguments *arguments, size_t index);
 /* A NULL-terminated argv of the wrapped command; only its terminator when none was given. */
@@ -94,6 +96,10 @@ extern const struct neap_option neap_common_options[];
 
 /* Prints the help of one command; all of them when NULL. */
 void neap_help_print(FILE *stream, const struct neap_command *command);
+
+/* Prints version, build, libraries and formats: one JSON object, or text whose first line is for scripts. Returns the
+ * exit code. */
+int neap_version_print(bool json);
 
 /* The whole of main: finds the command, parses its arguments, runs it. Returns the exit code. */
 int neap_command_main(int argc, char **argv);

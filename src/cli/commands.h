@@ -5,6 +5,7 @@
 X(estimate)
 X(run)
 X(series)
+X(queue)
 X(info)
 X(top)
 X(serve)

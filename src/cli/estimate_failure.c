@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
-#include "cli/run_python.h"
 #include "estimate/runs.h"
+#include "run/folder_text.h"
 #include "run/run_stage.h"
 
 #include <inttypes.h>
@@ -16,24 +16,12 @@
 
 #define LAST_LINES 12
 
-/* The last lines of what the program wrote to stderr, else to stdout. */
 static void print_last_lines(const char *folder)
 {
-	static const char *const names[] = {"stderr.log", "stdout.log"};
-	for (size_t i = 0; i < 2; i++) {
-		struct neap_buffer text = {0};
-		char path[NEAP_ESTIMATE_CAPACITY];
-		if (neap_path_join(path, sizeof path, folder, names[i]) == NEAP_OK &&
-		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK && text.length) {
-			const char *whole = neap_buffer_string(&text), *at = whole + text.length;
-			for (int lines = 0; at > whole && (at[-1] != '\n' || ++lines <= LAST_LINES); at--)
-				;
-			print_safe_lines(stderr, at);
-			neap_buffer_fini(&text);
-			return;
-		}
-		neap_buffer_fini(&text);
-	}
+	struct neap_buffer text = {0};
+	neap_run_folder_last_lines(&text, folder, LAST_LINES);
+	print_safe_lines(stderr, neap_buffer_string(&text));
+	neap_buffer_fini(&text);
 }
 
 /* Whether a program of several ranks met a machine that is simulated with one GPU. */
@@ -83,7 +71,7 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 		fputs("neap estimate: the process that isolates the run was killed\n", stderr);
 		return NEAP_EXIT_OS;
 	}
-	if (!result->name && neap_run_stage_settle(folder) == NEAP_STAGE_BEGAN) {
+	if (!result->name && neap_run_stage_resolve(folder) == NEAP_STAGE_BEGAN) {
 		run_folder_print_lost("estimate", stderr);
 		return NEAP_EXIT_FAILED;
 	}
@@ -114,6 +102,6 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 			gpu);
 	if (result->not_attached[0])
 		fprintf(stderr, "neap estimate: not attached: %s\n", NEAP_PRINTABLE(result->not_attached));
-	run_python_print_notes(folder, stderr);
+	run_folder_print_notes(folder, stderr);
 	return NEAP_EXIT_FAILED;
 }

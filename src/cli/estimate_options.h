@@ -4,20 +4,11 @@
 #define NEAP_CLI_ESTIMATE_OPTIONS_H
 
 #include "cli/command.h"
-#include "cli/estimate_model.h"
 #include "estimate/runs.h"
-#include "estimate/search.h"
+#include "estimate/values.h"
 
-/* The parameters of the command, and what is asked of them. */
-struct estimate_values {
-	const struct estimate_model *model;
-	char *const *argv;                  /* of the command */
-	char **parameters;                  /* "NAME=VALUE", NULL-terminated */
-	struct neap_estimate_fit fit;       /* name NULL: not asked for */
-	struct neap_estimate_search search; /* samples 0: not asked for */
-	uint64_t fit_value, accumulation;   /* the given ones; 0: none */
-	struct neap_estimate_tries tries;
-};
+/* --model and the options that go with it. The caller calls neap_estimate_model_fini, also after a failure. */
+int estimate_parse_model(const struct neap_arguments *arguments, struct neap_estimate_model *model);
 
 /* --steps, --time-limit, --forwards, --ranks. */
 int estimate_parse_bounds(const struct neap_arguments *arguments, struct neap_estimate_command *command);
@@ -27,10 +18,9 @@ int estimate_parse_bounds(const struct neap_arguments *arguments, struct neap_es
 int estimate_parse_isolation(const struct neap_arguments *arguments, struct neap_estimate_isolation *isolation,
 			     char keep_path[NEAP_ESTIMATE_CAPACITY]);
 
-/* --param, or the choices of --model; --fit, --try, --plan. The caller calls estimate_values_fini, also after a
+/* --param, or the choices of --model; --fit, --try, --plan. The caller calls neap_estimate_values_fini, also after a
  * failure. */
-int estimate_parse_values(const struct neap_arguments *arguments, const struct estimate_model *model,
-			  char *const *argv, struct estimate_values *values);
-void estimate_values_fini(struct estimate_values *values);
+int estimate_parse_values(const struct neap_arguments *arguments, const struct neap_estimate_model *model,
+			  char *const *argv, struct neap_estimate_values *values);
 
 #endif

@@ -70,28 +70,18 @@ int history_prune_parse(const struct neap_arguments *arguments, const struct nea
 	return NEAP_EXIT_OK;
 }
 
-/* `what`: "from the history", or where else it goes from. */
+/* `what`: "3 runs from the history", or whose folders. */
 static bool may_prune(const struct history_prune_request *request, const char *what, int *ret_code)
 {
-	char answer[16] = "";
-	if (request->yes)
+	char question[128];
+	bool asked = false;
+	snprintf(question, sizeof question, "Delete %s", what);
+	if (request->yes || print_confirm(question, &asked))
 		return true;
-	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		fputs("neap history: no terminal to ask on: give --yes to delete them, --dry-run to only look\n",
-		      stderr);
-		*ret_code = NEAP_EXIT_USAGE;
-		return false;
-	}
-	fflush(stdout);
-	fprintf(stderr, "Delete %s? [y/N] ", what);
-	fflush(stderr);
-	if (fgets(answer, sizeof answer, stdin)) {
-		answer[strcspn(answer, "\n")] = '\0';
-		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
-			return true;
-	}
-	fputs("neap history: nothing was deleted\n", stderr);
-	*ret_code = NEAP_EXIT_FAILED;
+	fputs(asked ? "neap history: nothing was deleted\n"
+		    : "neap history: no terminal to ask on: give --yes to delete them, --dry-run to only look\n",
+	      stderr);
+	*ret_code = asked ? NEAP_EXIT_FAILED : NEAP_EXIT_USAGE;
 	return false;
 }
 

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/json_print.h"
 #include "cli/print.h"
-#include "cli/run_folder.h"
 #include "report/cells.h"
 #include "report/processes.h"
+#include "run/folder.h"
+#include "run/folder_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -158,7 +158,12 @@ void history_print_log(const struct neap_history_run *run)
 	const struct neap_result *result = run->result;
 	bool there = result->folder[0] && neap_run_folder_is(result->folder);
 	char title[64];
-	if (there && run_folder_print_logs(result->folder, stdout))
+	struct neap_buffer logs = {0};
+	bool found = there && neap_run_folder_logs(&logs, result->folder);
+	if (found)
+		print_safe_lines(stdout, neap_buffer_string(&logs));
+	neap_buffer_fini(&logs);
+	if (found)
 		return;
 	if (result->folder[0])
 		printf(there ? "No log in %s: the run was without --log.\n" : "%s is gone.\n",

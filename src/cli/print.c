@@ -1,7 +1,11 @@
 /* cli/print.c: see the header. */
 #include "cli/print.h"
 
+#include "cli/command.h"
+
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void print(FILE *stream, const char *text, bool lines)
 {
@@ -58,4 +62,44 @@ void print_csv_text(const char *text)
 		left -= bytes;
 	}
 	putchar('"');
+}
+
+int json_print(const char *command, json_t *root, size_t flags)
+{
+	static uint64_t reported; /* failures of earlier documents */
+	char *text = neap_json_dump(root, flags);
+	json_decref(root);
+	uint64_t failures = neap_json_failures();
+	if (!text || failures != reported) {
+		reported = failures;
+		free(text);
+		fprintf(stderr, "neap %s: out of memory\n", command);
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text); /* main reports errors of stdout */
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
+}
+
+char *json_line(json_t *value)
+{
+	char *text = neap_json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	json_decref(value);
+	return text;
+}
+
+bool print_confirm(const char *question, bool *ret_asked)
+{
+	char answer[16] = "";
+	*ret_asked = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+	if (!*ret_asked)
+		return false;
+	fflush(stdout);
+	fprintf(stderr, "%s? [y/N] ", question);
+	fflush(stderr);
+	if (!fgets(answer, sizeof answer, stdin))
+		return false;
+	answer[strcspn(answer, "\n")] = '\0';
+	return !strcasecmp(answer, "y") || !strcasecmp(answer, "yes");
 }

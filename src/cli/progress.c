@@ -1,73 +1,31 @@
 /* cli/progress.c: see progress.h. */
 #include "cli/progress.h"
 
-#include "base/buffer.h"
 #include "base/clock.h"
-#include "base/units.h"
 #include "cli/print.h"
+#include "estimate/ask.h"
 
-#include <inttypes.h>
-#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define WIDTH       80 /* where the terminal does not say */
-#define WIDTH_LEAST 20
-#define WIDTH_MOST  1000
-#define CLEAR       "\r\033[K"
+#define WIDTH      80 /* where the terminal does not say */
+#define WIDTH_MOST 1000
+#define CLEAR      "\r\033[K"
+#define DRAW_NS    (200 * NEAP_NS_PER_MS)
+#define PLAIN_NS   (10 * NEAP_NS_PER_S)
 
-/* Whole seconds below a minute. */
-static const char *format_time(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
+bool progress_able(FILE *stream)
 {
-	if (ns >= 60 * NEAP_NS_PER_S)
-		return neap_duration_format(ns, text);
-	snprintf(text, NEAP_UNITS_CAPACITY, "%llu s", (unsigned long long)(ns / NEAP_NS_PER_S));
-	return text;
-}
-
-static void format_run(const struct neap_series_progress *progress, const struct neap_progress_run *run,
-		       struct neap_buffer *out)
-{
-	char first[NEAP_UNITS_CAPACITY], second[NEAP_UNITS_CAPACITY];
-	neap_buffer_format(out, "[%zu/%zu] %s: %s", run->number, progress->count, run->name,
-			   format_time(run->elapsed_ns, first));
-	if (run->left_ns != UINT64_MAX)
-		neap_buffer_format(out, ", about %s left", format_time(run->left_ns, first));
-	if (run->step)
-		neap_buffer_format(out, ", step %" PRIu64, run->step);
-	if (isfinite(run->loss))
-		neap_buffer_format(out, ", loss %.4g", run->loss);
-	if (run->used_bytes && run->limit_bytes != UINT64_MAX)
-		neap_buffer_format(out, ", %s of %s", neap_size_format(run->used_bytes, first),
-				   neap_size_format(run->limit_bytes, second));
-	else if (run->used_bytes)
-		neap_buffer_format(out, ", %s", neap_size_format(run->used_bytes, first));
-}
-
-void progress_format(const struct neap_series_progress *progress, size_t width, char *text, size_t capacity)
-{
-	struct neap_buffer out = {0};
-	text[0] = '\0';
-	if (width < WIDTH_LEAST || capacity <= width || !progress->running_count)
-		return;
-	for (size_t i = 0; i < progress->running_count; i++) {
-		neap_buffer_text(&out, i ? " | " : "");
-		format_run(progress, &progress->running[i], &out);
-	}
-	if (!out.failed && out.length <= width)
-		strcpy(text, neap_buffer_string(&out));
-	else if (!out.failed)
-		snprintf(text, capacity, "%.*s...", (int)width - 3, neap_buffer_string(&out));
-	neap_buffer_fini(&out);
+	const char *kind = getenv("TERM");
+	return isatty(fileno(stream)) && kind && *kind && strcmp(kind, "dumb") != 0;
 }
 
 void progress_begin(struct progress_line *line, FILE *stream)
 {
-	const char *kind = getenv("TERM");
-	bool able = isatty(fileno(stream)) && kind && *kind && strcmp(kind, "dumb") != 0;
-	*line = (struct progress_line){.stream = able ? stream : NULL};
+	*line = (struct progress_line){.stream = progress_able(stream) ? stream : NULL};
 }
 
 static size_t width_of(FILE *stream)
@@ -83,7 +41,7 @@ void progress_draw(struct progress_line *line, const struct neap_series_progress
 	/* a shell in the foreground has the line to itself */
 	if (!line->stream || tcgetpgrp(fileno(line->stream)) != getpgrp())
 		return;
-	progress_format(progress, width_of(line->stream), text, sizeof text);
+	neap_series_progress_format(progress, width_of(line->stream), text, sizeof text);
 	if (!strcmp(text, line->text))
 		return;
 	progress_clear(line);
@@ -99,4 +57,59 @@ void progress_clear(struct progress_line *line)
 	fputs(CLEAR, line->stream);
 	fflush(line->stream);
 	line->text[0] = '\0';
+}
+
+/* --- one text, of a run that waits --- */
+
+void progress_show(void *context, const char *text)
+{
+	char line[400];
+	size_t width = width_of(stderr) + 1; /* and the NUL */
+	(void)context;
+	neap_printable(line, width < sizeof line ? width : sizeof line, text);
+	fprintf(stderr, CLEAR "%s", line);
+	fflush(stderr);
+}
+
+/* --- runs of an estimate --- */
+
+static volatile sig_atomic_t interrupted_by;
+static void on_signal(int number) { interrupted_by = number; }
+int estimate_interrupted(void) { return interrupted_by; }
+
+void estimate_catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void show(struct estimate_progress *progress, const char *what, uint64_t elapsed_ns)
+{
+	uint64_t next_ns = progress->next_ns;
+	if (!next_ns && !progress_able(stderr))
+		next_ns = PLAIN_NS;
+	if (elapsed_ns < next_ns)
+		return;
+	progress->next_ns = elapsed_ns + (progress_able(stderr) ? DRAW_NS : PLAIN_NS);
+	fprintf(stderr, progress_able(stderr) ? CLEAR "%s, %llu s" : NEAP_ESTIMATE_STILL "%s, %llu s\n", what,
+		(unsigned long long)(elapsed_ns / NEAP_NS_PER_S));
+	fflush(stderr);
+}
+
+static void end(struct estimate_progress *progress)
+{
+	if (progress_able(stderr))
+		fputs(CLEAR, stderr);
+	fflush(stderr);
+	*progress = (struct estimate_progress){0};
+}
+
+bool estimate_progress_go_on(void *context, const char *what, uint64_t elapsed_ns)
+{
+	if (what && *what)
+		show(context, what, elapsed_ns);
+	else if (what)
+		end(context);
+	return !interrupted_by;
 }

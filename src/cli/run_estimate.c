@@ -46,6 +46,7 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 		[NEAP_ESTIMATE_SURE] = "", /* in the words of another version */
 		[NEAP_ESTIMATE_CONTEXT] = ", depending on the context",
 		[NEAP_ESTIMATE_WORKSPACE] = ", depending on a workspace whose size only NVIDIA's library knows",
+		[NEAP_ESTIMATE_ADDRESSES] = ", depending on where the driver puts segments",
 		[NEAP_ESTIMATE_CUT_SHORT] = " so far: the estimate's time limit ended it before its second update",
 		[NEAP_ESTIMATE_GROWING] = " so far: the last update of the estimate took more than those before it",
 		[NEAP_ESTIMATE_UNBOUNDED] = ", unless cuDNN takes more than usually for a convolution"};
@@ -69,17 +70,6 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 	return answer->fits == NEAP_ESTIMATE_NO;
 }
 
-static char *const *list_parameters(const struct neap_arguments *arguments)
-{
-	size_t count = 0;
-	while (neap_argument_nth(arguments, "param", count))
-		count++;
-	char **list = calloc(count + 1, sizeof *list);
-	for (size_t i = 0; list && i < count; i++)
-		list[i] = (char *)(uintptr_t)neap_argument_nth(arguments, "param", i);
-	return list;
-}
-
 /* --only-device as CUDA_VISIBLE_DEVICES takes it: a number is NVML's, and CUDA may count otherwise. */
 static const char *only_device(const struct neap_arguments *arguments, char uuid[48])
 {
@@ -99,20 +89,32 @@ static const char *only_device(const struct neap_arguments *arguments, char uuid
 	return device;
 }
 
-int run_estimate_first(const struct neap_arguments *arguments)
+/* An estimate that is not sure gives it a whole device: its run will show what happens. */
+static void set_needs(const struct neap_estimate_answer *answer, bool quiet, struct neap_needs *needs)
+{
+	bool sure = answer && answer->fits == NEAP_ESTIMATE_YES && answer->high_bytes <= answer->total_bytes;
+	*needs = sure ? (struct neap_needs){NEAP_NEEDS_BYTES, answer->high_bytes}
+		      : (struct neap_needs){NEAP_NEEDS_DEVICE, 0};
+	if (!quiet && sure)
+		fprintf(stderr, "neap run: it is promised %s, as estimated\n", NEAP_SIZE(answer->high_bytes));
+	else if (!quiet)
+		fputs("neap run: it is promised a whole GPU\n", stderr);
+}
+
+int run_estimate_first(const struct neap_arguments *arguments, struct neap_needs *needs)
 {
 	const char *action = neap_argument(arguments, "estimate");
 	bool quiet = neap_argument(arguments, "quiet") != NULL;
 	struct neap_estimate_answer answer;
 	struct neap_error err = {0};
 	char uuid[48];
-	if (!action && neap_argument(arguments, "in-place"))
+	if (!action && !needs && neap_argument(arguments, "in-place"))
 		return neap_misuse(arguments, "--in-place goes with --estimate");
-	if (!action)
+	if (!action && !needs)
 		return NEAP_EXIT_OK;
-	if (*action && strcmp(action, "refuse") != 0)
+	if (action && *action && strcmp(action, "refuse") != 0)
 		return neap_misuse(arguments, "--estimate is given alone, or as --estimate=refuse, not '%s'", action);
-	char *const *parameters = list_parameters(arguments);
+	char **parameters = neap_argument_list(arguments, "param");
 	if (!parameters)
 		return NEAP_EXIT_OS;
 	struct neap_estimate_question question = {.program = "/proc/self/exe",
@@ -125,12 +127,16 @@ int run_estimate_first(const struct neap_arguments *arguments)
 	if (!quiet)
 		fputs("neap run: estimating what the command takes, on the simulator\n", stderr);
 	enum neap_status status = neap_estimate_ask(&question, &answer, &err);
-	free((void *)(uintptr_t)parameters);
+	free(parameters);
 	if (status) {
 		fprintf(stderr, "neap run: not estimated: %s\n", NEAP_PRINTABLE(err.message));
+		if (needs)
+			set_needs(NULL, quiet, needs);
 		return NEAP_EXIT_OK;
 	}
-	bool refused = print_answer(&answer, quiet) && *action;
+	bool refused = print_answer(&answer, quiet) && action && *action;
+	if (needs && !refused)
+		set_needs(&answer, quiet, needs);
 	if (refused)
 		fputs("neap run: not run (--estimate=refuse)\n", stderr);
 	return refused ? NEAP_EXIT_UNAVAILABLE : NEAP_EXIT_OK;

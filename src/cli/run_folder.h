@@ -13,7 +13,7 @@ enum neap_status run_folder_trace(const char *verb, const char *path, char ret_p
 /* Prints after "neap COMMAND: " that `neap run` was killed before it had a result, and what to do. */
 void run_folder_print_lost(const char *command, FILE *out);
 
-/* Prints the end of each log in the folder, made fit for a terminal. False: there is none. */
-bool run_folder_print_logs(const char *folder, FILE *out);
+/* Prints the notes that the run's Python processes left in its folder ("note.PID" files), each on a line. */
+void run_folder_print_notes(const char *folder, FILE *out);
 
 #endif

@@ -17,15 +17,13 @@ static void print_jobs(const struct neap_slurm_summary *summary, const char *bet
 	printf("\n");
 }
 
-/* The command that looks again, as it can be pasted into a shell; malloc, or NULL. */
-static char *continue_command(const struct neap_slurm_options *options)
+char *series_continue_command(const struct neap_series_options *options, const char *more)
 {
 	struct neap_argv argv = {0};
 	char *text = NULL;
-	if (!neap_argv_add(&argv, options->series.file) && !neap_argv_add(&argv, "--slurm") &&
+	if (!neap_argv_add(&argv, options->file) && (!more || !neap_argv_add(&argv, more)) &&
 	    !neap_argv_add(&argv, "--resume") &&
-	    (!options->series.folder ||
-	     (!neap_argv_add(&argv, "--folder") && !neap_argv_add(&argv, options->series.folder))))
+	    (!options->folder || (!neap_argv_add(&argv, "--folder") && !neap_argv_add(&argv, options->folder))))
 		text = neap_argv_join(&argv);
 	neap_argv_fini(&argv);
 	return text;
@@ -33,7 +31,7 @@ static char *continue_command(const struct neap_slurm_options *options)
 
 static void print_unfinished(const struct neap_slurm_summary *summary, const struct neap_slurm_options *options)
 {
-	char *command = continue_command(options);
+	char *command = series_continue_command(&options->series, "--slurm");
 	const char *rest = command ? command : "FILE --slurm --resume";
 	if (summary->submitted && summary->job_count) {
 		printf("follow   squeue --array --jobs=");
@@ -51,11 +49,10 @@ static void print_unfinished(const struct neap_slurm_summary *summary, const str
 	free(command);
 }
 
-int series_slurm_run(const struct neap_arguments *arguments, const struct neap_spec *spec,
-		     const struct neap_slurm_options *options, struct neap_slurm_summary *summary, bool *ret_report)
+int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
+		     struct neap_slurm_summary *summary, bool *ret_report)
 {
 	struct neap_error err = {0};
-	(void)arguments;
 	*ret_report = false;
 	if (neap_slurm_run(spec, options, summary, &err)) {
 		err.line = 0; /* the message says where, with the file's name */

@@ -5,9 +5,13 @@
 #include "cli/command.h"
 #include "slurm/slurm.h"
 
+/* The command that continues a series, after "neap series", as it can be pasted into a shell, with the option `more`
+ * (NULL: none). malloc, or NULL. */
+char *series_continue_command(const struct neap_series_options *options, const char *more);
+
 /* Submits, looks or gathers. Returns the exit code; `*ret_report`: there is one, and the summary has it. */
-int series_slurm_run(const struct neap_arguments *arguments, const struct neap_spec *spec,
-		     const struct neap_slurm_options *options, struct neap_slurm_summary *summary, bool *ret_report);
+int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
+		     struct neap_slurm_summary *summary, bool *ret_report);
 
 /* After the plan of every series: the arrays, the words and the script. */
 int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options);

@@ -60,7 +60,7 @@ struct search {
 };
 
 /* Whether a process holds the lock of the run's folder: tries a shared lock, and releases it at once. */
-static enum neap_run_state look_at_run(const char *folder)
+static enum neap_run_state inspect_run(const char *folder)
 {
 	enum neap_run_state state = NEAP_RUN_UNKNOWN;
 	struct stat file;
@@ -119,7 +119,7 @@ static void judge(struct holder *holder, const char *own_run_id)
 	    holder->run_id[0]) {
 		facts.run_id = holder->run_id;
 		if (neap_process_environment(pid, "NEAP_RUN_DIR", folder, sizeof folder) == NEAP_OK)
-			facts.run = look_at_run(folder);
+			facts.run = inspect_run(folder);
 	}
 	process->pid = pid;
 	holder->what = neap_leftover_decide(&facts, getuid(), own_run_id);

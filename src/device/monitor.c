@@ -246,6 +246,51 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 	return NEAP_OK;
 }
 
+/* The newest sample of each process; the driver keeps those of the last seconds. */
+static void read_busy(const struct neap_nvml *nvml, nvmlDevice_t device, struct neap_condition *condition)
+{
+	nvmlProcessUtilizationSample_t samples[NEAP_READING_PROCESSES];
+	unsigned long long taken[NEAP_READING_PROCESSES];
+	unsigned int count = NEAP_READING_PROCESSES;
+
+	if (!nvml->nvmlDeviceGetProcessUtilization ||
+	    nvml->nvmlDeviceGetProcessUtilization(device, samples, &count, 0) != NVML_SUCCESS)
+		return;
+	for (unsigned int i = 0; i < count && i < NEAP_READING_PROCESSES; i++) {
+		size_t at = 0;
+		while (at < condition->busy_count && condition->busy[at].pid != (pid_t)samples[i].pid)
+			at++;
+		if (at < condition->busy_count && taken[at] > samples[i].timeStamp)
+			continue;
+		condition->busy_count += at == condition->busy_count;
+		condition->busy[at] = (struct neap_busy){(pid_t)samples[i].pid, (int)samples[i].smUtil};
+		taken[at] = samples[i].timeStamp;
+	}
+}
+
+void neap_monitor_condition(struct neap_monitor *monitor, size_t index, struct neap_condition *ret_condition)
+{
+	const struct neap_nvml *nvml = &monitor->nvml;
+	nvmlDevice_t device = NULL;
+	unsigned int value;
+
+	*ret_condition = (struct neap_condition){-1, -1, -1, -1, 0, {{0}}};
+	if (get_device(monitor, index, &device, NULL) != NEAP_OK)
+		return;
+	if (nvml->nvmlDeviceGetTemperature &&
+	    nvml->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &value) == NVML_SUCCESS)
+		ret_condition->temperature_celsius = (int)value;
+	if (nvml->nvmlDeviceGetPowerUsage && nvml->nvmlDeviceGetPowerUsage(device, &value) == NVML_SUCCESS)
+		ret_condition->power_watts = (int)(value / 1000);
+	if (nvml->nvmlDeviceGetEnforcedPowerLimit &&
+	    nvml->nvmlDeviceGetEnforcedPowerLimit(device, &value) == NVML_SUCCESS)
+		ret_condition->power_limit_watts = (int)(value / 1000);
+	if (nvml->nvmlDeviceGetClockInfo &&
+	    nvml->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &value) == NVML_SUCCESS)
+		ret_condition->clock_mhz = (int)value;
+	read_busy(nvml, device, ret_condition);
+}
+
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
 				   struct neap_error *err)
 {

@@ -35,6 +35,18 @@ struct neap_reading {
 	struct neap_reading_process processes[NEAP_READING_PROCESSES];
 };
 
+/* What a device and its processes are doing. All may be unknown: virtual and simulated devices have no sensors. */
+struct neap_condition {
+	int temperature_celsius; /* -1: unknown; so below */
+	int power_watts, power_limit_watts;
+	int clock_mhz; /* of the multiprocessors */
+	size_t busy_count;
+	struct neap_busy {
+		pid_t pid;
+		int percent; /* of the multiprocessors' time, in the last sample that the driver took */
+	} busy[NEAP_READING_PROCESSES];
+};
+
 struct neap_monitor;
 
 /* Errors as neap_driver_open: NEAP_ENODEVICE names NEAP_DEVICE=sim. */
@@ -52,6 +64,8 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 /* Only the memory, which is cheaper: the other fields are not set. */
 enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				     struct neap_error *err);
+/* What it cannot read is unknown. */
+void neap_monitor_condition(struct neap_monitor *monitor, size_t index, struct neap_condition *ret_condition);
 /* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
 				   struct neap_error *err);

@@ -53,6 +53,15 @@ typedef struct {
 	unsigned int gpu, memory; /* percent over the last sample period */
 } nvmlUtilization_t;
 
+#define NVML_TEMPERATURE_GPU 0u
+#define NVML_CLOCK_SM        1u
+
+typedef struct {
+	unsigned int pid;
+	unsigned long long timeStamp;                   /* of the sample, in microseconds */
+	unsigned int smUtil, memUtil, encUtil, decUtil; /* percent */
+} nvmlProcessUtilizationSample_t;
+
 typedef struct {
 	char busIdLegacy[16];
 	unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;

@@ -26,6 +26,16 @@ X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetCom
   nvmlDeviceGetComputeRunningProcesses_v2, (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetUtilizationRates, nvmlDeviceGetUtilizationRates, 0,
   (nvmlDevice_t device, nvmlUtilization_t *utilization))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetTemperature, nvmlDeviceGetTemperature, 0,
+  (nvmlDevice_t device, unsigned int sensor, unsigned int *celsius))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetPowerUsage, nvmlDeviceGetPowerUsage, 0,
+  (nvmlDevice_t device, unsigned int *milliwatts))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetEnforcedPowerLimit, 0,
+  (nvmlDevice_t device, unsigned int *milliwatts))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetClockInfo, nvmlDeviceGetClockInfo, 0,
+  (nvmlDevice_t device, unsigned int clock, unsigned int *mhz))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessUtilization, 0,
+  (nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count, unsigned long long since))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetPciInfo, nvmlDeviceGetPciInfo_v3, 0, (nvmlDevice_t device, nvmlPciInfo_t *pci))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetMinorNumber, nvmlDeviceGetMinorNumber, 0,
   (nvmlDevice_t device, unsigned int *minor))

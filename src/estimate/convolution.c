@@ -8,7 +8,9 @@
 
 #include "analyze/sites.h"
 #include "base/error.h"
+#include "base/units.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,4 +72,17 @@ out:
 	neap_sites_fini(&sites);
 	free(ranks);
 	return status;
+}
+
+void neap_estimate_convolution_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity)
+{
+	char place[320] = "";
+	if (run->convolution.place[0])
+		snprintf(place, sizeof place, ", the largest at %s, where %s is usual", run->convolution.place,
+			 NEAP_SIZE(run->convolution.workspace_bytes));
+	snprintf(ret_text, capacity,
+		 "probably: no bound is known for cuDNN's workspaces of this program's convolutions%s. Bounded by: "
+		 "torch.backends.cudnn.benchmark=False with channels_last; no workspace: "
+		 "torch.backends.cudnn.enabled=False",
+		 place);
 }

@@ -108,6 +108,7 @@ struct neap_estimate_process {
 	uint64_t compiled[NEAP_ESTIMATE_COMPILED]; /* updates, from 1, in which torch.compile compiled; 0: no more */
 	uint64_t compiled_more;                    /* how many more there were */
 	bool optimizer;                            /* it made an optimizer */
+	bool shared; /* its figures are those of the run on another architecture, where it did the same */
 	struct neap_estimate_read waited; /* where its main thread was at the time limit; line 0: not known */
 	size_t device;                    /* the device on which it reserved most */
 	char device_uuid[48];
@@ -129,6 +130,8 @@ struct neap_estimate_run {
 	size_t process_count;
 	size_t worst; /* the process that reserved most: the one below */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
+	unsigned by_address; /* the minor number of a PyTorch whose choice goes by addresses; 0: it goes by age */
+	uint64_t reserved_low, reserved_high; /* of reserved_peak, and the peaks with other orders of addresses */
 	struct neap_trace *trace;
 	struct neap_analysis analysis;
 	struct neap_estimate_read reads[NEAP_ESTIMATE_READS]; /* the most critical first */
@@ -142,6 +145,9 @@ struct neap_estimate_run {
 
 /* Reads the findings of a run. Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *ret_run, struct neap_error *err);
+/* How many of the plan's runs no other stands for. */
+size_t neap_estimate_count_own(const struct neap_estimate_plan *plan, const struct neap_estimate_run *runs);
+
 void neap_estimate_run_fini(struct neap_estimate_run *run);
 
 /* Where a figure comes from, the most certain first. */
@@ -186,8 +192,17 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
 /* Whether no bound is known for some workspace: cuDNN's, for a convolution. */
 bool neap_estimate_is_unbounded(const struct neap_estimate_run *run);
 
+/* Finds the orders of addresses that matter, by the run's torch, trace and reserved_peak. Errors: those of replay. */
+enum neap_status neap_estimate_find_orders(struct neap_estimate_run *run, struct neap_error *err);
+
+/* Writes the interval of reserved, and why it is one; "": it is none. */
+void neap_estimate_orders_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
+
 /* Finds run->convolution in the trace. Errors: NEAP_ENOMEM. */
 enum neap_status neap_estimate_find_convolution(struct neap_estimate_run *run, struct neap_error *err);
+
+/* Writes that no bound is known for the run's convolutions, and what bounds them. */
+void neap_estimate_convolution_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
 
 /* Whether the time limit ended the run before its second update (or forward pass): an optimizer makes its state in
  * the first, so what the program takes from then on is not known. */
@@ -204,13 +219,14 @@ enum neap_estimate_doubt {
 	NEAP_ESTIMATE_SURE,
 	NEAP_ESTIMATE_CONTEXT,   /* it fits beside the smallest context, but not beside the largest */
 	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, not if libraries' workspaces take what they may */
+	NEAP_ESTIMATE_ADDRESSES, /* it fits with segments in some orders of addresses */
 	NEAP_ESTIMATE_CUT_SHORT, /* it fits up to the time limit, which ended the run */
 	NEAP_ESTIMATE_GROWING,   /* it fits up to the last update, which took more than those before it */
 	NEAP_ESTIMATE_UNBOUNDED, /* it fits, unless cuDNN takes much more than usually for a convolution */
 	NEAP_ESTIMATE_DOUBTS
 };
 
-/* "context", "workspace", "time limit", "growing", "convolution"; "" for SURE. */
+/* "context", "workspace", "addresses", "time limit", "growing", "convolution"; "" for SURE. */
 const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt);
 
 struct neap_estimate_verdict {
@@ -218,11 +234,11 @@ struct neap_estimate_verdict {
 	enum neap_estimate_doubt doubt; /* SURE unless `fits` is UNSURE */
 	bool unsupported;               /* this PyTorch has no kernels for the architecture */
 	struct neap_estimate_context context;
-	uint64_t needed_bytes;        /* the smallest memory in which the replay ends */
+	uint64_t needed_bytes;        /* the smallest memory in which the replay ends, in each order of addresses */
 	int64_t headroom_bytes;       /* what is left beside it, the largest contexts and the workspaces; below 0:
 					 missing */
 	uint64_t retries;             /* how often PyTorch emptied its cache to continue */
-	struct neap_whatifs settings; /* others, replayed beside all of that; count 0: it fits, or was cut short */
+	struct neap_whatifs settings; /* what other settings would need; count 0: it fits, or was cut short */
 	/* Where it does not fit, predicted from what memory was for at the peak: what changes of training save, each
 	 * alone, and the share of the samples with which it would fit (0: with none). */
 	struct neap_saving savings[NEAP_SAVINGS];
@@ -236,9 +252,16 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
 				     struct neap_estimate_verdict *ret_verdict, struct neap_error *err);
 
+/* What the process that reserved most takes: its context, what it reserves, workspaces. */
+void neap_estimate_process_bytes(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
+				 uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
+
 /* What all processes of the program that use one GPU take of it: each a context, and what they reserve. */
 void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
 			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
+
+/* The bytes of a category, however they were found. */
+uint64_t neap_estimate_category_bytes(const struct neap_categories *categories, int category);
 
 /* Writes the architecture of a profile: "sm_90". */
 void neap_estimate_architecture(const struct sim_profile *profile, char text[16]);

@@ -21,7 +21,7 @@ static void take_run(const struct neap_estimate_run *run, struct neap_estimate_p
 {
 	point->requested_peak = run->requested_peak;
 	point->allocated_peak = run->allocated_peak;
-	point->reserved_peak = run->reserved_peak;
+	point->reserved_peak = run->reserved_high;
 }
 
 static void take_verdict(const struct neap_estimate_verdict *verdict, size_t gpu, struct neap_estimate_point *point)

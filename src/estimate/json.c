@@ -155,8 +155,9 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index)
 	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
 	const struct neap_estimate_run *run = &report->runs[gpu->run];
 	char architecture[16];
-	uint64_t low, high;
+	uint64_t low, high, process_low, process_high;
 	neap_estimate_architecture(gpu->profile, architecture);
+	neap_estimate_process_bytes(run, &verdict->context, &process_low, &process_high);
 	neap_estimate_device(run, &verdict->context, &low, &high);
 	return JSON(TEXT("name", gpu->name), NUMBER("total", gpu->total_bytes), TEXT("architecture", architecture),
 		    NUMBER("multiprocessors", gpu->profile->multiprocessors),
@@ -167,9 +168,8 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index)
 		    NUMBER("requested_peak", run->requested_peak), NUMBER("allocated_peak", run->allocated_peak),
 		    NUMBER("reserved_peak", run->reserved_peak), NUMBER("smallest_memory", verdict->needed_bytes),
 		    NUMBER("cache_flushes", verdict->retries), VALUE("context", context_json(report, index, run)),
-		    VALUE("process", interval_json(verdict->context.low_bytes + run->reserved_peak,
-						   verdict->context.high_bytes + run->reserved_peak +
-							   neap_estimate_workspace(run))),
+		    VALUE("reserved", interval_json(run->reserved_low, run->reserved_high)),
+		    VALUE("process", interval_json(process_low, process_high)),
 		    VALUE("device", interval_json(low, high)), VALUE("predicted", predicted_json(verdict)),
 		    VALUE("tries", tries_json(report, index)), VALUE("fits_with", settings_json(verdict)));
 }

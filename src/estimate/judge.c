@@ -28,13 +28,20 @@ size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_
 	return count;
 }
 
+void neap_estimate_process_bytes(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
+				 uint64_t *ret_low_bytes, uint64_t *ret_high_bytes)
+{
+	*ret_low_bytes = context->low_bytes + run->reserved_low;
+	*ret_high_bytes = context->high_bytes + run->reserved_high + neap_estimate_workspace(run);
+}
+
 void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
 			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes)
 {
 	uint64_t shared_bytes, contexts = neap_estimate_sharing(run, &shared_bytes) + 1;
-	uint64_t reserved = shared_bytes + run->reserved_peak;
-	*ret_low_bytes = reserved + contexts * context->low_bytes;
-	*ret_high_bytes = reserved + contexts * (context->high_bytes + neap_estimate_workspace(run));
+	*ret_low_bytes = shared_bytes + run->reserved_low + contexts * context->low_bytes;
+	*ret_high_bytes =
+		shared_bytes + run->reserved_high + contexts * (context->high_bytes + neap_estimate_workspace(run));
 }
 
 bool neap_estimate_is_cut_short(const struct neap_estimate_run *run)
@@ -61,6 +68,7 @@ const char *neap_estimate_doubt_name(enum neap_estimate_doubt doubt)
 	static const char *const names[NEAP_ESTIMATE_DOUBTS] = {[NEAP_ESTIMATE_SURE] = "",
 								[NEAP_ESTIMATE_CONTEXT] = "context",
 								[NEAP_ESTIMATE_WORKSPACE] = "workspace",
+								[NEAP_ESTIMATE_ADDRESSES] = "addresses",
 								[NEAP_ESTIMATE_CUT_SHORT] = "time limit",
 								[NEAP_ESTIMATE_GROWING] = "growing",
 								[NEAP_ESTIMATE_UNBOUNDED] = "convolution"};
@@ -84,16 +92,11 @@ static bool has_kernels(const struct neap_estimate_run *run, const struct sim_pr
 /* Bounds bytes, so that a sum of a few cannot overflow: a run's files may say anything. */
 static int64_t limited(uint64_t bytes) { return bytes < LARGEST_BYTES ? (int64_t)bytes : (int64_t)LARGEST_BYTES; }
 
-static enum neap_status completes(const struct neap_estimate_run *run, struct neap_replay_options options,
-				  int64_t memory_bytes, bool *ret_completes, uint64_t *ret_retries,
-				  struct neap_error *err)
+static enum neap_status completes(const struct neap_estimate_run *run, const struct neap_replay_options *options,
+				  bool *ret_completes, uint64_t *ret_retries, struct neap_error *err)
 {
 	struct neap_replay_result result;
-	*ret_completes = false;
-	if (memory_bytes < (int64_t)NEAP_REPLAY_PAGE_BYTES)
-		return NEAP_OK;
-	options.memory_bytes = (uint64_t)memory_bytes;
-	enum neap_status status = neap_replay(run->trace, &options, &result, err);
+	enum neap_status status = neap_replay(run->trace, options, &result, err);
 	if (status)
 		return status;
 	*ret_completes = result.first_oom_event == UINT64_MAX;
@@ -101,7 +104,54 @@ static enum neap_status completes(const struct neap_estimate_run *run, struct ne
 	return NEAP_OK;
 }
 
-static uint64_t category_bytes(const struct neap_categories *categories, enum neap_category category)
+/* How many orders of the segments' addresses matter. */
+static uint32_t orders_of(const struct neap_estimate_run *run) { return run->by_address ? NEAP_REPLAY_ADDRESSES : 1; }
+
+/* In how many orders of addresses the replay ends within that memory. Goes on until one differs from the first. */
+static enum neap_status count_orders(const struct neap_estimate_run *run, struct neap_replay_options options,
+				     int64_t memory_bytes, uint32_t *ret_count, uint64_t *ret_retries,
+				     struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	uint32_t count = 0, done = 0;
+	if (memory_bytes < (int64_t)NEAP_REPLAY_PAGE_BYTES)
+		return NEAP_OK;
+	options.memory_bytes = (uint64_t)memory_bytes;
+	while (!status && done < orders_of(run) && (count == 0 || count == done)) {
+		bool ends = false;
+		uint64_t retries = 0;
+		options.addresses = done++;
+		status = completes(run, &options, &ends, &retries, err);
+		count += ends;
+		*ret_retries = ends && retries > *ret_retries ? retries : *ret_retries;
+	}
+	if (!status)
+		*ret_count = count;
+	return status;
+}
+
+/* The smallest memory in which the replay ends in each order of addresses. */
+static enum neap_status find_needed(const struct neap_estimate_run *run, struct neap_replay_options options,
+				    uint64_t *ret_bytes, struct neap_error *err)
+{
+	uint64_t needed = 0, retries;
+	enum neap_status status = NEAP_OK;
+	for (options.addresses = 0; !status && options.addresses < orders_of(run); options.addresses++) {
+		bool ends = false;
+		uint64_t bytes = 0;
+		options.memory_bytes = needed;
+		if (needed)
+			status = completes(run, &options, &ends, &retries, err);
+		if (!status && !ends)
+			status = neap_replay_smallest(run->trace, &options, &bytes, err);
+		needed = bytes > needed ? bytes : needed;
+	}
+	if (!status)
+		*ret_bytes = needed;
+	return status;
+}
+
+uint64_t neap_estimate_category_bytes(const struct neap_categories *categories, int category)
 {
 	uint64_t bytes = 0;
 	for (int how = 0; how < NEAP_HOWS; how++)
@@ -113,15 +163,16 @@ static void predict(const struct neap_estimate_plan *plan, const struct neap_est
 		    struct neap_estimate_verdict *verdict)
 {
 	const struct neap_categories *categories = &run->analysis.categories;
-	struct neap_demand demand = {.activations = category_bytes(categories, NEAP_CATEGORY_ACTIVATIONS),
-				     .temporaries = category_bytes(categories, NEAP_CATEGORY_TEMPORARIES),
-				     .inputs = category_bytes(categories, NEAP_CATEGORY_INPUTS),
-				     .parameters = category_bytes(categories, NEAP_CATEGORY_PARAMETERS),
-				     .unknown = category_bytes(categories, NEAP_CATEGORY_UNKNOWN)};
+	struct neap_demand demand = {
+		.activations = neap_estimate_category_bytes(categories, NEAP_CATEGORY_ACTIVATIONS),
+		.temporaries = neap_estimate_category_bytes(categories, NEAP_CATEGORY_TEMPORARIES),
+		.inputs = neap_estimate_category_bytes(categories, NEAP_CATEGORY_INPUTS),
+		.parameters = neap_estimate_category_bytes(categories, NEAP_CATEGORY_PARAMETERS),
+		.unknown = neap_estimate_category_bytes(categories, NEAP_CATEGORY_UNKNOWN)};
 	uint64_t samples = demand.activations + demand.temporaries + demand.inputs;
-	demand.model = category_bytes(categories, NEAP_CATEGORY_GRADIENTS) +
-		       category_bytes(categories, NEAP_CATEGORY_OPTIMIZER) +
-		       category_bytes(categories, NEAP_CATEGORY_WORKSPACES);
+	demand.model = neap_estimate_category_bytes(categories, NEAP_CATEGORY_GRADIENTS) +
+		       neap_estimate_category_bytes(categories, NEAP_CATEGORY_OPTIMIZER) +
+		       neap_estimate_category_bytes(categories, NEAP_CATEGORY_WORKSPACES);
 	verdict->saving_count = neap_predict_savings(&demand, plan->rungs, 0, verdict->savings);
 	int64_t headroom = (int64_t)samples + verdict->headroom_bytes;
 	verdict->samples_share = samples && headroom > 0 ? (double)headroom / (double)samples : 0;
@@ -150,25 +201,25 @@ static enum neap_status find_fit(const struct neap_estimate_run *run, const stru
 				 const struct rooms *rooms, struct neap_estimate_verdict *verdict,
 				 struct neap_error *err)
 {
-	bool in_least = false, in_high = false, in_low = false;
-	enum neap_status status = completes(run, *options, rooms->least, &in_least, &verdict->retries, err);
-	if (!status && !in_least && rooms->high > rooms->least)
-		status = completes(run, *options, rooms->high, &in_high, &verdict->retries, err);
-	if (!status && !in_least && !in_high)
-		status = completes(run, *options, rooms->low, &in_low, &verdict->retries, err);
+	uint32_t least = 0, high = 0, low = 0;
+	enum neap_status status = count_orders(run, *options, rooms->least, &least, &verdict->retries, err);
+	if (!status && !least && rooms->high > rooms->least)
+		status = count_orders(run, *options, rooms->high, &high, &verdict->retries, err);
+	if (!status && !least && !high)
+		status = count_orders(run, *options, rooms->low, &low, &verdict->retries, err);
 	if (status)
 		return status;
-	if (!in_least)
-		verdict->doubt = in_high  ? NEAP_ESTIMATE_WORKSPACE
-				 : in_low ? NEAP_ESTIMATE_CONTEXT
-					  : NEAP_ESTIMATE_SURE;
+	if (!least)
+		verdict->doubt = high ? NEAP_ESTIMATE_WORKSPACE : low ? NEAP_ESTIMATE_CONTEXT : NEAP_ESTIMATE_SURE;
+	else if (least < orders_of(run))
+		verdict->doubt = NEAP_ESTIMATE_ADDRESSES;
 	else if (neap_estimate_is_cut_short(run))
 		verdict->doubt = NEAP_ESTIMATE_CUT_SHORT;
 	else if (neap_estimate_growing(run))
 		verdict->doubt = NEAP_ESTIMATE_GROWING;
 	else if (neap_estimate_is_unbounded(run))
 		verdict->doubt = NEAP_ESTIMATE_UNBOUNDED;
-	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : in_least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
+	verdict->fits = verdict->doubt ? NEAP_ESTIMATE_UNSURE : least ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 	return NEAP_OK;
 }
 
@@ -181,12 +232,13 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	struct neap_estimate_verdict verdict = {.context = neap_estimate_context(plan, index, run)};
 	struct neap_replay_options options = {.policy = NEAP_REPLAY_TORCH,
 					      .device = run->analysis.device,
+					      .torch = run->by_address,
 					      .progress = progress,
 					      .context = context};
 	struct rooms rooms = find_rooms(gpu, run, &verdict.context);
 
 	verdict.unsupported = !has_kernels(run, gpu->profile);
-	enum neap_status status = neap_replay_smallest(run->trace, &options, &verdict.needed_bytes, err);
+	enum neap_status status = find_needed(run, options, &verdict.needed_bytes, err);
 	if (!status)
 		status = find_fit(run, &options, &rooms, &verdict, err);
 	if (status)

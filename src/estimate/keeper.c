@@ -205,7 +205,7 @@ static int keep(void *context)
 		report(start->pipe_fd, &err);
 	close(start->pipe_fd);
 	int status = wait_for_run();
-	neap_run_stage_settle(options->view.folder); /* killed: its guard is a child of ours, and may still write */
+	neap_run_stage_resolve(options->view.folder); /* killed: its guard is a child of ours, and may still write */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)
 		neap_view_measure(&view, keep_fd);

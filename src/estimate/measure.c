@@ -39,6 +39,9 @@ static enum neap_status make_argv(const struct neap_check_command *command, cons
 	for (size_t i = 0; i < 4 && !failed; i += 2)
 		if (options[i + 1])
 			failed = neap_argv_add(argv, options[i]) || neap_argv_add(argv, options[i + 1]);
+	if (command->streams)
+		failed = failed ||
+			 neap_argv_format(argv, "--streams%s%s", *command->streams ? "=" : "", command->streams);
 	failed = failed || neap_argv_add(argv, "--");
 	for (size_t i = 0; command->argv[i] && !failed; i++)
 		failed = neap_argv_add(argv, command->argv[i]);
@@ -67,7 +70,7 @@ static int become_run(void *context)
 {
 	const struct start *start = context;
 	const char *gpu = start->command->gpu;
-	if (gpu || has_no_gpu()) {
+	if (gpu || start->command->streams || has_no_gpu()) {
 		char spec[256];
 		snprintf(spec, sizeof spec, "%.160s,world=check-%d", gpu ? gpu : "h100-80gb", (int)getpid());
 		setenv("NEAP_DEVICE", "sim", 1);
@@ -134,7 +137,7 @@ static enum neap_status run(const struct neap_check_command *command, const char
 	if (status == NEAP_ECANCELED || (!status && !go_on(&start)))
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	if (!status)
-		figures->lost = neap_run_stage_settle(folder) == NEAP_STAGE_BEGAN;
+		figures->lost = neap_run_stage_resolve(folder) == NEAP_STAGE_BEGAN;
 	if (!status)
 		status = take_result(folder, figures, err);
 	if (status == NEAP_ENOENT) { /* `neap run` was killed, or failed and has printed why */
@@ -154,6 +157,8 @@ enum neap_status neap_check_measure_command(const struct neap_check_command *com
 	if (!mkdtemp(folder))
 		return neap_fail_errno(err, errno, "making %.200s", folder);
 	enum neap_status status = run(command, folder, &figures, err);
+	if (command->look && status != NEAP_ECANCELED)
+		command->look(command->look_context, folder);
 	neap_estimate_remove(folder);
 	if (!status)
 		*ret_figures = figures;

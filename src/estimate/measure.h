@@ -33,6 +33,10 @@ struct neap_check_figures {
 struct neap_check_command {
 	char *const *argv;
 	const char *steps, *time_limit, *gpu;
+	const char *streams; /* the value of --streams, always on the simulator; NULL: without */
+	/* Is shown the run's folder before it is removed; NULL: nobody is. */
+	void (*look)(void *context, const char *folder);
+	void *look_context;
 	struct neap_estimate_watch watch;
 };
 enum neap_status neap_check_measure_command(const struct neap_check_command *command,

@@ -1,4 +1,4 @@
-/* estimate/page.c: draws the curve without a script:
+/* estimate/page.c: the answer, the report, and the curve, which is drawn without a script:
  *
  *   bytes |        ___ what a GPU leaves PyTorch, one dashed line for each
  *         |     o
@@ -9,7 +9,9 @@
 #include "estimate/text.h"
 
 #include "base/units.h"
+#include "report/answer.h"
 #include "report/markup.h"
+#include "report/markup_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@
 #define BOTTOM      30
 #define TOP         16
 #define RIGHT       150
+#define NAMED       3 /* GPUs in a sentence */
 
 struct scale {
 	uint64_t value, bytes; /* at the right end, at the top */
@@ -126,17 +129,67 @@ static void put_curve(struct neap_buffer *out, const struct neap_estimate_report
 	neap_buffer_text(out, "</svg></div>\n");
 }
 
-void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report)
+/* "fits on h100-80gb and t4-16gb", at most three by name. */
+static void name_fitting(const struct neap_estimate_report *report, enum neap_estimate_fits fits, size_t count,
+			 struct neap_buffer *out)
 {
-	struct neap_buffer text = {0};
-	neap_estimate_text(&text, report);
-	neap_buffer_text(out, "<details class=\"report\" open><summary>Estimate</summary>\n<pre>");
-	neap_markup_text(out, neap_buffer_string(&text));
-	neap_buffer_text(out, "</pre></details>\n");
-	out->failed = out->failed || text.failed;
-	neap_buffer_fini(&text);
+	size_t shown = 0;
+	for (size_t i = 0; i < report->plan->count && shown < NAMED; i++) {
+		if (report->verdicts[i].unsupported || report->verdicts[i].fits != fits)
+			continue;
+		neap_buffer_text(out, shown == 0 ? " " : shown + 1 == count ? " and " : ", ");
+		neap_buffer_text(out, report->plan->gpus[i].name);
+		shown++;
+	}
+	if (count > shown)
+		neap_buffer_format(out, " and %zu more", count - shown);
+}
+
+static enum neap_report_tone put_verdict(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	size_t yes = 0, probably = 0;
+	for (size_t i = 0; i < report->plan->count; i++) {
+		const struct neap_estimate_verdict *verdict = &report->verdicts[i];
+		yes += !verdict->unsupported && verdict->fits == NEAP_ESTIMATE_YES;
+		probably += !verdict->unsupported && verdict->fits == NEAP_ESTIMATE_UNSURE;
+	}
+	if (yes) {
+		neap_buffer_text(out, "Fits on");
+		name_fitting(report, NEAP_ESTIMATE_YES, yes, out);
+	}
+	if (probably) {
+		neap_buffer_text(out, yes ? ", probably on" : "Fits probably on");
+		name_fitting(report, NEAP_ESTIMATE_UNSURE, probably, out);
+	}
+	if (!yes && !probably)
+		neap_buffer_text(out, report->plan->count == 1 ? "Does not fit" : "Fits on none of these GPUs");
+	return yes ? NEAP_TONE_GOOD : probably ? NEAP_TONE_WARN : NEAP_TONE_BAD;
+}
+
+void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	struct neap_buffer verdict = {0}, gpus = {0};
+	enum neap_report_tone tone = put_verdict(&verdict, report);
+	neap_estimate_gpus_text(&gpus, report);
+	neap_answer_begin(out, tone, neap_buffer_string(&verdict));
+	neap_markup_report(out, neap_buffer_string(&gpus));
+	neap_answer_end(out);
 	if (report->fit)
 		put_curve(out, report);
 	if (report->search)
 		neap_estimate_search_markup(out, report);
+	out->failed |= verdict.failed || gpus.failed;
+	neap_buffer_fini(&verdict);
+	neap_buffer_fini(&gpus);
+}
+
+void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	struct neap_buffer text = {0};
+	neap_estimate_text(&text, report);
+	neap_buffer_text(out, "<details class=\"report\"><summary>Estimate</summary>\n");
+	neap_markup_report(out, neap_buffer_string(&text));
+	neap_buffer_text(out, "</details>\n");
+	out->failed |= text.failed;
+	neap_buffer_fini(&text);
 }

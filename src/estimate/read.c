@@ -177,6 +177,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	process.grew_requested = get_number(about, "grew_requested", 0);
 	process.grew_reserved = get_number(about, "grew_reserved", 0);
 	process.optimizer = json_is_true(json_object_get(about, "optimizer"));
+	process.shared = json_is_true(json_object_get(about, "shared"));
 	take_waited(about, &process.waited);
 	take_compiled(about, &process);
 	take_device(about, &process);
@@ -249,14 +250,14 @@ static enum neap_status analyze(struct neap_estimate_run *run, struct neap_error
 	run->allocated_peak = neap_analysis_exact(&run->analysis)
 				      ? (uint64_t)stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak
 				      : process->allocated_peak;
-	return NEAP_OK;
+	return neap_estimate_find_orders(run, err);
 }
 
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *run, struct neap_error *err)
 {
 	char path[4096];
 	enum neap_status status = join(folder, "result.json", path, err);
-	neap_run_stage_settle(folder);
+	neap_run_stage_resolve(folder);
 	neap_view_facts_read(folder, &run->view);
 	if (!status)
 		status = neap_result_read(path, &run->result, err);
@@ -269,6 +270,14 @@ enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run
 		status = neap_estimate_find_convolution(run, err);
 	neap_code_read(folder, run->processes[run->worst].pid, &run->code);
 	return status;
+}
+
+size_t neap_estimate_count_own(const struct neap_estimate_plan *plan, const struct neap_estimate_run *runs)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < plan->run_count; i++)
+		count += !runs[i].processes[runs[i].worst].shared;
+	return count;
 }
 
 void neap_estimate_run_fini(struct neap_estimate_run *run)

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hostmem.h"
 #include "base/spawn.h"
+#include "base/units.h"
 #include "estimate/trackers.h"
 
 #include <dirent.h>
@@ -21,10 +22,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define OTHER       "other." /* the folder of another run, in that of the run which forked it */
+#define FACTS_BYTES (1u << 20)
 #define WORDS_FIXED 16
 #define AT_ONCE     8 /* at most */
 #define POLL_NS     (50 * NEAP_NS_PER_MS)
 #define LEAST_BYTES (64ull << 20) /* that a run may write, however little memory is free */
+#define GUESS_KIB   (4l << 20)    /* of host memory that a run takes, until one has shown it */
+#define TIGHT_SHARE 8             /* of the host memory that was free at first: less is too little */
 
 static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
@@ -92,6 +97,70 @@ static char **make_argv(const struct neap_estimate_command *command, struct neap
 	return list;
 }
 
+/* NEAP_ESTIMATE_SHARED for the job's run: the seconds that it may take, and the others. */
+static void set_shared(const struct neap_estimate_command *command, const struct neap_estimate_job *job)
+{
+	struct neap_buffer text = {0};
+	uint64_t limit_ns = 0;
+	if (!job->other_count || command->isolation->in_place ||
+	    neap_duration_parse(command->time_limit, &limit_ns, NULL))
+		return;
+	neap_buffer_format(&text, "%llu", limit_ns / NEAP_NS_PER_S / 10 * 9);
+	for (size_t i = 0; i < job->other_count; i++)
+		neap_buffer_format(&text, "\n" OTHER "%zu\t%s", i, job->others[i].spec);
+	if (neap_buffer_status(&text, NULL) == NEAP_OK)
+		setenv("NEAP_ESTIMATE_SHARED", neap_buffer_string(&text), 1);
+	neap_buffer_fini(&text);
+}
+
+static bool copy_file(const char *from, const char *to, const char *name)
+{
+	struct neap_buffer bytes = {0};
+	char source[NEAP_ESTIMATE_CAPACITY], target[NEAP_ESTIMATE_CAPACITY];
+	bool copied = !neap_path_join(source, sizeof source, from, name) &&
+		      !neap_path_join(target, sizeof target, to, name) &&
+		      !neap_file_read(source, FACTS_BYTES, &bytes, NULL) &&
+		      !neap_file_write(target, bytes.data, bytes.length, NULL);
+	neap_buffer_fini(&bytes);
+	return copied;
+}
+
+/* Whether a run came to its end there. Without, its process was not let go on, or died. */
+static bool has_findings(const char *folder)
+{
+	static const char prefix[] = "estimate.", ending[] = ".json";
+	DIR *entries = opendir(folder);
+	bool found = false;
+	for (struct dirent *entry; entries && !found && (entry = readdir(entries));) {
+		size_t length = strlen(entry->d_name);
+		found = !strncmp(entry->d_name, prefix, strlen(prefix)) && length > strlen(prefix) + strlen(ending) &&
+			!strcmp(entry->d_name + length - strlen(ending), ending);
+	}
+	if (entries)
+		closedir(entries);
+	return found;
+}
+
+void neap_estimate_job_take_others(struct neap_estimate_job *job)
+{
+	struct neap_view_facts facts;
+	neap_view_facts_read(job->folder, &facts);
+	for (size_t i = 0; i < job->other_count; i++) {
+		struct neap_estimate_job *other = &job->others[i];
+		char name[32], made[NEAP_ESTIMATE_CAPACITY];
+		snprintf(name, sizeof name, OTHER "%zu", i);
+		struct stat info;
+		if (neap_path_join(made, sizeof made, job->folder, name) || lstat(made, &info))
+			continue;
+		/* The program can write here: a link would lead out of its view. */
+		other->over = S_ISDIR(info.st_mode) && facts.kind == NEAP_VIEW_MOUNTS && !facts.files &&
+			      !facts.deleted && has_findings(made) && copy_file(job->folder, made, "result.json") &&
+			      copy_file(job->folder, made, "view.json") && rename(made, other->folder) == 0;
+		if (!other->over)
+			neap_estimate_remove(made);
+	}
+}
+
 struct child {
 	const struct neap_estimate_command *command;
 	const struct neap_estimate_job *job;
@@ -110,6 +179,7 @@ static int prepare(void *context)
 		setenv("NEAP_ESTIMATE_FORWARDS", command->forwards, 1);
 	if (command->ranks)
 		setenv("NEAP_ESTIMATE_RANKS", command->ranks, 1);
+	set_shared(command, job);
 	setenv("TORCH_SYMBOLIZE_MODE", "dladdr", 0); /* C++ frames by name alone, which is fast */
 	unsetenv("NEAP_ATTACH");
 	unsetenv("NEAP_FRACTION");
@@ -178,14 +248,30 @@ static enum neap_status start_otherwise(struct neap_keeper_options *options, str
 			 first.message, second.message);
 }
 
+/* Where neap keeps what it compiles against the installed PyTorch (python/neap/_compiled.py): each run would compile
+ * it again. False: there is no such folder. */
+static bool make_cache(char path[NEAP_ESTIMATE_CAPACITY])
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char text[NEAP_ESTIMATE_CAPACITY];
+	bool given = cache && *cache;
+	if (!given && (!home || !*home))
+		return false;
+	int length =
+		snprintf(text, sizeof text, given ? "%s/neap/values" : "%s/.cache/neap/values", given ? cache : home);
+	return length < (int)sizeof text && text[0] == '/' && !neap_make_folder(text, 0700, NULL) &&
+	       realpath(text, path);
+}
+
 /* Starts it in a view of the files, or under Landlock where the system allows no view. */
 static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **argv,
 				       size_t side_by_side, struct neap_error *err)
 {
 	struct neap_estimate_isolation *isolation = child->command->isolation;
-	char kept[NEAP_ESTIMATE_CAPACITY];
+	char kept[NEAP_ESTIMATE_CAPACITY], cache[NEAP_ESTIMATE_CAPACITY];
 	struct neap_keeper_options options = {.kind = isolation->kind ? isolation->kind : NEAP_VIEW_MOUNTS,
 					      .view = {.folder = job->folder,
+						       .cache = make_cache(cache) ? cache : NULL,
 						       .limit_bytes = writes_limit(side_by_side),
 						       .no_network = isolation->no_network,
 						       .argv = child->command->argv},
@@ -222,17 +308,28 @@ static enum neap_status start(const struct neap_estimate_command *command, struc
 
 /* How many runs go side by side. Each has a processor. Together they take at most three quarters of the free host
  * memory, and write at most half of it (writes_limit). */
-static size_t room_for(long peak_kib, const char *folder)
+static size_t room_for(long peak_kib, long written_kib)
 {
-	struct neap_view_facts facts;
 	long processors = sysconf(_SC_NPROCESSORS_ONLN), free_kib = (long)(free_host_bytes() >> 10);
 	long most = processors < 1 ? 1 : processors > AT_ONCE ? AT_ONCE : processors;
-	neap_view_facts_read(folder, &facts);
-	long written_kib = (long)(facts.bytes >> 10);
 	long memory = free_kib / 4 * 3 / (peak_kib + written_kib > 0 ? peak_kib + written_kib : 1);
 	if (written_kib && free_kib / 2 / written_kib < memory)
 		memory = free_kib / 2 / written_kib;
 	return (size_t)(memory < 1 ? 1 : memory < most ? memory : most);
+}
+
+/* How many go side by side now that some have ended. 0: none has. */
+static size_t room_known(const struct neap_estimate_job *jobs, size_t count)
+{
+	size_t room = 0;
+	for (size_t i = 0; i < count; i++) {
+		struct neap_view_facts facts;
+		if (!jobs[i].over)
+			continue;
+		neap_view_facts_read(jobs[i].folder, &facts);
+		room = room_for(jobs[i].peak_kib, (long)(facts.bytes >> 10));
+	}
+	return room;
 }
 
 static bool go_on(const struct neap_estimate_watch *watch, const char *what, uint64_t elapsed_ns)
@@ -289,8 +386,11 @@ static size_t reap(struct neap_estimate_job *jobs, size_t count)
 			continue;
 		}
 		jobs[i].pid = 0;
-		jobs[i].over = true;
+		jobs[i].over = !jobs[i].again;
 		jobs[i].peak_kib = usage.ru_maxrss;
+		if (jobs[i].again)
+			neap_estimate_remove(jobs[i].folder);
+		jobs[i].again = false;
 	}
 	return running;
 }
@@ -300,6 +400,21 @@ static void stop(struct neap_estimate_job *jobs, size_t count)
 	for (size_t i = 0; i < count; i++)
 		if (jobs[i].pid)
 			kill(jobs[i].pid, SIGTERM);
+}
+
+/* Called when the host has too little memory for all runs. Ends the last one, which starts again later; waits if one
+ * is ending already. */
+static void put_off(struct neap_estimate_job *jobs, size_t count)
+{
+	size_t last = count;
+	for (size_t i = 0; i < count; i++) {
+		if (jobs[i].again)
+			return;
+		if (jobs[i].pid)
+			last = i;
+	}
+	jobs[last].again = true;
+	kill(jobs[last].pid, SIGTERM);
 }
 
 /* The next one that has not begun; `count`: none. */
@@ -318,7 +433,8 @@ enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *comm
 	const struct neap_estimate_watch *watch = &command->watch;
 	const struct neap_clock *clock = neap_clock_system();
 	const uint64_t began_ns = neap_clock_now(clock);
-	size_t running = 0, capacity = at_once ? at_once : 1, next;
+	const uint64_t tight_bytes = at_once ? 0 : free_host_bytes() / TIGHT_SHARE;
+	size_t running = 0, capacity = at_once ? at_once : room_for(GUESS_KIB, 0), next;
 	bool stopped = false;
 	while (true) {
 		while (go_on(watch, NULL, 0) && !status && running < capacity &&
@@ -332,10 +448,12 @@ enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *comm
 		}
 		show_jobs(watch, jobs, count, neap_clock_now(clock) - began_ns);
 		size_t left = reap(jobs, count);
-		if (!at_once && left < running) /* one has shown what it takes */
-			for (size_t i = 0; i < count; i++)
-				if (jobs[i].over)
-					capacity = room_for(jobs[i].peak_kib, jobs[i].folder);
+		if (left > 1 && free_host_bytes() < tight_bytes) {
+			put_off(jobs, count);
+			capacity = 1;
+		} else if (!at_once && left < running && room_known(jobs, count)) {
+			capacity = room_known(jobs, count);
+		}
 		running = left;
 		if (!running && (stopped || next_job(jobs, count) == count))
 			break;

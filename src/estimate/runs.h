@@ -47,8 +47,12 @@ struct neap_estimate_job {
 	char label[64]; /* for the progress line: "sm_90, 132 multiprocessors" */
 	/* "batch=48": instead of the one of that name among the command's; NULL: no more. */
 	const char *changes[NEAP_ESTIMATE_JOB_CHANGES + 1];
+	/* Runs for other GPUs, which this run's program forks (python/neap/_shared_runs.py); NULL: none. */
+	struct neap_estimate_job *others;
+	size_t other_count;
 	pid_t pid; /* of its `neap run`; 0: not started, or over */
 	bool over;
+	bool again;    /* it was told to end, and starts again once there is memory for it */
 	long peak_kib; /* peak host memory of its largest process */
 };
 
@@ -57,11 +61,16 @@ struct neap_estimate_job {
 void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
 			       const char *folder, const char *suffix, struct neap_estimate_job *ret_job);
 
-/* Starts all that are not over, `at_once` side by side (0: as many as the machine has room for, after the first one
- * has shown what host memory it takes), and waits for their ends. Errors: NEAP_ECANCELED: the command's watch ended
+/* Starts all that are not over, `at_once` side by side, and waits for their ends. 0: as many as the machine has room
+ * for. Each is taken to need 4 GiB of host memory, until one has shown what it takes; where that was too little, the
+ * last ones end, and start again one after the other. Errors: NEAP_ECANCELED: the command's watch ended
  * them; NEAP_ENOTSUP where this system allows no isolation, and nothing was run; those of starting a process. */
 enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *command, struct neap_estimate_job *jobs,
 					size_t count, size_t at_once, struct neap_error *err);
+
+/* Takes the others' runs, where the job's run, which is over, has left them whole: they are over then, each in its
+ * own folder. None is taken of a program that wrote files, since the others would have found them. */
+void neap_estimate_job_take_others(struct neap_estimate_job *job);
 
 /* Removes a folder with everything in it. Ignores failures. */
 void neap_estimate_remove(const char *folder);

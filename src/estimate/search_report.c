@@ -109,7 +109,7 @@ static void put_head(struct neap_buffer *out, const struct neap_estimate_search 
 			   search->samples == 1 ? "" : "s");
 	if (search->processes > 1)
 		neap_buffer_format(out, ", on %" PRIu64 " processes", search->processes);
-	neap_buffer_format(out, ": %zu runs", search->count);
+	neap_buffer_format(out, ": %zu run%s", search->count, search->count == 1 ? "" : "s");
 }
 
 static void put_notes(struct neap_buffer *out, const struct neap_estimate_report *report)

@@ -76,6 +76,14 @@ static const char *interval(uint64_t low, uint64_t high, char text[80])
 	return text;
 }
 
+static const char *process_interval(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
+				    char text[80])
+{
+	uint64_t low, high;
+	neap_estimate_process_bytes(run, context, &low, &high);
+	return interval(low, high, text);
+}
+
 /* "update 1", "updates 1, 3 and 4", "" for none. */
 static void format_compiled(const struct neap_estimate_process *process, char text[200])
 {
@@ -107,7 +115,10 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 				   plural(report->plan->devices));
 	neap_buffer_format(out, "\n  requested   %10s  what the program asked for\n", SIZE(run->requested_peak));
 	neap_buffer_format(out, "  allocated   %10s  as PyTorch's blocks\n", SIZE(run->allocated_peak));
-	neap_buffer_format(out, "  reserved    %10s  what PyTorch takes from the driver\n", SIZE(run->reserved_peak));
+	neap_buffer_format(out, "  reserved    %10s  what PyTorch takes from the driver\n", SIZE(run->reserved_high));
+	neap_estimate_orders_text(run, text, sizeof text);
+	if (text[0])
+		neap_report_wrap(out, "                          ", text);
 	format_compiled(&run->processes[run->worst], text);
 	neap_report_compiled(out, "                          ", &run->analysis.compiled, text);
 	if (workspace) {
@@ -130,16 +141,7 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 		neap_report_wrap(out, first, clean);
 	}
 	neap_buffer_format(out, "  nvidia-smi  %s: what it shows for the process\n",
-			   interval(context->low_bytes + run->reserved_peak,
-				    context->high_bytes + run->reserved_peak + workspace, range));
-}
-
-static uint64_t category_bytes(const struct neap_categories *categories, int category)
-{
-	uint64_t bytes = 0;
-	for (int how = 0; how < NEAP_HOWS; how++)
-		bytes += categories->bytes[category][how];
-	return bytes;
+			   process_interval(run, context, range));
 }
 
 static void put_categories(struct neap_buffer *out, const struct neap_analysis *analysis)
@@ -147,7 +149,7 @@ static void put_categories(struct neap_buffer *out, const struct neap_analysis *
 	uint64_t total = analysis->profile.requested_peak.requested;
 	neap_buffer_text(out, "\nWhat it was for, at the peak of requested memory\n");
 	for (int category = 0; category < NEAP_CATEGORIES; category++) {
-		uint64_t bytes = category_bytes(&analysis->categories, category);
+		uint64_t bytes = neap_estimate_category_bytes(&analysis->categories, category);
 		if (bytes)
 			neap_buffer_format(out, "  %10s %5.1f %%  %s\n", SIZE(bytes), percent(bytes, total),
 					   neap_category_name((enum neap_category)category));
@@ -223,6 +225,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 	static const char *const doubts[NEAP_ESTIMATE_DOUBTS] = {
 		[NEAP_ESTIMATE_CONTEXT] = "fits beside the smallest context alone",
 		[NEAP_ESTIMATE_WORKSPACE] = "fits without a library's workspace alone",
+		[NEAP_ESTIMATE_ADDRESSES] = "fits in some orders of addresses",
 		[NEAP_ESTIMATE_CUT_SHORT] = "fits as far as the time limit let it run",
 		[NEAP_ESTIMATE_GROWING] = "fits so far; its memory still grows",
 		[NEAP_ESTIMATE_UNBOUNDED] = "probably fits"};
@@ -231,7 +234,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
 		enum neap_estimate_doubt doubt = point->doubt[gpu];
 		int64_t headroom = point->headroom[gpu];
-		uint64_t given = report->runs[report->plan->gpus[gpu].run].reserved_peak, now = point->reserved_peak;
+		uint64_t given = report->runs[report->plan->gpus[gpu].run].reserved_high, now = point->reserved_peak;
 		char text[400], clean[400];
 		if (point->failed)
 			snprintf(text, sizeof text, "measured: with %.160s the program fails", item->change);
@@ -287,25 +290,24 @@ static void put_growing(struct neap_buffer *out, const struct neap_estimate_run 
 		snprintf(rank, sizeof rank, " of rank %" PRIu64, process->rank);
 	snprintf(text, sizeof text,
 		 "still growing: update %" PRIu64
-		 "%s requested %s and reserved %s more than any before; --steps takes "
-		 "more",
+		 "%s requested %s and reserved %s more than any before; --steps takes more",
 		 process->grew_at, rank, SIZE(process->grew_requested), SIZE(process->grew_reserved));
 	neap_report_wrap(out, "      ", text);
 }
 
 static void put_doubt(struct neap_buffer *out, const struct neap_estimate_run *run, enum neap_estimate_doubt doubt)
 {
-	char text[300];
-	if (doubt == NEAP_ESTIMATE_CONTEXT)
-		neap_report_wrap(out, "      ", "fits beside the smallest context, not beside the largest");
-	if (doubt != NEAP_ESTIMATE_WORKSPACE)
-		return;
+	char text[160];
+	const char *const texts[NEAP_ESTIMATE_DOUBTS] = {
+		[NEAP_ESTIMATE_CONTEXT] = "fits beside the smallest context, not beside the largest",
+		[NEAP_ESTIMATE_WORKSPACE] = text,
+		[NEAP_ESTIMATE_ADDRESSES] = "fits in some orders of the segments' addresses, not in others"};
 	snprintf(text, sizeof text,
 		 "fits beside the largest context; what may be missing is a workspace whose size only NVIDIA's "
-		 "library "
-		 "knows: up to %s",
+		 "library knows: up to %s",
 		 SIZE(neap_estimate_workspace(run)));
-	neap_report_wrap(out, "      ", text);
+	if (texts[doubt])
+		neap_report_wrap(out, "      ", texts[doubt]);
 }
 
 static void put_why(struct neap_buffer *out, const struct neap_estimate_report *report, size_t index)
@@ -389,25 +391,18 @@ static void put_curve(struct neap_buffer *out, const struct neap_estimate_report
 static void put_convolution(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = NULL;
-	char text[700], clean[700], place[320] = "";
+	char text[700], clean[700];
 	for (size_t i = 0; i < report->plan->count && !run; i++)
 		if (report->verdicts[i].doubt == NEAP_ESTIMATE_UNBOUNDED && !report->verdicts[i].unsupported)
 			run = &report->runs[report->plan->gpus[i].run];
 	if (!run)
 		return;
-	if (run->convolution.place[0])
-		snprintf(place, sizeof place, ", the largest at %s, where %s is usual", run->convolution.place,
-			 SIZE(run->convolution.workspace_bytes));
-	snprintf(text, sizeof text,
-		 "probably: no bound is known for cuDNN's workspaces of this program's convolutions%s. Bounded by: "
-		 "torch.backends.cudnn.benchmark=False with channels_last; no workspace: "
-		 "torch.backends.cudnn.enabled=False",
-		 place);
+	neap_estimate_convolution_text(run, text, sizeof text);
 	neap_printable(clean, sizeof clean, text);
 	neap_report_wrap(out, "  ", clean);
 }
 
-static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report)
+void neap_estimate_gpus_text(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	neap_buffer_format(out, "\n%-14s %10s %10s  %-22s %-8s %10s", "GPU", "memory", "reserved", "nvidia-smi",
 			   "fits", "headroom");
@@ -419,11 +414,10 @@ static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report 
 		const struct neap_estimate_run *run = &report->runs[gpu->run];
 		const struct neap_estimate_verdict *verdict = &report->verdicts[i];
 		char range[80], left[NEAP_UNITS_CAPACITY];
-		interval(verdict->context.low_bytes + run->reserved_peak,
-			 verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run), range);
+		process_interval(run, &verdict->context, range);
 		neap_size_format_delta(verdict->headroom_bytes, left);
 		neap_buffer_format(out, "%-14s %10s %10s  %-22s %-8s %10s", gpu->name, SIZE(gpu->total_bytes),
-				   SIZE(run->reserved_peak), range, fits_text(verdict),
+				   SIZE(run->reserved_high), range, fits_text(verdict),
 				   left[0] == '+' ? left + 1 : left);
 		put_fit_value(out, report, i);
 		neap_buffer_text(out, "\n");
@@ -543,10 +537,14 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 	char text[300];
 	neap_buffer_text(out, "\nTo be known\n");
 	snprintf(text, sizeof text, "it holds for PyTorch %s: other versions allocate differently", run->torch);
-	if (report->plan->run_count > 1)
+	size_t kinds = report->plan->run_count, own = neap_estimate_count_own(report->plan, report->runs);
+	if (kinds > 1)
 		snprintf(text + strlen(text), sizeof text - strlen(text),
-			 ". Run %zu times, once for each architecture and number of multiprocessors",
-			 report->plan->run_count);
+			 own == kinds
+				 ? ". Run %zu times, once for each architecture and number of multiprocessors"
+				 : ". Whole runs: %zu, for %zu architectures and numbers of multiprocessors: where "
+				   "two updates allocated alike and used the same kernels, one run stands for both",
+			 own, kinds);
 	neap_report_wrap(out, "  ", text);
 	if (report->ranks) {
 		snprintf(text, sizeof text,
@@ -592,7 +590,7 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	put_categories(out, analysis);
 	put_holders(out, analysis, report->top);
 	put_ranks(out, &report->runs[0]);
-	put_gpus(out, report);
+	neap_estimate_gpus_text(out, report);
 	if (report->search)
 		neap_estimate_search_text(out, report);
 	put_curve(out, report);

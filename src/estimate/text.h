@@ -21,8 +21,12 @@ struct neap_estimate_report {
 /* For a terminal: one screen, at most 100 columns. */
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);
 
-/* page.c. Markup for the top of the allocations' page: the text, and with --fit the curve of memory over the
- * parameter. */
+/* Its table of GPUs, with what it says of each. */
+void neap_estimate_gpus_text(struct neap_buffer *out, const struct neap_estimate_report *report);
+
+/* page.c. Markup for the allocations' page. The answer: whether it fits, the table of GPUs, with --fit the curve of
+ * memory over the parameter, with --plan its ways; and the whole report, folded. */
+void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report);
 void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
 
 /* json.c. Schema 1; the caller owns it. If memory runs out, neap_json_failures counts it. */

@@ -7,7 +7,9 @@
  *   landlock   where the system allows no such mounts: writes outside the run's own folder fail (neap_view_restrict)
  *   in place   neither: only where the user asks for it
  *
- * The run's own folder is written for real in each of them. One thread, and a process that has no other.
+ * The run's own folder is written for real in each of them. With overlays so is neap's cache of what it compiles
+ * against the installed PyTorch: to do that in each run would take too long. One thread,
+ * and a process that has no other.
  */
 #ifndef NEAP_ESTIMATE_VIEW_H
 #define NEAP_ESTIMATE_VIEW_H
@@ -30,7 +32,7 @@ struct neap_view_facts {
 	bool full;                            /* the program's writes reached the limit */
 	uint64_t limit_bytes;                 /* limit for the bytes written, which lie in host memory */
 	uint64_t files, bytes, deleted;       /* written; deleted: files and folders that were there before */
-	char read_only[NEAP_VIEW_NAMED][256]; /* folders on which no overlay could stand */
+	char read_only[NEAP_VIEW_NAMED][256]; /* folders that could not be covered by an overlay */
 	uint64_t read_only_count;             /* of all of them */
 	bool kept;                            /* the written files were copied to --keep-writes */
 	char trouble[256];                    /* why they were not copied, or not all; "": no reason */
@@ -40,6 +42,7 @@ struct neap_view_facts {
 
 struct neap_view_options {
 	const char *folder;   /* of the run, absolute: written for real */
+	const char *cache;    /* of what neap compiles for itself, absolute: likewise; NULL: none */
 	uint64_t limit_bytes; /* limit for the bytes written */
 	bool no_network;      /* nothing but the loopback device */
 	char *const *argv;    /* the program's, for paths among them; NULL-terminated */

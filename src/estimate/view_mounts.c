@@ -51,6 +51,8 @@ struct work {
 	bool in_namespace;   /* of users: the kernel trusts us less */
 	bool has_base;       /* the view began as a copy of all mounts */
 	int run_fd;          /* the run's folder, below the scratch */
+	int cache_fd;        /* neap's cache; -1: none */
+	bool has_cache;      /* it is in the view */
 	int overlay_errno;   /* of the last one that failed */
 	char here[PATH_MAX]; /* the working directory */
 };
@@ -143,6 +145,8 @@ static enum neap_status make_scratch(struct work *work, struct neap_error *err)
 	work->run_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (work->run_fd < 0)
 		return neap_fail_errno(err, errno, "%s", folder);
+	if (work->options->cache)
+		work->cache_fd = open(work->options->cache, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	snprintf(options, sizeof options, "size=%llu,nr_inodes=%u,mode=0700",
 		 (unsigned long long)work->options->limit_bytes, INODES);
 	if (mount(SOURCE, folder, "tmpfs", MS_NOSUID | MS_NODEV, options))
@@ -418,9 +422,16 @@ static enum neap_status place_base(struct work *work, struct neap_error *err)
 	return NEAP_OK;
 }
 
-static enum neap_status place_all(struct work *work, struct neap_error *err)
+/* Puts a folder into the view as it is, to be written for real. False: it cannot be. */
+static bool place_folder(const struct work *work, const char *path, int fd)
 {
 	char target[PATH_MAX], from[64];
+	snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+	return fd >= 0 && target_of(work, path, target) && mount(from, target, NULL, MS_BIND, NULL) == 0;
+}
+
+static enum neap_status place_all(struct work *work, struct neap_error *err)
+{
 	enum neap_status status = place_base(work, err);
 	for (size_t i = 0; !status && i < work->mounts.count; i++)
 		if (work->mounts.items[i].visible && (work->has_base || strcmp(work->mounts.items[i].path, "/")))
@@ -430,8 +441,8 @@ static enum neap_status place_all(struct work *work, struct neap_error *err)
 				   strerror(work->overlay_errno));
 	if (status)
 		return status;
-	snprintf(from, sizeof from, "/proc/self/fd/%d", work->run_fd);
-	if (!target_of(work, work->options->folder, target) || mount(from, target, NULL, MS_BIND, NULL))
+	work->has_cache = place_folder(work, work->options->cache, work->cache_fd);
+	if (!place_folder(work, work->options->folder, work->run_fd))
 		return neap_fail(err, NEAP_ENOTSUP, "%s cannot be put into the view: %s", work->options->folder,
 				 strerror(errno));
 	return NEAP_OK;
@@ -460,7 +471,8 @@ static bool is_ours(const struct work *work, const struct neap_mount *mount_)
 	for (size_t i = 0; i < work->view->count; i++)
 		if (work->devices[i] && work->devices[i] == mount_->device)
 			return true;
-	return strcmp(mount_->path, work->options->folder) == 0;
+	return strcmp(mount_->path, work->options->folder) == 0 ||
+	       (work->has_cache && strcmp(mount_->path, work->options->cache) == 0);
 }
 
 /* Refuses a view in which anything else can be written. */
@@ -495,7 +507,7 @@ enum neap_status neap_view_enter(const struct neap_view_options *options, struct
 				 struct neap_error *err)
 {
 	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = NEAP_VIEW_MOUNTS}};
-	struct work work = {.options = options, .view = &view, .run_fd = -1};
+	struct work work = {.options = options, .view = &view, .run_fd = -1, .cache_fd = -1};
 	enum neap_status status = neap_view_places_find(options->argv, &work.places, err);
 	view.facts.limit_bytes = options->limit_bytes;
 	view.facts.no_network = options->no_network;
@@ -519,6 +531,8 @@ enum neap_status neap_view_enter(const struct neap_view_options *options, struct
 		status = audit(&work, err);
 	if (work.run_fd >= 0)
 		close(work.run_fd);
+	if (work.cache_fd >= 0)
+		close(work.cache_fd);
 	neap_mounts_fini(&work.mounts);
 	neap_view_places_fini(&work.places);
 	free(work.devices);

@@ -44,8 +44,9 @@ static bool is_own(const char *path)
 	char usual[64];
 	snprintf(usual, sizeof usual, "/tmp/neap-%u", (unsigned)geteuid());
 	size_t length = runtime ? strlen(runtime) : 0;
-	return strcmp(name, "__pycache__") == 0 || strncmp(path, "/dev/shm/neap-sim-", 18) == 0 ||
-	       strcmp(path, usual) == 0 ||
+	const char *ending = strrchr(name, '.'); /* PYTHONPYCACHEPREFIX may name any folder */
+	return strcmp(name, "__pycache__") == 0 || (ending && strcmp(ending, ".pyc") == 0) ||
+	       strncmp(path, "/dev/shm/neap-sim-", 18) == 0 || strcmp(path, usual) == 0 ||
 	       (length && strncmp(path, runtime, length) == 0 && strcmp(path + length, "/neap") == 0);
 }
 

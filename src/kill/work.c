@@ -48,6 +48,11 @@ uint64_t neap_kill_left(const struct neap_kill_work *work)
 	return sum;
 }
 
+uint64_t neap_kill_returned(const struct neap_kill_device *device)
+{
+	return device->held_bytes > device->left_bytes ? device->held_bytes - device->left_bytes : 0;
+}
+
 size_t neap_kill_alive(const struct neap_kill_work *work)
 {
 	size_t count = 0;

@@ -11,6 +11,8 @@
 #include "kill/plan.h"
 #include "machine/sample.h"
 
+#include <jansson.h>
+
 struct neap_kill_device {
 	struct neap_reading before; /* right before the first signal, the targets' bytes filled in from their pages */
 	struct neap_reading after;  /* the last look */
@@ -58,7 +60,12 @@ uint64_t neap_kill_bytes(const struct neap_sample_device *device, pid_t pid);
 uint64_t neap_kill_held(const struct neap_kill_work *work);
 /* The bytes of all devices that are not back yet. */
 uint64_t neap_kill_left(const struct neap_kill_work *work);
+/* The bytes of the targets on a device that are back. */
+uint64_t neap_kill_returned(const struct neap_kill_device *device);
 /* How many targets still live. */
 size_t neap_kill_alive(const struct neap_kill_work *work);
+
+/* work_json.c. All of it as one object, which the caller owns. */
+json_t *neap_kill_json(const struct neap_kill_work *work);
 
 #endif

@@ -59,6 +59,8 @@ void neap_who_read(pid_t pid, const struct neap_who *known, struct neap_who *ret
 			read_user(process.uid, who.user);
 		who.parent = process.parent;
 		who.start_ticks = process.start_ticks;
+		who.rss_bytes = process.rss_bytes;
+		who.cpu_ns = process.cpu_ns;
 		who.run_ns = run_time(process.start_ticks);
 		neap_printable(who.name, sizeof who.name, process.command);
 		if (length > 0)

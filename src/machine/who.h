@@ -13,13 +13,14 @@
 /* All texts are printable. For a process that has ended, or is in another PID namespace, they are "", and run_ns is
  * NEAP_WHO_UNKNOWN. */
 struct neap_who {
-	uid_t uid;            /* with `user` */
-	char user[64];        /* the user's name, or its number if it has none */
-	char name[64];        /* the start of the command line, its program without the folder */
-	uint64_t run_ns;      /* since it was started, NEAP_WHO_UNKNOWN */
-	pid_t parent;         /* 0 */
-	uint64_t start_ticks; /* 0 */
-	char command[1024];   /* the whole command line, its program without the folder; cut with "..." */
+	uid_t uid;                  /* with `user` */
+	char user[64];              /* the user's name, or its number if it has none */
+	char name[64];              /* the start of the command line, its program without the folder */
+	uint64_t run_ns;            /* since it was started, NEAP_WHO_UNKNOWN */
+	pid_t parent;               /* 0 */
+	uint64_t rss_bytes, cpu_ns; /* 0: host memory that is resident, and the time that it has run in all */
+	uint64_t start_ticks;       /* 0 */
+	char command[1024];         /* the whole command line, its program without the folder; cut with "..." */
 };
 
 /* Reads a process. `known` (may be NULL): a process read a moment ago. If it has the same user, the user's name is

@@ -473,8 +473,8 @@ static void fill_page(struct neap_page *page, const struct neap_page_identity *i
 	snprintf(page->record_path, sizeof page->record_path, "%s", identity->record_path);
 }
 
-/* Through a description of its own: a mapping may be taken down a moment after its process has ended or begun another
- * program, and would hold the lock for as long. Returns an errno. */
+/* Maps the page through a file description of its own: a mapping may outlive its process or program by a moment, and
+ * would hold the lock for as long. Returns an errno. */
 static int map_page(const char *path, void **ret_map)
 {
 	int fd = neap_fd_above_standard(open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC));

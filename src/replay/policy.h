@@ -27,6 +27,7 @@ struct neap_policy_usage {
 	/* On any device of [same_from, same_below) bytes the replay would have gone the same way: the driver would
 	 * have granted and refused the same requests. The device's own size is among them. */
 	uint64_t same_from_bytes, same_below_bytes;
+	uint64_t largest_bytes; /* of a request or a free block; PyTorch's only */
 	/* Segments made, given back, mapped and unmapped: how often and how many bytes in all. */
 	uint64_t segment_allocs, segment_frees, segment_maps, segment_unmaps;
 	uint64_t segment_alloc_bytes, segment_free_bytes, segment_map_bytes, segment_unmap_bytes;

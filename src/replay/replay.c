@@ -20,11 +20,22 @@
 
 #define PROGRESS_EVENTS 1024
 
+static bool is_passed(const struct neap_trace_event *event, bool past_releases)
+{
+	return event->kind == NEAP_TRACE_FREE_COMPLETED || (past_releases && is_release(event));
+}
+
 bool replay_look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)
 {
-	struct neap_trace_cursor cursor = replay->cursor;
+	struct neap_trace_cursor cursor;
+	*ret_event = replay->next;
+	if (!replay->more)
+		return false;
+	if (!is_passed(ret_event, past_releases))
+		return true;
+	cursor = replay->ahead;
 	while (neap_trace_next(&cursor, ret_event))
-		if (ret_event->kind != NEAP_TRACE_FREE_COMPLETED && !(past_releases && is_release(ret_event)))
+		if (!is_passed(ret_event, past_releases))
 			return true;
 	return false;
 }
@@ -53,6 +64,11 @@ static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 		oom->allocated = (uint64_t)stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
 		oom->event = result->events_applied;
 		oom->requested = replay->event.size;
+		oom->pieces_known = replay->options->policy != NEAP_REPLAY_NEAP;
+		if (oom->pieces_known)
+			neap_torch_pieces(replay->policy, oom->requested,
+					  replay->trace->streams[replay->event.stream].handle,
+					  replay->pool_of[replay->event.stream], &oom->pieces);
 	}
 	if (replay->options->go_on)
 		return NEAP_OK;
@@ -131,10 +147,8 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 /* Whether the recorded free completed at once. */
 static bool completes_at_once(const struct replay *replay)
 {
-	struct neap_trace_cursor cursor = replay->cursor;
-	struct neap_trace_event next;
-	return neap_trace_next(&cursor, &next) && next.kind == NEAP_TRACE_FREE_COMPLETED &&
-	       next.address == replay->event.address;
+	return replay->more && replay->next.kind == NEAP_TRACE_FREE_COMPLETED &&
+	       replay->next.address == replay->event.address;
 }
 
 static enum neap_status replay_free(struct replay *replay, struct neap_error *err)
@@ -214,6 +228,8 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 	case NEAP_TRACE_SEGMENT_FREE:
 	case NEAP_TRACE_SEGMENT_UNMAP:
 		replay->result.match.segments++;
+		if (event->size > replay->result.largest_bytes)
+			replay->result.largest_bytes = event->size;
 		return replay_release(replay, err);
 	case NEAP_TRACE_SEGMENT_ALLOC:
 	case NEAP_TRACE_SEGMENT_MAP:
@@ -224,8 +240,9 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 	}
 }
 
-static void note_work(struct replay *replay, struct neap_policy_totals *totals)
+static void note_work(struct replay *replay)
 {
+	struct neap_policy_totals *totals = &replay->totals;
 	struct neap_replay_result *result = &replay->result;
 	struct neap_replay_work *work =
 		result->events_applied < result->events / 4 ? &result->warm_up : &result->warm;
@@ -240,11 +257,11 @@ static void note_work(struct replay *replay, struct neap_policy_totals *totals)
 }
 
 /* Passes on the steps that end before the current event. */
-static void replay_steps(struct replay *replay, size_t *mark)
+static void replay_steps(struct replay *replay)
 {
 	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];
-	for (; *mark < device->mark_count; (*mark)++) {
-		const struct neap_trace_mark *next = &replay->trace->marks[device->first_mark + *mark];
+	for (; replay->mark < device->mark_count; replay->mark++) {
+		const struct neap_trace_mark *next = &replay->trace->marks[device->first_mark + replay->mark];
 		if (next->event > replay->result.events_applied)
 			return;
 		if (next->kind == NEAP_TRACE_STEP && replay->policy->step)
@@ -252,26 +269,35 @@ static void replay_steps(struct replay *replay, size_t *mark)
 	}
 }
 
-static enum neap_status replay_events(struct replay *replay, struct neap_error *err)
+static bool next_event(struct replay *replay)
 {
-	struct neap_policy_totals totals;
-	replay->policy->totals(replay->policy, &totals);
+	if (!replay->more)
+		return false;
+	replay->event = replay->next;
+	replay->cursor = replay->ahead;
+	replay->more = neap_trace_next(&replay->ahead, &replay->next);
+	return true;
+}
+
+/* Replays the events that are left; with `pause` no further than to the first difference. */
+static enum neap_status replay_events(struct replay *replay, bool pause, struct neap_error *err)
+{
 	const struct neap_replay_options *options = replay->options;
 	struct neap_replay_result *result = &replay->result;
 	enum neap_status status = NEAP_OK;
-	size_t mark = 0;
-	while (!status && neap_trace_next(&replay->cursor, &replay->event)) {
+	while (!(pause && result->match.first_difference != UINT64_MAX) && !status && next_event(replay)) {
 		if (options->progress && result->events_applied % PROGRESS_EVENTS == 0 &&
 		    !options->progress(options->context, result->events_applied, result->events))
 			return neap_fail(err, NEAP_ECANCELED, "the replay was stopped");
 		replay->policy->at(replay->policy, result->events_applied);
-		replay_steps(replay, &mark);
+		replay_steps(replay);
 		status = replay_event(replay, err);
 		if (!is_growth(&replay->event))
 			replay->run.flushed = false;
-		note_work(replay, &totals);
+		note_work(replay);
 		result->events_applied++;
 	}
+	replay->ended = status || !replay->more;
 	return status == NEAP_EOOM ? NEAP_OK : status;
 }
 
@@ -336,8 +362,9 @@ static enum neap_status make_policy(struct replay *replay, struct neap_error *er
 					   .rules = replay->rules,
 					   .device_bytes = options->memory_bytes,
 					   .event_delay = options->event_delay,
+					   .addresses = options->addresses,
 					   .context = replay};
-	if (replay->same) {
+	if (replay->same && !options->addresses) {
 		torch.first_address = replay->start.end;
 		torch.observe = replay_observe;
 		torch.place = replay_place;
@@ -368,13 +395,16 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
 	replay->result.events = trace->devices[options->device].event_count;
 	replay->result.first_oom_event = UINT64_MAX;
-	replay->result.match.first_difference = UINT64_MAX;
-	replay->cursor = replay->segments = neap_trace_events(trace, options->device, 0);
+	replay->result.match.first_difference = options->addresses ? 0 : UINT64_MAX;
+	replay->cursor = replay->ahead = replay->segments = neap_trace_events(trace, options->device, 0);
+	replay->more = neap_trace_next(&replay->ahead, &replay->next);
 	return status;
 }
 
-static void fini(struct replay *replay)
+void replay_close(struct replay *replay)
 {
+	if (!replay)
+		return;
 	if (replay->policy)
 		replay->policy->destroy(replay->policy);
 	neap_start_fini(&replay->start);
@@ -382,33 +412,66 @@ static void fini(struct replay *replay)
 	free(replay->pool_of);
 	free(replay->traits);
 	free(replay->deferred);
+	free(replay);
 }
 
-enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
-			     struct replay_guesses *guesses, struct neap_replay_result *ret_result, bool *ret_again,
-			     struct neap_error *err)
+static void take_result(struct replay *replay)
 {
-	struct replay replay = {.trace = trace, .options = options, .guesses = guesses};
-	enum neap_status status = prepare(&replay, err);
+	struct neap_replay_result *result = &replay->result;
+	replay->policy->usage(replay->policy, &result->usage);
+	if (result->usage.largest_bytes > result->largest_bytes)
+		result->largest_bytes = result->usage.largest_bytes;
+	if (replay->options->policy != NEAP_REPLAY_NEAP)
+		replay_list_pools(replay);
+	if (result->match.same_segments != result->match.segments && replay->same)
+		replay_differs(replay);
+}
+
+/* Begins, unless it has begun; then replays what is left, or up to the first difference. */
+static enum neap_status go_on(struct replay *replay, bool begin, bool pause, struct neap_error *err)
+{
+	enum neap_status status = begin ? replay_begin(replay, err) : NEAP_OK;
+	if (begin)
+		replay->policy->totals(replay->policy, &replay->totals);
+	if (!status)
+		return replay_events(replay, pause && replay->same, err);
+	replay->ended = true;
+	if (status != NEAP_EOOM)
+		return status;
+	replay->result.first_oom_event = 0;
+	return NEAP_OK;
+}
+
+static enum neap_status go_on_timed(struct replay *replay, bool begin, bool pause, struct neap_error *err)
+{
+	const struct neap_clock *clock = replay->options->clock;
+	uint64_t started = clock ? neap_clock_now(clock) : 0;
+	enum neap_status status = go_on(replay, begin, pause, err);
+	replay->result.elapsed_ns += clock ? neap_clock_now(clock) - started : 0;
+	if (!status && replay->ended)
+		take_result(replay);
+	return status;
+}
+
+enum neap_status replay_finish(struct replay *replay, struct neap_error *err)
+{
+	return replay->ended ? NEAP_OK : go_on_timed(replay, false, false, err);
+}
+
+enum neap_status replay_open(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct replay_guesses *guesses, struct replay **ret_replay, struct neap_error *err)
+{
+	struct replay *replay = calloc(1, sizeof *replay);
+	if (!replay)
+		return replay_starved(err);
+	*replay = (struct replay){.trace = trace, .options = options, .guesses = guesses};
+	enum neap_status status = prepare(replay, err);
+	replay->result.match.compared = replay->same;
+	if (!status)
+		status = go_on_timed(replay, true, true, err);
 	if (status)
-		goto out;
-	uint64_t started = options->clock ? neap_clock_now(options->clock) : 0;
-	status = replay_begin(&replay, err);
-	if (!status)
-		status = replay_events(&replay, err);
-	else if (status == NEAP_EOOM)
-		replay.result.first_oom_event = 0, status = NEAP_OK;
-	replay.result.elapsed_ns = options->clock ? neap_clock_now(options->clock) - started : 0;
-	replay.policy->usage(replay.policy, &replay.result.usage);
-	if (options->policy != NEAP_REPLAY_NEAP)
-		replay_list_pools(&replay);
-	replay.result.match.compared = replay.same;
-	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
-		replay_differs(&replay);
-	*ret_again = !status && replay_correct_guess(&replay, guesses);
-out:
-	fini(&replay);
-	if (!status)
-		*ret_result = replay.result;
+		replay_close(replay);
+	else
+		*ret_replay = replay;
 	return status;
 }

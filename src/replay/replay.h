@@ -9,17 +9,23 @@
 #ifndef NEAP_REPLAY_REPLAY_H
 #define NEAP_REPLAY_REPLAY_H
 
-#include "replay/policy.h"
+#include "replay/torch_policy.h"
 #include "replay/torch_settings.h"
 #include "replay/torch_version.h"
 #include "trace/trace.h"
 
 enum neap_replay_policy { NEAP_REPLAY_TORCH, NEAP_REPLAY_TORCH_EXPANDABLE, NEAP_REPLAY_NEAP };
 
+/* Up to 2.11 PyTorch takes the lowest of equal free blocks, so where the driver puts segments may decide how much it
+ * reserves. 0: where the recording has them, else rising. 1: rising. 2: falling. More: each beyond one end of those
+ * before it, chosen by chance, of which the number is the seed. */
+#define NEAP_REPLAY_ADDRESSES 6
+
 struct neap_replay_options {
 	enum neap_replay_policy policy;
 	const char *settings; /* over those of the trace, else over the defaults; NULL: none. Not for NEAP */
 	bool alone;           /* they replace the trace's, all but a fraction that it was allowed */
+	uint32_t addresses;   /* where new segments go: 0 to NEAP_REPLAY_ADDRESSES - 1 */
 	unsigned torch; /* the release of PyTorch 2 to model: 15 is 2.15; 0: the trace's if known, else the newest */
 	size_t device;  /* index in the trace's devices */
 	uint64_t memory_bytes;   /* that the driver may hand out; 0: no bound */
@@ -38,6 +44,8 @@ struct neap_replay_options {
 struct neap_replay_oom {
 	uint64_t event;                          /* from 0 */
 	uint64_t requested, allocated, reserved; /* bytes: of the request, and at that moment */
+	bool pieces_known;                       /* PyTorch's policy only */
+	struct neap_torch_pieces pieces;         /* cached then */
 };
 
 /* The release of PyTorch 2 as which the trace was replayed, and how that was found. */
@@ -81,6 +89,9 @@ struct neap_replay_result {
 	struct neap_replay_work warm_up, warm; /* the first quarter of the events, the rest */
 	uint64_t ignored;                      /* events about unknown blocks, or blocks that were refused before */
 	struct neap_policy_usage usage;
+	/* The largest of requests, free blocks and recorded releases. With any max_split_size above it PyTorch's
+	 * allocator does the same. */
+	uint64_t largest_bytes;
 	uint64_t first_oom_event; /* UINT64_MAX: none */
 	struct neap_replay_oom ooms[NEAP_REPLAY_OOMS];
 	size_t oom_count; /* listed; usage.stats.num_ooms in all */

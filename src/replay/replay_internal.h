@@ -52,12 +52,18 @@ struct replay {
 	struct neap_torch_pool *traits; /* by number; NULL where there are none */
 	struct neap_torch_rules rules;
 	struct neap_start start;
-	struct replay_guesses *guesses;
+	struct replay_guesses *guesses;      /* of the caller; not used after replay_open */
+	struct neap_policy_totals totals;    /* after the last event */
+	size_t mark;                         /* the next one */
+	bool ended;                          /* the result is whole */
 	uint64_t found_bytes;                /* of the block that the model will choose for the request */
 	uint64_t wrong_address, wrong_bytes; /* the first block chosen wrongly, and by how much smaller it must have
 						been */
 	uint32_t wrong_pool;                 /* the request's pool at the first difference; 0: the common one */
 	struct neap_trace_cursor cursor;     /* after the event being replayed */
+	struct neap_trace_cursor ahead;      /* after the next one, */
+	struct neap_trace_event next;        /* which is this, */
+	bool more;                           /* if there is one */
 	struct neap_trace_cursor segments;   /* after the last segment event that was compared */
 	struct neap_trace_event event;       /* being replayed */
 };
@@ -79,10 +85,13 @@ enum neap_status replay_empty(struct replay *replay, struct neap_error *err);
 
 enum neap_status replay_starved(struct neap_error *err);
 
-/* One replay; *ret_again: the first difference has shown a wrong guess, and *guesses has a better one. */
-enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
-			     struct replay_guesses *guesses, struct neap_replay_result *ret_result, bool *ret_again,
-			     struct neap_error *err);
+/* Begins a replay. One that is compared with its recording pauses at the first difference; others run to their end.
+ * The caller closes *ret_replay. */
+enum neap_status replay_open(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct replay_guesses *guesses, struct replay **ret_replay, struct neap_error *err);
+/* Continues to the end. */
+enum neap_status replay_finish(struct replay *replay, struct neap_error *err);
+void replay_close(struct replay *replay);
 
 /* replay_begin.c. The state before the first event. NEAP_EOOM: the device is too small for it. */
 enum neap_status replay_begin(struct replay *replay, struct neap_error *err);

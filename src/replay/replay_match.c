@@ -5,10 +5,7 @@
 /* The next recorded segment event. */
 static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
 {
-	while (neap_trace_next(cursor, ret_event))
-		if (is_release(ret_event) || is_growth(ret_event))
-			return true;
-	return false;
+	return neap_trace_find(cursor, NEAP_TRACE_GROWTHS | NEAP_TRACE_RELEASES, ret_event);
 }
 
 void replay_differs(struct replay *replay)

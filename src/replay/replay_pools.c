@@ -73,9 +73,8 @@ static void find_plain(struct replay *replay, const struct neap_trace_device *de
 {
 	struct neap_trace_cursor cursor = neap_trace_events(replay->trace, replay->options->device, 0);
 	struct neap_trace_event event;
-	while (neap_trace_next(&cursor, &event))
-		if (event.kind == NEAP_TRACE_SEGMENT_ALLOC)
-			replay->traits[replay->pool_of[event.stream]].plain = true;
+	while (neap_trace_find(&cursor, 1u << NEAP_TRACE_SEGMENT_ALLOC, &event))
+		replay->traits[replay->pool_of[event.stream]].plain = true;
 	for (size_t i = 0; i < device->segment_count; i++) {
 		const struct neap_trace_segment *segment = &replay->trace->segments[device->first_segment + i];
 		if (!segment->expandable)

@@ -36,10 +36,7 @@ static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t s
 static bool next_request(const struct replay *replay, struct neap_trace_event *ret_event)
 {
 	struct neap_trace_cursor cursor = replay->cursor;
-	while (neap_trace_next(&cursor, ret_event))
-		if (ret_event->kind == NEAP_TRACE_ALLOC || ret_event->kind == NEAP_TRACE_OOM)
-			return true;
-	return false;
+	return neap_trace_find(&cursor, 1u << NEAP_TRACE_ALLOC | 1u << NEAP_TRACE_OOM, ret_event);
 }
 
 bool replay_waited_for(struct replay *replay)
@@ -186,7 +183,7 @@ bool replay_in_capture(struct replay *replay)
 		return false;
 	if (private && (pool[0] || !replay->rules.pools_flush))
 		return true;
-	/* A flush would have freed memory, and did not come. */
+	/* PyTorch did not flush here, although a flush would have freed memory. */
 	return (private || replay->event.kind == NEAP_TRACE_OOM) && neap_torch_flushable(replay->policy, UINT32_MAX);
 }
 

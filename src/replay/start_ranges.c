@@ -17,7 +17,6 @@ struct search {
 	uint64_t device_bytes; /* 0: not known */
 	struct neap_start_range *ranges;
 	size_t range_count;
-	bool has_ranges; /* segments grow or shrink in the trace */
 	bool starved;
 	uint64_t reach; /* no reservation is larger */
 	uint64_t odd;
@@ -110,20 +109,10 @@ static void find_ranges(struct search *search)
 	for (size_t pass = 0; pass < 2; pass++) {
 		struct neap_trace_cursor cursor = neap_trace_events(trace, search->device, 0);
 		struct neap_trace_event event;
-		while (search->has_ranges && !search->starved && neap_trace_next(&cursor, &event))
-			if (event.kind == (pass ? NEAP_TRACE_SEGMENT_UNMAP : NEAP_TRACE_SEGMENT_MAP))
-				range_find(search, &event);
+		unsigned kind = pass ? NEAP_TRACE_SEGMENT_UNMAP : NEAP_TRACE_SEGMENT_MAP;
+		while (!search->starved && neap_trace_find(&cursor, 1u << kind, &event))
+			range_find(search, &event);
 	}
-}
-
-static bool has_ranges(const struct search *search)
-{
-	struct neap_trace_cursor cursor = neap_trace_events(search->trace, search->device, 0);
-	struct neap_trace_event event;
-	bool found = false;
-	while (!found && neap_trace_next(&cursor, &event))
-		found = event.kind == NEAP_TRACE_SEGMENT_MAP || event.kind == NEAP_TRACE_SEGMENT_UNMAP;
-	return found;
 }
 
 /* Finds how far apart two addresses of one reservation can be: its size, if the device's is known. If not, no
@@ -167,7 +156,6 @@ enum neap_status neap_start_ranges_find(const struct neap_trace *trace, size_t d
 					struct neap_start_ranges *ret_ranges, struct neap_error *err)
 {
 	struct search search = {.trace = trace, .device = device, .settings = settings, .device_bytes = device_bytes};
-	search.has_ranges = has_ranges(&search);
 	find_reach(&search);
 	find_ranges(&search);
 	if (search.starved) {

@@ -17,9 +17,9 @@ struct chunk {
 };
 
 /* The finalizer of splitmix64. */
-static uint64_t priority(const struct block *block)
+static uint64_t priority_of(uint64_t serial)
 {
-	uint64_t x = block->serial;
+	uint64_t x = serial;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
 	return x ^ (x >> 31);
@@ -45,8 +45,8 @@ static bool below(const struct set *set, const struct block *block, uint64_t str
 void set_insert(struct set *set, struct block *block)
 {
 	struct block **link = &set->root;
-	uint64_t own = priority(block);
-	while (*link && priority(*link) >= own)
+	uint64_t own = block->priority;
+	while (*link && (*link)->priority >= own)
 		link = before(set, *link, block) ? &(*link)->right : &(*link)->left;
 	struct block *rest = *link, **less = &block->left, **more = &block->right;
 	*link = block;
@@ -71,7 +71,7 @@ void set_remove(struct set *set, struct block *block)
 		link = before(set, *link, block) ? &(*link)->right : &(*link)->left;
 	struct block *left = block->left, *right = block->right;
 	while (left && right) {
-		if (priority(left) >= priority(right)) {
+		if (left->priority >= right->priority) {
 			*link = left;
 			link = &left->right;
 			left = left->right;
@@ -162,6 +162,7 @@ struct block *block_new(struct torch *torch, struct segment *segment, struct poo
 				.size = size,
 				.stream = stream,
 				.serial = ++torch->serial,
+				.priority = priority_of(torch->serial),
 				.pool = pool,
 				.segment = segment,
 				.mapped = true};
@@ -235,6 +236,7 @@ void block_index(struct block *block)
 	struct pool *pool = block->pool;
 
 	block->free_calls_base = pool->free_calls;
+	pool->largest = block->size > pool->largest ? block->size : pool->largest;
 	set_insert(&pool->free, block);
 	block->givable = is_givable(block);
 	if (!block->givable)

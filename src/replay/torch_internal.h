@@ -42,8 +42,9 @@ struct use {
 
 struct block {
 	uint64_t address, size, requested, stream;
-	uint64_t serial; /* distinguishes blocks that hostile recordings put at one address */
-	uint64_t age;    /* breaks ties of size: older memory is chosen first; 0: only the address breaks them */
+	uint64_t serial;   /* distinguishes blocks that hostile recordings put at one address */
+	uint64_t priority; /* in the treap: a hash of the serial */
+	uint64_t age;      /* breaks ties of size: older memory is chosen first; 0: only the address breaks them */
 	struct pool *pool;
 	struct segment *segment;
 	struct block *prev, *next;                 /* neighbours by address */
@@ -90,6 +91,7 @@ struct pool {
 	struct pool *large;        /* the large half of its pair */
 	struct neap_stat reserved; /* bytes */
 	struct neap_stat reserved_all; /* of both halves: in the large one */
+	uint64_t largest;              /* bytes of the largest request or free block there was */
 	bool small;
 	bool whole; /* blocks are not split: MemPool(no_split=True) */
 	bool plain; /* no expandable segments: its memory comes from an allocator of its own */
@@ -113,11 +115,12 @@ struct torch {
 	struct neap_torch_options options;
 	struct neap_policy_usage usage;
 	uint64_t device_bytes;
-	uint64_t allowed_bytes; /* with a fraction */
-	bool limited;           /* a fraction is set */
-	uint64_t reserved;      /* bytes held from the driver */
-	uint64_t next_address;
-	uint64_t event; /* of the trace, now */
+	uint64_t allowed_bytes;                /* with a fraction */
+	bool limited;                          /* a fraction is set */
+	uint64_t reserved;                     /* bytes held from the driver */
+	uint64_t lowest_address, next_address; /* of all segments; right above them */
+	uint64_t placed;                       /* how many segments got an address */
+	uint64_t event;                        /* of the trace, now */
 	uint64_t serial;
 	uint64_t last_age;
 	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */

@@ -288,6 +288,8 @@ struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream
 	request.size = neap_torch_round(&torch->options.settings, bytes);
 	request.segment_size = segment_bytes(torch, request.size);
 	request.pool = pool_find(torch, number, request.size <= SMALL_REQUEST);
+	if (request.pool && request.size > request.pool->largest)
+		request.pool->largest = request.size;
 	request.expandable = request.pool && torch->options.settings.expandable_segments && !request.pool->plain;
 	return request;
 }
@@ -414,6 +416,9 @@ static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *re
 {
 	const struct torch *torch = torch_of(policy);
 	*ret_usage = torch->usage;
+	for (size_t i = 0; i < torch->pool_count; i++)
+		if (torch->pools[i]->largest > ret_usage->largest_bytes)
+			ret_usage->largest_bytes = torch->pools[i]->largest;
 	/* The fraction and the ranges of expandable segments depend on the device's size. */
 	if (torch->limited || torch->options.settings.expandable_segments) {
 		ret_usage->same_from_bytes = torch->device_bytes;

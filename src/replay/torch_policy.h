@@ -2,7 +2,7 @@
  *
  * It is exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch
  * 2.4 to 2.15, with default or expandable segments. Only the addresses of new segments differ. Here new segments
- * follow one another in address space and no address is used twice, unless `place` says otherwise.
+ * lie side by side in address space and no address is used twice, unless `place` says otherwise.
  *
  * The model is of one device of one process, without other users of its memory. Threads: one.
  */
@@ -35,6 +35,7 @@ struct neap_torch_options {
 	uint64_t device_bytes;         /* what the driver may hand out; 0: no bound */
 	uint64_t event_delay;          /* a recorded event is complete this many trace events later */
 	uint64_t first_address;        /* where the first segment goes; 0: 0x7f0000000000 */
+	uint32_t addresses;            /* where the next ones go: see neap_replay_options */
 	/* Called for every action; may be NULL. Must not call the policy. */
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
@@ -53,6 +54,15 @@ bool neap_torch_covers(const struct neap_policy *policy, uint64_t address);
 
 /* The bytes of the cached block that would serve a request; 0: none would. */
 uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
+
+/* The largest cached blocks after a request that failed: those of its own stream and pool, and those of any other. A
+ * block of its own that is large enough, but that a setting kept from it, is in neither. */
+struct neap_torch_pieces {
+	uint64_t usable_bytes, elsewhere_bytes; /* 0: none */
+	bool elsewhere_other_size; /* that one has the request's stream and pool, but the other class of sizes */
+};
+void neap_torch_pieces(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
+		       struct neap_torch_pieces *ret_pieces);
 
 /* Whether `growth` bytes more, for a request of `bytes`, would be granted now, had `freed` bytes been given back. */
 bool neap_torch_has_headroom(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed);

@@ -87,6 +87,36 @@ bool neap_torch_pool_reserved(struct neap_policy *policy, uint32_t number,
 	return true;
 }
 
+static void look_at_piece(const struct request *request, const struct block *block, struct neap_torch_pieces *pieces)
+{
+	bool own_stream = block->stream == request->stream;
+
+	if (own_stream && block->pool == request->pool) {
+		if (block->size > pieces->usable_bytes && block->size < request->size)
+			pieces->usable_bytes = block->size;
+	} else if (block->size > pieces->elsewhere_bytes) {
+		pieces->elsewhere_bytes = block->size;
+		pieces->elsewhere_other_size = own_stream && block->pool->large == request->pool->large;
+	}
+}
+
+void neap_torch_pieces(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t number,
+		       struct neap_torch_pieces *ret_pieces)
+{
+	struct torch *torch = torch_of(policy);
+	struct neap_torch_pieces pieces = {0};
+	struct request request = {.pool = NULL};
+
+	if (bytes < LARGEST_REQUEST)
+		request = request_make(torch, bytes, stream, number);
+	for (size_t i = 0; request.pool && i < torch->pool_count; i++) {
+		const struct set *set = &torch->pools[i]->free;
+		for (struct block *block = set_first(set); block; block = set_after(set, block))
+			look_at_piece(&request, block, &pieces);
+	}
+	*ret_pieces = pieces;
+}
+
 void pools_fini(struct torch *torch)
 {
 	for (size_t i = 0; i < torch->pool_count; i++)

@@ -12,7 +12,16 @@
 #include <stdlib.h>
 
 #define FIRST_ADDRESS 0x7f0000000000ull
+#define MIDDLE        (1ull << 62) /* the first, if others go below it */
 #define LAST_ADDRESS  (1ull << 63)
+
+/* Whether the next segment goes below the others. */
+static bool falls(struct torch *torch)
+{
+	uint32_t order = torch->options.addresses;
+	uint64_t chance = (++torch->placed + order) * 0x9e3779b97f4a7c15ull;
+	return order > 2 ? (chance ^ chance >> 29) >> 7 & 1 : order == 2;
+}
 
 /* Finds a place for `size` bytes of addresses; false: there is none left. */
 static bool place(struct torch *torch, uint64_t size, const struct request *request, uint64_t page,
@@ -23,12 +32,15 @@ static bool place(struct torch *torch, uint64_t size, const struct request *requ
 	if (options->place)
 		asked = options->place(options->context, size, request->stream, request->pool->number, page);
 	if (!torch->next_address)
-		torch->next_address = options->first_address ? options->first_address : FIRST_ADDRESS;
-	uint64_t address = asked ? asked : torch->next_address;
-	if (address > LAST_ADDRESS || size > LAST_ADDRESS - address)
+		torch->lowest_address = torch->next_address = options->addresses       ? MIDDLE
+							      : options->first_address ? options->first_address
+										       : FIRST_ADDRESS;
+	bool below = !asked && falls(torch);
+	uint64_t address = asked ? asked : below ? torch->lowest_address - size : torch->next_address;
+	if (address > LAST_ADDRESS || size > LAST_ADDRESS - address || (below && size >= torch->lowest_address))
 		return false;
 	if (!asked)
-		torch->next_address = address + size;
+		*(below ? &torch->lowest_address : &torch->next_address) = below ? address : address + size;
 	*ret_address = address;
 	return true;
 }

@@ -306,7 +306,8 @@ static void put_unrecorded(struct neap_buffer *out, const struct neap_trace *tra
 	}
 }
 
-void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path, size_t top)
+void neap_report_analysis_first(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
+				size_t top)
 {
 	put_file(out, analysis, path);
 	put_peaks(out, analysis);
@@ -314,13 +315,40 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
 	put_categories(out, analysis);
 	neap_report_trends(out, analysis);
 	neap_report_fragments(out, analysis, top);
+}
+
+static void put_fit(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	struct neap_buffer leak = {0};
+
+	if (!analysis->fit.memory_bytes)
+		return;
+	neap_buffer_text(out, "\n");
+	neap_report_fit(out, analysis);
+	neap_buffer_text(out, "\n");
+	neap_report_fit_leak(&leak, analysis);
+	if (leak.length)
+		neap_report_wrap(out, "  ", neap_buffer_string(&leak));
+	out->failed |= leak.failed;
+	neap_buffer_fini(&leak);
+}
+
+void neap_report_analysis_rest(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
 	if (analysis->has_oom) {
 		neap_buffer_text(out, "\n");
 		neap_report_oom_card(out, &analysis->oom);
 	} else if (neap_analysis_empty(analysis)) {
 		put_unrecorded(out, analysis->trace);
 	} else {
+		put_fit(out, analysis);
 		neap_report_whatifs(out, analysis);
 	}
 	put_warnings(out, analysis);
+}
+
+void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path, size_t top)
+{
+	neap_report_analysis_first(out, analysis, path, top);
+	neap_report_analysis_rest(out, analysis);
 }

@@ -10,8 +10,16 @@
 void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
 			  size_t top);
 
+/* Likewise in two: what replays under other settings cannot change, and what they found. */
+void neap_report_analysis_first(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
+				size_t top);
+void neap_report_analysis_rest(struct neap_buffer *out, const struct neap_analysis *analysis);
+
 /* Its parts. analysis_oom.c: fragmentation, what other settings would have done, a failure; analysis_steps.c: trends.
- */
+ * fit: one line, without its end, that the trace fits in the memory asked about; nothing if none was. fit_leak: a
+ * sentence, when a leak would fill that memory. */
+void neap_report_fit(struct neap_buffer *out, const struct neap_analysis *analysis);
+void neap_report_fit_leak(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top);
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);

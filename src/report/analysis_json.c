@@ -230,6 +230,14 @@ static json_t *host_json(const struct neap_trace *trace)
 		    NUMBER("events", host->event_count));
 }
 
+static json_t *fit_json(const struct neap_analysis_fit *fit)
+{
+	if (!fit->memory_bytes)
+		return json_null();
+	return JSON(NUMBER("memory", fit->memory_bytes), NUMBER("reserved_peak", fit->reserved_peak),
+		    NUMBER("left", fit->left_bytes), GIVEN("full_after_steps", fit->more_steps));
+}
+
 json_t *neap_analysis_json(const struct neap_analysis *analysis, const char *path, size_t top)
 {
 	json_t *root = json_object(), *holders = json_array();
@@ -243,6 +251,7 @@ json_t *neap_analysis_json(const struct neap_analysis *analysis, const char *pat
 		 VALUE("fragmentation", fragments_json(analysis, &analysis->fragments, top)),
 		 VALUE("fragmentation_at_reserved_peak", fragments_json(analysis, &analysis->fragments_at_peak, top)),
 		 VALUE("oom", analysis->has_oom ? neap_oom_card_json(&analysis->oom) : json_null()),
+		 VALUE("fit", fit_json(&analysis->fit)),
 		 VALUE("other_settings",
 		       analysis->whatifs.count ? neap_oom_whatifs_json(&analysis->whatifs) : json_null()),
 		 VALUE("replay", replay_json(analysis)), VALUE("metadata", notes_json(analysis->trace)),

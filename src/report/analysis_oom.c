@@ -68,6 +68,29 @@ void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *
 	}
 }
 
+void neap_report_fit(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_analysis_fit *fit = &analysis->fit;
+
+	if (fit->memory_bytes)
+		neap_buffer_format(out, "Fits in %s: at most %s reserved, %s left (without the context)",
+				   NEAP_SIZE(fit->memory_bytes), NEAP_SIZE(fit->reserved_peak),
+				   NEAP_SIZE(fit->left_bytes));
+}
+
+void neap_report_fit_leak(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_leak *leak = &analysis->trends.leak;
+	const struct neap_analysis_fit *fit = &analysis->fit;
+
+	if (fit->memory_bytes && leak->verdict == NEAP_LEAK_FOUND)
+		neap_buffer_format(out,
+				   "It leaks %s a step: %s would be full about %" PRIu64
+				   " step%s after the end of the trace.",
+				   NEAP_SIZE(leak->bytes_per_step), NEAP_SIZE(fit->memory_bytes), fit->more_steps,
+				   plural(fit->more_steps));
+}
+
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	const struct neap_whatifs *whatifs = &analysis->whatifs;

@@ -200,7 +200,7 @@ static void put_fragmentation(struct neap_buffer *out, const struct neap_oom_car
 				   NEAP_SIZE(card->pools_free_bytes));
 }
 
-static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
+void neap_report_oom_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	struct neap_buffer text = {0};
 
@@ -373,12 +373,26 @@ static void put_leak(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, "  A leak: ", text);
 }
 
+static void put_left(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	char text[320];
+
+	if (!card->left_bytes)
+		return;
+	snprintf(text, sizeof text,
+		 "%s of forwards that ran out of memory before are still held. An exception that is kept "
+		 "keeps the tensors of its frames: leave the except block, and drop the exception, before going on.",
+		 NEAP_SIZE(card->left_bytes));
+	neap_report_wrap(out, "  Left over: ", text);
+}
+
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	put_title(out, card);
 	put_leak(out, card);
+	put_left(out, card);
 	put_arithmetic(out, card);
-	put_cause(out, card);
+	neap_report_oom_cause(out, card);
 	put_tags(out, "What it is for (measured)", card->purposes, card->purpose_count);
 	put_tags(out, "Who holds it (measured)", card->tags,
 		 card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS);

@@ -50,18 +50,11 @@ static const char *leaked_after(const struct neap_oom_card *card, const struct n
 	return text;
 }
 
-static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
-		    size_t number)
+/* What the fix saves, or what its replay did. */
+static void put_saving(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix)
 {
-	char first[24], interval[NEAP_UNITS_CAPACITY + 8] = "", text[640];
+	char interval[NEAP_UNITS_CAPACITY + 8] = "", text[640];
 
-	if (fix->active_already) {
-		snprintf(text, sizeof text, "%s (on already: nothing more to gain)", fix->text);
-		neap_report_wrap(out, "    -  ", text);
-		return;
-	}
-	snprintf(first, sizeof first, "    %zu. ", number);
-	neap_report_wrap(out, first, fix->text);
 	if (fix->uncertainty_bytes > 0)
 		snprintf(interval, sizeof interval, " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
 	if (fix->replayed)
@@ -81,13 +74,33 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	neap_report_wrap(out, "       ", text);
 }
 
+static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
+		    size_t number)
+{
+	char first[24], text[240];
+
+	if (fix->active_already) {
+		snprintf(text, sizeof text, "%s (on already: nothing more to gain)", fix->text);
+		neap_report_wrap(out, "    -  ", text);
+		return;
+	}
+	snprintf(first, sizeof first, "    %zu. ", number);
+	neap_report_wrap(out, first, fix->text);
+	put_saving(out, card, fix);
+}
+
 /* Writes what the whole step is predicted to need, and why later steps may need more. */
 static void report_need(const struct neap_oom_card *card, char *text, size_t capacity)
 {
 	const struct neap_oom_need *need = &card->need;
-	char peak[NEAP_UNITS_CAPACITY], before[120] = "No whole step came before";
+	char peak[NEAP_UNITS_CAPACITY], before[160] = "No whole step came before";
 
-	if (card->step_peak_bytes)
+	if (card->step_peak_bytes && card->larger > 0)
+		snprintf(before, sizeof before,
+			 "Whole steps before took %s at most, and this line asked for %.1f times as much as ever in "
+			 "them",
+			 neap_size_format(card->step_peak_bytes, peak), card->larger);
+	else if (card->step_peak_bytes)
 		snprintf(before, sizeof before, "Whole steps before took %s at most",
 			 neap_size_format(card->step_peak_bytes, peak));
 	snprintf(text, capacity,
@@ -293,14 +306,15 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 {
 	char text[640];
 	bool recorded = card->source == NEAP_TRACE_RECORDING;
+	/* Of a leak the card has named the line that keeps it. */
+	uint64_t named = card->leak.of_line ? card->leak.bytes : 0;
+	uint64_t unknown = card->unknown_bytes > named ? card->unknown_bytes - named : 0;
 
-	if (card->unknown_bytes == 0 || card->unknown_bytes < card->allocated_bytes / 20)
+	if (unknown == 0 || unknown < card->allocated_bytes / 20)
 		return;
 	snprintf(text, sizeof text, "Of %s live nothing tells what %s are for%s. %s",
-		 NEAP_SIZE(card->allocated_bytes), NEAP_SIZE(card->unknown_bytes),
-		 !recorded && card->unknown_bytes > card->allocated_bytes / 2
-			 ? ": too much to predict changes of training"
-			 : "",
+		 NEAP_SIZE(card->allocated_bytes), NEAP_SIZE(unknown),
+		 !recorded && unknown > card->allocated_bytes / 2 ? ": too much to predict changes of training" : "",
 		 card->replays.unrecorded ? "The stacks of a snapshot tell."
 		 : recorded && card->other_allocator
 			 ? "Python's stacks tell, which are recorded of requests of 1 MiB and more, and of some "
@@ -315,6 +329,17 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 				  : "Steps tell: a line 's' at the end of each training step.");
 	neap_buffer_text(out, "\n");
 	neap_report_wrap(out, "  Not known: ", text);
+}
+
+void neap_report_oom_first_fix(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	const struct neap_fix *fix = &card->fixes[0];
+
+	if (card->fix_count == 0 || fix->active_already)
+		return;
+	neap_buffer_text(out, "\n");
+	neap_report_wrap(out, "First fix: ", fix->text);
+	put_saving(out, card, fix);
 }
 
 void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card)

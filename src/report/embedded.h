@@ -20,6 +20,7 @@ NEAP_EMBEDDED(neap_trace_data_js);
 NEAP_EMBEDDED(neap_trace_draw_js);
 NEAP_EMBEDDED(neap_trace_words_js);
 NEAP_EMBEDDED(neap_trace_lines_js);
+NEAP_EMBEDDED(neap_trace_flame_js);
 NEAP_EMBEDDED(neap_trace_panels_js);
 NEAP_EMBEDDED(neap_trace_view_js);
 NEAP_EMBEDDED(neap_live_html);

@@ -36,7 +36,7 @@ static json_t *tags_json(const struct neap_oom_tag *tags, size_t count)
 }
 
 /* What a program has to do to apply the fix; null: the text alone says it. */
-static json_t *apply_json(const struct neap_fix *fix)
+static json_t *apply_json(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
 	static const struct {
 		enum neap_fix_kind kind;
@@ -49,6 +49,10 @@ static json_t *apply_json(const struct neap_fix *fix)
 		{NEAP_FIX_SHARDING, "devices"},
 	};
 
+	if (fix->kind == NEAP_FIX_NO_GRAD)
+		return JSON(BOOL("no_grad", true));
+	if (fix->kind == NEAP_FIX_SMALLER_MICRO_BATCH && card->evaluates)
+		return JSON(REAL("divide_evaluation_batch", fix->amount));
 	if (fix->setting)
 		return JSON(TEXT("PYTORCH_CUDA_ALLOC_CONF", fix->setting));
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -68,7 +72,7 @@ static json_t *fixes_json(const struct neap_oom_card *card)
 					 ONLY(!fix->replayed, NUMBER("uncertainty", fix->uncertainty_bytes)),
 					 BOOL("sufficient", fix->sufficient), BOOL("perhaps", fix->perhaps),
 					 ONLY(fix->later_tenths, REAL("later_steps", fix->later_tenths / 10.0)),
-					 VALUE("apply", apply_json(fix)),
+					 VALUE("apply", apply_json(card, fix)),
 					 ONLY(fix->step != NEAP_FIX_STEP_UNKNOWN,
 					      BOOL("sufficient_for_step", fix->step == NEAP_FIX_STEP_ENOUGH)),
 					 BOOL("active_already", fix->active_already)));
@@ -118,7 +122,10 @@ static json_t *failure_json(const struct neap_oom_card *card)
 			 TEXT("largest_free_elsewhere_pool", pools[card->elsewhere_pool])),
 		    NUMBER("room", card->room_bytes), BOOL("other_allocator", card->other_allocator),
 		    ONLY(pieces->known, NUMBER("pinned", pieces->pinned)),
-		    NUMBER("unknown_purpose", card->unknown_bytes), GIVEN("step_peak_before", card->step_peak_bytes));
+		    ONLY(card->left_bytes > 0, NUMBER("left_by_failure", card->left_bytes)),
+		    NUMBER("unknown_purpose", card->unknown_bytes), GIVEN("step_peak_before", card->step_peak_bytes),
+		    BOOL("evaluates", card->evaluates),
+		    ONLY(card->larger > 0, REAL("times_larger_than_before", card->larger)));
 }
 
 static json_t *leak_json(const struct neap_oom_card *card)

@@ -13,7 +13,9 @@
 #include "report/cells.h"
 #include "report/embedded.h"
 #include "report/markup.h"
+#include "report/markup_report.h"
 #include "report/report.h"
+#include "report/words.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -106,10 +108,13 @@ static void put_table(struct neap_buffer *out, const struct neap_result **ranked
 {
 	struct neap_report_cells cells;
 
-	neap_buffer_text(out, "<div class=\"scroll\"><table>\n<thead><tr>");
-	for (int c = 0; c < NEAP_COLUMN_COUNT; c++)
-		neap_buffer_format(out, "<th%s>%s</th>", neap_report_headings[c].right ? " class=\"right\"" : "",
-				   neap_report_headings[c].title);
+	neap_buffer_text(out, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
+	for (int c = 0; c < NEAP_COLUMN_COUNT; c++) {
+		neap_buffer_format(out, "<th scope=\"col\"%s>",
+				   neap_report_headings[c].right ? " class=\"right\"" : "");
+		neap_words_put(out, neap_report_headings[c].title);
+		neap_buffer_text(out, "</th>");
+	}
 	neap_buffer_text(out, "</tr></thead>\n<tbody>\n");
 	for (size_t i = 0; i < count; i++) {
 		neap_report_cells(ranked[i], &cells);
@@ -344,14 +349,15 @@ static void put_run(struct neap_buffer *out, const struct neap_result *result, s
 	if (result->last_lines[0]) {
 		neap_buffer_text(out, "<p class=\"quiet\">The last lines of its ");
 		neap_markup_text(out, result->last_lines_of);
-		neap_buffer_text(out, "</p>\n<pre>");
+		neap_buffer_text(out, "</p>\n<pre tabindex=\"0\">");
 		neap_markup_text(out, result->last_lines);
 		neap_buffer_text(out, "</pre>\n");
 	}
 	if (result->oom_card[0]) {
-		neap_buffer_text(out, "<pre>");
-		neap_markup_text(out, result->oom_card);
-		neap_buffer_text(out, "</pre>\n");
+		neap_buffer_text(
+			out, "<details class=\"report\"><summary>Out of memory: cause, holders, fixes</summary>\n");
+		neap_markup_report(out, result->oom_card);
+		neap_buffer_text(out, "</details>\n");
 	}
 	neap_buffer_text(out, "</section>\n");
 }
@@ -394,6 +400,7 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 	put_comparisons(out, comparisons, comparison_count);
 	for (size_t i = 0; i < count; i++)
 		put_run(out, ranked[i], i + 1);
+	neap_words_explain(out);
 	neap_buffer_text(out, "</main>\n<script>\n");
 	neap_buffer_append(out, neap_dygraphs_js, neap_dygraphs_js_length);
 	neap_buffer_text(out, "</script>\n<script>\n");

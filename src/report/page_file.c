@@ -20,7 +20,7 @@ static enum neap_status open_as_it_is(struct neap_page_file *file, const char *p
 	return NEAP_OK;
 }
 
-enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *input,
+enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *const *inputs,
 				      struct neap_error *err)
 {
 	char resolved[PATH_MAX];
@@ -36,8 +36,10 @@ enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *p
 	if (stat(path, &out) == 0) {
 		if (S_ISDIR(out.st_mode))
 			return neap_fail(err, NEAP_EINVAL, "%s is a folder: the page is one file", path);
-		if (stat(input, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-			return neap_fail(err, NEAP_EINVAL, "%s is the trace itself: the page would replace it", path);
+		for (; *inputs; inputs++)
+			if (stat(*inputs, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+				return neap_fail(err, NEAP_EINVAL,
+						 "%s is the trace itself: the page would replace it", path);
 		if (!S_ISREG(out.st_mode))
 			return open_as_it_is(file, path, err);
 		if (access(path, W_OK) < 0)

@@ -11,9 +11,9 @@ struct neap_page_file {
 	bool direct, opened;
 };
 
-/* "-" is standard output. Errors: NEAP_EINVAL for a folder, and for `input` (the file that the page is made from);
- * those of opening. After a failure, there is nothing to abort. */
-enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *input,
+/* "-" is standard output. Errors: NEAP_EINVAL for a folder, and for one of `inputs` (the files that the page is made
+ * from, NULL last); those of opening. After a failure, there is nothing to abort. */
+enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *const *inputs,
 				      struct neap_error *err);
 enum neap_status neap_page_file_commit(struct neap_page_file *file, struct neap_error *err);
 /* Idempotent; also after commit, and for a zeroed struct. */

@@ -133,7 +133,7 @@ static void see_event(struct finder *finder, const struct neap_trace_event *even
 		end_range(finder, &piece, at, false); /* an odd file, if one was there */
 		begin_piece(finder, &piece);
 	} else if (event->kind == NEAP_TRACE_SEGMENT_FREE || event->kind == NEAP_TRACE_SEGMENT_UNMAP) {
-		piece.stack = 0; /* the event's stack is the release's */
+		piece.stack = 0; /* the event has the stack of the release, not of the allocation */
 		end_range(finder, &piece, at, true);
 	}
 }

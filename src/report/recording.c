@@ -37,8 +37,8 @@ static uint64_t headroom_of(const struct neap_record *record)
 	return 0;
 }
 
-static enum neap_status look_into(const struct neap_report_recording *from, bool card_wanted, struct found *found,
-				  struct neap_error *err)
+static enum neap_status read_recording(const struct neap_report_recording *from, bool card_wanted,
+				       struct found *found, struct neap_error *err)
 {
 	const struct neap_trace_oom_options options = {0};
 	enum neap_status status = neap_trace_read(from->path, &found->trace, err);
@@ -145,7 +145,7 @@ enum neap_status neap_report_recording_text(struct neap_buffer *out, const struc
 					    bool leak_only, struct neap_error *err)
 {
 	struct found found = {0};
-	enum neap_status status = look_into(from, !leak_only, &found, err);
+	enum neap_status status = read_recording(from, !leak_only, &found, err);
 	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY];
 
 	if (!status) {
@@ -176,7 +176,7 @@ enum neap_status neap_report_recording_json(const struct neap_report_recording *
 					    struct neap_error *err)
 {
 	struct found found = {0};
-	enum neap_status status = look_into(from, true, &found, err);
+	enum neap_status status = read_recording(from, true, &found, err);
 
 	if (!status) {
 		*ret_root =

@@ -118,9 +118,11 @@ static bool shown(const struct neap_analysis *analysis, const struct neap_life *
 
 uint64_t neap_trace_data_lives(const struct neap_analysis *analysis)
 {
+	struct neap_life_cursor cursor = neap_lives_begin(&analysis->lives, 0);
+	struct neap_life life;
 	uint64_t count = 0;
-	for (size_t i = 0; i < analysis->lives.count; i++)
-		count += shown(analysis, &analysis->lives.items[i]);
+	while (neap_lives_next(&cursor, &life))
+		count += shown(analysis, &life);
 	return count;
 }
 
@@ -205,12 +207,13 @@ static void number_value(struct device_data *data, const struct neap_life *life)
 
 static void each_life(struct device_data *data, void (*put)(struct device_data *, const struct neap_life *))
 {
-	const struct neap_lives *lives = &data->analysis->lives;
+	struct neap_life_cursor cursor = neap_lives_begin(&data->analysis->lives, 0);
+	struct neap_life life;
 
 	data->before = 0;
-	for (size_t i = 0; i < lives->count && data->packed.out->status == NEAP_OK; i++)
-		if (shown(data->analysis, &lives->items[i]))
-			put(data, &lives->items[i]);
+	while (data->packed.out->status == NEAP_OK && neap_lives_next(&cursor, &life))
+		if (shown(data->analysis, &life))
+			put(data, &life);
 }
 
 static void put_lives(struct device_data *data)
@@ -232,7 +235,7 @@ static void put_lives(struct device_data *data)
 	for (size_t i = 0; i < data->addresses.count; i++)
 		neap_packed_u64(packed, data->addresses.values[i]);
 	for (size_t i = 0; i < analysis->lives.before; i++)
-		before += shown(analysis, &analysis->lives.items[i]);
+		before += shown(analysis, &analysis->lives.early[i]);
 	neap_packed_number(packed, neap_trace_data_lives(analysis));
 	neap_packed_number(packed, before);
 	for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)

@@ -98,7 +98,7 @@ const NeapData = (function () {
 		for (let call = stack; call && lines.length < 400; call = names.callParent[call]) {
 			const frame = names.callFrame[call], file = names.texts[names.frameFile[frame]];
 			const line = names.frameLine[frame];
-			lines.push({ name: names.texts[names.frameName[frame]] || "?", place: file ? file + (line ? ":" + line : "") : "" });
+			lines.push({ name: names.texts[names.frameName[frame]] || "?", place: file ? file + (line ? ":" + line : "") : "", python: file.endsWith(".py") });
 		}
 		return lines;
 	}

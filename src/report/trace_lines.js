@@ -218,6 +218,17 @@ function drawLevel(panel, context, levels, color) {
 	context.stroke();
 }
 
+/* Between what blocks take and what is reserved. */
+function drawCached(panel, context, color) {
+	const instants = panel.instants, scale = panel.width / instants.length;
+	const y = (bytes) => panel.height - (bytes - view.y0) / (view.y1 - view.y0) * panel.height;
+	context.fillStyle = color;
+	for (let c = 0; c < instants.length; c++) {
+		const high = y(device.reserved.values[instants[c]]), low = y(device.rounded.values[instants[c]]);
+		if (low > high) context.fillRect(panel.left + c * scale, high, scale, low - high);
+	}
+}
+
 function vertical(panel, context, event, color, dashes, width) {
 	const at = xOf(event);
 	if (at < view.x0 || at > view.x1) return null;
@@ -306,6 +317,7 @@ function drawLines(panel, look, isStack) {
 	context.rect(panel.left, 0, panel.width, panel.height);
 	context.clip();
 	if (isStack && panel.drawn && JSON.stringify(panel.drawn) === JSON.stringify(view)) {
+		if (device.reservedKnown) drawCached(panel, context, look.cached);
 		drawLevel(panel, context, device.rounded, look.rounded);
 		drawLevel(panel, context, device.requested, look.requested);
 		if (device.reservedKnown) drawLevel(panel, context, device.reserved, look.reserved);

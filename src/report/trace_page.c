@@ -5,9 +5,13 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "report/analysis.h"
+#include "report/answer.h"
+#include "report/coarse.h"
 #include "report/embedded.h"
 #include "report/markup.h"
+#include "report/markup_report.h"
 #include "report/trace_data.h"
+#include "report/words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,9 +19,6 @@
 #include <string.h>
 
 #define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
-
-/* Points of the coarse curve. */
-#define COARSE 480
 
 struct page {
 	struct neap_page_out out;
@@ -35,8 +36,9 @@ static const struct {
 	{                                                                                                            \
 		name, name##_sha256, &name##_length                                                                  \
 	}
-	SCRIPT(neap_trace_data_js),  SCRIPT(neap_trace_draw_js),   SCRIPT(neap_trace_words_js),
-	SCRIPT(neap_trace_lines_js), SCRIPT(neap_trace_panels_js), SCRIPT(neap_trace_view_js),
+	SCRIPT(neap_trace_data_js),  SCRIPT(neap_trace_draw_js),  SCRIPT(neap_trace_words_js),
+	SCRIPT(neap_trace_lines_js), SCRIPT(neap_trace_flame_js), SCRIPT(neap_trace_panels_js),
+	SCRIPT(neap_trace_view_js),
 #undef SCRIPT
 };
 #define SCRIPTS (sizeof scripts / sizeof scripts[0])
@@ -59,17 +61,19 @@ static void put_head(struct page *page)
 	neap_buffer_append(text, neap_trace_page_css, neap_trace_page_css_length);
 	neap_buffer_text(text, "</style>\n</head>\n<body>\n<header>\n<h1>");
 	neap_markup_text(text, page->options->path);
-	neap_buffer_format(text, "</h1>\n<p class=\"quiet\">neap analyze: %s, %zu device%s</p>\n",
+	neap_buffer_format(text, "</h1>\n<p class=\"quiet\">neap %s: %s, %zu device%s</p>\n",
+			   page->options->verb ? page->options->verb : "analyze",
 			   neap_report_source_name(page->trace->source), page->trace->device_count,
 			   page->trace->device_count == 1 ? "" : "s");
 	neap_buffer_text(text, "<label id=\"choose\" hidden>device <select id=\"device\"></select></label>\n"
 			       "</header>\n<main>\n");
-	neap_buffer_text(text, page->options->above ? page->options->above : "");
 }
 
 static void put_tile(struct page *page, const char *name, uint64_t bytes, uint64_t event, const char *more)
 {
-	neap_buffer_format(page->text, "<div><dt>%s</dt><dd>%s</dd><dd class=\"quiet\">", name, SIZE(bytes));
+	neap_buffer_text(page->text, "<div><dt>");
+	neap_words_put(page->text, name);
+	neap_buffer_format(page->text, "</dt><dd>%s</dd><dd class=\"quiet\">", SIZE(bytes));
 	if (more)
 		neap_buffer_text(page->text, more);
 	else if (event == NEAP_LIFE_BEFORE)
@@ -99,9 +103,10 @@ static void put_tiles(struct page *page, const struct neap_analysis *analysis)
 		put_tile(page, "peak rounded", profile->rounded_peak.rounded, profile->rounded_peak.event, NULL);
 	if (analysis->timeline.reserved_known) {
 		put_tile(page, "peak reserved", profile->reserved_peak.reserved, profile->reserved_peak.event, NULL);
+		neap_buffer_text(page->text, "<div><dt>");
+		neap_words_put(page->text, "utilization");
 		neap_buffer_format(page->text,
-				   "<div><dt>utilization</dt><dd>%.1f %%</dd><dd class=\"quiet\">of reserved, on "
-				   "average</dd></div>\n",
+				   "</dt><dd>%.1f %%</dd><dd class=\"quiet\">of reserved, on average</dd></div>\n",
 				   100 * profile->utilization);
 	} else if (whole) {
 		put_tile(page, "peak reserved",
@@ -113,72 +118,16 @@ static void put_tiles(struct page *page, const struct neap_analysis *analysis)
 	neap_buffer_text(page->text, "</dl>\n");
 }
 
-struct coarse {
-	uint64_t requested[COARSE], reserved[COARSE], top;
-	size_t points;
-};
-
-static void take_coarse(const struct neap_analysis *analysis, struct coarse *ret_coarse)
+/* The curve that is shown before any script runs. */
+static void put_curve(struct page *page, const struct neap_analysis *analysis)
 {
-	const struct neap_profile *profile = &analysis->profile;
-	struct neap_timeline_cursor cursor = neap_timeline_begin(&analysis->timeline);
-	uint64_t events = profile->to - profile->from;
-
-	*ret_coarse = (struct coarse){.points = events < COARSE ? (size_t)events : COARSE};
-	while (neap_timeline_next(&cursor) && cursor.now.event < profile->to) {
-		if (cursor.now.event < profile->from)
-			continue;
-		double part = (double)(cursor.now.event - profile->from) / (double)events;
-		size_t at = (size_t)(part * (double)ret_coarse->points);
-		if (cursor.now.requested > ret_coarse->requested[at])
-			ret_coarse->requested[at] = cursor.now.requested;
-		if (cursor.now.reserved > ret_coarse->reserved[at])
-			ret_coarse->reserved[at] = cursor.now.reserved;
-	}
-	for (size_t i = 0; i < ret_coarse->points; i++) {
-		uint64_t high = ret_coarse->requested[i] > ret_coarse->reserved[i] ? ret_coarse->requested[i]
-										   : ret_coarse->reserved[i];
-		ret_coarse->top = high > ret_coarse->top ? high : ret_coarse->top;
-	}
-}
-
-static void put_steps_of(struct page *page, const uint64_t *values, size_t count, uint64_t top)
-{
-	for (size_t i = 0; i < count; i++)
-		neap_buffer_format(page->text, "V%.1fH%zu", 100 - 100 * (double)values[i] / (double)top, i + 1);
-}
-
-/* The curve that is shown before any script runs: the highest level of each stretch. */
-static void put_coarse(struct page *page, const struct neap_analysis *analysis)
-{
-	struct coarse *coarse = malloc(sizeof *coarse);
 	struct neap_error err;
 
-	if (!coarse) {
-		neap_page_out_fail(&page->out, neap_fail(&err, NEAP_ENOMEM, "no memory for a page's curve"), &err);
-		return;
-	}
-	take_coarse(analysis, coarse);
 	neap_buffer_text(page->text, "<div class=\"place\"><p class=\"state quiet\" role=\"status\"></p>");
-	if (coarse->points > 0 && coarse->top > 0) {
-		neap_buffer_format(page->text,
-				   "<svg class=\"coarse\" viewBox=\"0 0 %zu 102\" preserveAspectRatio=\"none\" "
-				   "role=\"img\" aria-label=\"requested and reserved memory over the events, at most "
-				   "%s\"><path class=\"requested\" d=\"M0 100",
-				   coarse->points, SIZE(coarse->top));
-		put_steps_of(page, coarse->requested, coarse->points, coarse->top);
-		neap_buffer_text(page->text, "V100Z\"/>");
-		if (analysis->timeline.reserved_known) {
-			neap_buffer_format(page->text, "<path class=\"reserved\" d=\"M0 %.1f",
-					   100 - 100 * (double)coarse->reserved[0] / (double)coarse->top);
-			put_steps_of(page, coarse->reserved, coarse->points, coarse->top);
-			neap_buffer_text(page->text, "\"/>");
-		}
-		neap_buffer_text(page->text, "</svg>");
-	}
+	if (neap_coarse_put(page->text, analysis, 0, &err) != NEAP_OK)
+		neap_page_out_fail(&page->out, err.status, &err);
 	neap_buffer_text(page->text, "</div>\n<noscript><p class=\"quiet\">Single allocations need JavaScript.</p>"
 				     "</noscript>\n");
-	free(coarse);
 }
 
 static void put_report(struct page *page, const struct neap_analysis *analysis)
@@ -186,9 +135,9 @@ static void put_report(struct page *page, const struct neap_analysis *analysis)
 	struct neap_buffer report = {0};
 
 	neap_report_analysis(&report, analysis, page->options->path, page->options->top);
-	neap_buffer_text(page->text, "<details class=\"report\" open><summary>Report</summary>\n<pre>");
-	neap_markup_text(page->text, neap_buffer_string(&report));
-	neap_buffer_text(page->text, "</pre></details>\n");
+	neap_buffer_text(page->text, "<details class=\"report\"><summary>Report</summary>\n");
+	neap_markup_report(page->text, neap_buffer_string(&report));
+	neap_buffer_text(page->text, "</details>\n");
 	page->text->failed = page->text->failed || report.failed;
 	neap_buffer_fini(&report);
 }
@@ -274,10 +223,15 @@ static void put_device(struct page *page, const struct neap_analysis *analysis, 
 	enum neap_status status = neap_pieces_find(page->trace, analysis->device, &pieces, &err);
 	if (status)
 		neap_page_out_fail(&page->out, status, &err);
-	neap_buffer_format(page->text, "<section class=\"device\" data-device=\"%zu\"><h2>Device %zu</h2>\n",
-			   analysis->device, analysis->device);
+	neap_buffer_format(page->text, "<section class=\"device\" data-device=\"%zu\">\n", analysis->device);
+	if (first && page->options->answer)
+		neap_buffer_text(page->text, page->options->answer);
+	else
+		neap_answer_analysis(page->text, analysis);
 	put_tiles(page, analysis);
-	put_coarse(page, analysis);
+	put_curve(page, analysis);
+	if (first && page->options->below)
+		neap_buffer_text(page->text, page->options->below);
 	put_report(page, analysis);
 	neap_buffer_text(page->text, "</section>\n");
 	if (first)
@@ -334,6 +288,7 @@ enum neap_status neap_trace_page_write(int fd, const struct neap_analysis *analy
 	put_head(&page);
 	put_device(&page, analysis, true);
 	put_others(&page, analysis->device);
+	neap_words_explain(page.text);
 	neap_buffer_text(page.text, "</main>\n</body>\n</html>\n");
 	neap_page_out_flush(&page.out, true);
 	enum neap_status status = page.out.status;

@@ -3,7 +3,10 @@
  * It shows every allocation between the analysis's first and last event: live memory over time, addresses over time,
  * the segments at an instant; and the figures of neap_report_analysis. Some 3 to 4 bytes per event.
  *
- *   header ── a device: figures, coarse curve (SVG), text ── the chart's frame ── scripts ── names, data ── ...
+ *   header ── a device: answer, figures, coarse curve (SVG), report, folded ── chart's frame ── scripts ── data ...
+ *
+ * The answer comes first: what a reader asked, in a sentence or a table. The report behind the chart is that of the
+ * command, as tables (markup_report.h).
  *
  * A browser paints all before the scripts without running them. Text from outside is either escaped
  * (neap_markup_text) or lies in base64; a content policy allows the page's own scripts and style by their hashes and
@@ -16,13 +19,15 @@
 
 struct neap_trace_page_options {
 	const char *path; /* of the trace, as it is shown */
+	const char *verb; /* that makes the page; NULL: "analyze" */
 	size_t top;       /* how many lines a list of the text has at most */
 	/* How `analysis` was made. The trace's other devices are analyzed in the same way and follow it, unless a
 	 * device or a stretch of events was chosen. Its progress function is called while the page is written,
 	 * too. */
 	const struct neap_analysis_options *analysis;
-	/* Markup above the figures, in which all text from outside is escaped; NULL: none. */
-	const char *above;
+	/* Markup in which all text from outside is escaped: the answer, instead of that of the analysis; and what
+	 * stands before the report. NULL: none. */
+	const char *answer, *below;
 };
 
 /* Writes it to `fd`, as it is made: memory is a few times that of the device's sizes and addresses, and of the

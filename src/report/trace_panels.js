@@ -62,25 +62,38 @@ function fillHeld() {
 	$("cursor").textContent = instant(cursor) + ": " + size(held.total) + " requested";
 }
 
+function legendItem(name, bytes, color) {
+	const item = element("button"), dot = element("i");
+	dot.style.background = color;
+	item.type = "button";
+	item.append(dot, element("span", name));
+	if (bytes !== null) item.append(element("b", size(bytes)));
+	return item;
+}
+
+/* Purposes have their places, whatever is live at the cursor; of the others there may be many, and the largest come first. */
+function legendSums(kind, held) {
+	if (kind !== "category") return held.list.slice(0, 12);
+	const found = new Map(held.list.map((sum) => [sum.key, sum]));
+	return Array.from(device.purposes, (key) => found.get(key) || { key: key, bytes: 0 });
+}
+
 function fillLegend() {
 	const kind = $("color").value, group = groupOfColor[kind], held = sums(groups[group]), legend = $("legend");
 	legend.textContent = "";
-	for (const sum of held.list.slice(0, 12)) {
-		const button = element("button"), dot = element("i"), on = chosen !== null && chosen.kind === group && chosen.value === sum.key;
-		dot.style.background = cssColor(kind, sum.key);
-		button.type = "button";
-		button.append(dot, element("span", groups[group].text(sum.key)), element("b", size(sum.bytes)));
-		button.setAttribute("aria-pressed", String(on));
-		button.addEventListener("click", () => choose(group, sum.key));
-		legend.append(button);
+	for (const sum of legendSums(kind, held)) {
+		const item = legendItem(groups[group].text(sum.key), sum.bytes, cssColor(kind, sum.key));
+		item.setAttribute("aria-pressed", String(chosen !== null && chosen.kind === group && chosen.value === sum.key));
+		item.addEventListener("click", () => choose(group, sum.key));
+		legend.append(item);
 	}
-	for (const [name, color] of [["requested", "--requested"], ["rounded (PyTorch's allocated)", "--rounded"]].concat(device.reservedKnown ? [["reserved", "--reserved"]] : [], device.facts.limit ? [["limit " + size(device.facts.limit), "--bad"]] : [])) {
-		const item = element("button"), dot = element("i");
-		dot.style.background = "var(" + color + ")";
-		dot.style.height = "3px";
-		item.type = "button";
+	const lines = [["requested", null, "--requested"], ["rounded (PyTorch's allocated)", null, "--rounded"]];
+	if (device.reservedKnown) lines.push(["reserved", null, "--reserved"], ["cached", cachedAt(cursor), "--cached"]);
+	if (device.facts.limit) lines.push(["limit " + size(device.facts.limit), null, "--bad"]);
+	for (const [name, bytes, color] of lines) {
+		const item = legendItem(name, bytes, "var(" + color + ")");
+		if (bytes === null) item.querySelector("i").style.height = "3px";
 		item.disabled = true;
-		item.append(dot, element("span", name));
 		legend.append(item);
 	}
 }
@@ -98,6 +111,12 @@ function lifeFacts(life) {
 	return list;
 }
 
+function frameList(lines) {
+	const list = element("ol");
+	for (const line of lines) list.append(element("li", line.name + (line.place ? "  " + line.place : "")));
+	return list;
+}
+
 function fillDetails() {
 	const panel = $("details");
 	panel.textContent = "";
@@ -107,10 +126,16 @@ function fillDetails() {
 	for (const [name, text] of lifeFacts(pinned)) list.append(element("dt", name), element("dd", text));
 	panel.append(list);
 	for (const [title, stack] of [["allocated here", device.stack[pinned]], ["freed here", device.freedStack[pinned]]]) {
-		const lines = NeapData.stackLines(names, stack), made = element("ol");
+		const lines = NeapData.stackLines(names, stack), python = lines.filter((line) => line.python), others = lines.filter((line) => !line.python);
 		if (!lines.length) continue;
-		for (const line of lines) made.append(element("li", line.name + (line.place ? "  " + line.place : "")));
-		panel.append(element("h4", title), made);
+		panel.append(element("h4", title));
+		if (python.length) panel.append(frameList(python));
+		if (others.length) {
+			const folded = element("details");
+			folded.append(element("summary", count(others.length) + (others.length === 1 ? " frame" : " frames") + " of C++"), frameList(others));
+			folded.open = !python.length;
+			panel.append(folded);
+		}
 	}
 	if (!device.stack[pinned]) panel.append(element("p", "The file has no stack for it.", "quiet"));
 }
@@ -121,6 +146,7 @@ function moveCursor(event) {
 	cursor = Math.min(Math.max(event, device.from), Math.max(device.to - 1, device.from));
 	fillHeld();
 	fillLegend();
+	fillFlame();
 	takeSegments();
 	changed();
 }

@@ -207,7 +207,7 @@ function listenControls() {
 	$("topeak").addEventListener("click", () => { toPeak(); keepCursorSeen(); changed(); });
 	$("device").addEventListener("change", () => show(Number($("device").value)));
 	addEventListener("resize", () => { redraw(); drawSegments(); });
-	dark.addEventListener("change", () => { redraw(); drawSegments(); });
+	dark.addEventListener("change", () => { redraw(); drawSegments(); fillFlame(); });
 }
 
 /* Each head of such a table becomes a button that sorts by its column; once more, the other way round. */
@@ -241,6 +241,7 @@ const parse = (id) => JSON.parse($(id).textContent);
 
 /* What memory is for tells little where most of it is unknown: then who asked for it. */
 function chooseColor() {
+	device.purposes = new Set(Array.from(device.category, (category) => category >> 2).sort((a, b) => a - b));
 	device.ranks = new Map(sums(groups.holder).list.slice(0, 24).map((sum, rank) => [sum.key, rank]));
 	const held = sums(groups.category), unknown = held.list.find((sum) => sum.key === words.categories.length - 1);
 	if (unknown && unknown.bytes > held.total / 2) $("color").value = "site";
@@ -300,6 +301,7 @@ async function show(number) {
 	ready = true;
 	fillDetails();
 	device.ranks = device.ranks || new Map();
+	device.purposes = device.purposes || [];
 	toPeak();
 	chooseColor();
 	draw();

@@ -58,6 +58,12 @@ function stepAt(event) {
 
 const bytesOf = (life) => device.sizes[device.size[life]];
 
+/* Reserved, and no block's. */
+function cachedAt(event) {
+	const at = Math.min(Math.max(event, device.from), device.to - 1) - device.from;
+	return Math.max(device.reserved.values[at] - device.rounded.values[at], 0) || 0;
+}
+
 function sizeClass(bytes) { return Math.min(Math.max(Math.floor(Math.log2(Math.max(bytes, 1))), 9), 62); }
 
 /* A number per holder: the same for the same one (holders.c). */
@@ -117,7 +123,7 @@ function theme() {
 	const three = (text) => [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
 	return { paper: packed(three(get("--card"))), hole: packed(three(get("--soft"))), holeLine: packed(dark.matches ? [72, 80, 88] : [198, 205, 211]),
 		text: get("--text"), quiet: get("--quiet"), line: get("--line"), requested: get("--requested"), rounded: get("--rounded"),
-		reserved: get("--reserved"), bad: get("--bad"), accent: get("--accent"), card: get("--card") };
+		reserved: get("--reserved"), cached: get("--cached"), bad: get("--bad"), accent: get("--accent"), card: get("--card") };
 }
 
 /* Four shades of a group's colour, so that neighbours look different. Not chosen: faint. */

@@ -32,7 +32,7 @@ static void put_peak(struct neap_buffer *out, const struct neap_verdict_side *wi
 		neap_buffer_format(out, "it did not help: the reserved peak is %s higher",
 				   SIZE(with->peak_bytes - without->peak_bytes));
 	else
-		neap_buffer_text(out, "it did not help: the reserved peak is no lower");
+		neap_buffer_text(out, "it did not help: the reserved peak is about the same");
 }
 
 static void put_costs(struct neap_buffer *out, const struct neap_verdict_side *with,

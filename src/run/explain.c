@@ -44,7 +44,7 @@ static void find_message(struct found *found)
 }
 
 /* Errors: NEAP_ENOENT if the folder has nothing to explain; those of reading a result. */
-static enum neap_status look_into(const char *folder, struct found *found, struct neap_error *err)
+static enum neap_status read_folder(const char *folder, struct found *found, struct neap_error *err)
 {
 	char path[NEAP_RUN_FOLDER_PATH];
 	struct neap_error none = {0};
@@ -203,7 +203,7 @@ enum neap_status neap_run_explain_text(struct neap_buffer *out, const char *fold
 				       struct neap_error *err)
 {
 	struct found found;
-	enum neap_status status = look_into(folder, &found, err);
+	enum neap_status status = read_folder(folder, &found, err);
 	if (!status)
 		status = put_all(out, &found, number, err);
 	neap_result_fini(&found.result);
@@ -213,7 +213,7 @@ enum neap_status neap_run_explain_text(struct neap_buffer *out, const char *fold
 enum neap_status neap_run_explain_json(const char *folder, uint64_t number, json_t **ret_root, struct neap_error *err)
 {
 	struct found found;
-	enum neap_status status = look_into(folder, &found, err);
+	enum neap_status status = read_folder(folder, &found, err);
 	if (!status)
 		status = make_json(&found, number, ret_root, err);
 	neap_result_fini(&found.result);

@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define NEAP_GUARD_KEEPS 2
+#define NEAP_GUARD_KEEPS 3
 
 /* `pid` 0: none. */
 struct neap_guard {

@@ -78,18 +78,11 @@ void neap_keep_end(struct neap_keep *keep)
 /* --- rewriting ---------------------------------------------------------------------------------------------------
  */
 
-/* Whether a span that is whole stays so at this level. */
-static bool stays(const struct neap_keep *keep, size_t at, int level)
+/* Whether a span that is whole stays so at this level. `last`: of its kind; `before`: how many of its kind came
+ * before it. */
+static bool stays(enum neap_keep_why why, bool last, size_t before, int level)
 {
-	const struct neap_keep_span *span = &keep->spans[at];
-	bool last = true;
-	size_t before = 0;
-
-	for (size_t i = 0; i < keep->span_count; i++) {
-		last = last && (i <= at || keep->spans[i].why != span->why);
-		before += i < at && keep->spans[i].why == span->why;
-	}
-	switch (span->why) {
+	switch (why) {
 	case NEAP_KEEP_FIRST:
 		return level < 4;
 	case NEAP_KEEP_OOM:
@@ -100,6 +93,19 @@ static bool stays(const struct neap_keep *keep, size_t at, int level)
 		return level < 2 || (level == 2 && before % 2 == 0);
 	default:
 		return false;
+	}
+}
+
+/* Chooses the spans that stay whole: in a run of weeks there are tens of thousands. */
+static void choose_whole(const struct neap_keep *keep, int level, bool *ret_whole)
+{
+	size_t last[NEAP_KEEP_OOM + 1] = {0}, before[NEAP_KEEP_OOM + 1] = {0};
+
+	for (size_t i = 0; i < keep->span_count; i++)
+		last[keep->spans[i].why] = i;
+	for (size_t i = 0; i < keep->span_count; i++) {
+		enum neap_keep_why why = keep->spans[i].why;
+		ret_whole[i] = stays(why, i == last[why], before[why]++, level);
 	}
 }
 
@@ -116,6 +122,7 @@ struct rewriting {
 	struct neap_event *piece;
 	struct neap_keep_span *spans;
 	size_t span_count;
+	bool *whole; /* which of the former spans stay so */
 };
 
 static enum neap_status copy_events(const struct neap_keep *keep, struct rewriting *to, uint64_t first, uint64_t end,
@@ -146,13 +153,13 @@ static enum neap_status copy_spans(const struct neap_keep *keep, struct rewritin
 {
 	enum neap_status status = NEAP_OK;
 
+	choose_whole(keep, level, to->whole);
 	for (size_t i = 0, next; !status && i < keep->span_count; i = next) {
-		bool whole = stays(keep, i, level);
+		bool whole = to->whole[i];
 		uint64_t first = keep->spans[i].first;
 		to->spans[to->span_count++] =
 			(struct neap_keep_span){to->header.events, whole ? keep->spans[i].why : NEAP_KEEP_THINNED};
-		for (next = i; next < keep->span_count && (next == i || (!whole && !stays(keep, next, level)));
-		     next++)
+		for (next = i; next < keep->span_count && (next == i || (!whole && !to->whole[next])); next++)
 			to->header.thinned_steps += !whole && keep->spans[next].why != NEAP_KEEP_THINNED;
 		status = copy_events(keep, to, first, span_end(keep, next - 1), !whole, !whole && level >= 3, err);
 	}
@@ -163,7 +170,8 @@ static enum neap_status begin_rewriting(const struct neap_keep *keep, struct rew
 {
 	to->piece = calloc(PIECE_EVENTS, sizeof *to->piece);
 	to->spans = calloc(keep->span_count + 1, sizeof *to->spans);
-	if (!to->piece || !to->spans)
+	to->whole = calloc(keep->span_count + 1, sizeof *to->whole);
+	if (!to->piece || !to->spans || !to->whole)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory while rewriting %s", keep->path);
 	snprintf(to->path, sizeof to->path, "%s.tmp-%d", keep->path, (int)getpid());
 	unlink(to->path);
@@ -201,6 +209,7 @@ static enum neap_status rewrite(struct neap_keep *keep, int level, struct neap_e
 		close(to.fd);
 	free(to.piece);
 	free(to.spans);
+	free(to.whole);
 	return status;
 }
 
@@ -224,7 +233,8 @@ static enum neap_status make_room(struct neap_keep *keep, size_t count, struct n
 
 	if (keep->header.events + count <= most_events(keep))
 		return NEAP_OK;
-	for (int level = 1; !status && level <= LEVELS && keep->header.events + count > most_events(keep) / 2;
+	/* Three quarters: with every second step left out more than a half remains, which is its net effect. */
+	for (int level = 1; !status && level <= LEVELS && keep->header.events + count > most_events(keep) / 4 * 3;
 	     level++)
 		status = rewrite(keep, level, err);
 	if (!status && keep->header.events + count > most_events(keep))

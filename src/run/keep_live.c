@@ -1,5 +1,5 @@
-/* run/keep_live.c: the live blocks of a process, for when events of it were lost. Then what is kept has to be mended:
- * blocks that were freed meanwhile would live on for ever. */
+/* run/keep_live.c: the live blocks of a process. If events of it were lost, what is kept is repaired by them: else
+ * blocks that were freed meanwhile would never end. */
 #include "run/keep_internal.h"
 
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static uint64_t held_before(const struct neap_event *event)
 /* After events were lost, each event says how much is live. If more seems to be, some of the blocks from before were
  * freed meanwhile: the youngest, most likely, since the model outlives the steps. (If less seems to be, there are
  * blocks that were not seen: once they are freed it may turn out.) */
-static void settle(struct neap_keep *keep, const struct neap_event *event)
+static void resolve(struct neap_keep *keep, const struct neap_event *event)
 {
 	size_t device = neap_keep_device(event), count = 0;
 	uint64_t before = held_before(event);
@@ -127,7 +127,7 @@ bool neap_keep_account(struct neap_keep *keep, struct neap_event *event)
 		return true;
 	keep->seen = true;
 	if (keep->missed && keep->resync[neap_keep_device(event)])
-		settle(keep, event);
+		resolve(keep, event);
 	bool live = neap_map_get(&keep->live, address, &value);
 	if (event->kind == NEAP_EVENT_ALLOC) {
 		if (live && keep->missed)

@@ -53,7 +53,8 @@ static bool visit(void *context, const struct neap_process *process)
 	struct search *search = context;
 	const struct neap_orphans_of *of = search->of;
 	char value[128], group[4200];
-	if (process->uid != getuid() || process->pid == of->except[0] || process->pid == of->except[1])
+	if (process->kernel || process->uid != getuid() || process->pid == of->except[0] ||
+	    process->pid == of->except[1])
 		return true;
 	bool contained = neap_group_find(process->pid, of->run_id, group, sizeof group);
 	bool known = !contained && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);

@@ -290,7 +290,7 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 	return status;
 }
 
-enum neap_run_stage neap_run_stage_settle(const char *folder)
+enum neap_run_stage neap_run_stage_resolve(const char *folder)
 {
 	const struct neap_deadline end = neap_deadline_in(neap_clock_system(), SETTLE_NS);
 	while (neap_run_stage_read(folder) != NEAP_STAGE_OVER &&

@@ -38,7 +38,7 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 
 /* For a run whose supervisor was our child and has ended: waits at most a minute for its guard, and makes the result
  * if the command had ended. NEAP_STAGE_BEGAN: the supervisor was killed, and the command with it. */
-enum neap_run_stage neap_run_stage_settle(const char *folder);
+enum neap_run_stage neap_run_stage_resolve(const char *folder);
 
 /* For a run that is NEAP_STAGE_OVER. False: it may not be in the history yet. */
 bool neap_run_stage_is_kept(const char *folder);

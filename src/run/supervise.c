@@ -21,9 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define POLL_NS          (50 * NEAP_NS_PER_MS)
-#define HEADROOM_POLL_NS (100 * NEAP_NS_PER_MS)
-#define DRAIN_LOOK_NS    (20 * NEAP_NS_PER_MS)
+#define POLL_NS       (50 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
 /* Time for the command's leftover processes to end by themselves, as many do. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
@@ -31,70 +30,6 @@
 #define KILLED_NS (60 * NEAP_NS_PER_S)
 /* The longest drain for a command that was never seen on a device: another process causes any later change. */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
-
-static void log_holders(struct neap_supervise *run, const char *what)
-{
-	const struct neap_reading *reading = &run->observe.now;
-	char free_text[NEAP_UNITS_CAPACITY], bytes[NEAP_UNITS_CAPACITY];
-	struct neap_buffer text = {0};
-	neap_buffer_format(&text, "Waiting for %s of %s: %s free", what, reading->name,
-			   neap_size_format(reading->free_bytes, free_text));
-	for (size_t i = 0; reading->processes_known && i < reading->process_count && i < 8; i++) {
-		struct neap_process process = {0};
-		const struct neap_reading_process *holder = &reading->processes[i];
-		bool named = !neap_process_read(holder->pid, &process, NULL);
-		neap_buffer_format(&text, "%s process %d%s%s%s holds %s", i ? "," : ";", holder->pid,
-				   named ? " (" : "", named ? process.command : "", named ? ")" : "",
-				   holder->bytes == NEAP_BYTES_UNKNOWN ? "some"
-								       : neap_size_format(holder->bytes, bytes));
-	}
-	neap_log(run->options.log, NEAP_LOG_WARNING, "%s", neap_buffer_string(&text));
-	neap_buffer_fini(&text);
-}
-
-/* True: start now. False: *evidence says why not. */
-static bool wait_for_headroom(struct neap_supervise *run, struct neap_evidence *evidence)
-{
-	const struct neap_needs *needs = &run->options.needs;
-	char size[NEAP_UNITS_CAPACITY] = "the whole", why[300] = "";
-	uint64_t begun_ns = neap_supervise_now(run);
-	bool logged = false, capacity = false;
-	if (needs->kind == NEAP_NEEDS_BYTES)
-		neap_size_format(needs->bytes, size);
-	for (;;) {
-		struct neap_error err = {0};
-		enum neap_headroom found = NEAP_ROOM_LATER;
-		if (needs->kind == NEAP_NEEDS_NONE || !run->monitor) {
-			found = NEAP_ROOM_NOW;
-		} else if (!neap_observe_read(&run->observe, &err)) {
-			found = neap_needs_headroom(needs, &run->observe.now);
-		}
-		uint64_t waited_ns = neap_supervise_now(run) - begun_ns;
-		capacity = found == NEAP_ROOM_NOW && !run->cancel_count;
-		if (found == NEAP_ROOM_NEVER)
-			snprintf(why, sizeof why, "Needs %s, more than %s has", size, run->observe.now.name);
-		else if (err.status && waited_ns >= run->options.wait_limit_ns)
-			snprintf(why, sizeof why, "The device could not be read: %s", err.message);
-		else if (!capacity && waited_ns >= run->options.wait_limit_ns)
-			snprintf(why, sizeof why, "Gave up waiting for %s of %s", size, run->observe.now.name);
-		if (capacity || why[0] || run->cancel_count)
-			break;
-		if (!logged && !err.status)
-			log_holders(run, size);
-		else if (!logged)
-			neap_log(run->options.log, NEAP_LOG_WARNING,
-				 "Waiting for %s of the device, which cannot be read: %s", size, err.message);
-		logged = true;
-		neap_child_wait(run, HEADROOM_POLL_NS);
-	}
-	run->waited_ns += logged ? neap_supervise_now(run) - begun_ns : 0;
-	evidence->no_memory = !capacity && !run->cancel_count;
-	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
-	evidence->canceled_by = run->canceled_by;
-	if (why[0])
-		neap_log(run->options.log, NEAP_LOG_ERROR, "%s", why);
-	return capacity;
-}
 
 /* How long until the next action is due. */
 static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t poll_ns)
@@ -151,7 +86,7 @@ static void observe_until_end(struct neap_supervise *run)
 }
 
 /* Asks the driver whether the command failed because its device is gone. */
-static void look_for_device(struct neap_supervise *run, struct neap_evidence *evidence)
+static void find_device(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct neap_error err = {0};
 	if (run->observe.watched < run->observe.device_count &&
@@ -383,7 +318,9 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	enum neap_status status = neap_supervise_argv(run, &argv, err);
 	if (status)
 		return status;
-	if (!wait_for_headroom(run, evidence))
+	bool may_start = false;
+	status = neap_supervise_wait(run, evidence, &may_start, err);
+	if (status || !may_start)
 		goto out;
 	neap_killed_forget(run->folder);
 	run->host_kills = neap_host_kills(&evidence->host_counter);
@@ -413,7 +350,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	neap_supervise_keep_end(run); /* the rings have the rest */
 	gather(run, evidence);
 	note_end(run, evidence);
-	look_for_device(run, evidence);
+	find_device(run, evidence);
 	if (evidence->lost_text[0])
 		note_end(run, evidence);
 	log_cleanup(run);

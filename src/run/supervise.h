@@ -27,6 +27,7 @@
 #include "run/degrade.h"
 #include "run/drain.h"
 #include "run/limits.h"
+#include "run/turn.h"
 #include "store/result.h"
 
 #define NEAP_RUN_ID_CAPACITY 64
@@ -48,7 +49,8 @@ struct neap_supervise_options {
 	bool only_device;      /* `device` is the only one the command sees */
 	const char *directory; /* where the command is started; NULL: where we are */
 	struct neap_needs needs;
-	uint64_t wait_limit_ns; /* for these bytes */
+	uint64_t wait_limit_ns;       /* for these bytes */
+	const struct neap_turn *turn; /* asked before the first start; NULL: free memory alone decides */
 	uint64_t drain_limit_ns;
 	struct neap_limits limits; /* of each start; crossing one ends it */
 	struct neap_parameters parameters;

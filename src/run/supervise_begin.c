@@ -173,7 +173,7 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 	return status;
 }
 
-static void give_room_back(struct neap_supervise *run)
+static void release_disk(struct neap_supervise *run)
 {
 	if (run->room_fd >= 0)
 		close(run->room_fd);
@@ -182,7 +182,7 @@ static void give_room_back(struct neap_supervise *run)
 
 /* Reserves disk space for the result before the command starts: a run of hours whose result cannot be written would
  * have to be repeated. The file has no name, so it disappears however we end. */
-static enum neap_status take_room(struct neap_supervise *run, struct neap_error *err)
+static enum neap_status reserve_disk(struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
 	struct rlimit limit;
@@ -211,7 +211,7 @@ void neap_supervise_headroom_for_end(struct neap_supervise *run)
 	struct stat info;
 	if (run->room_fd >= 0 && !fstat(run->room_fd, &info) && info.st_size > RESULT_ROOM_BYTES &&
 	    ftruncate(run->room_fd, RESULT_ROOM_BYTES))
-		give_room_back(run);
+		release_disk(run);
 }
 
 /* The supervisor warns, because the agent is silent inside the command: it just skips the recording if space is
@@ -240,6 +240,8 @@ static const char *visible_devices(struct neap_supervise *run, char uuid_text[48
 	bool several = run->monitor && neap_monitor_device_count(run->monitor) > 1;
 	if (run->options.device || (!several && !neap_driver_names_mig(list)))
 		return list;
+	if (run->options.turn && run->options.turn->any_device)
+		return ""; /* known once it may start */
 	if (!neap_visible_first(NEAP_BACKEND_DEFAULT, FIRST_DEVICE_NS, uuid_text, &why))
 		return uuid_text;
 	snprintf(run->unwatched, sizeof run->unwatched, "%s", why.message);
@@ -324,7 +326,7 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 	if (!status)
 		status = neap_supervise_spec_write(run, err);
 	if (!status)
-		status = take_room(run, err);
+		status = reserve_disk(run, err);
 	if (status) {
 		neap_supervise_end(run);
 		return status;
@@ -338,7 +340,7 @@ enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct
 					struct neap_error *err)
 {
 	char path[PATH_MAX];
-	give_room_back(run);
+	release_disk(run);
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
 	if (!status)
 		status = neap_result_write(path, result, err);
@@ -370,7 +372,7 @@ void neap_supervise_end(struct neap_supervise *run)
 	neap_tee_end(&run->tee);
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
-	give_room_back(run);
+	release_disk(run);
 	if (run->owned)
 		neap_owner_leave(run->folder);
 	if (run->lock_fd >= 0)

@@ -105,20 +105,21 @@ static bool is_replaced(const char *entry, char *const *settings)
 	return false;
 }
 
-#define OWN 5
+#define OWN 6
 
 /* Copies our environment, and adds the options' settings and our own variables. The caller frees it with one free().
  */
 static char **make_environment(const struct neap_supervise *run)
 {
-	static const char *const names[OWN] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "NEAP_BATCH_PARTS",
-					       "CUDA_VISIBLE_DEVICES"};
+	static const char *const names[OWN] = {"NEAP_ATTACH",      "NEAP_RUN_DIR",         "NEAP_RUN_ID",
+					       "NEAP_BATCH_PARTS", "CUDA_VISIBLE_DEVICES", "NEAP_LEASE"};
 	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off here too */
 	char parts[24] = "";
 	if (run->asks)
 		snprintf(parts, sizeof parts, "%" PRIu64, run->batch_parts);
-	const char *values[OWN] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, parts,
-				   run->visible};
+	const char *values[OWN] = {
+		attach && !strcmp(attach, "0") ? "0" : "1",      run->folder, run->run_id, parts, run->visible,
+		run->options.turn ? run->options.turn->name : ""};
 	char *const *settings = run->options.environment;
 	char *ours[OWN + 1] = {NULL};
 	size_t count = 0, bytes = 0, kept = 0, own = 0;
@@ -148,8 +149,8 @@ static char **make_environment(const struct neap_supervise *run)
 	return block;
 }
 
-/* Another user may be able to write to the folder, so a log must be our own plain file: no link that leads elsewhere,
- * no pipe without a reader. */
+/* Another user may be able to write to the folder, so a log must be a plain file of our own. A link could lead
+ * elsewhere, and opening a pipe without a reader would wait. */
 static enum neap_status open_log(const struct neap_supervise *run, const char *name, int *ret_fd,
 				 struct neap_error *err)
 {
@@ -297,7 +298,8 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *argv,
 							    .context = &start,
 							    .run_id = run->run_id,
 							    .group = run->group.path,
-							    .keep = {run->lock_fd, run->room_fd},
+							    .keep = {run->lock_fd, run->room_fd,
+								     run->options.turn ? run->options.turn->fd : -1},
 							    .own_group = run->child.own_group},
 				  &run->guard, &pid, err);
 	if (status)

@@ -310,8 +310,8 @@ static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, v
 
 void neap_facts_set_aside(struct neap_supervise *run)
 {
-	static char prefixes[][16] = {"record.", "kept.",  "stacks.",    "history.",
-				      "oom.",    "error.", "simulated.", "batch."};
+	static char prefixes[][16] = {"record.", "kept.",      "stacks.", "history.", "oom.",
+				      "error.",  "simulated.", "batch.",  "races.",   "places."};
 	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
 		neap_facts_each_file(run, prefixes[i], set_aside, prefixes[i]);
 }

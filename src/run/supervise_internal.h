@@ -37,11 +37,11 @@ struct neap_supervise {
 	sigset_t signals, mask_before; /* the signals we read; the mask that the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
-	struct neap_group group;           /* the command's */
-	struct neap_guard guard;           /* its parent; notes its end when we are killed */
-	struct neap_tee tee;               /* passes its output on */
-	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "": unchanged */
-	struct neap_parameters parameters; /* of this start */
+	struct neap_group group;              /* the command's */
+	struct neap_guard guard;              /* its parent; notes its end when we are killed */
+	struct neap_tee tee;                  /* passes its output on */
+	char visible[48 * NEAP_TURN_DEVICES]; /* what CUDA_VISIBLE_DEVICES gets, UUIDs; "": unchanged */
+	struct neap_parameters parameters;    /* of this start */
 	struct neap_ladder ladder;
 	bool asks;            /* the program is asked for its batch: it tells `parameters` and `ladder` */
 	uint64_t batch_parts; /* into which it divides it, in this start */
@@ -124,6 +124,12 @@ void neap_child_signal(struct neap_supervise *run, int number);
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err);
 void neap_child_signals_end(struct neap_supervise *run);
+
+/* supervise_wait.c */
+
+/* Waits until the run may start. *ret_may_start false: *evidence says why not. Errors: the queue's (run/turn.h). */
+enum neap_status neap_supervise_wait(struct neap_supervise *run, struct neap_evidence *evidence, bool *ret_may_start,
+				     struct neap_error *err);
 
 /* supervise_limits.c */
 

@@ -41,13 +41,14 @@ static bool has_suffix(const char *name, const char *prefix, const char *ending)
 /* The same list is in ARCHITECTURE.md: a test compares them. */
 bool neap_prune_is_ours(const char *name)
 {
-	static const char *const names[] = {"lock",   "owner",      "spec.json",  "result.json", "began",    "ended",
-					    "killed", "stdout.log", "stderr.log", "claim",       "view.json"};
+	static const char *const names[] = {"lock",      "owner",  "spec.json",  "result.json", "began",
+					    "ended",     "killed", "stdout.log", "stderr.log",  "claim",
+					    "view.json", "queued", "revive",     "neap.log"};
 	static const char *const numbered[][2] = {
 		{"record.", ""},    {"oom.", ""},           {"error.", ""},           {"note.", ""},
 		{"simulated.", ""}, {"estimate.", ".json"}, {"snapshot.", ".pickle"}, {"stacks.", ""},
 		{"history.", ""},   {"kept.", ""},          {"batch.", ""},           {"driver.", ""},
-		{"code.", ""},      {"steps.", ""}};
+		{"code.", ""},      {"steps.", ""},         {"races.", ""},           {"places.", ""}};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strncmp(name, names[i], strlen(names[i])) && is_end(name + strlen(names[i])))
 			return true;

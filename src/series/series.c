@@ -242,7 +242,7 @@ enum neap_status neap_series_finish(struct neap_series *series, struct neap_erro
 }
 
 /* Checks the open attempts. *ret_moved: one has ended. */
-static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved, struct neap_error *err)
+static enum neap_status check_open(struct neap_series *series, bool *ret_moved, struct neap_error *err)
 {
 	const struct neap_step_experiment *experiments = series->state.experiments;
 	size_t count = series->spec->count;
@@ -275,7 +275,7 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 	size_t count = series->spec->count;
 	for (;;) {
 		bool moved = false;
-		enum neap_status status = look_at_open(series, &moved, err);
+		enum neap_status status = check_open(series, &moved, err);
 		if (status)
 			return status;
 		if (moved)
@@ -320,14 +320,14 @@ static void wait_for_children(struct neap_series *series)
 	while (count_children(series)) {
 		bool moved = false;
 		struct neap_error err = {0};
-		if (takes && look_at_open(series, &moved, &err))
+		if (takes && check_open(series, &moved, &err))
 			takes = !series->journal_torn && (moved || err.status == NEAP_EINTERNAL);
 		if (!moved)
 			wait_a_while(series);
 	}
 	if (takes && children) {
 		bool moved = false;
-		look_at_open(series, &moved, NULL);
+		check_open(series, &moved, NULL);
 	}
 }
 

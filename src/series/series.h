@@ -64,8 +64,8 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 				 struct neap_series_summary *ret_summary, struct neap_error *err);
 
 /* Reports what resuming would keep and run, without doing it. Errors: as above. */
-enum neap_status neap_series_look(const struct neap_spec *spec, const struct neap_series_options *options,
-				  struct neap_error *err);
+enum neap_status neap_series_preview(const struct neap_spec *spec, const struct neap_series_options *options,
+				     struct neap_error *err);
 
 void neap_series_summary_fini(struct neap_series_summary *summary);
 

@@ -4,7 +4,10 @@
 #include "base/error.h"
 #include "run/auto_ladder.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static enum neap_status check_one(const struct neap_experiment *experiment, struct neap_parameters *parameters,
 				  struct neap_error *err)
@@ -62,4 +65,32 @@ enum neap_status neap_series_check(const struct neap_spec *spec, const char *fil
 		}
 	}
 	return NEAP_OK;
+}
+
+/* Whether `name`, of a folder on PATH or relative to `directory`, can be executed. */
+static bool is_there(const char *name, const char *directory)
+{
+	const char *path = getenv("PATH");
+	char full[8192];
+
+	if (strchr(name, '/')) {
+		bool relative = name[0] != '/' && directory;
+		snprintf(full, sizeof full, "%s%s%s", relative ? directory : "", relative ? "/" : "", name);
+		return access(full, X_OK) == 0;
+	}
+	for (const char *at = path ? path : "/usr/bin:/bin"; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
+		int length = (int)strcspn(at, ":");
+		snprintf(full, sizeof full, "%.*s%s%s", length, at, length ? "/" : "./", name);
+		if (access(full, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool neap_experiment_has_command(const struct neap_experiment *experiment)
+{
+	for (size_t i = 0; i < experiment->env.count; i++)
+		if (!strncmp(experiment->env.items[i], "PATH=", 5))
+			return true;
+	return is_there(experiment->command.items[0], experiment->directory);
 }

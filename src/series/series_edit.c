@@ -204,8 +204,8 @@ enum neap_status neap_series_edit(struct neap_series *series, bool look, struct 
 	return status;
 }
 
-enum neap_status neap_series_look(const struct neap_spec *spec, const struct neap_series_options *options,
-				  struct neap_error *err)
+enum neap_status neap_series_preview(const struct neap_spec *spec, const struct neap_series_options *options,
+				     struct neap_error *err)
 {
 	struct neap_series_summary summary = {0};
 	struct neap_series series = {.spec = spec, .options = options, .summary = &summary};

@@ -3,21 +3,26 @@
  */
 #include "series/series_progress.h"
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/paths.h"
+#include "base/units.h"
 #include "device/loader.h"
 #include "proto/page.h"
 #include "series/series_internal.h"
 #include "trace/record.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#define WIDTH_LEAST 20 /* columns: less shows nothing that could be read */
 
 #define RECORDINGS 64
 
@@ -123,4 +128,52 @@ void neap_series_progress_show(struct neap_series *series)
 	}
 	free(pages);
 	series->options->progress(series->options->line_context, &progress);
+}
+
+/* --- the line --- */
+
+/* Whole seconds below a minute. */
+static const char *format_time(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
+{
+	if (ns >= 60 * NEAP_NS_PER_S)
+		return neap_duration_format(ns, text);
+	snprintf(text, NEAP_UNITS_CAPACITY, "%llu s", (unsigned long long)(ns / NEAP_NS_PER_S));
+	return text;
+}
+
+static void format_run(const struct neap_series_progress *progress, const struct neap_progress_run *run,
+		       struct neap_buffer *out)
+{
+	char first[NEAP_UNITS_CAPACITY], second[NEAP_UNITS_CAPACITY];
+	neap_buffer_format(out, "[%zu/%zu] %s: %s", run->number, progress->count, run->name,
+			   format_time(run->elapsed_ns, first));
+	if (run->left_ns != UINT64_MAX)
+		neap_buffer_format(out, ", about %s left", format_time(run->left_ns, first));
+	if (run->step)
+		neap_buffer_format(out, ", step %" PRIu64, run->step);
+	if (isfinite(run->loss))
+		neap_buffer_format(out, ", loss %.4g", run->loss);
+	if (run->used_bytes && run->limit_bytes != UINT64_MAX)
+		neap_buffer_format(out, ", %s of %s", neap_size_format(run->used_bytes, first),
+				   neap_size_format(run->limit_bytes, second));
+	else if (run->used_bytes)
+		neap_buffer_format(out, ", %s", neap_size_format(run->used_bytes, first));
+}
+
+void neap_series_progress_format(const struct neap_series_progress *progress, size_t width, char *ret_text,
+				 size_t capacity)
+{
+	struct neap_buffer out = {0};
+	ret_text[0] = '\0';
+	if (width < WIDTH_LEAST || capacity <= width || !progress->running_count)
+		return;
+	for (size_t i = 0; i < progress->running_count; i++) {
+		neap_buffer_text(&out, i ? " | " : "");
+		format_run(progress, &progress->running[i], &out);
+	}
+	if (!out.failed && out.length <= width)
+		strcpy(ret_text, neap_buffer_string(&out));
+	else if (!out.failed)
+		snprintf(ret_text, capacity, "%.*s...", (int)width - 3, neap_buffer_string(&out));
+	neap_buffer_fini(&out);
 }

@@ -25,4 +25,8 @@ struct neap_series_progress {
 	} running[NEAP_SPEC_PARALLEL];
 };
 
+/* The line, at most `width` columns; "" if nothing runs or nothing would fit. Pure. `capacity`: of ret_text. */
+void neap_series_progress_format(const struct neap_series_progress *progress, size_t width, char *ret_text,
+				 size_t capacity);
+
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "report/columns.h"
 #include "report/report.h"
 
 #include <stdio.h>
@@ -110,4 +111,21 @@ void neap_series_summary_fini(struct neap_series_summary *summary)
 	summary->results = NULL;
 	summary->comparisons = NULL;
 	summary->count = summary->comparison_count = 0;
+}
+
+enum neap_status neap_spec_parameter_names(const struct neap_spec *spec, struct neap_argv *ret_names)
+{
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; i < spec->count; i++)
+		for (size_t k = 0; k < spec->experiments[i].params.count && !status; k++) {
+			const char *param = spec->experiments[i].params.items[k];
+			char name[NEAP_REPORT_TITLE * 2];
+			size_t at = 0;
+			snprintf(name, sizeof name, "%.*s", (int)strcspn(param, "="), param);
+			while (at < ret_names->count && strcmp(ret_names->items[at], name))
+				at++;
+			if (at == ret_names->count)
+				status = neap_argv_add(ret_names, name);
+		}
+	return status;
 }

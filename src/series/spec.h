@@ -70,10 +70,17 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 
 void neap_spec_fini(struct neap_spec *spec);
 
+/* The names of all parameters, in the order of the file. The caller calls neap_argv_fini. Errors: NEAP_ENOMEM. */
+enum neap_status neap_spec_parameter_names(const struct neap_spec *spec, struct neap_argv *ret_names);
+
 /* series_check.c. Checks a file by the supervisor's own rules, before anything starts: every {NAME} of a command is a
  * parameter, and on_oom is a ladder over the parameters. Pure. Errors: NEAP_EPARSE with the line of the experiment;
  * the message begins with "FILE:LINE: ". */
 enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
+
+/* series_check.c. Whether the experiment's command can be executed, looked up as execvp does. Assumed of one with a
+ * PATH of its own. */
+bool neap_experiment_has_command(const struct neap_experiment *experiment);
 
 #define NEAP_EXPERIMENT_KEY_CAPACITY 17
 

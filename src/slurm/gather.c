@@ -311,7 +311,7 @@ static enum neap_status lose(struct neap_slurm *slurm, size_t at, struct found *
 }
 
 /* Checks an attempt that a task has claimed. *ret_moved: the journal has grown. */
-static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
+static enum neap_status check_claimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct found found;
 	enum neap_status status = find(slurm, at, &found, err);
@@ -334,7 +334,7 @@ static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, boo
 
 /* Handles an experiment whose task ended without a claim. If the task has no output, it was cancelled in the queue.
  * If it had started and failed, that counts as a lost attempt. */
-static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
+static enum neap_status check_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct neap_slurm_look *look = &slurm->looks[at];
 	const struct neap_series_end *end = &slurm->series.state.ends[at];
@@ -357,8 +357,7 @@ static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *
 	return NEAP_OK;
 }
 
-static enum neap_status look_at_unclaimed(struct neap_slurm *slurm, size_t at, bool *ret_moved,
-					  struct neap_error *err)
+static enum neap_status check_unclaimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct neap_slurm_look *look = &slurm->looks[at];
 	struct neap_slurm_claim claim;
@@ -371,7 +370,7 @@ static enum neap_status look_at_unclaimed(struct neap_slurm *slurm, size_t at, b
 		return NEAP_OK;
 	enum neap_status status = read_claim(slurm, at, look->attempt, &claim, err);
 	if (status == NEAP_ENOENT)
-		return look_at_gone(slurm, at, ret_moved, err);
+		return check_gone(slurm, at, ret_moved, err);
 	*ret_moved = true; /* claimed since the last check */
 	return status;
 }
@@ -411,8 +410,8 @@ static enum neap_status look(struct neap_slurm *slurm, bool *ret_moved, struct n
 		status = neap_slurm_queue_ask(slurm, err);
 	for (size_t i = 0; i < state->count && !status; i++)
 		if (!state->experiments[i].ended)
-			status = slurm->looks[i].claimed ? look_at_claimed(slurm, i, ret_moved, err)
-							 : look_at_unclaimed(slurm, i, ret_moved, err);
+			status = slurm->looks[i].claimed ? check_claimed(slurm, i, ret_moved, err)
+							 : check_unclaimed(slurm, i, ret_moved, err);
 	return status;
 }
 

@@ -9,10 +9,13 @@
 
 struct neap_history;
 
-/* Opens the file, or creates it. Renames a damaged file to PATH.damaged-TIME, and a file of an earlier neap, whose
- * schema it cannot read, to PATH.earlier-TIME, and starts a new one: `ret_note` (room for 512, may be NULL) then
- * reports this, else is "". Opens a file that cannot be written (the disk is full) for reading, with a note. Errors:
- * NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the file of a newer neap. */
+#define NEAP_HISTORY_SCHEMA 3 /* `PRAGMA user_version` */
+
+/* Opens the file, or creates it. Converts the file of neap 0.1 in place. Renames a damaged file to
+ * PATH.damaged-TIME, and a file with a schema that it cannot read to PATH.earlier-TIME, and starts a new one:
+ * `ret_note` (room for 512, may be NULL) then reports this, else is "". Opens a file that cannot be written (the
+ * disk is full) for reading, with a note. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP
+ * for the file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
@@ -55,6 +58,21 @@ struct neap_history_run {
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
 				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err);
+
+struct neap_history_chosen {
+	struct neap_result result;
+	char *series;
+};
+
+/* Finds one run by its id, by the beginning of its id if no other run has it, or the newest run of that name. The
+ * caller calls neap_history_chosen_fini. Errors: NEAP_ENOENT, and NEAP_EINVAL if several begin like that. */
+enum neap_status neap_history_choose(struct neap_history *history, const char *wanted,
+				     struct neap_history_chosen *ret_chosen, struct neap_error *err);
+void neap_history_chosen_fini(struct neap_history_chosen *chosen);
+
+/* Reads "2d" (before now_ns), or a local time: "2026-11-20", "2026-11-20 18:30", "2026-11-20T18:30:05". Returns false
+ * if it is neither. */
+bool neap_history_time_parse(const char *text, uint64_t now_ns, uint64_t *ret_wall_ns);
 
 /* Counts the runs that the filter finds (ignores its limit). */
 enum neap_status neap_history_count(struct neap_history *history, const struct neap_history_filter *filter,

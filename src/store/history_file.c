@@ -1,4 +1,5 @@
-/* store/history_file.c: opens the history's file, and sets aside a file that is damaged or of an earlier neap.
+/* store/history_file.c: opens the history's file, converts that of neap 0.1, and sets aside a file that is damaged or
+ * of a neap before 0.1.
  *
  * A process holds a shared lock (flock) on the folder while it opens the file, and an exclusive lock while it sets
  * the file aside. Under the exclusive lock it checks again: another process may have set the bad file aside, and the
@@ -6,7 +7,7 @@
  * it, that process would remove the new file's log, which has the same name.
  *
  * `PRAGMA user_version` is the schema's version, 0 in a new file. neap reads it again under the write lock: if two
- * processes open a new file, only one makes the table.
+ * processes open a new file, only one makes the table. Likewise only one converts a file of neap 0.1.
  */
 #include "store/history_internal.h"
 
@@ -24,12 +25,27 @@
 
 #define BUSY_MS 30000 /* how long to wait for another process */
 
-#define VERSION 3 /* as in the schema's last line */
+#define VERSION           NEAP_HISTORY_SCHEMA
+#define CONVERTED_VERSION 2 /* neap 0.1's: the same columns, and one for each figure, which `result` has as well */
+_Static_assert(VERSION == 3, "the schema's last line has it");
 static const char schema[] =
 	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, experiment_key TEXT NOT NULL,"
 	" run_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, outcome TEXT NOT NULL, ended_wall_ns INTEGER NOT NULL,"
 	" result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);CREATE INDEX runs_ended "
 	"ON runs (ended_wall_ns);PRAGMA user_version = 3";
+
+/* Rows that neap 0.1 had converted from a development version have no `result`: their main figures are kept. */
+static const char convert_before[] = "ALTER TABLE runs RENAME TO earlier; DROP INDEX runs_experiment; DROP INDEX "
+				     "runs_ended;";
+static const char convert_after[] =
+	"INSERT INTO runs SELECT id, series, experiment_key, run_id, name, outcome, ended_wall_ns, CASE WHEN result "
+	"<> '' THEN result ELSE json_object('schema', 1, 'run_id', run_id, 'name', name, 'command', command, "
+	"'outcome', outcome, "
+	"'exit_status', exit_status, 'device_name', device_name, 'device_uuid', device_uuid, 'started_wall_ns', "
+	"started_wall_ns, 'ended_wall_ns', ended_wall_ns, 'duration_ns', duration_ns, 'device_total_bytes', "
+	"device_total_bytes, 'peak_allocated_bytes', peak_allocated_bytes, 'peak_reserved_bytes', "
+	"peak_reserved_bytes, 'peak_device_bytes', peak_device_bytes) END FROM earlier ORDER BY id; DROP TABLE "
+	"earlier;";
 
 /* Why a file is set aside: the suffix of its new name, and the words of the note. */
 static const struct misfit {
@@ -83,35 +99,46 @@ static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t 
 	return value;
 }
 
-/* Makes the table of a new file. */
-static enum neap_status begin(struct neap_history *history, struct neap_error *err)
+/* Makes the table of a new file (`version` 0), or converts the file. Another process may have done so: then it finds
+ * another version under the write lock, and does nothing. */
+static enum neap_status make_table(struct neap_history *history, sqlite3_int64 version,
+				   const struct misfit **ret_misfit, struct neap_error *err)
 {
+	const char *const steps[] = {version ? convert_before : "", schema, version ? convert_after : ""};
 	sqlite3 *database = history->database;
 	if (sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
 		return neap_history_fail(database, "opening", history->path, err);
-	if ((ask(database, "PRAGMA user_version", NULL, 0) == 0 &&
-	     sqlite3_exec(database, schema, NULL, NULL, NULL) != SQLITE_OK) ||
-	    sqlite3_exec(database, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
-		enum neap_status status = neap_history_fail(database, "beginning", history->path, err);
-		sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
-		return status;
-	}
-	return NEAP_OK;
+	int code = SQLITE_OK;
+	bool ours = ask(database, "PRAGMA user_version", NULL, 0) == version;
+	for (size_t i = 0; ours && i < sizeof steps / sizeof *steps && code == SQLITE_OK; i++)
+		code = sqlite3_exec(database, steps[i], NULL, NULL, NULL);
+	if (code == SQLITE_OK)
+		code = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+	if (code == SQLITE_OK)
+		return NEAP_OK;
+	enum neap_status status =
+		neap_history_fail(database, version ? "converting" : "beginning", history->path, err);
+	*ret_misfit = is_damage(code) ? &damaged : version && code == SQLITE_ERROR ? &earlier : NULL;
+	sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+	return status;
 }
 
 static enum neap_status check_version(struct neap_history *history, const struct misfit **ret_misfit,
 				      struct neap_error *err)
 {
 	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	enum neap_status status = version == 0 ? begin(history, err) : NEAP_OK;
-	if (!status && version == 0)
-		version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	if (!status && version < 0)
-		status = neap_history_fail(history->database, "opening", history->path, err);
+	bool make = version == 0 || version == CONVERTED_VERSION;
+	enum neap_status status = make ? make_table(history, version, ret_misfit, err) : NEAP_OK;
 	if (status)
-		*ret_misfit = is_damage(sqlite3_errcode(history->database)) ? &damaged : NULL;
-	if (status || version == VERSION)
 		return status;
+	if (make)
+		version = ask(history->database, "PRAGMA user_version", NULL, 0);
+	if (version == VERSION)
+		return NEAP_OK;
+	if (version < 0) {
+		*ret_misfit = is_damage(sqlite3_errcode(history->database)) ? &damaged : NULL;
+		return neap_history_fail(history->database, "opening", history->path, err);
+	}
 	if (version < VERSION)
 		*ret_misfit = &earlier;
 	return neap_fail(err, NEAP_ENOTSUP,
@@ -185,25 +212,27 @@ static void write_uri(const char *path, char *uri)
 	strcpy(uri + length, "?immutable=1");
 }
 
-/* Opens the file as it is, for reading, if SQLite could not make the log's index beside it (the disk is full). False
- * if there is a log: its rows would be missing. */
+/* Opens the file as it is, for reading, if SQLite could not make the log's index beside it, or convert it: the disk
+ * is full, or the file is another user's. What readers ask for is in both versions. False if there is a log: its
+ * rows would be missing. */
 static bool open_as_it_stands(struct neap_history *history)
 {
 	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";
 	struct stat info;
+	sqlite3_close(history->database);
+	history->database = NULL;
 	snprintf(log, sizeof log, "%s-wal", history->path);
 	if (!stat(log, &info) && info.st_size > 0)
 		return false;
 	write_uri(history->path, uri);
-	sqlite3_close(history->database);
-	history->database = NULL;
 	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
 		return false;
 	if (neap_history_is_checked(history->path))
 		strcpy(verdict, "ok");
 	else
 		ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
-	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
+	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
+	return !strcmp(verdict, "ok") && (version == VERSION || version == CONVERTED_VERSION);
 }
 
 /* Renames the file, never over a file that was set aside before. Renames also a log that SQLite has left, as it may
@@ -295,7 +324,8 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 	lock(folder_fd, LOCK_UN); /* a child forked meanwhile may keep the descriptor, and the lock */
 	if (folder_fd >= 0)
 		close(folder_fd);
-	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !misfit && open_as_it_stands(history)) {
+	bool refused = status == NEAP_EIO || status == NEAP_ENOSPC || status == NEAP_EPERM;
+	if (refused && !misfit && open_as_it_stands(history)) {
 		snprintf(note, sizeof note, "for reading only: %.400s", err ? err->message : "the disk is full");
 		status = NEAP_OK;
 	}

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SENSORS_LEAST 90 /* columns of a screen that has their figures, too */
+
 static const struct {
 	const char *name, *utf8, *ascii;
 } looks[NEAP_TOP_PARTS] = {
@@ -45,6 +47,13 @@ static uint64_t bytes_of(const struct neap_ledger *ledger, size_t part)
 	default:
 		return ledger->free;
 	}
+}
+
+/* As nvidia-smi counts it: without the driver's own part. */
+static uint64_t used_of(const struct neap_ledger *ledger)
+{
+	uint64_t used = ledger->total - ledger->free;
+	return used > ledger->driver_reserved ? used - ledger->driver_reserved : 0;
 }
 
 const char *neap_top_size(uint64_t bytes, char text[NEAP_TOP_SIZE_CAPACITY])
@@ -121,14 +130,24 @@ static size_t draw_bar(struct neap_top_grid *grid, const struct neap_top_device 
 	return place.column;
 }
 
-static void describe(const struct neap_top_device *device, char *text, size_t capacity)
+static void describe(const struct neap_top_device *device, bool sensors, char *text, size_t capacity)
 {
-	char used[NEAP_UNITS_CAPACITY], total[NEAP_UNITS_CAPACITY], busy[32] = "";
+	char used[NEAP_UNITS_CAPACITY], total[NEAP_UNITS_CAPACITY], limit[16] = "";
+	size_t at =
+		(size_t)snprintf(text, capacity, "%s of %s used", neap_size_format(used_of(&device->ledger), used),
+				 neap_size_format(device->ledger.total, total));
 	if (device->utilization_percent >= 0)
-		snprintf(busy, sizeof busy, "  %3d %% busy", device->utilization_percent);
-	snprintf(text, capacity, "%s of %s used%s",
-		 neap_size_format(device->ledger.total - device->ledger.free, used),
-		 neap_size_format(device->ledger.total, total), busy);
+		at += (size_t)snprintf(text + at, capacity - at, "  %3d %% busy", device->utilization_percent);
+	if (!sensors)
+		return;
+	if (device->temperature_celsius >= 0)
+		at += (size_t)snprintf(text + at, capacity - at, "  %d C", device->temperature_celsius);
+	if (device->power_limit_watts >= 0)
+		snprintf(limit, sizeof limit, "/%d", device->power_limit_watts);
+	if (device->power_watts >= 0)
+		at += (size_t)snprintf(text + at, capacity - at, "  %d%s W", device->power_watts, limit);
+	if (device->clock_mhz >= 0)
+		snprintf(text + at, capacity - at, "  %d MHz", device->clock_mhz);
 }
 
 static size_t draw_index(struct neap_top_grid *grid, const struct neap_top_view *view, size_t device,
@@ -144,7 +163,7 @@ void neap_top_draw_device(struct neap_top_grid *grid, const struct neap_top_samp
 {
 	const struct neap_top_device *one = &sample->devices[device];
 	char text[128];
-	describe(one, text, sizeof text);
+	describe(one, grid->width >= SENSORS_LEAST, text, sizeof text);
 	size_t wide = neap_top_columns(text);
 	struct neap_top_place name = place, figures = place;
 	name.column = draw_index(grid, view, device, place);
@@ -166,7 +185,7 @@ void neap_top_draw_device_line(struct neap_top_grid *grid, const struct neap_top
 	char used[NEAP_TOP_SIZE_CAPACITY], total[NEAP_TOP_SIZE_CAPACITY], text[64], busy[16] = "";
 	if (one->utilization_percent >= 0)
 		snprintf(busy, sizeof busy, " %3d%%", one->utilization_percent);
-	snprintf(text, sizeof text, "%s/%s%s%s", neap_top_size(one->ledger.total - one->ledger.free, used),
+	snprintf(text, sizeof text, "%s/%s%s%s", neap_top_size(used_of(&one->ledger), used),
 		 neap_top_size(one->ledger.total, total), one->kind == NEAP_TOP_UNIFIED ? " unified" : "", busy);
 	size_t wide = neap_top_columns(text);
 	struct neap_top_place bar = place, figures = place;
@@ -210,8 +229,6 @@ struct point {
 	int utilization; /* the largest of the group; -1: not known */
 };
 
-static uint64_t used_of(const struct neap_ledger *ledger) { return ledger->total - ledger->free; }
-
 /* Fills `columns` points, the newest last. Each shows `group` samples. Groups are counted from the first sample ever
  * taken, so that a group keeps its samples while it moves to the left. */
 static void collect(const struct neap_top_history *history, size_t device, size_t group, struct point *points,
@@ -235,7 +252,8 @@ static void collect(const struct neap_top_history *history, size_t device, size_
 	}
 }
 
-/* The part in which a level of the curve lies, counted from the bottom; the free part if it is above all use. */
+/* The part in which a level of the curve lies, counted from the bottom; the free part if it is above all use. The
+ * driver's own part is not in the curve. */
 static size_t part_at(const struct neap_ledger *ledger, double level)
 {
 	double sum = 0;
@@ -244,8 +262,7 @@ static size_t part_at(const struct neap_ledger *ledger, double level)
 		if (level < sum)
 			return drawn[i];
 	}
-	/* the driver's own part counts as used, above the rest */
-	return level < (double)used_of(ledger) ? 0 : NEAP_TOP_PARTS - 1;
+	return NEAP_TOP_PARTS - 1;
 }
 
 static const char *const eighths[] = {" ",

@@ -24,13 +24,13 @@ struct layout {
 static const char help[] = "Keys\n"
 			   "  Up, Down, PgUp, PgDn, Home, End   select a process\n"
 			   "  Tab                               the next GPU in the legend and the curve\n"
-			   "  s, r                              sort by the next key; reverse\n"
+			   "  s, . or ,; r                      sort by another key; reverse\n"
 			   "  t                                 tree or list\n"
 			   "  &                                 filter: only processes with this text\n"
 			   "  /, n                              search; the next one\n"
 			   "  Esc                               no filter, no search\n"
 			   "  p                                 pause\n"
-			   "  c, f, k                           neap clear, fraction or kill for the\n"
+			   "  c, f, k or T                      neap clear, fraction or kill for the\n"
 			   "                                    selected process: asks first\n"
 			   "  q, Ctrl-C                         quit\n";
 

@@ -10,7 +10,8 @@
 
 #define PAGE 10
 
-static const char *const sort_names[NEAP_TOP_SORTS] = {"memory", "growth", "time", "pid", "user", "name"};
+static const char *const sort_names[NEAP_TOP_SORTS] = {"memory", "growth", "busy", "cpu", "host",
+						       "time",   "pid",    "user", "name"};
 static const char *const verb_names[] = {"nothing", "clear", "fraction", "kill"};
 
 const char *neap_top_sort_name(enum neap_top_sort sort) { return sort < NEAP_TOP_SORTS ? sort_names[sort] : NULL; }
@@ -162,7 +163,11 @@ static void press_choice(struct neap_top_view *view, const struct neap_top_histo
 		move_device(view, history, key == NEAP_TOP_KEY_BACK_TAB);
 		break;
 	case 's':
+	case '.':
 		view->sort = (enum neap_top_sort)((view->sort + 1) % NEAP_TOP_SORTS);
+		break;
+	case ',':
+		view->sort = (enum neap_top_sort)((view->sort + NEAP_TOP_SORTS - 1) % NEAP_TOP_SORTS);
 		break;
 	case 'r':
 		view->reversed = !view->reversed;
@@ -200,6 +205,7 @@ static enum neap_top_effect press_list(struct neap_top_view *view, const struct 
 	case 'f':
 		return begin_verb(view, history, NEAP_TOP_FRACTION);
 	case 'k':
+	case 'T':
 		return begin_verb(view, history, NEAP_TOP_KILL);
 	}
 	if (!press_move(view, rows, key))

@@ -6,7 +6,7 @@
 
 #define COMMAND_LEAST 20
 
-enum column { PID, USER, DEVICE, TIME, HELD, ALLOCATED, CACHED, CONTEXT, OTHER, GROWTH, COLUMNS };
+enum column { PID, USER, DEVICE, TIME, HELD, ALLOCATED, CACHED, CONTEXT, OTHER, GROWTH, BUSY, CPU, HOST, COLUMNS };
 
 /* The columns from left to right. `rank`: the order in which they get space. */
 static const struct {
@@ -23,9 +23,12 @@ static const struct {
 	[HELD] = {"IN ALL", 6, 3},
 	[ALLOCATED] = {"ALLOC", 6, 5, .style = NEAP_TOP_PART_ALLOCATED},
 	[CACHED] = {"CACHED", 6, 6, .style = NEAP_TOP_PART_CACHED},
-	[CONTEXT] = {"CONTXT", 6, 8, .style = NEAP_TOP_PART_CONTEXT},
-	[OTHER] = {"OTHER", 6, 9, .style = NEAP_TOP_PART_UNEXPLAINED},
+	[CONTEXT] = {"CONTXT", 6, 11, .style = NEAP_TOP_PART_CONTEXT},
+	[OTHER] = {"OTHER", 6, 12, .style = NEAP_TOP_PART_UNEXPLAINED},
 	[GROWTH] = {"+/MIN", 6, 7},
+	[BUSY] = {"SM%", 3, 8},
+	[CPU] = {"CPU%", 5, 9},
+	[HOST] = {"HOST", 6, 10},
 };
 
 /* Chooses the columns that fit beside a command of COMMAND_LEAST characters. */
@@ -91,6 +94,16 @@ static const char *cell_text(const struct neap_top_row *row, size_t column, char
 		return process->attached ? neap_top_size(process->context, text) : process->launcher ? "" : "-";
 	case OTHER:
 		return process->attached ? neap_top_change(process->other, text) : process->launcher ? "" : "-";
+	case BUSY:
+		if (process->busy_percent >= 0)
+			snprintf(text, 64, "%d", process->busy_percent);
+		return process->launcher ? "" : text;
+	case CPU:
+		if (row->cpu_percent >= 0)
+			snprintf(text, 64, "%d", row->cpu_percent);
+		return text;
+	case HOST:
+		return process->host_bytes ? neap_top_size(process->host_bytes, text) : text;
 	case GROWTH:
 		return row->growth_known ? neap_top_change(row->growth, text) : "";
 	}
@@ -151,7 +164,7 @@ static void draw_row(struct neap_top_grid *grid, const struct neap_top_view *vie
 static void draw_head(struct neap_top_grid *grid, const struct neap_top_view *view, const bool shown[COLUMNS],
 		      size_t row)
 {
-	static const int sorted[NEAP_TOP_SORTS] = {HELD, GROWTH, TIME, PID, USER, COLUMNS};
+	static const int sorted[NEAP_TOP_SORTS] = {HELD, GROWTH, BUSY, CPU, HOST, TIME, PID, USER, COLUMNS};
 	size_t column = 0;
 	for (size_t i = 0; i < COLUMNS; i++) {
 		if (!shown[i])

@@ -60,6 +60,12 @@ static int compare_by(const struct node *a, const struct node *b, enum neap_top_
 		return by_number(b->held, a->held);
 	case NEAP_TOP_BY_GROWTH:
 		return by_number(b->grew, a->grew);
+	case NEAP_TOP_BY_BUSY:
+		return by_number(other->busy_percent, one->busy_percent);
+	case NEAP_TOP_BY_CPU:
+		return by_number(b->row.cpu_percent, a->row.cpu_percent);
+	case NEAP_TOP_BY_HOST:
+		return by_number((double)other->host_bytes, (double)one->host_bytes);
 	case NEAP_TOP_BY_TIME:
 		return by_number(seconds(other->run_ns), seconds(one->run_ns));
 	case NEAP_TOP_BY_USER:
@@ -164,6 +170,7 @@ static void fill(struct forest *forest, const struct neap_top_history *history, 
 		struct node *node = &forest->nodes[forest->count++];
 		node->row.process = process;
 		node->row.growth_known = !process->launcher && neap_top_growth(history, process, &node->row.growth);
+		node->row.cpu_percent = neap_top_cpu_percent(history, process);
 		node->held = (double)neap_top_held(process);
 		node->grew = (double)node->row.growth;
 		node->parent = SIZE_MAX;

@@ -61,6 +61,18 @@ uint64_t neap_top_held(const struct neap_top_process *process)
 	return process->bytes_known ? process->bytes : own;
 }
 
+int neap_top_cpu_percent(const struct neap_top_history *history, const struct neap_top_process *process)
+{
+	const struct neap_top_sample *now = neap_top_history_at(history, 0), *then = neap_top_history_at(history, 1);
+	const struct neap_top_process *before =
+		now && then ? neap_top_find(then, process->pid, process->start_ticks) : NULL;
+
+	if (!before || now->time_ns <= then->time_ns || process->cpu_ns < before->cpu_ns)
+		return -1;
+	return (int)(100.0 * (double)(process->cpu_ns - before->cpu_ns) / (double)(now->time_ns - then->time_ns) +
+		     0.5);
+}
+
 bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
 		     int64_t *ret_bytes_per_minute)
 {

@@ -22,7 +22,8 @@ struct neap_top_device {
 	char name[96], uuid[48];
 	enum neap_top_kind kind;
 	struct neap_ledger ledger;
-	int utilization_percent; /* -1: the driver does not report it */
+	int utilization_percent; /* -1: the driver does not report it; so below */
+	int temperature_celsius, power_watts, power_limit_watts, clock_mhz;
 	bool processes_known, processes_truncated;
 };
 
@@ -36,9 +37,11 @@ struct neap_top_process {
 	bool bytes_known;
 	uint64_t bytes; /* as the driver reports them, if bytes_known */
 	uint64_t context, allocated, cached;
-	int64_t other;     /* attached only: bytes that are none of these */
-	uint64_t run_ns;   /* UINT64_MAX: not known */
-	char run_time[24]; /* the same as ps shows it */
+	int64_t other;               /* attached only: bytes that are none of these */
+	uint64_t host_bytes, cpu_ns; /* resident in the host's memory; the time that it has run in all */
+	int busy_percent;            /* of its devices' multiprocessors, the busiest; -1: not known */
+	uint64_t run_ns;             /* UINT64_MAX: not known */
+	char run_time[24];           /* the same as ps shows it */
 	char user[32], command[256], run_id[64], note[200];
 };
 
@@ -81,7 +84,11 @@ uint64_t neap_top_held(const struct neap_top_process *process);
 bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
 		     int64_t *ret_bytes_per_minute);
 
-/* look.c. Takes one sample: devices, processes, and each process's data from /proc. A process's parent in the sample
+/* The share of one processor that the process took since the sample before, in percent; above 100 where it ran on
+ * several. -1: it was not there. */
+int neap_top_cpu_percent(const struct neap_top_history *history, const struct neap_top_process *process);
+
+/* take.c. Takes one sample: devices, processes, and each process's data from /proc. A process's parent in the sample
  * is its nearest ancestor there. A parent that uses no GPU is added if it started two or more processes that use one,
  * so that these stand together. Errors: those of neap_sample_take. */
 enum neap_status neap_top_take(struct neap_monitor *monitor, const char *runtime_folder,

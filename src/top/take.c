@@ -1,4 +1,4 @@
-/* top/look.c: see sample.h. */
+/* top/take.c: see sample.h. */
 #include "top/sample.h"
 
 #include "base/clock.h"
@@ -33,13 +33,15 @@ static struct neap_top_process *row_of(struct work *work, pid_t pid)
 	if (sample->process_count == work->capacity)
 		return NULL;
 	struct neap_top_process *row = &sample->processes[sample->process_count++];
-	*row = (struct neap_top_process){.pid = pid, .run_ns = NEAP_WHO_UNKNOWN};
+	*row = (struct neap_top_process){.pid = pid, .run_ns = NEAP_WHO_UNKNOWN, .busy_percent = -1};
 	return row;
 }
 
 static void describe(struct neap_top_process *row, const struct neap_who *who)
 {
 	row->run_ns = who->run_ns;
+	row->host_bytes = who->rss_bytes;
+	row->cpu_ns = who->cpu_ns;
 	neap_who_time_format(who->run_ns, row->run_time);
 	neap_printable(row->user, sizeof row->user, who->user);
 	neap_printable(row->command, sizeof row->command, who->command);
@@ -154,7 +156,26 @@ static void add_device(struct neap_top_device *to, const struct neap_sample_devi
 	to->processes_truncated = from->reading.processes_truncated;
 }
 
-static void fill(struct work *work, const struct neap_sample *look)
+/* Also of processes that hold no memory there: these are not shown. */
+static void add_condition(struct work *work, struct neap_monitor *monitor, size_t index)
+{
+	struct neap_top_device *device = &work->sample->devices[index];
+	struct neap_condition condition;
+
+	neap_monitor_condition(monitor, index, &condition);
+	device->temperature_celsius = condition.temperature_celsius;
+	device->power_watts = condition.power_watts;
+	device->power_limit_watts = condition.power_limit_watts;
+	device->clock_mhz = condition.clock_mhz;
+	for (size_t i = 0; i < condition.busy_count; i++)
+		for (size_t p = 0; p < work->sample->process_count; p++) {
+			struct neap_top_process *row = &work->sample->processes[p];
+			if (row->pid == condition.busy[i].pid && condition.busy[i].percent > row->busy_percent)
+				row->busy_percent = condition.busy[i].percent;
+		}
+}
+
+static void fill(struct work *work, struct neap_monitor *monitor, const struct neap_sample *look)
 {
 	struct neap_top_sample *sample = work->sample;
 	for (size_t d = 0; d < look->device_count; d++) {
@@ -162,6 +183,7 @@ static void fill(struct work *work, const struct neap_sample *look)
 		add_device(&sample->devices[d], device);
 		for (size_t p = 0; p < device->process_count; p++)
 			add_process(work, &device->processes[p], d);
+		add_condition(work, monitor, d);
 	}
 	struct neap_who who = {0};
 	for (size_t i = 0; i < sample->process_count; i++) {
@@ -198,7 +220,7 @@ enum neap_status neap_top_take(struct neap_monitor *monitor, const char *runtime
 	if (!status && (!sample.devices || !sample.processes || !work.parents))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status) {
-		fill(&work, &look);
+		fill(&work, monitor, &look);
 		*ret_sample = sample;
 		sample = (struct neap_top_sample){0};
 	}

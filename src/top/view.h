@@ -34,8 +34,11 @@ enum neap_top_key {
 };
 
 enum neap_top_sort {
-	NEAP_TOP_BY_MEMORY, /* the most first; so too by time and by growth */
+	NEAP_TOP_BY_MEMORY, /* the most first; so too those up to time */
 	NEAP_TOP_BY_GROWTH,
+	NEAP_TOP_BY_BUSY,
+	NEAP_TOP_BY_CPU,
+	NEAP_TOP_BY_HOST,
 	NEAP_TOP_BY_TIME,
 	NEAP_TOP_BY_PID,
 	NEAP_TOP_BY_USER,
@@ -116,7 +119,8 @@ struct neap_top_row {
 	bool last;                              /* its parent's last child */
 	uint64_t open;                          /* bit D: a line of depth D continues below this row */
 	bool growth_known;
-	int64_t growth; /* bytes a minute */
+	int64_t growth;  /* bytes a minute */
+	int cpu_percent; /* -1: not known */
 };
 
 struct neap_top_rows {

@@ -303,7 +303,7 @@ void Allocator::serve_one(int peer) const
 	}
 }
 
-/* Signals are for the program's threads: one that is started meanwhile gets none. */
+/* Blocks all signals while a thread is started: the new thread inherits this, so that signals go to the program's own. */
 struct AllBlocked {
 	AllBlocked()
 	{

@@ -25,7 +25,8 @@
 namespace neap_torch
 {
 
-/* The addresses of lent memory: above those of the simulator's devices. */
+/* The addresses of the simulator's devices. Above them: those of lent memory. */
+constexpr uintptr_t kDevicesBegin = 2ull << 44;
 constexpr uintptr_t kLentBegin = 5ull << 44, kLentEnd = kLentBegin + (4ull << 40);
 
 inline bool host_is_lent(uintptr_t address) { return address >= kLentBegin && address < kLentEnd; }

@@ -27,6 +27,7 @@ namespace
 using Entry = cca::TraceEntry;
 
 constexpr size_t kDevices = 64, kStreams = 1024;
+constexpr size_t kLine = 64;               /* bytes of a line of the processor's cache */
 constexpr uint64_t kRounding = 512;        /* of PyTorch's blocks */
 constexpr uint64_t kStackBytes = 1u << 20; /* requests of so many bytes have a stack each */
 constexpr uint32_t kStackEvery = 64;       /* of smaller ones, one of so many */
@@ -41,11 +42,11 @@ struct Block {
 
 /* Times by the counter that PyTorch reads for each entry anyway, which spares most readings of the clock. */
 struct Times {
-	uint64_t first_count, first_ns; /* the first reading; 0: none yet */
-	uint64_t count, ns;             /* the newest one */
+	uint64_t count, ns;             /* the newest reading */
 	uint64_t most;                  /* counts after it that are computed; 0: the rate is not known yet */
 	uint64_t rate;                  /* nanoseconds a count, times 2^32 */
 	uint64_t last_ns;               /* given out: no time is before it */
+	uint64_t first_count, first_ns; /* the first reading; 0: none yet */
 };
 
 /* The most allocated since the last step. The tracker writes it, a step's end reads it without the device's lock: so
@@ -54,28 +55,32 @@ struct Highest {
 	std::atomic<uint64_t> step{0}, bytes{0}; /* `bytes`: in the step with this number */
 };
 
-/* Guarded by the device's lock, inside which each tracker runs. */
-struct Device {
+/* Guarded by the device's lock, inside which each tracker runs. What each entry needs lies in the first two lines of
+ * the cache: between two entries the program's own data take the place of such lines. */
+struct alignas(kLine) Device {
 	bool on; /* its events are recorded; until then they are part of the state that is recorded first */
 	bool freeing;
+	uint32_t small, stacks; /* requests, and stacks that were taken */
+	uint32_t streams;
 	Block freed; /* freeing: it was requested at freed_ns, which is not recorded yet */
 	uint64_t freed_ns;
 	uint64_t allocated, reserved;
+
 	Times times;
-	uint32_t small, stacks; /* requests, and stacks that were taken */
+	uint32_t failed; /* the stack of the newest request that failed */
 	Path path;
-	uint32_t streams;
 	uintptr_t stream[kStreams]; /* by number, less 1; the default stream is none */
 };
 
-struct Watch {
-	const struct neap_observer *observer;
+struct alignas(kLine) Watch {
 	std::atomic<bool> on{false};
-	bool attached = false; /* the tracker */
-	int count = 0;         /* of devices */
-	Device devices[kDevices];
-	Highest highest[kDevices];
+	bool attached = false;         /* the tracker */
+	int count = 0;                 /* of devices */
 	std::atomic<uint64_t> step{1}; /* under way */
+	void (*event)(void *context, const struct neap_event *event);
+	void *context; /* the observer's */
+	Highest highest[kDevices];
+	Device devices[kDevices];
 } watch;
 
 /* Of each device when its last step ended, by PyTorch's own count. Of the thread that marks steps. */
@@ -146,7 +151,7 @@ void record(const Device &device, neap_event_kind kind, const Block &block, uint
 	event.payload[3] = block.address;
 	event.payload[4] = block.bytes;
 	event.payload[5] = rounded(block.bytes);
-	watch.observer->event(watch.observer->context, &event);
+	watch.event(watch.context, &event);
 }
 
 /* A private pool's number: of the two that PyTorch gives it, one is 0. */
@@ -173,7 +178,7 @@ void record_segment(Device &device, neap_event_kind kind, const Block &segment, 
 	what.pool = pool;
 	struct neap_event event = neap_event_of_segment(kind, static_cast<uint16_t>(&device - watch.devices), what);
 	event.time_ns = time_ns;
-	watch.observer->event(watch.observer->context, &event);
+	watch.event(watch.context, &event);
 }
 
 void raise_highest(const Device &device)
@@ -247,6 +252,9 @@ void track_on(Device &device, const Entry &entry)
 	case Entry::SEGMENT_MAP:
 	case Entry::SEGMENT_UNMAP:
 		record_segment(device, kind_of(entry.action_), block, pool_of(entry), time_ns);
+		break;
+	case Entry::OOM:
+		device.failed = stack_of(device);
 		break;
 	default:
 		break;
@@ -394,7 +402,8 @@ EXPORT int neap_watch_start(const struct neap_watch_options *options, char *mess
 			return 1;
 		}
 		watch.on = false;
-		watch.observer = options->observer;
+		watch.event = options->observer->event;
+		watch.context = options->observer->context;
 		if (options->path && !stacks_open(options->path, options->header)) {
 			snprintf(message, capacity, "%s: %s", options->path, strerror(errno));
 			return 1;
@@ -428,6 +437,15 @@ EXPORT size_t neap_watch_text(char *text, size_t capacity) { return neap_torch::
 
 EXPORT int neap_watch_full() { return neap_torch::stacks_full(); }
 
+/* The tag of the device's newest request that failed, by the stack that asked; 0: unknown. In the thread that asked,
+ * while PyTorch's observers of failures run. */
+EXPORT uint32_t neap_watch_failed(int device)
+{
+	using namespace neap_torch;
+	uint32_t stack = watch.on && device >= 0 && device < (int)kDevices ? watch.devices[device].failed : 0;
+	return stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0;
+}
+
 /* Steps are done: the event STEP for each device that PyTorch has, or had, memory on. `number`: of the last
  * one; `since`: how many the events stand for; `name`: of the recording, 0: none. One thread at a time. */
 EXPORT void neap_watch_step(uint64_t number, uint64_t since, uint32_t name)
@@ -445,6 +463,6 @@ EXPORT void neap_watch_step(uint64_t number, uint64_t since, uint32_t name)
 		what.number = number;
 		struct neap_event event = neap_event_of_step(static_cast<uint16_t>(i), what);
 		event.time_ns = time_ns;
-		watch.observer->event(watch.observer->context, &event);
+		watch.event(watch.context, &event);
 	}
 }

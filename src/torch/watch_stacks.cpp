@@ -29,7 +29,7 @@ struct Frame {
 struct Slot {
 	std::atomic<uint64_t> hash;   /* 0: free */
 	std::atomic<uint32_t> number; /* plus 1; set before the hash */
-	uint64_t names;               /* of the frames; under the lock */
+	uint64_t names;               /* hash of the frames' files, lines and functions; under the lock */
 };
 
 struct Stacks {
@@ -90,7 +90,40 @@ uint64_t hash_frames(Path &path)
 	return count && !hash ? 1 : hash;
 }
 
-/* The frames of this thread, innermost first, and a hash of their names. */
+/* A str of Python's: `length` characters of `width` bytes; 0: not of a known kind. */
+struct Str {
+	const char *from;
+	size_t length;
+	int width;
+	bool ascii;
+};
+
+Str str_at(const char *object)
+{
+	const FrameLayout &layout = stacks.layout;
+	uint32_t state = at<uint32_t>(object, layout.text_state) & layout.state_mask;
+	bool ascii = state == layout.state[0];
+	int width = ascii || state == layout.state[1] ? 1
+		    : state == layout.state[2]        ? 2
+		    : state == layout.state[3]        ? 4
+						      : 0;
+	return {object + (ascii ? layout.text_ascii : layout.text_other), at<uint64_t>(object, layout.text_length),
+		width, ascii};
+}
+
+/* Its text, not its address: another one may lie where this one lay. */
+uint64_t mixed_str(uint64_t hash, const char *object)
+{
+	Str str = str_at(object);
+	size_t bytes = str.length * static_cast<size_t>(str.width), i = 0;
+	for (; i + 8 <= bytes; i += 8)
+		hash = mixed(hash, at<uint64_t>(str.from, static_cast<int>(i)));
+	for (; i < bytes; i++)
+		hash = mixed(hash, at<uint8_t>(str.from, static_cast<int>(i)));
+	return mixed(hash, bytes);
+}
+
+/* The frames of this thread, innermost first, and a hash of their files, lines and functions. */
 size_t walk(Frame *frames, uint64_t *ret_names)
 {
 	const FrameLayout &layout = stacks.layout;
@@ -108,8 +141,9 @@ size_t walk(Frame *frames, uint64_t *ret_names)
 			else
 				offset = static_cast<int>(at<const char *>(frame, layout.frame_at) - code -
 							  layout.code_start);
-			names = mixed(names, at<uint64_t>(code, layout.code_name));
-			names = mixed(names, at<uint64_t>(code, layout.code_file));
+			names = mixed_str(names, at<const char *>(code, layout.code_name));
+			names = mixed_str(names, at<const char *>(code, layout.code_file));
+			names = mixed(names, static_cast<uint64_t>(stacks.line_of(code, offset)));
 			frames[count++] = {code, offset};
 		}
 		frame = at<const char *>(frame, layout.frame_back);
@@ -152,22 +186,15 @@ void put_character(Text &text, uint32_t character)
 	}
 }
 
-/* A str of Python's. Of one that is too long the end, which says more of a path. */
-void put_str(Text &text, const char *str)
+/* Of a str that is too long the end, which says more of a path. */
+void put_str(Text &text, const char *object)
 {
-	const FrameLayout &layout = stacks.layout;
-	uint32_t state = at<uint32_t>(str, layout.text_state) & layout.state_mask;
-	size_t length = at<uint64_t>(str, layout.text_length);
-	int width = state == layout.state[0] || state == layout.state[1] ? 1
-		    : state == layout.state[2]                           ? 2
-		    : state == layout.state[3]                           ? 4
-									 : 0;
-	const char *from = str + (state == layout.state[0] ? layout.text_ascii : layout.text_other);
-	size_t most = kTextBytes / (state == layout.state[0] ? 1 : 4);
-	for (size_t i = length > most ? length - most : 0; width && i < length; i++)
-		put_character(text, width == 1   ? at<uint8_t>(from, static_cast<int>(i))
-				    : width == 2 ? at<uint16_t>(from, static_cast<int>(2 * i))
-						 : at<uint32_t>(from, static_cast<int>(4 * i)));
+	Str str = str_at(object);
+	size_t most = kTextBytes / (str.width == 1 && str.ascii ? 1 : 4);
+	for (size_t i = str.length > most ? str.length - most : 0; str.width && i < str.length; i++)
+		put_character(text, str.width == 1   ? at<uint8_t>(str.from, static_cast<int>(i))
+				    : str.width == 2 ? at<uint16_t>(str.from, static_cast<int>(2 * i))
+						     : at<uint32_t>(str.from, static_cast<int>(4 * i)));
 }
 
 bool is_below(const char *code, const char *folder)
@@ -244,7 +271,7 @@ bool append(const char *line, size_t length)
 uint32_t add(uint64_t hash, uint64_t names, Frame *frames, size_t count)
 {
 	Slot &slot = find(hash);
-	/* Another function's code may lie where one lay that is gone: the names tell. */
+	/* Other code may lie where code lay that is gone: its names and lines tell. */
 	if (slot.hash.load(std::memory_order_relaxed) && slot.names == names)
 		return slot.number;
 	if (stacks.full || stacks.fd < 0 || stacks.count >= kStacks) {

@@ -38,11 +38,11 @@ static enum neap_status fail_at(struct neap_error *err, uint64_t position, const
 
 static enum neap_status fail_version(struct neap_error *err, uint32_t version, const char *path)
 {
-	neap_fail(
-		err, NEAP_EPARSE,
-		"recording %s has format %u, and this neap reads format %u: read it with the neap that recorded it, "
-		"or record the run again",
-		path, version, NEAP_RECORD_VERSION);
+	neap_fail(err, NEAP_EPARSE,
+		  "recording %s has format %u, and this neap reads formats %u and %u: read it with the neap that "
+		  "recorded it, "
+		  "or record the run again",
+		  path, version, NEAP_RECORD_EARLIER_VERSION, NEAP_RECORD_VERSION);
 	if (err)
 		err->position = FIELD(version);
 	return NEAP_EPARSE;
@@ -71,11 +71,9 @@ static enum neap_status read_at(int fd, void *bytes, size_t length, uint64_t off
 static enum neap_status check_header(const struct neap_record_header *header, uint64_t file_bytes, const char *path,
 				     struct neap_error *err)
 {
-	uint64_t events, expected;
-
 	if (memcmp(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic) != 0)
 		return fail_at(err, FIELD(magic), path, "it does not begin with " NEAP_RECORD_MAGIC);
-	if (header->version != NEAP_RECORD_VERSION)
+	if (header->version != NEAP_RECORD_VERSION && header->version != NEAP_RECORD_EARLIER_VERSION)
 		return fail_version(err, header->version, path);
 	if (header->header_bytes != NEAP_RECORD_HEADER_BYTES)
 		return fail_at(err, FIELD(header_bytes), path, "its header has another size");
@@ -95,8 +93,8 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 	if (header->journal_lost > UINT64_MAX / 4 || header->allocations_lost > UINT64_MAX / 4 ||
 	    header->allocations_missing > UINT64_MAX / 4)
 		return fail_at(err, FIELD(journal_lost), path, "a counter of lost events is impossible");
-	events = header->journal_capacity + header->allocation_capacity;
-	expected = NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event);
+	uint64_t events = header->journal_capacity + header->allocation_capacity;
+	uint64_t expected = NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event);
 	if (file_bytes < expected) {
 		neap_fail(err, NEAP_EPARSE,
 			  "recording %s is damaged: it was cut short: %llu bytes are there, its header says %llu",
@@ -119,6 +117,7 @@ struct ring {
 	uint64_t from;     /* the first index that counts: those before it are kept elsewhere */
 	bool continues;    /* something was kept */
 	bool runs;         /* slots are claimed before there are events for them */
+	const struct neap_record_header *earlier; /* of a recording of NEAP_RECORD_EARLIER_VERSION; else NULL */
 	struct neap_event *events;
 	uint64_t *indices; /* of each event kept; only while reading */
 	size_t count;
@@ -163,7 +162,8 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 			continue;
 		}
 		ring->indices[ring->count] = first + i;
-		ring->events[ring->count++] = after[i];
+		ring->events[ring->count++] =
+			ring->earlier ? neap_record_convert(&after[i], ring->earlier) : after[i];
 	}
 	return NEAP_OK;
 }
@@ -419,6 +419,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	journal.written = header.journal_written;
 	journal.counter = FIELD(journal_written);
 	journal.from = kept.header.next[NEAP_RECORD_JOURNAL];
+	journal.earlier = allocations.earlier = header.version == NEAP_RECORD_EARLIER_VERSION ? &header : NULL;
 	journal.continues = allocations.continues = kept.header.events > 0;
 	allocations.offset = journal.offset + journal.capacity * sizeof(struct neap_event);
 	allocations.capacity = header.allocation_capacity;

@@ -13,6 +13,9 @@
 #define NEAP_RECORD_PATH         4224       /* room for the path of a file beside a recording */
 #define NEAP_RECORD_CAPACITY_MAX (1u << 24) /* events in a ring; a file that claims more is not a recording */
 
+/* neap 0.1's. Read and cut; nothing writes it. */
+#define NEAP_RECORD_EARLIER_VERSION 1u
+
 /* A copy in memory of one recording, at one instant. */
 struct neap_record {
 	uint64_t pid, start_ticks, wall_at_zero_ns;
@@ -73,6 +76,9 @@ enum neap_status neap_record_follow_written(const struct neap_record_follow *fol
 enum neap_status neap_record_follow_read(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
 					 struct neap_event *events, size_t capacity, size_t *ret_count,
 					 uint64_t *lost, struct neap_error *err);
+
+/* An event of a recording of NEAP_RECORD_EARLIER_VERSION, in today's layout. */
+struct neap_event neap_record_convert(const struct neap_event *earlier, const struct neap_record_header *header);
 
 /* The path of the file that lies beside a recording under another prefix: for "F/start-1.record.4711" and "stacks."
  * "F/start-1.stacks.4711". False: the recording has no such name, or the path is too long. */

@@ -52,6 +52,10 @@ enum neap_status neap_record_follow_open(const char *path, struct neap_record_fo
 	int fd = -1;
 	enum neap_status status = neap_record_open(path, &fd, &header, err);
 
+	if (!status && header.version != NEAP_RECORD_VERSION) {
+		close(fd);
+		status = neap_fail(err, NEAP_EPARSE, "the recording %s is of neap 0.1: it is read whole only", path);
+	}
 	if (status)
 		return status;
 	*ret_follow = (struct neap_record_follow){

@@ -45,7 +45,8 @@
 #define ALLOCATION_CAPACITY 65536u
 /* 1 GiB a ring: more is a mistake in a unit, here or in a file. */
 #define CAPACITY_MAX (1u << 24)
-#define RUN_MOST     16u /* events that a run holds */
+#define RUN_MOST     64u /* events that a run holds: at fewer, threads often wait for the counter's cache line */
+#define WINDOW_RUNS  4u  /* runs, at least, in the window after which one is given up */
 
 _Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
 		       NEAP_RECORD_BYTES,
@@ -65,13 +66,19 @@ struct neap_recorder {
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
 
+/* index % capacity. Outside tests the capacity is a power of two, and a division would take as long as all else. */
+static uint64_t slot_of(uint64_t index, uint64_t capacity)
+{
+	return capacity & (capacity - 1) ? index % capacity : index & (capacity - 1);
+}
+
 static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
 {
 	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
-	neap_slot_store(ring + index % capacity * NEAP_SLOT_WORDS, index, event->time_ns,
+	neap_slot_store(ring + slot_of(index, capacity) * NEAP_SLOT_WORDS, index, event->time_ns,
 			neap_slot_kind(event->kind, event->device), event->payload);
 	/* The next event's line of the cache is on its way then. */
-	__builtin_prefetch(ring + (index + 1) % capacity * NEAP_SLOT_WORDS, 1);
+	__builtin_prefetch(ring + slot_of(index + 1, capacity) * NEAP_SLOT_WORDS, 1);
 }
 
 static void record_event(void *context, const struct neap_event *event)
@@ -284,7 +291,9 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 	recorder->journal = (uint64_t *)((char *)recorder->header + NEAP_RECORD_HEADER_BYTES);
 	recorder->allocations = recorder->journal + recorder->journal_capacity * NEAP_SLOT_WORDS;
 	recorder->run_window = recorder->allocation_capacity / NEAP_RECORD_RUN_PART;
-	recorder->run_events = recorder->run_window < RUN_MOST ? recorder->run_window : RUN_MOST;
+	recorder->run_events = recorder->run_window / WINDOW_RUNS;
+	if (recorder->run_events > RUN_MOST)
+		recorder->run_events = RUN_MOST;
 	if (!recorder->run_events)
 		recorder->run_events = 1;
 	pthread_mutex_init(&recorder->names_lock, NULL);

@@ -29,12 +29,19 @@ static unsigned char *put_number(unsigned char *at, uint64_t value)
 	return at;
 }
 
-static const unsigned char *get_number(const unsigned char *at, uint64_t *ret_value)
+static inline const unsigned char *get_number(const unsigned char *at, uint64_t *ret_value)
 {
-	uint64_t value = *at & 0x7f;
+	uint64_t value = *at++;
 
-	for (unsigned shift = 7; *at++ & 0x80; shift += 7)
-		value |= (uint64_t)(*at & 0x7f) << shift;
+	if (value & 0x80) { /* most have one byte */
+		value &= 0x7f;
+		for (unsigned shift = 7;; shift += 7) {
+			unsigned char byte = *at++;
+			value |= (uint64_t)(byte & 0x7f) << shift;
+			if (!(byte & 0x80))
+				break;
+		}
+	}
 	*ret_value = value;
 	return at;
 }
@@ -53,6 +60,10 @@ static bool begin_group(struct neap_trace_store *store)
 		if (!groups)
 			return false;
 		store->groups = groups;
+		uint16_t *kinds = realloc(store->kinds, capacity * sizeof *kinds);
+		if (!kinds)
+			return false;
+		store->kinds = kinds;
 		store->group_capacity = capacity;
 	}
 	if (!store->chunk_count || CHUNK_BYTES - store->chunk_used < NEAP_STORE_GROUP * EVENT_BYTES_MAX) {
@@ -70,6 +81,7 @@ static bool begin_group(struct neap_trace_store *store)
 		store->chunks[store->chunk_count++] = chunk;
 		store->chunk_used = 0;
 	}
+	store->kinds[store->group_count] = 0;
 	store->groups[store->group_count++] = store->chunks[store->chunk_count - 1] + store->chunk_used;
 	memset(&store->last, 0, sizeof store->last);
 	return true;
@@ -96,6 +108,7 @@ bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_even
 	if (event.stream == last->stream)
 		tag |= SAME_STREAM;
 	*start = (unsigned char)tag;
+	store->kinds[store->group_count - 1] |= (uint16_t)(1u << (tag & KIND_BITS));
 	at = put_number(at, zigzag(event.time_us - last->time_us));
 	if (!(tag & SAME_PLACE)) {
 		at = put_number(at, zigzag(tag & IN_512 ? (uint64_t)((int64_t)moved / 512) : moved));
@@ -193,6 +206,23 @@ bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *
 	return true;
 }
 
+bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct neap_trace_event *ret_event)
+{
+	while (cursor->next < cursor->end) {
+		uint64_t group = cursor->next / NEAP_STORE_GROUP, after = (group + 1) * NEAP_STORE_GROUP;
+		if (!(cursor->store->kinds[group] & kinds)) {
+			cursor->next = after < cursor->end ? after : cursor->end;
+			continue;
+		}
+		struct neap_trace_event event;
+		if (neap_trace_next(cursor, &event) && (kinds >> event.kind & 1)) {
+			*ret_event = event;
+			return true;
+		}
+	}
+	return false;
+}
+
 const char *neap_trace_text(const struct neap_trace *trace, uint32_t text)
 {
 	const struct neap_trace_store *store = trace->store;
@@ -230,6 +260,7 @@ static void *shrink(void *array, size_t bytes)
 void neap_store_trim(struct neap_trace_store *store)
 {
 	store->groups = shrink(store->groups, store->group_count * sizeof *store->groups);
+	store->kinds = shrink(store->kinds, store->group_count * sizeof *store->kinds);
 	store->group_capacity = store->group_count;
 	store->texts = shrink(store->texts, store->texts_length);
 	store->texts_capacity = store->texts_length;
@@ -245,6 +276,7 @@ static void free_store(struct neap_trace_store *store)
 		free(store->chunks[i]);
 	free(store->chunks);
 	free(store->groups);
+	free(store->kinds);
 	free(store->texts);
 	free(store->text_offsets);
 	free(store);

@@ -7,7 +7,8 @@
  *   size     see pack_size             unless bit 4      stack   unless bit 6      stream  unless bit 7
  *
  * Every 64th event is packed against zero, and its place is kept, so that a cursor can start there. Those 64 lie in
- * one chunk. Invariant: group_count = (count + 63) / 64.
+ * one chunk. The kinds of event in each group are kept, too, so that a search for rare ones skips whole groups.
+ * Invariant: group_count = (count + 63) / 64.
  */
 #ifndef NEAP_TRACE_STORE_H
 #define NEAP_TRACE_STORE_H
@@ -21,6 +22,7 @@ struct neap_trace_store {
 	size_t chunk_count, chunk_capacity;
 	size_t chunk_used; /* bytes of the last chunk */
 	const unsigned char **groups;
+	uint16_t *kinds; /* by group: a bit (1 << kind) for each kind of event in it */
 	size_t group_count, group_capacity;
 	uint64_t count;
 	struct neap_trace_event last;

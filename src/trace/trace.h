@@ -269,6 +269,11 @@ struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_
 struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace);
 /* False at the end, and then *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
+/* Likewise for the next event of one of these kinds: a bit (1u << kind) for each. Stretches without any cost nearly
+ * nothing. */
+bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct neap_trace_event *ret_event);
+#define NEAP_TRACE_GROWTHS  (1u << NEAP_TRACE_SEGMENT_ALLOC | 1u << NEAP_TRACE_SEGMENT_MAP)
+#define NEAP_TRACE_RELEASES (1u << NEAP_TRACE_SEGMENT_FREE | 1u << NEAP_TRACE_SEGMENT_UNMAP)
 
 /* The note in force at an event; all zero if there is none. */
 struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event);
@@ -290,8 +295,8 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 
 /* Writes a snapshot as torch.cuda.memory._dump_snapshot does, whole or not at all, in pickle protocol 4 with the
  * instructions that PyTorch's own viewer knows. RECORD_STREAM and EMPTY_CACHE have no place in it; frees of a text
- * trace complete at once, and where there are no times an event takes a microsecond. A step becomes a range from the
- * one before to its end, a mark a range of no length. */
+ * trace complete at once, and where there are no times an event takes a microsecond. A step becomes a range that
+ * begins where the step before ended, a mark becomes a range of no length. */
 enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err);
 
 /* Names a stack, in at most room - 1 bytes. */

@@ -1,4 +1,4 @@
-/* train/room.c: the sum of free and reserved bytes. Allocating moves bytes from one to the other; only other
+/* train/headroom.c: the sum of free and reserved bytes. Allocating moves bytes from one to the other; only other
  * processes change the sum. */
 #include "train/headroom.h"
 

@@ -1,6 +1,6 @@
-/* train/room.h: records how much the process may reserve, for the advice at the end of a run. */
-#ifndef NEAP_TRAIN_ROOM_H
-#define NEAP_TRAIN_ROOM_H
+/* train/headroom.h: records how much the process may reserve, for the advice at the end of a run. */
+#ifndef NEAP_TRAIN_HEADROOM_H
+#define NEAP_TRAIN_HEADROOM_H
 
 #include "neap/alloc.h"
 

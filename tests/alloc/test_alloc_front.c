@@ -450,6 +450,69 @@ static void test_given_up(void **state)
 	world_close(&world);
 }
 
+/* What two threads share: the allocator, the other thread's stream, and `held`, the allocated bytes that the first
+ * thread's last event names. */
+static struct {
+	struct world world;
+	pthread_t owner;
+	void *stream;
+	uint64_t held;
+} beside;
+
+static void note_held(void *context, const struct neap_event *event)
+{
+	(void)context;
+	if (pthread_equal(pthread_self(), beside.owner))
+		beside.held = event->held.allocated_bytes;
+}
+
+/* Allocates and frees `most` blocks on the stream, and again until this thread owns the stream's lane. Then allocates
+ * `kept` blocks, and keeps them. */
+static void own_lane(void *stream, size_t most, size_t kept)
+{
+	uint64_t blocks[16];
+	for (size_t i = 0; i < most; i++)
+		blocks[i] = take(&beside.world, 4096, stream);
+	for (size_t i = 0; i < most; i++)
+		give(&beside.world, blocks[i]);
+	for (int i = 0; i < 1000; i++)
+		give(&beside.world, take(&beside.world, 4096, stream));
+	for (size_t i = 0; i < kept; i++)
+		take(&beside.world, 4096, stream);
+}
+
+static void *keep_three(void *nothing)
+{
+	own_lane(beside.stream, 4, 3); /* few calls of the core: the other lane's headroom stays */
+	return nothing;
+}
+
+/* An event tells what other threads' lanes hold, too, as of the event's time. */
+static void test_held_beside(void **state)
+{
+	static const struct neap_observer observer = {.event = note_held, .concurrent = true};
+	struct neap_alloc_options options = {.observer = &observer};
+	struct neap_error err = {0};
+	pthread_t other;
+	(void)state;
+	world_open(&beside.world, "mem=4GiB,reserved=0,context=8MiB,backing=none");
+	if (neap_alloc_create(beside.world.device, &options, &beside.world.alloc, &err))
+		fail_msg("%s", err.message);
+	beside.owner = pthread_self();
+	beside.stream = stream_new(&beside.world);
+	uint64_t live = take(&beside.world, 4096, NULL);
+	take(&beside.world, 4096, beside.stream);
+	own_lane(NULL, 16, 0);
+	assert_int_equal(pthread_create(&other, NULL, keep_three, NULL), 0);
+	pthread_join(other, NULL);
+	for (int i = 0; i < 200; i++) /* one reading of the clock serves 64 events */
+		give(&beside.world, take(&beside.world, 4096, NULL));
+	assert_int_equal(beside.held, 5 * 4096);
+	assert_int_equal(metric(&beside.world, NEAP_METRIC_ALLOCATED_BYTES), 5 * 4096);
+	give(&beside.world, live);
+	world_close(&beside.world);
+}
+
 /* The same calls with and without the fast way: what one thread does leaves the very same counters, peaks included.
  */
 static void one_thread(const struct neap_observer *observer, uint64_t seed, struct neap_stats *ret_stats)
@@ -503,8 +566,10 @@ static void test_same_counters(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_ledgers),  cmocka_unit_test(test_ledgers_recorded),
-					   cmocka_unit_test(test_slots),    cmocka_unit_test(test_observer_exchanged),
-					   cmocka_unit_test(test_given_up), cmocka_unit_test(test_same_counters)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ledgers),      cmocka_unit_test(test_ledgers_recorded),
+		cmocka_unit_test(test_slots),        cmocka_unit_test(test_observer_exchanged),
+		cmocka_unit_test(test_given_up),     cmocka_unit_test(test_held_beside),
+		cmocka_unit_test(test_same_counters)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,36 +262,6 @@ static void data_is_no_part_of_the_model(void **state)
 	neap_trace_free(trace);
 }
 
-/* A block freed and never allocated was there before; one allocated twice has lost its free. */
-static void lives_from_before(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_lives lives;
-	begin(&maker);
-	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 10, 0);
-	release(&maker, 0x1000, 700, 0);
-	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 20, 0);
-	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x2000, 20, 0);
-	struct neap_trace *trace = finish(&maker);
-	assert_int_equal(neap_lives_find(trace, 0, &lives, NULL), NEAP_OK);
-	assert_int_equal(lives.count, 3);
-	assert_int_equal(lives.before, 1);
-	assert_int_equal(lives.odd, 1);
-	assert_int_equal(lives.items[0].size, 700);
-	assert_int_equal(lives.items[0].freed, 1);
-	assert_int_equal(lives.items[0].end, 2);
-	assert_int_equal(lives.items[1].end, 3);
-	assert_int_equal(lives.items[2].freed, 4);
-	assert_true(lives.items[2].end == NEAP_LIFE_AFTER);
-	assert_true(neap_life_at(&lives.items[0], NEAP_LIFE_BEFORE));
-	assert_true(neap_life_at(&lives.items[0], 1));
-	assert_false(neap_life_at(&lives.items[0], 2));
-	neap_lives_fini(&lives);
-	neap_trace_free(trace);
-}
-
-/* Where frees have their allocations' stacks, they say nothing of the free, but where an early block came from. */
 /* A block from before the first event that outlives two steps is a parameter only if no step had ended by then: the
  * optimizer's state would look the same. */
 static void recordings_that_begin_midway(void **state)
@@ -327,26 +297,6 @@ static void recordings_that_begin_midway(void **state)
 		neap_analysis_fini(&analysis);
 		neap_trace_free(trace);
 	}
-}
-
-static void frees_with_the_stacks_of_allocations(void **state)
-{
-	(void)state;
-	struct maker maker;
-	struct neap_lives lives;
-	begin(&maker);
-	uint32_t one = stack(&maker, "/home/me/job/model.py", "forward", 20);
-	uint32_t other = stack(&maker, "/home/me/job/model.py", "forward", 21);
-	release(&maker, 0x1000, 700, other);
-	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 10, one);
-	release(&maker, 0x2000, 10, one);
-	struct neap_trace *trace = finish(&maker);
-	assert_int_equal(neap_lives_find(trace, 0, &lives, NULL), NEAP_OK);
-	assert_int_equal(lives.items[0].stack, other);
-	assert_int_equal(lives.items[0].freed_stack, 0);
-	assert_int_equal(lives.items[1].freed_stack, 0);
-	neap_lives_fini(&lives);
-	neap_trace_free(trace);
 }
 
 /* 40 steps; in each 3 MiB are kept by one line, and 64 MiB come and go. */
@@ -578,10 +528,8 @@ int main(void)
 		cmocka_unit_test(what_is_no_line_of_the_program),
 		cmocka_unit_test(what_lifetimes_tell),
 		cmocka_unit_test(data_is_no_part_of_the_model),
-		cmocka_unit_test(lives_from_before),
 		cmocka_unit_test(recordings_that_begin_midway),
 		cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),
 		cmocka_unit_test(why_steps_differ),
 		cmocka_unit_test(accumulation_by_its_rhythm),

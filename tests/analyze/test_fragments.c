@@ -85,6 +85,27 @@ static void add_segment(struct maker *maker, uint64_t address, bool two, uint32_
 	neap_build_block(&maker->build, &rest);
 }
 
+/* A cached block of 200 MiB may not serve 40 MiB under a limit of 128 MiB, and may under one of 512 MiB. */
+static void limits_that_differ(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	begin(&maker);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 200 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 200 * MIB, 0);
+	release(&maker, 0x40000000, 200 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 40 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x80000000, 180 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 180 * MIB, 0);
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(whatif(&analysis.whatifs, "max_split_size_mb:128")->reserved_peak, 420 * MIB);
+	assert_int_equal(whatif(&analysis.whatifs, "max_split_size_mb:512")->reserved_peak, 380 * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 /* A device of 101 MiB, 100 of them reserved: 72 live, and 28 free in pieces that live blocks keep apart; 24 are asked
  * for. */
 static void a_failure_by_fragmentation(void **state)
@@ -134,6 +155,37 @@ static void a_failure_by_fragmentation(void **state)
 	assert_int_equal(oom->unknown_bytes, 72 * MIB);
 	for (size_t i = 0; i < oom->fix_count; i++)
 		assert_int_equal(oom->fixes[i].kind, NEAP_FIX_SETTING);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* Recorded on a large device: 20 MiB live in a segment of 40, then a segment for 30 MiB; 60 MiB are too few for both.
+ * The card shows what the replay had cached, not the segment that the recording had just made. */
+static void a_predicted_failure_has_the_pieces_of_the_replay(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	struct neap_error err;
+	struct neap_analysis_options options = {.device = SIZE_MAX, .memory_bytes = 60 * MIB};
+	begin(&maker);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 40 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 40 * MIB, 0);
+	release(&maker, 0x40000000, 40 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 20 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x80000000, 30 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 30 * MIB, 0);
+	struct neap_trace *trace = finish(&maker);
+	assert_int_equal(neap_analyze(trace, &options, &analysis, &err), NEAP_OK);
+	const struct neap_oom_card *oom = &analysis.oom;
+	assert_true(analysis.has_oom && oom->predicted);
+	assert_int_equal(oom->cause, NEAP_OOM_FRAGMENTATION);
+	assert_int_equal(oom->block_bytes, 30 * MIB);
+	assert_int_equal(oom->cached_bytes, 20 * MIB);
+	assert_int_equal(oom->largest_free_bytes, 20 * MIB);
+	assert_int_equal(oom->elsewhere_free_bytes, 0);
+	assert_int_equal(oom->shortfall_bytes, 10 * MIB);
+	assert_false(oom->fragments.known);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 }
@@ -232,7 +284,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(settings_that_are_better_left_out),
+		cmocka_unit_test(limits_that_differ),
 		cmocka_unit_test(a_failure_by_fragmentation),
+		cmocka_unit_test(a_predicted_failure_has_the_pieces_of_the_replay),
 		cmocka_unit_test(what_emptying_the_cache_returns),
 		cmocka_unit_test(the_state_at_an_instant),
 	};

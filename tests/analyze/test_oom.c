@@ -468,6 +468,28 @@ static void test_steps_before_a_rung(void **state)
 	recording_end(&recording);
 }
 
+/* Steps of variable length say that a later one may take more; the first step, and a few percent, do not. */
+static void test_steps_that_vary(void **state)
+{
+	static const struct {
+		uint64_t first, second, third; /* MiB */
+		bool vary;
+	} cases[] = {{3000, 6000, 6000, false}, {6000, 6000, 5800, false}, {6000, 6000, 5000, true}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct recording recording = recording_begin();
+		recording_split(&recording, 32, 1);
+		recording_step(&recording, 1, 1000 * NEAP_MIB, cases[i].first * NEAP_MIB, 1);
+		recording_step(&recording, 2, 1000 * NEAP_MIB, cases[i].second * NEAP_MIB, 1);
+		recording_step(&recording, 3, 1000 * NEAP_MIB, cases[i].third * NEAP_MIB, 1);
+		recording_oom(&recording, &capacity);
+		struct neap_oom_card card = card_of(&recording, 0);
+		assert_int_equal(card.steps_vary, cases[i].vary);
+		recording_end(&recording);
+	}
+}
+
 /* What another device's steps took is nothing of this one's. */
 static void test_two_devices(void **state)
 {
@@ -548,6 +570,7 @@ int main(void)
 		cmocka_unit_test(test_pending),
 		cmocka_unit_test(test_leak_comes_first),
 		cmocka_unit_test(test_rungs),
+		cmocka_unit_test(test_steps_that_vary),
 		cmocka_unit_test(test_two_devices),
 		cmocka_unit_test(test_steps_before_a_rung),
 		cmocka_unit_test(test_nonsense),

@@ -80,6 +80,8 @@ static void run_out(struct maker *maker, uint64_t bytes, uint64_t free)
 						       .device_total_bytes = maker->reserved + free + 10 * MIB,
 						       .others_bytes = 10 * MIB,
 						       .context_bytes = 8 * NEAP_MIB}});
+	/* Figures of another thread, meanwhile. */
+	tell(maker, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_USER}});
 	tell(maker,
 	     (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
 				 .tag_bytes = {.tag = maker->observer->name(maker->observer->context, "activations"),
@@ -130,6 +132,7 @@ static void capacity_replayed(void **state)
 	run_out(&maker, 4 * MIB, 2 * MIB);
 	struct neap_trace *trace = end(&maker);
 	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){0});
+	assert_int_equal(card.tag_count, 1);
 	assert_int_equal(card.source, NEAP_TRACE_RECORDING);
 	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
 	assert_int_equal(card.shortfall_bytes, 2 * MIB);

@@ -136,6 +136,37 @@ def check_segments(page, places):
     expect([landmark["address"], "landmark.py:77 landmark"], text_of(page, "#tip"), "pointing at a segment's block")
 
 
+def flame_boxes(page, part):
+    """Left, width and text of each box of the flame graph whose text has that part, in pixels."""
+    return page.evaluate("Array.from(document.querySelectorAll('#flame button'), (box) => [box.offsetLeft, box.offsetWidth,"
+                         f" box.textContent]).filter((box) => box[2].includes({json.dumps(part)}))")
+
+
+def check_flame(page):
+    """At the landmark: its line is as wide as its share, a click on it makes it the whole width, a click above goes back."""
+    width = page.evaluate("document.querySelector('#flame').clientWidth")
+    share = float(text_of(page, "#held tbody tr:first-child td:nth-child(2)")) / 100
+    (box,) = flame_boxes(page, "landmark.py:77")
+    if abs(box[1] - share * width) > 3:
+        raise AssertionError(f"the landmark's line takes {box[1]} of {width} pixels, and {share:.1%} of what is live")
+    click = "Array.from(document.querySelectorAll('#flame button')).find((box) => box.textContent.includes(%r)).click()"
+    page.evaluate(click % "landmark.py:77")
+    (box,) = flame_boxes(page, "landmark.py:77")
+    if box[1] < width - 2:
+        raise AssertionError(f"chosen, it takes {box[1]} of {width} pixels")
+    page.evaluate(click % "all that is live")
+    (back,) = flame_boxes(page, "landmark.py:77")
+    if abs(back[1] - share * width) > 3:
+        raise AssertionError(f"shown again in all, it takes {back[1]} of {width} pixels")
+
+
+def check_words(page):
+    """A word explains itself at a touch."""
+    page.evaluate("document.querySelector('.tiles button.word').click()")
+    expect(["as many as the program asked for"], text_of(page, "[popover]:popover-open"), "a word of the figures")
+    page.key("Escape")
+
+
 def check_keys(page):
     page.evaluate("document.querySelector('#stack').focus()")
     before = page.evaluate("neapPage.state()")
@@ -163,6 +194,8 @@ def check_controls(page, shots, places, hole):
     if page.evaluate("document.querySelector('#held tbody button').getAttribute('aria-pressed')") != "true":
         raise AssertionError("choosing a holder does not show as chosen")
     page.screenshot(os.path.join(shots, "chosen.png"))
+    check_flame(page)
+    check_words(page)
     check_segments(page, places)
     check_hole(page, hole)
     page.evaluate("scrollTo(0, 0)")

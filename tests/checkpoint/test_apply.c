@@ -196,6 +196,13 @@ static unsigned long count_calls(const struct neap_retention_options *options)
 	return failing_calls.asked;
 }
 
+/* Under a sanitizer a fork takes several times as long: of the instants every third. */
+#ifdef __SANITIZE_ADDRESS__
+#define STEP 3
+#else
+#define STEP 1
+#endif
+
 static void try_all(bool with_trash)
 {
 	static const int errors[] = {EIO, EACCES, ENOSPC, ENOENT};
@@ -205,7 +212,7 @@ static void try_all(bool with_trash)
 	options.trash_ns = with_trash ? DAY_NS : 0;
 	unsigned long calls = count_calls(&options);
 	assert_true(calls > 50);
-	for (unsigned long call = 1; call <= calls; call++) {
+	for (unsigned long call = 1; call <= calls; call += STEP) {
 		start_empty();
 		assert_int_equal(apply_armed(&options, (struct failing_calls){.kill_at = call}), -SIGKILL);
 		kills++;
@@ -224,7 +231,7 @@ static void try_all(bool with_trash)
 	printf("%s: %lu calls of an apply; %lu failed in turn (%lu of them reported as failures), killed at %lu "
 	       "instants\n",
 	       with_trash ? "into the trash" : "for good", calls, failures, reported, kills);
-	assert_true(reported > calls / 3);
+	assert_true(reported > failures / 3);
 }
 
 static void test_into_trash(void **state)

@@ -26,6 +26,10 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 	done | sed 's/ x/ 1000/' >leak.txt
 	show 'neap analyze leak.txt'
 	show 'neap analyze leak.txt --json | jq -c "{leak: .steps_trends.leak, as_it_was: .other_settings | map(select(.as_it_was)), oom, fragmentation}"'
+	show 'neap analyze leak.txt --memory 1GiB | grep -A 2 "^Fits"'
+	show 'neap analyze leak.txt --memory 1GiB --json | jq -c .fit'
+	show 'neap analyze leak.txt --memory 1GiB --html - | grep -o "<p>Fits.*</p>"'
+	show 'neap analyze trace.txt --memory 1GiB --html - | grep "<h2>"'
 	expect leak
 }
 
@@ -110,6 +114,26 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 	expect compare
 }
 
+@test "compare --html: both on one page, and neither is replaced" {
+	printf 'a 1 8388608 0\na 2 4194304 0\nf 2\na 3 4096 1\ns\n' >less.txt
+	show 'neap compare trace.txt less.txt --html page.html | tail -n 1'
+	show 'neap compare trace.txt less.txt --html less.txt'
+	show 'neap compare trace.txt less.txt --html - --json'
+	expect compare_html
+	neap compare trace.txt less.txt >report
+	[ "$(neap compare trace.txt less.txt --html - | head -c 15)" = "<!DOCTYPE html>" ]
+	python3 - <<'PYTHON'
+import html, re
+page = open("page.html", encoding="utf-8").read()
+report = re.search('<div class="report">(.*?)<div popover', page, re.S)[1]
+assert html.unescape(re.sub("<[^>]*>", " ", report)).split() == open("report").read().split()
+assert page.count('class="coarse"') == 2 and "<script" not in page
+PYTHON
+	for n in $(seq 90); do echo "a $n 8388608 0"; done >rising.txt
+	neap compare rising.txt rising.txt --html rising.html >/dev/null
+	! grep -q V100.0H rising.html # no event lacks its place in the curve
+}
+
 @test "--html: one page beside the report, with nothing to fetch; names in it stay text" {
 	printf 'm <b>x</b>\n' >>trace.txt
 	mv trace.txt 'a<b>"&.txt'
@@ -124,7 +148,11 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 	python3 - <<'PYTHON'
 import html, re
 page = open("page.html", encoding="utf-8").read()
-assert html.unescape(re.search("<pre>(.*?)</pre>", page, re.S)[1]) == open("report").read()
+report = re.search("<summary>Report</summary>(.*?)</details>", page, re.S)[1]
+words = html.unescape(re.sub("<[^>]*>", " ", report)).split()
+assert words == open("report").read().split(), words
+answer = re.search('<section class="answer good">\\n<h2>Nothing failed.*?</section>', page, re.S)
+assert answer.end() < page.index('class="tiles"') < page.index('class="coarse"') < page.index("<summary>Report")
 PYTHON
 }
 

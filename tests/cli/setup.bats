@@ -157,7 +157,7 @@ pip_says() {
 	folder="$dir/cache/neap/python-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 	mkdir -p "$folder/bin" "$folder/lib/python3/site-packages/torch-2.15.0.dist-info"
 	echo 'Requires-Dist: triton~=3.9.0; platform_system == "Linux"' >"$folder/lib/python3/site-packages/torch-2.15.0.dist-info/METADATA"
-	touch "$folder/complete-tools" "$folder/complete-torch"
+	touch "$folder/complete-tools" "$folder/complete-axe" "$folder/complete-torch"
 	printf '#!/bin/sh\n[ "$1" != -c ] || exit 0\necho "$@" >"%s/asked"\necho "ERROR: no"\nexit $(cat "%s/status")\n' "$dir" "$dir" >"$folder/bin/python"
 	cp "$folder/bin/python" "$folder/bin/ruff"
 	chmod +x "$folder/bin/python" "$folder/bin/ruff"

@@ -53,6 +53,7 @@ mask() {
 	sed -E "${words[@]}" -e 's/[0-9]{2}:[0-9]{2}:[0-9]{2}/HH:MM:SS/; s/ [0-9]{2}:[0-9]{2} / MM:SS /' \
 		-e 's/ +(host|cgroup): .* left.*/   host: H left/; s/ +(host|cgroup): [0-9.]+ [A-Za-z]+$//' -e 's/the last [0-9.]+ [num]?s:/the last T:/;' \
 		-e "s/ $(printf '%-8.8s' "$(id -un)")/ me      /; s/^(      Z .*MM:SS {29}).*/\1LAUNCHER/; s/^ Z: .*/ Z: LAUNCHER/" \
+		-e 's/ +(-|[0-9]+) +(-|[0-9]+) +[0-9.]+[KMG] (target )/   SM   CPU   HOST \3/' \
 		-e 's/ in [0-9.]+ [num]?s/ in T/; s/looking took [0-9.]+ [num]?s/looking took T/; s/ +$//'
 }
 

@@ -154,6 +154,74 @@ static void monitor_reads_all_variants(void **unused)
 	neap_monitor_close(NULL);
 }
 
+static nvmlReturn_t give_temperature(nvmlDevice_t device, unsigned int sensor, unsigned int *celsius)
+{
+	(void)device;
+	*celsius = 64;
+	return sensor == NVML_TEMPERATURE_GPU ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static nvmlReturn_t give_milliwatts(nvmlDevice_t device, unsigned int *milliwatts)
+{
+	(void)device;
+	*milliwatts = 310900;
+	return NVML_SUCCESS;
+}
+
+static nvmlReturn_t give_clock(nvmlDevice_t device, unsigned int clock, unsigned int *mhz)
+{
+	(void)device;
+	*mhz = 1980;
+	return clock == NVML_CLOCK_SM ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+/* Not in the order of their times. */
+static nvmlReturn_t give_samples(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+				 unsigned long long since)
+{
+	static const nvmlProcessUtilizationSample_t taken[] = {{.pid = 7, .timeStamp = 200, .smUtil = 31},
+							       {.pid = 8, .timeStamp = 150, .smUtil = 5},
+							       {.pid = 7, .timeStamp = 100, .smUtil = 90},
+							       {.pid = 8, .timeStamp = 250, .smUtil = 6}};
+	(void)device;
+	assert_true(*count >= 4 && since == 0);
+	memcpy(samples, taken, sizeof taken);
+	*count = 4;
+	return NVML_SUCCESS;
+}
+
+static void monitor_reads_what_a_device_does(void **unused)
+{
+	struct neap_monitor *monitor = NULL;
+	static struct neap_condition condition;
+	struct neap_nvml nvml;
+
+	(void)unused;
+	fake_reset();
+	nvml = fake_nvml();
+	assert_int_equal(neap_monitor_wrap(&nvml, &monitor, NULL), NEAP_OK);
+	neap_monitor_condition(monitor, 1, &condition);
+	assert_true(condition.temperature_celsius == -1 && condition.power_watts == -1 && condition.clock_mhz == -1);
+	assert_true(condition.power_limit_watts == -1 && condition.busy_count == 0);
+	neap_monitor_close(monitor);
+
+	nvml.nvmlDeviceGetTemperature = give_temperature;
+	nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetEnforcedPowerLimit = give_milliwatts;
+	nvml.nvmlDeviceGetClockInfo = give_clock;
+	nvml.nvmlDeviceGetProcessUtilization = give_samples;
+	assert_int_equal(neap_monitor_wrap(&nvml, &monitor, NULL), NEAP_OK);
+	neap_monitor_condition(monitor, 1, &condition);
+	assert_int_equal(condition.temperature_celsius, 64);
+	assert_true(condition.power_watts == 310 && condition.power_limit_watts == 310 &&
+		    condition.clock_mhz == 1980);
+	assert_int_equal(condition.busy_count, 2); /* the newest of each process */
+	assert_true(condition.busy[0].pid == 7 && condition.busy[0].percent == 31);
+	assert_true(condition.busy[1].pid == 8 && condition.busy[1].percent == 6);
+	neap_monitor_condition(monitor, 99, &condition);
+	assert_int_equal(condition.busy_count, 0);
+	neap_monitor_close(monitor);
+}
+
 static void monitor_without_a_driver_names_the_simulator(void **unused)
 {
 	struct neap_nvml nvml;
@@ -188,6 +256,7 @@ int main(void)
 		cmocka_unit_test(unified_memory_counts_the_host),
 		cmocka_unit_test(a_context_is_recognised_by_its_size),
 		cmocka_unit_test(monitor_reads_all_variants),
+		cmocka_unit_test(monitor_reads_what_a_device_does),
 		cmocka_unit_test(monitor_without_a_driver_names_the_simulator),
 	};
 

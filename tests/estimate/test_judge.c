@@ -270,6 +270,33 @@ static void known_code_is_counted(void **state)
 	drop(world);
 }
 
+/* The fourth block fits into the second segment and into what is left of the first: only in the second it leaves the
+ * first whole, for the fifth. */
+static const char tied[] = "a 1 62914560 0\na 2 41943040 0\nf 1\na 3 20971520 0\nf 2\na 4 41943040 0\nf 3\n"
+			   "a 5 62914560 0\n";
+
+/* Up to 2.11 the lower of the two is chosen: reserved is an interval, and "yes" holds in every order. */
+static void addresses_decide(void **state)
+{
+	(void)state;
+	const int64_t page = (int64_t)PAGE, less = 20 * (int64_t)MIB;
+	const uint64_t most = BARE + CODE + 120 * MIB; /* the second segment can be given back */
+	struct world *world = make(tied);
+	world->run.reserved_peak = 160 * MIB;
+	strcpy(world->run.torch, "2.12.0");
+	assert_int_equal(neap_estimate_find_orders(&world->run, NULL), NEAP_OK);
+	assert_int_equal(world->run.reserved_low, 160 * MIB);
+	strcpy(world->run.torch, "2.11.0+cu130");
+	assert_int_equal(neap_estimate_find_orders(&world->run, NULL), NEAP_OK);
+	assert_int_equal(world->run.reserved_low, 100 * MIB);
+	assert_int_equal(world->run.reserved_high, 160 * MIB);
+	expect(world, most, YES, 0);
+	expect(world, most - PAGE, MAYBE, NEAP_ESTIMATE_ADDRESSES, -page);
+	expect(world, most - 20 * MIB - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -less - page);
+	expect(world, BARE + 100 * MIB - PAGE, NO, -less - page - (int64_t)CODE);
+	drop(world);
+}
+
 /* Each rank on the GPU has a context, a workspace, and what it reserves; one on another GPU counts nothing. */
 static void ranks_share_a_gpu(void **state)
 {
@@ -278,7 +305,7 @@ static void ranks_share_a_gpu(void **state)
 	struct neap_estimate_process *others = world->run.processes + 1;
 	uint64_t low, high, alone = BARE + CODE + 4 * MIB;
 	world->run.process_count = 4;
-	world->run.reserved_peak = REQUESTED;
+	world->run.reserved_low = world->run.reserved_high = REQUESTED;
 	others[0] = (struct neap_estimate_process){.reserved_peak = 16 * MIB, .device_uuid = "GPU-0"};
 	others[1] = (struct neap_estimate_process){.reserved_peak = 18 * MIB, .device_uuid = "GPU-1"};
 	others[2] = (struct neap_estimate_process){.reserved_peak = 6 * MIB, .device_uuid = "GPU-0"};
@@ -556,6 +583,7 @@ int main(void)
 		cmocka_unit_test(a_workspace_without_a_bound),
 		cmocka_unit_test(pools_are_beside),
 		cmocka_unit_test(known_code_is_counted),
+		cmocka_unit_test(addresses_decide),
 		cmocka_unit_test(ranks_share_a_gpu),
 		cmocka_unit_test(kernels_for_the_architecture),
 		cmocka_unit_test(settings_that_help),

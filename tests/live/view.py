@@ -161,7 +161,17 @@ class View(unittest.TestCase):
     def check_unchanged(self) -> None:
         self.assertEqual(picture(self.folder), self.before)
         self.assertEqual(self.strays(), [])
-        self.assertEqual(list((self.root / "home").iterdir()), [])
+        made = {str(path.relative_to(self.root / "home")) for path in (self.root / "home").rglob("*")}
+        self.assertLessEqual(made, {".cache", ".cache/neap", ".cache/neap/values"})
+
+    def test_cache(self) -> None:
+        """What neap compiles for itself is kept: else every run would compile it again."""
+        result = self.estimate(command=["sh", "-c", "cd ~/.cache/neap && echo kept > values/object && echo dropped > other && echo > any.pyc"])
+        self.assertEqual(result.returncode, 1, result.stderr)
+        cache = self.root / "home/.cache/neap"
+        self.assertEqual((cache / "values/object").read_text(), "kept\n")
+        self.assertFalse((cache / "other").exists())
+        self.assertEqual(self.facts()["files"], 1)
 
     def test_mounts(self) -> None:
         descriptor = os.open(self.folder / "model.pt", os.O_WRONLY | os.O_APPEND)

@@ -1,6 +1,6 @@
 """Runs a test with the interpreter of the virtual environment that tools/python_env.sh makes: in_venv.py STAGE FILE...
 
-Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip. The stages `oldest` and `gpu_day`
+Without it, or without its stage (tools, axe, torch), says so and ends with 77, which is a skip. The stages `oldest` and `gpu_day`
 are other environments, with the oldest PyTorch that neap supports and with that of a GPU day: `oldest` for NEAP_LONG=1 alone, as
 `./test --long` sets it.
 """
@@ -30,6 +30,9 @@ def skip(why):
 
 if stage == "oldest" and not os.environ.get("NEAP_LONG"):
     skip("is for NEAP_LONG=1")
+recorded = glob.glob(os.path.join(glob.escape(os.path.dirname(os.path.abspath(__file__))), "gpu_truth", "*.json"))
+if stage == "gpu_day" and not os.environ.get("NEAP_LONG") and not recorded:
+    skip("is for NEAP_LONG=1, or for a recording of a GPU")
 try:  # no other process changes the environment while the test runs
     use = os.open(os.path.join(cache, "use"), os.O_RDONLY | os.O_CREAT, 0o666)
     fcntl.flock(use, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -39,7 +42,7 @@ except BlockingIOError:
 except OSError:  # nor can a user without the right to write there
     pass
 if not os.path.exists(os.path.join(folder, f"complete-{stage}")):
-    skip(f"has no {'test tools' if stage == 'tools' else 'PyTorch'}: {maker} makes it")
+    skip(f"has no {({'tools': 'test tools', 'axe': 'axe-core'}).get(stage, 'PyTorch')}: {maker} makes it")
 if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
     skip(f"is not whole: {maker} makes it again")
 

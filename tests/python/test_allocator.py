@@ -16,7 +16,7 @@ from forked import Forks
 from running import LONG, MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
-os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=allocator-{os.getpid()}"
+os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,values=none,world=allocator-{os.getpid()}"
 FORKS = Forks()
 SETTINGS = {"default": "", "expandable": "expandable_segments:True", "neap": ""}
 if not os.environ.get("NEAP_LONG"):

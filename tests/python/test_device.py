@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 if __name__ == "__main__":
-    os.environ["NEAP_SIM"] = f"mem=4GiB,gpus=2,world=device-{os.getpid()}"
+    os.environ["NEAP_SIM"] = f"mem=4GiB,gpus=2,values=none,world=device-{os.getpid()}"
 
 import neap
 import torch

@@ -3,11 +3,15 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+
+from neap import _shared_runs
 
 BEGIN = """
 import itertools, json, os, signal, sys, threading, time, types
@@ -107,19 +111,41 @@ _estimate.finish()
 """
 
 
+# A program that forks runs for three other GPUs, of which the second fails. Its argument: how it ends itself.
+SHARED = """
+runs, torch.cuda.memory_stats, torch.set_num_threads, torch._dynamo = _estimate._shared_runs, dict, id, torch
+sys.modules.update({"torch": torch, "torch._dynamo": torch})
+os.register_at_fork(after_in_child=runs._forget)
+runs._State.torch, runs._State.until = torch, time.monotonic() + 60
+runs._State.asked = [(f"other.{i}", str(i)) for i in range(3)]
+runs._fork()
+if runs._State.first:
+    open(os.environ["NEAP_RUN_DIR"] + "/found", "w").write(os.environ["NEAP_SIM"])
+    os._exit(os.environ["NEAP_SIM"] == "1")
+try:
+    print(os.wait())
+except ChildProcessError:
+    print("no children", flush=True)
+if sys.argv[1] == "by finish":
+    if os.fork():  # a worker, whose end is not theirs
+        os.wait()
+    runs.end(int)
+"""
+
+
 class End(unittest.TestCase):
     def setUp(self) -> None:
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
 
-    def run_program(self, text: str) -> "subprocess.CompletedProcess[str]":
+    def run_program(self, text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "NEAP_RUN_DIR": str(self.folder)}
         environment.pop("NEAP_ATTACH", None)
         program = self.folder / "program.py"
         program.write_text(BEGIN + text)
         # One that hangs is ended.
-        return subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=100)
+        return subprocess.run([sys.executable, program, *arguments], env=environment, capture_output=True, text=True, timeout=100)
 
     def about(self) -> dict:
         [path] = self.folder.glob("estimate.*.json")
@@ -155,6 +181,67 @@ class End(unittest.TestCase):
         self.assertEqual(about["reads"][0]["count"], 20000)
         self.assertEqual(len(about["reads"]), 200)
         self.assertEqual(sum(read["count"] for read in about["reads"][1:]) + about["reads_lost"], 300)
+
+    def test_other_runs_are_no_children_and_end_with_the_program(self) -> None:
+        for way, left in (("by finish", {"other.0": "0", "other.2": "2"}), ("at once", dict.fromkeys(("other.0", "other.1", "other.2")))):
+            done = self.run_program(SHARED, way)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "no children\n", ""))
+            found = {path.name: path / "found" for path in self.folder.glob("other.*")}
+            self.assertEqual({name: path.read_text() if path.exists() else None for name, path in found.items()}, left, way)
+            for name in found:
+                shutil.rmtree(self.folder / name)
+
+    def test_as_many_other_runs_as_have_memory(self) -> None:
+        for free, peak, room in ((8 << 30, 3 << 30, 2), (1 << 30, 3 << 30, 1), (1 << 50, 1, 8)):
+            self.assertEqual(_shared_runs._room(free, peak), min(room, os.cpu_count()))
+
+
+class Alike(unittest.TestCase):
+    """Whether a run on one architecture stands for that on another."""
+
+    def run_of(self, **changes: object) -> "_shared_runs._Run":
+        updates = [{"0 requested_bytes.all.allocated": 8}, {"0 requested_bytes.all.allocated": 16}]
+        found = {"updates": updates, "told": [], **{key: changes[key] for key in changes.keys() & {"updates", "told"}}}
+        code = changes.get("code", ["device 90\n", "kernel a\n", "kernel b\n", "kernel c\n"])
+        return _shared_runs._Run(found, "", code, changes.get("gaps", {"workspace cublas create": ["2", "0", "8"]}))
+
+    def test_where_all_is_the_same(self) -> None:
+        mine = self.run_of(code=["device 80\n", "kernel b\n", "kernel a\n"], gaps={"workspace cublas create": ["1", "0", "4"]})
+        self.assertTrue(_shared_runs._are_alike(mine, self.run_of()))
+
+    def test_not_where_anything_differs(self) -> None:
+        for change in (
+            {"updates": [{"0 requested_bytes.all.allocated": 8}, {"0 requested_bytes.all.allocated": 24}]},
+            {"told": ["get_device_properties: 8.0, 108, 42949672960"]},
+            {"code": ["device 80\n", "kernel a\n", "kernel d\n"]},
+            {"gaps": {}},
+        ):
+            self.assertFalse(_shared_runs._are_alike(self.run_of(**change), self.run_of()), change)
+
+    def test_byte_code_is_not_what_a_program_writes(self) -> None:
+        """PYTHONPYCACHEPREFIX may name any folder."""
+        self.addCleanup(setattr, _shared_runs._State, "wrote", False)
+        for name, wrote in (("/any/shlex.cpython-311.pyc.140130", False), ("/any/__pycache__/shlex.nbi", False), ("/any/log", True)):
+            _shared_runs._audit("open", (name, None, os.O_WRONLY | os.O_CREAT))
+            self.assertIs(_shared_runs._State.wrote, wrote, name)
+
+    def test_a_process_with_threads_or_open_pipes_does_not_fork(self) -> None:
+        os.environ["NEAP_RUN_DIR"] = "/nowhere"
+        self.addCleanup(os.environ.pop, "NEAP_RUN_DIR")
+        before = _shared_runs._may_fork()
+        with tempfile.TemporaryFile() as file:
+            self.assertFalse(_shared_runs._may_fork(), file)
+        ends = os.pipe()
+        self.assertFalse(_shared_runs._may_fork())
+        for end in ends:
+            os.close(end)
+        going = threading.Event()
+        thread = threading.Thread(target=going.wait)
+        thread.start()
+        self.assertFalse(_shared_runs._may_fork())
+        going.set()
+        thread.join()
+        self.assertEqual(_shared_runs._may_fork(), before)
 
 
 if __name__ == "__main__":

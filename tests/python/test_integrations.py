@@ -2,11 +2,13 @@
 stand-ins for NVIDIA's libraries. No kernel runs, so no value is compared: memory, checkpoints, errors and instants are.
 And the pytest marker."""
 
+import csv
 import gc
 import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -96,16 +98,22 @@ class Lightning(Case):
     def fit(self, callback, batch=4, samples=16, epochs=2, resume=None, module=None, callbacks=(), **options):
         data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(samples, 64)), batch_size=batch)
         trainer = pl.Trainer(
-            max_epochs=epochs, accelerator="gpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
-            default_root_dir=self.folder, callbacks=[callback, *callbacks], **options,
+            max_epochs=epochs, accelerator="gpu", devices=1, enable_progress_bar=False, enable_model_summary=False,
+            default_root_dir=self.folder, callbacks=[callback, *callbacks], **{"logger": False, **options},
         )
         trainer.fit(module or Module(), data, ckpt_path=resume)
         return trainer
 
     def test_instants_and_figures(self):
-        callback = for_lightning.MemoryCallback(cleanup_every_steps=2, cleanup_every_epochs=2, clear_memory_after_save=True)
+        logger = pl.loggers.CSVLogger(self.folder, flush_logs_every_n_steps=1)
+        options = {"cleanup_every_steps": 2, "cleanup_every_epochs": 2, "clear_memory_after_save": True, "track_every_steps": 2}
+        callback = for_lightning.MemoryCallback(**options)
         module = Module()
-        trainer = self.fit(callback, module=module, accumulate_grad_batches=2)
+        trainer = self.fit(callback, module=module, accumulate_grad_batches=2, logger=logger)
+        with open(os.path.join(logger.log_dir, "metrics.csv"), encoding="utf-8") as file:
+            tracked = [row for row in csv.DictReader(file) if row.get("memory/gpu0/allocated_mib")]
+        self.assertEqual([row["step"] for row in tracked], ["2", "4"])
+        self.assertGreater(float(tracked[-1]["memory/gpu0/allocated_mib"]), sum(p.nbytes for p in module.parameters()) / MIB)
         self.assertEqual((trainer.strategy.root_device.type, module.seen), ("cuda", {("cuda", False)}))
         self.assertEqual(names(callback), ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
         self.assertEqual(len(callback.watch.cleanups), 1 + 2 + 1 + 2 + 1)  # 4 steps: 2 updates an epoch
@@ -449,8 +457,9 @@ class Pytest(Folder):
     def test_devices(self):
         """By the command that docs/ci.md has for other people's CI."""
         text = pathlib.Path(os.environ["NEAP_SOURCE"], "docs", "ci.md").read_text(encoding="utf-8")
-        (job,) = yaml.safe_load(text.partition("```yaml")[2].partition("```")[0])["jobs"].values()
-        (words,) = [step["run"].split() for step in job["steps"] if step.get("run", "").startswith("pytest ")]
+        blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+        jobs = [job for block in blocks if isinstance(block, dict) for job in block.get("jobs", {}).values()]
+        (words,) = [step["run"].split() for job in jobs for step in job["steps"] if step.get("run", "").startswith("pytest ")]
         self.assertEqual(words, ["pytest", "--neap-gpu=2xh100-80gb"])
         pathlib.Path(self.folder, "test_it.py").write_text(DEVICES)
         shown = self.pytest("--neap-gpu=2xt4-16gb", "-rA", status=1, CUDA_VISIBLE_DEVICES="GPU-1")

@@ -12,7 +12,7 @@ from forked import Forks
 from running import MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
-os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=plugin-{os.getpid()}"
+os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,values=none,world=plugin-{os.getpid()}"
 # Of allocator_areas.py: those that give the same under the plug-in as under PyTorch's own allocator.
 SAME = ("counters", "totals", "summary", "snapshot", "record_stream", "streams", "retried", "threads", "training", "others")
 # And those in which only the type of the error differs, or which allocator found a pointer wrong.

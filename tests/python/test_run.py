@@ -53,6 +53,13 @@ print("never here")
         self.assertEqual((done.returncode, "--max-steps: expected a number above 0" in done.stderr), (64, True))
 
 
+class Values(Case):
+    def test_they_are_computed_from_the_first_operation_on_where_pythonpath_was_replaced(self):
+        (self.folder / "double.py").write_text("import torch\nprint((torch.ones(2, device='cuda') * 2).tolist())\n")
+        done = self.command("run", "--no-history", "--", "sh", "-c", f"PYTHONPATH=. {sys.executable} double.py")
+        self.assertEqual(done.stdout, "[2.0, 2.0]\n", done.stderr)
+
+
 class Errors(Case):
     def test_one_that_is_come_through_is_no_failure(self):
         code = USES_CUDA + """
@@ -246,7 +253,7 @@ for part, call in calls.items():
     call()
     assert _notes.text() == part + ": ValueError: broken on purpose", (part, _notes.text())
 _notes._found.clear()
-_events.out_of_memory(0, 1, 1, 1, 1, None, 0, False)
+_events.out_of_memory(0, 1, 1, 1, 1, None, 0, False, 0)
 _events.held_mark("peak", 1, 1)
 assert list(_notes._found) == [("recording an out-of-memory error", "ValueError"), ("recording marks", "ValueError")]
 _events.emit = emit

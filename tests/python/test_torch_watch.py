@@ -12,6 +12,7 @@ import time
 import unittest
 
 import torch
+from neap import _compiled, _watch
 from running import MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -227,6 +228,30 @@ train("cuda:1", 1000, 32 * MIB)
         self.assertLess(done.stderr.index("A leak:"), done.stderr.index("The arithmetic"))
 
 
+class Meanwhile(Watch):
+    """The first step counts also if neap's own thread publishes figures before they were read for it."""
+
+    script = """
+import torch
+from neap import _events
+read = _events._read_figures
+def read_late():
+    _events.flush_step()
+    read()
+_events._read_figures = read_late
+weight = torch.nn.Parameter(torch.zeros(1000, device="cuda"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(6):
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+    def test_no_step_is_lost(self):
+        for options in ([], ["--no-trace"]):
+            _, result = self.run_script(self.script, *options)
+            self.assertEqual(result["steps"], 6)
+
+
 class Batches(Watch):
     """A program without optimizer: its steps are the batches of its DataLoader."""
 
@@ -332,6 +357,68 @@ optimizer.step()
         self.assertIn("no smaller batch helps: parameters, gradients and optimizer state alone are more than there is", done.stderr)
 
 
+class Purposes(Watch):
+    """What memory is for: in the card that a run shows, also where finding it out takes so long that neap looks and publishes figures
+    meanwhile; and in the analysis of what was recorded."""
+
+    script = """
+import time, torch
+from neap import _needs
+find = _needs.now
+def find_slowly(*arguments):
+    time.sleep(1)
+    return find(*arguments)
+_needs.now = find_slowly
+model = torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+for step in range(4):
+    model(torch.zeros(256, 2048, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+model(torch.zeros(100000, 2048, device="cuda")).sum().backward()
+"""
+
+    def test_all_are_known(self):
+        done, _ = self.run_script(self.script, check=False)
+        card = " ".join(done.stderr.split())
+        self.assertEqual(card.count("Out of device memory"), 1)
+        self.assertRegex(card, r"What it is for \(measured\) live peak blocks activations .* parameters 32\.0 MiB 32\.0 MiB 4 Who holds it")
+        self.assertIn("whole step is predicted to take", card)
+        report = json.loads(self.command("analyze", "--json", "--to", "step:4", "run").stdout)
+        purposes = {}
+        for found in report["categories"]:
+            purposes[found["category"]] = purposes.get(found["category"], 0) + found["bytes"]
+        model = 2 * (2048 * 2048 + 2048) * 4
+        self.assertEqual(purposes["parameters"], model)
+        self.assertAlmostEqual(purposes["gradients"], model, delta=8192)  # of a bias
+        self.assertLess(purposes.get("unknown", 0), MIB)
+
+
+class Exceptions(Watch):
+    """An exception that is kept keeps the tensors of the forward that failed: said by the card of the next failure."""
+
+    script = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+kept = []
+for samples in (1024, 1 << 17, 1024, 1 << 17, 1024):
+    try:
+        model(torch.zeros(samples, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+    except torch.cuda.OutOfMemoryError as error:
+        kept.append(error)
+"""
+
+    def test_what_they_keep_is_said(self):
+        self.run_script(self.script)
+        cards = " ".join(self.command("explain", "run").stdout.split())
+        self.assertRegex(cards, r"\(number 2 of 2\) Left over: 1\.00 GiB of forwards that ran out of memory before are still held")
+        (recording,) = self.recordings()
+        oom = json.loads(self.command("explain", "--record", str(recording), "--json").stdout)["oom"]
+        self.assertEqual(oom["left_by_failure"], 1 << 30)
+
+
 class Compiling(Watch):
     script = "import torch; torch.empty(1 << 20, device='cuda'); print(1)"
 
@@ -340,14 +427,20 @@ class Compiling(Watch):
         return self.watched("--", sys.executable, "script.py", XDG_CACHE_HOME=str(self.folder / "cache"), **more)
 
     def test_the_first_run_does_not_wait_for_it(self):
-        _, said = self.run_small()
+        """The compiler ends only after that run; it gives the object that was compiled before."""
+        compiler = self.folder / "compiler"
+        made = _compiled.compiled(torch, _watch.UNIT)
+        compiler.write_text(f"#!/bin/sh\nwhile [ ! -e {self.folder}/go ]; do sleep 0.1; done\nfor out; do :; done\nexec cp {made} $out\n")
+        compiler.chmod(0o755)
+        _, said = self.run_small(CXX=str(compiler))
+        (self.folder / "go").touch()
         self.assertIn("PyTorch's are recorded from the next run on", said)
         self.assertNotIn("left running", said)
         for _ in range(600):
             if list((self.folder / "cache").glob("neap/watch/*/neap_watch.so")):
                 break
             time.sleep(0.2)
-        self.assertNotIn("note", self.run_small()[1])
+        self.assertNotIn("note", self.run_small(CXX=str(compiler))[1])
         self.assertTrue(list((self.folder / "run").glob("stacks.*")))
 
     def test_without_a_compiler_pytorch_s_own_history_explains_errors(self):
@@ -469,6 +562,22 @@ pickle.loads(saved[-1])(x.cuda())
         self.assertIn(f"(now {largest}, NEAP_MICRO_BATCH)", text)
         self.assertLessEqual(self.result()["peak_reserved_bytes"], device["device_total_bytes"] - device["advised_headroom_bytes"])
         self.assertLess(again, 1.5 * largest)
+
+    def test_before_the_first_update(self):
+        (self.folder / "script.py").write_text(self.program)
+        words = ("--", sys.executable, "script.py")
+        self.command("run", "--folder", "run", *words, "loader", "60000", "1", check=False)
+        result = self.result()
+        self.assertEqual((result["outcome"], result["steps"], result["micro_batch"]), ("oom", 0, 60000))
+        self.assertRegex(result["advice"], r"^micro-batch \d+ perhaps fits \(now 60000, the DataLoader's batch_size\): memory ran out before")
+        _, again = self.advised("loader", str(result["advised_micro_batch"]), "1")
+        self.assertEqual(self.result()["outcome"], "ok")
+        self.assertGreater(self.result()["advised_micro_batch"], result["advised_micro_batch"])
+        if "NEAP_LONG" not in os.environ:
+            return
+        self.command("run", "--folder", "second", *words, "inputs", "60000", "1", check=False)
+        advice = json.loads((self.folder / "second" / "result.json").read_text())["advice"]
+        self.assertRegex(advice, r"^micro-batch \d+ perhaps fits \(now 60000, the first dimension of the model's inputs\)")
 
     def test_the_tightest_rank(self):
         (self.folder / "script.py").write_text(self.program)

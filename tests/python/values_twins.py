@@ -393,14 +393,34 @@ class Unknown(unittest.TestCase):
         functions = (
             lambda at: ops.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2, 2], [2, 2], [0, 0], [1, 1], False, at.view(1, 1, 2, 2)),
             lambda at: ops.embedding_dense_backward(x[0, 0], at, 4, -1, True),
+            lambda at: ops.adaptive_max_pool2d_backward(x[..., :2, :2], x, at.view(1, 1, 2, 2)),
+            lambda at: ops.nll_loss_backward(x.sum(), x[0, 0], at, None, 1, -100, x.sum()),
+            lambda at: ops.nll_loss2d_backward(x.sum(), x.view(1, 4, 2, 2), at.view(1, 2, 2), None, 1, -100, x.sum()),
+            lambda at: ops._convert_indices_from_csr_to_coo(at, at),
             lambda at: torch.sparse_coo_tensor(at.view(1, 4), torch.ones(4).cuda(), (9,), check_invariants=False).to_dense(),
         )
         for function, wrong in itertools.product(functions, (10**9, -(10**9))):
             at = torch.full((4,), wrong, device="cuda")
-            if function is not functions[2]:
+            if function is not functions[-1]:
                 self.assertRaises(IndexError, function, at)
             torch.ops.neap_values.mark_unknown(at, True)
             self.assertFalse(_values.known(function(at)))
+
+    def test_no_bag_leaves_its_tensor(self):
+        places = torch.tensor([0, 1, 2, 1], device="cuda")
+        offsets = torch.tensor([0, 2], device="cuda")
+        bags = torch.tensor([0, 0, 1, 1], device="cuda")
+
+        def backward(places, bags):
+            sizes = torch.tensor([2, 2], device="cuda")
+            given = torch.ones(2, 4, device="cuda")
+            return ops._embedding_bag_backward(given, places, offsets, bags, sizes, offsets, 5, False, 0, False, None, -1)
+
+        self.assertEqual(backward(places, bags).sum(1).tolist(), [4, 8, 4, 0, 0])
+        for wrong in (1 << 40, -1, 5):
+            far = torch.tensor([0, 1, 2, wrong], device="cuda")
+            self.assertRaises(IndexError, backward, far, bags)
+            self.assertRaises(IndexError, backward, places, far)
 
     def test_no_whole_number_ends_the_process(self):
         least = torch.iinfo(torch.int64).min

@@ -177,9 +177,21 @@ static uint64_t span(const struct neap_life *life)
 	return life->end == NEAP_LIFE_AFTER ? 0 : life->end - (life->begin == NEAP_LIFE_BEFORE ? 0 : life->begin) + 1;
 }
 
+static struct neap_life *all_lives(const struct neap_lives *lives)
+{
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life *items = calloc(lives->count + 1, sizeof *items);
+	assert_non_null(items);
+	while (neap_lives_next(&cursor, &items[cursor.next]))
+		;
+	assert_int_equal(cursor.next, lives->count);
+	return items;
+}
+
 static void check_lives(struct data *data, const struct neap_analysis *analysis)
 {
 	const struct neap_lives *lives = &analysis->lives;
+	struct neap_life *items = all_lives(lives);
 	static uint64_t sizes[1 << 16], rounded[1 << 16], addresses[1 << 16];
 	uint64_t size_count = number(data), begin = 0;
 	int64_t address = 0;
@@ -194,37 +206,38 @@ static void check_lives(struct data *data, const struct neap_analysis *analysis)
 	assert_int_equal(number(data), lives->count);
 	assert_int_equal(number(data), lives->before);
 	for (size_t i = lives->before; i < lives->count; i++)
-		assert_int_equal(begin += number(data), lives->items[i].begin);
+		assert_int_equal(begin += number(data), items[i].begin);
 	for (size_t i = 0; i < lives->count; i++)
-		assert_int_equal(number(data), span(&lives->items[i]));
+		assert_int_equal(number(data), span(&items[i]));
 	for (size_t i = 0; i < lives->count; i++) {
-		const struct neap_life *life = &lives->items[i];
+		const struct neap_life *life = &items[i];
 		uint64_t end = life->end == NEAP_LIFE_AFTER ? analysis->timeline.count : life->end;
 		assert_int_equal(number(data), life->freed == NEAP_LIFE_AFTER ? 0 : end - life->freed + 1);
 	}
 	for (size_t i = 0; i < lives->count; i++) {
 		uint64_t at = number(data);
 		assert_true(at < size_count);
-		assert_int_equal(sizes[at], lives->items[i].size);
-		assert_int_equal(rounded[at], (lives->items[i].size + 511) / 512 * 512);
+		assert_int_equal(sizes[at], items[i].size);
+		assert_int_equal(rounded[at], (items[i].size + 511) / 512 * 512);
 	}
 	for (size_t i = 0; i < lives->count; i++) {
 		address += signed_number(data);
 		assert_true(address >= 0 && (uint64_t)address < address_count);
-		assert_int_equal(addresses[address], lives->items[i].address);
+		assert_int_equal(addresses[address], items[i].address);
 	}
 	for (size_t i = 0; i < lives->count; i++)
-		assert_int_equal(number(data), lives->items[i].stack);
+		assert_int_equal(number(data), items[i].stack);
 	for (size_t i = 0; i < lives->count; i++)
-		assert_int_equal(number(data), lives->items[i].freed_stack);
+		assert_int_equal(number(data), items[i].freed_stack);
 	for (size_t i = 0; i < lives->count; i++)
-		assert_int_equal(number(data), lives->items[i].stream);
+		assert_int_equal(number(data), items[i].stream);
 	for (size_t i = 0; i < lives->count; i++) {
 		enum neap_category_how how;
 		unsigned category = neap_category_of(&analysis->sites, &analysis->steps, analysis->timeline.count,
-						     &lives->items[i], &how);
+						     &items[i], &how);
 		assert_int_equal(number(data), category * 4 + how);
 	}
+	free(items);
 }
 
 static void check_rest(struct data *data, const struct neap_analysis *analysis)
@@ -303,11 +316,11 @@ static void a_stretch_has_what_lives_in_it(void **state)
 	uint64_t expected = 0;
 
 	assert_int_equal(neap_analyze(trace, &how, &analysis, NULL), NEAP_OK);
-	for (size_t i = 0; i < analysis.lives.count; i++) {
-		const struct neap_life *life = &analysis.lives.items[i];
-		expected += (life->begin == NEAP_LIFE_BEFORE || life->begin < 1100) &&
-			    (life->end == NEAP_LIFE_AFTER || life->end > 1000);
-	}
+	struct neap_life_cursor cursor = neap_lives_begin(&analysis.lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life))
+		expected += (life.begin == NEAP_LIFE_BEFORE || life.begin < 1100) &&
+			    (life.end == NEAP_LIFE_AFTER || life.end > 1000);
 	char *page = write_page(&analysis, &how, "trace");
 	struct data data = unpack(page, "data-0");
 	assert_int_equal(number(&data), 1000);
@@ -375,7 +388,7 @@ static void names_stay_text(void **state)
 	assert_null(strstr(page, "\xe2\x80\xae"));
 	assert_int_equal(occurrences(page, "</title>"), 1);
 	assert_int_equal(occurrences(page, "<script"), occurrences(page, "</script>"));
-	assert_int_equal(occurrences(page, "<script"), 6 + 2 + 2); /* scripts, facts and words, names and data */
+	assert_int_equal(occurrences(page, "<script"), 7 + 2 + 2); /* scripts, facts and words, names and data */
 	assert_int_equal(occurrences(page, "http://") + occurrences(page, "https://") + occurrences(page, "src="), 0);
 	assert_non_null(strstr(page, "default-src 'none'"));
 	assert_non_null(strstr(page, "&lt;/script&gt;&lt;b&gt;")); /* in the report: a holder */
@@ -501,6 +514,7 @@ static void places_of_a_page(void **state)
 {
 	(void)state;
 	char folder[] = "/tmp/neap-pages-XXXXXX", out[64], link_path[64], input[64];
+	const char *const inputs[] = {"/no/such/file", input, NULL};
 	struct neap_page_file file;
 	struct stat info;
 
@@ -512,17 +526,17 @@ static void places_of_a_page(void **state)
 	assert_int_equal(neap_file_write(input, "trace", 5, NULL), NEAP_OK);
 	assert_int_equal(symlink("out", link_path), 0);
 
-	assert_int_equal(neap_page_file_begin(&file, folder, input, NULL), NEAP_EINVAL);
-	assert_int_equal(neap_page_file_begin(&file, "", input, NULL), NEAP_EINVAL);
-	assert_int_equal(neap_page_file_begin(&file, input, input, NULL), NEAP_EINVAL);
-	assert_int_equal(neap_page_file_begin(&file, "/no/such/folder/out", input, NULL), NEAP_ENOENT);
+	assert_int_equal(neap_page_file_begin(&file, folder, inputs, NULL), NEAP_EINVAL);
+	assert_int_equal(neap_page_file_begin(&file, "", inputs, NULL), NEAP_EINVAL);
+	assert_int_equal(neap_page_file_begin(&file, input, inputs, NULL), NEAP_EINVAL);
+	assert_int_equal(neap_page_file_begin(&file, "/no/such/folder/out", inputs, NULL), NEAP_ENOENT);
 
-	assert_int_equal(neap_page_file_begin(&file, link_path, input, NULL), NEAP_OK);
+	assert_int_equal(neap_page_file_begin(&file, link_path, inputs, NULL), NEAP_OK);
 	assert_int_equal(neap_fd_write(file.fd, "part", 4, NULL), NEAP_OK);
 	check_file(out, "old");
 	neap_page_file_abort(&file);
 	check_file(out, "old");
-	assert_int_equal(neap_page_file_begin(&file, link_path, input, NULL), NEAP_OK);
+	assert_int_equal(neap_page_file_begin(&file, link_path, inputs, NULL), NEAP_OK);
 	assert_int_equal(neap_fd_write(file.fd, "new", 3, NULL), NEAP_OK);
 	assert_int_equal(neap_page_file_commit(&file, NULL), NEAP_OK);
 	neap_page_file_abort(&file);
@@ -530,7 +544,7 @@ static void places_of_a_page(void **state)
 	assert_int_equal(lstat(link_path, &info), 0);
 	assert_true(S_ISLNK(info.st_mode));
 
-	assert_int_equal(neap_page_file_begin(&file, "/dev/null", input, NULL), NEAP_OK); /* and it stays a device */
+	assert_int_equal(neap_page_file_begin(&file, "/dev/null", inputs, NULL), NEAP_OK); /* and it stays a device */
 	assert_int_equal(neap_page_file_commit(&file, NULL), NEAP_OK);
 	assert_int_equal(stat("/dev/null", &info), 0);
 	assert_true(S_ISCHR(info.st_mode));

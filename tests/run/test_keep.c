@@ -237,6 +237,17 @@ static struct neap_record read_record(const struct watched *watched)
 	return record;
 }
 
+/* From now on `all` has what lives in the program. `note` does not see its beginning, in which nothing was freed. */
+static void follow(struct watched *watched, struct state *all)
+{
+	struct neap_record record = read_record(watched);
+	for (size_t i = 0; i < record.allocation_count; i++)
+		apply(all, &record.allocations[i]);
+	neap_record_fini(&record);
+	watched->seen = note;
+	watched->context = all;
+}
+
 /* Everything that can be read of the run: consistent, and with the live blocks of all events. */
 static void assert_whole(const struct watched *watched, const struct state *all)
 {
@@ -291,13 +302,7 @@ static void test_two_hours(void **state)
 
 	(void)state;
 	watched_begin(&watched, folder, "", 0, 4096);
-	watched.seen = note;
-	watched.context = &all;
-	/* Its beginning is not seen by `note`: nothing was freed in it. */
-	struct neap_record record = read_record(&watched);
-	for (size_t i = 0; i < record.allocation_count; i++)
-		apply(&all, &record.allocations[i]);
-	neap_record_fini(&record);
+	follow(&watched, &all);
 	watched.tick_ns = NEAP_NS_PER_S / 70; /* a step takes a second or so */
 	begin(&keep, &watched, &(struct neap_keep_options){0});
 	for (int step = 0; watched.now_ns < 7200 * NEAP_NS_PER_S; step++) {
@@ -322,7 +327,7 @@ static void test_two_hours(void **state)
 	merge(&watched);
 	assert_int_equal(file_bytes(keep.path), 0);
 	assert_whole(&watched, &all);
-	record = read_record(&watched);
+	struct neap_record record = read_record(&watched);
 	assert_true(record.thinned_steps > 4500 && record.thinned_steps < watched.steps);
 	assert_int_equal(record.allocation_count + record.journal_count + record.thinned_events, watched.events);
 	neap_record_fini(&record);
@@ -359,12 +364,7 @@ static void test_bounded(void **state)
 		struct watched watched;
 		struct state all = {0};
 		watched_begin(&watched, folder, i % 2 ? "expandable_segments:True" : "", 0, 4096);
-		struct neap_record record = read_record(&watched);
-		for (size_t n = 0; n < record.allocation_count; n++)
-			apply(&all, &record.allocations[n]);
-		neap_record_fini(&record);
-		watched.seen = note;
-		watched.context = &all;
+		follow(&watched, &all);
 		watched.tick_ns = NEAP_NS_PER_S / 7;
 		begin(&keep, &watched, &(struct neap_keep_options){.bytes = bounds[i]});
 		for (uint64_t step = 0; step < 2000; step++) {
@@ -380,6 +380,56 @@ static void test_bounded(void **state)
 		unlink(watched.path);
 		fini(&all);
 	}
+}
+
+/* Spans that were kept for this reason, and have all the events of a step. */
+static size_t count_whole(const struct neap_keep *keep, enum neap_keep_why why)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i + 1 < keep->span_count; i++)
+		count += keep->spans[i].why == why &&
+			 keep->spans[i + 1].first - keep->spans[i].first > 6 * WATCHED_LAYERS;
+	return count;
+}
+
+/* A month, each step of which takes more than two minutes: all would stay whole, if the file were not full then. */
+static void test_filled(void **state)
+{
+	struct neap_keep keep;
+	struct watched watched;
+	struct state all = {0};
+	uint64_t most = 0, highest = 0;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 0, 0);
+	follow(&watched, &all);
+	watched.tick_ns = 2 * NEAP_NS_PER_S;
+	begin(&keep, &watched, &(struct neap_keep_options){0});
+	for (int step = 0; watched.now_ns < 30 * 86400 * NEAP_NS_PER_S; step++) {
+		assert_true(watched_step(&watched, step == 10000 ? 40 : 20)); /* one peak in the middle */
+		if (step % 20 == 0)
+			look(&keep, &watched);
+		most = file_bytes(keep.path) > most ? file_bytes(keep.path) : most;
+	}
+	look(&keep, &watched);
+	assert_true(most <= NEAP_KEEP_BYTES && most > NEAP_KEEP_BYTES / 10 * 9);
+	assert_true(count_whole(&keep, NEAP_KEEP_FIRST) == 5 && count_whole(&keep, NEAP_KEEP_PEAK) == 1);
+	/* Of the minutes' steps every second was given up each time that the file was full. */
+	size_t minutes = count_whole(&keep, NEAP_KEEP_MINUTE);
+	assert_true(minutes > watched.steps / 2 && minutes < watched.steps);
+	neap_keep_end(&keep);
+	watched_end(&watched);
+	merge(&watched);
+	assert_whole(&watched, &all);
+	struct neap_record record = read_record(&watched);
+	for (size_t i = 0; i < record.journal_count; i++)
+		if (record.journal[i].kind == NEAP_EVENT_STEP && record.journal[i].step.peak_bytes > highest)
+			highest = record.journal[i].step.peak_bytes;
+	assert_true(highest > 8 * 40 * WATCHED_MIB);
+	neap_record_fini(&record);
+	unlink(watched.path);
+	fini(&all);
 }
 
 /* The supervisor was away for so long that the ring came round: what was lost is counted, and no block lives on that
@@ -420,8 +470,9 @@ static void test_overrun(void **state)
 		assert_int_equal(neap_lives_find(trace, 0, &lives, NULL), NEAP_OK);
 		assert_int_equal(lives.odd, 0);
 		uint64_t live = 0;
-		for (size_t i = 0; i < lives.count; i++)
-			live += lives.items[i].end == NEAP_LIFE_AFTER ? lives.items[i].size : 0;
+		struct neap_life_cursor cursor = neap_lives_begin(&lives, 0);
+		for (struct neap_life life; neap_lives_next(&cursor, &life);)
+			live += life.end == NEAP_LIFE_AFTER ? life.size : 0;
 		if (when >= 4)
 			assert_true(live <= allocated);
 		neap_lives_fini(&lives);
@@ -440,12 +491,7 @@ static void test_killed(void **state)
 
 	(void)state;
 	watched_begin(&watched, folder, "", 0, 512);
-	struct neap_record record = read_record(&watched);
-	for (size_t i = 0; i < record.allocation_count; i++)
-		apply(&all, &record.allocations[i]);
-	neap_record_fini(&record);
-	watched.seen = note;
-	watched.context = &all;
+	follow(&watched, &all);
 	begin(&keep, &watched, &(struct neap_keep_options){0});
 	for (int step = 0; step < 30; step++) {
 		assert_true(watched_step(&watched, 20));
@@ -511,8 +557,8 @@ int main(void)
 		cmocka_unit_test(test_choice),     cmocka_unit_test(test_thin),
 		cmocka_unit_test(test_thin_keeps), cmocka_unit_test(test_join_steps),
 		cmocka_unit_test(test_two_hours),  cmocka_unit_test(test_bounded),
-		cmocka_unit_test(test_overrun),    cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_changed),
+		cmocka_unit_test(test_filled),     cmocka_unit_test(test_overrun),
+		cmocka_unit_test(test_killed),     cmocka_unit_test(test_changed),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

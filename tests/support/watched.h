@@ -17,7 +17,14 @@
 #define WATCHED_MIB    (1ull << 20)
 
 /* Lines of the program, by their stacks' numbers. */
-enum watched_line { WATCHED_MODEL, WATCHED_FORWARD, WATCHED_BACKWARD, WATCHED_OPTIMIZER, WATCHED_LEAK };
+enum watched_line {
+	WATCHED_MODEL,
+	WATCHED_FORWARD,
+	WATCHED_BACKWARD,
+	WATCHED_OPTIMIZER,
+	WATCHED_LEAK,
+	WATCHED_EVALUATION
+};
 
 struct watched {
 	struct neap_recorder *recorder; /* NULL: this process's own recording, where it is attached */
@@ -149,7 +156,9 @@ static inline void watched_open(struct watched *watched, const char *folder, con
 	      "1\t/lib/torch/nn/functional.py\t77\tlinear\t/home/me/gpt.py\t42\tforward\n"
 	      "2\t/lib/torch/autograd/graph.py\t5\tbackward\t/home/me/gpt.py\t60\t<module>\n"
 	      "3\t/lib/torch/optim/adamw.py\t112\tstep\t/home/me/gpt.py\t61\t<module>\n"
-	      "4\t/home/me/gpt.py\t70\tlog_loss\n",
+	      "4\t/home/me/gpt.py\t70\tlog_loss\n"
+	      "5\t/lib/torch/nn/functional.py\t77\tlinear\t/home/me/gpt.py\t42\tforward\t/home/me/"
+	      "gpt.py\t80\tevaluate\n",
 	      file);
 	fclose(file);
 	for (size_t i = 0; i < WATCHED_LAYERS; i++)

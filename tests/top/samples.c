@@ -16,7 +16,8 @@ struct neap_top_sample make_sample(size_t devices, uint64_t seconds)
 		struct neap_top_device *device = &sample.devices[i];
 		strcpy(device->name, "NVIDIA H100 80GB HBM3");
 		snprintf(device->uuid, sizeof device->uuid, "GPU-%zu", i);
-		device->utilization_percent = -1;
+		device->utilization_percent = device->temperature_celsius = -1;
+		device->power_watts = device->power_limit_watts = device->clock_mhz = -1;
 		device->processes_known = true;
 		device->ledger.total = 80 * GIB;
 		device->ledger.driver_reserved = 2 * GIB;
@@ -32,6 +33,7 @@ static struct neap_top_process *add(struct neap_top_sample *sample, pid_t pid, u
 	process->start_ticks = (uint64_t)pid;
 	process->devices = devices;
 	process->run_ns = (uint64_t)pid * S;
+	process->busy_percent = -1;
 	strcpy(process->user, "alice");
 	strcpy(process->run_time, "12:34");
 	snprintf(process->command, sizeof process->command, "python train.py --seed %d", (int)pid);

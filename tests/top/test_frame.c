@@ -83,11 +83,11 @@ static void test_one_frame(void **state)
 	view.once = true;
 	view.every[0] = '\0';
 	expect("neap top  12:00:00   2 GPUs, 3 processes\n"
-	       " 0 NVIDIA H100 80GB HBM3                               45.5 GiB of 80.0 GiB used\n"
+	       " 0 NVIDIA H100 80GB HBM3                               43.5 GiB of 80.0 GiB used\n"
 	       "   #################=================cnnnnnnn.................................rr\n"
 	       " # allocated 18.0G  = cached 18.0G  c context 512M  n not attached 7.00G\n"
 	       " ? unexplained 0  . free 34.5G  r driver 2.00G\n"
-	       " 1 NVIDIA H100 80GB HBM3                               18.5 GiB of 80.0 GiB used\n"
+	       " 1 NVIDIA H100 80GB HBM3                               16.5 GiB of 80.0 GiB used\n"
 	       "   ########=======c...........................................................rr\n"
 	       " # allocated 8.00G  = cached 8.00G  c context 512M  n not attached 0\n"
 	       " ? unexplained 0  . free 61.5G  r driver 2.00G\n"
@@ -103,17 +103,17 @@ static void test_screen(void **state)
 	(void)state;
 	take_two_gpus();
 	expect("neap top  12:00:00, every 1s   2 GPUs, 3 processes\n"
-	       ">0 NVIDIA H100 80GB HBM3                               45.5 GiB of 80.0 GiB used\n"
+	       ">0 NVIDIA H100 80GB HBM3                               43.5 GiB of 80.0 GiB used\n"
 	       "   #################=================cnnnnnnn.................................rr\n"
-	       " 1 NVIDIA H100 80GB HBM3                               18.5 GiB of 80.0 GiB used\n"
+	       " 1 NVIDIA H100 80GB HBM3                               16.5 GiB of 80.0 GiB used\n"
 	       "   ########=======c...........................................................rr\n"
 	       " # allocated 18.0G  = cached 18.0G  c context 512M  n not attached 7.00G\n"
 	       " ? unexplained 0  . free 34.5G  r driver 2.00G\n"
-	       " GPU 0, the last 10.0 s: 45.5 GiB used at most\n"
+	       " GPU 0, the last 10.0 s: 43.5 GiB used at most\n"
 	       " 80.0G\n"
 	       "\n"
-	       "                                                                             _nn\n"
-	       "                                                                             c==\n"
+	       "                                                                              nn\n"
+	       "                                                                             ===\n"
 	       "     0                                                                       ###\n"
 	       "    PID USER      GPU     TIME IN ALL  ALLOC CACHED  +/MIN COMMAND  by memory\n"
 	       "     10 alice            12:34                             torchrun train.py\n"
@@ -200,6 +200,34 @@ static void test_unified_memory_and_host(void **state)
 	view.width = 80; /* a limit is shown in fewer words before it is left out */
 	assert_false(shows("(cgroup limit)"));
 	assert_true(shows("cgroup: 3.00 GiB left"));
+}
+
+/* Sensors, and what a process takes of processors and of the host, where the screen is wide enough for them. */
+static void test_condition(void **state)
+{
+	(void)state;
+	for (uint64_t t = 0; t < 2; t++) {
+		struct neap_top_sample sample = make_sample(1, 100 + 2 * t);
+		struct neap_top_process *process = add_attached(&sample, 20, 1, GIB);
+		sample.devices[0].utilization_percent = 37;
+		sample.devices[0].temperature_celsius = 64;
+		sample.devices[0].power_watts = 310;
+		sample.devices[0].power_limit_watts = 700;
+		sample.devices[0].clock_mhz = 1980;
+		process->busy_percent = 31;
+		process->cpu_ns = (10 + 3 * t) * S; /* 3 s in 2 s */
+		process->host_bytes = 12 * GIB;
+		take(sample);
+	}
+	view.width = 140;
+	assert_true(shows("used   37 % busy  64 C  310/700 W  1980 MHz"));
+	assert_true(shows("SM%  CPU%   HOST COMMAND"));
+	assert_true(shows(" 31   150  12.0G python"));
+	view.width = 89;
+	assert_false(shows("64 C"));
+	assert_true(shows("used   37 % busy"));
+	view.width = 60;
+	assert_false(shows("HOST"));
 }
 
 /* Names from outside: what a terminal would obey, wide characters, bytes that are no UTF-8. */
@@ -309,7 +337,7 @@ static void test_curve(void **state)
 			add_attached(&sample, 20, 1, 38 * GIB);
 		take(sample);
 	}
-	assert_true(shows("GPU 0, the last 39.0 s: 78.5 GiB used at most"));
+	assert_true(shows("GPU 0, the last 39.0 s: 76.5 GiB used at most"));
 	char *text = frame_text(false), *line = strstr(text, " 80.0G");
 	assert_non_null(line);
 	size_t length = strcspn(line, "\n"), marks = 0;
@@ -356,6 +384,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_many_devices, begin, end),
 		cmocka_unit_test_setup_teardown(test_nothing_there, begin, end),
 		cmocka_unit_test_setup_teardown(test_unified_memory_and_host, begin, end),
+		cmocka_unit_test_setup_teardown(test_condition, begin, end),
 		cmocka_unit_test_setup_teardown(test_hostile_names, begin, end),
 		cmocka_unit_test_setup_teardown(test_forms, begin, end),
 		cmocka_unit_test(test_split),

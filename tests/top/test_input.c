@@ -90,7 +90,15 @@ static void test_order(void **state)
 	later.processes[2].bytes += GIB;
 	take(later);
 	assert_int_equal(nth(0), 22);
+	press('s'); /* busy, cpu, host: not known */
+	press('.');
+	press('s');
+	assert_int_equal(nth(0), 20);
 	press('s'); /* time: made_up samples run for as many seconds as their PID */
+	assert_int_equal(nth(0), 24);
+	press(',');
+	assert_int_equal(nth(0), 20);
+	press('.');
 	assert_int_equal(nth(0), 24);
 	press('r');
 	assert_int_equal(nth(0), 20);

@@ -312,7 +312,6 @@ static void test_hostile_headers(void **state)
 	} cases[] = {
 		{FIELD(magic), 0, SIZE_MAX},
 		{FIELD(version), 0, SIZE_MAX},
-		{FIELD(version), 1, SIZE_MAX}, /* what neap wrote before its first release */
 		{FIELD(version), 2, SIZE_MAX},
 		{FIELD(version), 4, SIZE_MAX},
 		{FIELD(header_bytes), 0, SIZE_MAX},
@@ -382,11 +381,12 @@ static void test_other_files(void **state)
 		assert_int_equal(neap_record_read(path, &record, &err), NEAP_EPARSE);
 		assert_int_equal(err.position, length);
 	}
-	((struct neap_record_header *)good.data)->version = 1;
+	((struct neap_record_header *)good.data)->version = 2;
 	put_file(good.data, good.length);
 	assert_int_equal(neap_record_read(path, &record, &err), NEAP_EPARSE);
-	assert_non_null(strstr(err.message, " has format 1, and this neap reads format 3: read it with the neap that "
-					    "recorded it, or record the run again"));
+	assert_non_null(strstr(err.message,
+			       " has format 2, and this neap reads formats 1 and 3: read it with the neap that "
+			       "recorded it, or record the run again"));
 	unlink(path);
 	assert_int_equal(neap_record_read(path, &record, &err), NEAP_ENOENT);
 	assert_int_equal(neap_record_read(folder, &record, &err), NEAP_EPARSE);

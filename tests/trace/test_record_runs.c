@@ -49,7 +49,7 @@ static void test_runs(void **state)
 /* A run that begins near the ring's end stops there: what lies behind the ring is not written. */
 static void test_run_at_end(void **state)
 {
-	struct neap_recorder *recorder = open_recorder(1, 1030); /* runs of 16 */
+	struct neap_recorder *recorder = open_recorder(1, 1030); /* runs of 4 */
 	struct neap_event_run run = {0};
 
 	(void)state;

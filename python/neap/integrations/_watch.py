@@ -4,10 +4,13 @@ a note (`neap info`, neap.describe()), and the training continues."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 from .. import _abi, _cleanups, _events, hunt, memory
 from .._notes import harmless
 from ..manager import Growing, MemoryManager
+from .trackers import Tracked
 
 log = logging.getLogger("neap")
 
@@ -19,7 +22,8 @@ class Watch:
 
     `clear_memory_on_start` (which also ends what earlier runs of neap left on the device), `clear_memory_on_end`,
     `clear_memory_after_save`: a cleanup then. `cleanup_every_steps`, `cleanup_every_epochs`, `leak_watch_every_steps`: 0 is
-    never. `cleanups`, `marks` and `growing` have what was done and found, `out_of_memory` the cleanup after such an error.
+    never. `track_every_steps`: so often memory goes to `trackers` (see trackers.py), with Lightning also to the trainer's own
+    loggers; 0: never. `cleanups`, `marks` and `growing` have what was done and found, `out_of_memory` the cleanup after such an error.
     """
 
     def __init__(
@@ -30,8 +34,10 @@ class Watch:
         cleanup_every_steps: int = 0,
         cleanup_every_epochs: int = 0,
         leak_watch_every_steps: int = 200,
+        trackers: Sequence[Any] = (),
+        track_every_steps: int = 0,
     ) -> None:
-        if min(cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps) < 0:
+        if min(cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps, track_every_steps) < 0:
             raise ValueError("a period is a number of steps or epochs; 0: never")
         self._on_start = clear_memory_on_start
         self._on_end = clear_memory_on_end
@@ -39,6 +45,8 @@ class Watch:
         self._steps = cleanup_every_steps
         self._epochs = cleanup_every_epochs
         self._look = leak_watch_every_steps
+        self._track = track_every_steps
+        self._trackers = tuple(trackers)
         self._manager = MemoryManager()
         self._cleaner = _cleanups.Cleanups()
         self.cleanups: list[memory.ClearResult] = []
@@ -65,6 +73,11 @@ class Watch:
             self._clear(_abi.CleanupReason.EVERY_STEP if self._steps == 1 else _abi.CleanupReason.PERIODIC)
         if self._look and number % self._look == 0:
             self._manager.look()
+
+    def tracked(self, number: int, *more: Any) -> None:
+        """After an optimizer update: hands memory to the trackers, and to `more` of the framework's, once in the period."""
+        if self._track:
+            Tracked(*self._trackers, *more, every_steps=self._track).step(number)
 
     @harmless("callback")
     def epoch(self, number: int) -> None:

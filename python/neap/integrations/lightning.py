@@ -35,6 +35,7 @@ class MemoryCallback(_Callback):  # type: ignore[misc]
         if trainer.global_step != self._step:
             self._step = trainer.global_step
             self.watch.step(self._step)
+            self.watch.tracked(self._step, *trainer.loggers)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Lightning's."""

@@ -30,6 +30,7 @@ class MemoryCallback(_Callback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The Trainer's, after each optimizer update."""
         self.watch.step(int(state.global_step))
+        self.watch.tracked(int(state.global_step))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The Trainer's."""

@@ -104,7 +104,7 @@ static ncclResult_t check(const struct nccl_call *call)
 		nccl_comms_await(&comm, 1);
 	result = atomic_load(&comm->error);
 	if (result != ncclSuccess)
-		return result; /* its text is the last error's, or was */
+		return result; /* nccl_fail set its text; a later error may have replaced it */
 	if (comm->phase < NCCL_PHASE_READY)
 		return nccl_fail(ncclInvalidUsage, "%s: the communicator is initialised in the same group", name);
 	if (comm->phase >= NCCL_PHASE_REVOKED)

@@ -219,6 +219,8 @@ bool nccl_cut(const struct nccl_call *call, uint64_t piece, struct nccl_call *re
 bool nccl_is_large(const struct nccl_call *call);
 /* The source of this rank; no parts: it has none. */
 struct nccl_parts nccl_source_of(const struct nccl_call *call);
+/* Tells the simulator what the call, just queued, reads and writes of this rank's memory. */
+void nccl_tell_uses(const struct nccl_call *call);
 /* Bytes of memory from the destination's first to its last one; 0: this rank has none. */
 uint64_t nccl_destination_bytes(const struct nccl_call *call);
 /* The entry that publishes it. */
@@ -229,8 +231,8 @@ int nccl_missing(const struct nccl_operation *operation);
 enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResult_t *ret_error);
 /* Each rank multiplies by its own scalar before it publishes. Zeros stay zeros. */
 void nccl_premultiply(const struct nccl_call *call, struct nccl_packed *packed);
-/* On a communicator of one rank, what NCCL does: a copy on the stream, of any size. False: no such call, or no
- * driver that copies. */
+/* Does what NCCL does on a communicator of one rank: copies on the stream. False: the call is no such copy, or the
+ * driver does not copy. */
 bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result);
 
 /* -- driving: one thread at a time; operation.c ------------------------------------------------------------------ */

@@ -413,6 +413,17 @@ void nccl_premultiply(const struct nccl_call *call, struct nccl_packed *packed)
 		      (unsigned char *)packed->data + table, call->scalar);
 }
 
+void nccl_tell_uses(const struct nccl_call *call)
+{
+	struct nccl_parts source = nccl_source_of(call);
+	struct neap_sim_touch touches[] = {
+		{source.address, source.bytes * (source.count ? source.count : 1), NEAP_SIM_READS},
+		{call->destination, nccl_destination_bytes(call), NEAP_SIM_WRITES}};
+
+	if (nccl_services()->uses)
+		nccl_services()->uses(call->stream, nccl_function_name(call->function), touches, 2);
+}
+
 bool nccl_copy_alone(const struct nccl_call *call, ncclResult_t *ret_result)
 {
 	int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream) = NULL;

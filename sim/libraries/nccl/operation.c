@@ -166,7 +166,7 @@ static bool complete(struct ncclComm *comm)
 }
 
 /* Fails the communicator if the oldest operation, or the log, waits for a rank that will never act. */
-static bool look_for_dead(struct ncclComm *comm)
+static bool find_dead(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
 	enum nccl_peer state;
@@ -243,7 +243,7 @@ static bool step(struct ncclComm *comm)
 	}
 	moved = publish(comm);
 	moved |= complete(comm);
-	return moved || look_for_dead(comm);
+	return moved || find_dead(comm);
 }
 
 void nccl_advance(struct ncclComm *comm, uint64_t ticket, bool wait)
@@ -443,9 +443,10 @@ static bool begin(const struct nccl_call *call, ncclResult_t *ret_result)
 	const char *name = nccl_function_name(call->function);
 	int error = nccl_services()->launch(call->stream, name);
 
-	*ret_result = ncclSuccess;
-	if (error != 0)
-		*ret_result = nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error);
+	*ret_result = error ? nccl_fail(ncclUnhandledCudaError, "%s: the stream answered CUDA error %d", name, error)
+			    : ncclSuccess;
+	if (error == 0)
+		nccl_tell_uses(call);
 	if (error != 0 || nccl_copy_alone(call, ret_result))
 		return true;
 	if (!nccl_is_capturing(call->stream))

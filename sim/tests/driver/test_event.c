@@ -92,7 +92,7 @@ static void time_passes_between_events(void **state)
 	assert_answer(t.cuda.cuEventElapsedTime(&ms, start, untimed), CUDA_ERROR_INVALID_HANDLE);
 	assert_answer(t.cuda.cuEventElapsedTime(&ms, start, NULL), CUDA_ERROR_INVALID_HANDLE);
 	assert_answer(t.cuda.cuEventElapsedTime(NULL, start, end), CUDA_ERROR_INVALID_VALUE);
-	/* On an idle stream time passes too: a program that measures nothing does not divide by it. */
+	/* Time passes on an idle stream, too: a program that divides by the elapsed time must not divide by 0. */
 	assert_ok(t.cuda.cuEventRecord(start, stream));
 	assert_ok(t.cuda.cuEventRecord(end, stream));
 	assert_ok(t.cuda.cuEventElapsedTime(&ms, start, end));

@@ -21,7 +21,7 @@ static const char ptx[] = "// a comment\n"
 struct cubin {
 	Elf64_Ehdr header;
 	Elf64_Shdr sections[3]; /* none, symbols, names */
-	Elf64_Sym symbols[4];   /* none, a kernel, a variable, one that is elsewhere */
+	Elf64_Sym symbols[4];   /* none, a kernel, a variable, an undefined symbol */
 	char names[32];
 };
 

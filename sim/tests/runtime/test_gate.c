@@ -14,6 +14,13 @@ bool runtime_capturing(CUstream stream)
 	return capturing;
 }
 
+static bool kept; /* whether gates may be superseded when PyTorch hands out a block */
+void runtime_keep(enum runtime_kept what, bool on)
+{
+	assert_int_equal(what, KEPT_GATES);
+	kept = on;
+}
+
 #define A ((CUstream)0x1000)
 #define B ((CUstream)0x2000)
 #define E ((CUevent)0x3000)
@@ -62,6 +69,7 @@ static int end(void **unused)
 	gate_forget_stream(A);
 	gate_forget_stream(B);
 	gate_forget_event(E);
+	assert_false(kept);
 	return 0;
 }
 
@@ -75,6 +83,7 @@ static void a_stream_opens_its_own(void **unused)
 	assert_string_equal(order, "ac");
 	gate_open_stream(A);
 	assert_string_equal(order, "ac"); /* once */
+	assert_true(kept);
 	gate_open_stream(B);
 	assert_string_equal(order, "acb");
 }

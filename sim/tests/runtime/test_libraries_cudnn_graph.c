@@ -1,4 +1,4 @@
-/* cuDNN's graph API: attributes are stored and shared, invalid graphs are refused, a graph has one engine, a plan
+/* cuDNN's graph API: attributes are stored and shared, invalid graphs are refused, a graph has two engines, a plan
  * runs on the stream. */
 #include "libraries_test.h"
 
@@ -181,7 +181,7 @@ static void *graph_of(void *operation)
 	return graph;
 }
 
-static void *plan_of(void *graph)
+static void *plan_by(void *graph, int mode)
 {
 	void *heuristics = create(HEURISTICS);
 	void *configuration = create(CONFIGURATION);
@@ -189,7 +189,7 @@ static void *plan_of(void *graph)
 	int64_t count = -1;
 
 	give(heuristics, 201, graph);
-	set_enumerator(heuristics, 200, HEUR_MODE, 0);
+	set_enumerator(heuristics, 200, HEUR_MODE, mode);
 	assert_int_equal(cudnn.finalize(heuristics), 0);
 	assert_int_equal(cudnn.get(heuristics, 202, DESCRIPTOR, 0, &count, NULL), 0);
 	assert_int_equal(count, 1);
@@ -199,6 +199,8 @@ static void *plan_of(void *graph)
 	assert_int_equal(cudnn.finalize(plan), 0);
 	return plan;
 }
+
+static void *plan_of(void *graph) { return plan_by(graph, 0); }
 
 static void *pack_of(int64_t count, const int64_t *ids, void *const *addresses)
 {
@@ -319,7 +321,7 @@ static void a_graph_of_something_else_is_refused(void **state)
 	cudnn.destroy(graph);
 }
 
-static void a_graph_has_one_engine_without_knobs(void **state)
+static void an_engine_has_no_knobs(void **state)
 {
 	void *plan;
 	void *configuration = create(CONFIGURATION);
@@ -350,6 +352,12 @@ static void a_graph_has_one_engine_without_knobs(void **state)
 	cudnn.destroy(plan);
 	cudnn.destroy(configuration);
 	cudnn.destroy(engine);
+	/* Where there is no memory for the workspace, PyTorch asks for the mode FALLBACK. */
+	plan = plan_by(graph_of(forward_begin(images, filters, tensor('y', outputs))), 2);
+	assert_int_equal(cudnn.get(plan, 402, INT64, 1, &count, &number), 0);
+	assert_int_equal(number, 0);
+	assert_int_equal(fake.tallies[GAP_WORKSPACE], 1);
+	cudnn.destroy(plan);
 	cudnn.destroy(wrong);
 }
 
@@ -575,7 +583,7 @@ int main(void)
 		cmocka_unit_test(a_tensor_that_makes_no_sense_is_refused),
 		cmocka_unit_test(a_convolution_of_other_shapes_is_refused),
 		cmocka_unit_test(a_graph_of_something_else_is_refused),
-		cmocka_unit_test(a_graph_has_one_engine_without_knobs),
+		cmocka_unit_test(an_engine_has_no_knobs),
 		cmocka_unit_test(usual_workspaces_are_those_measured),
 		cmocka_unit_test(a_benchmark_may_choose_any_workspace),
 		cmocka_unit_test(small_convolutions_count_what_was_measured),

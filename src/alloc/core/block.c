@@ -6,7 +6,8 @@
  *
  * The tree is a treap ordered by (bytes, address). The priority of a node is a hash of its address, so priorities
  * need no memory, and the expected depth is logarithmic whatever the order of frees. Best fit is the lower bound.
- * Each node knows the lowest block of its subtree, so one descent also finds the lowest of all blocks that fit.
+ * In large arenas each node knows the lowest block of its subtree, so one descent also finds the lowest of all blocks
+ * that fit.
  *
  * A CACHED block beside a busy one counts as an inactive split, in any cache. A change of its neighbours counts it
  * again.
@@ -104,7 +105,9 @@ static struct neap_block *lowest_of(const struct neap_block *tree) { return tree
 
 static void refresh(struct neap_block *node)
 {
-	node->lowest = lower(node, lower(lowest_of(node->left), lowest_of(node->right)));
+	/* No small block is ever chosen for its address alone (fit.c), and there may be very many of them. */
+	if (!node->segment->arena->small)
+		node->lowest = lower(node, lower(lowest_of(node->left), lowest_of(node->right)));
 }
 
 /* Splits a tree at the place where `block` belongs. */
@@ -126,15 +129,17 @@ static void tree_split(struct neap_block *tree, const struct neap_block *block, 
 
 static void tree_insert(struct neap_block **link, struct neap_block *block)
 {
-	struct neap_block *tree = *link;
-	if (!tree || priority(tree) < priority(block)) {
-		tree_split(tree, block, &block->left, &block->right);
-		refresh(block);
-		*link = block;
-		return;
+	uint64_t own = priority(block);
+	bool small = block->segment->arena->small;
+	struct neap_block *tree;
+	while ((tree = *link) && priority(tree) >= own) {
+		if (!small)
+			tree->lowest = lower(tree->lowest, block);
+		link = before(tree, block) ? &tree->right : &tree->left;
 	}
-	tree_insert(before(tree, block) ? &tree->right : &tree->left, block);
-	refresh(tree);
+	tree_split(tree, block, &block->left, &block->right);
+	refresh(block);
+	*link = block;
 }
 
 /* All of `left` comes before all of `right`. */
@@ -152,15 +157,27 @@ static struct neap_block *tree_join(struct neap_block *left, struct neap_block *
 	return root;
 }
 
+/* The subtree's root afterwards. */
+static struct neap_block *tree_remove_tracked(struct neap_block *tree, struct neap_block *block)
+{
+	if (tree == block)
+		return tree_join(block->left, block->right);
+	struct neap_block **link = before(tree, block) ? &tree->right : &tree->left;
+	*link = tree_remove_tracked(*link, block);
+	if (tree->lowest == block)
+		refresh(tree);
+	return tree;
+}
+
 static void tree_remove(struct neap_block **link, struct neap_block *block)
 {
-	struct neap_block *tree = *link;
-	if (tree == block) {
-		*link = tree_join(block->left, block->right);
+	if (!block->segment->arena->small) {
+		*link = tree_remove_tracked(*link, block);
 		return;
 	}
-	tree_remove(before(tree, block) ? &tree->right : &tree->left, block);
-	refresh(tree);
+	for (struct neap_block *tree; (tree = *link) != block;)
+		link = before(tree, block) ? &tree->right : &tree->left;
+	*link = tree_join(block->left, block->right);
 }
 
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes)

@@ -57,28 +57,29 @@ struct neap_use {
 	bool recorded; /* event comes after the work that the block waits for */
 };
 
-/* Address and bytes are multiples of BLOCK_ALIGNMENT; 0 < requested <= bytes while it is LIVE or PENDING. A CACHED
- * block is in its cache's tree, a LIVE one in the index. A hit reads only the block's first cache line. */
+/* Address and bytes are multiples of BLOCK_ALIGNMENT; 0 < requested <= bytes while LIVE or PENDING. CACHED: in its
+ * cache's tree. LIVE: in the index. A hit and a search in a tree read only a block's first cache line. */
 struct neap_block {
 	_Alignas(64) uint64_t address;
 	uint64_t bytes;
 	uint64_t requested;      /* LIVE, PENDING: the bytes that the program requested */
 	uint64_t serial;         /* LIVE, PENDING: of its allocation */
-	size_t slot;             /* in a bin: its place in the index when it was put there */
-	struct neap_block *left; /* with `right`, CACHED: in the cache's tree; UNMAPPED: neighbours in the arena's
-				  * list. In a bin: the next one */
-	struct neap_use *uses;   /* LIVE, PENDING */
-	uint32_t uses_left;      /* PENDING: uses whose work may still run */
-	uint8_t state;           /* enum in struct neap_block_info, or BLOCK_IN_VIEW */
-	uint8_t tag;             /* index into the allocator's tags */
-	bool split;              /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
-	bool binned;             /* LIVE: in a bin of its lane; the program has freed it */
-	struct neap_block *right;
-	uint64_t stamp; /* PENDING, CACHED: the record of the stream's event that comes after its work */
+	struct neap_block *left; /* with `right`: in the cache's tree, or the arena's list; in a bin: the next one */
+	union {
+		struct neap_block *right; /* IN_VIEW: the view's next part */
+		size_t slot;              /* in a bin: its place in the index when it was put there */
+	};
+	struct neap_use *uses; /* LIVE, PENDING */
+	uint32_t uses_left;    /* PENDING: uses whose work may still run */
+	uint8_t state;         /* enum in struct neap_block_info, or BLOCK_IN_VIEW */
+	uint8_t tag;           /* index into the allocator's tags */
+	bool split;            /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
+	bool binned;           /* LIVE: in a bin of its lane; the program has freed it */
+	uint64_t stamp;        /* PENDING, CACHED: the record of the stream's event that comes after its work */
 	struct neap_segment *segment;
 	struct neap_cache *cache;           /* CACHED: the one it is in; LIVE, PENDING: it returns there; else NULL */
 	struct neap_block *previous, *next; /* by address within the segment */
-	struct neap_block *lowest;          /* CACHED: the lowest block of its subtree, itself included */
+	struct neap_block *lowest;          /* CACHED in a large arena: the lowest block of its subtree, or itself */
 	struct neap_lane *lane;             /* LIVE: the lane that may keep it once freed; NULL: none (front.h) */
 };
 
@@ -370,7 +371,7 @@ struct neap_block *neap_block_new(struct neap_alloc *alloc);
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
 /* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
-/* The lowest CACHED block that holds `bytes`; NULL: none. */
+/* The lowest CACHED block that holds `bytes`, of a large arena; NULL: none. */
 struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 /* Makes a CACHED block LIVE, of `cache` (any of its arena); the bytes beyond `bytes` stay CACHED. One is ensured. */
 void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes, struct neap_cache *cache);
@@ -531,8 +532,7 @@ void neap_arenas_fini(struct neap_alloc *alloc, bool talk);
 /* A freed block's last step: CACHED, counted, its event emitted. */
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);
 enum neap_status neap_use_add(struct neap_alloc *alloc, struct neap_block *block, struct neap_stream *stream);
-/* Called when a block with uses is freed. Queues the uses and records their events, now or, failing that, at a
- * poll. */
+/* Called when a block with uses is freed. Queues the uses and records their events, now or else at a poll. */
 void neap_pending_start(struct neap_alloc *alloc, struct neap_block *block);
 /* Completes the frees whose work is done. Never fails: a free whose event cannot be queried stays pending. */
 void neap_pending_poll(struct neap_alloc *alloc);

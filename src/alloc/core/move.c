@@ -22,7 +22,7 @@ static struct neap_block *block_before(const struct neap_cache *cache, uint64_t 
 	return last;
 }
 
-/* The spare pages that are needed for the place [start, end), which must not lose pages itself. */
+/* How many spare pages a place needs. The pages of the place itself, [start, end), must stay. */
 struct demand {
 	uint64_t pages, start, end;
 	bool wait;

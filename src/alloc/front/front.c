@@ -60,20 +60,31 @@ static void publish(struct neap_lane *lane, enum neap_pool_class class)
 	__atomic_store_n(&to->sequence, ++lane->published_sequence[part], __ATOMIC_RELEASE);
 }
 
-/* Bytes allocated now. Calls of other lanes that happen meanwhile may be counted or not. */
-static inline uint64_t allocated_now(const struct neap_lane *own)
+/* Bytes allocated since the last freeze on the other lanes; *ret_foreign: another thread owns one of them. */
+static int64_t others_now(const struct neap_lane *own, bool *ret_foreign)
 {
 	const struct neap_front *front = &own->alloc->front;
-	int64_t sum = own->alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current +
-		      own->level[NEAP_CLASS_LARGE].bytes + own->level[NEAP_CLASS_SMALL].bytes;
 	uint32_t count = __atomic_load_n(&front->count, __ATOMIC_ACQUIRE);
+	int64_t sum = 0;
 	for (uint32_t i = 0; count > 1 && i < count; i++) {
 		const struct neap_lane *lane = front->lanes[i];
-		if (lane != own)
-			sum += __atomic_load_n(&lane->level[NEAP_CLASS_LARGE].bytes, __ATOMIC_RELAXED) +
-			       __atomic_load_n(&lane->level[NEAP_CLASS_SMALL].bytes, __ATOMIC_RELAXED);
+		if (lane == own)
+			continue;
+		sum += __atomic_load_n(&lane->level[NEAP_CLASS_LARGE].bytes, __ATOMIC_RELAXED) +
+		       __atomic_load_n(&lane->level[NEAP_CLASS_SMALL].bytes, __ATOMIC_RELAXED);
+		const struct neap_seat *owner = __atomic_load_n(&lane->owner, __ATOMIC_ACQUIRE);
+		*ret_foreign = *ret_foreign || (owner && owner->thread != &neap_lane_self);
 	}
-	return (uint64_t)sum;
+	return sum;
+}
+
+/* Bytes allocated now; what other threads do on lanes of theirs is counted up to the event's time. */
+static inline uint64_t allocated_now(const struct neap_lane *own)
+{
+	bool foreign = false;
+	int64_t sum = own->alloc->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current +
+		      own->level[NEAP_CLASS_LARGE].bytes + own->level[NEAP_CLASS_SMALL].bytes;
+	return (uint64_t)(sum + (own->time.foreign ? own->time.others_bytes : others_now(own, &foreign)));
 }
 
 /* An event of a lane is always newer than the core's earlier events of the same address, even within a nanosecond: in
@@ -88,6 +99,8 @@ static __attribute__((noinline)) uint64_t read_time(struct neap_lane *lane, uint
 	time->ns = now > alloc->event_ns ? now : alloc->event_ns + 1;
 	time->tick_ns = tick;
 	time->uses = time->left = pace_ns <= PACE_NS ? uses : 0;
+	time->foreign = false;
+	time->others_bytes = others_now(lane, &time->foreign);
 	return time->ns;
 }
 

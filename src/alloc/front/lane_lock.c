@@ -40,7 +40,7 @@ static void let_others_run(unsigned *yields)
 		nanosleep(&time, NULL);
 }
 
-/* `until` NULL: it never is. */
+/* Never, if `until` is NULL. */
 static bool is_over(const struct timespec *until) { return until && neap_is_past(until); }
 
 /* Waits until no owner works in the lane. False: the time is over. */

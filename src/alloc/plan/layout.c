@@ -118,7 +118,8 @@ static void place(struct search *search, uint32_t placed, const struct item *ite
 	search->offsets[item->number] = offset;
 }
 
-/* Returns the place in the order at which the try became no better than the best one; `count`: it is the new best. */
+/* Places the blocks in this order. Returns the index of the first block that made it no better than the best try;
+ * `count` if it is the new best. */
 static uint32_t try_order(struct search *search)
 {
 	uint64_t total = 0;

@@ -143,7 +143,7 @@ enum neap_status neap_layout_make(struct neap_layout_block *blocks, size_t count
  */
 
 #define NEAP_RUN          16
-#define NEAP_PERIOD_LEAST 64   /* of a shorter length, a multiple is found */
+#define NEAP_PERIOD_LEAST 64   /* a shorter period is found as a multiple of it */
 #define NEAP_PERIOD_SURE  2048 /* so many tokens must match, even if that is several lengths: parts of steps repeat */
 
 /* Equal requests have equal tokens. Different requests have equal tokens only in one of 2^64 pairs. */

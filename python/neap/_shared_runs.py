@@ -1,0 +1,389 @@
+"""Runs of one estimate for several GPUs, which share the import of PyTorch and, where they allocate alike, the run.
+
+    first run    torch imported -- CUDA first used: forks -- runs to its end -- lets the others go on, as many as processors
+    keeper of an other run                            \\- waits --------------- forks that, and tells how it ended
+    other run                                                                  \\- with its own GPU and folder, to its end,
+                                                                                  or for two updates, if these are a run's
+
+NEAP_ESTIMATE_SHARED asks for it: the seconds that all of it may take, then for each other run its folder and its NEAP_SIM. An
+other run that is whole leaves in its folder what a run of its own would leave. Two runs are alike if in the first two updates
+their allocators' statistics are the same, they used the same kernels, and their programs read the same facts about the GPU. Where a
+fork would not be safe, or an other run fails, its folder is removed, and the GPU gets a run of its own. The keepers are no
+children of the program, which may wait for all of its own; they end with it, and end their runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import multiprocessing
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import stat
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+from . import _notes, _values
+
+_UPDATES = 2  # the second one has the optimizer's state
+_POLL_SECONDS = 0.05
+_AT_ONCE = 8  # at most, as in src/estimate/runs.c
+_GO = b"g"  # to a keeper
+_WHOLE = b"w"  # from it
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+class _Other(NamedTuple):
+    folder: str
+    keeper: socket.socket
+
+
+class _State:
+    """Of this process."""
+
+    torch: Any = None
+    asked: list[tuple[str, str]] = []  # folder and NEAP_SIM of each other run
+    until = 0.0
+    others: list[_Other] = []
+    first = ""  # of an other run: the folder of the first
+    updates: list[dict[str, int]] = []  # the allocators' statistics after each, up to _UPDATES
+    told: dict[str, None] = {}  # the facts about the GPU that the program read
+    asking = threading.local()
+    wrote = False  # the program wrote a file, which another run would find
+
+
+def watch(torch: Any) -> None:
+    """torch is imported. Only the first process of the program to do so is asked."""
+    text = os.environ.pop("NEAP_ESTIMATE_SHARED", "")
+    if not text:
+        return
+    seconds, *lines = text.split("\n")
+    _State.torch = torch
+    _State.until = time.monotonic() + float(seconds)
+    os.register_at_fork(after_in_child=_forget)
+    _State.asked = [(folder, spec) for folder, _, spec in (line.partition("\t") for line in lines) if spec]
+    _watch_answers(torch)
+    sys.addaudithook(_audit)
+    _fork_before_cuda(torch)
+
+
+# What the program read about the GPU, and whether it wrote files.
+
+
+def _watch_answers(torch: Any) -> None:
+    cuda = torch.cuda
+    _tell(cuda, "is_bf16_supported", repr)
+    _tell(cuda, "get_device_properties", lambda found: f"{found.major}.{found.minor}, {found.multi_processor_count}, {found.total_memory}")
+
+
+def _tell(owner: Any, name: str, text: Any) -> None:
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def told(*arguments: Any, **named: Any) -> Any:
+        outer = not getattr(_State.asking, "now", False)
+        _State.asking.now = True
+        try:
+            found = real(*arguments, **named)
+        finally:
+            _State.asking.now = not outer
+        if outer and _is_of_program(sys._getframe(1)):
+            _State.told.setdefault(f"{name}: {text(found)}")
+        return found
+
+    setattr(owner, name, told)
+
+
+def _is_of_program(frame: Any) -> bool:
+    """Not neap, nor PyTorch while it initialises CUDA."""
+    if getattr(_State.torch.cuda._tls, "is_initializing", False):
+        return False
+    while frame is not None and frame.f_code.co_filename.startswith(os.path.dirname(_State.torch.__file__) + os.sep):
+        frame = frame.f_back
+    return frame is None or not frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+        name = os.fsdecode(arguments[0])
+        own = name.startswith(("/dev/", "/proc/", os.environ.get("NEAP_RUN_DIR", "/dev/") + "/"))
+        _State.wrote = _State.wrote or not (own or "__pycache__" in name or ".pyc" in os.path.basename(name) or "/neap/" in name)
+
+
+# The fork.
+
+
+def _fork_before_cuda(torch: Any) -> None:
+    """Asking whether there is a GPU does not use it yet."""
+    real = torch.cuda._lazy_init
+    count = torch._C._cuda_getDeviceCount
+
+    @functools.wraps(real)
+    def lazy_init() -> Any:
+        _fork()
+        return real()
+
+    @functools.wraps(count)
+    def device_count() -> int:
+        words = os.environ.get("NEAP_SIM", "").split(",")[0].partition("x")
+        if _State.asked and "CUDA_VISIBLE_DEVICES" not in os.environ and words[0].isdecimal():
+            return int(words[0])
+        _fork()
+        return int(count())
+
+    torch._C._cuda_getDeviceCount = device_count
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("torch")]:
+        if vars(module).get("_lazy_init") is real:
+            module._lazy_init = lazy_init  # type: ignore[attr-defined]
+
+
+@_notes.harmless("runs for other GPUs")
+def _fork() -> None:
+    asked, _State.asked = _State.asked, []
+    if not asked:
+        return
+    if not _may_fork():
+        return
+    import torch._dynamo  # noqa: F401  the first optimizer imports it: once for all
+
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    first = os.environ["NEAP_RUN_DIR"]
+    for folder, spec in asked:
+        path = os.path.join(first, folder)
+        os.mkdir(path, 0o700)
+        keeper = _start_keeper()
+        if keeper is None:
+            _begin_other(first, path, spec)
+            return
+        _State.others.append(_Other(path, keeper))
+
+
+def _forget() -> None:
+    """In any forked child, such as a worker of the program: the other runs are its parent's."""
+    others, _State.others, _State.asked, _State.first = _State.others, [], [], ""
+    for one in others:
+        one.keeper.close()
+
+
+def _start_keeper() -> socket.socket | None:
+    """None: in the other run, once it may go on."""
+    here, there = socket.socketpair()
+    between = os.fork()
+    if between:
+        there.close()
+        with contextlib.suppress(ChildProcessError):  # the program ignores SIGCHLD
+            os.waitpid(between, 0)
+        return here
+    try:
+        here.close()
+        if os.fork() or _keep(there):
+            os._exit(0)
+    except BaseException:  # never the program's own to handle
+        os._exit(1)
+    there.close()
+    return None
+
+
+def _keep(first: socket.socket) -> bool:
+    """False: in the run, which it forks once the first run lets it. The first run's end, or its word, ends both."""
+    if first.recv(1) != _GO:
+        return True
+    run = os.fork()
+    if not run:
+        return False
+    ended = (0, 0)
+    while not ended[0]:
+        if select.select([first], [], [], _POLL_SECONDS)[0]:
+            os.kill(run, signal.SIGKILL)
+        ended = os.waitpid(run, os.WNOHANG)
+    if not ended[1]:
+        first.send(_WHOLE, socket.MSG_NOSIGNAL)
+    return True
+
+
+def _may_fork() -> bool:
+    """Whether a child could do all that this process may do: its other threads would be gone, and what it has open shared."""
+    if threading.active_count() > 1 or multiprocessing.active_children() or threading.current_thread() is not threading.main_thread():
+        return False
+    if os.environ.get("TMPDIR", "").startswith(os.environ["NEAP_RUN_DIR"]):  # Landlock: what is written there stays
+        return False
+    for number in _descriptors():
+        about = os.fstat(number)
+        if stat.S_ISSOCK(about.st_mode) or stat.S_ISFIFO(about.st_mode):
+            return False
+        if stat.S_ISREG(about.st_mode) and _flags_of(number) & _WRITES and not _is_memory(number):
+            return False
+    return True
+
+
+def _descriptors() -> list[int]:
+    """Above the standard ones, without the one that lists them."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
+            found.append(int(name))
+    return found
+
+
+def _flags_of(number: int) -> int:
+    with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as file:
+        return int(next(line.split()[1] for line in file if line.startswith("flags:")), 8)
+
+
+def _is_memory(number: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{number}").startswith(("/memfd:", "/dev/shm/"))
+
+
+def _begin_other(first: str, folder: str, spec: str) -> None:
+    """This process is a run of its own now."""
+    os.environ.update(NEAP_SIM=spec, NEAP_RUN_DIR=folder)
+    for number, name in ((1, "stdout.log"), (2, "stderr.log")):
+        output = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, number)
+        os.close(output)
+    for number in _descriptors():  # its own places in the files that are open for reading
+        if stat.S_ISREG(os.fstat(number).st_mode) and not _is_memory(number):
+            again = os.open(f"/proc/self/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
+            os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+            os.dup2(again, number, inheritable=os.get_inheritable(number))
+            os.close(again)
+    _State.first = first
+    _State.torch.set_num_threads(1)  # OpenMP's other threads are the parent's
+
+
+# Updates.
+
+
+@_notes.harmless("runs that are alike")
+def step() -> None:
+    """An update is done."""
+    torch = _State.torch
+    if torch is None or len(_State.updates) == _UPDATES:
+        return
+    devices = [(index, torch.cuda.memory_stats(index)) for index in range(torch.cuda.device_count())]
+    _State.updates.append({f"{index} {key}": value for index, stats in devices for key, value in stats.items()})
+    if _State.first and len(_State.updates) == _UPDATES:
+        _end_if_alike()
+
+
+def about() -> dict[str, Any]:
+    """For the file of this run that is compared with the others."""
+    return {"updates": _State.updates, "told": list(_State.told)} if _State.torch is not None else {}
+
+
+def _runs() -> list[str]:
+    """The folders of the first run, which has ended, and of the others that have."""
+    return [_State.first, *(entry.path for entry in os.scandir(_State.first) if entry.is_dir())]
+
+
+class _Run(NamedTuple):
+    """What a run has left so far."""
+
+    found: dict[str, Any]  # estimate.PID.json
+    snapshot: str
+    code: list[str]  # lines of code.PID: the architecture, then each kernel as it was first used
+    gaps: dict[str, list[str]]  # of simulated.PID, by function: calls, and the bounds of the bytes
+
+
+def _lines(path: str) -> list[str]:
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.readlines()
+
+
+def _run_in(folder: str, pid: str, found: dict[str, Any]) -> _Run:
+    gaps = {" ".join(words[:3]): words[3:] for words in (line.split() for line in _lines(f"{folder}/simulated.{pid}"))}
+    return _Run(found, f"{folder}/snapshot.{pid}.pickle", _lines(f"{folder}/code.{pid}"), gaps)
+
+
+def _are_alike(mine: _Run, theirs: _Run) -> bool:
+    """`mine` has made _UPDATES, `theirs` has ended. What only a later update would need is known of neither."""
+    same = all(mine.found[key] == theirs.found.get(key) for key in ("updates", "told"))
+    return same and sorted(mine.code[1:]) == sorted(theirs.code[1 : len(mine.code)]) and mine.gaps.keys() == theirs.gaps.keys()
+
+
+def _end_if_alike() -> None:
+    own = os.environ["NEAP_RUN_DIR"]
+    mine = _run_in(own, str(os.getpid()), about())
+    for folder in _runs():
+        for name in os.listdir(folder):
+            if name.startswith("estimate.") and name.endswith(".json"):
+                with open(f"{folder}/{name}", encoding="utf-8") as file:
+                    theirs = _run_in(folder, name.split(".")[1], json.load(file))
+                if _are_alike(mine, theirs):
+                    _adopt(mine, theirs)
+
+
+def _adopt(mine: _Run, theirs: _Run) -> None:
+    """Leaves that run's findings as this one's, with what this GPU's architecture decides, and ends."""
+    from . import _estimate
+
+    base = os.path.join(os.environ["NEAP_RUN_DIR"], "{}." + str(os.getpid()))
+    os.link(theirs.snapshot, base.format("snapshot") + ".pickle")
+    with open(base.format("code"), "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.writelines(mine.code[:1] + theirs.code[1:])
+    if mine.gaps:
+        with open(base.format("simulated"), "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.writelines(f"{name} {' '.join(theirs.gaps[name][:1] + bounds[1:])}\n" for name, bounds in mine.gaps.items())
+    found = {key: value for key, value in theirs.found.items() if key != "updates"}  # others are compared with that run itself
+    for index, device in enumerate(found["devices"]):
+        own = _estimate._device(_State.torch, index)
+        device.update(name=own["name"], uuid=own["uuid"])
+    with open(base.format("estimate") + ".json", "w", encoding="utf-8", errors="replace") as file:
+        json.dump({**found, "shared": True}, file)
+    os._exit(0)
+
+
+# The end.
+
+
+@_notes.harmless("runs for other GPUs")
+def end(interrupted: Any) -> None:
+    """The first run has left its findings: the others go on, until they have ended, all time is used, or `interrupted()`."""
+    if _State.first and any(_State.torch.cuda.memory_stats(index).get("num_ooms") for index in range(_State.torch.cuda.device_count())):
+        os._exit(1)  # it needs a run in more memory
+    waiting, _State.others = _State.others, []
+    if not waiting:
+        return
+    running: list[_Other] = []
+    may_run = not _State.wrote and getattr(sys, "last_value", None) is None
+    room = _room(_values._free_bytes(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+    try:
+        while may_run and (waiting or running) and not interrupted() and time.monotonic() < _State.until:
+            while waiting and len(running) < room:
+                running.append(waiting.pop(0))
+                with contextlib.suppress(BrokenPipeError):  # the keeper was killed
+                    running[-1].keeper.send(_GO, socket.MSG_NOSIGNAL)
+            over = select.select([one.keeper for one in running], [], [], _POLL_SECONDS)[0]
+            for one in [one for one in running if one.keeper in over]:
+                running.remove(one)
+                _leave(one)
+    finally:
+        for one in waiting + running:
+            _leave(one)
+
+
+def _room(free_bytes: int, peak_bytes: int) -> int:
+    """How many go side by side, as room_for of src/estimate/runs.c: the first run stays, and each takes what that has taken."""
+    return max(1, min(os.cpu_count() or 1, _AT_ONCE, free_bytes // 4 * 3 // max(peak_bytes, 1)))
+
+
+def _leave(one: _Other) -> None:
+    """Ends it if it goes on still. Its folder stays only if it had ended well."""
+    with contextlib.suppress(OSError):  # the keeper is gone
+        one.keeper.shutdown(socket.SHUT_WR)
+    if one.keeper.recv(1) != _WHOLE:
+        shutil.rmtree(one.folder, ignore_errors=True)
+    one.keeper.close()
+
+
+__all__ = ["about", "end", "step", "watch"]

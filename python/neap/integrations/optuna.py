@@ -1,0 +1,54 @@
+"""Trials of Optuna that run out of memory are pruned, and those that cannot fit do not start:
+
+    from neap.integrations.optuna import prune_out_of_memory
+    @prune_out_of_memory
+    def objective(trial): ...
+    study.optimize(objective, n_trials=100)
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from .. import hunt, memory
+from .._units import parse_size
+
+
+def prune_out_of_memory(objective: Callable[..., float]) -> Callable[..., float]:
+    """The objective, whose trial is pruned (optuna.TrialPruned) where device memory runs out; the study goes on. Before that the
+    traceback's variables are let go and the cache is emptied, so that the next trial has the memory. Other errors pass through."""
+    pruned: Any = importlib.import_module("optuna").TrialPruned
+
+    @functools.wraps(objective)
+    def run(trial: Any, *rest: Any, **named: Any) -> float:
+        failure = ""
+        try:
+            return objective(trial, *rest, **named)
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            hunt.forget_frames(error)
+            failure = str(error).split("\n", 1)[0]
+        # Only here does nothing of the error live on: inside `except` Python would still hold it.
+        memory.clear_gpu_memory()
+        trial.set_user_attr("out_of_memory", failure)
+        raise pruned(f"ran out of device memory: {failure}")
+
+    return run
+
+
+def fits(needs: str | int, device: int = 0) -> bool:
+    """Whether that much device memory ("12 GiB", or bytes) is there for PyTorch in this process now: free as the driver reports
+    it, and what PyTorch's allocator has cached. `device`: CUDA's number. In an objective, before anything is made:
+
+        if not fits("12 GiB"): raise optuna.TrialPruned("12 GiB are not free")
+
+    What the model will need, `neap estimate` tells. Raises ValueError for what is no size, and what PyTorch raises where there is
+    no such device. It begins CUDA on the device, as the trial would."""
+    wanted = parse_size(needs)
+    cuda: Any = importlib.import_module("torch").cuda
+    free, _ = cuda.mem_get_info(device)
+    return int(free) + int(cuda.memory_reserved(device)) - int(cuda.memory_allocated(device)) >= wanted

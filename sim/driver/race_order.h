@@ -1,0 +1,60 @@
+/* sim/driver/race_order.h: the clocks of races.c: streams, events and the host. Nothing here locks. */
+#ifndef NEAP_SIM_RACE_ORDER_H
+#define NEAP_SIM_RACE_ORDER_H
+
+#include "base/map.h"
+#include "sim/driver/races.h"
+
+/* A stream's work is counted on its lane. Beyond so many streams at once the others share the last one: they count as
+ * ordered among each other. */
+enum { RACE_LANES = 64, RACE_ASKERS = 4 };
+
+struct race_clock {
+	uint64_t seen[RACE_LANES]; /* of each lane, so much work comes before */
+};
+
+struct race_event {
+	struct race_clock clock; /* of its stream when it was recorded */
+	bool of_allocator;       /* an allocator recorded it for a block that was freed */
+	struct {
+		uint64_t thread; /* 0: nobody yet. Threads beyond these share the last place */
+		uint32_t times;  /* that it asked since the event was recorded */
+	} askers[RACE_ASKERS];
+};
+
+struct race_stream {
+	struct race_stream *next; /* of order->first */
+	struct sim_race_stream what;
+	struct race_clock clock;
+	uint32_t lane;
+	uint32_t number; /* as reports name it */
+	uint32_t asked;  /* so often whether it has finished, while it had late work */
+	bool gone;       /* destroyed. It stays until the host has seen its work */
+};
+
+struct race_order {
+	struct neap_map streams, events; /* key -> struct race_stream, struct race_event */
+	struct race_stream *first;
+	struct race_clock host;
+	uint64_t counts[RACE_LANES]; /* work so far */
+	uint32_t named;
+	bool crowded; /* streams share a lane, or the host was out of memory for one: races may be missed */
+};
+
+void race_order_fini(struct race_order *order);
+void race_clock_join(struct race_clock *into, const struct race_clock *from);
+/* The stream, with all that comes before its next work. NULL: host out of memory. */
+struct race_stream *race_order_now(struct race_order *order, struct sim_race_stream stream);
+/* What the event stands for; NULL: nothing. */
+struct race_event *race_order_event(const struct race_order *order, uint64_t event);
+void race_order_record(struct race_order *order, uint64_t event, struct sim_race_stream stream, bool of_allocator);
+/* Whether the host waited for all that is before the event. */
+bool race_order_is_seen(const struct race_order *order, const struct race_event *event);
+void race_order_forget(struct race_order *order, uint64_t event);
+void race_order_forget_stream(struct race_order *order, uint64_t stream);
+/* Whether streams still share a lane: `crowded`. */
+void race_order_look_again(struct race_order *order);
+/* The host waited for all of a device's streams. */
+void race_order_host_device(struct race_order *order, uint32_t device);
+
+#endif

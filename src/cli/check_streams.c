@@ -1,0 +1,169 @@
+/* cli/check_streams.c: see check_streams.h. */
+#include "cli/check_streams.h"
+
+#include "base/file.h"
+#include "base/printable.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "estimate/measure.h"
+#include "report/races.h"
+#include "store/json_rows.h"
+#include "store/result.h"
+
+#include <stdio.h>
+
+#define SCHEMA 1
+
+/* How the run ended. Races that it did not come to are not known. */
+enum end {
+	END_UNKNOWN, /* it has no result: it still runs, or its supervisor was killed */
+	END_GOOD,    /* by itself, or at the step that was asked for */
+	END_LATE,    /* its time limit passed */
+	END_FAILED,
+};
+
+struct look {
+	struct neap_races races;
+	struct neap_error err;
+	enum neap_status status;
+	enum end end;
+	int exit_status; /* of the run */
+};
+
+static enum end end_of(enum neap_outcome outcome)
+{
+	return outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED ? END_GOOD
+	       : outcome == NEAP_OUTCOME_TIMEOUT                             ? END_LATE
+									     : END_FAILED;
+}
+
+static void look_at(void *context, const char *folder)
+{
+	struct look *look = context;
+	struct neap_result result = {0};
+	char path[4096];
+	look->status = neap_races_read(folder, &look->races, &look->err);
+	if (neap_path_join(path, sizeof path, folder, "result.json") || neap_result_read(path, &result, NULL))
+		return;
+	look->end = end_of(result.outcome);
+	look->exit_status = result.exit_status;
+	neap_result_fini(&result);
+}
+
+static int run_command(const struct neap_arguments *arguments, struct look *look)
+{
+	struct neap_error err = {0};
+	struct neap_check_figures figures = {0};
+	struct estimate_progress progress = {0};
+	const struct neap_check_command command = {.argv = neap_rest(arguments),
+						   .steps = neap_argument(arguments, "steps"),
+						   .time_limit = neap_argument(arguments, "time-limit"),
+						   .gpu = neap_argument(arguments, "gpu"),
+						   .streams = neap_argument(arguments, "streams"),
+						   .look = look_at,
+						   .look_context = look,
+						   .watch = {estimate_progress_go_on, &progress}};
+	estimate_catch_signals();
+	enum neap_status status = neap_check_measure_command(&command, &figures, &err);
+	if (status == NEAP_ECANCELED)
+		return 128 + estimate_interrupted();
+	if (status && !(status == NEAP_ESTATE && !look->races.watched))
+		return neap_complain("check", &err);
+	if (figures.exit_status)
+		fprintf(stderr, "neap check: the command failed, exit status %d: this is what it did until then\n",
+			figures.exit_status);
+	return figures.exit_status;
+}
+
+/* Whether there are no races but those that are listed. */
+static bool is_whole(const struct look *look)
+{
+	return look->end == END_GOOD && !neap_races_are_partial(&look->races);
+}
+
+static int print_json(const struct look *look)
+{
+	const struct neap_races *races = &look->races;
+	size_t open = neap_races_open(races);
+	return json_print("check",
+			  JSON(INTEGER("schema", SCHEMA),
+			       ONLY(races->watched && (open || is_whole(look)), BOOL("ok", open == 0)),
+			       VALUE("races", neap_races_json(races)),
+			       VALUE("not_seen", neap_race_names_json(&races->not_seen)),
+			       VALUE("limits", neap_race_names_json(&races->limits)), NUMBER("lost", races->lost)),
+			  JSON_INDENT(2));
+}
+
+static void put_end(struct neap_buffer *out, const struct look *look)
+{
+	if (look->end == END_UNKNOWN)
+		neap_buffer_text(out, "; the run has no result");
+	else if (look->end == END_LATE)
+		neap_buffer_text(out, "; the run's time limit passed");
+	else if (look->end == END_FAILED)
+		neap_buffer_format(out, "; the run failed with exit status %d", look->exit_status);
+}
+
+static int print_text(const struct look *look)
+{
+	const struct neap_races *races = &look->races;
+	struct neap_buffer out = {0};
+	struct neap_error err = {0};
+	int code = 0;
+	neap_races_text(&out, races);
+	neap_buffer_format(&out, "neap check: %s: ",
+			   neap_races_open(races) ? "FAILED"
+			   : is_whole(look)       ? "ok"
+						  : "incomplete");
+	neap_races_summary(&out, races);
+	put_end(&out, look);
+	neap_buffer_text(&out, "\n");
+	if (neap_buffer_status(&out, &err))
+		code = neap_complain("check", &err);
+	else
+		fputs(neap_buffer_string(&out), stdout);
+	neap_buffer_fini(&out);
+	return code;
+}
+
+static int judge(const struct neap_arguments *arguments, struct look *look, int failed)
+{
+	struct neap_error err = {0};
+	const char *accepted = neap_argument(arguments, "accept");
+	if (look->status)
+		return neap_complain("check", &look->err);
+	if (accepted && neap_races_accept(&look->races, accepted, &err))
+		return neap_complain("check", &err);
+	if (!is_whole(look) && !failed)
+		failed = look->exit_status ? look->exit_status : NEAP_EXIT_UNAVAILABLE;
+	if (!look->races.watched && !neap_argument(arguments, "json")) {
+		fputs("neap check: no process used a GPU through PyTorch on the simulator: nothing was seen\n",
+		      stderr);
+		return failed ? failed : NEAP_EXIT_UNAVAILABLE;
+	}
+	int code = neap_argument(arguments, "json") ? print_json(look) : print_text(look);
+	if (code)
+		return code;
+	return neap_races_open(&look->races) ? NEAP_EXIT_FAILED
+	       : failed                      ? failed
+	       : look->races.watched         ? 0
+					     : NEAP_EXIT_UNAVAILABLE;
+}
+
+int check_streams(const struct neap_arguments *arguments)
+{
+	static const char *const others[] = {"max-peak", "max-growth", "baseline", "tolerance", "save-baseline"};
+	struct look look = {0};
+	int failed = 0;
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (neap_argument(arguments, others[i]))
+			return neap_misuse(arguments, "--streams looks for races alone: leave out --%s", others[i]);
+	if (neap_operand_count(arguments))
+		look_at(&look, neap_operand(arguments, 0));
+	else
+		failed = run_command(arguments, &look);
+	/* A command that was stopped, or could not be started, says so and no more. */
+	int code = failed >= NEAP_EXIT_USAGE && !look.races.watched ? failed : judge(arguments, &look, failed);
+	neap_races_fini(&look.races);
+	return code;
+}

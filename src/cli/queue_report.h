@@ -1,0 +1,10 @@
+/* cli/queue_report.h: what `neap queue` shows. One thread. */
+#ifndef NEAP_CLI_QUEUE_REPORT_H
+#define NEAP_CLI_QUEUE_REPORT_H
+
+#include "queue/look.h"
+
+void queue_print(const struct neap_queue *queue, const struct neap_tickets *tickets,
+		 const struct neap_queue_look *look);
+
+#endif

@@ -1,0 +1,34 @@
+/* estimate/values.h: the parameters of the command that `neap estimate` runs, and what is asked of them: the largest
+ * value that fits (--fit), single changes (--try), all combinations for a number of samples (--plan). One thread. */
+#ifndef NEAP_ESTIMATE_VALUES_H
+#define NEAP_ESTIMATE_VALUES_H
+
+#include "estimate/fit.h"
+#include "estimate/model.h"
+#include "estimate/search.h"
+
+/* What the user gave. NULL: not given. The words are borrowed as long as the values live. */
+struct neap_estimate_values_given {
+	const struct neap_estimate_model *model;
+	char *const *argv;                      /* of the command, NULL-terminated */
+	char *const *parameters, *const *tries; /* "NAME=VALUE", NULL-terminated */
+	const char *fit, *plan, *ranks;
+	bool infers;  /* --task infer */
+	bool bounded; /* --gpu or --max-memory */
+};
+
+struct neap_estimate_values {
+	char **parameters;                  /* "NAME=VALUE", NULL-terminated */
+	struct neap_estimate_fit fit;       /* name NULL: not asked for */
+	struct neap_estimate_search search; /* samples 0: not asked for */
+	uint64_t fit_value, accumulation;   /* the given ones; 0: none */
+	struct neap_estimate_tries tries;
+};
+
+/* Checks what was given, and finds each value that is asked for in the command. The caller calls
+ * neap_estimate_values_fini, also after a failure. Errors: NEAP_EINVAL, NEAP_ENOMEM. */
+enum neap_status neap_estimate_values_make(const struct neap_estimate_values_given *given,
+					   struct neap_estimate_values *values, struct neap_error *err);
+void neap_estimate_values_fini(struct neap_estimate_values *values);
+
+#endif

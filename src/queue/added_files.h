@@ -1,0 +1,42 @@
+/* queue/added_files.h: the folder and the file RUN/queued of an added run (added.h). For src/queue alone. */
+#ifndef NEAP_QUEUE_ADDED_FILES_H
+#define NEAP_QUEUE_ADDED_FILES_H
+
+#include "queue/added.h"
+
+/* Makes STATE/runs/ID, and fills the ticket's run and folder. Errors: NEAP_EINVAL: the path is too long; those of
+ * making a folder. */
+enum neap_status neap_added_make_folder(struct neap_ticket *ticket, struct neap_error *err);
+
+/* Of a run that was not begun. */
+void neap_added_remove_folder(const char *folder);
+
+/* Writes FOLDER/queued, with this process's environment, whole or not at all. */
+enum neap_status neap_added_write(const struct neap_queue *queue, const char *folder, const struct neap_added *added,
+				  struct neap_error *err);
+
+/* Likewise, as it is in another folder. */
+enum neap_status neap_added_copy(const char *from, const char *to, struct neap_error *err);
+
+/* Splits it: the options and the command are added to `argv`, the environment to `environment`; the caller's to free,
+ * also on failure. Errors: NEAP_EPARSE, NEAP_ENOMEM, those of reading. */
+enum neap_status neap_added_read(const char *folder, struct neap_argv *argv, struct neap_argv *environment,
+				 struct neap_error *err);
+
+/* A ticket of this user that `add` made. */
+static inline bool neap_added_is_mine(const struct neap_ticket *ticket, uid_t user)
+{
+	return ticket->added && ticket->uid == user;
+}
+
+/* One that should have a process, and has none. */
+static inline bool neap_added_is_orphan(const struct neap_ticket *ticket, uid_t user)
+{
+	return neap_added_is_mine(ticket, user) && !ticket->alive && !ticket->dropped && !ticket->paused &&
+	       !neap_ticket_is_given_up(ticket);
+}
+
+/* Opens the lock of this user's runner, which is not taken yet. Errors: NEAP_EPERM: another user's file; NEAP_EIO. */
+enum neap_status neap_queue_open_runner(const struct neap_queue *queue, int *ret_fd, struct neap_error *err);
+
+#endif

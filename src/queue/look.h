@@ -1,0 +1,32 @@
+/* queue/look.h: what decide.h needs to know: the devices as the driver shows them now, and what the runs that hold
+ * leases use of them.
+ *
+ * A process uses what was promised to the run whose supervisor it descends from. A device is read until two readings
+ * agree: else a process that allocates or frees in between would count twice, or not at all. Where they do not, or
+ * where the driver does not say what a process uses, its run counts as using nothing yet: nobody starts too early.
+ */
+#ifndef NEAP_QUEUE_LOOK_H
+#define NEAP_QUEUE_LOOK_H
+
+#include "queue/decide.h"
+#include "queue/queue.h"
+
+struct neap_queue_look {
+	struct neap_queue_device devices[NEAP_GPUS]; /* by NVML's index */
+	char uuids[NEAP_GPUS][48], names[NEAP_GPUS][96];
+	size_t device_count;
+	struct neap_queue_entry *entries;  /* one for each ticket, in their order */
+	struct neap_queue_answer *answers; /* likewise */
+	size_t count;
+};
+
+/* Looks and decides. `monitor` NULL: no driver, and every ticket waits. The caller calls neap_queue_look_fini.
+ * A device that cannot be read has no UUID, so no ticket is given it. Errors: NEAP_ENOMEM. */
+enum neap_status neap_queue_look_take(const struct neap_tickets *tickets, struct neap_monitor *monitor,
+				      struct neap_queue_look *ret_look, struct neap_error *err);
+void neap_queue_look_fini(struct neap_queue_look *look);
+
+/* The bytes promised to leases on the device and not used yet. */
+uint64_t neap_queue_promised(const struct neap_queue_look *look, size_t device);
+
+#endif

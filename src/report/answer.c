@@ -1,0 +1,122 @@
+/* report/answer.c: one verdict, and at most two sentences below it. */
+#include "report/answer.h"
+
+#include "base/units.h"
+#include "report/analysis.h"
+#include "report/markup.h"
+#include "report/markup_report.h"
+#include "report/report.h"
+
+#include <stdio.h>
+
+void neap_answer_begin(struct neap_buffer *out, enum neap_report_tone tone, const char *verdict)
+{
+	static const char *const classes[] = {[NEAP_TONE_PLAIN] = "plain",
+					      [NEAP_TONE_GOOD] = "good",
+					      [NEAP_TONE_WARN] = "warn",
+					      [NEAP_TONE_BAD] = "bad"};
+	neap_buffer_format(out, "<section class=\"answer %s\">\n<h2>", classes[tone]);
+	neap_markup_text(out, verdict);
+	neap_buffer_text(out, "</h2>\n");
+}
+
+void neap_answer_end(struct neap_buffer *out) { neap_buffer_text(out, "</section>\n"); }
+
+/* The cause and the fix are the card's own words. */
+static void put_failure(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	struct neap_buffer text = {0};
+	char verdict[160];
+
+	snprintf(verdict, sizeof verdict, "%s out of memory: %s asked for, %s missing",
+		 card->predicted ? "It would run" : "It ran",
+		 NEAP_SIZE(card->block_bytes ? card->block_bytes : card->requested_bytes),
+		 NEAP_SIZE(card->shortfall_bytes));
+	neap_answer_begin(out, NEAP_TONE_BAD, verdict);
+	neap_report_oom_cause(&text, card);
+	neap_report_oom_first_fix(&text, card);
+	neap_markup_report(out, neap_buffer_string(&text));
+	neap_answer_end(out);
+	out->failed |= text.failed;
+	neap_buffer_fini(&text);
+}
+
+static void put_leak(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_trends *trends = &analysis->trends;
+	char verdict[160], name[320];
+
+	snprintf(verdict, sizeof verdict, "It leaks: memory grows by %s with each step",
+		 NEAP_SIZE(trends->leak.bytes_per_step));
+	neap_answer_begin(out, NEAP_TONE_BAD, verdict);
+	if (trends->growing_count > 0) {
+		neap_holder_text(analysis->trace, &trends->growing[0].holder, name, sizeof name);
+		neap_buffer_format(out, "<p>%s of that, with each step, at ",
+				   NEAP_SIZE(trends->growing[0].leak.bytes_per_step));
+		neap_markup_text(out, name);
+		neap_buffer_text(out, ".</p>\n");
+	}
+	if (analysis->fit.memory_bytes) {
+		neap_buffer_text(out, "<p>");
+		neap_report_fit(out, analysis);
+		neap_buffer_text(out, ". ");
+		neap_report_fit_leak(out, analysis);
+		neap_buffer_text(out, "</p>\n");
+	}
+	neap_answer_end(out);
+}
+
+/* The least reserved comes first, after the trace's own. */
+static const struct neap_whatif *best(const struct neap_whatifs *whatifs)
+{
+	for (size_t i = 1; i < whatifs->count; i++) {
+		const struct neap_whatif *item = &whatifs->items[i];
+		uint64_t own = whatifs->items[0].reserved_peak;
+		if (item->tried && !item->active && item->reserved_peak < own &&
+		    own - item->reserved_peak > NEAP_WASTE_MIN * (double)own)
+			return item;
+	}
+	return NULL;
+}
+
+/* Of a trace that does not leak. */
+static void put_fit(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	struct neap_buffer verdict = {0};
+
+	neap_report_fit(&verdict, analysis);
+	neap_answer_begin(out, NEAP_TONE_GOOD, neap_buffer_string(&verdict));
+	neap_answer_end(out);
+	out->failed |= verdict.failed;
+	neap_buffer_fini(&verdict);
+}
+
+static void put_saving(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_whatif *item = best(&analysis->whatifs);
+	const char *verdict = "Nothing failed, and no setting of the allocator would save 2 % of what was reserved";
+	char text[200];
+
+	if (item) {
+		snprintf(text, sizeof text, "Nothing failed. With %s %s would be reserved at the peak, not %s",
+			 item->name, NEAP_SIZE(item->reserved_peak),
+			 NEAP_SIZE(analysis->whatifs.items[0].reserved_peak));
+		verdict = text;
+	}
+	neap_answer_begin(out, NEAP_TONE_GOOD, verdict);
+	neap_answer_end(out);
+}
+
+void neap_answer_analysis(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	if (neap_analysis_empty(analysis))
+		return;
+	if (analysis->has_oom)
+		put_failure(out, &analysis->oom);
+	else if (analysis->trends.leak.verdict == NEAP_LEAK_FOUND)
+		put_leak(out, analysis);
+	else if (analysis->fit.memory_bytes)
+		put_fit(out, analysis);
+	else
+		put_saving(out, analysis);
+}

@@ -1,0 +1,40 @@
+/* run/python.h: what `neap run` does for commands that are, or start, Python programs:
+ * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim a variable names the folder
+ * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator, and LD_LIBRARY_PATH leads all
+ * other programs there:
+ *
+ *   any command         the simulator's folder: libcuda.so.1, libnvidia-ml.so.1
+ *   that is not Python  the stand-ins', too. Python's own are loaded by the launcher, which refuses what cannot be
+ *                       simulated: the path would lead PyTorch to them all the same
+ *
+ * NEAP_LAUNCH names the launcher's folder to the simulator, which loads it into a Python whose PYTHONPATH was
+ * replaced. A command that needs none of this still has these variables set. */
+#ifndef NEAP_RUN_PYTHON_H
+#define NEAP_RUN_PYTHON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NEAP_RUN_PYTHON_CAPACITY 4400
+
+#define NEAP_RUN_PYTHON_MAX 5
+
+struct neap_run_python {
+	char *entries[NEAP_RUN_PYTHON_MAX]; /* "NAME=VALUE" for the command's environment */
+	size_t count;
+	char trouble[NEAP_RUN_PYTHON_CAPACITY]; /* why Python programs will not be attached, and what to do; "" */
+};
+
+/* From this process's environment. With NEAP_ATTACH=0 a program is not attached, but simulated all the same. What
+ * cannot be set is left out. The caller calls neap_run_python_fini. */
+void neap_run_python_make(char *const *command, struct neap_run_python *ret_python);
+void neap_run_python_fini(struct neap_run_python *python);
+
+/* The folder with sitecustomize.py. False: it is not beside this program. */
+bool neap_run_python_find_launcher(char path[NEAP_RUN_PYTHON_CAPACITY]);
+
+/* The folders of the simulator and of its stand-ins for NVIDIA's runtime libraries. False: one of them is not there.
+ */
+bool neap_run_python_find_simulator(char sim[NEAP_RUN_PYTHON_CAPACITY], char runtime[NEAP_RUN_PYTHON_CAPACITY]);
+
+#endif

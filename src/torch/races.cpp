@@ -1,0 +1,487 @@
+#include "races.h"
+
+#include "watch_stacks.cpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <set>
+
+namespace neap_torch
+{
+
+namespace
+{
+
+bool is_over_device(const at::Tensor &tensor); /* values.cpp */
+
+namespace cca = c10::cuda::CUDACachingAllocator;
+
+constexpr int64_t kRuns = 64; /* of bytes without a gap: so many are told one by one */
+
+struct Races {
+	std::atomic<const neap_sim_races *> calls{nullptr}; /* null: nothing is told */
+	std::atomic<bool> pinned{false};
+	std::atomic<bool> late{false};                    /* values come late */
+	std::atomic<uint32_t> backward{0};                /* where the backward pass that runs was called */
+	bool own_allocator = false;                       /* neap's: it waits before it takes pages away */
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+	int fd = -1;
+	std::set<std::string> not_seen, names;
+} races;
+
+const neap_sim_races *calls() { return races.calls.load(std::memory_order_acquire); }
+
+uint32_t place()
+{
+	static thread_local Path path;
+	uint32_t number = stacks_number(path, true); /* cells and notebooks come and go */
+
+	return number ? number : races.backward.load(std::memory_order_relaxed);
+}
+
+/* -- what a tensor's elements are in memory -------------------------------------------------------------------- */
+
+struct Dimension {
+	int64_t size, stride;
+};
+
+/* The dimensions that matter, the innermost first; those that continue one another are one. */
+std::vector<Dimension> dimensions_of(const at::Tensor &tensor)
+{
+	std::vector<Dimension> all, joined;
+
+	for (int64_t d = 0; d < tensor.dim(); d++)
+		if (tensor.size(d) > 1 && tensor.stride(d) != 0)
+			all.push_back({tensor.size(d), tensor.stride(d)});
+	std::sort(all.begin(), all.end(), [](const Dimension &a, const Dimension &b) { return a.stride < b.stride; });
+	for (const Dimension &one : all) {
+		Dimension before = joined.empty() ? Dimension{1, 1} : joined.back();
+
+		if (one.stride == before.size * before.stride && (!joined.empty() || one.stride == 1)) {
+			if (joined.empty())
+				joined.push_back(one);
+			else
+				joined.back().size *= one.size;
+		} else {
+			joined.push_back(one);
+		}
+	}
+	return joined;
+}
+
+void add_range(RacesTouches *touches, uint64_t address, uint64_t bytes, uint32_t use, int device)
+{
+	touches->touches.push_back({address, bytes, use});
+	touches->devices.push_back(device);
+}
+
+/* Runs of `bytes` each, over the dimensions from `from` on. */
+void add_runs(RacesTouches *touches, uint64_t address, uint64_t bytes, const std::vector<Dimension> &dimensions,
+	      size_t from, uint64_t element, uint32_t use, int device)
+{
+	if (from == dimensions.size()) {
+		add_range(touches, address, bytes, use, device);
+		return;
+	}
+	for (int64_t i = 0; i < dimensions[from].size; i++)
+		add_runs(touches, address + (uint64_t)(i * dimensions[from].stride) * element, bytes, dimensions,
+			 from + 1, element, use, device);
+}
+
+void add_bytes(RacesTouches *touches, const at::Tensor &tensor, uint32_t use, int device)
+{
+	uint64_t address = (uint64_t)(uintptr_t)tensor.const_data_ptr(), element = tensor.element_size();
+	std::vector<Dimension> dimensions = dimensions_of(tensor);
+	bool inner = !dimensions.empty() && dimensions[0].stride == 1;
+	int64_t runs = 1;
+	uint64_t last = 0;
+
+	for (size_t i = 0; i < dimensions.size(); i++) {
+		last += (uint64_t)((dimensions[i].size - 1) * dimensions[i].stride);
+		if (i >= (size_t)inner)
+			runs *= dimensions[i].size;
+	}
+	if (runs <= kRuns)
+		add_runs(touches, address, (inner ? (uint64_t)dimensions[0].size : 1) * element, dimensions, inner,
+			 element, use, device);
+	else
+		add_range(touches, address, (last + 1) * element, use | NEAP_SIM_SPARSE, device);
+}
+
+/* -- what was found ------------------------------------------------------------------------------------------------ */
+
+const char *const kKinds[] = {"data", "lifetime", "freed", "host", "unmapped"};
+
+std::string quoted(const char *text)
+{
+	std::string to = "\"";
+
+	for (const char *c = text ? text : ""; *c; c++)
+		if (*c == '"' || *c == '\\' || (unsigned char)*c < 0x20)
+			to += '?';
+		else
+			to += *c;
+	return to + "\"";
+}
+
+std::string side_text(const neap_sim_race_side &side)
+{
+	std::string use = side.use & NEAP_SIM_UNKNOWN ? "uses" : side.use & NEAP_SIM_WRITES ? "writes" : "reads";
+	std::string stream = side.stream == UINT32_MAX ? "null" : std::to_string(side.stream);
+
+	return "{\"name\":" + quoted(side.name) + ",\"place\":" + std::to_string(side.stack) + ",\"use\":\"" + use +
+	       "\",\"stream\":" + stream + ",\"device\":" + std::to_string(side.device) + "}";
+}
+
+/* The first line: whose test the process works for, if any (_races.py), and whether a line was lost. */
+std::string head()
+{
+	const char *of = getenv("NEAP_STREAMS_OF");
+
+	return "{\"lost\":0,\"of\":" + quoted(of) + "}\n";
+}
+
+constexpr off_t kLost = 8; /* the place of that 0 */
+
+/* Tells the reader that it does not find all: in the first line, or by leaving half of that. The file stays, since
+ * other processes may have whole ones. */
+void lose()
+{
+	if (pwrite(races.fd, "1", 1, kLost) != 1)
+		(void)!ftruncate(races.fd, kLost);
+}
+
+/* A whole line, or none. The lock is held. */
+void write_line(const std::string &line)
+{
+	off_t end = races.fd >= 0 ? lseek(races.fd, 0, SEEK_END) : -1;
+
+	if (races.fd < 0 || write(races.fd, line.data(), line.size()) == (ssize_t)line.size())
+		return;
+	if (end >= 0)
+		(void)!ftruncate(races.fd, end); /* if that fails, half a line stays, which tells as much */
+	lose();
+}
+
+void limited(const char *what)
+{
+	pthread_mutex_lock(&races.lock);
+	write_line("{\"limit\":" + quoted(what) + "}\n");
+	pthread_mutex_unlock(&races.lock);
+}
+
+void found(const neap_sim_race *race)
+{
+	const neap_sim_race_block &block = race->block;
+	std::string line = std::string("{\"kind\":\"") + kKinds[race->kind] +
+			   "\",\"first\":" + side_text(race->first) + ",\"second\":" + side_text(race->second) +
+			   ",\"bytes\":" + std::to_string(race->bytes) +
+			   ",\"address\":" + std::to_string(race->address);
+
+	if (block.bytes)
+		line += ",\"block\":{\"address\":" + std::to_string(block.address) +
+			",\"bytes\":" + std::to_string(block.bytes) +
+			",\"allocated\":" + std::to_string(block.allocated) +
+			",\"freed\":" + std::to_string(block.freed) + ",\"stream\":" + std::to_string(block.stream) +
+			",\"device\":" + std::to_string(block.device) + "}";
+	pthread_mutex_lock(&races.lock);
+	write_line(line + "}\n");
+	pthread_mutex_unlock(&races.lock);
+}
+
+/* -- the allocator ----------------------------------------------------------------------------------------------------- */
+
+/* Inside the allocator's lock: nothing is thrown, and Python's lock is not taken. */
+void track(const cca::TraceEntry &entry)
+{
+	const neap_sim_races *to = calls();
+	uint64_t address = (uint64_t)entry.addr_, bytes = (uint64_t)entry.size_;
+
+	if (!to)
+		return;
+	switch (entry.action_) {
+	case cca::TraceEntry::ALLOC:
+		to->allocated(address, bytes, (void *)entry.stream_, (uint32_t)entry.device_, place());
+		break;
+	case cca::TraceEntry::FREE_REQUESTED:
+		to->freed(address, place());
+		break;
+	case cca::TraceEntry::FREE_COMPLETED:
+		to->reusable(address);
+		break;
+	case cca::TraceEntry::SEGMENT_FREE: /* cudaFree waits for all work on the device */
+		to->unmapped(address, bytes, place(), 1);
+		break;
+	case cca::TraceEntry::SEGMENT_UNMAP:
+		to->unmapped(address, bytes, place(), races.own_allocator);
+		break;
+	default:
+		break;
+	}
+}
+
+/* In the child of a fork: the files are its parent's, and the devices do not work there. */
+void forked()
+{
+	races.calls = nullptr;
+	races.late = false;
+	pthread_mutex_init(&races.lock, nullptr); /* its owner may exist only in the parent */
+	if (races.fd >= 0)
+		close(races.fd);
+	races.fd = -1;
+	stacks_abandon();
+}
+
+/* Throws where the allocator is neither PyTorch's own nor neap's. It cannot be detached: without `calls` the tracker
+ * returns at once. */
+void attach()
+{
+	static bool attached = false;
+
+	if (attached)
+		return;
+	cca::attachAllocatorTraceTracker(track);
+	pthread_atfork(nullptr, nullptr, forked);
+	attached = true;
+}
+
+/* Leaves no file of races behind that nothing is written to: who reads it takes the process for watched. A process that
+ * restarted in place continues its file. */
+bool open_files(const neap_sim_races *calls, const char *places, const char *header, const char *found_path)
+{
+	if (!stacks_open(places, header))
+		return false;
+	races.fd = open(found_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	std::string first = head();
+	bool begun = races.fd >= 0 && lseek(races.fd, 0, SEEK_END) > 0;
+	if (races.fd >= 0 && (begun || write(races.fd, first.data(), first.size()) == (ssize_t)first.size()) &&
+	    calls->start(found, limited))
+		return true;
+	if (begun)
+		lose();
+	else if (races.fd >= 0)
+		unlink(found_path);
+	if (races.fd >= 0)
+		close(races.fd);
+	races.fd = -1;
+	stacks_close();
+	return false;
+}
+
+} // namespace
+
+void RacesTouches::clear()
+{
+	touches.clear();
+	devices.clear();
+}
+
+const char *races_name(const std::string &name)
+{
+	pthread_mutex_lock(&races.lock);
+	const char *kept = races.names.insert(name).first->c_str();
+	pthread_mutex_unlock(&races.lock);
+	return kept;
+}
+
+bool races_on() { return calls() != nullptr; }
+
+bool races_pinned() { return races.pinned.load(std::memory_order_relaxed); }
+
+void races_add(RacesTouches *touches, const at::Tensor &tensor, uint32_t use)
+{
+	const neap_sim_races *to = calls();
+	bool over_device;
+
+	if (!to || !tensor.defined() || !tensor.has_storage() || tensor.layout() != c10::kStrided || !tensor.numel())
+		return;
+	over_device = tensor.is_cpu() && is_over_device(tensor) && !host_is_lent((uintptr_t)tensor.const_data_ptr());
+	if (tensor.is_cpu() && !over_device) {
+		if (!to->is_pinned((uint64_t)(uintptr_t)tensor.const_data_ptr()))
+			return;
+		races.pinned.store(true, std::memory_order_relaxed);
+	} else if (!tensor.is_cuda() && !over_device) {
+		return;
+	}
+	add_bytes(touches, tensor, use, tensor.is_cuda() ? tensor.get_device() : kRacesHost);
+}
+
+/* The device of what has none of its own: the first that another touch has, else the current one. */
+static int device_for(const RacesTouches &touches)
+{
+	for (int device : touches.devices)
+		if (device != kRacesHost)
+			return device;
+	return c10::cuda::current_device();
+}
+
+void races_work(const char *name, const RacesTouches &all)
+{
+	const neap_sim_races *to = calls();
+	std::vector<int> done;
+
+	if (!to || all.touches.empty())
+		return;
+	int own = device_for(all);
+	uint32_t where = place();
+
+	for (int first : all.devices) {
+		int device = first == kRacesHost ? own : first;
+		std::vector<neap_sim_touch> touches;
+
+		if (std::find(done.begin(), done.end(), device) != done.end())
+			continue;
+		done.push_back(device);
+		for (size_t i = 0; i < all.touches.size(); i++)
+			if ((all.devices[i] == kRacesHost ? own : all.devices[i]) == device)
+				touches.push_back(all.touches[i]);
+		neap_sim_uses uses = {name, where, touches.data(), touches.size()};
+		c10::cuda::CUDAGuard guard((c10::DeviceIndex)device);
+		to->work(c10::cuda::getCurrentCUDAStream((c10::DeviceIndex)device).stream(), &uses);
+	}
+}
+
+void races_host(const char *name, const at::Tensor &tensor, uint32_t use)
+{
+	const neap_sim_races *to = calls();
+	RacesTouches touches;
+
+	if (!to || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() ||
+	    tensor.layout() != c10::kStrided || !tensor.numel() || is_over_device(tensor))
+		return;
+	add_bytes(&touches, tensor, use, kRacesHost);
+	neap_sim_uses uses = {name, place(), touches.touches.data(), touches.touches.size()};
+	to->host(&uses);
+}
+
+void races_fresh(const at::Tensor &tensor)
+{
+	const neap_sim_races *to = calls();
+
+	if (to && tensor.defined() && tensor.is_cpu() && tensor.has_storage() && tensor.storage().nbytes())
+		to->forget((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
+}
+
+bool races_are_late() { return races.late.load(std::memory_order_relaxed); }
+
+bool races_is_pinned(const at::Tensor &tensor)
+{
+	const neap_sim_races *to = calls();
+
+	return to && to->is_pinned((uint64_t)(uintptr_t)tensor.const_data_ptr());
+}
+
+void races_later(int device, void (*function)(void *), void *argument)
+{
+	c10::cuda::CUDAGuard guard((c10::DeviceIndex)device);
+
+	calls()->later(c10::cuda::getCurrentCUDAStream((c10::DeviceIndex)device).stream(), function, argument);
+}
+
+void races_settle(const std::vector<int> &devices)
+{
+	const neap_sim_races *to = calls();
+
+	for (int device : devices) {
+		c10::cuda::CUDAGuard guard((c10::DeviceIndex)device);
+
+		if (to)
+			to->settle(c10::cuda::getCurrentCUDAStream((c10::DeviceIndex)device).stream());
+	}
+}
+
+void races_fail()
+{
+	if (const neap_sim_races *to = calls())
+		to->fail();
+}
+
+void races_not_seen(const char *name)
+{
+	pthread_mutex_lock(&races.lock);
+	if (races.not_seen.insert(name).second)
+		write_line("{\"not_seen\":" + quoted(name) + "}\n");
+	pthread_mutex_unlock(&races.lock);
+}
+
+} // namespace neap_torch
+
+#define NEAP_EXPORT extern "C" __attribute__((visibility("default")))
+
+/* For the stand-ins: where the thread's work is asked for. */
+NEAP_EXPORT uint32_t neap_races_place(void) { return neap_torch::place(); }
+
+/* A backward pass begins here: its threads work for it. */
+NEAP_EXPORT void neap_races_backward(void)
+{
+	using namespace neap_torch;
+	if (races_on())
+		races.backward = place();
+}
+
+/* As _watch.py's neap_watch_layout and neap_watch_text. */
+NEAP_EXPORT void neap_races_layout(const neap_torch::FrameLayout *layout, const char *own, const char *torch)
+{
+	neap_torch::stacks_layout(layout, own, torch);
+}
+
+NEAP_EXPORT size_t neap_races_text(char *text, size_t capacity) { return neap_torch::stacks_text(text, capacity); }
+
+/* After neap_values_start. False: the allocator tells nothing of its blocks, a file cannot be written, or the simulator
+ * has no memory. */
+NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *places, const char *header,
+				  const char *found_path, bool own_allocator)
+{
+	using namespace neap_torch;
+	try {
+		if (calls->version != 2)
+			return false;
+		attach();
+		if (!open_files(calls, places, header, found_path))
+			return false;
+		races.own_allocator = own_allocator;
+		races.calls.store(calls, std::memory_order_release);
+		return true;
+	} catch (...) { /* the caller is Python, by ctypes */
+		return false;
+	}
+}
+
+/* The program asked whether this had finished, and was told so. */
+NEAP_EXPORT void neap_races_saw_event(uint64_t event)
+{
+	if (const neap_sim_races *to = neap_torch::calls())
+		to->saw_event((void *)(uintptr_t)event);
+}
+
+/* `device`: of the stream; a default one has no name of its own. */
+NEAP_EXPORT void neap_races_saw_stream(uint64_t stream, int device)
+{
+	const neap_sim_races *to = neap_torch::calls();
+
+	try {
+		c10::cuda::CUDAGuard guard((c10::DeviceIndex)device);
+		if (to)
+			to->saw_stream((void *)(uintptr_t)stream);
+	} catch (...) { /* the caller is Python, by ctypes */
+	}
+}
+
+/* What was reported is reported again: another test begins. */
+NEAP_EXPORT void neap_races_again(void)
+{
+	if (const neap_sim_races *to = neap_torch::calls())
+		to->again();
+}
+
+/* After neap_races_start: values come late (values_late.cpp). */
+NEAP_EXPORT bool neap_races_delay(uint64_t seed)
+{
+	const neap_sim_races *to = neap_torch::calls();
+
+	neap_torch::races.late = to && to->delay(seed);
+	return neap_torch::races.late;
+}
