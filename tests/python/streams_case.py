@@ -37,5 +37,6 @@ class StreamsCase(Case):
 
     def pytest(self, text, **more):
         (self.folder / "test_marked.py").write_text(text)
-        words = ["-m", "pytest", "-p", "neap.pytest_plugin", "--neap-gpu=h100-80gb,mem=2GiB", "-q", "test_marked.py"]
-        return self.execute(sys.executable, *words, **more)
+        words = ["-m", "pytest", "-p", "neap.pytest_plugin", "--neap-gpu=h100-80gb,mem=2GiB", "-q"]
+        # -rN: no summary. Where CI is set, pytest repeats each failure whole in it.
+        return self.execute(sys.executable, *words, "-rN", "test_marked.py", **more)
