@@ -241,7 +241,7 @@ bool neap_group_kill(const char *path)
 		write_to(path, "cgroup.freeze", "0");
 		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
 	}
-	for (int look = 0; look < ENDED_POLLS && !is_empty(path); look++)
+	for (int poll = 0; poll < ENDED_POLLS && !is_empty(path); poll++)
 		neap_clock_sleep(neap_clock_system(), POLL_NS);
 	return is_empty(path);
 }

@@ -48,7 +48,7 @@ static void close_standard(void)
 }
 
 /* Checks whether the command has ended, without reaping it. */
-static bool look(struct watch *watch)
+static bool has_ended(struct watch *watch)
 {
 	siginfo_t info = {0};
 	if (!watch->known && !waitid(P_PID, (id_t)watch->command, &info, WEXITED | WNOHANG | WNOWAIT) &&
@@ -74,7 +74,7 @@ static void wait_for_end(struct watch *watch)
 	const struct neap_deadline end = neap_deadline_in_ms(neap_clock_system(), KILLED_MS);
 	struct pollfd fd = {.fd = watch->child_fd, .events = POLLIN};
 	struct signalfd_siginfo info;
-	while (!look(watch) && !neap_deadline_over(&end)) {
+	while (!has_ended(watch) && !neap_deadline_over(&end)) {
 		poll(&fd, 1, neap_deadline_poll_ms(&end));
 		while (read(watch->child_fd, &info, sizeof info) > 0)
 			;
@@ -85,7 +85,7 @@ static void take_over(struct watch *watch)
 {
 	if (!watch->released) {
 		find_group(watch);
-		if (!look(watch)) {
+		if (!has_ended(watch)) {
 			kill(watch->command, SIGKILL); /* not reaped yet, so the PID is still its own */
 			wait_for_end(watch);
 			watch->known = watch->known && watch->wait_status != SIGKILL; /* else we ended it */
@@ -123,7 +123,7 @@ static void wait_for_supervisor(struct watch *watch)
 		poll(fds, 2, -1);
 		while (read(watch->child_fd, &info, sizeof info) > 0)
 			;
-		if (!knew && look(watch))
+		if (!knew && has_ended(watch))
 			neap_fd_write(watch->news_fd, &watch->wait_status, sizeof watch->wait_status, NULL);
 		if (!fds[0].revents)
 			continue;

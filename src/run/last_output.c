@@ -86,7 +86,7 @@ struct search {
 };
 
 /* An exception is the first line of its traceback that is not indented. */
-static void look(struct search *search, const char *line)
+static void search_line(struct search *search, const char *line)
 {
 	const char *mark = strstr(line, MARK);
 	if (mark) {
@@ -122,7 +122,7 @@ void neap_last_output_find(const char *text, size_t length, struct neap_last_out
 		at = end + 1;
 		if (!*line)
 			continue;
-		look(&search, line);
+		search_line(&search, line);
 		memcpy(lines[count++ % NEAP_LAST_LINES], line, LINE_CAPACITY);
 	}
 	ret_output->lines[0] = '\0';

@@ -13,7 +13,7 @@
 #define NEAP_LAST_BYTES 4096
 
 /* How many bytes are read from the end: more than the lines that are kept, since a traceback is longer. */
-#define NEAP_LAST_LOOK 65536
+#define NEAP_LAST_READ_BYTES 65536
 
 struct neap_last_output {
 	char of[24];                 /* the source: "stderr", "stdout and stderr"; "" none was readable */

@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #define POLL_NS       (50 * NEAP_NS_PER_MS)
-#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
+#define DRAIN_POLL_NS (20 * NEAP_NS_PER_MS)
 /* Time for the command's leftover processes to end by themselves, as many do. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
-#define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
+#define LEAVING_POLL_NS (10 * NEAP_NS_PER_MS)
 /* The kernel needs a while to unmap a large process after SIGKILL, longer on a loaded machine. */
 #define KILLED_NS (60 * NEAP_NS_PER_S)
 /* The longest drain for a command that was never seen on a device: another process causes any later change. */
@@ -138,12 +138,12 @@ static bool wait_for_leavers(struct neap_supervise *run)
 	unsigned cancels = run->cancel_count;
 	const struct neap_orphans_of of = neap_supervise_processes(run);
 	struct neap_process left;
-	for (size_t count, looks = 0;; looks++) {
+	for (size_t count, polls = 0;; polls++) {
 		if (neap_orphans_find(&of, &left, 1, &count, NULL) || !count)
-			return looks > 0;
+			return polls > 0;
 		if (neap_supervise_now(run) - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
 			return true;
-		neap_child_wait(run, LEAVING_LOOK_NS);
+		neap_child_wait(run, LEAVING_POLL_NS);
 	}
 }
 
@@ -255,7 +255,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 			return;
 		}
 		neap_child_wait(run, pause_ns);
-		pause_ns = pause_ns * 2 < DRAIN_LOOK_NS ? pause_ns * 2 : DRAIN_LOOK_NS;
+		pause_ns = pause_ns * 2 < DRAIN_POLL_NS ? pause_ns * 2 : DRAIN_POLL_NS;
 	}
 }
 

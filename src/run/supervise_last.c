@@ -117,7 +117,7 @@ static void read_error(struct neap_supervise *run, const char *path, pid_t pid, 
 		     (first->line[0] &&
 		      (file.st_mtim.tv_sec > first->when.tv_sec ||
 		       (file.st_mtim.tv_sec == first->when.tv_sec && file.st_mtim.tv_nsec >= first->when.tv_nsec)));
-	if (!later && neap_file_read(path, NEAP_LAST_LOOK, &text, NULL) == NEAP_OK && text.length) {
+	if (!later && neap_file_read(path, NEAP_LAST_READ_BYTES, &text, NULL) == NEAP_OK && text.length) {
 		text.data[strcspn(text.data, "\n")] = '\0';
 		neap_printable(first->line, sizeof first->line, text.data);
 		first->when = file.st_mtim;
@@ -127,16 +127,16 @@ static void read_error(struct neap_supervise *run, const char *path, pid_t pid, 
 
 void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *evidence)
 {
-	char *text = malloc(NEAP_LAST_LOOK);
+	char *text = malloc(NEAP_LAST_READ_BYTES);
 	size_t length;
 	if (!text)
 		return;
 	if (run->tee.ring) {
 		neap_tee_flush(&run->tee);
-		length = neap_tee_read(&run->tee, run->tee_offset, text, NEAP_LAST_LOOK);
+		length = neap_tee_read(&run->tee, run->tee_offset, text, NEAP_LAST_READ_BYTES);
 		snprintf(run->last.of, sizeof run->last.of, "%s", run->tee.both ? "stdout and stderr" : "stderr");
 	} else {
-		length = read_file(run, text, NEAP_LAST_LOOK);
+		length = read_file(run, text, NEAP_LAST_READ_BYTES);
 	}
 	neap_last_output_find(text, length, &run->last);
 	struct first_error first = {0};

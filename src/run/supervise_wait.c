@@ -55,7 +55,7 @@ static void watch(struct neap_supervise *run, const struct neap_turn_answer *ans
 }
 
 /* Errors: the queue's. */
-static enum neap_status look(struct wait *wait, struct neap_error *err)
+static enum neap_status sample(struct wait *wait, struct neap_error *err)
 {
 	struct neap_supervise *run = wait->run;
 	const struct neap_needs *needs = &run->options.needs;
@@ -155,7 +155,7 @@ enum neap_status neap_supervise_wait(struct neap_supervise *run, struct neap_evi
 	for (;;) {
 		bool others = wait.answer.others;
 		uint64_t before_ns = wait.read_ns;
-		status = look(&wait, err);
+		status = sample(&wait, err);
 		wait.read_ns = neap_supervise_now(run);
 		wait.alone_ns += others ? 0 : wait.read_ns - before_ns;
 		give_up(&wait, why, sizeof why);

@@ -26,9 +26,9 @@
 #define READER_GONE 17 /* exit status: our output has no reader any more */
 
 struct neap_tee_ring {
-	_Atomic uint64_t passed; /* bytes since the beginning; `bytes` has the last NEAP_LAST_LOOK */
+	_Atomic uint64_t passed; /* bytes since the beginning; `bytes` has the last NEAP_LAST_READ_BYTES */
 	_Atomic bool busy;       /* the tee has read bytes and not passed them on yet */
-	char bytes[NEAP_LAST_LOOK];
+	char bytes[NEAP_LAST_READ_BYTES];
 };
 
 /* Writes all bytes, also to a nonblocking reader. False: the reader is gone. Bytes that cannot be written (a full
@@ -175,12 +175,12 @@ void neap_tee_flush(const struct neap_tee *tee_process)
 size_t neap_tee_read(const struct neap_tee *tee_process, uint64_t from, char *ret_text, size_t capacity)
 {
 	uint64_t passed = neap_tee_passed(tee_process), length = passed > from ? passed - from : 0;
-	if (length > NEAP_LAST_LOOK)
-		length = NEAP_LAST_LOOK;
+	if (length > NEAP_LAST_READ_BYTES)
+		length = NEAP_LAST_READ_BYTES;
 	if (length > capacity)
 		length = capacity;
 	for (uint64_t i = 0; i < length; i++)
-		ret_text[i] = tee_process->ring->bytes[(passed - length + i) % NEAP_LAST_LOOK];
+		ret_text[i] = tee_process->ring->bytes[(passed - length + i) % NEAP_LAST_READ_BYTES];
 	return (size_t)length;
 }
 

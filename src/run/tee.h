@@ -1,7 +1,7 @@
 /* run/tee.h: a process that passes a command's output on and keeps its end.
  *
  *   command --pipe--> tee --write--> our own stderr (a pipe, a socket, /dev/null)
- *                      `--> ring, shared with the supervisor: the last NEAP_LAST_LOOK bytes
+ *                      `--> ring, shared with the supervisor: the last NEAP_LAST_READ_BYTES bytes
  *
  * The command must never wait for the supervisor, which may be stopped, slow or dead. So a separate process passes
  * the output on. The supervisor keeps the reading end open too: if the tee is killed, no writer gets SIGPIPE, and the

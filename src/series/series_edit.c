@@ -164,13 +164,13 @@ static void leave_out(struct neap_series *series, const enum fate *fates)
 	}
 }
 
-static enum neap_status decide(struct neap_series *series, enum fate *fates, bool look, struct neap_error *err)
+static enum neap_status decide(struct neap_series *series, enum fate *fates, bool dry_run, struct neap_error *err)
 {
 	const bool only_failed = series->options->only_failed;
 	for (size_t i = 0; i < series->state.count; i++)
 		fates[i] = fate_of(series, i);
 	size_t again = count_fate(series, fates, FATE_FAILED) + count_fate(series, fates, FATE_CHANGED);
-	if (!series->state.edited && !only_failed && !again && !look)
+	if (!series->state.edited && !only_failed && !again && !dry_run)
 		return NEAP_OK;
 	enum neap_status status = check_all_open(series, fates, err);
 	if (status)
@@ -179,7 +179,7 @@ static enum neap_status decide(struct neap_series *series, enum fate *fates, boo
 				series->state.edited ? ", whose file has changed since:" : ":");
 	for (int fate = 0; fate < FATE_COUNT; fate++)
 		report_fate(series, fates, (enum fate)fate);
-	if (look)
+	if (dry_run)
 		return NEAP_OK;
 	end_leftovers(series, fates);
 	if (again || (series->state.edited && !only_failed))
@@ -189,7 +189,7 @@ static enum neap_status decide(struct neap_series *series, enum fate *fates, boo
 	return status;
 }
 
-enum neap_status neap_series_edit(struct neap_series *series, bool look, struct neap_error *err)
+enum neap_status neap_series_edit(struct neap_series *series, bool dry_run, struct neap_error *err)
 {
 	if (!series->state.begun)
 		return series->options->only_failed
@@ -199,7 +199,7 @@ enum neap_status neap_series_edit(struct neap_series *series, bool look, struct 
 	enum fate *fates = calloc(series->state.count, sizeof *fates);
 	if (!fates)
 		return neap_fail(err, NEAP_ENOMEM, "continuing a series: out of memory");
-	enum neap_status status = decide(series, fates, look, err);
+	enum neap_status status = decide(series, fates, dry_run, err);
 	free(fates);
 	return status;
 }

@@ -96,9 +96,9 @@ bool neap_series_is_deviceless(const struct neap_series *series, struct neap_ste
 			       const struct neap_result *result);
 
 /* series_edit.c: if the file was edited since, or with --only-failed: reports and journals which experiments are kept
- * and which run. `look`: only reports. Errors: NEAP_EBUSY while an attempt from before the edit still runs;
+ * and which run. `dry_run`: only reports. Errors: NEAP_EBUSY while an attempt from before the edit still runs;
  * NEAP_ENOENT for --only-failed when nothing has started. */
-enum neap_status neap_series_edit(struct neap_series *series, bool look, struct neap_error *err);
+enum neap_status neap_series_edit(struct neap_series *series, bool dry_run, struct neap_error *err);
 
 /* Ends and reports the processes of a run whose supervisor was killed. */
 void neap_series_end_leftovers(const struct neap_series *series, const char *run_id);

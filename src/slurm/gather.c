@@ -1,7 +1,7 @@
 /* slurm/gather.c: finds each experiment's state from claims, results and the queue. Puts results into the history,
  * starts and ends into the journal. See slurm/decide.h for the decisions.
  *
- * The order of a look matters: first the claims, then the queue, then the results. A task claims while it is in the
+ * The order of a check matters: first the claims, then the queue, then the results. A task claims while it is in the
  * queue, and leaves its result before it leaves the queue: so a task that had claimed and is not listed has ended,
  * and its result, if any, is there.
  */
@@ -98,18 +98,18 @@ static enum neap_status read_claim(const struct neap_slurm *slurm, size_t at, ui
 
 static struct neap_step step_of(const struct neap_slurm *slurm, size_t at)
 {
-	return (struct neap_step){NEAP_STEP_TAKE, at, slurm->looks[at].attempt};
+	return (struct neap_step){NEAP_STEP_TAKE, at, slurm->checked[at].attempt};
 }
 
 /* The start of the attempt, if it is not in the journal yet, and its end. */
 static enum neap_status append_end(struct neap_slurm *slurm, size_t at, json_t *end, struct neap_error *err)
 {
-	const struct neap_slurm_look *look = &slurm->looks[at];
+	const struct neap_slurm_checked *checked = &slurm->checked[at];
 	enum neap_status status = NEAP_OK;
 	if (!slurm->series.state.experiments[at].open)
 		status = neap_series_append(&slurm->series,
 					    neap_series_record_start(&slurm->series.spec->experiments[at],
-								     look->attempt, look->claim.run_id, "", ""),
+								     checked->attempt, checked->claim.run_id, "", ""),
 					    err);
 	if (!status)
 		return neap_series_append(&slurm->series, end, err);
@@ -119,13 +119,14 @@ static enum neap_status append_end(struct neap_slurm *slurm, size_t at, json_t *
 
 static enum neap_status append_of(struct neap_slurm *slurm, const char *type, size_t at, struct neap_error *err)
 {
-	return append_end(slurm, at, neap_series_record_of(type, name_of(slurm, at), slurm->looks[at].attempt), err);
+	return append_end(slurm, at, neap_series_record_of(type, name_of(slurm, at), slurm->checked[at].attempt),
+			  err);
 }
 
 static void report_of(struct neap_slurm *slurm, size_t at, const char *why)
 {
 	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 ": %s", at + 1,
-				slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why);
+				slurm->series.spec->count, name_of(slurm, at), slurm->checked[at].attempt, why);
 }
 
 /* Reports a lost attempt, with the last line of a file. */
@@ -137,7 +138,7 @@ static void report_lost(struct neap_slurm *slurm, size_t at, const char *why, co
 	neap_slurm_last_line(&tail, last, sizeof last);
 	neap_buffer_fini(&tail);
 	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 " is lost: %s%s%s", at + 1,
-				slurm->series.spec->count, name_of(slurm, at), slurm->looks[at].attempt, why,
+				slurm->series.spec->count, name_of(slurm, at), slurm->checked[at].attempt, why,
 				*last ? ": " : "", last);
 }
 
@@ -152,10 +153,10 @@ struct found {
 static enum neap_status find_begun_again(const struct neap_slurm *slurm, size_t at, bool *ret_again,
 					 struct neap_error *err)
 {
-	const struct neap_slurm_look *look = &slurm->looks[at];
+	const struct neap_slurm_checked *checked = &slurm->checked[at];
 	struct neap_slurm_claim next = {0};
-	enum neap_status status = read_claim(slurm, at, look->attempt + 1, &next, err);
-	*ret_again = !status && next.job == look->claim.job && next.task == look->claim.task;
+	enum neap_status status = read_claim(slurm, at, checked->attempt + 1, &next, err);
+	*ret_again = !status && next.job == checked->claim.job && next.task == checked->claim.task;
 	return status == NEAP_ENOENT ? NEAP_OK : status;
 }
 
@@ -194,10 +195,10 @@ static enum neap_status read_result(struct found *found, struct neap_error *err)
 
 static enum neap_status find(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
-	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
+	const struct neap_slurm_claim *claim = &slurm->checked[at].claim;
 	*found = (struct found){0};
 	found->facts.gone = slurm->asked && !neap_slurm_queue_has(slurm, claim->job, claim->task);
-	enum neap_status status = folder_of(slurm, at, slurm->looks[at].attempt, &found->attempt, err);
+	enum neap_status status = folder_of(slurm, at, slurm->checked[at].attempt, &found->attempt, err);
 	if (!status)
 		status = find_begun_again(slurm, at, &found->facts.begun_again, err);
 	refresh(found->attempt.folder);
@@ -224,7 +225,7 @@ static uint64_t written_ns(const char *path)
  * output last at its end. */
 static enum neap_status make_result(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
-	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
+	const struct neap_slurm_claim *claim = &slurm->checked[at].claim;
 	struct neap_result *result = &found->result;
 	char path[4400];
 	enum neap_status status = neap_series_make_result(&slurm->series, at, "", result, err);
@@ -247,7 +248,7 @@ static enum neap_status amend_result(struct neap_slurm *slurm, size_t at, struct
 				     const struct neap_slurm_verdict *verdict, struct neap_error *err)
 {
 	char path[4200], evidence[320];
-	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
+	const struct neap_slurm_claim *claim = &slurm->checked[at].claim;
 	enum neap_status status = found->facts.has_result ? NEAP_OK : make_result(slurm, at, found, err);
 	snprintf(evidence, sizeof evidence, "%s (task %" PRIu32 "_%" PRIu32 " on %s)", verdict->why, claim->job,
 		 claim->task, claim->node);
@@ -297,7 +298,7 @@ static enum neap_status cancel(struct neap_slurm *slurm, size_t at, struct found
 		neap_series_keep(&slurm->series, &found->result);
 	report_of(slurm, at, why);
 	if (found->facts.cause == NEAP_SLURM_CANCELLED && !found->facts.begun_again)
-		slurm->looks[at].withheld = !slurm->first_sample;
+		slurm->checked[at].withheld = !slurm->first_check;
 	return append_of(slurm, "cancel", at, err);
 }
 
@@ -318,7 +319,7 @@ static enum neap_status check_claimed(struct neap_slurm *slurm, size_t at, bool 
 	struct neap_slurm_verdict verdict = neap_slurm_decide(&found.facts);
 	if (found.damaged)
 		verdict = (struct neap_slurm_verdict){NEAP_SLURM_LOSE, NEAP_OUTCOME_LOST, "its result is damaged"};
-	slurm->looks[at].place = NEAP_SLURM_BEGUN;
+	slurm->checked[at].place = NEAP_SLURM_BEGUN;
 	*ret_moved = *ret_moved || (!status && verdict.action != NEAP_SLURM_WAIT);
 	if (!status && verdict.action == NEAP_SLURM_TAKE)
 		status = take(slurm, at, &found, &verdict, err);
@@ -336,39 +337,39 @@ static enum neap_status check_claimed(struct neap_slurm *slurm, size_t at, bool 
  * If it had started and failed, that counts as a lost attempt. */
 static enum neap_status check_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
-	struct neap_slurm_look *look = &slurm->looks[at];
+	struct neap_slurm_checked *checked = &slurm->checked[at];
 	const struct neap_series_end *end = &slurm->series.state.ends[at];
 	uint32_t job = neap_slurm_job_of(slurm, at);
 	enum neap_slurm_cause cause = find_cause(slurm, job, end->task);
 	char path[4400];
 	output_path(slurm, job, end->task, path);
-	look->place = NEAP_SLURM_READY;
+	checked->place = NEAP_SLURM_READY;
 	if (!access(path, F_OK) && cause != NEAP_SLURM_CANCELLED && cause != NEAP_SLURM_TAKEN_BACK) {
 		report_lost(slurm, at, "its task ended before it had begun", path);
 		*ret_moved = true;
-		return neap_series_append(&slurm->series,
-					  neap_series_record_of("unbegun", name_of(slurm, at), look->attempt), err);
+		return neap_series_append(
+			&slurm->series, neap_series_record_of("unbegun", name_of(slurm, at), checked->attempt), err);
 	}
-	if (look->shown_cancelled == end->submission)
+	if (checked->shown_cancelled == end->submission)
 		return NEAP_OK;
-	look->shown_cancelled = end->submission;
-	look->withheld = !slurm->first_sample;
+	checked->shown_cancelled = end->submission;
+	checked->withheld = !slurm->first_check;
 	report_of(slurm, at, "its task was cancelled before it had begun");
 	return NEAP_OK;
 }
 
 static enum neap_status check_unclaimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
-	struct neap_slurm_look *look = &slurm->looks[at];
+	struct neap_slurm_checked *checked = &slurm->checked[at];
 	struct neap_slurm_claim claim;
 	uint32_t job = neap_slurm_job_of(slurm, at);
-	look->place = NEAP_SLURM_READY;
+	checked->place = NEAP_SLURM_READY;
 	if (!job)
 		return NEAP_OK;
-	look->place = NEAP_SLURM_QUEUED;
+	checked->place = NEAP_SLURM_QUEUED;
 	if (!slurm->asked || neap_slurm_queue_has(slurm, job, slurm->series.state.ends[at].task))
 		return NEAP_OK;
-	enum neap_status status = read_claim(slurm, at, look->attempt, &claim, err);
+	enum neap_status status = read_claim(slurm, at, checked->attempt, &claim, err);
 	if (status == NEAP_ENOENT)
 		return check_gone(slurm, at, ret_moved, err);
 	*ret_moved = true; /* claimed since the last check */
@@ -387,21 +388,21 @@ static enum neap_status read_claims(struct neap_slurm *slurm, struct neap_error 
 		refresh(path);
 	}
 	for (size_t i = 0; i < state->count; i++) {
-		struct neap_slurm_look *look = &slurm->looks[i];
-		look->attempt = state->experiments[i].attempts + !state->experiments[i].open;
-		look->claimed = false;
+		struct neap_slurm_checked *checked = &slurm->checked[i];
+		checked->attempt = state->experiments[i].attempts + !state->experiments[i].open;
+		checked->claimed = false;
 		if (state->experiments[i].ended)
 			continue;
-		enum neap_status status = read_claim(slurm, i, look->attempt, &look->claim, err);
+		enum neap_status status = read_claim(slurm, i, checked->attempt, &checked->claim, err);
 		if (status && status != NEAP_ENOENT)
 			return status;
-		look->claimed = !status;
+		checked->claimed = !status;
 	}
 	return NEAP_OK;
 }
 
 /* Checks everything once. *ret_moved: check again. */
-static enum neap_status look(struct neap_slurm *slurm, bool *ret_moved, struct neap_error *err)
+static enum neap_status check_all(struct neap_slurm *slurm, bool *ret_moved, struct neap_error *err)
 {
 	const struct neap_series_state *state = &slurm->series.state;
 	*ret_moved = false;
@@ -410,8 +411,8 @@ static enum neap_status look(struct neap_slurm *slurm, bool *ret_moved, struct n
 		status = neap_slurm_queue_ask(slurm, err);
 	for (size_t i = 0; i < state->count && !status; i++)
 		if (!state->experiments[i].ended)
-			status = slurm->looks[i].claimed ? check_claimed(slurm, i, ret_moved, err)
-							 : check_unclaimed(slurm, i, ret_moved, err);
+			status = slurm->checked[i].claimed ? check_claimed(slurm, i, ret_moved, err)
+							   : check_unclaimed(slurm, i, ret_moved, err);
 	return status;
 }
 
@@ -426,22 +427,22 @@ void neap_slurm_add_job(struct neap_slurm_summary *summary, uint32_t job)
 
 bool neap_slurm_is_ready(const struct neap_slurm *slurm, size_t at)
 {
-	const struct neap_slurm_look *look = &slurm->looks[at];
-	return !slurm->series.state.experiments[at].ended && look->place == NEAP_SLURM_READY && !look->withheld;
+	const struct neap_slurm_checked *checked = &slurm->checked[at];
+	return !slurm->series.state.experiments[at].ended && checked->place == NEAP_SLURM_READY && !checked->withheld;
 }
 
 static void count_one(struct neap_slurm *slurm, size_t at)
 {
-	struct neap_slurm_look *look = &slurm->looks[at];
-	const struct neap_slurm_claim *claim = &look->claim;
-	slurm->summary->pending += look->place == NEAP_SLURM_QUEUED;
-	slurm->summary->running += look->place == NEAP_SLURM_BEGUN;
-	if (look->place != NEAP_SLURM_READY)
+	struct neap_slurm_checked *checked = &slurm->checked[at];
+	const struct neap_slurm_claim *claim = &checked->claim;
+	slurm->summary->pending += checked->place == NEAP_SLURM_QUEUED;
+	slurm->summary->running += checked->place == NEAP_SLURM_BEGUN;
+	if (checked->place != NEAP_SLURM_READY)
 		neap_slurm_add_job(slurm->summary,
-				   look->place == NEAP_SLURM_BEGUN ? claim->job : neap_slurm_job_of(slurm, at));
-	if (look->place != NEAP_SLURM_BEGUN || look->shown_running == look->attempt)
+				   checked->place == NEAP_SLURM_BEGUN ? claim->job : neap_slurm_job_of(slurm, at));
+	if (checked->place != NEAP_SLURM_BEGUN || checked->shown_running == checked->attempt)
 		return;
-	look->shown_running = look->attempt;
+	checked->shown_running = checked->attempt;
 	neap_series_report_line(&slurm->series, "[%zu/%zu] %s: running on %s, task %" PRIu32 "_%" PRIu32, at + 1,
 				slurm->series.spec->count, name_of(slurm, at), claim->node, claim->job, claim->task);
 }
@@ -454,7 +455,7 @@ enum neap_status neap_slurm_gather(struct neap_slurm *slurm, struct neap_error *
 	bool moved = true;
 	summary->running = summary->pending = summary->job_count = 0;
 	while (moved && !status)
-		status = look(slurm, &moved, err);
+		status = check_all(slurm, &moved, err);
 	for (size_t i = 0; i < state->count && !status; i++)
 		if (!state->experiments[i].ended)
 			count_one(slurm, i);

@@ -13,7 +13,7 @@ enum neap_slurm_place {
 	NEAP_SLURM_BEGUN,  /* a task has claimed its next attempt */
 };
 
-struct neap_slurm_look {
+struct neap_slurm_checked {
 	enum neap_slurm_place place;
 	uint32_t attempt;              /* the attempt that is open in the journal, or the next one */
 	bool claimed;                  /* a task had claimed it at the start of the check: `claim` is set */
@@ -27,11 +27,11 @@ struct neap_slurm {
 	struct neap_series series; /* its `running` is unused */
 	const struct neap_slurm_options *options;
 	struct neap_slurm_summary *summary;
-	char *folder;                  /* absolute */
-	struct neap_slurm_look *looks; /* one per experiment */
-	bool first_sample;             /* the first check: run again tasks that were cancelled before it */
-	bool asked;                    /* squeue answered at the last check */
-	uint64_t *listed;              /* the tasks in the queue at that check, as neap_slurm_key, ascending */
+	char *folder;                       /* absolute */
+	struct neap_slurm_checked *checked; /* one per experiment */
+	bool first_check;                   /* the first check: run again tasks that were cancelled before it */
+	bool asked;                         /* squeue answered at the last check */
+	uint64_t *listed;                   /* the tasks in the queue at that check, as neap_slurm_key, ascending */
 	size_t listed_count;
 };
 

@@ -92,7 +92,7 @@ static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 			return status;
 		if (all_ended(&series->state))
 			return neap_series_finish(series, err);
-		slurm->first_sample = false;
+		slurm->first_check = false;
 		slurm->summary->waiting = count_ready(slurm);
 		if (!options->wait || !(slurm->summary->running + slurm->summary->pending))
 			return NEAP_OK;
@@ -119,8 +119,8 @@ static enum neap_status begin(struct neap_slurm *slurm, struct neap_error *err)
 	if (status)
 		return status;
 	slurm->folder = realpath(series->summary->folder, NULL);
-	slurm->looks = calloc(series->spec->count, sizeof *slurm->looks);
-	if (!slurm->folder || !slurm->looks)
+	slurm->checked = calloc(series->spec->count, sizeof *slurm->checked);
+	if (!slurm->folder || !slurm->checked)
 		return neap_fail(err, NEAP_ENOMEM, "going on with a series: out of memory");
 	if (neap_journal_dropped(series->journal))
 		neap_series_report_line(series, "cut a torn record of %zu bytes off the journal in %s",
@@ -137,7 +137,7 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 		.series = {.spec = spec, .options = &options->series, .summary = &ret_summary->series},
 		.options = options,
 		.summary = ret_summary,
-		.first_sample = true,
+		.first_check = true,
 	};
 	if (!err)
 		err = &local;
@@ -152,7 +152,7 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 	neap_journal_close(slurm.series.journal);
 	neap_series_state_fini(&slurm.series.state);
 	free(slurm.folder);
-	free(slurm.looks);
+	free(slurm.checked);
 	free(slurm.listed);
 	return status;
 }

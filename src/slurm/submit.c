@@ -120,7 +120,7 @@ static enum neap_status append_array(struct neap_slurm *slurm, uint32_t submissi
 static void count_tasks(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t job)
 {
 	for (size_t i = 0; i < batch->count; i++)
-		slurm->looks[batch->members[i]].place = NEAP_SLURM_QUEUED;
+		slurm->checked[batch->members[i]].place = NEAP_SLURM_QUEUED;
 	slurm->summary->submitted += batch->count;
 	slurm->summary->pending += batch->count;
 	neap_slurm_add_job(slurm->summary, job);
@@ -163,10 +163,10 @@ static uint32_t find_last_job(const struct neap_slurm *slurm)
 {
 	uint32_t last = 0;
 	for (size_t i = 0; i < slurm->series.state.count; i++) {
-		const struct neap_slurm_look *look = &slurm->looks[i];
-		uint32_t job = look->place == NEAP_SLURM_BEGUN    ? look->claim.job
-			       : look->place == NEAP_SLURM_QUEUED ? neap_slurm_job_of(slurm, i)
-								  : 0;
+		const struct neap_slurm_checked *checked = &slurm->checked[i];
+		uint32_t job = checked->place == NEAP_SLURM_BEGUN    ? checked->claim.job
+			       : checked->place == NEAP_SLURM_QUEUED ? neap_slurm_job_of(slurm, i)
+								     : 0;
 		if (!slurm->series.state.experiments[i].ended && job > last)
 			last = job;
 	}

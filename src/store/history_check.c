@@ -30,7 +30,7 @@ static bool stamp_path(const char *path, char text[4200])
 	return (size_t)snprintf(text, 4200, "%s.checked", path) < 4200;
 }
 
-static bool look(const char *path, struct stamp *stamp)
+static bool take_stamp(const char *path, struct stamp *stamp)
 {
 	struct stat info;
 	if (stat(path, &info))
@@ -56,8 +56,9 @@ bool neap_history_is_checked(const char *path)
 {
 	struct stamp then, now = {0};
 	uint64_t now_ns = neap_wall_ns();
-	return read_stamp(path, &then) && look(path, &now) && then.inode == now.inode && then.size == now.size &&
-	       then.time_ns == now.time_ns && then.checked_ns <= now_ns && now_ns - then.checked_ns < DAY_NS;
+	return read_stamp(path, &then) && take_stamp(path, &now) && then.inode == now.inode &&
+	       then.size == now.size && then.time_ns == now.time_ns && then.checked_ns <= now_ns &&
+	       now_ns - then.checked_ns < DAY_NS;
 }
 
 /* A torn stamp, or a failure to write it, only causes one more check. */
@@ -65,7 +66,7 @@ static void write_stamp(const char *path, uint64_t checked_ns)
 {
 	char name[4200], line[128];
 	struct stamp stamp = {0};
-	if (!look(path, &stamp) || !stamp_path(path, name))
+	if (!take_stamp(path, &stamp) || !stamp_path(path, name))
 		return;
 	int length = snprintf(line, sizeof line, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", checked_ns,
 			      stamp.inode, stamp.size, stamp.time_ns);

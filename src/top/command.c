@@ -26,7 +26,7 @@ static void make_argv(const struct neap_top_view *view, bool preview, char pid[1
 		      char *argv[WORDS])
 {
 	static char program[] = "neap", clear[] = "clear", limit[] = "fraction", end[] = "kill", by_pid[] = "--pid",
-		    look[] = "--dry-run", yes[] = "--yes";
+		    dry_run[] = "--dry-run", yes[] = "--yes";
 	size_t count = 0;
 	snprintf(pid, 16, "%d", (int)view->target.pid);
 	memcpy(fraction, view->fraction, NEAP_TOP_ENTRY);
@@ -37,7 +37,7 @@ static void make_argv(const struct neap_top_view *view, bool preview, char pid[1
 	argv[count++] = by_pid;
 	argv[count++] = pid;
 	if (view->verb == NEAP_TOP_KILL)
-		argv[count++] = preview ? look : yes;
+		argv[count++] = preview ? dry_run : yes;
 	argv[count] = NULL;
 }
 

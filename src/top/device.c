@@ -12,7 +12,7 @@
 
 static const struct {
 	const char *name, *utf8, *ascii;
-} looks[NEAP_TOP_PARTS] = {
+} glyphs[NEAP_TOP_PARTS] = {
 	{"driver", "\xe2\x94\x80", "r"},       /* line */
 	{"context", "\xe2\x96\x92", "c"},      /* medium shade */
 	{"allocated", "\xe2\x96\x88", "#"},    /* full block */
@@ -27,7 +27,7 @@ static const size_t drawn[NEAP_TOP_PARTS] = {2, 3, 1, 4, 5, 6, 0};
 
 static enum neap_top_style style_of(size_t part) { return (enum neap_top_style)(NEAP_TOP_PART_RESERVED + part); }
 
-static const char *look_of(size_t part, bool ascii) { return ascii ? looks[part].ascii : looks[part].utf8; }
+static const char *glyph_of(size_t part, bool ascii) { return ascii ? glyphs[part].ascii : glyphs[part].utf8; }
 
 static uint64_t bytes_of(const struct neap_ledger *ledger, size_t part)
 {
@@ -125,7 +125,7 @@ static size_t draw_bar(struct neap_top_grid *grid, const struct neap_top_device 
 	neap_top_split(&device->ledger, end > place.column ? end - place.column : 0, cells);
 	for (size_t i = 0; i < NEAP_TOP_PARTS; i++) {
 		place.style = style_of(drawn[i]);
-		place.column = neap_top_fill(grid, place, look_of(drawn[i], grid->ascii), cells[drawn[i]]);
+		place.column = neap_top_fill(grid, place, glyph_of(drawn[i], grid->ascii), cells[drawn[i]]);
 	}
 	return place.column;
 }
@@ -203,7 +203,7 @@ size_t neap_top_draw_legend(struct neap_top_grid *grid, const struct neap_top_de
 		char text[64], size[NEAP_TOP_SIZE_CAPACITY];
 		size_t part = drawn[i];
 		bool unexplained = style_of(part) == NEAP_TOP_PART_UNEXPLAINED;
-		snprintf(text, sizeof text, " %s %s", looks[part].name,
+		snprintf(text, sizeof text, " %s %s", glyphs[part].name,
 			 unexplained ? neap_top_change(device->ledger.unexplained, size)
 				     : neap_top_size(bytes_of(&device->ledger, part), size));
 		if (column > 1 && column + 1 + strlen(text) > width) {
@@ -212,7 +212,7 @@ size_t neap_top_draw_legend(struct neap_top_grid *grid, const struct neap_top_de
 		}
 		if (grid) {
 			struct neap_top_place place = {.row = row, .column = column, .style = style_of(part)};
-			place.column = neap_top_put(grid, place, look_of(part, ascii));
+			place.column = neap_top_put(grid, place, glyph_of(part, ascii));
 			place.style = unexplained && device->ledger.unexplained ? NEAP_TOP_WARN : NEAP_TOP_PLAIN;
 			neap_top_put(grid, place, text);
 		}
@@ -288,9 +288,9 @@ static void draw_point(struct neap_top_grid *grid, const struct point *point, st
 	place.style = style_of(part);
 	size_t eighth = filled >= 1 ? 8 : (size_t)ceil(filled * 8);
 	if (grid->ascii)
-		neap_top_put(grid, place, filled >= 0.5 || bottom <= 0 ? looks[part].ascii : "_");
+		neap_top_put(grid, place, filled >= 0.5 || bottom <= 0 ? glyphs[part].ascii : "_");
 	else
-		neap_top_put(grid, place, filled >= 1 ? look_of(part, false) : eighths[eighth]);
+		neap_top_put(grid, place, filled >= 1 ? glyph_of(part, false) : eighths[eighth]);
 }
 
 static void draw_utilization(struct neap_top_grid *grid, const struct point *points, size_t columns,

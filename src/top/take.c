@@ -66,13 +66,13 @@ static void add_process(struct work *work, const struct neap_sample_process *pro
 	row->other += account->other;
 }
 
-static void add_pages(struct work *work, const struct neap_sample *look)
+static void add_pages(struct work *work, const struct neap_sample *taken)
 {
-	for (size_t i = 0; i < look->attached_count; i++) {
-		const struct neap_attached *attached = &look->attached[i];
+	for (size_t i = 0; i < taken->attached_count; i++) {
+		const struct neap_attached *attached = &taken->attached[i];
 		const struct neap_published *published;
 		bool unlisted = false;
-		for (size_t cursor = 0; (published = neap_sample_next_unlisted(look, attached, &cursor));
+		for (size_t cursor = 0; (published = neap_sample_next_unlisted(taken, attached, &cursor));
 		     unlisted = true)
 			work->sample->unlisted_bytes += neap_sample_reserved(published);
 		work->sample->unlisted += unlisted;
@@ -175,11 +175,11 @@ static void add_condition(struct work *work, struct neap_monitor *monitor, size_
 		}
 }
 
-static void fill(struct work *work, struct neap_monitor *monitor, const struct neap_sample *look)
+static void fill(struct work *work, struct neap_monitor *monitor, const struct neap_sample *taken)
 {
 	struct neap_top_sample *sample = work->sample;
-	for (size_t d = 0; d < look->device_count; d++) {
-		const struct neap_sample_device *device = &look->devices[d];
+	for (size_t d = 0; d < taken->device_count; d++) {
+		const struct neap_sample_device *device = &taken->devices[d];
 		add_device(&sample->devices[d], device);
 		for (size_t p = 0; p < device->process_count; p++)
 			add_process(work, &device->processes[p], d);
@@ -193,7 +193,7 @@ static void fill(struct work *work, struct neap_monitor *monitor, const struct n
 		work->parents[work->parent_count++] =
 			(struct parent){sample->processes[i].pid, who.parent, who.start_ticks};
 	}
-	add_pages(work, look);
+	add_pages(work, taken);
 	add_launchers(work);
 	relate(work);
 	struct neap_host_memory host;
@@ -205,27 +205,27 @@ static void fill(struct work *work, struct neap_monitor *monitor, const struct n
 enum neap_status neap_top_take(struct neap_monitor *monitor, const char *runtime_folder,
 			       struct neap_top_sample *ret_sample, struct neap_error *err)
 {
-	struct neap_sample look = {0};
-	enum neap_status status = neap_sample_take(monitor, runtime_folder, &look, err);
+	struct neap_sample taken = {0};
+	enum neap_status status = neap_sample_take(monitor, runtime_folder, &taken, err);
 	struct neap_top_sample sample = {.time_ns = neap_clock_now(neap_clock_system()),
-					 .device_count = look.device_count,
-					 .simulated = look.backend == NEAP_BACKEND_SIM};
+					 .device_count = taken.device_count,
+					 .simulated = taken.backend == NEAP_BACKEND_SIM};
 	struct work work = {.sample = &sample};
-	for (size_t d = 0; d < look.device_count; d++)
-		work.capacity += 2 * look.devices[d].process_count; /* each process may add a launcher */
+	for (size_t d = 0; d < taken.device_count; d++)
+		work.capacity += 2 * taken.devices[d].process_count; /* each process may add a launcher */
 	work.parent_capacity = work.capacity * ANCESTORS;
-	sample.devices = calloc(look.device_count + 1, sizeof *sample.devices);
+	sample.devices = calloc(taken.device_count + 1, sizeof *sample.devices);
 	sample.processes = calloc(work.capacity + 1, sizeof *sample.processes);
 	work.parents = calloc(work.parent_capacity + 1, sizeof *work.parents);
 	if (!status && (!sample.devices || !sample.processes || !work.parents))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status) {
-		fill(&work, monitor, &look);
+		fill(&work, monitor, &taken);
 		*ret_sample = sample;
 		sample = (struct neap_top_sample){0};
 	}
 	neap_top_sample_fini(&sample);
 	free(work.parents);
-	neap_sample_fini(&look);
+	neap_sample_fini(&taken);
 	return status;
 }

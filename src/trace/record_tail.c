@@ -36,7 +36,7 @@ struct search {
 	double loss;
 };
 
-static bool look(void *context, const struct neap_record_header *header, const struct neap_event *event)
+static bool search_event(void *context, const struct neap_record_header *header, const struct neap_event *event)
 {
 	struct search *search = context;
 	const struct neap_event_step *step = neap_event_as_step(event);
@@ -63,7 +63,7 @@ enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, dou
 		    header.version == NEAP_RECORD_VERSION && header.journal_capacity > 0 &&
 		    header.journal_capacity <= (uint64_t)info.st_size / sizeof(struct neap_event);
 	if (fine)
-		each_newest(fd, &header, look, &search);
+		each_newest(fd, &header, search_event, &search);
 	close(fd);
 	if (!fine)
 		return neap_fail(err, NEAP_EPARSE, "%.150s is not a recording", path);

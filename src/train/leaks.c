@@ -66,19 +66,19 @@ static void report_leak(struct neap_train *train, const struct neap_leak *leak)
 	train->summary.leak_confidence = leak->confidence;
 }
 
-/* The step after which the headroom of `room_bytes` is used up; UINT64_MAX: never. */
-static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, double bytes_per_step)
+/* The step after which the headroom of `headroom_bytes` is used up; UINT64_MAX: never. */
+static uint64_t end_after(const struct neap_train *train, uint64_t headroom_bytes, double bytes_per_step)
 {
-	double steps = bytes_per_step > 0 ? (double)room_bytes / bytes_per_step : INFINITY;
+	double steps = bytes_per_step > 0 ? (double)headroom_bytes / bytes_per_step : INFINITY;
 
 	return steps < 9e18 ? step_after(train, (uint64_t)steps) : UINT64_MAX;
 }
 
 /* Makes a forecast of a leak. Memory ends when a tooth no longer fits above the rising floor: at the earliest with
  * the highest tooth and slope, at the latest with the lowest tooth and slope. The last free bytes may lie in pieces,
- * each too small for one more step's leak, so the earliest possible end is one step's leak earlier. `room_bytes`: the
- * bytes above the newest low-water mark. */
-static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t room_bytes)
+ * each too small for one more step's leak, so the earliest possible end is one step's leak earlier.
+ * `headroom_bytes`: the bytes above the newest low-water mark. */
+static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t headroom_bytes)
 {
 	struct neap_forecast *forecast = &train->forecast;
 	uint64_t lowest = UINT64_MAX, highest = 0;
@@ -88,10 +88,10 @@ static void forecast(struct neap_train *train, const struct neap_leak *leak, uin
 		lowest = tooth < lowest ? tooth : lowest;
 		highest = tooth > highest ? tooth : highest;
 	}
-	uint64_t least = room_bytes > highest ? room_bytes - highest : 0;
+	uint64_t least = headroom_bytes > highest ? headroom_bytes - highest : 0;
 	uint64_t in_pieces = (uint64_t)fmin(leak->high_bytes_per_step, 0x1p62);
 	uint64_t whole = least > in_pieces ? least - in_pieces : 0;
-	uint64_t most = room_bytes > lowest ? room_bytes - lowest : 0;
+	uint64_t most = headroom_bytes > lowest ? headroom_bytes - lowest : 0;
 	*forecast = (struct neap_forecast){.known = true,
 					   .low_step = end_after(train, whole, leak->high_bytes_per_step),
 					   .step = end_after(train, least, leak->bytes_per_step),
@@ -106,7 +106,7 @@ static void forecast(struct neap_train *train, const struct neap_leak *leak, uin
 }
 
 /* A cache that fills looks like a leak for a while, so two tests in a row must find the leak. */
-static void look(struct neap_train *train)
+static void test_for_leak(struct neap_train *train)
 {
 	size_t count = train->low_count < LOW_MARKS ? (size_t)train->low_count : LOW_MARKS;
 	uint64_t in_order[LOW_MARKS];
@@ -116,13 +116,13 @@ static void look(struct neap_train *train)
 		return;
 	for (size_t i = 0; i < count; i++)
 		in_order[i] = train->low_marks[(train->low_count - count + i) % LOW_MARKS];
-	uint64_t room_bytes = neap_session_headroom(train, in_order[count - 1]);
-	if (room_bytes == NEAP_LEFT_UNKNOWN)
+	uint64_t headroom_bytes = neap_session_headroom(train, in_order[count - 1]);
+	if (headroom_bytes == NEAP_LEFT_UNKNOWN)
 		return;
-	neap_leak_test(in_order, count, room_bytes, &leak);
+	neap_leak_test(in_order, count, headroom_bytes, &leak);
 	bool found = leak.verdict == NEAP_LEAK_FOUND;
 	if (found && train->leak_suspected) {
-		forecast(train, &leak, room_bytes);
+		forecast(train, &leak, headroom_bytes);
 		if (!train->leak_reported)
 			report_leak(train, &leak);
 		train->leak_reported = true;
@@ -197,7 +197,7 @@ void neap_session_watch_leak(struct neap_train *train)
 	if (train->low_count <= EARLY_STEPS && every > EARLY_EVERY)
 		every = EARLY_EVERY;
 	if (train->steps % every == 0)
-		look(train);
+		test_for_leak(train);
 	if (!train->forecast.known || train->leak_acted || train->request != NEAP_TRAIN_GO_ON)
 		return;
 	uint64_t earliest = train->forecast.low_step;
