@@ -119,8 +119,8 @@ static void register_slot(struct slot *slot)
 	slot->observed = neap_observe_if_none(slot->alloc, &observer);
 }
 
-/* Undoes enrol. Afterwards the allocator does not write to the page. It has also left any target that was removed
- * before, since every path here takes the allocator's lock. The agent's lock is held. */
+/* Undoes register_slot. Afterwards the allocator does not write to the page. It has also left any target that was
+ * removed before, since every path here takes the allocator's lock. The agent's lock is held. */
 static void withdraw(struct slot *slot)
 {
 	if (slot->published) {

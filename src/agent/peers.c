@@ -245,7 +245,7 @@ static void ask(uint64_t most_bytes, struct neap_asked *ret_asked)
 	for (size_t i = 0; i < asking.count; i++) {
 		struct peer *peer = &asking.peers[i];
 		drop(peer);
-		asked.processes += peer->phase != CONNECTING; /* a process that crashed leaves its page */
+		asked.processes += peer->phase != CONNECTING; /* a process that crashed leaves its page behind */
 		if (peer->phase != ANSWERED)
 			continue;
 		asked.answered++;

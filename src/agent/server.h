@@ -68,7 +68,7 @@ struct neap_server {
 	bool running;         /* the thread is to be joined */
 	pthread_mutex_t lock; /* guards the set of open descriptors, for forks */
 	struct neap_descriptor listening, wake_read, wake_write;
-	uint64_t accept_after_ns; /* accept no peers before then: descriptors had run out */
+	uint64_t accept_after_ns; /* accept no peers before this time, because descriptors had run out */
 	struct neap_server_client clients[NEAP_SERVER_CLIENTS];
 	unsigned char scratch[NEAP_SERVER_REPLY_MAX];
 };

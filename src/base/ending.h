@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#define NEAP_ENDING_BATCH 64 /* processes that are ended at the same time: as many descriptors are open */
+#define NEAP_ENDING_BATCH 64 /* processes to end at the same time: each needs an open descriptor */
 
 struct neap_ended {
 	struct neap_process process; /* named by pid and start_ticks */

@@ -19,7 +19,7 @@ enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const
 enum neap_status neap_fail_at(struct neap_error *err, uint32_t line, uint32_t column, const char *format, ...)
 	NEAP_PRINTF(4, 5);
 
-/* Puts "prefix: " before the present message. */
+/* Puts "prefix: " before the current message. */
 void neap_error_prefix(struct neap_error *err, const char *format, ...) NEAP_PRINTF(2, 3);
 
 #endif

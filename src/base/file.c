@@ -110,7 +110,7 @@ static enum neap_status sync_parent(const char *path, struct neap_error *err)
 enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_t mode, struct neap_error *err)
 {
 	*file = (struct neap_file){.fd = -1};
-	/* The suffix needs at most 40 bytes; a longer path could not be named. */
+	/* The suffix needs at most 40 bytes: the name of a longer path would not fit. */
 	if (strlen(path) > 4000)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s... is too long", path);
 	strcpy(file->path, path);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct neap_host_memory {
-	/* The smallest of MemAvailable and of what each control group that we are in still allows (its limit, minus
+	/* The smaller of MemAvailable and the memory that each of our control groups still allows (its limit, minus
 	 * its use, plus the part of that use that is file cache, which the kernel drops first). */
 	uint64_t available_bytes;
 	bool by_group; /* a control group, not the host, sets the limit */

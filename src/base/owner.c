@@ -58,7 +58,7 @@ static enum neap_status describe(pid_t pid, struct owner *owner, struct neap_err
 	return NEAP_OK;
 }
 
-/* Errors: NEAP_ENOENT; NEAP_EPARSE for what neap did not write. */
+/* Errors: NEAP_ENOENT; NEAP_EPARSE if neap did not write the file. */
 static enum neap_status read_owner(const char *path, struct owner *owner)
 {
 	struct neap_buffer text = {0};
@@ -95,7 +95,7 @@ static enum neap_status write_beside(const char *folder, const struct owner *own
 	int fd = neap_fd_above_standard(mkostemp(beside, O_CLOEXEC));
 	if (fd < 0) {
 		int cause = errno;
-		unlink(beside); /* made, but with no descriptor above the standard ones */
+		unlink(beside); /* it was created, but no descriptor above the standard ones was left */
 		return neap_fail_errno(err, cause, "creating %.150s", beside);
 	}
 	enum neap_status status = neap_fd_write(fd, line, (size_t)length, err);

@@ -12,15 +12,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
+/* Writes the folder's path to `text`, and creates it if it is missing. Errors: NEAP_EPERM when the runtime folder
  * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
 enum neap_status neap_path_runtime(char *text, size_t capacity, struct neap_error *err);
 /* As above. `ret_note`: why it is not the usual folder, and what to do about that; "": it is the usual one. */
 enum neap_status neap_path_runtime_noted(char *text, size_t capacity, char ret_note[320], struct neap_error *err);
 enum neap_status neap_path_state(char *text, size_t capacity, struct neap_error *err);
 
-/* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also
- * comes from folders that may not be searched. Its path goes to `ret_path`, with PATH_MAX bytes; NULL is fine.
+/* Whether a folder of PATH that may be searched has a file of this name. exec also reports EACCES for folders that
+ * may not be searched, which may hide this. The file's path goes to `ret_path` (PATH_MAX bytes, or NULL).
  * Async-signal-safe. */
 bool neap_path_search(const char *name, char *ret_path);
 

@@ -77,8 +77,8 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	return true;
 }
 
-/* Sets the command to the start of the command line, if there is one: of "python" it shows the script. Drops the
- * program's folder, as a long path would fill the field. Control characters become '?'. */
+/* Sets the command to the start of the command line, if there is one: for "python" it then shows the script. Drops
+ * the program's folder, as a long path would fill the field. Control characters become '?'. */
 static void take_command(const char *line, size_t length, struct neap_process *process)
 {
 	if (length > 0) {

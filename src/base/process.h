@@ -19,14 +19,14 @@ struct neap_process {
 	char state;                 /* R, S, D, T, Z ... */
 	bool kernel;                /* a thread of the kernel */
 	char command[64];           /* comm, or the start of the command line where it can be read */
-	uint64_t rss_bytes, cpu_ns; /* resident; the time that its threads have run in all */
+	uint64_t rss_bytes, cpu_ns; /* resident bytes; processor time of all its threads */
 };
 
 /* Errors: NEAP_ENOENT when there is no such process (any more). */
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
 
-/* As neap_process_read, and the first bytes of its command line, fewer than `capacity`: each argument ends with a
- * NUL, but the last one without. *ret_length is 0 where there is none or it cannot be read. */
+/* As neap_process_read, and the first bytes of its command line, fewer than `capacity`: a NUL ends each argument but
+ * the last. *ret_length is 0 if there is none, or it cannot be read. */
 enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t capacity,
 					size_t *ret_length, struct neap_error *err);
 
@@ -45,7 +45,7 @@ int neap_process_open(pid_t pid, uint64_t start_ticks);
 /* True while a process with this PID and this start time exists and is not a zombie. */
 bool neap_process_alive(pid_t pid, uint64_t start_ticks);
 
-/* Calls `visit` for every process that can be seen until it returns false. Errors: NEAP_EIO without /proc. */
+/* Calls `visit` for every visible process, until `visit` returns false. Errors: NEAP_EIO without /proc. */
 enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,
 				   struct neap_error *err);
 

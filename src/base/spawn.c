@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#define POLL_MS    50 /* how often a child is looked at if no descriptor tells of its end */
-#define PIPE_READS 64 /* that many empty a pipe, whose 16 pages have up to 64 KiB each */
+#define POLL_MS    50 /* how often a child is checked if no descriptor reports its end */
+#define PIPE_READS 64 /* enough reads to empty a pipe: its 16 pages hold up to 64 KiB each */
 
 extern char **environ;
 
@@ -90,7 +90,7 @@ _Noreturn static void be_child(const struct neap_spawn *spawn, pid_t parent, int
 	_exit(NEAP_SPAWN_FAILED);
 }
 
-/* Where close_range(2) is missing or forbidden. */
+/* The fallback where close_range(2) is missing or forbidden. */
 static bool close_listed(const int *keep, size_t count)
 {
 	DIR *entries = opendir("/proc/self/fd");
@@ -222,7 +222,7 @@ static enum neap_status follow(pid_t child, const struct neap_spawn *spawn, stru
 	const struct neap_deadline end = neap_deadline_in(clock, spawn->limit_ns ? spawn->limit_ns : UINT64_MAX);
 	bool stopped = false;
 	for (;;) {
-		/* In this order: what it wrote before its end is in the pipes then. */
+		/* Check for the end first: then the pipes hold all that the child wrote before it. */
 		bool ended = neap_spawn_wait(child, now, ret_code), whole = read_output(spawn, fds);
 		enum neap_status status = NEAP_OK;
 		if (!whole)

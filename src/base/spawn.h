@@ -30,14 +30,14 @@
 #define NEAP_SPAWN_NULL   (-1) /* a standard descriptor: /dev/null */
 #define NEAP_SPAWN_FAILED 71   /* exit code of a child that could not be set up */
 
-/* Of its process group and session. */
+/* The child's process group and session. */
 enum neap_spawn_place { NEAP_SPAWN_SAME_GROUP, NEAP_SPAWN_OWN_GROUP, NEAP_SPAWN_OWN_SESSION };
 
 struct neap_spawn {
 	const char *doing;   /* how a message begins: "starting a run" */
 	char *const *argv;   /* of the program; NULL: there is none, the child is `run` */
 	const char *program; /* its path; NULL: argv[0], looked up in PATH */
-	char **environment;  /* NULL: this process's, with what `run` changes in it */
+	char **environment;  /* NULL: this process's, with the changes that `run` makes */
 	/* With a program: called before exec; returns 0, or an errno that neap_spawn reports. Without: the child's
 	 * work; returns its exit code. It may also call _exit, never exit. NULL: nothing to do. */
 	int (*run)(void *context);
@@ -47,10 +47,10 @@ struct neap_spawn {
 	int death_signal; /* the child gets it when the thread that started it ends; 0: none */
 	bool blocked;     /* all signals are blocked in `run`: only SIGKILL and its own faults end it early */
 
-	/* What neap_spawn_run does beside; neap_spawn ignores these. */
+	/* For neap_spawn_run only; neap_spawn ignores these. */
 	struct neap_buffer *output, *errors; /* its stdout and stderr are appended; NULL: as `fds` says */
-	size_t limit_bytes;                  /* of either; 0: none */
-	uint64_t limit_ns;                   /* of its time; 0: none */
+	size_t limit_bytes;                  /* of each of the two; 0: no limit */
+	uint64_t limit_ns;                   /* of the child's run time; 0: no limit */
 	bool (*go_on)(void *context);        /* called every 50 ms or more often; false: SIGTERM. NULL: not called */
 };
 
@@ -67,14 +67,14 @@ static inline int neap_exit_code(int wait_status)
 	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* Waits for the end of a child and reaps it. *ret_code: its exit code (neap_exit_code); -1: not known, for this
+/* Waits for the end of a child and reaps it. *ret_code: its exit code (neap_exit_code); -1: unknown, because this
  * process ignores SIGCHLD. False: the deadline has passed, and the child runs; a deadline in the past only asks. */
 bool neap_spawn_wait(pid_t child, struct neap_deadline deadline, int *ret_code);
 
 /* As neap_spawn_wait, without a deadline: returns the exit code. */
 int neap_spawn_end(pid_t child);
 
-/* Starts the child, reads until it has ended, reaps it. What its own children write later is not waited for.
+/* Starts the child, reads until it has ended, reaps it. Does not wait for what the child's own children write later.
  * Errors: those of neap_spawn; NEAP_ECANCELED: `go_on` ended it; NEAP_ETIMEDOUT and NEAP_EPROTO: it passed a limit,
  * and was killed; NEAP_ENOMEM. */
 enum neap_status neap_spawn_run(const struct neap_spawn *spawn, int *ret_code, struct neap_error *err);

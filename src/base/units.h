@@ -10,7 +10,7 @@
 #define NEAP_MIB (1024ull * NEAP_KIB)
 #define NEAP_GIB (1024ull * NEAP_MIB)
 
-/* Room for any size or duration these functions write, terminator included. */
+/* Enough for any size or duration these functions write, terminator included. */
 #define NEAP_UNITS_CAPACITY 32
 
 /* Parses "1536", "1.5GiB", "20 MiB", "512KiB", "3T": a decimal number and an optional unit; K, KB, KiB, M, ... all

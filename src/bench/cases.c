@@ -20,27 +20,27 @@
 
 /* Blocks on their way from one thread to another. */
 struct ring {
-	_Alignas(64) uint64_t taken; /* put in, ever */
-	_Alignas(64) uint64_t given; /* got out, ever */
+	_Alignas(64) uint64_t taken; /* how many were put in so far */
+	_Alignas(64) uint64_t given; /* how many were taken out so far */
 	_Alignas(64) uint64_t slots[RING];
 };
 
-/* Aligned: what one thread writes lies on no cache line of another one. */
+/* Aligned, so that no two threads write to the same cache line. */
 struct worker {
 	_Alignas(128) struct neap_bench_heap *heap;
 	const struct neap_bench_plan *plan;
 	unsigned stream;
-	bool giver; /* CROSS alone: frees what the other thread allocated */
+	bool giver; /* CROSS only: frees the blocks that the other thread allocated */
 	bool failed;
 	size_t pairs;              /* of the run */
-	size_t at;                 /* pairs done, ever */
+	size_t at;                 /* pairs done so far */
 	uint64_t start_ns, end_ns; /* on the wall's clock */
 	uint64_t used_ns;          /* processor time */
 	uint64_t *blocks;          /* live ones */
 	size_t live;
 	uint32_t *sizes; /* SIZES of them, and as many slots in `chosen` */
 	uint32_t *chosen;
-	uint64_t sink; /* of every address: the calls' results are used */
+	uint64_t sink; /* the sum of every address, so that the calls' results are used */
 	struct ring *ring;
 	pthread_barrier_t *barrier;
 	pthread_t thread;
@@ -140,7 +140,7 @@ static void (*const loops[NEAP_BENCH_KINDS])(struct worker *worker, size_t pairs
 	[NEAP_BENCH_CROSS] = run_cross,
 };
 
-/* The sizes that the worker will ask for. */
+/* Draws the sizes that the worker will request. */
 static void draw(struct worker *worker)
 {
 	uint64_t random = 1 + worker->stream;
@@ -152,12 +152,12 @@ static void draw(struct worker *worker)
 		worker->sizes[i] = worker->plan->kind == NEAP_BENCH_SHAPES ? shapes[next_random(&random) % SHAPES]
 									   : random_size(&random);
 	}
-	/* Each multiple of 512 up to 32 MiB once, in no order that neighbours in size would follow. */
+	/* Each multiple of 512 up to 32 MiB once, in an order that does not follow the size. */
 	for (size_t i = 0; worker->plan->kind == NEAP_BENCH_MISS && i < SIZES; i++)
 		worker->sizes[i] = (uint32_t)((i * 40503 % SIZES + 1) * 512);
 }
 
-/* Takes the live blocks; of POPULATED also as many that are given back again, each between two live ones. */
+/* Allocates the live blocks. For POPULATED, also allocates and frees as many others, each between two live ones. */
 static enum neap_status populate(struct worker *worker, struct neap_error *err)
 {
 	const struct neap_bench_plan *plan = worker->plan;
@@ -244,7 +244,8 @@ static int compare(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The 999th of 1000 single pairs, without what the clock takes: NAN for CROSS, whose halves are two threads'. */
+/* The time of the 999th of 1000 single pairs, without the time that the clock takes. NAN for CROSS, where each of two
+ * threads does half of a pair. */
 static double measure_single(struct worker *worker, double *times)
 {
 	const struct neap_clock *clock = neap_clock_system();

@@ -1,17 +1,17 @@
-/* bench/cases.h: what `neap bench alloc` makes a heap do, and how long it takes.
+/* bench/cases.h: the cases of `neap bench alloc`: what each does with a heap, and how long that takes.
  *
- *   hit          one size, taken and given back, beside `live` blocks of that size
- *   batch        64 of one size are taken, then given back in the order of their taking
- *   replacement  of `live` blocks one at random is given back and another taken, of a random size from 512 B to 1 MiB
- *   shapes       the same, of 48 sizes, as training has them
- *   populated    a random size is taken and given back, beside `live` free blocks of such sizes that live ones keep
+ *   hit          one size, allocated and freed, beside `live` blocks of that size
+ *   batch        allocates 64 blocks of one size, then frees them in the same order
+ *   replacement frees a random one of `live` blocks, and allocates another, of a random size from 512 B to 1 MiB
+ *   shapes       the same with 48 sizes, as in training
+ *   populated    allocates and frees a random size, beside `live` free blocks of such sizes that live blocks keep
  *                apart
- *   miss         a size that was not asked for lately is taken and given back: each pair has another one
- *   cross        one thread takes, another gives back, through a ring of 1024
+ *   miss         allocates and frees a size that was not requested lately: each pair has another size
+ *   cross        one thread allocates, another frees, through a ring of 1024
  *
  * Every thread has a stream of its own and its own blocks. A run lasts some 20 ms; the figures are those of 7 runs.
- * They are of processor time, which other programs disturb less than the time that elapsed; a thread that waits for
- * another one without sleeping uses it as well. `elapsed` is from the first thread's start to the last one's end.
+ * They measure processor time, which other programs disturb less than elapsed time; a thread that waits for another
+ * one without sleeping uses processor time, too. `elapsed` is from the first thread's start to the last one's end.
  */
 #ifndef NEAP_BENCH_CASES_H
 #define NEAP_BENCH_CASES_H
@@ -43,7 +43,8 @@ struct neap_bench_figures {
 	double p999;      /* of single pairs, in a run of its own, less what reading the clock takes */
 };
 
-/* Errors: NEAP_EOOM where the heap has not enough, NEAP_ENOMEM, NEAP_EUNAVAILABLE where a thread cannot be had. */
+/* Errors: NEAP_EOOM if the heap has too little memory, NEAP_ENOMEM, NEAP_EUNAVAILABLE if a thread cannot be
+ * started. */
 enum neap_status neap_bench_run(struct neap_bench_heap *heap, const struct neap_bench_plan *plan,
 				struct neap_bench_figures *ret_figures, struct neap_error *err);
 

@@ -11,7 +11,7 @@
 #define NEAP_BENCH_STREAMS 16
 
 struct neap_bench_heap {
-	/* 0: the heap has no more. `stream` is below NEAP_BENCH_STREAMS. */
+	/* Returns 0 if the heap is out of memory. `stream` is below NEAP_BENCH_STREAMS. */
 	uint64_t (*take)(struct neap_bench_heap *heap, size_t bytes, unsigned stream);
 	void (*give)(struct neap_bench_heap *heap, uint64_t address);
 	struct neap_driver *driver;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEVICE_BYTES (256ull << 30) /* more pages than this holds would take the simulator minutes to make */
-/* What glibc's blocks would take of this machine's memory: a page of each is touched. */
+#define DEVICE_BYTES (256ull << 30) /* the simulator would take minutes to make the pages of a larger device */
+/* How much of this machine's memory glibc's blocks may take: a page of each is touched. */
 #define GLIBC_BYTES (640ull << 20)
 #define GLIBC_MAPS  30000 /* blocks of 128 KiB and more are mappings, and a process may have 65530 */
 

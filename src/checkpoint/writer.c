@@ -15,7 +15,7 @@
 #define TRIES_MOST   8 /* how many files are tried until one has a record */
 #define COUNT(array) (sizeof array / sizeof(*(array)))
 
-/* A program that writes checkpoints. What a row leaves out, the writer does not have. */
+/* A program that writes checkpoints. A writer has nothing that its row leaves out. */
 struct writer {
 	const char *name; /* as messages name it */
 
@@ -26,9 +26,9 @@ struct writer {
 	const char *unfinished_folder; /* the same, at the beginning of a folder's name */
 	const char *metrics[3];        /* files of metrics in a checkpoint's folder */
 
-	/* What it records of the best. The newest checkpoint counts that has a record: by its step, or by its age if
-	 * it is a file. */
-	const char *extension; /* checkpoints with a record are files that end so; NULL: they are folders */
+	/* How it records the best. Of the checkpoints with a record the newest counts: by step, or by age if they are
+	 * files. */
+	const char *extension; /* how the names of checkpoint files with a record end; NULL: they are folders */
 	const char *record;    /* the file in such a folder */
 	bool (*read)(int folder_fd, const char *path, struct checkpoint_records *records);
 	bool records_above; /* when training ends, it writes the record into the folder of the checkpoints as well */

@@ -11,9 +11,9 @@
 /* The table; borrowed, lives with the driver. */
 const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver);
 
-/* What the driver can do beside what every driver must: read from its table once, when it is opened. */
+/* What the driver can do beyond the required functions: read from its table once, when it is opened. */
 struct neap_capabilities {
-	bool virtual_memory; /* pages apart from addresses. Whether a device can, too: its page_bytes are not 0 */
+	bool virtual_memory; /* pages apart from addresses. A device can do it, too, if its page_bytes are not 0 */
 	bool pci_bus_id;     /* cuDeviceGetPCIBusId */
 	bool capture_status; /* cuStreamIsCapturing: without it no stream counts as captured */
 };

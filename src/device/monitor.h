@@ -25,13 +25,13 @@ struct neap_reading {
 	char name[96];
 	char pci_bus_id[32];
 	uint64_t total_bytes, reserved_bytes /* the driver's own */, used_bytes /* without reserved */, free_bytes;
-	bool reserved_known; /* false: only memory info v1, where used includes reserved (then reserved_bytes is 0) */
+	bool reserved_known; /* false: memory info v1: used_bytes includes the reserve, and reserved_bytes is 0 */
 	/* The device has no memory of its own and uses the host's (GB10): total and free are the whole host's. */
 	bool unified;
 	int utilization_percent; /* -1: not available */
 	size_t process_count;
 	bool processes_known;     /* false: the driver gave no list */
-	bool processes_truncated; /* more than fit */
+	bool processes_truncated; /* there are more than `processes` can hold */
 	struct neap_reading_process processes[NEAP_READING_PROCESSES];
 };
 
@@ -64,7 +64,7 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 /* Only the memory, which is cheaper: the other fields are not set. */
 enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				     struct neap_error *err);
-/* What it cannot read is unknown. */
+/* A figure that it cannot read is unknown. */
 void neap_monitor_condition(struct neap_monitor *monitor, size_t index, struct neap_condition *ret_condition);
 /* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,

@@ -1,8 +1,8 @@
 /* device/visible.h: which device is CUDA's first, for a process that must not use CUDA itself.
  *
- * CUDA's order is not NVML's (CUDA_DEVICE_ORDER, by default the fastest first), and CUDA_VISIBLE_DEVICES counts in
- * it: so an ordinal says nothing to NVML, a UUID does. Only the driver knows. A child process asks it,
- * makes no context and exits: the caller gets neither threads nor memory of the driver's.
+ * CUDA's order is not NVML's (CUDA_DEVICE_ORDER, by default the fastest first), and CUDA_VISIBLE_DEVICES uses CUDA's
+ * order. So an ordinal means nothing to NVML, but a UUID does. Only the driver knows. A child process asks it, makes
+ * no context and exits: the caller gets neither threads nor memory of the driver's.
  */
 #ifndef NEAP_DEVICE_VISIBLE_H
 #define NEAP_DEVICE_VISIBLE_H

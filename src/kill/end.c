@@ -55,7 +55,7 @@ enum neap_status neap_kill_plan_now(const struct neap_kill_choice *choices, size
 	return status;
 }
 
-/* The present time, in the unit of a process's start time. */
+/* The current time, in the unit of a process's start time. */
 static uint64_t now_ticks(void)
 {
 	uint64_t per_second = (uint64_t)sysconf(_SC_CLK_TCK), now_ns = neap_boot_ns();
@@ -129,7 +129,7 @@ static enum neap_status ask_to_end(struct neap_kill_work *work, uint64_t since_t
 		for (size_t i = asked; none_left && i < all; i++)
 			send(&work->ended[i], SIGTERM);
 		for (size_t i = asked; none_left && i < all; i++)
-			send(&work->ended[i], SIGCONT); /* a stopped one must run to end */
+			send(&work->ended[i], SIGCONT); /* a stopped process must run to end */
 		asked = none_left ? all : asked;
 		bool gone = count_alive(work, all, SIGTERM) == 0;
 		enum neap_status status = NEAP_OK;

@@ -15,7 +15,7 @@
  * NEAP_ENOMEM, NEAP_EIO without /proc; if work->ended is set then, the processes in it were signalled. */
 enum neap_status neap_kill_end(struct neap_kill_work *work, struct neap_error *err);
 
-/* Makes a plan for `choices` from the present processes. */
+/* Makes a plan for `choices` from the current processes. */
 enum neap_status neap_kill_plan_now(const struct neap_kill_choice *choices, size_t choice_count,
 				    struct neap_kill_plan *ret_plan, struct neap_error *err);
 

@@ -79,7 +79,7 @@ static bool uses_cuda(pid_t pid)
 	return found;
 }
 
-/* Makes the choices of --device and --mine: the processes that the look lists. `ret_choices` has room for all. */
+/* Makes the choices of --device and --mine: the processes that the sample lists. `ret_choices` has room for all. */
 static size_t choose_listed(const struct neap_sample *sample, size_t device, bool mine,
 			    struct neap_kill_choice *ret_choices)
 {

@@ -15,7 +15,7 @@
 
 struct neap_kill_device {
 	struct neap_reading before; /* right before the first signal, the targets' bytes filled in from their pages */
-	struct neap_reading after;  /* the last look */
+	struct neap_reading after;  /* the last reading */
 	bool touched;               /* a target holds memory here, or may */
 	bool held_unknown;          /* the driver does not report the bytes of some target */
 	uint64_t held_bytes;        /* the targets' bytes, as far as they are known */
@@ -28,7 +28,7 @@ struct neap_kill_work {
 	struct neap_sample sample;        /* before the first signal */
 	struct neap_kill_device *devices; /* one per device of `sample`; made by neap_kill_work_account */
 	struct neap_ended *ended;         /* one per target, late ones too, once they were signalled; NULL before */
-	uint64_t grace_ms, drain_ns;      /* drain_ns: from the last process's end to the last look */
+	uint64_t grace_ms, drain_ns;      /* drain_ns: from the last process's end to the last reading */
 	bool dry_run;
 };
 
@@ -40,12 +40,12 @@ struct neap_kill_wanted {
 	bool mine;          /* every GPU process of this user */
 };
 
-/* Makes work->plan from work->look and the present processes. Errors: NEAP_EINVAL: `wanted` has none of the three, or
- * several; NEAP_ENOENT: no such device; NEAP_ENOMEM; NEAP_EIO without /proc. */
+/* Makes work->plan from work->sample and the current processes. Errors: NEAP_EINVAL: `wanted` has none of the three,
+ * or several; NEAP_ENOENT: no such device; NEAP_ENOMEM; NEAP_EIO without /proc. */
 enum neap_status neap_kill_work_plan(struct neap_kill_work *work, const struct neap_kill_wanted *wanted,
 				     struct neap_error *err);
 
-/* Makes work->devices from the look and the plan; again after a newer look. Errors: NEAP_ENOMEM. */
+/* Makes work->devices from the sample and the plan; call it again after a newer sample. Errors: NEAP_ENOMEM. */
 enum neap_status neap_kill_work_account(struct neap_kill_work *work, struct neap_error *err);
 
 /* Ends the targets (end.h), and waits at most `drain_limit_ns` for their memory to come back. Errors: those of

@@ -1,6 +1,6 @@
-/* machine/gpus.h: the GPUs that programs started from here may use: those that NVML lists, if CUDA_VISIBLE_DEVICES is
- * set only those that it names by UUID. If it names them in another way, only CUDA's first GPU: the driver alone
- * knows the others. One thread. */
+/* machine/gpus.h: the GPUs that programs started from here may use: those that NVML lists or, if CUDA_VISIBLE_DEVICES
+ * is set, those of them that it names by UUID. If it names them in another way, only CUDA's first GPU: the driver
+ * alone knows the others. One thread. */
 #ifndef NEAP_MACHINE_GPUS_H
 #define NEAP_MACHINE_GPUS_H
 

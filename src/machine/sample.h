@@ -1,4 +1,4 @@
-/* machine/sample.h: one look at every device and every attached process, from outside: NVML and statistics pages.
+/* machine/sample.h: one sample of every device and every attached process, from outside: NVML and statistics pages.
  * Creates no CUDA context. */
 #ifndef NEAP_MACHINE_SAMPLE_H
 #define NEAP_MACHINE_SAMPLE_H
@@ -32,9 +32,9 @@ struct neap_sample {
 	size_t attached_count;
 };
 
-/* Takes a look. NVML and the pages are read at slightly different times. If the ledger leaves bytes unexplained,
- * looks again, a few times, and keeps the look that leaves the least. The caller calls neap_sample_fini, also after a
- * failure. */
+/* Takes a sample. NVML and the pages are read at slightly different times. If the ledger leaves bytes unexplained,
+ * takes the sample again, a few times, and keeps the one that leaves the fewest. The caller calls neap_sample_fini,
+ * also after a failure. */
 enum neap_status neap_sample_take(struct neap_monitor *monitor, const char *runtime_folder,
 				  struct neap_sample *ret_sample, struct neap_error *err);
 void neap_sample_fini(struct neap_sample *sample);
@@ -67,8 +67,8 @@ const char *neap_sample_command(const struct neap_sample_process *process);
 /* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
 void neap_sample_name(pid_t pid, char ret_name[64]);
 
-/* sample_json.c. The JSON of `neap info --json` and of `neap serve`, which the caller owns. `wall_ns`: when the look
- * was taken. Omits devices that are left out, and the processes on them. */
+/* sample_json.c. The JSON of `neap info --json` and of `neap serve`, which the caller owns. `wall_ns`: when the
+ * sample was taken. Omits devices that are left out, and the processes on them. */
 struct json_t *neap_sample_json(const struct neap_sample *sample, uint64_t wall_ns);
 
 #endif

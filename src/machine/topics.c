@@ -19,7 +19,7 @@ static void each_device(struct neap_buffer *out, const struct neap_sample *sampl
 	}
 }
 
-/* Writes what a clear would give back, process by process. */
+/* Writes how much `neap clear` would give back, process by process. */
 static void here_cached(struct neap_buffer *out, const struct neap_sample *sample)
 {
 	bool any = false;
@@ -72,7 +72,7 @@ static void here_limits(struct neap_buffer *out, const struct neap_sample *sampl
 		neap_buffer_text(out, "    no attached process has a limit\n");
 }
 
-/* Writes what only the end of its process gives back, and what no process accounts for. */
+/* Writes the memory that only the end of its process gives back, and the memory that no process accounts for. */
 static void here_restart(struct neap_buffer *out, const struct neap_sample *sample)
 {
 	for (size_t i = 0; i < sample->device_count; i++) {

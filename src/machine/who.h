@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #define NEAP_WHO_UNKNOWN UINT64_MAX
-/* Room for a run time. */
+/* Enough for a run time. */
 #define NEAP_WHO_TIME_CAPACITY 24
 
 /* All texts are printable. For a process that has ended, or is in another PID namespace, they are "", and run_ns is
@@ -17,9 +17,9 @@ struct neap_who {
 	char user[64];              /* the user's name, or its number if it has none */
 	char name[64];              /* the start of the command line, its program without the folder */
 	uint64_t run_ns;            /* since it was started, NEAP_WHO_UNKNOWN */
-	pid_t parent;               /* 0 */
-	uint64_t rss_bytes, cpu_ns; /* 0: host memory that is resident, and the time that it has run in all */
-	uint64_t start_ticks;       /* 0 */
+	pid_t parent;               /* 0: unknown */
+	uint64_t rss_bytes, cpu_ns; /* 0: resident host memory, and processor time of all its threads */
+	uint64_t start_ticks;       /* 0: unknown */
 	char command[1024];         /* the whole command line, its program without the folder; cut with "..." */
 };
 

@@ -1,5 +1,5 @@
-/* plugin/oom_text.c: what torch.OutOfMemoryError says, for neap's memory: whatever reads PyTorch's errors reads
- * these. */
+/* plugin/oom_text.c: writes the text of torch.OutOfMemoryError for neap's memory, in PyTorch's form, so that programs
+ * that parse PyTorch's errors can parse these. */
 #include "neap/plugin.h"
 
 #include <stdarg.h>

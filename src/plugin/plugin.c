@@ -20,7 +20,7 @@ static struct {
 
 void neap_plugin_start(neap_plugin_throw *throw_error) { plugin.throw_error = throw_error; }
 
-/* Returns only where no function was given that throws. */
+/* Returns only if the program gave no function that throws. */
 static void fail(const char *function, const char *message)
 {
 	if (plugin.throw_error)
@@ -103,7 +103,7 @@ void neap_plugin_empty_cache(void)
 	for (int device = 0; device < NEAP_PLUGIN_DEVICES; device++) {
 		struct neap_alloc *alloc = neap_plugin_alloc(device);
 		enum neap_status status = alloc ? neap_empty_cache(alloc, NULL, &err) : NEAP_OK;
-		if (status && status != NEAP_ESTATE) /* while a graph is captured nothing is given back */
+		if (status && status != NEAP_ESTATE) /* neap gives nothing back while a graph is captured */
 			fail(__func__, err.message);
 	}
 }

@@ -24,8 +24,8 @@
 static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid,
 				   const struct neap_deadline *deadline, struct neap_error *err)
 {
-	/* If the backlog is full, a Unix socket's connect waits for its send timeout. */
-	uint64_t left_us = neap_deadline_left_ns(deadline) / 1000 + 1; /* 0 would mean without end */
+	/* If the backlog is full, a Unix socket's connect waits as long as its send timeout. */
+	uint64_t left_us = neap_deadline_left_ns(deadline) / 1000 + 1; /* 0 would mean: without end */
 	struct timeval bound = {.tv_sec = (time_t)(left_us / 1000000), .tv_usec = (suseconds_t)(left_us % 1000000)};
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0)
 		return neap_fail_errno(err, errno, "setting the socket's bound");
@@ -106,8 +106,8 @@ enum neap_status neap_client_post(struct neap_client *client, enum neap_request 
 	return status;
 }
 
-/* Waits for the answer to begin. A process that is stopped meanwhile cannot answer. It looks twice, so that it
- * waits for one that is stopped for a moment only (by a debugger, say). */
+/* Waits for the answer to begin. A process that is stopped meanwhile cannot answer. Checks twice, so that a process
+ * that is stopped only for a moment (by a debugger, say) may still answer. */
 static enum neap_status wait_for_answer(const struct neap_client *client, struct neap_error *err)
 {
 	struct pollfd peer = {.fd = client->fd, .events = POLLIN};
@@ -116,7 +116,7 @@ static enum neap_status wait_for_answer(const struct neap_client *client, struct
 	for (unsigned stopped = 0; stopped < 2;) {
 		int count = poll(&peer, 1, POLL_MS);
 		if (count > 0 || (count < 0 && errno != EINTR) || neap_deadline_over(&client->deadline))
-			return NEAP_OK; /* receiving says which */
+			return NEAP_OK; /* receiving reports which of them */
 		bool is_stopped = neap_process_read(client->pid, &process, NULL) == NEAP_OK &&
 				  (process.state == 'T' || process.state == 't');
 		stopped = is_stopped ? stopped + 1 : 0;

@@ -1,5 +1,5 @@
-/* proto/device_answer.h: one device in the answer to info, clear, reset_peak and fraction. One table has its figures:
- * from it the agent writes an answer, the command reads it and makes JSON of it.
+/* proto/device_answer.h: one device in the answer to info, clear, reset_peak and fraction. One table lists its
+ * figures: the agent writes an answer by it, and the command reads the answer and makes JSON by it.
  */
 #ifndef NEAP_PROTO_DEVICE_ANSWER_H
 #define NEAP_PROTO_DEVICE_ANSWER_H

@@ -7,7 +7,8 @@
  *   8  .. value    little-endian; strings without a terminator; a group is bytes that hold fields
  *
  * A reader checks the whole payload once (neap_fields_open) and then cannot fail; the bytes stay the caller's and
- * must stay in place. A writer fills storage of fixed size: it allocates nothing, and what does not fit marks it.
+ * must stay in place. A writer fills storage of fixed size: it allocates nothing, and sets `overflow` if a field does
+ * not fit.
  */
 #ifndef NEAP_PROTO_FIELDS_H
 #define NEAP_PROTO_FIELDS_H

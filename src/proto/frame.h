@@ -34,8 +34,8 @@ struct neap_frame {
 
 void neap_frame_encode(const struct neap_frame *frame, unsigned char ret_header[NEAP_FRAME_HEADER_BYTES]);
 
-/* Errors: NEAP_EPROTO for the magic, the version or the length; *ret_frame is then still filled as far as the magic
- * was right, for the answer. */
+/* Errors: NEAP_EPROTO for the magic, the version or the length; if only the magic is right, *ret_frame is filled all
+ * the same, for the answer. */
 enum neap_status neap_frame_decode(const unsigned char header[NEAP_FRAME_HEADER_BYTES], struct neap_frame *ret_frame,
 				   struct neap_error *err);
 

@@ -75,7 +75,7 @@ static bool same_lanes(const struct neap_published *first, const struct neap_pub
 }
 
 /* One slot at one instant: the same even sequence before and after. A process that was stopped in the middle of
- * writing will not continue for us: then it is taken as it is, and *ret_torn set. */
+ * writing will not continue for us: then returns the slot as it is, and sets *ret_torn. */
 static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_published *ret_slot, bool *ret_torn,
 				  struct neap_error *err)
 {
@@ -112,7 +112,7 @@ static void copy_text(char *to, size_t capacity, const char *from, size_t from_c
 	neap_printable_bytes(to, capacity, from, strnlen(from, from_capacity));
 }
 
-/* Word by word and atomically, as allocators write it: another thread's may be writing its own slot just now. */
+/* Reads word by word and atomically, as allocators write: another thread's allocator may be writing its slot now. */
 static bool slot_used(const struct neap_published *slot)
 {
 	const uint64_t *uuid = (const uint64_t *)(const void *)slot->device_uuid;
@@ -179,7 +179,7 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	return status;
 }
 
-/* Up to the last device: most processes have one, of the room for many. */
+/* The bytes up to the last device: most processes have one, and the struct has space for many. */
 static size_t used_bytes(const struct neap_attached *attached)
 {
 	return offsetof(struct neap_attached, devices) + attached->device_count * sizeof attached->devices[0];
@@ -209,7 +209,7 @@ enum neap_status neap_page_read_place(const char *runtime_folder, pid_t pid, str
 	enum neap_status status = open_page(runtime_folder, pid, path, &fd, err);
 	if (status)
 		return status;
-	struct neap_page *head = malloc(sizeof *head); /* large, for the stack of a thread that is not ours */
+	struct neap_page *head = malloc(sizeof *head); /* too large for the stack of a thread that is not ours */
 	status = head ? read_head(fd, pid, head, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
 	for (; !status && place.device_count < head->device_count; place.device_count++) {
 		size_t at = offsetof(struct neap_page, devices) + place.device_count * sizeof head->devices[0] +
@@ -335,7 +335,7 @@ static void remove_old_record(const char *runtime_folder, const char *name)
 	uint64_t now_s = neap_wall_ns() / NEAP_NS_PER_S;
 	if (pid == 0 || neap_path_join(path, sizeof path, runtime_folder, name) != NEAP_OK ||
 	    lstat(path, &info) != 0 || !S_ISREG(info.st_mode) ||
-	    (uint64_t)info.st_mtime + RECORD_KEEP_S >= now_s) /* most are young: then the process need not be read */
+	    (uint64_t)info.st_mtime + RECORD_KEEP_S >= now_s) /* most are young: no need to read the process then */
 		return;
 	if (neap_process_read(pid, &process, NULL) != NEAP_OK)
 		unlink(path);
@@ -499,11 +499,11 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 		status = path_of(temporary, sizeof temporary, runtime_folder, identity->pid, ".page-new", err);
 	if (status)
 		return status;
-	unlink(temporary); /* of a process of this PID that died between the next line and rename */
+	unlink(temporary); /* left by a process of this PID that died between the next line and rename */
 	owner.fd = neap_fd_above_standard(open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
 	if (owner.fd < 0) {
 		status = neap_fail_errno(err, errno, "making the statistics page %s", temporary);
-		unlink(temporary); /* made, but with no descriptor above the standard ones */
+		unlink(temporary); /* it was created, but no descriptor above the standard ones was left */
 		return status;
 	}
 	int error_number;
@@ -558,7 +558,7 @@ void neap_page_show(struct neap_page_owner *owner, const struct neap_published *
 void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot)
 {
 	(void)owner;
-	/* The sequence continues, so that a reader in between notices. The words as the allocators write them. */
+	/* The sequence continues, so that a reader in between notices. Writes the words as allocators do. */
 	uint64_t *words = (uint64_t *)slot;
 	uint64_t odd = words[0] | 1;
 	__atomic_store_n(&words[0], odd, __ATOMIC_RELEASE);
@@ -590,7 +590,7 @@ void neap_page_abandon(struct neap_page_owner *owner)
 {
 	if (!owner->page)
 		return;
-	/* If even this fails: the child must not use the parent's allocators anyway. */
+	/* Ignore a failure: the child must not use the parent's allocators anyway. */
 	(void)!mmap(owner->page, sizeof *owner->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
 		    -1, 0);
 	close_own(owner);

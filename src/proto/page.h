@@ -1,8 +1,8 @@
 /* proto/page.h: the statistics page, which an attached process shows to processes of its user (RUNTIME/PID.page).
  *
- * The agent makes the file and maps it, allocators write their part, readers read it with pread (so that a file cut
- * short under them is an error and no SIGBUS), never write, and check everything. While its process lives it holds
- * the file's lock (flock); a page whose lock is free, or whose process is gone, counts as absent.
+ * The agent creates the file and maps it. Allocators write their parts. Readers never write and check everything;
+ * they use pread, so that a truncated file gives an error, not a SIGBUS. A living process holds the file's lock
+ * (flock): a page whose lock is free, or whose process is gone, counts as absent.
  */
 #ifndef NEAP_PROTO_PAGE_H
 #define NEAP_PROTO_PAGE_H
@@ -25,8 +25,8 @@ struct neap_page {
 	char run_id[64];       /* NEAP_RUN_ID, or "" */
 	char series[64];       /* NEAP_SERIES, or "" */
 	char record_path[512]; /* the recording; "" when there is none */
-	char note[200];        /* what its user should know of its settings; "" when all is well */
-	uint64_t device_count; /* slots below that were ever in use; a slot whose UUID is zero is not. Stored last */
+	char note[200];        /* a problem with its settings, for its user; "": none */
+	uint64_t device_count; /* how many slots below were ever used; one whose UUID is zero is free. Stored last */
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
 
@@ -52,7 +52,7 @@ struct neap_page_place {
 	unsigned char uuids[NEAP_PAGE_DEVICES][16]; /* zero: no device */
 };
 
-/* Reads that from RUNTIME/PID.page, at once: without a look at the process, or at its figures. Errors: as
+/* Reads these facts from RUNTIME/PID.page without waiting: reads neither the process nor its figures. Errors: as
  * neap_page_read, without NEAP_EBUSY. */
 enum neap_status neap_page_read_place(const char *runtime_folder, pid_t pid, struct neap_page_place *ret_place,
 				      struct neap_error *err);
@@ -68,8 +68,8 @@ enum neap_status neap_page_each(const char *runtime_folder, bool (*visit)(void *
 enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
 				struct neap_error *err);
 
-/* What the process holds on one device, all its allocators there together: sums of counters (peaks as well: an upper
- * bound), its one context once. False when it has none there. */
+/* Adds up the counters of all the process's allocators on one device; a sum of peaks is an upper bound. Counts the
+ * process's one context once. False: it has no allocator there. */
 bool neap_attached_device(const struct neap_attached *attached, const unsigned char uuid[16],
 			  struct neap_published *ret_published);
 
@@ -85,15 +85,15 @@ struct neap_page_identity {
 struct neap_page_owner {
 	struct neap_page *page;
 	int fd;
-	dev_t device; /* of what fd was opened as: the program may have closed it and opened another */
+	dev_t device; /* of the file that fd was opened on: the program may have closed fd, and opened another */
 	ino_t inode;
 	char path[4096];
 };
 
-/* Takes a lock while PID.page and PID.sock are made. A process that deletes the files of dead ones never waits for
- * it, and deletes nothing meanwhile. Without it, a process that restarts under its PID could lose its new files to
- * another that has just found the old ones dead. Waits at most 0.1 s. Returns -1 if the lock is not held: continue
- * all the same. neap_page_making_end releases it. */
+/* Takes a lock for creating PID.page and PID.sock. A process that deletes the files of dead processes never waits for
+ * this lock, and deletes nothing while it is held. Without the lock, a process that restarts under its PID could lose
+ * its new files to a process that has just found the old ones dead. Waits at most 0.1 s. Returns -1 if the lock is
+ * not held: continue all the same. neap_page_making_end releases it. */
 int neap_page_making_begin(const char *runtime_folder);
 void neap_page_making_end(int held);
 

@@ -1,4 +1,4 @@
-/* run/words.c: see argv.h. Splits command lines without a shell. */
+/* run/argv.c: see argv.h. Splits command lines without a shell. */
 #include "run/argv.h"
 
 #include "base/buffer.h"

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Options of a kind of program: of its batch on each device, and of its accumulation. */
+/* The two options of a kind of program: for its batch on each device, and for its accumulation. */
 static const struct kind {
 	const char *batch, *accumulate;
 } kinds[] = {
@@ -20,17 +20,17 @@ static const struct kind {
 
 /* An option's value in a command, as "--name value" or "--name=value". */
 struct place {
-	size_t word;       /* that has the value; SIZE_MAX: the command has no such option */
-	const char *value; /* within it */
+	size_t word;       /* of the argument that has the value; SIZE_MAX: the command has no such option */
+	const char *value; /* points into that argument */
 };
 
-/* What a command names. */
+/* The options that a command names. */
 struct named {
 	const struct kind *kind;
 	struct place batch, accumulate;
 };
 
-/* Whether the word is this option; transformers takes '-' for '_'. *ret_value: what follows '=', or NULL. */
+/* Whether the word is this option; transformers accepts '-' for '_'. *ret_value: what follows '=', or NULL. */
 static bool is_option(const char *word, const char *name, const char **ret_value)
 {
 	if (word[0] != '-' || word[1] != '-')
@@ -42,7 +42,7 @@ static bool is_option(const char *word, const char *name, const char **ret_value
 	return *word == '=' || !*word;
 }
 
-/* The last one counts, as for the programs. */
+/* If an option is given twice, the last one counts, as it does for the programs. */
 static struct place find_option(char *const *command, const char *name)
 {
 	struct place found = {SIZE_MAX, NULL};
@@ -71,7 +71,7 @@ static enum neap_status add_parameter(struct neap_parameters *parameters, const 
 	return neap_parameters_add(parameters, text, err);
 }
 
-/* {name} becomes {{name}}, which neap_parameters_expand turns back. */
+/* Writes {name} as {{name}}, which neap_parameters_expand turns back. */
 static void put_plain(struct neap_buffer *out, const char *word, size_t length)
 {
 	for (size_t i = 0; i < length; i++) {

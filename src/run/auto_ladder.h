@@ -1,5 +1,6 @@
-/* run/auto_ladder.h: `--on-oom auto`: the ladder of a command that names its batch as transformers' or Lightning's
- * command lines do; else of a program that uses one of them. Reads one file.
+/* run/auto_ladder.h: `--on-oom auto`: makes a ladder from the batch that a command names, if it names it as command
+ * lines of transformers or Lightning do; else from the batch that a program reports which uses one of these. Reads
+ * one file.
  *
  *   python run_clm.py --per_device_train_batch_size 32 --model gpt2
  *   -> {per_device_train_batch_size} and {gradient_accumulation_steps} in its place, and the rule
@@ -7,9 +8,9 @@
  *
  * If the command names no accumulation, it is 1, and the option is added at the command's end.
  *
- * If the command names no batch, the program is asked: NEAP_BATCH_PARTS in its environment, 1 at first and doubled by
- * each rung, is how many parts python/neap/_divide.py divides each batch into, with so much more accumulation. It
- * leaves in RUN/batch.PID what the program asked for and what is in force:
+ * If the command names no batch, the program is asked. NEAP_BATCH_PARTS in its environment is 1 at first, and each
+ * rung doubles it. python/neap/_divide.py divides each batch into so many parts, and multiplies the accumulation by
+ * the same number. It writes to RUN/batch.PID the values that the program asked for, then the values in force:
  *
  *   per_device_train_batch_size=32
  *   gradient_accumulation_steps=1
@@ -23,20 +24,20 @@
 #include "run/degrade.h"
 
 /* Adds the two parameters, and writes the command with their names in place of the values. If there was no parameter
- * before, braces in it stay what they are. On failure nothing has changed. Errors: NEAP_ENOENT for a command that
- * names no such batch; NEAP_EPARSE for a value that cannot be halved or doubled; NEAP_EEXIST for a parameter that is
- * there already; NEAP_ENOMEM. */
+ * before, braces in the command keep their meaning. On failure nothing has changed. Errors: NEAP_ENOENT for a command
+ * that names no such batch; NEAP_EPARSE for a value that cannot be halved or doubled; NEAP_EEXIST for a parameter
+ * that is there already; NEAP_ENOMEM. */
 enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *parameters,
 				  struct neap_ladder *ret_ladder, struct neap_argv *ret_command,
 				  struct neap_error *err);
 
-/* Reads such a file. *ret_ladder: the rule that halves the one and doubles the other. Errors: NEAP_EPARSE,
+/* Reads such a file. *ret_ladder: the rule that halves the batch and doubles the accumulation. Errors: NEAP_EPARSE,
  * NEAP_EEXIST, NEAP_EINVAL for another content; those of reading. */
 enum neap_status neap_ladder_read_batch(const char *path, struct neap_parameters *ret_asked,
 					struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
 					struct neap_error *err);
 
-/* By how much the batch was divided; 0: by no whole number. */
+/* Into how many parts the batch was divided; 0: not a whole number. */
 uint64_t neap_ladder_parts(const struct neap_parameters *asked, const struct neap_parameters *now);
 
 #endif

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LARGEST_BYTES (64 << 20) /* of a recording: a second or two */
+#define LARGEST_BYTES (64 << 20) /* of a recording: larger ones take more than a second or two */
 
-/* By the stacks beside the recording alone: few programs compile. */
+/* Decides by the stacks beside the recording alone: few programs compile. */
 static bool may_compile(const char *recording)
 {
 	struct neap_stacks stacks = {0};

@@ -24,7 +24,8 @@ enum neap_status neap_needs_parse(const char *text, struct neap_needs *ret_needs
 }
 
 /* Whether the device is empty. If the driver has only memory info v1, it counts its reserve as used and does not
- * report the reserve by itself. An empty device then shows up to about 1 GiB (1/20 of a large device) and no process.
+ * report the reserve separately. An empty device then shows up to about 1 GiB (1/20 of a large device) and no
+ * process.
  */
 static bool whole(const struct neap_reading *reading)
 {

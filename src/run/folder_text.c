@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LOG_SHOWN   (64 * 1024) /* bytes of each log's end */
-#define NOTES_SHOWN 16          /* more would be the same */
+#define NOTES_SHOWN 16          /* more would only repeat these */
 
 static bool put_log(struct neap_buffer *out, const char *folder, const char *name)
 {

@@ -1,5 +1,5 @@
-/* run/folder_text.h: what a run's folder has to read, as lines for a terminal. Characters that would act on one are
- * replaced (base/printable.h) where nothing else is said. One thread. */
+/* run/folder_text.h: the texts of a run's folder, as lines for a terminal. Unless a function says otherwise, it
+ * replaces characters that a terminal would obey (base/printable.h). One thread. */
 #ifndef NEAP_RUN_FOLDER_TEXT_H
 #define NEAP_RUN_FOLDER_TEXT_H
 

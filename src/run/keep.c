@@ -1,4 +1,4 @@
-/* run/keep.c: which steps stay whole, and what is left of the others. Pure. */
+/* run/keep.c: chooses the steps that stay whole, and thins the others. Pure. */
 #include "run/keep.h"
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #define FIRST_STEPS 5
 #define MINUTE_NS   (60 * NEAP_NS_PER_S)
 
-/* Raises the highest peaks so far. Whether one rose. */
+/* Raises the highest peaks so far. Returns whether one rose. */
 static bool raise_peaks(struct neap_keep_choice *choice, const struct neap_keep_step *step)
 {
 	bool rose = false;
@@ -42,8 +42,8 @@ enum neap_keep_why neap_keep_choose(struct neap_keep_choice *choice, const struc
 						   : choice->chosen;
 }
 
-/* The lifetimes that began within the events and have not ended: address to the index of the allocation; above 32
- * bits one more than the index of the requested free. */
+/* The lifetimes that began within the events and have not ended: address to the index of the allocation; the upper 32
+ * bits hold one more than the index of the requested free. */
 struct lifetimes {
 	struct neap_map blocks, segments;
 	bool failed; /* host memory ran out */
@@ -60,7 +60,7 @@ static void forget_all(struct lifetimes *open)
 	neap_map_fini(&open->segments);
 }
 
-/* An event is left out by making its kind 0. */
+/* Drops an event: sets its kind to 0. */
 static void leave_out(struct neap_event *events, uint64_t index) { events[index].kind = 0; }
 
 static void thin_block(struct lifetimes *open, struct neap_event *events, size_t i)
@@ -86,7 +86,7 @@ static void thin_block(struct lifetimes *open, struct neap_event *events, size_t
 		if (begin >> 32)
 			leave_out(events, (begin >> 32) - 1);
 		break;
-	default: /* another stream uses it: the whole lifetime stays */
+	default: /* another stream uses the block: its whole lifetime stays */
 		neap_map_remove(&open->blocks, address, NULL);
 	}
 }
@@ -105,7 +105,7 @@ static void thin_segment(struct lifetimes *open, struct neap_event *events, size
 		leave_out(events, begin);
 		leave_out(events, i);
 	} else {
-		neap_map_fini(&open->segments); /* a part of one: all that are mapped now stay */
+		neap_map_fini(&open->segments); /* part of a segment: all segments that are mapped now stay */
 	}
 }
 
@@ -128,7 +128,7 @@ size_t neap_keep_thin(struct neap_event *events, size_t count)
 			thin_block(&open, events, i);
 		else if (neap_event_as_segment(&events[i]))
 			thin_segment(&open, events, i);
-		else if (events[i].kind == NEAP_EVENT_RESTART) /* it frees everything, without events */
+		else if (events[i].kind == NEAP_EVENT_RESTART) /* a restart frees everything, without events */
 			forget_all(&open);
 	}
 	forget_all(&open);

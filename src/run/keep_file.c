@@ -1,4 +1,4 @@
-/* run/keep_file.c: follows a recording, and writes the file of what is kept. See keep.h. */
+/* run/keep_file.c: follows a recording, and writes the file of kept events. See keep.h. */
 #include "run/keep_internal.h"
 
 #include "base/error.h"
@@ -78,8 +78,8 @@ void neap_keep_end(struct neap_keep *keep)
 /* --- rewriting ---------------------------------------------------------------------------------------------------
  */
 
-/* Whether a span that is whole stays so at this level. `last`: of its kind; `before`: how many of its kind came
- * before it. */
+/* Whether a whole span stays whole at this level. `last`: it is the last of its kind; `before`: how many of its kind
+ * came before it. */
 static bool stays(enum neap_keep_why why, bool last, size_t before, int level)
 {
 	switch (why) {
@@ -114,7 +114,8 @@ static uint64_t span_end(const struct neap_keep *keep, size_t at)
 	return at + 1 < keep->span_count ? keep->spans[at + 1].first : keep->header.events;
 }
 
-/* A file that is being rewritten. It need not outlive the machine: it is not flushed, which could take long. */
+/* A file that is being rewritten. It is not flushed to disk, which could take long: it need not survive a crash of
+ * the machine. */
 struct rewriting {
 	char path[NEAP_RECORD_PATH + 32];
 	int fd;
@@ -122,7 +123,7 @@ struct rewriting {
 	struct neap_event *piece;
 	struct neap_keep_span *spans;
 	size_t span_count;
-	bool *whole; /* which of the former spans stay so */
+	bool *whole; /* which of the old spans stay whole */
 };
 
 static enum neap_status copy_events(const struct neap_keep *keep, struct rewriting *to, uint64_t first, uint64_t end,
@@ -179,7 +180,7 @@ static enum neap_status begin_rewriting(const struct neap_keep *keep, struct rew
 	return to->fd < 0 ? neap_fail_errno(err, errno, "creating %s", to->path) : NEAP_OK;
 }
 
-/* Writes the file again, with less of it. */
+/* Writes the file again, with fewer events. */
 static enum neap_status rewrite(struct neap_keep *keep, int level, struct neap_error *err)
 {
 	struct rewriting to = {.fd = -1, .header = keep->header};
@@ -218,7 +219,7 @@ static enum neap_status rewrite(struct neap_keep *keep, int level, struct neap_e
 
 static enum neap_status create(struct neap_keep *keep, struct neap_error *err)
 {
-	unlink(keep->path); /* of an earlier run in this folder */
+	unlink(keep->path); /* left by an earlier run in this folder */
 	keep->fd = open(keep->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (keep->fd < 0)
 		return neap_fail_errno(err, errno, "creating %s", keep->path);
@@ -233,7 +234,8 @@ static enum neap_status make_room(struct neap_keep *keep, size_t count, struct n
 
 	if (keep->header.events + count <= most_events(keep))
 		return NEAP_OK;
-	/* Three quarters: with every second step left out more than a half remains, which is its net effect. */
+	/* Aim at three quarters: if every second step is thinned, more than a half remains, since its net effect
+	 * stays. */
 	for (int level = 1; !status && level <= LEVELS && keep->header.events + count > most_events(keep) / 4 * 3;
 	     level++)
 		status = rewrite(keep, level, err);
@@ -276,7 +278,7 @@ static enum neap_status write_events(struct neap_keep *keep, const struct neap_e
 	return write_header(keep, err);
 }
 
-/* Adds events without their inside to those at the file's end, and replaces these by what is left of all. */
+/* Joins thinned events with those at the file's end, thins them together, and writes the result in their place. */
 static enum neap_status extend_tail(struct neap_keep *keep, size_t count, struct neap_error *err)
 {
 	size_t all = keep->tail_count + count;
@@ -376,7 +378,7 @@ static void note_lost(struct neap_keep *keep, enum neap_record_ring ring, uint64
 	}
 }
 
-/* The ring's index behind an event that was read up to `next`. */
+/* The ring's index after an event that was read up to `next`. */
 static uint64_t index_behind(uint64_t next, const struct neap_event *event)
 {
 	return next - (uint32_t)((uint32_t)next - event->sequence);
@@ -444,7 +446,7 @@ static enum neap_status take_new(struct neap_keep *keep, uint64_t until_ns, stru
 		keep->read[feed->ring] = behind;
 		status = take(keep, event, err);
 	}
-	memcpy(keep->follow.next, keep->read, sizeof keep->read); /* the rest is read again */
+	memcpy(keep->follow.next, keep->read, sizeof keep->read); /* the rest will be read again */
 	return status;
 }
 

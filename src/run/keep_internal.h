@@ -4,16 +4,16 @@
 
 #include "run/keep.h"
 
-#define NEAP_KEEP_SPARE 1024u /* events of frees that were missed, beside those of a step */
+#define NEAP_KEEP_SPARE 1024u /* added frees that were missed, besides the events of a step */
 
 static inline size_t neap_keep_device(const struct neap_event *event)
 {
 	return event->device < NEAP_KEEP_DEVICES ? event->device : NEAP_KEEP_DEVICES - 1;
 }
 
-/* keep_live.c: follows the live blocks. After events were lost it mends those that do not fit, and adds frees that
- * were missed to the open events. False: the event is left out, since it is of a block, or of a request to free one,
- * that was not seen. */
+/* keep_live.c: follows the live blocks. After events were lost, repairs those that do not fit, and adds the missed
+ * frees to the open events. False: drop the event, because its block, or the request to free the block, was never
+ * seen. */
 bool neap_keep_account(struct neap_keep *keep, struct neap_event *event);
 
 #endif

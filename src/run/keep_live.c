@@ -1,5 +1,5 @@
-/* run/keep_live.c: the live blocks of a process. If events of it were lost, what is kept is repaired by them: else
- * blocks that were freed meanwhile would never end. */
+/* run/keep_live.c: the live blocks of a process. If events were lost, the kept history is repaired by these blocks:
+ * otherwise a block that was freed meanwhile would live forever. */
 #include "run/keep_internal.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void account_free(struct neap_keep *keep, const struct neap_event *event,
 	if (!(value & 1))
 		keep->live_bytes[device] = minus(keep->live_bytes[device], rounded(value >> 1));
 	if (event->kind == NEAP_EVENT_FREE_REQUESTED) {
-		neap_map_put(&keep->live, event->allocation.address, value | 1); /* replaces: cannot fail */
+		neap_map_put(&keep->live, event->allocation.address, value | 1); /* replaces a value: cannot fail */
 		return;
 	}
 	neap_map_remove(&keep->live, event->allocation.address, NULL);
@@ -68,7 +68,7 @@ static struct neap_map_slot *list_old(const struct neap_keep *keep, size_t devic
 	return blocks;
 }
 
-/* What the allocator held before the event. */
+/* How many bytes the allocator held before the event. */
 static uint64_t held_before(const struct neap_event *event)
 {
 	const struct neap_event_allocation *block = &event->allocation;
@@ -79,9 +79,9 @@ static uint64_t held_before(const struct neap_event *event)
 	return event->kind == NEAP_EVENT_FREE_COMPLETED ? after : after + rounded(block->bytes);
 }
 
-/* After events were lost, each event says how much is live. If more seems to be, some of the blocks from before were
- * freed meanwhile: the youngest, most likely, since the model outlives the steps. (If less seems to be, there are
- * blocks that were not seen: once they are freed it may turn out.) */
+/* Each event says how many bytes are live. If our sum is higher after events were lost, some of the older blocks were
+ * freed meanwhile: most likely the youngest ones, since the model outlives the steps. (If our sum is lower, there are
+ * blocks that were never seen; it is right again once they are freed.) */
 static void resolve(struct neap_keep *keep, const struct neap_event *event)
 {
 	size_t device = neap_keep_device(event), count = 0;
@@ -90,7 +90,7 @@ static void resolve(struct neap_keep *keep, const struct neap_event *event)
 	if (keep->live_bytes[device] <= before)
 		return;
 	struct neap_map_slot *blocks = list_old(keep, device, &count);
-	keep->resync[device] = count > 0; /* else there is nothing left to mend */
+	keep->resync[device] = count > 0; /* else there is nothing left to repair */
 	for (size_t i = 0; i < count && keep->live_bytes[device] > before; i++) {
 		uint64_t value = 0;
 		if (blocks[i].key != event->allocation.address && neap_map_get(&keep->live, blocks[i].key, &value))
@@ -99,7 +99,7 @@ static void resolve(struct neap_keep *keep, const struct neap_event *event)
 	free(blocks);
 }
 
-/* Notes a block. Without host memory it is not known, and its free is left out. */
+/* Notes a block. If host memory is short, the block stays unknown, and its free is dropped. */
 static void account_alloc(struct neap_keep *keep, const struct neap_event *event)
 {
 	const struct neap_event_allocation *block = &event->allocation;

@@ -56,7 +56,7 @@ char *neap_memory_settings_merge(const char *existing, struct neap_memory_settin
 	char *merged = malloc(sizeof OURS + 1 + strlen(next));
 	if (!merged)
 		return NULL;
-	/* Ours come first: all that follows an unclosed bracket would belong to that bracket's value. */
+	/* Ours come first: behind an unclosed bracket they would belong to that bracket's value. */
 	size_t used = (size_t)sprintf(merged, "%s", OURS);
 	while (*next) {
 		size_t length = setting_length(next);

@@ -1,10 +1,10 @@
-/* run/memory_settings.h: memory-efficient settings that are settings of the environment, for `neap enable` and
- * `neap run --enable`.
+/* run/memory_settings.h: memory-efficient settings that are environment variables, for `neap enable` and `neap run
+ * --enable`.
  *
  * Expandable segments of PyTorch's own allocator, and memory-efficient attention in attached programs
  * (NEAP_ATTENTION, which python/neap/hooks.py reads). PyTorch 2.15 reads PYTORCH_CUDA_ALLOC_CONF and, only
- * where that is not set at all, PYTORCH_ALLOC_CONF; 2.4 reads the first alone. Releases in between may have another
- * order: so the first is always set, and the second where it is set already, each with what its user had in it.
+ * where that is not set at all, PYTORCH_ALLOC_CONF; 2.4 reads the first alone. Releases in between may prefer either
+ * one. So neap always sets the first, and the second only if it is set already, and keeps what the user had in each.
  */
 #ifndef NEAP_RUN_MEMORY_SETTINGS_H
 #define NEAP_RUN_MEMORY_SETTINGS_H
@@ -20,7 +20,7 @@ struct neap_memory_settings {
 	char *entries[NEAP_MEMORY_SETTINGS_MAX]; /* "NAME=VALUE" */
 	size_t count;
 	bool replaced;      /* the user had expandable_segments otherwise */
-	bool max_split;     /* the user has max_split_size_mb: the two together are known to leak */
+	bool max_split;     /* the user has max_split_size_mb: the combination is known to leak */
 	bool other_backend; /* the user has a backend that does not know expandable segments */
 };
 

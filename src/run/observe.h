@@ -35,7 +35,7 @@ struct neap_observed {
 	uint64_t ooms;                                      /* on all its devices */
 	char record_path[512];
 	uint64_t uses;                       /* a bit per device, by NVML's index: it has or had an allocator there */
-	uint64_t strays;                     /* a bit per device: it holds a context there and nothing else */
+	uint64_t strays;                     /* a bit per device: it holds only a context there */
 	uint64_t context_bytes, stray_bytes; /* size of the largest context it uses; of the last stray one */
 	bool ooms_rose;                      /* in the last neap_observe_take */
 	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording already shown */
@@ -59,7 +59,7 @@ struct neap_observe {
 	struct neap_samples samples;
 	struct neap_observed attached[NEAP_OBSERVED_PROCESSES];
 	size_t attached_count;
-	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
+	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* those that the driver listed, or that were attached */
 	size_t pid_count;
 	/* The first few processes that the driver listed before they were attached: why they are not
 	 * (run/outsider.h). */

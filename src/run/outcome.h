@@ -21,7 +21,7 @@ struct neap_evidence {
 	char stderr_line[256];    /* an out-of-memory line at the end of its stderr; "" none */
 	char error_line[200];     /* its exception, or the last line it wrote; "" unknown */
 	char lost_text[200];      /* the driver's message that the device is lost; "" none */
-	char lost_line[256];      /* a line at the end of its stderr that says so; "" none */
+	char lost_line[256];      /* a line at the end of its stderr that reports this; "" none */
 	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */
 	char limit_text[160];     /* the limit that it crossed (run/limits.h), if we sent signals; "" none */
 	uint64_t host_kills;      /* how much the host's oom_kill counter rose during the start */

@@ -16,7 +16,7 @@
 #define FILE_CAPACITY (4 * PATH_MAX)
 
 struct job {
-	char text[FILE_CAPACITY]; /* the arguments, each with its NUL */
+	char text[FILE_CAPACITY]; /* the arguments, with a NUL after each */
 	size_t length;
 };
 
@@ -29,7 +29,7 @@ static bool find_path(char path[PATH_MAX])
 	return length < PATH_MAX;
 }
 
-/* Reads the file, if it is ours alone. False: there is none. */
+/* Reads the file, if only this user can write it. False: there is no such file. */
 static bool take_file(const char *path, struct job *ret_job)
 {
 	struct stat about;

@@ -81,7 +81,7 @@ static bool runs_python(const char *word)
 	return false;
 }
 
-/* Adds the path on which the loader finds the simulator. A folder with a ':' would be two. */
+/* Adds the path on which the loader finds the simulator. A folder whose name has a ':' cannot be on it. */
 static void add_loader(struct neap_run_python *python, const char *sim, const char *runtime, bool is_python)
 {
 	const char *before = getenv("LD_LIBRARY_PATH");
@@ -92,7 +92,7 @@ static void add_loader(struct neap_run_python *python, const char *sim, const ch
 	add_entry(python, "LD_LIBRARY_PATH", folders, before ? before : "");
 }
 
-/* Adds what leads to the simulator. False: the command is not to run on it, or cannot. */
+/* Adds the variables that lead to the simulator. False: the command should not, or cannot, run on it. */
 static bool add_simulator(const char *word, struct neap_run_python *python)
 {
 	char sim[NEAP_RUN_PYTHON_CAPACITY], runtime[NEAP_RUN_PYTHON_CAPACITY];
@@ -140,7 +140,7 @@ void neap_run_python_make(char *const *command, struct neap_run_python *ret_pyth
 	if (!before)
 		before = "";
 	size_t length = strlen(launch);
-	/* An empty part of the path would be the working folder. */
+	/* An empty part of the path would mean the working folder. */
 	if (strncmp(before, launch, length) || (before[length] != ':' && before[length]))
 		add_entry(&python, "PYTHONPATH", launch, before);
 out:

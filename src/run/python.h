@@ -4,11 +4,11 @@
  * other programs there:
  *
  *   any command         the simulator's folder: libcuda.so.1, libnvidia-ml.so.1
- *   that is not Python  the stand-ins', too. Python's own are loaded by the launcher, which refuses what cannot be
+ *   that is not Python the stand-ins' folder, too. In a Python the launcher loads them, and refuses what cannot be
  *                       simulated: the path would lead PyTorch to them all the same
  *
  * NEAP_LAUNCH names the launcher's folder to the simulator, which loads it into a Python whose PYTHONPATH was
- * replaced. A command that needs none of this still has these variables set. */
+ * replaced. The variables are set even if the command needs none of them. */
 #ifndef NEAP_RUN_PYTHON_H
 #define NEAP_RUN_PYTHON_H
 
@@ -25,8 +25,8 @@ struct neap_run_python {
 	char trouble[NEAP_RUN_PYTHON_CAPACITY]; /* why Python programs will not be attached, and what to do; "" */
 };
 
-/* From this process's environment. With NEAP_ATTACH=0 a program is not attached, but simulated all the same. What
- * cannot be set is left out. The caller calls neap_run_python_fini. */
+/* Reads this process's environment. With NEAP_ATTACH=0 a program is not attached, but still simulated. Leaves out
+ * what it cannot set. The caller calls neap_run_python_fini. */
 void neap_run_python_make(char *const *command, struct neap_run_python *ret_python);
 void neap_run_python_fini(struct neap_run_python *python);
 

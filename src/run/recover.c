@@ -40,7 +40,7 @@ void neap_run_recover_all(const char *state, const char *path, struct neap_histo
 			continue;
 		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
 		unfinished.draining += status == NEAP_EBUSY;
-		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* not over, or lost */
+		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it is not over, or it is lost */
 			continue;
 		if (!status)
 			status = put_result(folder, path, history, &err);

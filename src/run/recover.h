@@ -1,5 +1,5 @@
-/* run/recover.h: the runs of STATE/runs whose supervisor was killed after their command had ended, and before the
- * history had them. One thread. */
+/* run/recover.h: completes the runs of STATE/runs whose supervisor was killed between the end of the command and the
+ * run's entry in the history. One thread. */
 #ifndef NEAP_RUN_RECOVER_H
 #define NEAP_RUN_RECOVER_H
 

@@ -80,7 +80,7 @@ void neap_run_stage_begin_again(const struct neap_supervise *run)
 /* The numbers and texts of the evidence, written and read by this table. */
 static const struct {
 	const char *key;
-	size_t offset, capacity; /* room 0: an int */
+	size_t offset, capacity; /* capacity 0: an int */
 } evidence_fields[] = {
 #define NUMBER(name) #name, offsetof(struct neap_evidence, name), 0
 #define TEXT(name)   #name, offsetof(struct neap_evidence, name), sizeof((struct neap_evidence *)0)->name
@@ -189,7 +189,7 @@ static enum neap_status parse_end(const char *path, const json_t *root, struct e
 	if (!json_is_object(result))
 		return neap_fail(err, NEAP_EPARSE, "%.150s: expected a result", path);
 	char *dumped = neap_json_dump(result, JSON_REAL_PRECISION(17));
-	neap_buffer_text(&text, dumped ? dumped : ""); /* the caller looks at neap_json_failures */
+	neap_buffer_text(&text, dumped ? dumped : ""); /* the caller checks neap_json_failures */
 	free(dumped);
 	enum neap_status status = neap_buffer_status(&text, err);
 	if (!status)
@@ -282,7 +282,7 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 	enum neap_run_stage stage = neap_run_stage_read(folder);
 	if (!status && stage == NEAP_STAGE_ENDED)
 		status = neap_run_stage_recover(folder, err);
-	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not do it */
+	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not */
 		neap_recordings_cut(folder);
 	if (owned)
 		neap_owner_leave(folder);

@@ -337,7 +337,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	}
 	status = neap_child_start(run, argv, &evidence->spawn_errno, err);
 	if (status || evidence->spawn_errno) {
-		bool in_folder = evidence->spawn_errno < 0; /* entering its folder failed */
+		bool in_folder = evidence->spawn_errno < 0; /* the child could not enter its folder */
 		evidence->spawn_errno = abs(evidence->spawn_errno);
 		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s",
 			 in_folder ? run->options.directory : argv[0]);
@@ -347,7 +347,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		goto out;
 	}
 	observe_until_end(run);
-	neap_supervise_keep_end(run); /* the rings have the rest */
+	neap_supervise_keep_end(run); /* the rings hold the rest */
 	gather(run, evidence);
 	note_end(run, evidence);
 	find_device(run, evidence);

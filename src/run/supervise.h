@@ -50,13 +50,13 @@ struct neap_supervise_options {
 	const char *directory; /* where the command is started; NULL: where we are */
 	struct neap_needs needs;
 	uint64_t wait_limit_ns;       /* for these bytes */
-	const struct neap_turn *turn; /* asked before the first start; NULL: free memory alone decides */
+	const struct neap_turn *turn; /* asked before the first start; NULL: only free memory decides */
 	uint64_t drain_limit_ns;
 	struct neap_limits limits; /* of each start; crossing one ends it */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
-	bool automatic;           /* without rules: a model that is too large alone ends it; with no ladder, the
-				     program is asked for its batch (auto_ladder.h) */
+	bool automatic;           /* without rules: ends if the model alone is too large; if there is no ladder, asks
+				     the program for its batch (auto_ladder.h) */
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
 	bool clear_memory_on_start;                    /* first end leftovers of earlier runs: device/leftovers.h */

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#define FIRST_NS  (10 * NEAP_NS_PER_MS) /* then after twice as long, and so on: each look reads all of /proc */
+#define FIRST_NS  (10 * NEAP_NS_PER_MS) /* doubled each time: each search reads all of /proc */
 #define LAST_NS   (60 * NEAP_NS_PER_S)
 #define PROCESSES 64
 

@@ -32,7 +32,7 @@
 
 #define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* longest wait for the driver to name the first device */
 #define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
-#define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
+#define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has no curve */
 #define PRUNED_TRIES      5
 #define LOCK_TRIES        500 /* of 1 ms: a process that checks whether a run is over holds its lock for a moment */
 

@@ -43,9 +43,9 @@ struct neap_supervise {
 	char visible[48 * NEAP_TURN_DEVICES]; /* what CUDA_VISIBLE_DEVICES gets, UUIDs; "": unchanged */
 	struct neap_parameters parameters;    /* of this start */
 	struct neap_ladder ladder;
-	bool asks;            /* the program is asked for its batch: it tells `parameters` and `ladder` */
-	uint64_t batch_parts; /* into which it divides it, in this start */
-	bool model_alone;     /* what failed last has no room for its model, whatever the batch */
+	bool asks;            /* the program is asked for its batch: it reports `parameters` and `ladder` */
+	uint64_t batch_parts; /* how many parts it divides its batch into, in this start */
+	bool model_alone;     /* the last failure: the model alone did not fit, whatever the batch */
 	struct neap_child child;
 	/* of this start */
 	size_t rung;         /* its place on the ladder */
@@ -58,9 +58,9 @@ struct neap_supervise {
 	uint64_t tee_offset;             /* where its output through the tee began */
 	struct neap_last_output last;    /* the end of its output; once ended */
 	uint64_t cards_shown;
-	uint64_t astray_ns;       /* how long after the start to look for one astray; 0: at the first look */
+	uint64_t astray_ns;       /* how long after the start to search for such a process; 0: at the first sample */
 	char astray[400];         /* a Python process without neap's environment, and the cause; "" if none */
-	struct neap_keeps *keeps; /* the histories that it keeps; the supervisor's alone */
+	struct neap_keeps *keeps; /* the kept histories; only the supervisor uses them */
 	/* of the whole run */
 	bool started_once;
 	uint64_t first_started_ns, first_wall_ns;
@@ -100,7 +100,7 @@ void neap_supervise_take_over(struct neap_supervise *run, int wait_status);
 
 /* supervise_retry.c */
 
-/* Before a start, and once it has ended: what the program told of its batch, if it divided it as it was asked. */
+/* Forget the batch that the program reported, before a start; read it, once the command has ended. */
 void neap_supervise_forget_batch(struct neap_supervise *run);
 void neap_supervise_read_batch(struct neap_supervise *run);
 /* Whether a command that ran out of memory would be started again. */
@@ -170,14 +170,14 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 /* Keeps the recordings of this start when another follows: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
 
-/* supervise_astray.c: at a sample. Until a process of the run is simulated or attached. */
+/* supervise_astray.c: called at each sample, until a process of the run is simulated or attached. */
 void neap_supervise_astray_poll(struct neap_supervise *run, uint64_t now_ns);
 
-/* supervise_keep.c: of the supervisor alone; the guard leaves what was kept to neap_recordings_cut. */
+/* supervise_keep.c: only the supervisor calls these; the guard leaves kept events to neap_recordings_cut. */
 
 /* At each sample: keeps what the recordings' rings will overwrite. */
 void neap_supervise_keep_poll(struct neap_supervise *run);
-/* When a start is over. The files stay. */
+/* Called when a start is over. The files stay. */
 void neap_supervise_keep_end(struct neap_supervise *run);
 
 /* supervise_last.c */

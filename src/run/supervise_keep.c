@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define PROCESSES 12u /* whose history is kept at once: each takes 2 MiB and more */
-/* An event is stored a moment after the time that it has. */
+#define PROCESSES 12u /* how many processes have a kept history at once: each takes 2 MiB and more */
+/* An event is stored a moment after its time stamp was read. */
 #define STORED_NS (5 * NEAP_NS_PER_MS)
 
 struct neap_keeps {
@@ -31,7 +31,7 @@ static bool is_attached(const struct neap_supervise *run, pid_t pid, uint64_t st
 	return false;
 }
 
-/* A new place, or that of a process which has ended. PROCESSES: all processes go on. */
+/* A free place, or that of a process that has ended. PROCESSES: there is none. */
 static size_t find_place(struct neap_supervise *run)
 {
 	struct neap_keeps *keeps = run->keeps;
@@ -47,7 +47,7 @@ static size_t find_place(struct neap_supervise *run)
 }
 
 /* Begins to keep the history of a process, if it records PyTorch's own allocator: then its stacks are in the folder.
- * NULL: it does not, or there is no room. */
+ * NULL: it does not, or all places are taken. */
 static struct neap_keep *begin(struct neap_supervise *run, const struct neap_observed *process)
 {
 	const struct neap_keep_options options = {0};

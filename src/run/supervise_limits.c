@@ -78,7 +78,7 @@ enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, s
 	return neap_fail(err, NEAP_ENOSPC, "%s where %.120s is: not started; make room", text, run->folder);
 }
 
-/* Returns the time when it is done: reading the host's memory may take long. */
+/* Returns the time after reading: reading the host's memory may take long. */
 static uint64_t read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t readings[NEAP_LIMITS])
 {
 	const uint64_t *at = run->options.limits.at;

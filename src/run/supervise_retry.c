@@ -1,5 +1,6 @@
-/* run/supervise_retry.c: whether a command that ran out of memory is started again, and with what. The ladder is the
- * user's, the command's own, or, with --on-oom auto, that of the batch which the program told (auto_ladder.h).
+/* run/supervise_retry.c: decides whether a command that ran out of memory is started again, and with which
+ * parameters. The ladder is the user's, or the command's own, or, with --on-oom auto, made from the batch that the
+ * program reported (auto_ladder.h).
  */
 #include "run/supervise_internal.h"
 
@@ -15,7 +16,7 @@ bool neap_supervise_has_rung(const struct neap_supervise *run)
 	       neap_ladder_descend(&run->ladder, &parameters, &rung);
 }
 
-/* Takes what the program told of its batch, if it divided it as it was asked. */
+/* Takes the batch that the program reported, if it divided the batch as it was asked. */
 static void take_batch(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct neap_parameters asked, now;
@@ -80,7 +81,7 @@ bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict 
 	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
 		 run->retries, run->options.retries, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
-	neap_guard_release(&run->guard); /* its start is over, noted or not */
+	neap_guard_release(&run->guard); /* its start is over, whether that was noted or not */
 	neap_run_stage_begin_again(run);
 	neap_facts_set_aside(run);
 	return true;

@@ -27,7 +27,7 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 	json_t *command = json_array(), *parameters = json_object();
 	for (size_t i = 0; run->options.command[i]; i++)
 		neap_json_add(command, neap_json_text(run->options.command[i]));
-	for (size_t i = 0; i < run->options.parameters.count; i++) /* leaves out a name that is not UTF-8 */
+	for (size_t i = 0; i < run->options.parameters.count; i++) /* a name that is not UTF-8 is dropped */
 		json_object_set_new(parameters, run->options.parameters.items[i].name,
 				    neap_json_text(run->options.parameters.items[i].value));
 	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "run_id", neap_json_text(run->run_id),

@@ -1,6 +1,6 @@
-/* run/supervise_wait.c: before a start: waits until the run may start. The first time it waits for its turn, where
- * there is a queue (turn.h): that tells its devices, too. Before a restart it has its lease, and waits for the memory
- * alone.
+/* run/supervise_wait.c: before a start, waits until the run may start. If there is a queue (turn.h), the first start
+ * waits for the run's turn, which also assigns its devices. At a restart the run already has its lease, and only
+ * waits for the memory.
  */
 #include "run/supervise_internal.h"
 
@@ -15,9 +15,9 @@
 
 struct wait {
 	struct neap_supervise *run;
-	const struct neap_turn *turn; /* NULL: memory alone */
+	const struct neap_turn *turn; /* NULL: only memory decides */
 	uint64_t begun_ns, read_ns;
-	uint64_t alone_ns; /* for how long no other run of the queue was in the way */
+	uint64_t alone_ns; /* how long it waited with no other run of the queue in the way */
 	char size[NEAP_UNITS_CAPACITY];
 	struct neap_turn_answer answer;
 	char shown[400];
@@ -45,7 +45,7 @@ static void log_holders(const struct neap_supervise *run, const char *what)
 	neap_buffer_fini(&text);
 }
 
-/* Where no device was named, looks at the first that the run may use. */
+/* If no device was named, watches the first that the run may use. */
 static void watch(struct neap_supervise *run, const struct neap_turn_answer *answer)
 {
 	if (run->options.device || !answer->device_count || answer->devices[0] >= run->observe.device_count)
@@ -79,7 +79,7 @@ static enum neap_status sample(struct wait *wait, struct neap_error *err)
 	return NEAP_OK;
 }
 
-/* Why it will not start; "": it waits on. */
+/* Writes why the run will not start; "": it continues to wait. */
 static void give_up(const struct wait *wait, char *why, size_t capacity)
 {
 	const struct neap_supervise *run = wait->run;
@@ -108,7 +108,7 @@ static void show(struct wait *wait, const char *text)
 	snprintf(wait->shown, sizeof wait->shown, "%s", text);
 }
 
-/* Logs once what it waits for, and again once that is of another kind. */
+/* Logs what the run waits for, and again when that is of another kind. */
 static void report(struct wait *wait)
 {
 	const struct neap_supervise *run = wait->run;

@@ -39,7 +39,7 @@ struct neap_series_headroom {
 	size_t count;
 };
 
-/* Without a driver there are no devices: returns an error that says so, and a room that is empty but usable. */
+/* Without a driver there are no devices: returns an error that says so, and an empty but usable headroom. */
 enum neap_status neap_series_headroom_init(struct neap_series_headroom *headroom, struct neap_error *err);
 
 /* The index of the device that a file names by number or UUID; `count` when there is none. */

@@ -36,8 +36,8 @@ struct neap_serve_data {
 	pthread_mutex_t lock; /* of all below, a leaf */
 	struct neap_sample sample;
 	bool up;
-	char problem[256];         /* why the last look failed; "": it did not */
-	uint64_t poll_ns, wall_ns; /* how long the look took, and when it ended */
+	char problem[256];         /* why the last sample failed; "": it did not */
+	uint64_t poll_ns, wall_ns; /* how long the sample took, and when it ended */
 	struct point *points;      /* NEAP_SERVE_POINTS for each device */
 	size_t device_count, newest, point_count;
 	struct neap_buffer texts[TEXTS]; /* empty: not yet made from the newest sample */

@@ -1,7 +1,7 @@
-/* serve/data.h: what `neap serve` shows: the last look, the last 600 points of each device, and the texts made from
- * them. Each text is made at most once per look.
+/* serve/data.h: what `neap serve` shows: the last sample, the last 600 points of each device, and the texts made from
+ * them. Each text is made at most once per sample.
  *
- * Threads: one takes looks, another requests texts.
+ * Threads: one takes samples, another requests texts.
  */
 #ifndef NEAP_SERVE_DATA_H
 #define NEAP_SERVE_DATA_H
@@ -13,12 +13,12 @@
 
 struct neap_serve_data;
 
-/* `every_ns`: the time between looks, for the page. The caller still owns the monitor. Errors: NEAP_ENOMEM. */
+/* `every_ns`: the time between samples, for the page. The caller still owns the monitor. Errors: NEAP_ENOMEM. */
 enum neap_status neap_serve_data_create(struct neap_monitor *monitor, const char *runtime_folder, uint64_t every_ns,
 					struct neap_serve_data **ret_data, struct neap_error *err);
 void neap_serve_data_destroy(struct neap_serve_data *data);
 
-/* Takes a look. If that fails, drops the last one, and the texts say why there is no data. Errors: those of
+/* Takes a sample. If that fails, drops the last one, and the texts say why there is no data. Errors: those of
  * neap_sample_take. */
 enum neap_status neap_serve_data_sample(struct neap_serve_data *data, struct neap_error *err);
 

@@ -26,7 +26,7 @@ struct neap_metrics_process {
 
 /* Borrowed. A process has one entry for each device that it uses. */
 struct neap_metrics {
-	bool up; /* the last look succeeded; else there are no devices */
+	bool up; /* the last sample succeeded; else there are no devices */
 	const char *version;
 	uint64_t poll_ns; /* how long it took */
 	const struct neap_metrics_device *devices;

@@ -1,4 +1,4 @@
-/* store/history_choose.c: what a user names: one run, a time. */
+/* store/history_choose.c: finds what a user names: one run, or a time. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"

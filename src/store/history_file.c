@@ -213,8 +213,8 @@ static void write_uri(const char *path, char *uri)
 }
 
 /* Opens the file as it is, for reading, if SQLite could not make the log's index beside it, or convert it: the disk
- * is full, or the file is another user's. What readers ask for is in both versions. False if there is a log: its
- * rows would be missing. */
+ * is full, or the file is another user's. Both versions have what readers ask for. False if there is a log: its rows
+ * would be missing. */
 static bool open_as_it_stands(struct neap_history *history)
 {
 	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";

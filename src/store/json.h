@@ -49,7 +49,7 @@ json_t *neap_json_put(json_t *object, const struct neap_json_row *rows);
 /* The row if `known`, else null under its key. */
 struct neap_json_row neap_json_only(bool known, struct neap_json_row row);
 
-/* null for "" and NULL; for 0; for what is not finite; for what is below 0. */
+/* Give null in place of "" and NULL; of 0; of a number that is not finite; the same again; of a number below 0. */
 json_t *neap_json_given_text(const char *text);
 json_t *neap_json_given(uint64_t value);
 json_t *neap_json_given_real(double value);

@@ -3,7 +3,7 @@
  *   return JSON(TEXT("name", device->name), NUMBER("bytes", device->bytes), KNOWN("limit", device->limit),
  *               ONLY(device->ended, NUMBER("left", device->left)), VALUE("processes", processes_json(device)));
  *
- * For a file that writes JSON: the names are short, so that a row is.
+ * For files that write JSON: the macros have short names, so that a row is short.
  *
  *   NUMBER  a whole number from 0, at most INT64_MAX      INTEGER  one that may be below 0
  *   REAL    a finite number       BOOL  true or false     TEXT     any bytes: what is not UTF-8 becomes '?'

@@ -48,9 +48,9 @@ X(TEXT, rung, "rung")
 X(SMALL, restarts, "restarts")       /* how often the process restarted in place */
 X(COUNT, micro_batch, "micro-batch") /* in force at the end, as accumulate; 0: unknown, no session */
 X(COUNT, accumulate, "accumulation")
-X(COUNT, batch, "batch") /* samples of an update on one rank: at most the two multiplied; 0 likewise */
+X(COUNT, batch, "batch") /* samples of an update on one rank: at most micro_batch x accumulate; 0: unknown */
 X(COUNT, steps, "steps")
-X(TEXT, steps_are, "") /* what they are, if not optimizer updates: NEAP_STEP_BATCH, NEAP_STEP_FORWARD */
+X(TEXT, steps_are, "") /* what its steps are, if not optimizer updates: NEAP_STEP_BATCH, NEAP_STEP_FORWARD */
 X(LOSS, last_loss, "last loss")
 X(TEXT, leak_verdict, "leak") /* "clean", "leak", "too short", "not watched" */
 X(NUMBER, leak_bytes_per_step, "")
@@ -65,7 +65,7 @@ X(TEXT, cleanup, "cleanup")         /* one line: count, bytes given back, cost; 
 /* Upward advice: the largest micro-batch that is predicted to fit. */
 X(TEXT, advice, "advice")            /* one line, for people; also why there is none; "" when nothing was recorded */
 X(COUNT, advised_micro_batch, "")    /* 0: none */
-X(BYTES, advised_headroom_bytes, "") /* with it */
+X(BYTES, advised_headroom_bytes, "") /* with that micro-batch */
 X(BYTES, advised_uncertainty_bytes, "") /* to either side */
 X(COUNT, kept_micro_batch, "")          /* the largest that keeps the batch */
 X(COUNT, kept_accumulate, "")

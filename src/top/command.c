@@ -14,7 +14,7 @@
 
 #define WORDS 8
 
-/* In the child: a closed pipe does not end it. */
+/* Runs in the child: lets it survive a closed pipe. */
 static int outlive_reader(void *unused)
 {
 	(void)unused;
@@ -54,7 +54,7 @@ enum neap_status neap_top_command_start(struct neap_top_command *verb, const str
 				 (int)view->target.pid, view->target.command);
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
 		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", argv[1], strerror(errno));
-	fcntl(ends[1], F_SETFL, 0); /* the command's own end blocks as it expects */
+	fcntl(ends[1], F_SETFL, 0); /* the command expects that writing to its end blocks */
 	/* in a session of its own, where Ctrl-C does not reach it */
 	enum neap_status status = neap_spawn(&(struct neap_spawn){.doing = "starting it",
 								  .program = "/proc/self/exe",

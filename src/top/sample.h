@@ -1,5 +1,5 @@
-/* top/sample.h: what `neap top` saw at one instant, and the samples that it keeps. Plain data: the command fills it,
- * the frame and the keys only read it. One thread.
+/* top/sample.h: a sample: the state that `neap top` saw at one instant, and the samples that it keeps. Plain data:
+ * the command fills it, the frame and the keys only read it. One thread.
  *
  * A process is one row, however many devices it uses: its figures are sums over them.
  */
@@ -38,7 +38,7 @@ struct neap_top_process {
 	uint64_t bytes; /* as the driver reports them, if bytes_known */
 	uint64_t context, allocated, cached;
 	int64_t other;               /* attached only: bytes that are none of these */
-	uint64_t host_bytes, cpu_ns; /* resident in the host's memory; the time that it has run in all */
+	uint64_t host_bytes, cpu_ns; /* resident host memory; processor time of all its threads */
 	int busy_percent;            /* of its devices' multiprocessors, the busiest; -1: not known */
 	uint64_t run_ns;             /* UINT64_MAX: not known */
 	char run_time[24];           /* the same as ps shows it */
@@ -84,8 +84,8 @@ uint64_t neap_top_held(const struct neap_top_process *process);
 bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
 		     int64_t *ret_bytes_per_minute);
 
-/* The share of one processor that the process took since the sample before, in percent; above 100 where it ran on
- * several. -1: it was not there. */
+/* The share of one processor that the process took since the sample before, in percent; above 100 if it ran on
+ * several processors. -1: it was not there. */
 int neap_top_cpu_percent(const struct neap_top_history *history, const struct neap_top_process *process);
 
 /* take.c. Takes one sample: devices, processes, and each process's data from /proc. A process's parent in the sample

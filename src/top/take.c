@@ -156,7 +156,7 @@ static void add_device(struct neap_top_device *to, const struct neap_sample_devi
 	to->processes_truncated = from->reading.processes_truncated;
 }
 
-/* Also of processes that hold no memory there: these are not shown. */
+/* Adds the condition of a device: also for processes that hold no memory there, which are not shown. */
 static void add_condition(struct work *work, struct neap_monitor *monitor, size_t index)
 {
 	struct neap_top_device *device = &work->sample->devices[index];

@@ -48,7 +48,7 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 	}
 }
 
-/* Adds the bytes that a recording's ring has lost and that no later event names: in rounded bytes. */
+/* Adds one block for the rounded bytes that a recording's ring has lost and that no later event names. */
 static bool add_rest(struct before *before, uint64_t all)
 {
 	struct neap_trace_block rest = {.address = NEAP_TRACE_REST, .state = NEAP_TRACE_BLOCK_LIVE};

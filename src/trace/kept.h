@@ -3,15 +3,15 @@
  *
  *     | header | event | event | ...      of both rings, in order of time, 64 bytes each
  *
- * A process's rings hold its newest events alone. The supervisor copies them here before they are overwritten, and
- * leaves out what it can spare (run/keep.h). So the whole history of a process is
+ * A process's rings hold only its newest events. The supervisor copies events here before they are overwritten, and
+ * drops those that are not needed (run/keep.h). So the whole history of a process is
  *
  *     the events here, then those of its rings from `next` on
  *
- * Events are appended, then the header says so. To replace the last ones, the header first excludes them. So what the
- * header counts is whole at every instant, and a reader whose header has not changed meanwhile has read one state.
- * Otherwise a file is rewritten only as another one that takes its name. When the run is over, both become one
- * recording, and this file is removed.
+ * A writer appends events, then counts them in the header. Before it replaces the last events, it excludes them from
+ * the header. So the events that the header counts are whole at every instant, and a reader whose header has not
+ * changed meanwhile has read one state. For any other change, the writer makes a new file and renames it over this
+ * one. When the run is over, both become one recording, and this file is removed.
  *
  * The file is hostile to a reader, like a recording.
  */
@@ -36,7 +36,7 @@ struct neap_kept_header {
 	uint64_t next[NEAP_RECORD_RINGS];                             /* of each ring: the first index not read */
 	uint64_t journal_lost, allocations_lost, allocations_missing; /* as in struct neap_record_header */
 	uint64_t thinned_events, thinned_steps;
-	uint64_t rewriting; /* 1: events behind these are being replaced, and `next` is that of these */
+	uint64_t rewriting; /* 1: events after those counted are being replaced; `next` belongs to those counted */
 };
 
 /* Opens the file beside a recording of the process with this number and start, and reads its header. The caller
@@ -51,20 +51,20 @@ bool neap_kept_unchanged(int fd, const struct neap_kept_header *header);
 enum neap_status neap_kept_read(int fd, uint64_t first, struct neap_event *events, size_t count,
 				struct neap_error *err);
 
-/* What was kept beside a recording; all zero: nothing was. */
+/* The kept events of a recording; all zero: there are none. */
 struct neap_kept {
 	struct neap_kept_header header;
 	struct neap_event *events; /* header.events */
 };
-/* Reads it whole, if it is of this recording. */
+/* Reads the whole file, if it belongs to this recording. */
 void neap_kept_load(const char *recording, const struct neap_record_header *record, struct neap_kept *ret_kept);
 void neap_kept_fini(struct neap_kept *kept);
 
-/* Makes one recording of both, whole or not at all, and removes the file of what was kept. Errors: as of
+/* Merges both into one recording, whole or not at all, and removes the file of kept events. Errors: as of
  * neap_kept_open; those of reading and writing. */
 enum neap_status neap_record_merge(const char *path, mode_t mode, struct neap_error *err);
 
-/* Whether an event is of the ring. */
+/* Whether an event belongs to the ring. */
 static inline bool neap_kept_is_of(const struct neap_event *event, enum neap_record_ring ring)
 {
 	return (event->kind < NEAP_EVENT_FIRST_JOURNAL) == (ring == NEAP_RECORD_ALLOCATIONS);

@@ -1,6 +1,6 @@
 /* trace/pools.h: finds the private pools of events that do not name them: older releases of PyTorch do not. The
- * segments at the end show which pool an address belongs to. They are used for streams with segments of one private
- * pool only, as the one on which a graph was captured. A pool that the event names comes first.
+ * segments at the end show the pool of an address. They also show the pool of a stream, if all of the stream's
+ * segments are of one private pool, as when a graph was captured on it. If an event names its pool, this is not used.
  *
  * Memory: 24 bytes for each segment of a private pool and for each such stream.
  */

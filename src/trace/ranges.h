@@ -1,5 +1,5 @@
-/* trace/ranges.h: finds the private pool of a block in a recording of PyTorch's own allocator, whose events name the
- * pools of segments alone: the addresses that segments of private pools have now. */
+/* trace/ranges.h: finds the private pool of a block in a recording of PyTorch's own allocator, whose events name only
+ * the pools of segments. So this keeps the addresses that segments of private pools have now. */
 #ifndef NEAP_TRACE_RANGES_H
 #define NEAP_TRACE_RANGES_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NEAP_RANGES_MAX 1024u /* of one recording, once neighbours are joined: more are not known */
+#define NEAP_RANGES_MAX 1024u /* of one recording, with neighbours joined; further ones are dropped */
 
 /* Sorted by address; they do not overlap. A zeroed struct is empty. */
 struct neap_ranges {
@@ -17,11 +17,11 @@ struct neap_ranges {
 	size_t count;
 };
 
-/* A segment of `pool` is there. Does nothing without bytes, or beyond the last address. */
+/* Adds a segment of `pool`. Does nothing for 0 bytes, or beyond the last address. */
 void neap_ranges_add(struct neap_ranges *ranges, uint64_t address, uint64_t bytes, uint64_t pool);
-/* Nothing is there any more. */
+/* Removes the addresses. */
 void neap_ranges_remove(struct neap_ranges *ranges, uint64_t address, uint64_t bytes);
-/* The pool of what is at the address; 0: none. */
+/* The pool of the segment at the address; 0: none. */
 uint64_t neap_ranges_pool(const struct neap_ranges *ranges, uint64_t address);
 
 #endif

@@ -118,7 +118,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	struct neap_input input;
 	struct neap_build build = {0};
 	enum neap_status status = neap_input_open(&input, path, err);
-	bool named = false; /* the message has the path already */
+	bool named = false; /* the message already has the path */
 
 	if (status)
 		return status;
@@ -141,7 +141,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);
 	}
-	if (status && input.failed) { /* what was read of it ends in the middle of something */
+	if (status && input.failed) { /* the part that was read ends in the middle of something */
 		status = input.failed;
 		if (err)
 			*err = input.error;

@@ -8,7 +8,7 @@
  *   3. chunk     -> the payload that is kept
  *   4. counters  -> an index whose slot was claimed again meanwhile is dropped as torn
  *
- * What `neap run` has kept beside it (kept.h) comes first: then only the indices behind that count.
+ * The events that `neap run` has kept beside it (kept.h) come first. Then only the indices after those count.
  *
  * Nothing in the file is trusted: sizes are computed from checked values, and memory use is bounded by the file's
  * size. */
@@ -114,8 +114,8 @@ struct ring {
 	uint64_t capacity; /* events */
 	uint64_t written;  /* when reading began */
 	size_t counter;    /* where the counter is in the header */
-	uint64_t from;     /* the first index that counts: those before it are kept elsewhere */
-	bool continues;    /* something was kept */
+	uint64_t from;     /* the first index that counts: the events before it are kept elsewhere */
+	bool continues;    /* kept events come before these */
 	bool runs;         /* slots are claimed before there are events for them */
 	const struct neap_record_header *earlier; /* of a recording of NEAP_RECORD_EARLIER_VERSION; else NULL */
 	struct neap_event *events;
@@ -351,7 +351,7 @@ out:
 	return NEAP_OK;
 }
 
-/* Reads what was kept, and then the header again: the process has written more meanwhile. */
+/* Reads the kept events, and then the header again: the process has written more meanwhile. */
 static enum neap_status load_kept(int fd, const char *path, struct neap_record_header *header, struct neap_kept *kept,
 				  struct neap_error *err)
 {
@@ -375,7 +375,7 @@ static enum neap_status load_kept(int fd, const char *path, struct neap_record_h
 	return status;
 }
 
-/* Updates count more than batches, and these more than forwards; 0: the event is no step. */
+/* Updates count more than batches, and batches more than forwards; 0: the event is no step. */
 static int rhythm_of(const struct neap_record *record, const struct neap_event *event)
 {
 	const char *name = event->kind == NEAP_EVENT_STEP ? neap_record_name(record, event->step.name) : NULL;
@@ -383,7 +383,7 @@ static int rhythm_of(const struct neap_record *record, const struct neap_event *
 	return !name ? 0 : !strcmp(name, NEAP_STEP_FORWARD) ? 1 : !strcmp(name, NEAP_STEP_BATCH) ? 2 : 3;
 }
 
-/* Only one kind are the steps: before its first update a training looks like a program that makes none. */
+/* Keeps only one kind of steps: before its first update, a training looks like a program without updates. */
 static void keep_one_rhythm(struct neap_record *record)
 {
 	struct neap_event *events = record->journal;

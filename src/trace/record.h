@@ -13,7 +13,7 @@
 #define NEAP_RECORD_PATH         4224       /* room for the path of a file beside a recording */
 #define NEAP_RECORD_CAPACITY_MAX (1u << 24) /* events in a ring; a file that claims more is not a recording */
 
-/* neap 0.1's. Read and cut; nothing writes it. */
+/* The version of neap 0.1: such a recording can be read and cut; nothing writes it. */
 #define NEAP_RECORD_EARLIER_VERSION 1u
 
 /* A copy in memory of one recording, at one instant. */
@@ -31,8 +31,8 @@ struct neap_record {
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM]; /* terminated; unknown bytes replaced by '?' */
 };
 
-/* With what `neap run` has kept beside it (trace/kept.h). Errors: NEAP_ENOENT, NEAP_EPARSE with the byte position,
- * NEAP_ENOMEM. */
+/* Reads the recording, with the events that `neap run` has kept beside it (trace/kept.h). Errors: NEAP_ENOENT,
+ * NEAP_EPARSE with the byte position, NEAP_ENOMEM. */
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 void neap_record_fini(struct neap_record *record);
 
@@ -45,14 +45,14 @@ enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, dou
 enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_record_header *ret_header,
 				  struct neap_error *err);
 
-/* Reads exactly `length` bytes of a recording, or of what lies beside it. Errors: NEAP_EIO, NEAP_EPARSE. */
+/* Reads exactly `length` bytes of a recording, or of a file beside it. Errors: NEAP_EIO, NEAP_EPARSE. */
 enum neap_status neap_record_read_at(int fd, void *bytes, size_t length, uint64_t offset, struct neap_error *err);
 
-/* Shortens the recording of a process that has ended: its rings become as long as they were used, and what was kept
- * beside it becomes a part of it. Every reader takes it like a whole one; one that has it open continues with the old
- * file. Its mode and times stay. NEAP_OK also if there is nothing to gain. Errors: NEAP_EBUSY while the process
- * lives, NEAP_EINVAL if it is not a regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as
- * before. */
+/* Shortens the recording of a process that has ended: its rings become as long as their used part, and the events
+ * kept beside it become a part of it. Readers treat it like any whole recording; a reader that has it open continues
+ * with the old file. Its mode and times stay. NEAP_OK also if there is nothing to gain. Errors: NEAP_EBUSY while the
+ * process lives, NEAP_EINVAL if it is not a regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording
+ * reads as before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
 
 /* Follows the rings of a recording while its process writes. Zeroed, but fd -1: closed. */
@@ -71,8 +71,8 @@ void neap_record_follow_close(struct neap_record_follow *follow);
 enum neap_status neap_record_follow_written(const struct neap_record_follow *follow, enum neap_record_ring ring,
 					    uint64_t *ret_written, struct neap_error *err);
 /* Reads the next events of a ring, as they lie in their slots, up to `capacity` of them. Adds those that were
- * overwritten or torn to *lost. Stops at one that is being written; `ended`: the process writes no more, so it is
- * torn. Errors: NEAP_EIO, NEAP_EPARSE. */
+ * overwritten or torn to *lost. Stops at an event that is being written; with `ended`, the process writes no more, so
+ * that event is torn. Errors: NEAP_EIO, NEAP_EPARSE. */
 enum neap_status neap_record_follow_read(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
 					 struct neap_event *events, size_t capacity, size_t *ret_count,
 					 uint64_t *lost, struct neap_error *err);

@@ -88,7 +88,7 @@ static struct neap_event convert_oom(const struct earlier *from, struct neap_eve
 	}
 }
 
-/* What a process and its allocator are. */
+/* Converts the events that describe a process and its allocator. */
 static struct neap_event convert_process(const struct earlier *from, struct neap_event_held held)
 {
 	switch (from->kind) {
@@ -123,7 +123,7 @@ static struct neap_event convert_process(const struct earlier *from, struct neap
 	}
 }
 
-/* What a session says of its steps. */
+/* Converts a session's events about its steps. */
 static struct neap_event convert_steps(const struct earlier *from, struct neap_event_held held)
 {
 	switch (from->kind) {
@@ -164,7 +164,7 @@ static struct neap_event convert_steps(const struct earlier *from, struct neap_e
 	}
 }
 
-/* What a session says of memory that gets short. */
+/* Converts a session's events about memory that runs short. */
 static struct neap_event convert_shortage(const struct earlier *from, struct neap_event_held held, const char *name)
 {
 	switch (from->kind) {

@@ -7,9 +7,9 @@
  * capacity, written + 1, so each event stays at its slot, and the file is a whole recording of smaller rings. A ring
  * that has wrapped stays as it is.
  *
- * The recorder takes its disk space at once, because a full disk would be a SIGBUS in the process that records: so it
- * is given back only here. Unused space is given back first and in place (holes), so that the copy fits on a full
- * disk; where it does not, or the file system knows no holes, the recording stays as it is. */
+ * The recorder reserves its disk space at once, because a full disk would be a SIGBUS in the process that records. So
+ * unused space is given back only here: first in place (holes), so that the copy fits on a full disk. If it still
+ * does not fit, or the file system has no holes, the recording stays as it is. */
 #include "trace/kept.h"
 
 #include "base/error.h"
@@ -125,7 +125,7 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 		goto out;
 	}
 	status = kept ? neap_record_merge(path, info.st_mode & 0777, err) : NEAP_ENOENT;
-	if (status) /* what was kept stays beside it */
+	if (status) /* the kept events stay beside it */
 		status = shorten(path, fd, &header, info.st_mode & 0777, err);
 	if (!status)
 		(void)!utimensat(AT_FDCWD, path, (struct timespec[]){info.st_atim, info.st_mtim},

@@ -1,4 +1,4 @@
-/* trace/record_merge.c: makes one recording of a recording and what `neap run` has kept beside it.
+/* trace/record_merge.c: merges a recording with the events that `neap run` has kept beside it.
  *
  *   before   record.PID  | header | journal ring | allocation ring |       the newest events
  *            kept.PID    | header | events of both, in order of time |     those before

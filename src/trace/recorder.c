@@ -18,8 +18,8 @@
  * events may mix, and the reader returns whatever is in the slot.
  *
  * Claiming costs most, so a source of many events (a stream) claims a run of indices at once and fills
- * them itself as its events come. A run that a 64th of the ring's newer events have passed is given up. What it left
- * unwritten still holds an older event, or nothing: the reader skips it.
+ * them itself as its events come. A run is given up once a 64th of the ring was claimed after it. Its unwritten slots
+ * still hold older events, or nothing: the reader skips them.
  *
  * Names are few and are never taken back: looked up without a lock, added under one. */
 #include "base/clock.h"
@@ -66,7 +66,8 @@ struct neap_recorder {
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
 
-/* index % capacity. Outside tests the capacity is a power of two, and a division would take as long as all else. */
+/* index % capacity. Outside tests the capacity is a power of two, and a division would take as long as everything
+ * else. */
 static uint64_t slot_of(uint64_t index, uint64_t capacity)
 {
 	return capacity & (capacity - 1) ? index % capacity : index & (capacity - 1);
@@ -77,7 +78,7 @@ static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, c
 	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
 	neap_slot_store(ring + slot_of(index, capacity) * NEAP_SLOT_WORDS, index, event->time_ns,
 			neap_slot_kind(event->kind, event->device), event->payload);
-	/* The next event's line of the cache is on its way then. */
+	/* so the cache line of the next event is already on its way */
 	__builtin_prefetch(ring + slot_of(index + 1, capacity) * NEAP_SLOT_WORDS, 1);
 }
 

@@ -1,4 +1,4 @@
-/* trace/snapshot.c: finds by its keys what a dict of a PyTorch snapshot is:
+/* trace/snapshot.c: recognises a dict of a PyTorch snapshot by its keys:
  *
  *   action                event        filename or line+name   frame        stage+name   annotation
  *   blocks                segment      real_size               history      segments, device_traces: the snapshot

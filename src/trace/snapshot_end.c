@@ -49,7 +49,7 @@ static void place_notes(struct neap_build *build, const struct neap_trace_note *
 	}
 }
 
-/* An annotation follows its block's allocation: one between two devices' events is of the first of them. */
+/* An annotation follows its block's allocation: one between two devices' events belongs to the first device. */
 static void place_annotations(struct reader *reader)
 {
 	struct neap_trace *trace = reader->build->trace;

@@ -1,5 +1,5 @@
-/* trace/snapshot_list.c: finds by its items what a list or tuple of a PyTorch snapshot is: a stack of
- * frames, runs of events, blocks or segments, the traces of all devices. */
+/* trace/snapshot_list.c: recognises a list or tuple of a PyTorch snapshot by its items: a stack of frames, runs of
+ * events, blocks or segments, the traces of all devices. */
 #include "trace/pickle.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static bool is_run(const struct neap_pickled *item)
 	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
 }
 
-/* Decides by its first item what a list is. */
+/* Recognises a list by its first item. */
 static enum neap_status add_first(struct reader *reader, struct neap_pickled *list, const struct neap_pickled *item)
 {
 	unsigned type = NEAP_PICKLE_OTHER;

@@ -26,8 +26,8 @@ struct neap_stacks {
 	size_t count;
 };
 
-/* Reads the text into the trace, with its settings. False, and nothing else: it does not begin as such a file. A
- * failed allocation is in build->failed. Free with neap_stacks_fini. */
+/* Reads the text into the trace, with its settings. False, with nothing read: the text does not begin like such a
+ * file. A failed allocation is in build->failed. Free with neap_stacks_fini. */
 bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build, struct neap_stacks *ret_stacks);
 /* The same, of the file beside a recording. */
 bool neap_stacks_read(const char *recording, struct neap_build *build, struct neap_stacks *ret_stacks);

@@ -117,9 +117,9 @@ struct neap_trace_device {
 	uint64_t event_count;
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
-	uint64_t lost; /* events of all devices that the recorder overwrote before the first here */
-	/* Of a recording that has lost events: what was allocated, in rounded bytes, before the first that it has.
-	 * neap_trace_live_before gives what nothing tells of it as one block, at NEAP_TRACE_REST. */
+	uint64_t lost; /* events of all devices, before the first one here, that the recorder overwrote */
+	/* If a recording has lost events: the rounded bytes that were allocated before its first event.
+	 * neap_trace_live_before returns the part of them that no event names as one block, at NEAP_TRACE_REST. */
 	uint64_t before_bytes;
 	uint32_t before_stack; /* the name of that block, as a stack; 0: there is none */
 	uint64_t first_event;  /* of the store; for the cursor alone */
@@ -210,8 +210,8 @@ struct neap_trace {
 	size_t block_count;
 	bool partial; /* a recording: events are missing between those that it has, so that a replay of it may place
 			 blocks elsewhere */
-	/* A snapshot was written by PyTorch 2.`torch_from` to 2.`torch_to`, by the keys that it has and has not; a
-	 * recording of PyTorch's own allocator names the release. 0: there is no telling. */
+	/* The file was written by PyTorch 2.`torch_from` to 2.`torch_to`: the keys that a snapshot has or lacks show
+	 * this, and a recording of PyTorch's own allocator names its release. 0: unknown. */
 	unsigned torch_from, torch_to;
 	struct neap_trace_settings settings;
 	struct neap_trace_setting *other_settings;
@@ -269,8 +269,8 @@ struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_
 struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace);
 /* False at the end, and then *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
-/* Likewise for the next event of one of these kinds: a bit (1u << kind) for each. Stretches without any cost nearly
- * nothing. */
+/* Likewise for the next event of one of these kinds: a bit (1u << kind) for each. Stretches without such events cost
+ * nearly nothing. */
 bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct neap_trace_event *ret_event);
 #define NEAP_TRACE_GROWTHS  (1u << NEAP_TRACE_SEGMENT_ALLOC | 1u << NEAP_TRACE_SEGMENT_MAP)
 #define NEAP_TRACE_RELEASES (1u << NEAP_TRACE_SEGMENT_FREE | 1u << NEAP_TRACE_SEGMENT_UNMAP)
@@ -278,10 +278,11 @@ bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct ne
 /* The note in force at an event; all zero if there is none. */
 struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event);
 
-/* The blocks that were live (or pending) before the first event of the device: those that were freed and never
- * allocated, then those that are there at the end and never were; an empty history gives the state at the end. Of the
- * first kind `size` is unknown. Of a recording that has lost its beginning, the rest of what was allocated then comes
- * last, as one block. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM.
+/* The blocks that were live (or pending) before the first event of the device: first those that the history frees but
+ * never allocates (their `size` is unknown), then those that are there at the end and that it never allocates. An
+ * empty history gives the state at the end. If a recording has lost its beginning, the rest of the bytes allocated
+ * then comes last, as one block. *ret_blocks is the caller's to free(); NULL when there are none. Errors:
+ * NEAP_ENOMEM.
  */
 enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
 					struct neap_trace_block **ret_blocks, size_t *ret_count,

@@ -312,7 +312,7 @@ enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap
 	memcpy(writer->header.magic, NEAP_RECORD_MAGIC, sizeof writer->header.magic);
 	writer->header.version = NEAP_RECORD_VERSION;
 	writer->header.header_bytes = NEAP_RECORD_HEADER_BYTES;
-	writer->header.pid = 1; /* not a real process: that one is not known */
+	writer->header.pid = 1; /* not a real process: the real one is unknown */
 	writer->header.names_used = 1;
 	for (size_t i = 0; i < trace->mark_count; i++)
 		mark_name(writer, &trace->marks[i]);

@@ -302,7 +302,7 @@ static void put_segment(struct snapshot_writer *writer, const struct neap_trace_
 	put_byte(writer, SETITEMS);
 }
 
-/* Writes what PyTorch writes beside an event, since the release that the trace is from. */
+/* Writes the metadata of an event, with the keys that PyTorch had in the trace's release. */
 static void put_note(struct snapshot_writer *writer, const struct neap_trace_note *note)
 {
 	unsigned release = writer->trace->torch_from;
@@ -429,7 +429,7 @@ static void put_annotation(struct snapshot_writer *writer, const struct neap_tra
 	put_byte(writer, SETITEMS);
 }
 
-/* An instant is a range of no length, a step one that begins where the one before ended. */
+/* Writes an instant as a range of no length, and a step as a range that begins where the step before ended. */
 static void put_annotations(struct snapshot_writer *writer)
 {
 	uint64_t count = 0, step_began_us = 0;
@@ -456,7 +456,7 @@ static void put_annotations(struct snapshot_writer *writer)
 	list_end(writer, count);
 }
 
-/* Writes a setting that was read as text as the value that it was. */
+/* Writes a setting, which was read as text, as the value that it was in its file. */
 static void put_setting(struct snapshot_writer *writer, uint32_t value)
 {
 	const char *text = neap_trace_text(writer->trace, value);

@@ -60,7 +60,7 @@ struct neap_train {
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason);
 /* After a step: has the program allocated again what the last cleanup returned? */
 void neap_session_judge_cleanup(struct neap_train *train);
-/* What the events SPLIT and RUNG tell of them. */
+/* The settings as the events SPLIT and RUNG report them. */
 struct neap_event_settings neap_session_event_settings(const struct neap_train_settings *settings);
 /* Emits the event of a mark and logs its line. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define SEEN_LATELY 1024 /* a size gets a bin if it comes again within so many frees by the core */
+#define SEEN_LATELY 1024 /* a size gets a bin if it returns within so many frees by the core */
 
 _Static_assert(offsetof(struct neap_event_allocation, held) == 0 &&
 		       offsetof(struct neap_event_allocation, tag) == 16 &&
@@ -78,7 +78,7 @@ static int64_t others_now(const struct neap_lane *own, bool *ret_foreign)
 	return sum;
 }
 
-/* Bytes allocated now; what other threads do on lanes of theirs is counted up to the event's time. */
+/* Bytes allocated now; includes what other threads allocated on their own lanes up to the event's time. */
 static inline uint64_t allocated_now(const struct neap_lane *own)
 {
 	bool foreign = false;
@@ -204,8 +204,8 @@ static void bin_push(struct neap_bin *bin, struct neap_block *block, size_t slot
 	bin->first = block;
 }
 
-/* Returns the slot of a block that was in a bin. It has mostly not moved, and a search costs a branch that is hard to
- * predict. */
+/* Returns the slot of a block that was in a bin. Tries the known slot first: the block has mostly not moved, and a
+ * search costs a branch that is hard to predict. */
 static struct neap_index_slot *slot_of(const struct neap_alloc *alloc, const struct neap_block *block)
 {
 	struct neap_index_table *table = alloc->live.table;

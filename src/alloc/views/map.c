@@ -116,7 +116,7 @@ static enum neap_status change(struct neap_alloc *alloc, struct neap_view *view,
 	}
 	if (first >= end)
 		return NEAP_OK;
-	/* So that no page is in it twice. */
+	/* so that no page is in the view twice */
 	enum neap_status status = neap_view_unmap(alloc, view, homes->count, view->pages, err);
 	return status ? status : access_set(alloc, view, first, end, err);
 }

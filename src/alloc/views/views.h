@@ -77,7 +77,7 @@ uint64_t neap_space_suffix(const struct neap_space *space, uint64_t page);
 uint64_t neap_space_prefix(const struct neap_space *space, uint64_t page);
 /* Whether the whole page is free and not taken. */
 bool neap_space_whole(const struct neap_space *space, uint64_t page);
-void neap_space_take(struct neap_space *space, uint64_t page); /* the page must be so */
+void neap_space_take(struct neap_space *space, uint64_t page); /* requires neap_space_whole(space, page) */
 /* Takes a whole page of the run with the fewest. 0: there is none. */
 uint64_t neap_space_take_any(struct neap_space *space);
 /* Chooses the parts of a block of `bytes` with the least loss. `more`: the number of spare pages, which could be
