@@ -34,10 +34,10 @@ struct neap_alloc_options {
 	double fraction;                      /* of the device's total that may be reserved; 0: no limit */
 	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
 	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
-	bool shareable;                       /* pages that other processes can open, where the driver has them */
-	/* Do not do this: once memory is so short that pages have to move, learn a step that repeats, lay its blocks
-	 * out once, and serve the next ones from that layout as long as they are equal. Steps end with
-	 * neap_emit_step. For a program that never calls it they are found by the sizes and the order of its
+	bool shareable;                       /* use pages that other processes can open, if the driver has them */
+	/* Make no plans. A plan: once memory is so short that pages have to move, neap learns a step that repeats,
+	 * lays its blocks out once, and serves the next steps from that layout as long as they are equal. A step ends
+	 * with neap_emit_step; in a program that never calls it, neap finds steps by the sizes and the order of the
 	 * requests. While a plan learns or serves, every request takes the allocator's lock. */
 	bool no_plan;
 };
@@ -51,13 +51,13 @@ NEAP_API void neap_alloc_destroy(struct neap_alloc *alloc);
 
 NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
 
-/* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on,
- * other processes of the run were asked for theirs (neap/attach.h), and the OOM callback, if any, gave up; the
- * message (at least as informative as PyTorch's) says what was asked, what the device and the limit had, what was
- * allocated, cached, pending, and the largest free block. NEAP_ESTATE: a driver call would be needed that a graph
- * capture under way forbids: cuMemAlloc, where the device has no virtual memory. With it, a request may map new pages
- * during a capture, but gives no cached memory back. NEAP_EDRIVER otherwise. A request that succeeds after the cache
- * was given back is a success: *err is untouched. */
+/* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever its stream, other processes
+ * of the run were asked for theirs (neap/attach.h), and the OOM callback, if any, gave up. The message (at least as
+ * informative as PyTorch's) names the request, the bytes that the device and the limit had, the bytes allocated,
+ * cached and pending, and the largest free block. NEAP_ESTATE: the request needs a driver call that a graph capture
+ * under way forbids: cuMemAlloc, if the device has no virtual memory. With virtual memory, a request may map new
+ * pages during a capture, but gives no cached memory back. NEAP_EDRIVER otherwise. A request that succeeds after the
+ * cache was given back is a success: *err is untouched. */
 NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
 				      struct neap_error *err);
 
@@ -73,32 +73,32 @@ NEAP_API enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t 
 NEAP_API enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_bytes,
 					   struct neap_error *err);
 
-/* Limits what may be reserved to `fraction` of the device's total, from now on; when less than what is reserved,
- * empties the cache first. Live blocks are never touched: reserved may stay above the limit, further growth then
- * fails. 1 removes the limit. Errors: NEAP_EINVAL outside (0, 1]; those of neap_empty_cache, the new limit being in
- * force all the same. */
+/* Limits what may be reserved to `fraction` of the device's total, from now on; if less than is reserved now, empties
+ * the cache first. Live blocks are never touched: reserved bytes may stay above the limit, and further growth then
+ * fails. 1 removes the limit. Errors: NEAP_EINVAL outside (0, 1]; those of neap_empty_cache; the new limit is in
+ * force even then. */
 NEAP_API enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err);
 NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
 
-/* Called when a request finds no memory, after the cache was emptied and other processes were asked, before failing,
- * without the lock; true: try once more. Called again with the same request at most `attempt` = 0..7. */
+/* Called without the lock when a request finds no memory, after the cache was emptied and other processes were asked,
+ * before the request fails. True: try once more. Called up to eight times for one request, with `attempt` 0 to 7. */
 typedef bool (*neap_oom_callback)(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt);
 NEAP_API void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context);
 
-/* What other processes gave back because the last request that found no memory asked for it: neap/attach.h says which
- * processes are asked, and when. All zero: none was asked for that request, or there was no such request. */
+/* The memory that other processes gave back for the last request that found none: neap/attach.h says which processes
+ * are asked, and when. All zero: no process was asked for that request, or there was no such request. */
 struct neap_asked {
 	uint64_t processes;   /* that were asked */
-	uint64_t answered;    /* of these, in time, also with nothing */
-	uint64_t freed_bytes; /* by their answers */
+	uint64_t answered;    /* of these, in time, even with 0 bytes */
+	uint64_t freed_bytes; /* according to their answers */
 };
 NEAP_API void neap_last_asked(struct neap_alloc *alloc, struct neap_asked *ret_asked);
 
-/* Names what is being allocated on this thread from now on: the tag goes into every event and into per-tag counters,
- * from which an OOM is explained and the largest micro-batch is predicted. Some tags have a meaning to these:
- * "parameters", "gradients", "optimizer" and "workspace" (scratch memory sized by the model) do not grow with the
- * micro-batch; "activations", "attention", "batch" and "temporaries" do. Returns the previous name, for restoring.
- * Static or long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
+/* Tags the allocations of this thread from now on. The tag goes into every event and into per-tag counters, by which
+ * neap explains an OOM and predicts the largest micro-batch. Some tags have a meaning for this: "parameters",
+ * "gradients", "optimizer" and "workspace" (scratch memory sized by the model) do not grow with the micro-batch;
+ * "activations", "attention", "batch" and "temporaries" do. Returns the previous name, for restoring. Static or
+ * long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
 #define NEAP_TAGS_MAX 32
 NEAP_API const char *neap_tag_set(const char *tag);
 
@@ -110,12 +110,12 @@ struct neap_tag_bytes {
  * "other"). The texts live as long as the allocator. */
 NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t capacity);
 
-/* Private pools for graph capture: between begin and end, requests on streams for which `filter` says true come from
- * the pool, whose memory is not shared with anything outside. A graph that was captured has the pool's addresses, so
- * its pages stay, blocks free or not, until there were as many releases as begins; then they are cached memory like
- * any other. While a pool is between begin and end nothing is given back to the driver. `filter` is called under the
- * allocator's lock and must not call the allocator. Errors: NEAP_ESTATE for a begin without an end, an end without a
- * begin, a release of what is not held; NEAP_EINVAL without a filter; NEAP_ENOMEM. */
+/* Private pools for graph capture: between begin and end, requests on streams for which `filter` returns true come
+ * from the pool, which shares no memory with anything outside. A captured graph has the pool's addresses. So the
+ * pool's pages stay, even with free blocks, until there were as many releases as begins; then they are ordinary
+ * cached memory. Between begin and end nothing is given back to the driver. `filter` is called under the allocator's
+ * lock and must not call the allocator. Errors: NEAP_ESTATE for a begin without an end, an end without a begin, a
+ * release of a pool that is not held; NEAP_EINVAL without a filter; NEAP_ENOMEM. */
 NEAP_API enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
 					  bool (*filter)(void *context, void *stream), void *context,
 					  struct neap_error *err);
@@ -126,8 +126,8 @@ NEAP_API enum neap_status neap_pool_use(struct neap_alloc *alloc, uint64_t pool_
 					struct neap_error *err);
 NEAP_API enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
 NEAP_API enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
-/* As neap_empty_cache, of this pool alone, once nothing owns it. Before that, and where there is no such pool,
- * nothing is given back. */
+/* As neap_empty_cache, but only for this pool, once nothing owns it. Gives nothing back before that, or if there is
+ * no such pool. */
 NEAP_API enum neap_status neap_pool_empty(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
 					  uint64_t *ret_freed_bytes, struct neap_error *err);
 
@@ -140,11 +140,12 @@ NEAP_API void neap_reset_accumulated_stats(struct neap_alloc *alloc);
 NEAP_API void neap_publish(struct neap_alloc *alloc, struct neap_published *published);
 /* Exchanges the observer; NULL: none. When it returns, the old one is not called any more. */
 NEAP_API void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer);
-/* Sets the observer if there is none; whether it did. For the agent. */
+/* Sets the observer if there is none. Returns whether it did. For the agent. */
 NEAP_API bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *observer);
 
-/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where the
- * kind has it and both are zero, what is held. For what is not an allocation: marks, steps, cleanups, metrics. */
+/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and the held
+ * bytes, if the kind has them and both are zero. For events other than allocations: marks, steps, cleanups,
+ * metrics. */
 NEAP_API void neap_emit(struct neap_alloc *alloc, struct neap_event event);
 
 /* For each kind: neap_emit_step(alloc, (struct neap_event_step){...}) makes the event and hands it to neap_emit. */
@@ -188,7 +189,8 @@ struct neap_watcher {
 /* Exchanges the watcher, which is copied; NULL: none. When it returns, the old one is not called any more. */
 NEAP_API void neap_watch(struct neap_alloc *alloc, const struct neap_watcher *watcher);
 
-/* The lowest and highest allocated bytes since the last call of this function (for a step's trough and peak). */
+/* The lowest and highest allocated bytes since the last call of this function (for example a step's lowest point and
+ * its peak). */
 NEAP_API void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t *ret_highest);
 
 /* Calls `visit` for every block in address order, under the lock: for snapshots. */
@@ -211,8 +213,8 @@ NEAP_API enum neap_status neap_block_at(struct neap_alloc *alloc, uint64_t addre
 					struct neap_block_info *ret_block);
 
 /* Makes the `bytes` of cached memory at `address` a live block again, in a private pool: for a program that puts a
- * pool back into an earlier state. The figures of `block` are those that neap_block_at gave then. NEAP_EINVAL: these
- * bytes are not all cached memory of the pool, or not a multiple of 512, or fewer than the requested ones.
+ * pool back into an earlier state. `block` is what neap_block_at returned in that state. NEAP_EINVAL: these bytes are
+ * not all cached memory of the pool, or their number is not a multiple of 512 or below the requested bytes.
  * NEAP_ENOMEM. */
 NEAP_API enum neap_status neap_pool_restore(struct neap_alloc *alloc, const struct neap_block_info *block,
 					    struct neap_error *err);
@@ -230,10 +232,11 @@ NEAP_API enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap
 struct neap_alloc_hook {
 	void (*created)(struct neap_alloc *alloc);
 	void (*destroying)(struct neap_alloc *alloc);
-	/* NULL: none. The device has no memory for a request, the allocator's own cache was given back, and memory of
-	 * other processes could serve it. Called without any lock, in the thread of the request, before the OOM
-	 * callback, and not for requests that an OOM callback makes. It may ask other processes for memory, and must
-	 * not call the allocator. If a process answered, the request is tried again. */
+	/* NULL: none. Called when the device has no memory for a request, the allocator's own cache was given back,
+	 * and memory of other processes could serve the request. Called without any lock, in the thread of the
+	 * request, before the OOM callback, and not for requests that an OOM callback makes. It may ask other
+	 * processes for memory, and must not call the allocator. If a process answered, the request is tried
+	 * again. */
 	void (*lacking)(struct neap_alloc *alloc, struct neap_asked *ret_asked);
 };
 NEAP_API void neap_set_alloc_hook(const struct neap_alloc_hook *hook);

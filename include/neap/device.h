@@ -46,7 +46,7 @@ struct neap_device_info {
 	unsigned char uuid[16]; /* the same for CUDA and NVML: devices are matched by this, never by index */
 	char uuid_text[48];     /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
 	char name[96];
-	char pci_bus_id[32]; /* "0000:17:00.0"; "" where the driver does not say */
+	char pci_bus_id[32]; /* "0000:17:00.0"; "" if the driver does not report it */
 	uint64_t total_bytes;
 	uint32_t page_bytes; /* granularity of virtual memory; 0 where the device lacks it */
 	int compute_major, compute_minor;
@@ -69,10 +69,10 @@ NEAP_API enum neap_status neap_device_memory(struct neap_device *device, uint64_
 NEAP_API enum neap_status neap_device_synchronize(struct neap_device *device, void *stream, struct neap_error *err);
 
 /* Bytes this process's context took, as NVML reported them right after it was created and before any allocation;
- * 0 when NVML would not say, or where the context was there before the device was opened. */
+ * 0 if NVML does not report it, or if the context existed before the device was opened. */
 NEAP_API uint64_t neap_device_context_bytes(const struct neap_device *device);
-/* Asks NVML now, for a context that another library made: `allocated_bytes` is what the process is known to have
- * allocated on the device, the rest is the context. Before an allocator is made on it. */
+/* Asks NVML now, for a context that another library created: `allocated_bytes` is what the process is known to have
+ * allocated on the device, the rest is the context. Call it before an allocator is created on the device. */
 NEAP_API void neap_device_measure_context(struct neap_device *device, uint64_t allocated_bytes);
 
 /* The device guard: makes the device's context current on this thread until neap_device_leave, which restores what

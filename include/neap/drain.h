@@ -1,5 +1,6 @@
-/* neap/drain.h: is the memory that processes held free again? For a program that starts processes which use a device,
- * one after another, and wants the next to find what the one before had. `neap run` asks the same.
+/* neap/drain.h: waits until the memory of processes that have ended is free again. For a program that starts
+ * processes on a device, one after another, each of which needs the memory of the one before. `neap run` waits in the
+ * same way.
  *
  *     neap_drain_begin(&drain, &err)            what every device holds before
  *     start the processes, wait until they have ended
@@ -33,7 +34,7 @@ struct neap_drain_ended {
 	size_t pid_count;
 	const unsigned char *uuids; /* 16 bytes for each device that they used; NULL: any */
 	size_t uuid_count;
-	uint64_t limit_ms; /* to wait at most */
+	uint64_t limit_ms; /* how long to wait at most */
 };
 
 /* Errors: NEAP_ENODEVICE and others where devices cannot be read, NEAP_ENOMEM. */
@@ -46,7 +47,7 @@ NEAP_API enum neap_status neap_drain_wait(struct neap_drain *drain, const struct
 struct neap_drain_memory {
 	uint64_t used_bytes, free_bytes;
 };
-/* Of each device now; at most `capacity` are written. Errors: those of reading. */
+/* Reads each device now; writes at most `capacity` of them. Errors: those of reading. */
 NEAP_API enum neap_status neap_drain_read(struct neap_drain *drain, struct neap_drain_memory *ret_memory,
 					  size_t capacity, size_t *ret_count, struct neap_error *err);
 /* NULL and zero are fine. */

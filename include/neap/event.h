@@ -8,10 +8,10 @@
  *   struct neap_event event = neap_event_of_step(device, (struct neap_event_step){.number = 7, ...});
  *   const struct neap_event_step *step = neap_event_as_step(&event);      NULL where the event is of another kind
  *
- * Kinds that tell the same things (ALLOC and FREE_REQUESTED) share a struct; the function that makes these takes the
- * kind as well. `tag` (of memory), `name` and `device_uuid` are numbers of texts in the recording's header; 0: none.
- * A `tag` from NEAP_EVENT_FIRST_STACK on is the number of a stack instead. No struct has padding, so that each byte
- * of an event is set.
+ * Kinds with the same fields (ALLOC and FREE_REQUESTED) share a struct; the function that makes them also takes the
+ * kind. `tag` (of memory), `name` and `device_uuid` are numbers of texts in the recording's header; 0: none. A `tag`
+ * from NEAP_EVENT_FIRST_STACK on is the number of a stack instead. No struct has padding, so that each byte of an
+ * event is set.
  */
 #ifndef NEAP_EVENT_H
 #define NEAP_EVENT_H
@@ -50,7 +50,7 @@ enum neap_event_kind {
 	NEAP_EVENT_SCOPE_END = 30,
 	NEAP_EVENT_METRIC = 31,
 	NEAP_EVENT_LEAK = 32,      /* the session's own leak watch found one */
-	NEAP_EVENT_ROOM = 33,      /* what this process may reserve in all: at a session's begin and end */
+	NEAP_EVENT_ROOM = 33,      /* how much this process may reserve in all: at a session's beginning and end */
 	NEAP_EVENT_OOM_POOLS = 34, /* after OOM_LIMITS, of an allocator with a pool for small requests (PyTorch's) */
 	NEAP_EVENT_SMALLER_PARTS = 35, /* the micro-batches of this step that follow have a sample less */
 	NEAP_EVENT_LEVEL = 40,         /* memory is below a threshold */
@@ -58,15 +58,15 @@ enum neap_event_kind {
 	NEAP_EVENT_REQUEST = 42,       /* the session asked the loop to end */
 	NEAP_EVENT_RESTART = 43,       /* the process has restarted in place and holds nothing any more */
 	NEAP_EVENT_PROCESS = 44,       /* what the process is in its run: the last one counts. One for each device */
-	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
-				 the process parts from it (the allocator's end, a detach, a normal exit) */
-	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, where other processes were asked for memory before it */
+	NEAP_EVENT_PAGE = 45, /* an allocator's figures on the statistics page: when the page first shows them, and
+				 when it no longer does (the allocator's end, a detach, a normal exit) */
+	NEAP_EVENT_OOM_ASKED = 46, /* after OOM_LIMITS, if other processes were asked for memory before it */
 	NEAP_EVENT_OOM_MODEL = 47, /* after OOM_LIMITS: what the process trains, and how far its step was */
 	NEAP_EVENT_BATCH = 48,     /* the micro-batch of a program without a session, as far as neap found it */
 };
 
-/* What the allocator held when the event was made; of the allocation ring, after it. First in every struct that has
- * it. */
+/* The bytes that the allocator held when the event was made; in the allocation ring, right after the event. First
+ * member of every struct that has it. */
 struct neap_event_held {
 	uint64_t allocated_bytes, reserved_bytes;
 };
@@ -144,15 +144,15 @@ enum neap_oom_phase {
 	NEAP_OOM_PHASE_UPDATE = 4,
 };
 
-/* What a whole step needs of these, also what is not there yet; 0 all: not known. */
+/* The bytes of each kind that a whole step needs, also those not allocated yet; all 0: unknown. */
 struct neap_event_oom_model {
 	uint64_t parameter_bytes, gradient_bytes;
 	uint64_t optimizer_bytes;  /* its state; UINT64_MAX: not known */
-	uint64_t update_bytes;     /* what an update takes beside, for a moment */
+	uint64_t update_bytes;     /* memory that an update also needs, for a moment */
 	uint32_t phase;            /* enum neap_oom_phase */
-	uint32_t forward_permille; /* FORWARD: the share of the model's modules that came before; 0: not known */
+	uint32_t forward_permille; /* FORWARD: the share of the model's modules that had run; 0: not known */
 	uint32_t evaluates;        /* FORWARD, 1: the model is in evaluation mode, its inputs need no gradient */
-	uint32_t graph;            /* FORWARD, 1: autograd keeps for backward what forward makes */
+	uint32_t graph;            /* FORWARD, 1: autograd keeps the results of forward for backward */
 };
 
 struct neap_event_tag_bytes {
@@ -172,7 +172,7 @@ struct neap_event_mark {
 #define NEAP_STEP_BATCH   "batch of a DataLoader"
 #define NEAP_STEP_FORWARD "forward of a model"
 
-/* It stands for the steps since the last one, too: the short ones of a program are not recorded each. */
+/* Also stands for the steps since the last STEP: a program's short steps are not recorded one by one. */
 struct neap_event_step {
 	struct neap_event_held held;
 	uint32_t name;          /* the program's own; mostly none */
@@ -182,7 +182,7 @@ struct neap_event_step {
 	uint64_t lowest_bytes;
 };
 
-/* What SPLIT and RUNG both tell. */
+/* The fields that SPLIT and RUNG share. */
 struct neap_event_settings {
 	uint32_t rungs;         /* in force: bits 1u << enum neap_rung */
 	uint32_t smaller_parts; /* how many of the micro-batches of a step have a sample less */
@@ -250,12 +250,12 @@ struct neap_event_level {
 	uint64_t left_bytes;
 };
 
-/* The interval is of 99 %. */
+/* From low_step to high_step is the 99 % interval. */
 struct neap_event_forecast {
 	uint64_t step, low_step, high_step; /* UINT64_MAX: never */
 };
 
-/* Zero where it is not part of the reason. */
+/* A field is 0 if it is not part of the reason. */
 struct neap_event_request {
 	uint32_t name;                        /* "device memory", "host memory", "leak" or "--max-steps" */
 	uint32_t request;                     /* enum neap_train_request */
@@ -275,7 +275,7 @@ enum neap_process_role {
 	NEAP_PROCESS_ROLES
 };
 
-/* UINT64_MAX: unknown, each. */
+/* UINT64_MAX in rank, local_rank, ranks or parent: unknown. */
 struct neap_event_process {
 	uint32_t device_uuid; /* of a device that it uses */
 	uint32_t role;        /* enum neap_process_role */
@@ -289,7 +289,7 @@ struct neap_event_page {
 	uint64_t peak_allocated_bytes, peak_reserved_bytes;
 };
 
-/* What tells of a program's micro-batch. */
+/* How neap learned a program's micro-batch. */
 enum neap_batch_source {
 	NEAP_BATCH_UNKNOWN = 0,
 	NEAP_BATCH_LOADER = 1,       /* the DataLoader's batch_size */
@@ -305,7 +305,7 @@ struct neap_event_batch {
 	uint64_t accumulate;  /* micro-batches of an update; 0: not known */
 	uint32_t source;      /* enum neap_batch_source */
 	uint32_t ranks;
-	uint32_t other_source; /* which says something else; UNKNOWN: none does */
+	uint32_t other_source; /* a source with another value; UNKNOWN: there is none */
 	uint32_t other_micro_batch;
 };
 

@@ -71,9 +71,9 @@ NEAP_API enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_ex
 					     struct neap_error *err);
 /* NEAP_ESTATE: it was withdrawn, do nothing. */
 NEAP_API enum neap_status neap_external_begin(uint64_t id, struct neap_error *err);
-/* Answers it, begun or not. `status` other than NEAP_OK: refused as a whole, `text` says why. Else `text` is shown
- * with the answer (lines; NULL: none). At most NEAP_EXTERNAL_DEVICES devices. NEAP_ESTATE: its peer no longer
- * waits. */
+/* Answers the request, begun or not. If `status` is not NEAP_OK, the whole request is refused, and `text` says why.
+ * Else `text` is shown with the answer (lines; NULL: none). At most NEAP_EXTERNAL_DEVICES devices. NEAP_ESTATE: its
+ * peer no longer waits. */
 NEAP_API enum neap_status neap_external_answer(uint64_t id, enum neap_status status, const char *text,
 					       const struct neap_device_answer *devices, size_t count,
 					       struct neap_error *err);

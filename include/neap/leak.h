@@ -3,9 +3,9 @@
  * Input: the lowest allocated bytes within each step (its low-water mark), in order. Warm-up steps are found and left
  * out; then a robust slope (Theil-Sen, the median of pairwise slopes) and a rank test for a trend (Mann-Kendall). A
  * leak is reported only if the slope is positive, its confidence is at least 0.999, and growth continues in the last
- * third: a step change that levels off (warm-up, a cache that fills, another shape) is none. With fewer than
- * 40 steps the confidence must be higher (0.9999). If a bent warm-up hides a leak, the second half of at least 60
- * steps is tested alone.
+ * third: a change that levels off (warm-up, a cache that fills, another shape) is no leak. With fewer than 40 steps
+ * the confidence must be higher (0.9999). If a bent warm-up hides a leak, the second half of at least 60 steps is
+ * tested alone.
  *
  * Sources: Sen (1968), doi:10.1080/01621459.1968.10480934; Mann (1945), doi:10.2307/1907187.
  */

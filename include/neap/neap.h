@@ -1,5 +1,5 @@
-/* neap/neap.h: everything public. Link with -lneap (pkg-config: neap). What holds of every function, how errors come
- * back, the order of arguments and which pointers may be NULL, is in neap/status.h. */
+/* neap/neap.h: everything public. Link with -lneap (pkg-config: neap). neap/status.h has the rules for every
+ * function: how errors come back, the order of arguments, and which pointers may be NULL. */
 #ifndef NEAP_NEAP_H
 #define NEAP_NEAP_H
 

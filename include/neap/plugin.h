@@ -19,20 +19,20 @@ extern "C" {
 
 #define NEAP_PLUGIN_DEVICES 64
 
-/* Throws a C++ exception with this message. As c10::detail::torchCheckFail. */
+/* Throws a C++ exception with this message. Declared like c10::detail::torchCheckFail. */
 typedef void neap_plugin_throw(const char *function, const char *file, uint32_t line, const char *message);
 
-/* Before any other function of this header. Without it nothing is thrown: a function that fails returns NULL, or has
- * done nothing. */
+/* Call it before any other function of this header. Without it nothing is thrown: a function that fails returns NULL,
+ * or does nothing. */
 NEAP_API void neap_plugin_start(neap_plugin_throw *throw_error);
 
 /* `alloc` and `free` of the plug-in. No memory: throws a message that begins with "CUDA out of memory.". */
 NEAP_API void *neap_plugin_malloc(ptrdiff_t bytes, int device, void *stream);
 NEAP_API void neap_plugin_free(void *pointer, size_t bytes, int device, void *stream);
 
-/* The plug-in's hooks. neap_plugin_base throws where memory is mapped page by page: it has no base that another
- * process could open. neap_plugin_refuse_pool, for set_begin_allocate_to_pool, always throws: without that hook
- * PyTorch would capture a graph whose memory is reused behind its back. */
+/* The plug-in's hooks. neap_plugin_base throws if memory is mapped page by page, because it then has no base that
+ * another process could open. neap_plugin_refuse_pool, for set_begin_allocate_to_pool, always throws: without that
+ * hook PyTorch would capture a graph whose memory is reused behind its back. */
 NEAP_API void neap_plugin_empty_cache(void);
 NEAP_API void neap_plugin_set_fraction(double fraction, int device);
 NEAP_API void *neap_plugin_base(void *pointer, size_t *ret_bytes);

@@ -93,11 +93,11 @@ struct neap_sim_values {
 	uint32_t version; /* of this struct: 1 */
 	/* Initialises CUDA; to be called before there is device memory. Returns 0 if NEAP_SIM forbids it. */
 	int (*start)(void);
-	/* Waits until what a collective brings to this range is there. Call it before reading the range. */
+	/* Waits until a collective's data for this range has arrived. Call it before reading the range. */
 	void (*open)(uint64_t address, size_t bytes);
-	/* 1: until 0, copies and sets of this thread leave device memory as it is, and copies from it give zeros: the
-	 * call that makes them launches kernels whose results are not there yet. Calls nest. Returns how
-	 * many copies gave zeros since the outermost 1. */
+	/* 1 begins and 0 ends a call of this thread that launches kernels whose results are not there yet. In
+	 * between, its copies and sets leave device memory as it is, and copies from device memory give zeros. Calls
+	 * nest. Returns how many copies gave zeros since the outermost 1. */
 	int (*blind)(int on);
 	/* The bytes of host memory that the devices' memory of this process takes now. */
 	uint64_t (*bytes)(void);
@@ -120,7 +120,7 @@ struct neap_sim_touch {
 
 struct neap_sim_uses {
 	const char *name; /* of the work; static text */
-	uint32_t stack;   /* the caller's number for where it was asked for; 0: not known */
+	uint32_t stack;   /* the caller's number for the place that requested it; 0: not known */
 	const struct neap_sim_touch *touches;
 	size_t count;
 };
@@ -129,7 +129,7 @@ enum neap_sim_race_kind {
 	NEAP_SIM_RACE_DATA,     /* two uses of one byte, one writes, nothing orders them */
 	NEAP_SIM_RACE_LIFETIME, /* likewise, and the block was given out again in between */
 	NEAP_SIM_RACE_FREED,    /* work uses a block that was freed */
-	/* the host uses what work of a device may still write, or writes what it may still read */
+	/* the host uses memory that a device's work may still write, or writes memory that it may still read */
 	NEAP_SIM_RACE_HOST,
 	NEAP_SIM_RACE_UNMAPPED, /* memory that work may still use went back to the driver */
 };
@@ -149,7 +149,7 @@ struct neap_sim_race_block {
 
 struct neap_sim_race {
 	enum neap_sim_race_kind kind;
-	struct neap_sim_race_side first, second; /* in the order they were asked for */
+	struct neap_sim_race_side first, second; /* in the order in which they were requested */
 	uint64_t address, bytes;                 /* that both use */
 	struct neap_sim_race_block block;        /* that the first use was of */
 };
@@ -159,38 +159,42 @@ struct neap_sim_race {
  * count at each launch of the graph. Threads: any. */
 struct neap_sim_races {
 	uint32_t version; /* of this struct: 2 */
-	/* From now on; `report` is called once for each pair of places; `limited` once for each kind of thing that
-	 * is not seen from then on, because there is too much of it: static text. Returns 0 if the host is out of
-	 * memory. Call it after cuInit. */
+	/* Starts to watch. Calls `report` once for each pair of places, and `limited` (static text) once for each
+	 * kind of thing that it stops watching because there are too many. Returns 0 if the host is out of memory.
+	 * Call it after cuInit. */
 	int (*start)(void (*report)(const struct neap_sim_race *race), void (*limited)(const char *what));
 	void (*work)(void *stream, const struct neap_sim_uses *uses);
 	void (*host)(const struct neap_sim_uses *uses);
-	/* An allocator's block; that it was freed; that the allocator's pool has it again. */
+	/* Report that an allocator allocated a block; that the block was freed; that the allocator's pool has it
+	 * again. */
 	void (*allocated)(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack);
 	void (*freed)(uint64_t address, uint32_t stack);
 	void (*reusable)(uint64_t address);
-	/* The bytes lose their memory: without waiting for work on them, or after waiting for all (`waited`). */
+	/* Reports that the bytes lose their memory, without waiting for work on them, or after waiting for all of it
+	 * (`waited`). */
 	void (*unmapped)(uint64_t address, uint64_t bytes, uint32_t stack, int waited);
-	/* Pinned memory is given to another use; its allocator has waited for what it knew of. */
+	/* Reports that pinned memory gets another use; its allocator has waited for the work that it knew of. */
 	void (*forget)(uint64_t address, uint64_t bytes);
-	/* The program queried it, and the answer was that it has finished. */
+	/* Reports that the program queried an event, which had finished. */
 	void (*saw_event)(void *event);
 	void (*saw_stream)(void *stream);
 	/* Whether this is memory of the host that devices reach. */
 	int (*is_pinned)(uint64_t address);
-	/* Pairs of places that were reported are so again, and limits that still hold. */
+	/* From now on, reports again the pairs of places that were reported before, and the limits that still
+	 * hold. */
 	void (*again)(void);
-	/* Values come late from now on, on streams that the seed chooses (0: all but the default ones, 1: the default
-	 * ones alone): `later` runs a function when the host waits for it, or for what comes after it. So the bytes
-	 * that it finds are those that a race would leave it. After `start`; returns 0 without it. */
+	/* From now on, delays values on streams that the seed chooses (0: all but the default ones, 1: only the
+	 * default ones): `later` runs a function when the host waits for it, or for work after it. So the function
+	 * finds the bytes that a race would leave. Call it after `start`; else it returns 0. */
 	int (*delay)(uint64_t seed);
 	int (*delays)(void);
-	/* The function runs on the calling thread or another one, while that is in a call of the driver; or never. It
-	 * makes no call itself. */
+	/* The function runs while this or another thread is in a call of the driver, on that thread; or never. It
+	 * makes no such call itself. */
 	void (*later)(void *stream, void (*function)(void *argument), void *argument);
-	/* Runs what comes before the stream's next work: the caller does that work now. It orders nothing. */
+	/* Runs the late functions before the stream's next work, which the caller does now. Orders nothing. */
 	void (*settle)(void *stream);
-	/* Late work failed an assertion of the device: calls fail from now on, and the wait that ran it. */
+	/* Reports that late work failed an assertion of the device: calls fail from now on, and so does the wait that
+	 * ran it. */
 	void (*fail)(void);
 };
 

@@ -55,12 +55,12 @@ struct neap_stats {
 
 #define NEAP_STATS_KEYS 122
 
-/* Calls `visit` once per key in PyTorch's order: which is sorted: "active.all.allocated",
- * ..., "segment.small_pool.peak". */
+/* Calls `visit` once per key, in PyTorch's order, which is sorted: "active.all.allocated", ...,
+ * "segment.small_pool.peak". */
 NEAP_API void neap_stats_each(const struct neap_stats *stats,
 			      void (*visit)(void *context, const char *key, int64_t value), void *context);
 
-/* Room of a summary, its terminator included, for any counters. */
+/* The bytes of the longest summary, with its terminator. */
 #define NEAP_SUMMARY_ROOM 8192
 
 /* The counters as the box of torch.cuda.memory_summary, in PyTorch's layout and units, each line with its newline.
@@ -71,8 +71,8 @@ NEAP_API enum neap_status neap_stats_summary(const struct neap_stats *stats, con
 
 #define NEAP_PUBLISHED_LANES 16
 #define NEAP_PUBLISHED_PARTS 2 /* large, small */
-/* What a fast way of the allocator (src/alloc/front) did since `stats` below were written, of one class: it is to be
- * added to them. Words, between two increments of its own `sequence`. */
+/* The changes that a lane of the allocator (src/alloc/front) made in one class since `stats` below were written: they
+ * must be added to `stats`. Written as words, between two increments of its own `sequence`. */
 struct neap_published_lane {
 	uint64_t sequence;
 	uint64_t blocks_taken, bytes_taken, requested_taken;
@@ -80,20 +80,20 @@ struct neap_published_lane {
 	uint64_t unused;
 };
 
-/* What a process publishes of one device, in shared memory: 8-byte words, written under the allocator's lock between
- * two increments of `sequence` (odd while being written); only lanes are written without it. Read it with
- * neap_published_read only: in its copy all that lanes did is in `stats`, and the lanes are zero. */
+/* The figures that a process publishes of one device, in shared memory: 8-byte words, written under the allocator's
+ * lock between two increments of `sequence` (odd while being written). Only lanes are written without that lock. Read
+ * it only with neap_published_read: in its copy, `stats` include the lanes' changes, and the lanes are zero. */
 struct neap_published {
 	uint64_t sequence;
 	unsigned char device_uuid[16];
 	uint64_t context_bytes;      /* neap_device_context_bytes */
-	uint64_t limit_bytes;        /* what the fraction allows to be reserved; UINT64_MAX: no limit */
+	uint64_t limit_bytes;        /* how much the fraction allows to reserve; UINT64_MAX: no limit */
 	uint64_t largest_free_bytes; /* largest request that cached memory alone could serve, as of the last miss */
 	struct neap_stats stats;
 	struct neap_published_lane lanes[NEAP_PUBLISHED_LANES][NEAP_PUBLISHED_PARTS];
 };
 
-/* Adds what the lanes did to `stats` and sets the lanes to zero: for a copy that was read by other means. */
+/* Adds the lanes' changes to `stats` and sets the lanes to zero, for a copy that was read by other means. */
 NEAP_API void neap_published_add_lanes(struct neap_published *copy);
 
 /* Copies a consistent state, reading page words without disturbing the writer. NEAP_EBUSY when the writer kept

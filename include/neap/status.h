@@ -1,4 +1,4 @@
-/* neap/status.h: what holds of every neap function: errors, the order of arguments, pointers.
+/* neap/status.h: the rules for every neap function: errors, the order of arguments, pointers.
  *
  * Errors. Every function that can fail returns an enum neap_status; NEAP_OK is zero. On failure the `ret_` outputs of
  * a function are untouched. Functions on cold paths also fill a caller-owned struct neap_error, which needs no
@@ -12,7 +12,7 @@
  *   - the object of a function that ends it (_close, _destroy, _abort, _fini, and _end of an object that neap
  *     allocated): the call then does nothing
  *   - a stream: NULL is the default stream
- *   - what the function's or the field's comment says may be NULL
+ *   - a pointer whose function's or field's comment says that it may be NULL
  * Where the caller owns the struct (struct neap_scope, neap_trial, neap_device_guard), the function that ends it
  * accepts one that is all zeros. Inputs are borrowed for the call; a comment says where something must live longer.
  * Text is UTF-8 and ends with a NUL. Pointers that a function returns belong to neap and live as long as its object,

@@ -39,7 +39,7 @@ extern "C" {
 #define NEAP_RECORD_BYTES        5259264u /* a whole recording of the default capacities */
 
 #define NEAP_RECORD_RUN_PART                                                                                         \
-	64 /* slots set aside are used before this part of the ring's newer ones, or not at all */
+	64 /* a source fills its slots before this part of the ring was claimed after them, or not at all */
 
 struct neap_record_header {
 	char magic[8];
@@ -54,11 +54,11 @@ struct neap_record_header {
 	uint32_t reserved;
 	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM];
 	/* 0 in a recording as its process wrote it. In the longer history that `neap run` keeps of PyTorch's own
-	 * allocator: events lost before the first one here, or between two; and how many events it left out of how
-	 * many steps, because their blocks came and went within a step. */
+	 * allocator: how many events were lost before the first one here, and between two; and how many events of how
+	 * many steps it dropped, because their blocks were allocated and freed within a step. */
 	uint64_t journal_lost, allocations_lost, allocations_missing;
 	uint64_t thinned_events, thinned_steps;
-	uint64_t merged; /* 1: it is such a history, whole: a file of what was kept beside it counts no more */
+	uint64_t merged; /* 1: it is such a history, whole: a file of kept events beside it no longer counts */
 };
 
 /* Slots of an observer's ring that one source of events fills. Zeroed: none. One thread at a time uses it. */
@@ -70,16 +70,16 @@ struct neap_event_run {
 };
 
 /* Where events go. `event` may be called from any thread, inside the allocator's lock: it must be short, must not
- * block and must not call the allocator. It may set nothing in the event. */
+ * block and must not call the allocator. It must not change the event. */
 struct neap_observer {
 	void (*event)(void *context, const struct neap_event *event);
 	/* The number of a name, the same for the same text; 0 when the table is full. */
 	uint16_t (*name)(void *context, const char *text);
 	void *context;
 	/* `event` may be called by several threads at once, in order for each address. Without it, events come one at
-	 * a time, and every request takes the allocator's slower way. */
+	 * a time, and every request takes the allocator's slow path. */
 	bool concurrent;
-	/* Optional, for less than `event` costs: a new run of slots in the allocation ring for one source of events,
+	/* Optional, and cheaper than `event`: a new run of slots in the allocation ring for one source of events,
 	 * which stores its events there itself, as the file's format says. All events of one address come from one
 	 * source, or with a later time. False: there is none, and the event is dropped. When neap_observe or
 	 * neap_observe_if_none returns, runs that were given out before are not used any more. */
@@ -94,8 +94,8 @@ struct neap_recorder;
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);
-/* The same, but continues PATH where that is a recording which this very process (PID and start time) began with
- * the same capacities: before an exec (see neap_restart). Nobody else may be writing to it. */
+/* The same, but continues PATH if it is a recording that this very process (PID and start time) began with the same
+ * capacities, before an exec (see neap_restart). No other process may be writing to it. */
 NEAP_API enum neap_status neap_recorder_resume(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);

@@ -42,7 +42,7 @@ enum neap_mark {
 	NEAP_MARK_OOM = 7,       /* written by the session */
 	NEAP_MARK_END = 8,       /* written by the session */
 	NEAP_MARK_EVALUATION = 9,
-	NEAP_MARK_FAILED = 10, /* the loop gives up for another reason than memory: the end is a failure's */
+	NEAP_MARK_FAILED = 10, /* the loop gives up for another reason than memory: the session has failed */
 	NEAP_MARK_USER = 100,
 };
 
@@ -96,8 +96,8 @@ struct neap_part {
 	double weight;
 };
 
-/* The parts of a batch of `samples`: neap_split_batch of them, or fewer in the last batch of an epoch, which takes as
- * few parts as hold it. `index`: from 0; from the number of parts on, a part has no samples. Pure functions. */
+/* The parts of a batch of `samples`: neap_split_batch of them, or fewer in the last batch of an epoch, which has as
+ * few parts as can hold it. `index`: from 0; from the number of parts on, a part has no samples. Pure functions. */
 NEAP_API uint64_t neap_split_parts(const struct neap_split *split, uint64_t samples);
 NEAP_API struct neap_part neap_split_part(const struct neap_split *split, uint64_t samples, uint64_t index);
 
@@ -129,9 +129,9 @@ NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, 
 /* "memory-efficient attention", "mixed precision", ... Static text; "" for anything that is not a rung. */
 NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
-/* Thresholds of memory that is left, looked at when a step ends; 0: never. Degrading and stopping need two steps in a
- * row below the threshold; after a rung, the session waits eight steps for its effect; while degrading is on
- * and a rung is left to take, nothing is stopped. A value that cannot be read counts as unknown and is ignored. */
+/* Thresholds on the memory left, checked when a step ends; 0: never. Degrading and stopping need two steps in a row
+ * below the threshold; after a rung, the session waits eight steps for its effect; while degrading is on and a rung
+ * is left to take, nothing is stopped. A value that cannot be read counts as unknown and is ignored. */
 struct neap_levels {
 	uint64_t warn_bytes;    /* below: a warning, once until a quarter more is left again */
 	uint64_t degrade_bytes; /* below: a cleanup, then a rung of the ladder (a warning where none is left) */
@@ -148,7 +148,7 @@ struct neap_levels {
 struct neap_threshold {
 	bool warned;                        /* until a quarter more than the threshold is left again */
 	uint64_t below_degrade, below_stop; /* steps in a row */
-	uint64_t settled_at;                /* the step from which on something may be done again */
+	uint64_t settled_at;                /* the step from which on the session may act again */
 };
 
 enum neap_threshold_act {
@@ -166,7 +166,7 @@ NEAP_API enum neap_threshold_act neap_threshold_decide(struct neap_threshold *th
 						       const struct neap_levels *levels, uint64_t left_bytes,
 						       bool rung_left, uint64_t step);
 
-/* Below what it warns: where no rung is left, the threshold of degrading warns too. */
+/* The threshold of warnings: if no rung is left, that of degrading warns, too. */
 NEAP_API uint64_t neap_threshold_warns_below(const struct neap_levels *levels, bool rung_left);
 
 /* What to do before memory ends because it leaks. */
@@ -227,14 +227,14 @@ NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uin
 /* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in
  * neap_train_step: ask before each attempt at a step. */
 NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
-/* The loop continues after step `step` of an earlier process (a checkpoint was loaded): the numbering continues from
- * there. */
+/* Tells the session that the loop continues after step `step` of an earlier process (a checkpoint was loaded). The
+ * numbering continues from there. */
 NEAP_API void neap_train_resumed(struct neap_train *train, uint64_t step);
-/* One micro-batch is done, the next part of neap_split_part. */
+/* Tells the session that one micro-batch, the next part of neap_split_part, is done. */
 NEAP_API void neap_train_tick(struct neap_train *train);
-/* One optimizer update is done. `loss` is recorded; NAN when there is none. */
+/* Tells the session that one optimizer update is done. `loss` is recorded; NAN when there is none. */
 NEAP_API void neap_train_step(struct neap_train *train, double loss);
-/* A number worth a curve. `name`: static text. */
+/* Records a number, for a curve. `name`: static text. */
 NEAP_API void neap_train_metric(struct neap_train *train, const char *name, double value);
 
 /* After NEAP_EOOM, when the step's own memory has been freed: cleans up, logs in detail, takes the next rung.
@@ -256,24 +256,24 @@ NEAP_API enum neap_train_request neap_train_request(const struct neap_train *tra
  * "stopped early" for a program that was asked to stop, whether it ends with this or with 0. */
 #define NEAP_EXIT_STOPPED 75
 
-/* Restarts this process in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless
- * it is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on
- * the host. Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent,
- * has the driver's open files closed by the exec, and does not return. What is recorded afterwards continues in the
- * same recording. `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new
- * image that is asked for the same effective batch and is offered their rungs begins with them, so that what did not
- * fit is not tried again. NULL: it begins with its own settings. On an error the process is as it was, but detached:
- * NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
+/* Restarts this process in place: the same program (/proc/self/exe), PID and environment, with `argv`, and `flag`
+ * (NULL: none) at the end unless `argv` has it. Only an exec gives back all that leaked, on the device and on the
+ * host. Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent, has
+ * the driver's open files closed by the exec, and does not return. What is recorded afterwards continues in the same
+ * recording. `settings`: those in force at the end (from neap_train_settings, before neap_train_end). A session of
+ * the new image begins with them, if it has the same effective batch and is offered their rungs, so that settings
+ * that did not fit are not tried again. NULL: it begins with its own settings. On an error the process is as it was,
+ * but detached: NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
 NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag,
 				       const struct neap_train_settings *settings, struct neap_error *err);
 /* How often this process has restarted: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
  * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH. */
 NEAP_API unsigned neap_restarts(void);
 
-/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session
- * also warns when three of its cleanups in a row, for one reason, gave nothing back, or memory that the next step
- * took again: what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
- * neap_empty_cache. */
+/* Cleans up now: empties the cache, logs the lines of a cleanup with the bytes it gave back and its cost. (A session
+ * also warns when three of its cleanups in a row, for one reason, gave nothing back, or only memory that the next
+ * step reserved again. The warning names their cost, and the option to omit.) `ret_freed_bytes` and `log` may be
+ * NULL. Errors: those of neap_empty_cache. */
 NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log,
 				     uint64_t *ret_freed_bytes, struct neap_error *err);
 

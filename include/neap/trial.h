@@ -62,8 +62,8 @@ struct neap_trial_result {
 };
 
 /* Empties the cache that an earlier stretch of the program left, if there is any, and takes the baseline. `name` (cut
- * at 63 bytes) and `log` (NULL: silent) as in neap_scope_begin. A cache that cannot be emptied is logged: the
- * baseline is what is live, and so does not depend on it. */
+ * at 63 bytes) and `log` (NULL: silent) as in neap_scope_begin. If the cache cannot be emptied, this is logged: the
+ * baseline counts live blocks, and so does not depend on the cache. */
 NEAP_API void neap_trial_begin(struct neap_trial *trial, struct neap_alloc *alloc, const struct neap_log_sink *log,
 			       const char *name);
 
