@@ -1,10 +1,10 @@
-/* What this process took of each device at most, for `neap estimate` (NEAP_ESTIMATE=1) of programs that do not
- * allocate through PyTorch: NEAP_RUN_DIR/driver.PID, a line for each device that it used:
+/* Records the most memory that this process took of each device, for `neap estimate` (NEAP_ESTIMATE=1) of programs
+ * that do not allocate through PyTorch. NEAP_RUN_DIR/driver.PID has a line for each device that the process used:
  *
- *   ORDINAL MEMORY CONTEXTS     bytes but those of contexts, and how many contexts, at most at one time
+ *   ORDINAL MEMORY CONTEXTS     bytes without those of contexts, and the number of contexts: the most at one time
  *
- * The file is written with each new peak, so that it is there whatever ends the process. Modules that the program
- * loads itself (Triton's) go into another, NEAP_RUN_DIR/code.PID, which the stand-in for the runtime writes too
+ * The file is written at each new peak, so that it is there whatever ends the process. Modules that the program loads
+ * itself (Triton's) go into another file, NEAP_RUN_DIR/code.PID, which the stand-in for the runtime writes too
  * (sim/runtime/code.c):
  *
  *   cubin BYTES                 of its code, constants and variables; 0: unknown, such as PTX */
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -1: no estimate, or it cannot be opened. */
+/* Returns -1 if there is no estimate, or the file cannot be opened. */
 static int open_named(const char *name, int flags)
 {
 	const char *asked = getenv("NEAP_ESTIMATE"), *folder = getenv("NEAP_RUN_DIR");
@@ -32,7 +32,7 @@ static int open_named(const char *name, int flags)
 }
 
 static struct {
-	bool decided; /* whether there is a file */
+	bool decided; /* it is known whether there is a file */
 	int file;     /* -1: none */
 	struct {
 		uint64_t memory, contexts, memory_peak, contexts_peak;
@@ -49,7 +49,7 @@ static void write_file(void)
 			used += (size_t)snprintf(text + used, sizeof text - used,
 						 "%" PRIu32 " %" PRIu64 " %" PRIu64 "\n", i,
 						 account.devices[i].memory_peak, account.devices[i].contexts_peak);
-	if (pwrite(account.file, text, used, 0) < 0) { /* the disk is full, perhaps: no more of it */
+	if (pwrite(account.file, text, used, 0) < 0) { /* perhaps the disk is full: write no more */
 		close(account.file);
 		account.file = -1;
 	}

@@ -144,7 +144,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || capturing)
 		return result;
-	if (shared) /* for a process that waits for it nothing is late */
+	if (shared) /* a process that waits for the event sees no late work */
 		race_watch_settle(stream);
 	race_watch_recorded(event, stream);
 	return sim_result_of(sim_event_record(sim.engine, event_number, number));

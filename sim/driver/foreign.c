@@ -1,6 +1,6 @@
-/* NVIDIA's own CUDA runtime over this driver: it asks for tables of functions that only NVIDIA's driver has, finds
- * none, and reports no device. So it is a program that is linked with it statically, or one whose libcudart is not
- * neap's stand-in. That is noted where `neap run` finds it: NEAP_RUN_DIR/note.PID. */
+/* Detects NVIDIA's own CUDA runtime over this driver. That runtime asks for tables of functions that only NVIDIA's
+ * driver has, finds none, and reports no device. A program has it if it is linked with it statically, or if its
+ * libcudart is not neap's stand-in. A note about this goes where `neap run` finds it: NEAP_RUN_DIR/note.PID. */
 #include "sim/driver/state.h"
 
 #include <dlfcn.h>

@@ -51,7 +51,7 @@ struct race_recording;
 
 struct CUgraph_st {
 	uint64_t id;
-	struct race_recording *uses; /* of memory, by what was captured; NULL: none are known */
+	struct race_recording *uses; /* of memory, by the captured work; NULL: none are known */
 	struct sim_nodes nodes;
 	struct sim_capture *capture; /* that records into this graph */
 	struct sim_hold *holds;

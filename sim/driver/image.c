@@ -79,8 +79,8 @@ static CUresult read_symbols(const unsigned char *start, uint64_t limit, const E
 	return CUDA_SUCCESS;
 }
 
-/* Rows of .nv.info.NAME: a form, an attribute, and two bytes that are the value or, of FORM_BYTES, the length of what
- * follows. cuobjdump names the row that each parameter has: EIATTR_KPARAM_INFO. */
+/* Rows of .nv.info.NAME: a form, an attribute, and two bytes: the value or, for FORM_BYTES, the length of the bytes
+ * that follow. Each parameter has a row, which cuobjdump calls EIATTR_KPARAM_INFO. */
 #define FORM_BYTES 4
 #define PARAMETER  0x17
 
@@ -104,7 +104,7 @@ static bool is_kernel(const struct sim_symbol *symbol, const char *name)
 	return symbol->kernel && strcmp(symbol->name, name) == 0;
 }
 
-/* Of each kernel, once their names are read. Damaged tables leave a count unknown. */
+/* Counts the parameters of each kernel, once their names are read. Damaged tables leave a count unknown. */
 static void read_parameters(const unsigned char *start, uint64_t limit, const Elf64_Ehdr *header,
 			    struct sim_image *image)
 {

@@ -125,7 +125,7 @@ static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *co
 	return result;
 }
 
-/* Tells who watches launches. */
+/* Calls the function that watches launches. */
 static void tell(const char *name, size_t count, void **parameters, void **extra)
 {
 	sim_launch_watch watch = atomic_load_explicit(&sim.launch_watch, memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* A Python that runs on this driver without neap's launcher, since PYTHONPATH was replaced on the way to it: the
- * launcher is loaded when the driver is first used. `neap run` names its folder: NEAP_LAUNCH. */
+/* Loads neap's launcher into a Python that runs on this driver without it, because PYTHONPATH was replaced. The
+ * launcher is loaded when the driver is first used. `neap run` names its folder in NEAP_LAUNCH. */
 #include "sim/driver/state.h"
 
 #include <dlfcn.h>
@@ -47,5 +47,5 @@ void sim_reach_python(void)
 	if (!found || atomic_flag_test_and_set(&reached))
 		return;
 	memcpy(&add, &found, sizeof add);
-	(void)add(load_launcher, NULL); /* its queue is full: then Python stays as it is */
+	(void)add(load_launcher, NULL); /* fails if its queue is full: then Python stays as it is */
 }

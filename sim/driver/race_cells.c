@@ -64,7 +64,7 @@ static void cell_split(struct race_cells *cells, struct race_cell *cell, uint64_
 		cell_add(cells, right, &cell->uses[i]);
 }
 
-/* No cell reaches across `at` any more. */
+/* Cuts the cell that reaches across `at`, if there is one. */
 static void cut(struct race_cells *cells, uint64_t at)
 {
 	struct race_cell *cell = cell_of(sim_spans_from(&cells->spans, at));
@@ -96,8 +96,8 @@ static void cell_use(struct race_cells *cells, struct race_cell *cell, const str
 	cell_add(cells, cell, use);
 }
 
-/* A write of all the bytes: one cell. It hides earlier lives of the block from later uses that are sparse or of
- * unknown kind. */
+/* Records a write of all the bytes, as one cell. It hides earlier lives of the block from later uses that are sparse
+ * or of unknown kind. */
 static void overwrite(struct race_cells *cells, uint64_t begin, uint64_t end, const struct race_use *use)
 {
 	race_cells_drop(cells, begin, end, NULL);

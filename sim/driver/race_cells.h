@@ -25,7 +25,7 @@ enum { RACE_CELLS_MOST = 1 << 18 };
 struct race_cells {
 	struct sim_spans spans;
 	uint32_t count;
-	bool full; /* there were more, or the host was out of memory: uses are lost, races may be missed */
+	bool full; /* there were too many, or the host was out of memory: uses are lost, races may be missed */
 };
 
 static inline bool race_seen(const struct race_use *use, const struct race_clock *clock)
@@ -35,11 +35,11 @@ static inline bool race_seen(const struct race_use *use, const struct race_clock
 
 static inline bool race_is_dense_write(const struct race_use *use) { return use->use == NEAP_SIM_WRITES; }
 
-/* The bytes from `begin` to `end` have this use now. Uses that it comes after need not be kept: whatever races
- * with them races with it. `clock`: of its stream. */
+/* Records a use of the bytes from `begin` to `end`. Drops the earlier uses that come before it: whatever races with
+ * them races with it, too. `clock`: of its stream. */
 void race_cells_use(struct race_cells *cells, uint64_t begin, uint64_t end, const struct race_use *use,
 		    const struct race_clock *clock, const struct race_clock *host);
-/* Removes what `clock` includes; NULL: all. */
+/* Removes the uses that `clock` includes; NULL: all. */
 void race_cells_drop(struct race_cells *cells, uint64_t begin, uint64_t end, const struct race_clock *clock);
 void race_cells_fini(struct race_cells *cells);
 

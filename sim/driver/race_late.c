@@ -1,14 +1,14 @@
-/* sim/driver/race_late.c: see the header. Each lane is a queue, and only the first of a queue can run: once nothing
- * that it comes after is first, or behind the first, of another one. */
+/* sim/driver/race_late.c: see the header. Each lane is a queue, and only the first of a queue can run, once no other
+ * queue has work that comes before it. */
 #include "sim/driver/race_late.h"
 
 #include <stdlib.h>
 
-enum { PENDING_MOST = 1 << 16 }; /* then all runs: a program that waits for nothing */
+enum { PENDING_MOST = 1 << 16 }; /* more than this: all of it runs, because the program waits for nothing */
 
 struct race_late_work {
 	struct race_late_work *next; /* of its lane */
-	struct race_clock clock;     /* what comes before it, and itself */
+	struct race_clock clock;     /* the work before it, and itself */
 	uint64_t number;             /* in the order they were queued */
 	uint32_t lane;
 	bool late;
@@ -64,7 +64,7 @@ static bool is_blocked(const struct race_late *late, const struct race_late_work
 	return false;
 }
 
-/* The oldest that may run: of those that are not late, and those that `clock` includes, or all of them. Lock held. */
+/* The oldest work that may run: of the work that is not late or that `clock` includes, or of all. Lock held. */
 static struct race_late_work *choose(const struct race_late *late, bool all, const struct race_clock *clock)
 {
 	struct race_late_work *chosen = NULL;

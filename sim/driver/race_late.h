@@ -1,11 +1,11 @@
-/* sim/driver/race_late.h: work that comes as late as its orders allow. For races.c.
+/* sim/driver/race_late.h: runs work as late as its order allows. For races.c.
  *
  *   stream s:   [a]  [b]         queued: nothing has run
  *   stream t:        wait b [c]
- *   the host waits for t   -->   a, b, c run, in the order they were queued; what else is queued stays
+ *   the host waits for t   -->   a, b, c run, in the order they were queued; other queued work stays
  *
- * Work of a stream that is not late runs at once, or as soon as what it comes after has run. Functions run one at a
- * time, without any lock; one that asks for more work to run gets none. Threads: any. */
+ * If a stream is not late, its work runs at once, or as soon as the work before it has run. Functions run one at a
+ * time, without any lock. A function that asks for more work to run gets none. Threads: any. */
 #ifndef NEAP_SIM_RACE_LATE_H
 #define NEAP_SIM_RACE_LATE_H
 
@@ -23,20 +23,21 @@ struct race_late {
 	pthread_t runner;
 	struct {
 		struct race_late_work *first, **last;
-	} lanes[RACE_LANES]; /* what has not run */
+	} lanes[RACE_LANES]; /* the work that has not run */
 	uint64_t queued;     /* so far */
 	size_t pending;
 };
 
 void race_late_init(struct race_late *late);
-/* What has not run never does. */
+/* Work that has not run never does. */
 void race_late_fini(struct race_late *late);
-/* Work of a stream: what comes before it, with itself on its lane. `function` may run now, later, or never. */
+/* Adds work of a stream. `clock`: the work before it, with itself on its lane. `function` may run now, later, or
+ * never. */
 void race_late_add(struct race_late *late, const struct race_clock *clock, uint32_t lane, uint32_t stream,
 		   void (*function)(void *), void *argument);
-/* Runs what `clock` includes; NULL: all. */
+/* Runs the work that `clock` includes; NULL: all. */
 void race_late_run(struct race_late *late, const struct race_clock *clock);
-/* Whether something that `clock` includes has not run. */
+/* Whether any work that `clock` includes has not run. */
 bool race_late_holds(struct race_late *late, const struct race_clock *clock);
 
 #endif

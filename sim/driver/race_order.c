@@ -76,7 +76,7 @@ static struct race_stream *stream_create(struct race_order *order, struct sim_ra
 	return stream;
 }
 
-/* The null stream comes after all blocking streams of its device, and before what they get later. */
+/* The null stream comes after all blocking streams of its device, and before their later work. */
 static void join_legacy(struct race_order *order, struct race_stream *stream)
 {
 	bool null = stream->what.null;

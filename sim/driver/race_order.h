@@ -5,12 +5,12 @@
 #include "base/map.h"
 #include "sim/driver/races.h"
 
-/* A stream's work is counted on its lane. Beyond so many streams at once the others share the last one: they count as
- * ordered among each other. */
+/* A stream's work is counted on its lane. If there are more streams at once, the others share the last lane, and
+ * count as ordered among each other. */
 enum { RACE_LANES = 64, RACE_ASKERS = 4 };
 
 struct race_clock {
-	uint64_t seen[RACE_LANES]; /* of each lane, so much work comes before */
+	uint64_t seen[RACE_LANES]; /* how much work of each lane comes before */
 };
 
 struct race_event {
@@ -18,7 +18,7 @@ struct race_event {
 	bool of_allocator;       /* an allocator recorded it for a block that was freed */
 	struct {
 		uint64_t thread; /* 0: nobody yet. Threads beyond these share the last place */
-		uint32_t times;  /* that it asked since the event was recorded */
+		uint32_t times;  /* how often it asked since the event was recorded */
 	} askers[RACE_ASKERS];
 };
 
@@ -28,7 +28,7 @@ struct race_stream {
 	struct race_clock clock;
 	uint32_t lane;
 	uint32_t number; /* as reports name it */
-	uint32_t asked;  /* so often whether it has finished, while it had late work */
+	uint32_t asked;  /* how often somebody asked whether it has finished, while it had late work */
 	bool gone;       /* destroyed. It stays until the host has seen its work */
 };
 
@@ -45,16 +45,16 @@ void race_order_fini(struct race_order *order);
 void race_clock_join(struct race_clock *into, const struct race_clock *from);
 /* The stream, with all that comes before its next work. NULL: host out of memory. */
 struct race_stream *race_order_now(struct race_order *order, struct sim_race_stream stream);
-/* What the event stands for; NULL: nothing. */
+/* The work that the event stands for; NULL: none. */
 struct race_event *race_order_event(const struct race_order *order, uint64_t event);
 void race_order_record(struct race_order *order, uint64_t event, struct sim_race_stream stream, bool of_allocator);
-/* Whether the host waited for all that is before the event. */
+/* Whether the host waited for all work before the event. */
 bool race_order_is_seen(const struct race_order *order, const struct race_event *event);
 void race_order_forget(struct race_order *order, uint64_t event);
 void race_order_forget_stream(struct race_order *order, uint64_t stream);
 /* Whether streams still share a lane: `crowded`. */
 void race_order_look_again(struct race_order *order);
-/* The host waited for all of a device's streams. */
+/* Notes that the host waited for all of a device's streams. */
 void race_order_host_device(struct race_order *order, uint32_t device);
 
 #endif

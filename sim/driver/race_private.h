@@ -14,7 +14,7 @@ struct block {
 	uint32_t life;
 	bool freed, waits;         /* `waits`: it was freed, and is not reusable yet */
 	struct block *next;        /* of races->waiting */
-	struct race_clock release; /* waits: what somebody found to have finished since */
+	struct race_clock release; /* waits: the work that somebody has found finished since */
 };
 
 struct sim_races {

@@ -1,4 +1,4 @@
-/* sim/driver/race_waits.c: what orders work, and what runs late work: see races.h. */
+/* sim/driver/race_waits.c: orders work, and runs late work: see races.h. */
 #include "sim/driver/race_private.h"
 
 void sim_races_record(struct sim_races *races, uint64_t event, struct sim_race_stream stream, bool of_allocator)
@@ -18,7 +18,7 @@ void sim_races_wait(struct sim_races *races, struct sim_race_stream what, uint64
 	pthread_mutex_unlock(&races->lock);
 }
 
-/* The host has waited. Lock held, and released. */
+/* Notes that the host has waited. The lock is held, and released. */
 static void host_saw(struct sim_races *races)
 {
 	struct race_clock seen = races->order.host;
@@ -53,11 +53,11 @@ void sim_races_host_device(struct sim_races *races, uint32_t device)
 	host_saw(races);
 }
 
-/* So often a thread of the program is not told of what is finished: PyTorch asks twice before it waits. Late work is
- * run for a watchdog that has asked so often. */
+/* UNTOLD: how often a thread of the program does not learn that work is finished: PyTorch asks twice before it waits.
+ * PATIENCE: how often a watchdog asks before late work is run for it. */
 enum { UNTOLD = 2, PATIENCE = 50 };
 
-/* So many times, this one included. */
+/* Counts how often the thread has asked about the event, this time included. */
 static uint32_t times_asked(struct race_event *event, uint64_t thread)
 {
 	size_t i = 0;
@@ -136,7 +136,7 @@ void sim_races_later(struct sim_races *races, struct sim_race_stream what, void 
 	race_late_add(&races->late, &clock, lane, number, function, argument);
 }
 
-/* What comes before the stream's next work; nothing where no work is late. */
+/* The work before the stream's next work; none if no work is late. */
 static struct race_clock before(struct sim_races *races, struct sim_race_stream what)
 {
 	struct race_clock clock = {{0}};

@@ -22,13 +22,13 @@ static struct sim_races *watching(void)
 
 /* Of each thread. In its static block: no allocation at the first use. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-	bool works;   /* it gave a stream work: it is the program's, and no watchdog */
-	bool freeing; /* what it told last is that a block was freed: the events that follow are its allocator's */
+	bool works;   /* it gave a stream work: so it is the program's, not a watchdog */
+	bool freeing; /* it last reported that a block was freed: the next events are its allocator's */
 } self;
 
 static uint64_t key(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-/* Null streams have the keys that no other stream's id is: see sim_cuStreamCreateWithPriority. */
+/* Null streams have keys that are no other stream's id: see sim_cuStreamCreateWithPriority. */
 static struct sim_race_stream identity_on(CUstream stream, uint32_t device)
 {
 	if (sim_null_stream(stream))
@@ -199,7 +199,7 @@ static bool recording_grow(struct race_recording *recording)
 	return true;
 }
 
-/* Without host memory the launches do without. Lock held. */
+/* If host memory is short, launches of the graph report no uses. Lock held. */
 static void record(CUgraph graph, const struct neap_sim_uses *uses)
 {
 	size_t bytes = uses->count * sizeof *uses->touches;

@@ -1,5 +1,5 @@
-/* sim/driver/race_watch.h: tells races.h of this process's streams, events and graphs. Until somebody has started it
- * (struct neap_sim_races), each of these functions is one load. */
+/* sim/driver/race_watch.h: reports this process's streams, events and graphs to races.h. Until it is started (struct
+ * neap_sim_races), each of these functions is one load. */
 #ifndef NEAP_SIM_RACE_WATCH_H
 #define NEAP_SIM_RACE_WATCH_H
 
@@ -19,10 +19,10 @@ void race_watch_waited(CUstream stream, CUevent event);
 void race_watch_host_event(CUevent event);
 void race_watch_host_stream(CUstream stream);
 void race_watch_host_device(uint32_t device);
-/* The event is finished. Returns whether the caller may be told: sim_races_asked. */
+/* Called for a finished event. Returns whether the caller may know that it is finished: sim_races_asked. */
 bool race_watch_asked(CUevent event);
 bool race_watch_asked_stream(CUstream stream);
-/* Late work runs before the driver itself does what comes after it. */
+/* Runs late work before the driver itself does the work after it. */
 void race_watch_settle(CUstream stream);
 void race_watch_settle_all(void);
 void race_watch_event_gone(CUevent event);

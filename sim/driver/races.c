@@ -19,7 +19,7 @@ struct reports {
 	size_t count;
 };
 
-/* One piece of work while it is looked at. */
+/* One piece of work while it is checked. */
 struct look {
 	struct sim_races *races;
 	struct reports *reports;
@@ -95,7 +95,7 @@ static void describe_life(const struct sim_races *races, uint32_t number, struct
 
 static uint64_t mixed(uint64_t hash, uint64_t with) { return (hash ^ with) * 0x9e3779b97f4a7c15u ^ hash >> 29; }
 
-/* Each pair of places once. */
+/* Whether the pair of places was not reported yet. */
 static bool is_new(struct sim_races *races, const struct neap_sim_race *race)
 {
 	uint64_t key = mixed(race->kind + 1, race->first.stack), there;
@@ -132,7 +132,7 @@ static const char *const limits[] = {
 	"races after the first 10000",
 };
 
-/* What races->told lacks: a bit for each of `limits`. */
+/* The limits that races->told lacks: a bit for each of `limits`. */
 static uint32_t new_limits(struct sim_races *races)
 {
 	uint32_t now =
@@ -311,7 +311,7 @@ static void stop_waiting(struct sim_races *races, struct block *block)
 	block->waits = false;
 }
 
-/* Other blocks have these bytes now. */
+/* Ends the lives of the blocks whose bytes other blocks have now. */
 static void end_blocks(struct sim_races *races, uint64_t begin, uint64_t end)
 {
 	struct sim_span *span;

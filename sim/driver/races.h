@@ -1,7 +1,7 @@
-/* sim/driver/races.h: which work uses the same bytes as other work with no order between them, and which work
- * still uses a block of memory that its allocator has given out again.
+/* sim/driver/races.h: finds work that uses the same bytes as other work with no order between the two, and work that
+ * still uses a block that its allocator has allocated again.
  *
- * It knows no driver and no PyTorch: streams and events are numbers, and it is told what happens.
+ * It knows no driver and no PyTorch: streams and events are numbers, and its caller reports what happens.
  *
  *   stream s:   [work 1]--record e--[work 2]          each stream has a clock: of every stream, how much of its work
  *   stream t:   wait e--[work 1]                      comes before what is queued now. Events carry a copy of it
@@ -10,17 +10,17 @@
  *                  write s:2      read t:1            number of the work, reading or writing, the block's life
  *
  * A use is *ordered* after an earlier one if its stream's clock, or the host's, includes that one. Unordered uses
- * of one byte are a race, if one writes: in one life of the block a data race; else a lifetime race, as the block
- * was given out again too early.
+ * of one byte are a race, if one writes: in one life of the block a data race; else a lifetime race, as the block was
+ * allocated again too early.
  *
- * Unlike the engine's clocks these take no order from chance. A query that finds work finished orders nothing,
- * unless the program itself asked (sim_races_host_event). What an allocator asks counts for the block that it
- * returns to its pool.
+ * Unlike the engine's clocks, these do not count order that is only chance. A query that finds work finished orders
+ * nothing, unless the program itself asked (sim_races_host_event). A query of an allocator counts for the block that
+ * it returns to its pool.
  *
- * No false alarm: where something is not known, nothing is reported. Uses of unknown kind (a kernel's arguments)
- * count between lives only; sparse ones (a column of a matrix) do not race within a life.
+ * No false alarms: if something is unknown, nothing is reported. Uses of unknown kind (a kernel's arguments) count
+ * between lives only; sparse ones (a column of a matrix) do not race within a life.
  *
- * Threads: any; one lock, a leaf. The report, and what is limited, are called without it.
+ * Threads: any; one lock, a leaf. `report` and `limited` are called without it.
  */
 #ifndef NEAP_SIM_RACES_H
 #define NEAP_SIM_RACES_H
@@ -41,7 +41,7 @@ struct sim_race_stream {
 
 struct sim_races;
 
-/* `limited` gets a sentence, once each, about what is not seen from then on. NULL: host out of memory. */
+/* `limited` gets a sentence, once each, about things that are not watched from then on. NULL: host out of memory. */
 struct sim_races *sim_races_create(void (*report)(const struct neap_sim_race *race),
 				   void (*limited)(const char *what));
 void sim_races_destroy(struct sim_races *races);
@@ -49,17 +49,18 @@ void sim_races_destroy(struct sim_races *races);
 /* Orders. An event that was never recorded orders nothing. */
 void sim_races_record(struct sim_races *races, uint64_t event, struct sim_race_stream stream, bool of_allocator);
 void sim_races_wait(struct sim_races *races, struct sim_race_stream stream, uint64_t event);
-/* The host waited for this, or the program asked and it was finished. */
+/* Notes that the host waited for the event, or that the program asked and it was finished. */
 void sim_races_host_event(struct sim_races *races, uint64_t event);
 void sim_races_host_stream(struct sim_races *races, struct sim_race_stream stream);
 void sim_races_host_device(struct sim_races *races, uint32_t device);
-/* Somebody asked, and it was finished. Returns whether to say so. What is finished by chance is not told to a
- * thread of the program that asks for the first times (`thread`; 0: it is none): PyTorch would leave out the wait
- * that the program asks for. An allocator is told, which orders the blocks that wait to be reused. */
+/* Called when somebody asked, and the event was finished. Returns whether to say so. A thread of the program
+ * (`thread`; 0: it is none) that asks for the first times must not learn that work is finished by chance: PyTorch
+ * would leave out the wait that the program asks for. An allocator learns it, and this orders the blocks that wait to
+ * be reused. */
 bool sim_races_asked(struct sim_races *races, uint64_t event, uint64_t thread);
 void sim_races_forget_event(struct sim_races *races, uint64_t event);
 void sim_races_forget_stream(struct sim_races *races, uint64_t key);
-/* Pairs of places that were reported are so again, and limits that still hold. */
+/* Reports again the pairs of places that were reported before, and the limits that still hold. */
 void sim_races_again(struct sim_races *races);
 
 /* Late work (race_late.h): from `delay` on, on streams that `seed` chooses. */
@@ -67,28 +68,29 @@ void sim_races_delay(struct sim_races *races, uint64_t seed);
 bool sim_races_delays(struct sim_races *races);
 void sim_races_later(struct sim_races *races, struct sim_race_stream stream, void (*function)(void *),
 		     void *argument);
-/* Runs what comes before the stream's next work. That orders nothing. */
+/* Runs the work before the stream's next work. That orders nothing. */
 void sim_races_settle(struct sim_races *races, struct sim_race_stream stream);
 void sim_races_settle_all(struct sim_races *races);
-/* Somebody asks whether the stream has finished; as sim_races_asked. */
+/* As sim_races_asked, when somebody asks whether the stream has finished. */
 bool sim_races_asked_stream(struct sim_races *races, struct sim_race_stream stream);
 
-/* Work that a stream gets now. */
+/* Reports work that a stream gets now. */
 void sim_races_work(struct sim_races *races, struct sim_race_stream stream, const struct neap_sim_uses *uses);
 /* As sim_races_work, at the launch of a graph: its blocks may be free, as a graph keeps the memory of its capture. */
 void sim_races_replay(struct sim_races *races, struct sim_race_stream stream, const struct neap_sim_uses *uses);
-/* The host itself reads or writes these bytes, now. */
+/* Reports that the host itself reads or writes these bytes now. */
 void sim_races_host(struct sim_races *races, const struct neap_sim_uses *uses);
 
-/* Blocks of an allocator. `stack` is the caller's, for the report. */
+/* Report blocks of an allocator. `stack` is the caller's, for the report. */
 void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t bytes, struct sim_race_stream stream,
 			 uint32_t stack);
 void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack);
-/* The allocator may give the freed block out again: what it waited for has ended. */
+/* Reports that the allocator may allocate the freed block again: the work that it waited for has ended. */
 void sim_races_reusable(struct sim_races *races, uint64_t address);
-/* These bytes lose their memory; a lifetime race if the host does not know that all work on them has ended. */
+/* Reports that these bytes lose their memory; it is a lifetime race if the host does not know that all work on them
+ * has ended. */
 void sim_races_unmapped(struct sim_races *races, uint64_t address, uint64_t bytes, uint32_t stack);
-/* What was known of these bytes means nothing any more. */
+/* Forgets all uses of these bytes. */
 void sim_races_forget(struct sim_races *races, uint64_t address, uint64_t bytes);
 
 #endif

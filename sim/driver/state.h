@@ -98,10 +98,10 @@ bool sim_share_leave(const struct sim_handle *handle);
  * end. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
-/* Tell the account of it: account.c. */
+/* Report it to the account: account.c. */
 void sim_account_charge(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_account_refund(uint32_t device, enum sim_charge what, uint64_t bytes);
-/* The program loads a module of so many bytes; 0: unknown. */
+/* Reports that the program loads a module of so many bytes; 0: unknown. */
 void sim_account_module(uint64_t bytes);
 /* The descriptor of the file with the handle's bytes. */
 int sim_physical_file(const struct sim_handle *handle);

@@ -288,7 +288,7 @@ unlock:
 	pthread_mutex_unlock(&sim.lock);
 	if (!flight)
 		goto out;
-	if (task->function) /* it reads what late work has yet to write */
+	if (task->function) /* it may read bytes that late work has yet to write */
 		race_watch_settle(stream);
 	work.accesses = accesses.list;
 	work.access_count = accesses.count;

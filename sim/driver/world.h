@@ -74,7 +74,7 @@ enum neap_status sim_world_read(const struct sim_spec *spec, struct sim_view *re
 
 #define SIM_EVERY_DEVICE UINT32_MAX
 
-/* For repeated looks at one world: keeps its file mapped in between. Zeroed: not mapped yet. One thread at a time. */
+/* For repeated reads of one world: keeps its file mapped in between. Zeroed: not mapped yet. One thread at a time. */
 struct sim_watch {
 	char path[128];
 	void *mapped;

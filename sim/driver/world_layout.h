@@ -54,7 +54,7 @@ struct shared {
 
 struct sim_world {
 	int fd;
-	int own_slot; /* -1: looking only */
+	int own_slot; /* -1: it only reads */
 	struct shared *shared;
 	char path[128];
 	struct stat file; /* as it was when flock was taken */

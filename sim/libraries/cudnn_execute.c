@@ -203,8 +203,8 @@ static int add_operand(const struct cudnn_contents *tensor, int name, void *cont
 	return 0;
 }
 
-/* What cuDNN usually takes: tensor cores want channels last, so it copies other operands, and the result where its
- * kernel does not write the other layout itself. cudnn.md has the measurements. */
+/* The workspace that cuDNN usually takes: tensor cores want channels last, so it copies other operands, and the
+ * result if its kernel does not write the other layout itself. cudnn.md has the measurements. */
 static uint64_t usual_workspace(const struct convolution *convolution)
 {
 	const struct runtime_services *services = stand_in_services();
@@ -222,7 +222,8 @@ static uint64_t usual_workspace(const struct convolution *convolution)
 	return capability < FIRST_THAT_COPIES_FLOATS ? bytes : bytes + convolution->written;
 }
 
-/* The most: with channels last a copy of each operand in float, for sums in parts. Else no bound is known. */
+/* The most that cuDNN may take: with channels last, a copy of each operand in float, for partial sums. Otherwise no
+ * bound is known. */
 static uint64_t most_workspace(const struct convolution *convolution)
 {
 	uint64_t most = 2 * (convolution->read + convolution->written);

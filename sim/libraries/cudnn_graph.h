@@ -31,7 +31,7 @@ const struct cudnn_contents *cudnn_graph_of(const struct cudnn_contents *content
 
 /* Counts the workspace of a plan, from what it usually is to the most that is known, and returns the usual bytes. */
 uint64_t cudnn_execute_count_workspace(const struct cudnn_contents *plan);
-/* That of a finalized plan. */
+/* The workspace of a finalized plan. */
 uint64_t cudnn_graph_workspace(const struct cudnn_contents *plan);
 
 /* Checks a tensor, a description of an operation or an operation. Returns a status. */

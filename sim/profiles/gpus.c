@@ -4,7 +4,7 @@
  *   compute_..., multiprocessors, copy_engines, l2_kib,
  *   clock_mhz, memory_mhz, bus_bits                            deviceQuery's output on such a device
  *   watts, data_center                                         its data sheet: default power limit, ECC memory
- *   context_seen                                               says itself
+ *   context_seen                                               names its source itself
  *
  * These figures were read, not measured by neap; on a machine with a GPU, bench/gpu_driver measures context_mib.
  * architecture.c has the values that all devices of one compute capability share.

@@ -9,7 +9,7 @@
  *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
  *   backing=memory|none none: addresses only, no bytes behind them    vmm=on|off        virtual memory management
  *   values=none|auto|full how much of what PyTorch's kernels would write is computed (src/torch/values.cpp)
- *   values_memory=SIZE   of the host, which those may take
+ *   values_memory=SIZE   host memory that those values may take
  *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or in reverse, like a driver that puts the
  *                        fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrides it
  *
@@ -40,8 +40,8 @@ struct sim_profile {
 	int bus_bits, l2_kib, copy_engines, watts;
 	uint32_t pci_id;           /* device, then vendor */
 	bool data_center;          /* ECC is on, and devices can read each other's memory */
-	uint32_t context_seen_mib; /* a context that others published, of it or of one of its kind; 0: none */
-	const char *context_seen;  /* of what, by whom and when */
+	uint32_t context_seen_mib; /* a context size that others published, of this or a similar GPU; 0: none */
+	const char *context_seen;  /* its source: which GPU, who, and when */
 };
 
 /* The built-in GPUs; borrowed, static. Sizes are as NVML reports them on such a device. */

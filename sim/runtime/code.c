@@ -1,5 +1,5 @@
-/* The kernels that this process used, for `neap estimate` (NEAP_ESTIMATE=1), which reads in the libraries how much
- * device memory their code takes:
+/* Lists the kernels that this process used, for `neap estimate` (NEAP_ESTIMATE=1), which looks up in the libraries
+ * how much device memory their code takes:
  *
  *   NEAP_RUN_DIR/code.PID, a line for each kernel, when it is used for the first time
  *
@@ -83,7 +83,7 @@ __attribute__((format(printf, 1, 2))) static void append(const char *format, ...
 	if (fd >= 0) {
 		ssize_t written = write(fd, line, (size_t)length);
 
-		(void)written; /* the disk is full, perhaps: the kernel is not counted */
+		(void)written; /* perhaps the disk is full: the kernel is not counted */
 		close(fd);
 	}
 	free(line);
@@ -103,7 +103,7 @@ const void *code_binary(const void *wrapper)
 	return copy.data;
 }
 
-/* The object file of the fat binary, and where in it that lies. */
+/* Finds the object file of the fat binary, and the binary's address in it. */
 static void find(const void *binary, char ret_path[EXTENSION_PATH], uint64_t *ret_address)
 {
 	if (!binary || !extension_object(binary, ret_path, ret_address)) {
@@ -130,7 +130,7 @@ void code_used(struct code_kernel *kernel)
 
 	if (atomic_exchange_explicit(&kernel->process, process, memory_order_relaxed) == process || !is_asked())
 		return;
-	code_begin(); /* without a context, its properties are asked for */
+	code_begin(); /* a program may ask for a kernel's properties before it has a context */
 	find(kernel->binary, path, &address);
 	append("kernel %llx %s\t%s\n", (unsigned long long)address, path, kernel->name);
 }

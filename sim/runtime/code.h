@@ -1,5 +1,5 @@
 /* sim/runtime/code.h: names the kernels that this process used, for `neap estimate`: see code.c, which has the file's
- * format. Any thread; no lock of libcudart need be held, and any may be. */
+ * format. Any thread, with or without a lock of libcudart. */
 #ifndef NEAP_RUNTIME_CODE_H
 #define NEAP_RUNTIME_CODE_H
 
@@ -14,13 +14,13 @@ struct code_kernel {
 
 /* The fat binary that __cudaRegisterFatBinary was given; NULL: not of the documented form. */
 const void *code_binary(const void *wrapper);
-/* A fat binary was registered. */
+/* Call when a fat binary was registered. */
 void code_registered(const void *binary);
-/* The process uses a device. */
+/* Call when the process uses a device. */
 void code_begin(void);
-/* The program launches the kernel or asks for its properties: both load it. */
+/* Call when the program launches the kernel or asks for its properties: both load it. */
 void code_used(struct code_kernel *kernel);
-/* A stand-in launches a kernel of this (static) name. */
+/* Call when a stand-in launches a kernel of this (static) name. */
 void code_library(const char *name);
 
 #endif

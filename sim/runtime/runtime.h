@@ -39,29 +39,30 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 
 /* -- values.c ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the bytes of device memory lie at its addresses: somebody computes what kernels would have. */
+/* Whether the bytes of device memory lie at its addresses: the host computes what kernels would have. */
 bool values_kept(void);
 /* Whether this thread's copies and sets leave device memory as it is. */
 bool values_blind(void);
-/* Values come late: what is written at once is written before what comes before it. */
+/* Whether values come late: then a write that happens at once happens before the work that comes before it. */
 bool values_late(void);
-/* A copy of this thread gave zeros because of that. */
+/* Notes that a copy of this thread gave zeros because the thread is blind. */
 void values_invented(void);
-/* The kernel of an extension is launched, with these arguments: what it writes is unknown from now on. */
+/* Notes that an extension's kernel is launched with these arguments: the bytes that it writes are unknown from now
+ * on. */
 void values_launched(const char *symbol, void **arguments);
-/* PyTorch's allocator hands out a block, or takes one back: fewer than 0 bytes. */
+/* Notes that PyTorch's allocator hands out a block or, with `bytes` below 0, takes one back. */
 void values_block(uint64_t address, int64_t bytes);
 /* As in services.h. */
 enum runtime_known values_known(uint64_t address, size_t bytes, bool large, bool exact);
 void values_mark(uint64_t address, size_t bytes, enum runtime_known known);
 
-/* Work of this stream, which no operation of PyTorch is around, uses memory: for struct neap_sim_races. */
+/* Reports to struct neap_sim_races that work of this stream, outside any operation of PyTorch, uses memory. */
 void values_used(void *stream, const char *name, const struct neap_sim_touch *touches, size_t count);
 
 /* -- exports.c --------------------------------------------------------------------------------------------------- */
 
-/* The calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: until the thread's next error,
- * cudaGetErrorString of that code gives this reason. Static text. */
+/* Explains why the calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: until the thread's next error,
+ * cudaGetErrorString of that code returns this reason. Static text. */
 void runtime_explain(const char *text);
 
 /* -- device.c ---------------------------------------------------------------------------------------------------- */
@@ -109,7 +110,8 @@ void gate_free_range(uint64_t address, size_t bytes);
 
 /* -- torch.c ----------------------------------------------------------------------------------------------------- */
 
-/* What a block may have to forget when PyTorch hands it out. While there is nothing, that costs PyTorch a branch. */
+/* The kinds of things that a block may have to forget when PyTorch hands it out. While there are none, this costs
+ * PyTorch a branch. */
 enum runtime_kept { KEPT_CONTENTS = 1, KEPT_GATES = 2, KEPT_VALUES = 4 };
 void runtime_keep(enum runtime_kept what, bool kept);
 

@@ -29,7 +29,7 @@ static int launch(void *stream, const char *name)
 	return result == CUDA_SUCCESS ? runtime_launch(stream, name, 0) : result;
 }
 
-/* The values of what a blind call writes are computed next: its pages would be given back, and taken again. */
+/* Does nothing in a blind call: the host computes its results next, and would take the pages again. */
 static void forget(uint64_t address, size_t bytes)
 {
 	if (!values_blind())

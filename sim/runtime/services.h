@@ -46,7 +46,7 @@ enum runtime_gap {
 	GAP_KERNEL,    /* a kernel of a CUDA extension, which did nothing */
 };
 
-/* What is known of bytes, where values are computed on the host (values.c). */
+/* What is known of bytes, if values are computed on the host (values.c). */
 enum runtime_known {
 	KNOWN_NOTHING_COMPUTED, /* values are not computed: only stored bytes count */
 	KNOWN_TRUE,
@@ -87,11 +87,12 @@ struct runtime_services {
 	 */
 	bool (*holds)(uint64_t address, size_t bytes);
 
-	/* What is known of the range, once the gates over it have opened; the worst of its bytes. KNOWN_MISSING also
-	 * for what is not worth moving: `large` says that the call moves much, `exact` that these are whole numbers.
-	 * A library that asks, of no bytes even, on the thread that called it will `mark` what that call brings. */
+	/* Returns what is known of the range, once the gates over it have opened: the worst of its bytes.
+	 * KNOWN_MISSING also for data that is not worth moving: `large` says that the call moves much, `exact` that
+	 * these are whole numbers. A library that calls this on the thread of its caller, even for 0 bytes, will
+	 * `mark` the data that the call brings. */
 	enum runtime_known (*known)(uint64_t address, size_t bytes, bool large, bool exact);
-	/* What was brought to the range is known so well. Does nothing where values are not computed. */
+	/* Sets how well the data that was brought to the range is known. Does nothing if values are not computed. */
 	void (*mark)(uint64_t address, size_t bytes, enum runtime_known known);
 
 	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0).
@@ -101,7 +102,7 @@ struct runtime_services {
 	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture
 	 * it becomes a node. */
 	int (*launch)(void *stream, const char *name);
-	/* What the work just queued uses of memory. `name` is static text. */
+	/* Reports the memory that the work just queued uses. `name` is static text. */
 	void (*uses)(void *stream, const char *name, const struct neap_sim_touch *touches, size_t count);
 
 	/* Counts one call. `library` and `function` are static text. low/high: GAP_WORKSPACE only, else 0. */

@@ -16,8 +16,8 @@
 #define REPORT           _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
 #define REPORT_NAME      "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 #define DEVICE_TYPE_CUDA 1
-/* With values a larger block keeps what it held, as on a GPU: to zero each would cost more than its kernel. While a
- * thread is blind a small one does, too: it may have been an input that is to be read yet. */
+/* If values are computed, a larger block keeps its bytes, as on a GPU: zeroing each would cost more than its kernel.
+ * While a thread is blind, a small block keeps them, too: it may have been an input that is still to be read. */
 #define ZEROED_BYTES 65536
 
 typedef void (*report_function)(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);

@@ -1,12 +1,11 @@
-/* Values: what PyTorch's kernels would have computed is computed on the host (src/torch/values.cpp), at the
- * device's addresses.
+/* Values: the host computes what PyTorch's kernels would have (src/torch/values.cpp), at the device's addresses.
  *
  *   an operation   1. blind(1), its CUDA function: allocates, launches kernels that do nothing, copies sizes to the
  *                     host
  *                  2. blind(0), its CPU function, on the same addresses
  *
- * A thread is blind during 1 because what its copies would read is not computed yet: a number of elements that is
- * left from another tensor would be asked for as memory.
+ * A thread is blind during 1, because its copies would read results that are not computed yet: PyTorch might take a
+ * number that another tensor left there for a number of elements, and allocate that much memory.
  */
 #include "sim/runtime/runtime.h"
 
@@ -26,7 +25,7 @@ bool values_blind(void) { return blind > 0; }
 
 void values_invented(void) { invented++; }
 
-/* An interrupted caller may end what it had not begun. */
+/* An interrupted caller may end a blind phase that it had not begun. */
 static int see(int on)
 {
 	if (on && blind++ == 0)
@@ -36,7 +35,7 @@ static int see(int on)
 	return invented;
 }
 
-/* A function of the library that computes; NULL: where it does so in Python, which knows of no single range. */
+/* A function of the library that computes; NULL: Python does it, which does not know single ranges. */
 static void *computing(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 enum runtime_known values_known(uint64_t address, size_t count, bool large, bool exact)
@@ -78,7 +77,7 @@ void values_launched(const char *symbol, void **arguments)
 		launched(symbol, arguments);
 }
 
-/* Of a kernel that the program loaded through the driver's API. */
+/* Called for a kernel that the program loaded through the driver's API. */
 static void loaded(const struct neap_sim_launch *launch)
 {
 	void (*launched)(const struct neap_sim_launch *launch) = NULL;
@@ -138,7 +137,7 @@ static const struct neap_sim_races *races(void)
 
 bool values_late(void) { return atomic_load(&watched) && runtime_sim->races->delays(); }
 
-/* The library that asked for them numbers the places of a program. */
+/* The number of the program's current place, from the library that asked for races. */
 static uint32_t place(void)
 {
 	uint32_t (*number)(void) = NULL;

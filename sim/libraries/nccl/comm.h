@@ -8,10 +8,10 @@
  * A query of the stream opens the gate once that needs no waiting. Overwriting or freeing the destination meanwhile
  * supersedes the operation: it completes, but writes nothing.
  *
- * Operations of a communicator complete in issue order, as in NCCL, but a message that is here is received while
- * an older one waits: ranks that send each other more than the log has room for would wait forever. An operation is
- * published when it is issued, or once the log has room; publishing never waits. So a rank waits for its peers in
- * four places only: while it initialises, in a gate, at the end of a group when its log is full or
+ * Operations of a communicator complete in issue order, as in NCCL, but a message that has arrived is received while
+ * an older operation waits: otherwise, ranks that send each other more than the log can hold would wait forever. An
+ * operation is published when it is issued, or once the log has room; publishing never waits. So a rank waits for its
+ * peers in four places only: while it initialises, in a gate, at the end of a group when its log is full or
  * NCCL_WAITING_LIMIT bytes wait for room in it, and when it finalises.
  *
  * Where values are computed on the host, every byte of a buffer counts. A call of more than NCCL_PACKED_LIMIT bytes
@@ -19,8 +19,8 @@
  *
  *   parts    |aaabbbc|aaabbbc|aaabbbc|        piece a, piece b, piece c
  *
- * A group issues the first piece of each of its calls, then the second ones: so none waits for all of another. The
- * last piece has the gate, over the whole destination.
+ * A group issues the first piece of each of its calls, then the second ones, and so on: so no call waits for all of
+ * another. The last piece has the gate, over the whole destination.
  *
  * Two operations of different communicators with overlapping destinations also complete in issue order: a list of all
  * unfinished operations of the process keeps it.
@@ -42,7 +42,7 @@
 #define NCCL_LIBRARY "NCCL"
 /* How often a waiting rank checks for dead peers. */
 #define NCCL_POLL_MS 20
-/* Of data that a communicator keeps in this process until its log has room. */
+/* Bytes of data that a communicator keeps in this process until its log has room. */
 #define NCCL_WAITING_LIMIT (256ull << 20)
 
 enum nccl_function {
@@ -141,7 +141,7 @@ struct ncclComm {
 	uint64_t collectives;      /* issued */
 	uint64_t *sent, *expected; /* messages issued to and from each rank */
 	uint64_t *taken;           /* messages received from each rank; the driver's */
-	bool messages;             /* there were some, or what NCCL makes of them */
+	bool messages;             /* there were some, or calls that NCCL carries out by messages */
 	bool driving;
 	pthread_t driver;
 
@@ -173,7 +173,7 @@ uint64_t nccl_patience_ns(void);
 void nccl_tally_memory(const struct ncclComm *comm);
 /* Counts the buffers for messages, once for each communicator with some. */
 void nccl_tally_messages(const struct ncclComm *comm);
-/* Whether NCCL makes messages of such calls. */
+/* Whether NCCL carries out such calls by messages. */
 bool nccl_is_of_messages(enum nccl_function function);
 
 /* -- operation.c ------------------------------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ bool nccl_is_of_messages(enum nccl_function function);
 ncclResult_t nccl_issue(const struct nccl_call *call, uint64_t piece, bool *ret_more);
 /* Completes operations that are ready; with `wait`, all before `ticket`, or until the communicator fails. */
 void nccl_advance(struct ncclComm *comm, uint64_t ticket, bool wait);
-/* True while more waits for room in the log than may. */
+/* True while publishing waits for a free entry, or more than NCCL_WAITING_LIMIT bytes wait for room in the log. */
 bool nccl_is_behind(struct ncclComm *comm);
 /* True while it is finalised and operations are not complete. */
 bool nccl_is_finalizing(struct ncclComm *comm);
@@ -215,11 +215,11 @@ const char *nccl_function_name(enum nccl_function function);
 bool nccl_is_message(enum nccl_function function);
 /* Cuts a piece out of a call. False: the call has no such piece. */
 bool nccl_cut(const struct nccl_call *call, uint64_t piece, struct nccl_call *ret_piece);
-/* The call is too large for one operation if all its bytes count. */
+/* Whether the call is too large for one operation, if all its bytes count. */
 bool nccl_is_large(const struct nccl_call *call);
 /* The source of this rank; no parts: it has none. */
 struct nccl_parts nccl_source_of(const struct nccl_call *call);
-/* Tells the simulator what the call, just queued, reads and writes of this rank's memory. */
+/* Reports to the simulator which of this rank's memory the call, just queued, reads and writes. */
 void nccl_tell_uses(const struct nccl_call *call);
 /* Bytes of memory from the destination's first to its last one; 0: this rank has none. */
 uint64_t nccl_destination_bytes(const struct nccl_call *call);

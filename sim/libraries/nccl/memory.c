@@ -1,4 +1,5 @@
-/* NCCL's own device memory, of each communicator at most: ../nccl.md has the sources. It is counted, not charged. */
+/* Counts the most device memory that NCCL itself takes for each communicator; ../nccl.md has the sources. It is not
+ * charged to the device. */
 #include "sim/libraries/nccl/comm.h"
 
 #define MIB              (1ull << 20)
@@ -8,7 +9,7 @@
 #define COLLECTIVE_PEERS 3           /* of a rank in a channel: its neighbours in the ring and in the tree */
 #define MESSAGE_PEERS    7
 
-/* What connections to so many peers take at most, in all channels. */
+/* The most bytes that connections to so many peers take, in all channels. */
 static uint64_t connections(const struct ncclComm *comm, int peer_limit)
 {
 	int capability = 0, processors, peers = comm->ranks - 1 < peer_limit ? comm->ranks - 1 : peer_limit;

@@ -108,7 +108,7 @@ static bool overlaps_older(const struct nccl_operation *first, const struct nccl
 	return false;
 }
 
-/* Lock held. The operation that completes next: the oldest one, or while that waits a message that is here. */
+/* Lock held. The operation that completes next: the oldest one or, while that waits, a message that has arrived. */
 static struct nccl_operation *find_ready(const struct ncclComm *comm)
 {
 	struct nccl_operation *operation = comm->first;
@@ -437,7 +437,7 @@ static void enqueue(struct ncclComm *comm, struct nccl_operation *operation)
 		nccl_tally_messages(comm);
 }
 
-/* What a call does once. True: that was all, with *ret_result. */
+/* Does the parts of a call that happen once. True: the call is done, with *ret_result. */
 static bool begin(const struct nccl_call *call, ncclResult_t *ret_result)
 {
 	const char *name = nccl_function_name(call->function);
@@ -455,7 +455,7 @@ static bool begin(const struct nccl_call *call, ncclResult_t *ret_result)
 	return true;
 }
 
-/* `whole`: the call that this is the last piece of; NULL: another one follows. */
+/* `whole`: the call whose last piece this is; NULL: another piece follows. */
 static ncclResult_t issue(const struct nccl_call *call, const struct nccl_call *whole, bool large)
 {
 	const struct runtime_services *services = nccl_services();

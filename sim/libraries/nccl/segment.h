@@ -28,7 +28,7 @@
 #include <stdbool.h>
 
 #define NCCL_RANK_LIMIT 1024
-/* Entries that a rank may be ahead of its slowest reader. */
+/* How many entries a rank may be ahead of its slowest reader. */
 #define NCCL_LOG_ENTRIES 1024
 
 enum nccl_kind {
@@ -86,7 +86,7 @@ void nccl_segment_place(const struct nccl_segment *segment, int rank, struct ncc
  * no room for the data, appends the entry without it, marked NCCL_LOST, and sets *ret_lost. */
 bool nccl_segment_publish(struct nccl_segment *segment, const struct nccl_entry *entry, const void *data,
 			  size_t bytes, bool *ret_lost);
-/* Copies an entry that rank `from` has published. Of messages, `number` counts those to this rank. False: not there
+/* Copies an entry that rank `from` has published. For messages, `number` counts those to this rank. False: not there
  * yet. */
 bool nccl_segment_find(struct nccl_segment *segment, int from, enum nccl_kind kind, uint64_t number,
 		       struct nccl_entry *ret_entry);

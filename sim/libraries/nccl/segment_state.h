@@ -11,7 +11,7 @@ struct segment_index {
 	uint64_t places[3][NCCL_LOG_ENTRIES];
 };
 
-/* What decides when an entry of this rank's own log may be overwritten. */
+/* The facts that decide when an entry of this rank's own log may be overwritten. */
 struct segment_own {
 	uint32_t kind;
 	int32_t to;

@@ -30,7 +30,7 @@ struct nccl_packed {
 	bool lost;
 };
 
-/* What is packed: `count` parts of `bytes` each, every `stride` bytes of memory from `address` on. */
+/* The memory to pack: `count` parts of `bytes` each, every `stride` bytes of memory from `address` on. */
 struct nccl_parts {
 	uint64_t address, bytes, stride, count;
 };
