@@ -80,7 +80,7 @@ size_t ask_show_lines(struct ask *ask, const struct neap_fields *reply, json_t *
 	return n;
 }
 
-/* One process. Returns the exit code. */
+/* Asks one process. Returns the exit code. */
 static int ask_one(struct ask *ask, pid_t pid)
 {
 	const struct ask_verb *verb = ask->verb;
@@ -128,7 +128,7 @@ int ask_all(struct ask *ask, const struct neap_arguments *arguments)
 	int code = targets_choose(arguments, ask->folder, &pids, &count);
 	if (code != NEAP_EXIT_OK)
 		return code;
-	/* Without NVML the agents still answer; only what the driver says beside them is missing. */
+	/* Without NVML the agents still answer; only the driver's figures are missing. */
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &ask->monitor, &ask->no_monitor) != NEAP_OK)
 		ask->monitor = NULL;
 	ask->processes = ask->json ? json_array() : NULL;

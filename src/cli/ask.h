@@ -1,5 +1,5 @@
-/* cli/ask.h: what `neap clear`, `neap reset` and `neap fraction` share: each process that --pid and --all choose is
- * asked, and what its devices answer is shown, as text or as JSON:
+/* cli/ask.h: the part that `neap clear`, `neap reset` and `neap fraction` share: it asks each process that --pid and
+ * --all choose, and shows the answers of its devices, as text or as JSON:
  *
  *   for each process:  open --> process: a request --> ask_show_devices: for each device  see, then print or add
  *                           \-> stopped (it cannot answer)
@@ -18,19 +18,19 @@ struct ask;
 typedef enum neap_status ask_process(struct ask *ask, struct neap_client *client, const char *name, json_t *process,
 				     struct neap_error *err);
 
-/* What differs between the verbs. NULL: nothing is to be done. */
+/* The functions that differ between the verbs. NULL: nothing to do. */
 struct ask_verb {
 	const char *command; /* "clear" */
 	/* Asks the process, and shows its answer. `process`: its JSON object. */
 	ask_process *process;
-	/* Likewise of one that is stopped; NULL: that is an error. */
+	/* The same for a stopped process; NULL: a stopped process is an error. */
 	ask_process *stopped;
-	/* Looks at something else beside an answer of a device, before it is shown. */
+	/* Collects other figures for a device's answer, before it is shown. */
 	void (*see)(struct ask *ask, pid_t pid, struct neap_device_reply *device);
 	void (*print)(struct ask *ask, const struct neap_device_reply *device);
-	/* More members of the device's JSON object. */
+	/* Adds members to the device's JSON object. */
 	void (*add)(struct ask *ask, const struct neap_device_reply *device, json_t *object);
-	/* More members of the whole document. */
+	/* Adds members to the whole document. */
 	void (*add_all)(struct ask *ask, json_t *root);
 };
 
@@ -47,7 +47,7 @@ struct ask {
 	json_t *processes;
 };
 
-/* Returns the exit code: the last failure's, when some processes failed. What failed is on stderr and in the JSON. */
+/* Returns the exit code: the last failure's, if some processes failed. Reports failures on stderr and in the JSON. */
 int ask_all(struct ask *ask, const struct neap_arguments *arguments);
 
 /* "GPU 1: NAME", or, when NVML does not know it, "CUDA device 0: NAME". */
@@ -57,7 +57,7 @@ void ask_print_title(const struct neap_device_reply *device);
 enum neap_status ask_show_devices(struct ask *ask, pid_t pid, const struct neap_fields *reply, json_t *process,
 				  size_t *ret_count, struct neap_error *err);
 
-/* Shows the lines that the program itself has to say in a reply. Returns how many. */
+/* Shows the program's own lines in a reply. Returns how many. */
 size_t ask_show_lines(struct ask *ask, const struct neap_fields *reply, json_t *process);
 
 #endif

@@ -14,10 +14,10 @@
 
 #define SCHEMA 1
 
-/* How the run ended. Races that it did not come to are not known. */
+/* How the run ended. Races in the part that it did not reach are unknown. */
 enum end {
 	END_UNKNOWN, /* it has no result: it still runs, or its supervisor was killed */
-	END_GOOD,    /* by itself, or at the step that was asked for */
+	END_GOOD,    /* by itself, or at the requested step */
 	END_LATE,    /* its time limit passed */
 	END_FAILED,
 };
@@ -75,7 +75,7 @@ static int run_command(const struct neap_arguments *arguments, struct look *look
 	return figures.exit_status;
 }
 
-/* Whether there are no races but those that are listed. */
+/* Whether the list has all races. */
 static bool is_whole(const struct look *look)
 {
 	return look->end == END_GOOD && !neap_races_are_partial(&look->races);
@@ -162,7 +162,7 @@ int check_streams(const struct neap_arguments *arguments)
 		look_at(&look, neap_operand(arguments, 0));
 	else
 		failed = run_command(arguments, &look);
-	/* A command that was stopped, or could not be started, says so and no more. */
+	/* If the command was stopped, or could not be started, report only that. */
 	int code = failed >= NEAP_EXIT_USAGE && !look.races.watched ? failed : judge(arguments, &look, failed);
 	neap_races_fini(&look.races);
 	return code;

@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 
-/* Runs the command on the simulator, or reads a run's folder, and prints its races. Returns the exit code: 1
- * where there is one that is not accepted. */
+/* Runs the command on the simulator, or reads a run's folder, and prints its races. Returns the exit code: 1 if there
+ * is a race that is not accepted. */
 int check_streams(const struct neap_arguments *arguments);
 
 #endif

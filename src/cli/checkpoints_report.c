@@ -53,7 +53,7 @@ static void format_time(uint64_t seconds, char text[32])
 		snprintf(text, 32, "%" PRIu64, seconds);
 }
 
-/* By which metric the best were chosen, and why. */
+/* Prints the metric by which the best were chosen, and why it was taken. */
 static void print_best(const struct neap_retention_plan *plan, size_t count)
 {
 	const char *mode = plan->mode == NEAP_METRIC_MIN ? "lower" : "higher";
@@ -102,7 +102,7 @@ static void print_head(const struct neap_retention_plan *plan)
 		       plan->link_count == 1 ? "it names" : "they name");
 }
 
-/* Prints a line for each of its parts: of a hundred shards, a few. */
+/* Prints a line for each part; only a few, if there are many. */
 static void print_parts(const struct neap_retention_entry *entry)
 {
 	size_t shown = entry->part_count <= PARTS_MOST + 1 ? entry->part_count : PARTS_MOST;
@@ -257,7 +257,7 @@ void checkpoints_print_restored(const char *folder, const struct neap_retention_
 	puts(". The same rules would remove them again: --pin them, or make a file NAME.pin");
 }
 
-/* Counts what stays, and what should have gone and did not. */
+/* Counts the checkpoints that stay, including those that should have gone and did not. */
 static void count_left(const struct checkpoints_folder *folder, size_t *count, uint64_t *bytes)
 {
 	for (size_t i = 0; i < folder->plan.count; i++) {
@@ -282,7 +282,7 @@ void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t 
 	       (double)bytes / (double)NEAP_MIB);
 }
 
-/* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
+/* JSON: jansson's constructors return NULL if memory runs out, and its setters then fail; one flag remembers that. */
 
 static json_t *reasons_json(uint32_t reasons)
 {

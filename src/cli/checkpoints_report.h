@@ -9,7 +9,7 @@ struct checkpoints_folder {
 	struct neap_retention_plan plan;
 	struct neap_retention_result result;
 	bool planned, applied;
-	size_t below_folders, below_checkpoints; /* seen below it, and left alone */
+	size_t below_folders, below_checkpoints; /* seen below it, but not judged */
 	bool below_incomplete;                   /* there may be more */
 };
 
@@ -20,7 +20,7 @@ void checkpoints_print_restored(const char *folder, const struct neap_retention_
 /* "Checkpoint Summary: 5 files, 213.4 MB total": what lies in the folders now; MB are 2^20 bytes. */
 void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t count);
 
-/* One object, schema 1. Returns the exit code: not 0 when memory is short, and then nothing is printed. */
+/* One object, schema 1. Returns the exit code: not 0 if memory is short; then nothing is printed. */
 int checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
 			   const struct neap_retention_options *rules, bool dry_run);
 

@@ -16,8 +16,8 @@ static const struct neap_log_sink *log_of(const struct ask *ask) { return ask->j
 
 static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
-/* Logs the lines that people know. The driver's own report in them is NVML's, of this moment: the program has
- * continued since. */
+/* Logs the well-known lines of a cleanup. The driver's figure in them comes from NVML, now: the program has continued
+ * since. */
 static void log_device(struct ask *ask, pid_t pid, struct neap_device_reply *device)
 {
 	const struct neap_log_sink *log = log_of(ask);
@@ -53,8 +53,8 @@ static void print_change(const char *name, uint64_t before, uint64_t after)
 	       neap_size_format(after, to), neap_size_format_delta((int64_t)(after - before), change));
 }
 
-/* The report shows two figures of what is free: the program's, right after the cleanup, and the driver's, of now.
- * Says why they differ, unless the difference is so small that it comes from how the two count. */
+/* The report has two figures of free memory: the program's, right after the cleanup, and the driver's, now. Explains
+ * why they differ, unless the difference is so small that the two only count differently. */
 static void print_since(const struct neap_device_answer *answer, uint64_t free_now)
 {
 	char size[NEAP_UNITS_CAPACITY];

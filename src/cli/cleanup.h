@@ -1,5 +1,5 @@
-/* cli/cleanup.h: `neap clear` and `neap reset`: attached processes are asked to empty their caches, and the answer
- * says what that gave back and what it cost. */
+/* cli/cleanup.h: `neap clear` and `neap reset`: they ask attached processes to empty their caches, and report the
+ * bytes given back and the cost. */
 #ifndef NEAP_CLI_CLEANUP_H
 #define NEAP_CLI_CLEANUP_H
 
@@ -11,7 +11,7 @@ struct cleanup_options {
 	bool reset_peaks; /* restarts the peak statistics afterwards: `neap reset` */
 };
 
-/* For the processes that --pid and --all choose. Returns the exit code: the last failure's, when some did not. */
+/* For the processes that --pid and --all choose. Returns the exit code: the last failure's, if some failed. */
 int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_options *options);
 
 #endif

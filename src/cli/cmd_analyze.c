@@ -1,4 +1,4 @@
-/* cli/cmd_analyze.c: `neap analyze`: what a trace says of one device's memory. */
+/* cli/cmd_analyze.c: `neap analyze`: analyses one device's memory in a trace. */
 #include "analyze/write.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -87,7 +87,7 @@ static int read_arguments(const struct neap_arguments *arguments, struct neap_an
 	return NEAP_EXIT_OK;
 }
 
-/* What is printed for people, and whether its first part already is. */
+/* The text for people, and whether its first part was printed already. */
 struct screen {
 	const char *path;
 	size_t top;
@@ -194,7 +194,7 @@ static int run(const struct neap_arguments *arguments)
 	if (!status && html) {
 		status = neap_page_file_begin(&file, html, (const char *[]){path, NULL}, &err);
 		if (status == NEAP_ENOENT)
-			err.status = NEAP_EEXIST; /* exits 73: the input is there */
+			err.status = NEAP_EEXIST; /* exit 73: the page would replace the input */
 	}
 	if (!status && write)
 		status = neap_trace_write(

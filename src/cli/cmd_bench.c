@@ -1,4 +1,4 @@
-/* cli/cmd_bench.c: `neap bench alloc`: how long the allocator takes, beside glibc's malloc in the same minutes. */
+/* cli/cmd_bench.c: `neap bench alloc`: times the allocator, and glibc's malloc in the same minutes. */
 #include "base/units.h"
 #include "bench/suite.h"
 #include "cli/command.h"

@@ -53,7 +53,7 @@ struct check {
 	bool has_baseline;
 	struct neap_check_figures baseline, figures;
 	bool peak_over, growth_over;
-	bool growth_unknown; /* its bound cannot be judged */
+	bool growth_unknown; /* its growth cannot be judged against the bound */
 };
 
 /* --- options --- */
@@ -131,7 +131,7 @@ static void set_bounds(struct check *check)
 		check->growth_bound = check->baseline.bytes_per_step;
 }
 
-/* --- what it tells --- */
+/* --- reporting --- */
 
 /* "peak 76.6 MiB, 23.4 MiB below 100 MiB" */
 static void put_bound(struct neap_buffer *out, const char *what, uint64_t measured, uint64_t bound)
@@ -176,7 +176,7 @@ static void put_line(struct neap_buffer *out, const struct check *check)
 	neap_buffer_format(out, " (%s%s)\n", NEAP_PRINTABLE(figures->where), figures->simulated ? ", simulated" : "");
 }
 
-/* "ok" is null for what has a bound and is not known. */
+/* "ok" is null if there is a bound and the value is unknown. */
 static json_t *bound_json(uint64_t measured, uint64_t bound, bool over)
 {
 	return JSON(KNOWN("measured", measured), KNOWN("bound", bound),
@@ -214,7 +214,7 @@ static int print_check(const struct neap_arguments *arguments, const struct chec
 	return code;
 }
 
-/* Warns where a baseline is of another device, or of the simulator: its figures are comparable only with care. */
+/* Warns if the baseline is of another device, or of the simulator: its figures are comparable only with care. */
 static void warn_of_baseline(const struct check *check)
 {
 	const struct neap_check_figures *now = &check->figures, *then = &check->baseline;

@@ -1,5 +1,5 @@
 /* cli/cmd_checkpoints.c: `neap checkpoints`: plans every folder first, and carries the plans out only if all succeed.
- * A deleted checkpoint can be restored for a day, so the command asks only where it could not be. */
+ * A deleted checkpoint can be restored for a day, so the command asks only if it could not be. */
 #include "base/array.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -15,7 +15,7 @@
 
 #define DAY_NS        (86400.0 * 1e9)
 #define DAYS_MOST     100000.0
-#define HINT_LOOKS    2000 /* folders that are looked into for the hint alone */
+#define HINT_LOOKS    2000 /* folders that are read for the hint alone */
 #define TRASH_MOST_NS (UINT64_C(3650) * 86400 * 1000000000)
 
 static int run(const struct neap_arguments *arguments);
@@ -177,7 +177,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	rules->metric = neap_argument(arguments, "metric");
 	rules->resume = neap_argument(arguments, "resume-from");
 	rules->pattern = neap_argument(arguments, "pattern");
-	/* A user who asks for the best gets them, or the reason why not. */
+	/* If the user asks for the best, choose by the metric, or report why that fails. */
 	rules->newest_for_best = !neap_argument(arguments, "keep-best") && !rules->metric;
 	request->restore = neap_argument(arguments, "restore");
 	request->dry_run = neap_argument(arguments, "dry-run");
@@ -236,7 +236,7 @@ static bool is_listed(const struct folders *folders, const char *name)
 	return false;
 }
 
-/* Looks at the folders below, for the hint. A folder that cannot be read gives none. */
+/* Counts the folders below, for the hint. A folder that cannot be read gives none. */
 static void count_below(struct checkpoints_folder *folder, const struct neap_retention_options *rules)
 {
 	struct neap_retention_folders below = {0};
@@ -251,7 +251,7 @@ static void count_below(struct checkpoints_folder *folder, const struct neap_ret
 	neap_retention_folders_fini(&below);
 }
 
-/* Lists the folder itself in any case: its plan tells what it is. */
+/* Lists the folder itself in any case: its plan shows what it is. */
 static int list_below(const char *name, const struct neap_retention_options *rules, struct folders *folders,
 		      bool *fine)
 {
@@ -271,8 +271,7 @@ static int list_below(const char *name, const struct neap_retention_options *rul
 	return NEAP_EXIT_OK;
 }
 
-/* Lists the named folders, and with --recursive those below them. Returns the exit code; what went wrong is on
- * stderr. */
+/* Lists the named folders, and with --recursive those below them. Returns the exit code; stderr has the failures. */
 static int list_folders(const struct neap_arguments *arguments, const struct neap_retention_options *rules,
 			bool recursive, struct folders *ret_folders)
 {
@@ -355,7 +354,7 @@ static bool may_delete(const struct request *request, size_t count, int *ret_cod
 
 /* --- plan, then apply --- */
 
-/* With --recursive a folder that cannot be judged is left alone, and the others are not. */
+/* With --recursive, a folder that cannot be judged is skipped. */
 static int make_plans(const struct request *request, struct folders *folders)
 {
 	int code = NEAP_EXIT_OK;
@@ -392,7 +391,7 @@ static int apply(const struct request *request, struct checkpoints_folder *folde
 		if (neap_retention_empty_trash(folder->name, true, &emptied, &first) != NEAP_OK)
 			code = neap_complain("checkpoints", &first);
 	}
-	/* This also deletes from the trash, and fails on the same file: the user reads that once. */
+	/* This also deletes from the trash, and fails on the same file: report that once. */
 	if (neap_retention_apply(&folder->plan, &request->rules, &folder->result, &err) != NEAP_OK)
 		code = strcmp(err.message, first.message) ? neap_complain("checkpoints", &err)
 							  : neap_exit_of(err.status);
@@ -401,7 +400,7 @@ static int apply(const struct request *request, struct checkpoints_folder *folde
 	return code;
 }
 
-/* Leaves out folders that hold nothing: those below, and the one above them. */
+/* Hides folders without checkpoints: those below, and the one above them. */
 static bool is_shown(const struct request *request, const struct folders *folders, size_t index)
 {
 	const struct checkpoints_folder *folder = &folders->at[index];

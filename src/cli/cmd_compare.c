@@ -1,4 +1,5 @@
-/* cli/cmd_compare.c: `neap compare`: what changed between two traces, such as before and after an optimisation. */
+/* cli/cmd_compare.c: `neap compare`: shows what changed between two traces, such as before and after an
+ * optimisation. */
 #include "cli/command.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"

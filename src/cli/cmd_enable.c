@@ -1,7 +1,7 @@
 /* cli/cmd_enable.c: `neap enable`: memory-efficient settings as lines for a shell.
  *
- * sh and fish read them line by line. csh's eval joins its words: there a line ends with ';' and a comment is a null
- * command with plain words.
+ * sh and fish read them line by line. csh's eval joins its words: so for csh a line ends with ';', and a comment is a
+ * null command with plain words.
  */
 #include "cli/command.h"
 #include "run/memory_settings.h"

@@ -115,7 +115,7 @@ struct estimate {
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
 	struct neap_estimate_values values;
-	bool without_pytorch; /* what it took from the driver was shown instead */
+	bool without_pytorch; /* its use of the driver was shown instead */
 };
 
 static bool go_on(void *context, uint64_t done, uint64_t total)
@@ -126,7 +126,7 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 	return !estimate_interrupted();
 }
 
-/* --print-script: the program on stdout, with the arguments that it would get. */
+/* --print-script: prints the program and its arguments on stdout. */
 static int print_script(const struct neap_estimate_model *model)
 {
 	struct neap_buffer text = {0};
@@ -188,7 +188,7 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	return code;
 }
 
-/* The exit status, once SIGINT or SIGTERM has come. */
+/* The exit status, after SIGINT or SIGTERM. */
 static int stopped(void)
 {
 	fputs("neap estimate: stopped\n", stderr);
@@ -224,8 +224,8 @@ static bool is_usable(const struct neap_estimate_run *run, enum neap_status stat
 	       (outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED || outcome == NEAP_OUTCOME_TIMEOUT);
 }
 
-/* Shows what a program without PyTorch took from the driver. False: none of it used the driver, or what was asked for
- * needs PyTorch's events. */
+/* Shows how much memory a program without PyTorch took from the driver. False: no process used the driver, or an
+ * option needs PyTorch's events. */
 static bool print_driver(const struct estimate *estimate, size_t index, int *ret_code)
 {
 	const struct neap_estimate_run *run = &estimate->runs[index];
@@ -264,7 +264,8 @@ static int print_refusal(const struct estimate *estimate, const struct neap_resu
 	return status;
 }
 
-/* Reads the run. If memory ran out, runs it again with more than any GPU has: only that shows what the program needs.
+/* Reads the run. If memory ran out, runs it again with more memory than any GPU has: only that shows how much the
+ * program needs.
  * */
 static int read_run(struct estimate *estimate, size_t index)
 {
@@ -299,13 +300,13 @@ static int read_run(struct estimate *estimate, size_t index)
 static int run_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
-	/* neap's own program does not look at the memory that there is: a second run is never needed. */
+	/* neap's own program does not read the device's size: a second run is never needed. */
 	uint64_t memory = estimate->model.given.name ? NEAP_ESTIMATE_PLENTY : 0;
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
 		neap_estimate_job_prepare(&estimate->plan, i, memory, estimate->folder, "", &estimate->jobs[i]);
 	estimate->jobs[0].others = &estimate->jobs[1];
 	estimate->jobs[0].other_count = estimate->plan.run_count - 1;
-	/* The first alone: a program that fails does so once. It may fork the others. */
+	/* Run the first alone, so that a failing program fails only once. It may fork the others. */
 	enum neap_status status = neap_estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
 	if (!status && !code)
@@ -353,7 +354,7 @@ static int judge_all(struct estimate *estimate)
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
-/* Whether running other values would be in vain: the time limit would end each of them, too. */
+/* Whether other values are not worth a run, because the time limit would end each of them, too. */
 static bool is_in_vain(const struct estimate *estimate, const char *what)
 {
 	for (size_t i = 0; i < estimate->plan.run_count; i++) {
@@ -431,7 +432,7 @@ static int try_all(struct estimate *estimate)
 	return estimate_interrupted() ? stopped() : neap_complain("estimate", &err);
 }
 
-/* --- what it tells --- */
+/* --- reporting --- */
 
 static struct neap_estimate_report report_of(const struct estimate *estimate)
 {
@@ -510,7 +511,7 @@ static int print_estimate(const struct estimate *estimate)
 	return code;
 }
 
-/* Says to scripts whether it fits anywhere. */
+/* Tells scripts whether it fits anywhere. */
 static int exit_code(const struct estimate *estimate)
 {
 	if (estimate->values.search.samples)

@@ -22,7 +22,7 @@
 
 #define SCHEMA    1
 #define LOG_LIMIT (256ull << 20)
-#define MESSAGES  16 /* explained; the others are counted: ranks and retries repeat one another */
+#define MESSAGES  16 /* to explain; the others are only counted: ranks and retries repeat one another */
 
 static int run(const struct neap_arguments *arguments);
 

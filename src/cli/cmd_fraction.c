@@ -28,16 +28,16 @@ const struct neap_command neap_command_fraction = {
 	.run = run,
 };
 
-/* The process's memory outside its allocator on a device, from the driver. */
+/* The process's memory on a device outside its allocator, from the driver. */
 struct beside {
 	bool known;
 	uint64_t context;
-	int64_t other; /* neither context nor the allocators' */
+	int64_t other; /* bytes of neither a context nor an allocator */
 };
 
 struct limiting {
 	double fraction;
-	struct neap_sample sample; /* at the devices, after the process answered */
+	struct neap_sample sample; /* of the devices, after the process answered */
 	bool looked;
 	struct beside beside; /* the device that is shown */
 };
@@ -127,7 +127,7 @@ static void add_beside(struct ask *ask, const struct neap_device_reply *device, 
 		 ONLY(beside->known, INTEGER("other", beside->other)));
 }
 
-/* Leaves the limit where a stopped process finds it when it continues. */
+/* Sends the limit to a stopped process, which applies it when it continues. */
 static enum neap_status leave(struct ask *ask, struct neap_client *client, const char *name, json_t *process,
 			      struct neap_error *err)
 {

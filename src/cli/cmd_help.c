@@ -6,7 +6,7 @@
 
 #define WIDTH 100
 
-/* cli/help/all.txt: what `neap help` ends with. */
+/* cli/help/all.txt: the end of `neap help`. */
 extern const char neap_help_all[];
 
 static int run(const struct neap_arguments *arguments);

@@ -1,4 +1,4 @@
-/* cli/cmd_history.c: `neap history`: past runs, listed, one shown, several compared, exported, pruned. */
+/* cli/cmd_history.c: `neap history`: lists, shows, compares, exports and prunes past runs. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -146,7 +146,7 @@ static bool list_one(void *context, struct neap_history_run *run)
 	return listing->status == NEAP_OK;
 }
 
-/* Nothing was found: because of the filters, or because no run has finished yet. */
+/* Explains that no run was found: because of the filters, or because no run has finished yet. */
 static enum neap_status print_none(struct neap_history *history, const struct neap_run_unfinished *unfinished,
 				   struct neap_error *err)
 {
@@ -192,7 +192,7 @@ static int list(struct neap_history *history, struct request *request, const str
 	return NEAP_EXIT_OK;
 }
 
-/* --- one and several --- */
+/* --- one run, or several --- */
 
 static int show(struct neap_history *history, const struct neap_arguments *arguments, const struct request *request)
 {

@@ -1,4 +1,4 @@
-/* cli/cmd_info.c: `neap info`: a ledger per device that accounts for every byte, and who holds what. */
+/* cli/cmd_info.c: `neap info`: a ledger per device that accounts for every byte, and the processes that hold it. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/paths.h"
@@ -113,7 +113,7 @@ static void print_summary(const struct neap_sample *sample)
 struct request {
 	bool json, csv, summary, oneline, color;
 	bool repeated;
-	bool refresh; /* a terminal: each look is written over the one before */
+	bool refresh; /* a terminal: each sample is written over the one before */
 	const char *sort;
 	pid_t *pids; /* NULL: of every process */
 	size_t pid_count;
@@ -131,7 +131,7 @@ static bool device_wanted(const struct request *request, const struct neap_sampl
 	return !neap_argument(request->arguments, "device");
 }
 
-/* That each --device names one. */
+/* Checks that each --device names a device. */
 static int check_devices(const struct request *request, const struct neap_sample *sample)
 {
 	const char *name;
@@ -149,7 +149,7 @@ static int check_devices(const struct request *request, const struct neap_sample
 	return NEAP_EXIT_OK;
 }
 
-/* Leaves those processes that --pid names; how many there are. */
+/* Keeps only the processes that --pid names. Returns how many there are. */
 static size_t choose_processes(const struct request *request, struct neap_sample_device *device)
 {
 	size_t kept = 0;
@@ -174,8 +174,8 @@ static void choose_attached(const struct request *request, struct neap_sample *s
 	sample->attached_count = kept;
 }
 
-/* Leaves what --device and --pid ask for, in the order of --sort. `first`: a process or device that is not there is
- * an error; later it has ended. */
+/* Keeps only the devices of --device and the processes of --pid, in the order of --sort. `first`: a missing process
+ * or device is an error; in later samples it has ended. */
 static int choose(const struct request *request, struct neap_sample *sample, bool first)
 {
 	int code = first ? check_devices(request, sample) : NEAP_EXIT_OK;
@@ -212,7 +212,7 @@ static size_t terminal_columns(void)
 	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/* The terminal is cleared from its top only with the frame that replaces what was there. */
+/* Clears the terminal only together with the next frame, so that it does not flicker. */
 static void begin_frame(uint64_t every_ns)
 {
 	char every[NEAP_UNITS_CAPACITY], clock[32] = "";
@@ -309,7 +309,7 @@ static int run(const struct neap_arguments *arguments)
 	if (code != NEAP_EXIT_OK)
 		return code;
 	if (request.refresh)
-		setvbuf(stdout, frame, _IOFBF, sizeof frame); /* a look at a time */
+		setvbuf(stdout, frame, _IOFBF, sizeof frame); /* writes one sample at a time */
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
 	if (!status)
 		status = neap_path_runtime(folder, sizeof folder, &err);

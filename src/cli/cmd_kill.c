@@ -1,4 +1,5 @@
-/* cli/cmd_kill.c: `neap kill`: look, decide (kill/plan.h), show, ask, end (kill/end.h), and see the memory fall. */
+/* cli/cmd_kill.c: `neap kill`: takes a sample, decides (kill/plan.h), shows, asks, ends (kill/end.h), and watches the
+ * memory fall. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/paths.h"
@@ -48,7 +49,7 @@ struct request {
 	uint64_t grace_ns, drain_limit_ns;
 };
 
-/* A supervisor that sees its command end can then report that neap ended it, whatever the command makes of SIGTERM.
+/* Lets supervisors report that neap ended their command, however the command handles SIGTERM.
  */
 static void report_runs(const struct neap_kill_work *work, uint64_t grace_ns)
 {
@@ -99,7 +100,7 @@ static bool choice_refused(const struct neap_kill_plan *plan)
 	return false;
 }
 
-/* With the plan made and shown. */
+/* Called once the plan was made and shown. */
 static int carry_out(struct neap_kill_work *work, struct neap_monitor *monitor, const char *folder,
 		     const struct request *request)
 {
@@ -114,7 +115,7 @@ static int carry_out(struct neap_kill_work *work, struct neap_monitor *monitor, 
 			      stderr);
 			return asked ? NEAP_EXIT_FAILED : NEAP_EXIT_USAGE;
 		}
-		/* the answer took its time: what they hold now is what has to come back */
+		/* the user took time to answer: measure again how much memory must come back */
 		neap_sample_fini(&work->sample);
 		status = neap_sample_take(monitor, folder, &work->sample, &err);
 		if (!status)

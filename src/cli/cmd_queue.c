@@ -1,4 +1,5 @@
-/* cli/cmd_queue.c: `neap queue`: shows who holds GPU memory and who waits for it, and changes that (src/queue). */
+/* cli/cmd_queue.c: `neap queue`: shows which runs hold GPU memory and which wait for it, and changes that
+ * (src/queue). */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -109,7 +110,7 @@ static enum neap_status make_options(const struct context *context, const struct
 	return failed ? neap_fail(err, NEAP_ENOMEM, "out of host memory") : NEAP_OK;
 }
 
-/* As `neap run` will read them, when nobody looks on. */
+/* Checks the options as `neap run` will read them later, when no user watches. */
 static int check_options(const struct neap_arguments *arguments)
 {
 	struct neap_supervise_options run = {0};
@@ -250,8 +251,8 @@ static void print_setting(const char *name, const char *value)
 	putchar('\n');
 }
 
-/* A unit for systemd that starts the runner with the machine. What the runner started goes on when it is stopped. It
- * is started again for as long as it fails: the folder of the queue may come later. */
+/* A unit for systemd that starts the runner with the machine. Runs that the runner started continue when it is
+ * stopped. systemd restarts it whenever it fails: the queue's folder may appear later. */
 static int print_unit(struct context *context)
 {
 	puts("# ~/.config/systemd/user/neap-queue.service, as 'neap queue unit' printed it. Then, once:\n"
@@ -275,7 +276,7 @@ static int print_unit(struct context *context)
 	return NEAP_EXIT_OK;
 }
 
-/* Of the runner, which has no terminal: its status is all that is seen of an error. */
+/* The runner has no terminal: an error shows only in its exit status. */
 static int runner(struct context *context)
 {
 	return neap_exit_of(neap_queue_runner(&context->queue, context->program, NULL));

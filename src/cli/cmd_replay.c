@@ -1,4 +1,4 @@
-/* cli/cmd_replay.c: `neap replay`: a trace through an allocator's policy, and what it would have cost. */
+/* cli/cmd_replay.c: `neap replay`: replays a trace with an allocator's policy, and reports the cost. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -118,7 +118,7 @@ static enum neap_status replay(struct task *task, bool device_given, struct neap
 		task->path = task->chosen;
 		status = neap_trace_read(task->path, &task->trace, err);
 	}
-	catch_signals(); /* a pipe may be waited for, until a signal ends it */
+	catch_signals(); /* reading may wait for a pipe, until a signal ends it */
 	if (!status && !device_given)
 		task->options.device = busiest_device(task->trace);
 	task->options.clock = neap_clock_system();

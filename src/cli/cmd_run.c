@@ -94,8 +94,8 @@ const struct neap_command neap_command_run = {
 	.run = run_command,
 };
 
-/* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set
- * there already. */
+/* The settings that the launcher of Python programs, --fraction and --enable add to the command's environment, or
+ * replace there. */
 struct additions {
 	char fraction[64], max_steps[64];
 	struct run_simulated simulated;
@@ -180,7 +180,7 @@ static void show(void *context, const char *text)
 static void print_outcome(const struct neap_result *result)
 {
 	fprintf(stderr, "neap run: %s: %s", NEAP_PRINTABLE(result->name), neap_outcome_name(result->outcome));
-	/* of a failure the evidence is the exit status, which follows */
+	/* for a failure the evidence would be the exit status, which is printed next */
 	const char *why = result->outcome == NEAP_OUTCOME_FAILED ? result->error_line : result->evidence;
 	if (why[0])
 		fprintf(stderr, " (%s)", NEAP_PRINTABLE(why));
@@ -197,7 +197,7 @@ static void print_device(const struct neap_result *result, const struct neap_sup
 		fprintf(stderr, "  device    %s: ", NEAP_PRINTABLE(result->device_name));
 }
 
-/* After an OOM, whose texts have CUDA's number: this one may differ. */
+/* After an OOM, prints the device's number in `neap info`: the texts of the OOM have CUDA's, which may differ. */
 static void print_numbers(const struct neap_result *result, const struct neap_supervise *run)
 {
 	size_t index, count;
@@ -217,7 +217,7 @@ static void print_memory(const struct neap_result *result, const struct neap_sup
 			neap_size_format(result->peak_reserved_bytes, second));
 	if (result->device_total_bytes) {
 		print_device(result, run);
-		if (result->peak_device_bytes) /* else it was too short to be seen, or used none */
+		if (result->peak_device_bytes) /* else the run was too short to be seen, or used no device memory */
 			fprintf(stderr, "%s taken at most, contexts included, ",
 				neap_size_format(result->peak_device_bytes, first));
 		fprintf(stderr, "%s of %s left\n", neap_size_format(result->headroom_bytes, second),
@@ -235,7 +235,7 @@ static void print_memory(const struct neap_result *result, const struct neap_sup
 		fprintf(stderr, "  waited    %s for free memory\n", neap_duration_format(result->waited_ns, first));
 }
 
-/* Where the session saw memory end, and what it did about it. */
+/* Prints when the session expected memory to end, and what it did about it. */
 static void print_end_of_memory(const struct neap_result *result)
 {
 	unsigned long long low = result->memory_ends_low_step, high = result->memory_ends_high_step;
@@ -251,7 +251,7 @@ static void print_end_of_memory(const struct neap_result *result)
 		fprintf(stderr, "  restarts  %u in place, before a leak had used up the memory\n", result->restarts);
 }
 
-/* What went into a file instead of being seen. */
+/* Prints the last lines of output that went into a file. */
 static void print_last_lines(const struct neap_result *result)
 {
 	if (!result->last_lines[0])
@@ -328,7 +328,7 @@ static void print_summary(const struct neap_result *result, const struct neap_su
 			result->oom_card[0] ? " (with the OOM card)" : "");
 }
 
-/* The run is over and published: a history that cannot be written costs a line, not the run. */
+/* The run is over and published: if the history cannot be written, this logs a line, and the run still counts. */
 static bool add_to_history(const struct neap_result *result)
 {
 	struct neap_history *history = NULL;
@@ -349,7 +349,7 @@ static bool add_to_history(const struct neap_result *result)
 	return !status;
 }
 
-/* Where runs go that were given no folder. */
+/* The folder of a run for which the user named none. */
 static enum neap_status default_folder(const char *run_id, char *text, size_t capacity, struct neap_error *err)
 {
 	char state[4096], runs[4096];
@@ -359,7 +359,7 @@ static enum neap_status default_folder(const char *run_id, char *text, size_t ca
 	return status ? status : neap_path_join(text, capacity, runs, run_id);
 }
 
-/* After a run in STATE/runs, while its lock is held: it is not among them. */
+/* Called after a run in STATE/runs, whose lock is still held: so that run's recordings stay. */
 static void bound_recordings(bool quiet)
 {
 	struct neap_prune_done done;

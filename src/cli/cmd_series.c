@@ -70,7 +70,7 @@ static void catch_signals(void)
 	struct sigaction action = {.sa_handler = on_signal};
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	action.sa_handler = SIG_IGN; /* a closed pipe or a file at its size limit must not stop an overnight series */
+	action.sa_handler = SIG_IGN; /* a closed pipe or a full file must not stop an overnight series */
 	sigaction(SIGPIPE, &action, NULL);
 	sigaction(SIGXFSZ, &action, NULL);
 }
@@ -87,7 +87,7 @@ static void show_progress(void *context, const struct neap_series_progress *prog
 	progress_draw(context, progress);
 }
 
-/* False, with a message, where an experiment could not begin. */
+/* Returns false, with a message, if the experiment's command cannot be run. */
 static bool check_command(const struct neap_experiment *experiment)
 {
 	const char *name = experiment->command.items[0];
@@ -146,7 +146,7 @@ static void print_continue(size_t left, bool disk_full, const struct neap_series
 	free(text);
 }
 
-/* What there is to say of a series that has not come to its end. */
+/* Explains why a series has not ended. */
 static int complain(const struct neap_series_summary *summary, const struct neap_series_options *options,
 		    const struct neap_error *err)
 {
@@ -157,7 +157,7 @@ static int complain(const struct neap_series_summary *summary, const struct neap
 	else if (summary->supervisor_exit)
 		code = summary->supervisor_exit;
 	struct neap_error plain = *err;
-	plain.line = 0; /* the message says where, with the file's name */
+	plain.line = 0; /* the message already has the place, with the file's name */
 	neap_complain("series", &plain);
 	if (resumable)
 		print_continue(summary->left, code == NEAP_EXIT_IO, options);
@@ -189,7 +189,7 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 	};
 }
 
-/* --sort and --columns. `results`: NULL: only to see whether they make sense. */
+/* Reads --sort and --columns. `results` NULL: only checks them. */
 static enum neap_status choose_columns(const struct neap_arguments *arguments, const struct neap_spec *spec,
 				       const struct neap_result *results, size_t count, struct neap_argv *params,
 				       struct neap_report_columns *ret_columns, struct neap_error *err)
@@ -288,7 +288,7 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 	return code;
 }
 
-/* What would be run; of a series that is resumed, what would be kept. */
+/* Prints what would run and, if a series is resumed, what would be kept. */
 static int dry_run(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
 {
 	struct neap_error err = {0};
@@ -303,7 +303,7 @@ static int dry_run(const struct neap_arguments *arguments, const struct neap_spe
 	return code;
 }
 
-/* A GPU that cannot be estimated for is refused before anything starts. */
+/* Refuses a GPU without a profile before anything starts. */
 static int check_estimate(const struct neap_arguments *arguments)
 {
 	const char *gpu = estimated_gpu(arguments);
@@ -338,7 +338,7 @@ static int series_command(const struct neap_arguments *arguments)
 	if (!status)
 		status = neap_series_check(&spec, file, &err);
 	if (status) {
-		err.line = 0; /* the message says where, with the file's name */
+		err.line = 0; /* the message already has the place, with the file's name */
 		neap_spec_fini(&spec);
 		return neap_complain("series", &err);
 	}

@@ -1,5 +1,5 @@
-/* cli/cmd_serve.c: `neap serve`: metrics for Prometheus, a live page and JSON over HTTP. This thread looks, the
- * server's answers. */
+/* cli/cmd_serve.c: `neap serve`: metrics for Prometheus, a live page and JSON over HTTP. This thread takes samples,
+ * the server's thread answers. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -39,11 +39,11 @@ static void block_signals(sigset_t *ret_set)
 	sigaddset(ret_set, SIGINT);
 	sigaddset(ret_set, SIGTERM);
 	sigaddset(ret_set, SIGHUP);
-	sigprocmask(SIG_BLOCK, ret_set, NULL); /* before the server's thread is there: it inherits this */
+	sigprocmask(SIG_BLOCK, ret_set, NULL); /* before the server's thread starts, which inherits this mask */
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Looks until a signal says to end. Returns the signal's number. */
+/* Takes samples until a signal asks to end. Returns the signal's number. */
 static int serve(struct neap_serve_data *data, struct neap_serve_http *http, uint64_t every_ns,
 		 const sigset_t *signals)
 {

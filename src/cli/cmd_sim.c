@@ -1,5 +1,5 @@
-/* cli/cmd_sim.c: `neap sim`: where the simulator is, what it can be, what is in its worlds now. Looks from outside:
- * enters no world and takes nothing of it. */
+/* cli/cmd_sim.c: `neap sim`: shows the simulator's folder, its profiles and the contents of its worlds. Only reads:
+ * enters no world. */
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/print.h"

@@ -1,7 +1,7 @@
-/* cli/cmd_top.c: `neap top`: devices and processes, live. Looks (top/look.h), keeps samples, and shows what src/top
- * makes of them: on a terminal (top_screen.h) until it is left, or once as text.
+/* cli/cmd_top.c: `neap top`: devices and processes, live. Takes and keeps samples (top/sample.h), and shows the
+ * frames that src/top makes of them: on a terminal (top_screen.h) until the user leaves, or once as text.
  *
- *   poll: a key, the output of a verb, or time for the next look -> the view changes -> a frame is drawn
+ *   poll: a key, the output of a verb, or time for the next sample -> the view changes -> a frame is drawn
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -52,7 +52,7 @@ struct top {
 	struct neap_monitor *monitor;
 	char folder[4096];
 	uint64_t every_ns;
-	struct neap_deadline next; /* look */
+	struct neap_deadline next; /* of the next sample */
 	bool color;
 	struct neap_top_view view;
 	struct neap_top_history history;
@@ -145,7 +145,7 @@ static void read_verb(struct top *top)
 		neap_top_ask(&top->view, top->verb.text);
 	else
 		neap_top_report(&top->view, top->verb.text[0] ? top->verb.text : "It printed nothing.");
-	top->next.ns = 0; /* what it did shows at once */
+	top->next.ns = 0; /* show the effect at once */
 }
 
 /* False: the user leaves. */
@@ -183,7 +183,7 @@ static int watch(struct top *top)
 {
 	struct neap_error err = {0};
 	enum neap_status status =
-		take_sample(top, &err); /* an error at first is shown before the terminal is taken */
+		take_sample(top, &err); /* an error of the first sample is printed before the screen begins */
 	if (!status)
 		status = top_screen_begin(top->color, &err);
 	if (status)

@@ -5,8 +5,8 @@
  *   neap [COMMON] NAME [OPTIONS] [OPERANDS] [-- COMMAND [ARG...]]      takes_rest, with operands
  *
  * Options are --name value or --name=value, flags --name; some have a letter: -n value. They may be repeated and
- * mixed with operands; "--" ends them. Nothing is ignored: what the table does not know is an error that names what
- * is nearest to it.
+ * mixed with operands; "--" ends them. Nothing is ignored: an unknown option or command is an error that names the
+ * nearest known one.
  */
 #include "cli/command.h"
 
@@ -50,7 +50,7 @@ struct neap_arguments {
 	size_t given_count;
 	char **operands; /* room for argc + 1 */
 	size_t operand_count;
-	char **rest; /* within argv, NULL-terminated as argv is */
+	char **rest; /* part of argv, and NULL-terminated like it */
 };
 
 static const char *command_name(const struct neap_arguments *arguments)
@@ -188,7 +188,7 @@ static int unknown_option(const struct neap_arguments *arguments, const char *te
 	return neap_misuse(arguments, "unknown option '%.*s'", (int)length, text);
 }
 
-/* Takes the option at argv[*index], and its value when that is the next one. */
+/* Takes the option at argv[*index], and its value if that is the next word. */
 static int parse_option(struct neap_arguments *arguments, int argc, char **argv, int *index)
 {
 	const char *text = argv[*index];
@@ -242,7 +242,7 @@ static int check_color(const struct neap_arguments *arguments)
 	return NEAP_EXIT_OK;
 }
 
-/* Puts the level into the environment, for what the command starts. */
+/* Puts the level into the environment, for processes that the command starts. */
 static int apply_log_level(const struct neap_arguments *arguments)
 {
 	const char *text = neap_argument(arguments, "log-level");

@@ -14,7 +14,7 @@
 /* Exit codes, after sysexits.h. A wrapped command's own status is kept by `neap run`. */
 enum neap_exit {
 	NEAP_EXIT_OK = 0,
-	NEAP_EXIT_FAILED = 1,       /* the command worked; what it ran or looked for did not (a failed experiment) */
+	NEAP_EXIT_FAILED = 1,       /* neap worked, but what it ran or looked for failed (a failed experiment) */
 	NEAP_EXIT_USAGE = 64,       /* unknown verb or option, a value that does not parse */
 	NEAP_EXIT_DATA = 65,        /* malformed input file */
 	NEAP_EXIT_NO_INPUT = 66,    /* no such file or process */
@@ -23,7 +23,7 @@ enum neap_exit {
 	NEAP_EXIT_OS = 71, /* fork, memory, ... */
 	NEAP_EXIT_CANNOT_CREATE = 73,
 	NEAP_EXIT_IO = 74,        /* disk full, read error */
-	NEAP_EXIT_TRY_AGAIN = 75, /* busy, or a stated time has passed */
+	NEAP_EXIT_TRY_AGAIN = 75, /* busy, or a time limit has passed */
 	NEAP_EXIT_PROTOCOL = 76,
 	NEAP_EXIT_PERMISSION = 77,
 };
@@ -54,13 +54,13 @@ struct neap_command {
 	const char *details; /* neap_help_NAME: paragraphs for `neap help NAME` and the manual, one a line */
 	const struct neap_option
 		*options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
-	bool takes_rest;  /* all after "--" is a wrapped command; without operands it begins at the first
+	bool takes_rest;  /* everything after "--" is a wrapped command; without operands it begins at the first
 			   * non-option, too */
 	size_t operands_min, operands_max;                  /* how many operands it needs and accepts */
 	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
 };
 
-/* NULL when the option was not given; "" for a flag that was, and for a value left out. The last one wins. */
+/* NULL when the option was not given; "" for a given flag, and for an omitted value. The last one wins. */
 const char *neap_argument(const struct neap_arguments *arguments, const char *option);
 /* The nth value of an option given several times; NULL past the end. */
 const char *neap_argument_nth(const struct neap_arguments *arguments, const char *option, size_t n);
@@ -91,7 +91,7 @@ const struct neap_command *neap_command_find(const char *name); /* NULL: no such
 /* The command whose name is nearest to a mistyped one; NULL when none is near. */
 const char *neap_command_suggest(const char *name);
 
-/* What every command accepts besides its own; ends with a NULL name. */
+/* The options that every command accepts besides its own; ends with a NULL name. */
 extern const struct neap_option neap_common_options[];
 
 /* Prints the help of one command; all of them when NULL. */
@@ -101,7 +101,7 @@ void neap_help_print(FILE *stream, const struct neap_command *command);
  * exit code. */
 int neap_version_print(bool json);
 
-/* The whole of main: finds the command, parses its arguments, runs it. Returns the exit code. */
+/* All of main: finds the command, parses its arguments, runs it. Returns the exit code. */
 int neap_command_main(int argc, char **argv);
 
 #endif

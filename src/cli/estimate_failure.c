@@ -24,7 +24,7 @@ static void print_last_lines(const char *folder)
 	neap_buffer_fini(&text);
 }
 
-/* Whether a program of several ranks met a machine that is simulated with one GPU. */
+/* Whether a program of several ranks found only one GPU on the simulated machine. */
 static bool asks_for_more_gpus(const char *folder)
 {
 	struct neap_buffer text = {0};
@@ -36,7 +36,7 @@ static bool asks_for_more_gpus(const char *folder)
 	return asks;
 }
 
-/* The file that it could not write, if there is one. */
+/* Prints the file that the program could not write, if there is one. */
 static void print_refusal(const struct neap_view_facts *view)
 {
 	if (view->full)
@@ -51,7 +51,7 @@ static void print_refusal(const struct neap_view_facts *view)
 			NEAP_PRINTABLE(view->refused), view->reason);
 }
 
-/* It may have failed by a value that nobody computed. */
+/* Prints a value that the program read and nobody computed: the program may have failed by it. */
 static void print_unknown_read(const struct neap_estimate_run *run)
 {
 	const struct neap_estimate_read *read = &run->reads[0];

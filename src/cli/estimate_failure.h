@@ -1,4 +1,4 @@
-/* cli/estimate_failure.h: why a run of `neap estimate` gave no figures, on stderr. */
+/* cli/estimate_failure.h: explains on stderr why a run of `neap estimate` gave no figures. */
 #ifndef NEAP_CLI_ESTIMATE_FAILURE_H
 #define NEAP_CLI_ESTIMATE_FAILURE_H
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The exit code, once what is wrong is printed. */
+/* Prints the error, and returns the exit code. */
 static int exit_of(const struct neap_arguments *arguments, enum neap_status status, const struct neap_error *err)
 {
 	return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err->message)

@@ -1,5 +1,5 @@
 /* cli/estimate_options.h: the options of `neap estimate` that bound a run, isolate it and change its command.
- * Each function prints what is wrong with them, and returns the exit code. */
+ * Each function prints an error, and returns the exit code. */
 #ifndef NEAP_CLI_ESTIMATE_OPTIONS_H
 #define NEAP_CLI_ESTIMATE_OPTIONS_H
 
@@ -13,8 +13,7 @@ int estimate_parse_model(const struct neap_arguments *arguments, struct neap_est
 /* --steps, --time-limit, --forwards, --ranks. */
 int estimate_parse_bounds(const struct neap_arguments *arguments, struct neap_estimate_command *command);
 
-/* --in-place, --no-network, --keep-writes, whose folder is made; `keep_path` holds its path as long as the runs go
- * on. */
+/* --in-place, --no-network, --keep-writes, whose folder is made; `keep_path` holds its path until the runs end. */
 int estimate_parse_isolation(const struct neap_arguments *arguments, struct neap_estimate_isolation *isolation,
 			     char keep_path[NEAP_ESTIMATE_CAPACITY]);
 

@@ -1,4 +1,5 @@
-/* cli/history_prune.c: see history_prune.h. What goes is shown, asked about, and looked at again when it goes. */
+/* cli/history_prune.c: see history_prune.h. Shows what will be deleted, asks, and checks each again when it deletes
+ * it. */
 #include "cli/history_prune.h"
 
 #include "base/units.h"
@@ -105,7 +106,7 @@ static int prune_rows(struct neap_history *history, const struct history_prune_r
 		return code;
 	if (neap_history_prune(history, &request->filter, &deleted, &err) != NEAP_OK)
 		code = neap_complain("history", &err);
-	if (!code || deleted) /* they are deleted also where their space could not be given back */
+	if (!code || deleted) /* the rows are deleted even if their space could not be given back */
 		printf("Deleted %" PRIu64 " run%s from the history; their folders stay\n", deleted,
 		       deleted == 1 ? "" : "s");
 	return code;

@@ -9,14 +9,14 @@
 struct history_prune_request {
 	struct neap_history_filter filter; /* of rows */
 	struct neap_prune_rules rules;     /* of folders */
-	bool folders, dry_run, yes;        /* folders: also where only recordings go */
+	bool folders, dry_run, yes;        /* folders: also if only recordings are deleted */
 };
 
-/* Reads the options, also without --prune; `filter` holds those that listing has too. Returns an exit code. */
+/* Reads the options, also without --prune; `filter`: the filters, which listing has too. Returns an exit code. */
 int history_prune_parse(const struct neap_arguments *arguments, const struct neap_history_filter *filter,
 			struct history_prune_request *request);
 
-/* `history`: NULL none is there yet. Returns an exit code. */
+/* `history`: NULL: there is none yet. Returns an exit code. */
 int history_prune(struct neap_history *history, const char *state_folder,
 		  const struct history_prune_request *request);
 

@@ -1,4 +1,4 @@
-/* cli/history_report.c: see the header. One table of figures serves the single run and the comparison. */
+/* cli/history_report.c: see the header. One table of figures serves single runs and comparisons. */
 #include "cli/history_report.h"
 
 #include "base/clock.h"
@@ -37,7 +37,7 @@ static void report_count(uint64_t number, char text[CAPACITY])
 		snprintf(text, CAPACITY, "%" PRIu64, number);
 }
 
-/* The value of a field in a run, "-" without one; NAN where it is not a number. */
+/* The value of a field in a run, "-" without one; NAN if it is not a number. */
 static double report(size_t at, const struct neap_result *result, char text[CAPACITY])
 {
 	const struct neap_result_field *field = &neap_result_fields[at];
@@ -258,7 +258,7 @@ enum neap_status history_print_row(size_t index, const struct neap_history_run *
 	return NEAP_OK;
 }
 
-/* Writes a row as RFC 4180 has it. Bytes and nanoseconds have no unit. */
+/* Writes a row by RFC 4180. Bytes and nanoseconds have no unit. */
 void history_print_csv(size_t index, const struct neap_history_run *run)
 {
 #define AT(name) NEAP_RESULT_FIELD_##name
@@ -314,7 +314,7 @@ void history_print_csv(size_t index, const struct neap_history_run *run)
 	fputs("\r\n", stdout);
 }
 
-/* result.json's own object, with the series before it: a long export needs the memory of one run. */
+/* Writes result.json's own object, with the series before it. A long export needs the memory of only one run. */
 enum neap_status history_print_json(size_t index, const struct neap_history_run *run, struct neap_error *err)
 {
 	struct neap_buffer text = {0};

@@ -16,11 +16,11 @@ void history_print_csv(size_t index, const struct neap_history_run *run);
 enum neap_status history_print_json(size_t index, const struct neap_history_run *run, struct neap_error *err);
 void history_end_json(size_t count);
 
-/* All of one run. */
+/* Prints everything about one run. */
 void history_print_run(const struct neap_history_run *run);
-/* Its output: the logs in its folder; without them the last lines that the history has. */
+/* Prints its output: the logs in its folder or, without them, the last lines in the history. */
 void history_print_log(const struct neap_history_run *run);
-/* Side by side; what differs is marked, numbers with the change from the first. */
+/* Prints runs side by side; marks what differs, and numbers with the change from the first run. */
 void history_print_compared(const struct neap_history_run *runs, size_t count);
 
 #endif

@@ -20,8 +20,8 @@ static void print_line(FILE *out, const char *name, const char *size, const char
 	fprintf(out, "  %-16s %10s%s%s\n", name, size, note[0] ? "  " : "", note);
 }
 
-/* Says where the bytes may be that the ledger does not explain: libraries of attached processes take memory past
- * their allocators, and the driver may not list a process. */
+/* Explains where bytes may be that the ledger does not explain: libraries of attached processes allocate memory
+ * outside their allocators, and the driver may not list a process. */
 static void unexplained_note(const struct neap_sample_device *device, char *note, size_t capacity)
 {
 	int64_t other = neap_sample_other(device);
@@ -74,7 +74,7 @@ static const char *user_of(const struct neap_sample_process *process)
 	return process->who.user[0] ? process->who.user : "?";
 }
 
-/* The name, shortened to what `taken` columns leave of the line. */
+/* The name, shortened to the columns that are left in the line. */
 static const char *fitting_name(const struct neap_sample_process *process, const struct info_style *style, int taken,
 				char *text, size_t capacity)
 {

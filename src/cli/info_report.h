@@ -8,7 +8,7 @@
 
 struct info_style {
 	bool color;
-	size_t columns; /* of the terminal, to which names are cut; 0: they are not */
+	size_t columns; /* of the terminal: names are cut to fit; 0: they are not cut */
 };
 
 /* Devices that are left out are not shown, nor processes on them. */

@@ -9,7 +9,7 @@
 int main(int argc, char **argv)
 {
 	neap_fd_open_standard();
-	neap_json_failures(); /* begins to watch them */
+	neap_json_failures(); /* starts to count failures */
 	int code = neap_command_main(argc, argv);
 	/* Output that could not be written is a failure: a full disk under a redirection. */
 	if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define WIDTH      80 /* where the terminal does not say */
+#define WIDTH      80 /* if the terminal does not report it */
 #define WIDTH_MOST 1000
 #define CLEAR      "\r\033[K"
 #define DRAW_NS    (200 * NEAP_NS_PER_MS)
@@ -38,7 +38,7 @@ static size_t width_of(FILE *stream)
 void progress_draw(struct progress_line *line, const struct neap_series_progress *progress)
 {
 	char text[sizeof line->text];
-	/* a shell in the foreground has the line to itself */
+	/* do not draw over the line of a shell in the foreground */
 	if (!line->stream || tcgetpgrp(fileno(line->stream)) != getpgrp())
 		return;
 	neap_series_progress_format(progress, width_of(line->stream), text, sizeof text);
@@ -59,7 +59,7 @@ void progress_clear(struct progress_line *line)
 	line->text[0] = '\0';
 }
 
-/* --- one text, of a run that waits --- */
+/* --- one text, while a run waits --- */
 
 void progress_show(void *context, const char *text)
 {

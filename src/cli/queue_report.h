@@ -1,4 +1,4 @@
-/* cli/queue_report.h: what `neap queue` shows. One thread. */
+/* cli/queue_report.h: the output of `neap queue`. One thread. */
 #ifndef NEAP_CLI_QUEUE_REPORT_H
 #define NEAP_CLI_QUEUE_REPORT_H
 

@@ -39,7 +39,7 @@ static void print_help(const struct neap_estimate_answer *answer, uint64_t missi
 		print_item("predicted: %.0f %% of the samples at once fit", 100 * answer->samples_share);
 }
 
-/* Returns whether it is known not to fit. */
+/* Prints the answer. Returns whether the command is known not to fit. */
 static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 {
 	static const char *const doubts[NEAP_ESTIMATE_DOUBTS] = {
@@ -70,7 +70,8 @@ static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
 	return answer->fits == NEAP_ESTIMATE_NO;
 }
 
-/* --only-device as CUDA_VISIBLE_DEVICES takes it: a number is NVML's, and CUDA may count otherwise. */
+/* The device of --only-device, in the form of CUDA_VISIBLE_DEVICES: a number is NVML's, and CUDA may count
+ * otherwise. */
 static const char *only_device(const struct neap_arguments *arguments, char uuid[48])
 {
 	const char *device = neap_argument(arguments, "only-device");
@@ -89,7 +90,7 @@ static const char *only_device(const struct neap_arguments *arguments, char uuid
 	return device;
 }
 
-/* An estimate that is not sure gives it a whole device: its run will show what happens. */
+/* If the estimate is not sure, requests a whole device: the run will show what happens. */
 static void set_needs(const struct neap_estimate_answer *answer, bool quiet, struct neap_needs *needs)
 {
 	bool sure = answer && answer->fits == NEAP_ESTIMATE_YES && answer->high_bytes <= answer->total_bytes;

@@ -1,4 +1,4 @@
-/* cli/run_folder.h: what commands print of a run's folder. One thread. */
+/* cli/run_folder.h: prints parts of a run's folder. One thread. */
 #ifndef NEAP_CLI_RUN_FOLDER_H
 #define NEAP_CLI_RUN_FOLDER_H
 
@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-/* As neap_run_folder_trace; prints after "neap VERB: " on stderr which it is, where there are several. */
+/* As neap_run_folder_trace; if there are several traces, prints on stderr, after "neap VERB: ", which one it
+ * chose. */
 enum neap_status run_folder_trace(const char *verb, const char *path, char ret_path[NEAP_RUN_FOLDER_PATH],
 				  struct neap_error *err);
 

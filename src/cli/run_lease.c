@@ -56,7 +56,7 @@ int run_lease_begin(struct run_lease *lease, const struct neap_arguments *argume
 		return code;
 	bool added = lease->wanted.ticket_fd >= 0;
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err))
-		return added ? neap_complain("run", &err) : NEAP_EXIT_OK; /* the supervisor says what is wrong */
+		return added ? neap_complain("run", &err) : NEAP_EXIT_OK; /* the supervisor reports the error */
 	bool inside = !added && neap_lease_inside(neap_monitor_backend(monitor));
 	neap_monitor_close(monitor);
 	if (inside)
@@ -70,7 +70,7 @@ int run_lease_begin(struct run_lease *lease, const struct neap_arguments *argume
 		return neap_complain("run", &err);
 	turn->patient = !neap_argument(arguments, "wait-limit");
 	if (added && turn->patient)
-		run->wait_limit_ns = UINT64_MAX; /* nobody looks on, and it keeps nobody waiting */
+		run->wait_limit_ns = UINT64_MAX; /* no user watches, and no other run waits for it */
 	turn->show = progress_able(stderr) && !neap_argument(arguments, "quiet") ? progress_show : NULL;
 	run->turn = turn;
 	return NEAP_EXIT_OK;

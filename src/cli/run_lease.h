@@ -10,20 +10,20 @@
 struct run_lease {
 	struct neap_lease_wanted wanted;
 	struct neap_lease *lease; /* NULL: none is needed */
-	bool begun;               /* what comes before a lease was in order */
+	bool begun;               /* everything before the lease succeeded */
 	bool over;                /* the run has its result: an added ticket is not started again */
 };
 
 /* Reads --ticket-fd, before anything is started or can fail. `lease` is zeroed before. Returns 0, or an exit code. */
 int run_lease_ticket(struct run_lease *lease, const struct neap_arguments *arguments);
 
-/* Sets run->turn, and run->needs where --gpus alone is given. After run_lease_ticket; its end is run_lease_end in any
- * case. Returns 0, or an exit code. */
+/* Sets run->turn, and run->needs if only --gpus is given. Call it after run_lease_ticket, and run_lease_end
+ * afterwards in any case. Returns 0, or an exit code. */
 int run_lease_begin(struct run_lease *lease, const struct neap_arguments *arguments,
 		    struct neap_supervise_options *run);
 
-/* `code`: how the run ended. An added run without a result has given up, but for one that ended for want of a driver,
- * of room on the disk or the like before it was in the queue: the queue's runner tries that one again. */
+/* `code`: how the run ended. An added run without a result has given up. The exception is a run that ended before it
+ * was in the queue, because it lacked a driver, disk space or the like: the queue's runner tries it again. */
 void run_lease_end(struct run_lease *lease, int code);
 
 #endif

@@ -74,7 +74,7 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_argv
 	return code;
 }
 
-/* It stands in lines on terminals and in tables. */
+/* Whether the text can be a name, which is printed on terminals and in tables. */
 static bool is_name(const char *text)
 {
 	for (const char *c = text; *c; c++)
@@ -126,7 +126,7 @@ int run_options_parse(const struct neap_arguments *arguments, struct neap_argv *
 
 /* --- of the simulator --- */
 
-/* Adds a word to NEAP_SIM: the last one counts. `otherwise`: without --values; NULL: none. */
+/* Adds a word to NEAP_SIM: the last word counts. `otherwise`: the word if --values is not given; NULL: none. */
 static int parse_values(const struct neap_arguments *arguments, const char *otherwise, char *setting, size_t capacity)
 {
 	const char *values = neap_argument(arguments, "values"), *before = getenv("NEAP_SIM");
@@ -141,7 +141,7 @@ static int parse_values(const struct neap_arguments *arguments, const char *othe
 	return 0;
 }
 
-/* --streams: NEAP_STREAMS is 1, or delay:SEED. */
+/* Reads --streams: sets NEAP_STREAMS to 1, or to delay:SEED. */
 static int parse_streams(const struct neap_arguments *arguments, bool *ret_delay, char *setting, size_t capacity)
 {
 	const char *streams = neap_argument(arguments, "streams");
@@ -160,7 +160,7 @@ static int parse_streams(const struct neap_arguments *arguments, bool *ret_delay
 	return 0;
 }
 
-/* What --values is without it: races are seen where values are computed. */
+/* The default of --values with --streams: races are found only if values are computed. */
 static const char *values_of_streams(bool delay)
 {
 	return delay ? "full" : strstr(getenv("NEAP_SIM") ?: "", "values=none") ? "auto" : NULL;

@@ -55,7 +55,7 @@ int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_optio
 	struct neap_error err = {0};
 	*ret_report = false;
 	if (neap_slurm_run(spec, options, summary, &err)) {
-		err.line = 0; /* the message says where, with the file's name */
+		err.line = 0; /* the message already has the place, with the file's name */
 		int code = neap_complain("series", &err);
 		if (summary->begun)
 			print_unfinished(summary, options);
@@ -66,7 +66,7 @@ int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_optio
 		return summary->series.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK;
 	}
 	print_unfinished(summary, options);
-	/* 'until neap series FILE --slurm --resume; do sleep 60; done' must not end before the series does. */
+	/* The loop 'until neap series FILE --slurm --resume; do sleep 60; done' must not end before the series. */
 	bool begun = summary->submitted && !options->series.resume && !options->wait;
 	return begun ? NEAP_EXIT_OK : NEAP_EXIT_TRY_AGAIN;
 }

@@ -1,4 +1,4 @@
-/* cli/series_slurm.h: what `neap series --slurm` does beside what every series does. */
+/* cli/series_slurm.h: the part of `neap series` that only --slurm needs. */
 #ifndef NEAP_CLI_SERIES_SLURM_H
 #define NEAP_CLI_SERIES_SLURM_H
 
@@ -9,14 +9,14 @@
  * (NULL: none). malloc, or NULL. */
 char *series_continue_command(const struct neap_series_options *options, const char *more);
 
-/* Submits, looks or gathers. Returns the exit code; `*ret_report`: there is one, and the summary has it. */
+/* Submits, checks or gathers. Returns the exit code; `*ret_report`: there is one, and the summary has it. */
 int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
 		     struct neap_slurm_summary *summary, bool *ret_report);
 
-/* After the plan of every series: the arrays, the words and the script. */
+/* Prints, after the plan of any series, the arrays, the argv and the script. */
 int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options);
 
-/* A task of a job array: becomes `neap run`. */
+/* Runs as a task of a job array: becomes `neap run`. */
 int series_slurm_task(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *program);
 
 #endif

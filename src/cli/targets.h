@@ -1,4 +1,4 @@
-/* cli/targets.h: which attached processes a command is meant for: --pid P (again and again), --all, or the only one.
+/* cli/targets.h: chooses the attached processes for a command: those of --pid P (repeatable), --all, or the only one.
  */
 #ifndef NEAP_CLI_TARGETS_H
 #define NEAP_CLI_TARGETS_H
@@ -7,11 +7,11 @@
 
 #include <sys/types.h>
 
-/* An exit code; unless it is NEAP_EXIT_OK it was explained on stderr. free(*ret_pids). */
+/* Returns an exit code; has explained any but NEAP_EXIT_OK on stderr. free(*ret_pids). */
 int targets_choose(const struct neap_arguments *arguments, const char *runtime_folder, pid_t **ret_pids,
 		   size_t *ret_count);
 
-/* Those given with --pid, and with `operands` those without; as targets_choose. */
+/* Only those of --pid and, with `operands`, of the operands; as targets_choose. */
 int targets_given(const struct neap_arguments *arguments, bool operands, pid_t **ret_pids, size_t *ret_count);
 
 #endif

@@ -21,10 +21,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define SIDE_MOST 1000 /* columns, rows that are drawn */
+#define SIDE_MOST 1000 /* the most columns, and rows, that are drawn */
 #define LIBRARY   "libncursesw.so.6"
 
-/* What is used of it. */
+/* The functions of ncurses that are used. */
 static struct {
 	__typeof__(use_env) *use_env;
 	__typeof__(newterm) *newterm;
@@ -143,8 +143,8 @@ static void ignore(int number) { (void)number; }
 
 static int bounded(int wanted, int now) { return wanted < 1 ? now : wanted > SIDE_MOST ? SIDE_MOST : wanted; }
 
-/* ncurses holds sizes in 16 bits and crashes on larger ones, so it gets the terminal's size from here alone. It
- * leaves a signal alone that has a handler: this one only ends poll. */
+/* ncurses holds sizes in 16 bits and crashes on larger ones, so only this file gives it the terminal's size. ncurses
+ * does not handle a signal that has a handler: this handler only ends poll. */
 static void catch_resizes(void)
 {
 	struct sigaction action = {.sa_handler = ignore};

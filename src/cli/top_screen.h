@@ -1,5 +1,5 @@
-/* cli/top_screen.h: the terminal of `neap top`: draws frames, reads keys, and leaves the terminal as it was. ncurses
- * is used in top_screen.c alone. One screen, one thread. */
+/* cli/top_screen.h: the terminal of `neap top`: draws frames, reads keys, and leaves the terminal as it was. only
+ * top_screen.c uses ncurses. One screen, one thread. */
 #ifndef NEAP_CLI_TOP_SCREEN_H
 #define NEAP_CLI_TOP_SCREEN_H
 
@@ -9,7 +9,7 @@
 enum neap_status top_screen_begin(bool color, struct neap_error *err);
 void top_screen_end(void); /* idempotent */
 
-/* As large as the terminal is now, up to 1000 columns and rows. */
+/* The terminal's current size, up to 1000 columns and rows. */
 void top_screen_size(size_t *ret_width, size_t *ret_height);
 void top_screen_draw(const struct neap_top_grid *grid);
 

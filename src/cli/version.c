@@ -1,4 +1,4 @@
-/* cli/version.c: what `neap --version` prints. */
+/* cli/version.c: the output of `neap --version`. */
 #include "cli/command.h"
 #include "cli/print.h"
 #include "neap/trace.h"
