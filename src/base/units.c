@@ -247,6 +247,15 @@ const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_CAPACITY]
 	return text;
 }
 
+const char *neap_nth(uint64_t number, char text[NEAP_UNITS_CAPACITY])
+{
+	static const char *const endings[] = {"th", "st", "nd", "rd"};
+	uint64_t last = number % 10;
+	bool teen = number / 10 % 10 == 1;
+	snprintf(text, NEAP_UNITS_CAPACITY, "%" PRIu64 "%s", number, endings[!teen && last < 4 ? last : 0]);
+	return text;
+}
+
 const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
 {
 	uint64_t seconds = ns / NEAP_NS_PER_S + (ns % NEAP_NS_PER_S >= NEAP_NS_PER_S / 2);

@@ -38,6 +38,9 @@ const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 /* As neap_size_format, with a sign: "+3.00 MiB", "-512 B", "0 B". */
 const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 
+/* "1st", "2nd", "11th". Returns `text`. */
+const char *neap_nth(uint64_t number, char text[NEAP_UNITS_CAPACITY]);
+
 /* "850 ns", "12.3 us", "4.56 ms", "1.23 s", "2 m 05 s", "3 h 04 m". */
 const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_CAPACITY]);
 

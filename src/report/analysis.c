@@ -105,6 +105,8 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 static void put_level(struct neap_buffer *out, const struct neap_analysis *analysis, const char *name, uint64_t bytes,
 		      const struct neap_trace_levels *at)
 {
+	char nth[NEAP_UNITS_CAPACITY];
+
 	neap_buffer_format(out, "  %-12s %10s", name, SIZE(bytes));
 	if (at->event == NEAP_LIFE_BEFORE) {
 		neap_buffer_text(out, "  before the first event\n");
@@ -114,7 +116,8 @@ static void put_level(struct neap_buffer *out, const struct neap_analysis *analy
 	if (at->time_us && at->time_us >= analysis->profile.first_time_us)
 		neap_buffer_format(out, ", after %s", TIME(at->time_us - analysis->profile.first_time_us));
 	if (analysis->steps.count > 0)
-		neap_buffer_format(out, ", in step %zu", neap_steps_before(&analysis->steps, at->event) + 1);
+		neap_buffer_format(out, ", in the %s step",
+				   neap_nth(neap_steps_before(&analysis->steps, at->event) + 1, nth));
 	neap_buffer_text(out, "\n");
 }
 

@@ -334,15 +334,15 @@ static const char *unnamed(const struct neap_oom_card *card)
 
 static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char asked[NEAP_UNITS_CAPACITY], block[NEAP_UNITS_CAPACITY], rounded[64] = "", text[480], where[96] = "",
-								     which[96] = "";
+	char nth[NEAP_UNITS_CAPACITY], asked[NEAP_UNITS_CAPACITY], block[NEAP_UNITS_CAPACITY],
+		rounded[64] = "", text[480], where[96] = "", which[96] = "";
 
 	neap_size_format(card->requested_bytes, asked);
 	if (card->block_bytes > card->requested_bytes &&
 	    strcmp(neap_size_format(card->block_bytes, block), asked) != 0)
 		snprintf(rounded, sizeof rounded, " (%s rounded)", block);
 	if (card->step > 0)
-		snprintf(where, sizeof where, " at step %" PRIu64, card->step);
+		snprintf(where, sizeof where, " in the %s step", neap_nth(card->step, nth));
 	else if (card->source != NEAP_TRACE_RECORDING)
 		snprintf(where, sizeof where, " at event %" PRIu64, card->event);
 	else

@@ -51,7 +51,12 @@ function stepAt(event) {
 	if (!steps.length) return "";
 	let low = 0, high = steps.length;
 	while (low < high) { const middle = (low + high) >> 1; if (steps[middle] <= event) low = middle + 1; else high = middle; }
-	return ", in step " + (low + device.stepsBefore + 1);
+	return ", in the " + nth(low + device.stepsBefore + 1) + " step";
+}
+
+function nth(number) {
+	const teen = number % 100 > 10 && number % 100 < 14;
+	return count(number) + (!teen && ["", "st", "nd", "rd"][number % 10] || "th");
 }
 
 /* ---- what an allocation is ---- */

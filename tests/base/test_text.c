@@ -222,6 +222,11 @@ static void figures_are_written(void **unused)
 	assert_string_equal(neap_size_format_delta(3 * (int64_t)NEAP_MIB, text), "+3.00 MiB");
 	assert_string_equal(neap_size_format_delta(-512, text), "-512 B");
 	assert_string_equal(neap_size_format_delta(0, text), "0 B");
+	static const char *const ordinals[] = {"1st",  "2nd",  "3rd",  "4th",  "10th",
+					       "11th", "12th", "13th", "21st", "111th"};
+	static const uint64_t numbers[] = {1, 2, 3, 4, 10, 11, 12, 13, 21, 111};
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+		assert_string_equal(neap_nth(numbers[i], text), ordinals[i]);
 	assert_string_equal(neap_size_format_delta(INT64_MIN, text), "-8.00 EiB");
 	assert_string_equal(neap_duration_format(850, text), "850 ns");
 	assert_string_equal(neap_duration_format(12345, text), "12.3 us");

@@ -22,7 +22,7 @@ static const char table_text[] =
 	"accumulation  ok          516 MiB  1.50 GiB     -  3.10 ms        0  -                            clean           4.80 s\n"
 	"missing       not found         -         -     -        -        0  -                            not watched          -\n";
 static const char capacity_text[] =
-	"Out of device memory: 512 MiB for \"attention scores\" at step 7 on CUDA device 0\n"
+	"Out of device memory: 512 MiB for \"attention scores\" in the 7th step on CUDA device 0\n"
 	"\n"
 	"  The arithmetic (measured when it failed)\n"
 	"    allocated: live here           1.66 GiB\n"
@@ -55,7 +55,7 @@ static const char capacity_text[] =
 	"    No whole step came before with these settings: what the rest of the step takes is not known, and\n"
 	"    may be more than this request.\n";
 static const char fragmentation_text[] =
-	"Out of device memory: 512 MiB for an untagged request at step 7 on CUDA device 0\n"
+	"Out of device memory: 512 MiB for an untagged request in the 7th step on CUDA device 0\n"
 	"\n"
 	"  The arithmetic (measured when it failed)\n"
 	"    allocated: live here            900 MiB\n"
