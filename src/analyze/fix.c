@@ -523,7 +523,8 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		if (card->need.known && fix->sufficient)
 			neap_fix_judge_by_need(card, fix);
 		report_setting(whatifs, item, fix);
-		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
+		snprintf(fix->how, sizeof fix->how,
+			 "replayed: with it this trace does not fail, and reserves %s of the %s",
 			 NEAP_SIZE(item->reserved_peak), NEAP_SIZE(whatifs->memory_bytes));
 	}
 	neap_fix_sort(card);

@@ -166,12 +166,35 @@ static enum neap_report_tone put_verdict(struct neap_buffer *out, const struct n
 	return yes ? NEAP_TONE_GOOD : probably ? NEAP_TONE_WARN : NEAP_TONE_BAD;
 }
 
+/* Of all the GPUs. */
+static void put_process(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	uint64_t low = UINT64_MAX, high = 0, reserved = 0;
+	for (size_t i = 0; i < report->plan->count; i++) {
+		const struct neap_estimate_run *run = &report->runs[report->plan->gpus[i].run];
+		uint64_t from, to;
+		if (report->verdicts[i].unsupported)
+			continue;
+		neap_estimate_process_bytes(run, &report->verdicts[i].context, &from, &to);
+		low = from < low ? from : low;
+		high = to > high ? to : high;
+		reserved = run->reserved_high > reserved ? run->reserved_high : reserved;
+	}
+	if (low > high)
+		return;
+	neap_buffer_format(out, "<p>At its peak nvidia-smi would show %s", SIZE(low));
+	if (high > low)
+		neap_buffer_format(out, " to %s", SIZE(high));
+	neap_buffer_format(out, " for the process; PyTorch reserves %s of it.</p>\n", SIZE(reserved));
+}
+
 void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	struct neap_buffer verdict = {0}, gpus = {0};
 	enum neap_report_tone tone = put_verdict(&verdict, report);
 	neap_estimate_gpus_text(&gpus, report);
 	neap_answer_begin(out, tone, neap_buffer_string(&verdict));
+	put_process(out, report);
 	neap_markup_report(out, neap_buffer_string(&gpus));
 	neap_answer_end(out);
 	if (report->fit)

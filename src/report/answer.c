@@ -22,9 +22,45 @@ void neap_answer_begin(struct neap_buffer *out, enum neap_report_tone tone, cons
 
 void neap_answer_end(struct neap_buffer *out) { neap_buffer_text(out, "</section>\n"); }
 
-/* The cause and the fix are the card's own words. */
-static void put_failure(struct neap_buffer *out, const struct neap_oom_card *card)
+static void put_fix_text(struct neap_buffer *out, const struct neap_oom_card *card, size_t index)
 {
+	struct neap_buffer text = {0};
+
+	neap_report_oom_fix(&text, card, index);
+	neap_markup_text(out, neap_buffer_string(&text));
+	out->failed |= text.failed;
+	neap_buffer_fini(&text);
+}
+
+/* The first one, and the others folded. Those in force already are the last of all. */
+static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	size_t count = 0;
+
+	while (count < card->fix_count && count < NEAP_OOM_FIXES && !card->fixes[count].active_already)
+		count++;
+	if (count == 0)
+		return;
+	neap_buffer_text(out, "<p><b>First fix:</b> ");
+	put_fix_text(out, card, 0);
+	neap_buffer_text(out, ".</p>\n");
+	if (count == 1)
+		return;
+	neap_buffer_format(out, "<details><summary>%zu more fix%s</summary><ol start=\"2\">\n", count - 1,
+			   count == 2 ? "" : "es");
+	for (size_t i = 1; i < count; i++) {
+		neap_buffer_text(out, "<li>");
+		put_fix_text(out, card, i);
+		neap_buffer_text(out, ".</li>\n");
+	}
+	neap_buffer_text(out, "</ol></details>\n");
+}
+
+/* The cause and the fixes are the card's own words. */
+static void put_failure(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_oom_card *card = &analysis->oom;
+	const struct neap_leak *leak = &analysis->trends.leak;
 	struct neap_buffer text = {0};
 	char verdict[160];
 
@@ -34,8 +70,11 @@ static void put_failure(struct neap_buffer *out, const struct neap_oom_card *car
 		 NEAP_SIZE(card->shortfall_bytes));
 	neap_answer_begin(out, NEAP_TONE_BAD, verdict);
 	neap_report_oom_cause(&text, card);
-	neap_report_oom_first_fix(&text, card);
 	neap_markup_report(out, neap_buffer_string(&text));
+	if (leak->verdict == NEAP_LEAK_FOUND)
+		neap_buffer_format(out, "<p>It leaks: memory grows by %s with each step.</p>\n",
+				   NEAP_SIZE(leak->bytes_per_step));
+	put_fixes(out, card);
 	neap_answer_end(out);
 	out->failed |= text.failed;
 	neap_buffer_fini(&text);
@@ -51,10 +90,10 @@ static void put_leak(struct neap_buffer *out, const struct neap_analysis *analys
 	neap_answer_begin(out, NEAP_TONE_BAD, verdict);
 	if (trends->growing_count > 0) {
 		neap_holder_text(analysis->trace, &trends->growing[0].holder, name, sizeof name);
-		neap_buffer_format(out, "<p>%s of that, with each step, at ",
-				   NEAP_SIZE(trends->growing[0].leak.bytes_per_step));
+		neap_buffer_text(out, "<p>Most of it at ");
 		neap_markup_text(out, name);
-		neap_buffer_text(out, ".</p>\n");
+		neap_buffer_format(out, ": %s with each step.</p>\n",
+				   NEAP_SIZE(trends->growing[0].leak.bytes_per_step));
 	}
 	if (analysis->fit.memory_bytes) {
 		neap_buffer_text(out, "<p>");
@@ -94,16 +133,22 @@ static void put_fit(struct neap_buffer *out, const struct neap_analysis *analysi
 static void put_saving(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	const struct neap_whatif *item = best(&analysis->whatifs);
-	const char *verdict = "Nothing failed, and no setting of the allocator would save 2 % of what was reserved";
+	bool known = analysis->timeline.reserved_known;
 	char text[200];
 
-	if (item) {
-		snprintf(text, sizeof text, "Nothing failed. With %s %s would be reserved at the peak, not %s",
-			 item->name, NEAP_SIZE(item->reserved_peak),
-			 NEAP_SIZE(analysis->whatifs.items[0].reserved_peak));
-		verdict = text;
-	}
-	neap_answer_begin(out, NEAP_TONE_GOOD, verdict);
+	snprintf(text, sizeof text, "Nothing failed: at most %s were %s",
+		 NEAP_SIZE(known ? analysis->profile.reserved_peak.reserved
+				 : analysis->profile.requested_peak.requested),
+		 known ? "reserved" : "requested");
+	neap_answer_begin(out, NEAP_TONE_GOOD, text);
+	neap_buffer_text(out, "<p>");
+	if (item)
+		neap_buffer_format(out, "Replayed with %s it reserves %s at most, as it was %s.", item->name,
+				   NEAP_SIZE(item->reserved_peak),
+				   NEAP_SIZE(analysis->whatifs.items[0].reserved_peak));
+	else
+		neap_buffer_text(out, "No setting of the allocator would save 2 % of what was reserved.");
+	neap_buffer_text(out, " The size of a device with --memory tells whether it fits there.</p>\n");
 	neap_answer_end(out);
 }
 
@@ -112,7 +157,7 @@ void neap_answer_analysis(struct neap_buffer *out, const struct neap_analysis *a
 	if (neap_analysis_empty(analysis))
 		return;
 	if (analysis->has_oom)
-		put_failure(out, &analysis->oom);
+		put_failure(out, analysis);
 	else if (analysis->trends.leak.verdict == NEAP_LEAK_FOUND)
 		put_leak(out, analysis);
 	else if (analysis->fit.memory_bytes)

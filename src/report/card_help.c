@@ -50,34 +50,36 @@ static const char *leaked_after(const struct neap_oom_card *card, const struct n
 	return text;
 }
 
-/* What the fix saves, or what its replay did. */
-static void put_saving(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix)
+#define SAVING_CAPACITY 640
+/* What the fix saves, or what its replay did. Returns text. */
+static const char *saving(const struct neap_oom_card *card, const struct neap_fix *fix,
+			  char text[static SAVING_CAPACITY])
 {
-	char interval[NEAP_UNITS_CAPACITY + 8] = "", text[640];
+	char interval[NEAP_UNITS_CAPACITY + 8] = "";
 
 	if (fix->uncertainty_bytes > 0)
 		snprintf(interval, sizeof interval, " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
 	if (fix->replayed)
-		snprintf(text, sizeof text, "%s%s", fix->how,
+		snprintf(text, SAVING_CAPACITY, "%s%s", fix->how,
 			 fix->step == NEAP_FIX_STEP_NOT_ENOUGH && card->need.known ? "; the whole step takes more"
 			 : fix->step == NEAP_FIX_STEP_ENOUGH && fix->perhaps       ? "; perhaps later steps take more"
 			 : fix->perhaps ? "; perhaps not the rest of the step, which is not in it"
 					: "");
 	else if (leaks_on(card, fix))
-		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
-			 leaked_after(card, fix, (char[96]){0}), fix->how);
+		snprintf(text, SAVING_CAPACITY, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes),
+			 interval, leaked_after(card, fix, (char[96]){0}), fix->how);
 	else if (fix->saving_bytes > 0)
-		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
-			 enough(card, fix, (char[160]){0}), fix->how);
+		snprintf(text, SAVING_CAPACITY, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes),
+			 interval, enough(card, fix, (char[160]){0}), fix->how);
 	else
-		snprintf(text, sizeof text, "saving not predicted: %s", fix->how);
-	neap_report_wrap(out, "       ", text);
+		snprintf(text, SAVING_CAPACITY, "saving not predicted: %s", fix->how);
+	return text;
 }
 
 static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
 		    size_t number)
 {
-	char first[24], text[240];
+	char first[24], text[240], saved[SAVING_CAPACITY];
 
 	if (fix->active_already) {
 		snprintf(text, sizeof text, "%s (on already: nothing more to gain)", fix->text);
@@ -86,7 +88,7 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	}
 	snprintf(first, sizeof first, "    %zu. ", number);
 	neap_report_wrap(out, first, fix->text);
-	put_saving(out, card, fix);
+	neap_report_wrap(out, "       ", saving(card, fix, saved));
 }
 
 /* Writes what the whole step is predicted to need, and why later steps may need more. */
@@ -331,15 +333,12 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 	neap_report_wrap(out, "  Not known: ", text);
 }
 
-void neap_report_oom_first_fix(struct neap_buffer *out, const struct neap_oom_card *card)
+void neap_report_oom_fix(struct neap_buffer *out, const struct neap_oom_card *card, size_t index)
 {
-	const struct neap_fix *fix = &card->fixes[0];
+	const struct neap_fix *fix = &card->fixes[index];
+	char text[SAVING_CAPACITY];
 
-	if (card->fix_count == 0 || fix->active_already)
-		return;
-	neap_buffer_text(out, "\n");
-	neap_report_wrap(out, "First fix: ", fix->text);
-	put_saving(out, card, fix);
+	neap_buffer_format(out, "%s: %s", fix->text, saving(card, fix, text));
 }
 
 void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card)

@@ -56,7 +56,7 @@ enum neap_status neap_coarse_put(struct neap_buffer *out, const struct neap_anal
 	top = top ? top : neap_coarse_top(analysis);
 	if (coarse->points > 0 && top > 0) {
 		neap_buffer_format(out,
-				   "<svg class=\"coarse\" viewBox=\"0 0 %zu 102\" preserveAspectRatio=\"none\" "
+				   "<svg class=\"coarse\" viewBox=\"0 -3 %zu 105\" preserveAspectRatio=\"none\" "
 				   "role=\"img\" aria-label=\"requested and reserved memory over the events, at most "
 				   "%s\"><path class=\"requested\" d=\"M0 100",
 				   coarse->points, NEAP_SIZE(neap_coarse_top(analysis)));

@@ -156,16 +156,35 @@ static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_CAP
 	return text;
 }
 
+/* "+384 MiB (+10.7 %)"; "" where it is none or not known. Returns text. */
+static const char *show_change(enum unit unit, uint64_t before, uint64_t after, char text[64])
+{
+	char size[NEAP_UNITS_CAPACITY];
+	int length = 0;
+	text[0] = '\0';
+	if (before == NONE || after == NONE || before == after)
+		return text;
+	length = snprintf(text, 64, "%c%s", after > before ? '+' : '-',
+			  show(unit, after > before ? after - before : before - after, size));
+	if (before > 0)
+		snprintf(text + length, 64 - (size_t)length, " (%+.1f %%)",
+			 100.0 * ((double)after - (double)before) / (double)before);
+	return text;
+}
+
+static void put_heads(struct neap_buffer *out, const char *title)
+{
+	neap_buffer_format(out, "  %-23s %12s %12s  %s\n", title, "A", "B", "change");
+}
+
 static void put_row(struct neap_buffer *out, const char *name, enum unit unit, uint64_t before, uint64_t after)
 {
-	char left[NEAP_UNITS_CAPACITY], right[NEAP_UNITS_CAPACITY], change[32] = "";
+	char left[NEAP_UNITS_CAPACITY], right[NEAP_UNITS_CAPACITY], change[64];
 	if (before == NONE && after == NONE)
 		return;
-	if (before != NONE && after != NONE && before > 0 && before != after)
-		snprintf(change, sizeof change, "  %+.1f %%",
-			 100.0 * ((double)after - (double)before) / (double)before);
-	neap_buffer_format(out, "  %-23s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
-			   change);
+	show_change(unit, before, after, change);
+	neap_buffer_format(out, "  %-23s %12s %12s%s%s\n", name, show(unit, before, left), show(unit, after, right),
+			   change[0] ? "  " : "", change);
 }
 
 static void put_unrecorded(struct neap_buffer *out, const char *name, const struct neap_compared_side *side)
@@ -187,14 +206,15 @@ static void put_holders(struct neap_buffer *out, const struct neap_compared *com
 	size_t count = compared->change_count;
 	char first[64], delta[NEAP_UNITS_CAPACITY], bytes[NEAP_UNITS_CAPACITY], now[NEAP_UNITS_CAPACITY];
 
-	neap_buffer_text(out, "\nAt the peak of requested memory, by what it was for\n");
+	neap_buffer_text(out, "\n");
+	put_heads(out, "requested peak, for");
 	for (int category = 0; category < NEAP_CATEGORIES; category++) {
 		uint64_t was = neap_category_bytes(&compared->before.analysis, (enum neap_category)category);
 		uint64_t is = neap_category_bytes(&compared->after.analysis, (enum neap_category)category);
 		if (was || is)
 			put_row(out, neap_category_name((enum neap_category)category), UNIT_BYTES, was, is);
 	}
-	neap_buffer_text(out, "\nAnd by who holds it, the largest changes\n");
+	neap_buffer_text(out, "\nAt the requested peak, by who holds it: the largest changes\n");
 	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
 		snprintf(first, sizeof first, "  %11s  %10s -> %-10s  ",
 			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
@@ -265,7 +285,8 @@ void neap_report_compared(struct neap_buffer *out, const struct neap_compared *c
 	take_figures(after, true, figures);
 	neap_report_wrap(out, "A: ", before->path);
 	neap_report_wrap(out, "B: ", after->path);
-	neap_buffer_format(out, "\n  %-23s %12s %12s\n", "", "A", "B");
+	neap_buffer_text(out, "\n");
+	put_heads(out, "");
 	for (size_t i = 0; i < FIGURES; i++)
 		put_row(out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
 	put_verdict(out, figures);

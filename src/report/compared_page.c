@@ -9,6 +9,7 @@
 #include "report/words.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* What a change has to exceed to be one, as in the verdict on cleanups (verdict.c). */
 #define LEAST 0.02
@@ -41,13 +42,13 @@ static uint64_t peak_of(const struct neap_compared *compared, const struct neap_
 	return both ? analysis->profile.reserved_peak.reserved : analysis->profile.requested_peak.requested;
 }
 
-/* Bad news of one trace, which its peak does not show. */
-static bool put_news(struct neap_buffer *out, const char *name, const struct neap_analysis *analysis)
+/* Bad news of one trace, which its peak does not show. `said`: the verdict has its failure. */
+static bool put_news(struct neap_buffer *out, const char *name, const struct neap_analysis *analysis, bool said)
 {
 	const struct neap_leak *leak = &analysis->trends.leak;
 	bool leaks = leak->verdict == NEAP_LEAK_FOUND && leak->bytes_per_step > 0;
 
-	if (analysis->has_oom)
+	if (analysis->has_oom && !said)
 		neap_buffer_format(out, "%s%s ran out of memory.", out->length ? " " : "", name);
 	if (leaks)
 		neap_buffer_format(out, "%s%s leaks %s a step.", out->length ? " " : "", name,
@@ -62,7 +63,7 @@ static bool put_slower(struct neap_buffer *out, uint64_t before_ns, uint64_t aft
 
 	if (change <= SLOWER)
 		return false;
-	neap_buffer_format(out, "A step takes %s instead of %s (%+.0f %%).", neap_duration_format(after_ns, to),
+	neap_buffer_format(out, "Each step takes %s in B, %s in A (%+.0f %%).", neap_duration_format(after_ns, to),
 			   neap_duration_format(before_ns, from), 100 * change);
 	return true;
 }
@@ -77,6 +78,8 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 						      : NEAP_TONE_PLAIN;
 	const char *figure = a->timeline.reserved_known && b->timeline.reserved_known ? "reserved" : "requested";
 	struct neap_buffer news = {0};
+	bool fails = b->has_oom && !a->has_oom;
+	const char *first = fails ? "B ran out of memory. " : "";
 	char verdict[160];
 
 	if (compared->before.unrecorded || compared->after.unrecorded || neap_analysis_empty(a) ||
@@ -84,17 +87,19 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 		snprintf(verdict, sizeof verdict, "One of them has no allocation: there is no peak to compare");
 		tone = NEAP_TONE_WARN;
 	} else if (tone == NEAP_TONE_PLAIN) {
-		snprintf(verdict, sizeof verdict, "B peaks about as high as A: %s and %s %s", NEAP_SIZE(after),
-			 NEAP_SIZE(before), figure);
+		snprintf(verdict, sizeof verdict, "%sB peaks about as high as A: %s and %s %s", first,
+			 NEAP_SIZE(after), NEAP_SIZE(before), figure);
 	} else {
-		snprintf(verdict, sizeof verdict, "B peaks %s %s than A: %s instead of %s %s",
+		snprintf(verdict, sizeof verdict, "%sB peaks %s %s than A: %s instead of %s %s", first,
 			 NEAP_SIZE(after > before ? after - before : before - after),
 			 after > before ? "higher" : "lower", NEAP_SIZE(after), NEAP_SIZE(before), figure);
 	}
 	bool slower = put_slower(&news, a->trends.course.step_ns, b->trends.course.step_ns);
-	bool of_a = put_news(&news, "A", a), of_b = put_news(&news, "B", b);
+	bool of_a = put_news(&news, "A", a, false), of_b = put_news(&news, "B", b, fails);
 	if ((tone == NEAP_TONE_BAD && of_a) || (tone != NEAP_TONE_BAD && (slower || of_a || of_b)))
 		tone = NEAP_TONE_WARN;
+	if (fails)
+		tone = NEAP_TONE_BAD;
 	neap_answer_begin(out, tone, verdict);
 	if (news.length)
 		neap_buffer_format(out, "<p>%s</p>\n", neap_buffer_string(&news));
@@ -132,7 +137,8 @@ enum neap_status neap_compared_page(struct neap_buffer *out, const struct neap_c
 		out, "</div>\n<p class=\"quiet\">Filled: requested; line: reserved. Both have the same scale.</p>\n"
 		     "<div class=\"report\">\n");
 	neap_report_compared(&text, compared);
-	neap_markup_report(out, neap_buffer_string(&text));
+	const char *figures = strstr(neap_buffer_string(&text), "\n\n"); /* the names stand above */
+	neap_markup_report(out, figures ? figures : "");
 	neap_buffer_text(out, "</div>\n");
 	neap_words_explain(out);
 	neap_buffer_text(out, "</main>\n</body>\n</html>\n");

@@ -1,7 +1,7 @@
 /* report/page.c: the page: one file, no reference to anything outside it.
  *
  *   head      style, dygraphs' style
- *   summary   runs, device, what stands out
+ *   summary   runs, device; the answer: which runs failed, what stands out
  *   table     ranked by peak, a bar for its part of the device
  *   section   per run: curve (numbers as JSON), facts, OOM card
  *   scripts   dygraphs, then ours, which draws each curve from the JSON beside it
@@ -26,6 +26,7 @@
 
 /* Points of one curve in the page; more are thinned out, extremes kept. */
 #define CURVE_POINTS 4000
+#define NAMED        4 /* runs in a sentence */
 
 static const char *const tone_class[] = {
 	[NEAP_TONE_PLAIN] = "", [NEAP_TONE_GOOD] = "good", [NEAP_TONE_WARN] = "warn", [NEAP_TONE_BAD] = "bad"};
@@ -53,17 +54,71 @@ static void put_time(struct neap_buffer *out, uint64_t wall_ns)
 		neap_buffer_format(out, ", %s", text);
 }
 
+static bool failed(const struct neap_result *result) { return result->outcome != NEAP_OUTCOME_OK; }
+static bool leaks(const struct neap_result *result) { return strcmp(result->leak_verdict, "leak") == 0; }
+static bool stepped(const struct neap_result *result) { return result->rungs > 0; }
+
+static size_t count_of(const struct neap_result *results, size_t count, bool (*is)(const struct neap_result *))
+{
+	size_t found = 0;
+	for (size_t i = 0; i < count; i++)
+		found += is(&results[i]);
+	return found;
+}
+
+/* ": a, b, c and 2 more" */
+static void put_names(struct neap_buffer *out, const struct neap_result *results, size_t count,
+		      bool (*is)(const struct neap_result *))
+{
+	size_t shown = 0, all = count_of(results, count, is);
+	for (size_t i = 0; i < count && shown < NAMED; i++) {
+		if (!is(&results[i]))
+			continue;
+		neap_buffer_text(out, shown++ ? ", " : ": ");
+		neap_markup_text(out, results[i].name[0] ? results[i].name : "-");
+		if (failed(&results[i]))
+			neap_buffer_format(out, " (%s)", neap_outcome_name(results[i].outcome));
+	}
+	if (all > shown)
+		neap_buffer_format(out, " and %zu more", all - shown);
+}
+
+static void put_answer(struct neap_buffer *out, const struct neap_result *results, size_t count)
+{
+	size_t bad = count_of(results, count, failed), leaking = count_of(results, count, leaks);
+	size_t helped = count_of(results, count, stepped);
+
+	neap_buffer_format(out, "<div class=\"answer %s\">\n<h2>", bad ? "bad" : leaking ? "warn" : "good");
+	if (bad) {
+		neap_buffer_format(out, "%zu of %zu run%s failed", bad, count, count == 1 ? "" : "s");
+		put_names(out, results, count, failed);
+	} else if (count == 1) {
+		neap_buffer_text(out, "The run ended well");
+	} else {
+		neap_buffer_format(out, "All %zu runs ended well", count);
+	}
+	neap_buffer_text(out, "</h2>\n");
+	if (leaking) {
+		neap_buffer_format(out, "<p><span class=\"bad\">%zu leak%s memory</span>", leaking,
+				   leaking == 1 ? "s" : "");
+		put_names(out, results, count, leaks);
+		neap_buffer_text(out, "</p>\n");
+	}
+	if (helped) {
+		neap_buffer_format(out, "<p><span class=\"warn\">%zu went on with less memory</span>", helped);
+		put_names(out, results, count, stepped);
+		neap_buffer_text(out, "</p>\n");
+	}
+	neap_buffer_text(out, "</div>\n");
+}
+
 static void put_summary(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count)
 {
-	size_t ok = 0, leaks = 0, stepped = 0;
 	uint64_t first = 0;
 	bool simulated = false;
 	char size[NEAP_UNITS_CAPACITY];
 
 	for (size_t i = 0; i < count; i++) {
-		ok += results[i].outcome == NEAP_OUTCOME_OK;
-		leaks += strcmp(results[i].leak_verdict, "leak") == 0;
-		stepped += results[i].rungs > 0;
 		simulated |= strcmp(results[i].backend, "sim") == 0;
 		if (results[i].started_wall_ns > 0 && (first == 0 || results[i].started_wall_ns < first))
 			first = results[i].started_wall_ns;
@@ -78,18 +133,10 @@ static void put_summary(struct neap_buffer *out, const char *title, const struct
 		if (results[0].device_total_bytes > 0)
 			neap_buffer_format(out, " (%s)", neap_size_format(results[0].device_total_bytes, size));
 	}
-	neap_buffer_format(out, ". %zu ended well", ok);
-	if (count > ok)
-		neap_buffer_format(out, ", <span class=\"bad\">%zu did not</span>", count - ok);
-	if (stepped > 0)
-		neap_buffer_format(out, "; <span class=\"warn\">%zu brought through by the ladder</span>", stepped);
-	if (leaks > 0)
-		neap_buffer_format(out, "; <span class=\"bad\">%zu leak%s memory</span>", leaks,
-				   leaks == 1 ? "s" : "");
-	neap_buffer_text(out, ".");
 	if (simulated)
 		neap_buffer_text(out, " <span class=\"simulated\">simulated device</span>");
 	neap_buffer_text(out, "</p>\n");
+	put_answer(out, results, count);
 }
 
 static void put_use_bar(struct neap_buffer *out, const struct neap_result *result)
@@ -108,7 +155,7 @@ static void put_table(struct neap_buffer *out, const struct neap_result **ranked
 {
 	struct neap_report_cells cells;
 
-	neap_buffer_text(out, "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
+	neap_buffer_text(out, "<div class=\"scroll\" tabindex=\"0\"><table class=\"runs\">\n<thead><tr>");
 	for (int c = 0; c < NEAP_COLUMN_COUNT; c++) {
 		neap_buffer_format(out, "<th scope=\"col\"%s>",
 				   neap_report_headings[c].right ? " class=\"right\"" : "");
@@ -122,6 +169,9 @@ static void put_table(struct neap_buffer *out, const struct neap_result **ranked
 		for (int c = 0; c < NEAP_COLUMN_COUNT; c++) {
 			neap_buffer_format(out, "<td class=\"%s %s%s\">", neap_report_headings[c].title,
 					   neap_report_headings[c].right ? "right " : "", tone_class[cells.tone[c]]);
+			neap_buffer_text(out, "<span class=\"label\">"); /* where the heads have no room */
+			neap_words_put(out, neap_report_headings[c].title);
+			neap_buffer_text(out, "</span>");
 			if (c == NEAP_COLUMN_NAME)
 				neap_buffer_format(out, "<a href=\"#run-%zu\">", i + 1);
 			neap_markup_text(out, cells.text[c]);

@@ -25,9 +25,9 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 
 /* The OOM card for a terminal, at most 100 columns. */
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card);
-/* Its cause; what would have helped first (nothing if that is not known); and its last part: all that would have. */
+/* Its cause; its last part: all that would have helped; and one fix of these in a line, without its number. */
 void neap_report_oom_cause(struct neap_buffer *out, const struct neap_oom_card *card);
-void neap_report_oom_first_fix(struct neap_buffer *out, const struct neap_oom_card *card);
+void neap_report_oom_fix(struct neap_buffer *out, const struct neap_oom_card *card, size_t index);
 void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card);
 /* As JSON, from any source. Sizes in bytes; null if unknown. neap_oom_whatifs_json: a table of settings, also without
  * a failure. */

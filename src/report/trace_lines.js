@@ -241,6 +241,23 @@ function vertical(panel, context, event, color, dashes, width) {
 	return x;
 }
 
+/* The names of instants, above the chart, as far as they do not cover one another: the first come first. */
+function drawNames(panel, look, named) {
+	const box = $("marks"), canvas = box.querySelector("canvas"), context = canvas.getContext("2d"), taken = [];
+	canvas.width = Math.floor(box.clientWidth * panel.ratio);
+	canvas.height = Math.floor(box.clientHeight * panel.ratio);
+	context.setTransform(panel.ratio, 0, 0, panel.ratio, 0, 0);
+	context.font = "11px system-ui, sans-serif";
+	context.textBaseline = "middle";
+	for (const [x, text, color] of named) {
+		const width = context.measureText(text).width, left = Math.min(x - 1, panel.left + panel.width - width);
+		if (left < 0 || taken.some(([from, to]) => left < to + 8 && left + width + 8 > from)) continue;
+		taken.push([left, left + width]);
+		context.fillStyle = color;
+		context.fillText(text, left, box.clientHeight / 2);
+	}
+}
+
 /* Steps and marks where there is room for them; failures always. */
 function drawMarks(panel, context, look, isStack) {
 	const inView = (event) => { const x = xOf(event); return x >= view.x0 && x <= view.x1; };
@@ -250,36 +267,20 @@ function drawMarks(panel, context, look, isStack) {
 	};
 	for (const event of thin(device.steps, 12)) vertical(panel, context, event, look.quiet, [1, 5]);
 	for (const event of thin(device.emptied, 12)) vertical(panel, context, event, look.warn || look.reserved, [3, 3]);
-	let last = -1e9;
-	const marks = [];
+	const marks = [], named = [], nameOf = (i) => names.texts[device.marks.name[i]].slice(0, 40);
 	for (let i = 0; i < device.marks.count && marks.length <= panel.width / 14; i++)
-		if (inView(device.marks.event[i]) && device.marks.kind[i] !== 3 && device.marks.kind[i] !== 4) marks.push(i);
-	context.font = "11px system-ui, sans-serif";
-	context.textAlign = "left";
-	context.textBaseline = "top";
-	if (marks.length <= panel.width / 14)
-		for (const i of marks) {
-			const x = vertical(panel, context, device.marks.event[i], look.accent, [2, 3]);
-			if (x === null || !isStack || x < last + 90) continue;
-			last = x;
-			label(context, look, names.texts[device.marks.name[i]].slice(0, 40), x + 3, 3, look.accent);
-		}
-	for (const event of device.failures.event) {
-		const x = vertical(panel, context, event, look.bad, [], 2);
-		if (x !== null && isStack) label(context, look, "out of memory", x + 4, 18, look.bad);
+		if (inView(device.marks.event[i]) && device.marks.kind[i] !== 3 && device.marks.kind[i] !== 4 && !isOwnMark(nameOf(i))) marks.push(i);
+	for (const event of new Set([...device.failures.event, device.facts.failure[1]])) {
+		const x = event < device.from ? null : vertical(panel, context, event, look.bad, [], 2);
+		if (x !== null) named.push([x, "out of memory", look.bad]);
 	}
+	if (marks.length <= panel.width / 14)
+		for (const i of marks) named.push([vertical(panel, context, device.marks.event[i], look.accent, [2, 3]), nameOf(i), look.accent]);
+	if (isStack) drawNames(panel, look, named);
 }
 
-function label(context, look, text, x, y, color) {
-	const room = panels.stack.left + panels.stack.width, width = context.measureText(text).width;
-	if (x + width > room) x = room - width - 2;
-	context.fillStyle = look.card;
-	context.globalAlpha = .85;
-	context.fillRect(x - 2, y - 1, width + 4, 14);
-	context.globalAlpha = 1;
-	context.fillStyle = color;
-	context.fillText(text, x, y);
-}
+/* neap's recordings have such marks for neap itself: what was held, and peaks when they were noticed. */
+function isOwnMark(name) { return words.source === 3 && (name === "held" || name === "peak"); }
 
 function drawOutline(panel, context, life, color, look) {
 	const index = panels.stack.shown ? panels.stack.shown.id.indexOf(life) : -1;

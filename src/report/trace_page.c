@@ -183,6 +183,8 @@ static void put_facts(struct page *page, const struct neap_analysis *analysis, c
 	put_peak(page, "requested", profile->requested_peak.requested, profile->requested_peak.event);
 	put_peak(page, "rounded", profile->rounded_peak.rounded, profile->rounded_peak.event);
 	put_peak(page, "reserved", profile->reserved_peak.reserved, profile->reserved_peak.event);
+	put_peak(page, "failure", analysis->has_oom ? analysis->oom.block_bytes : 0,
+		 analysis->has_oom ? analysis->oom.event : NEAP_LIFE_BEFORE);
 	neap_buffer_format(page->text, "\"leftOut\":%" PRIu64 ",\"stepsBefore\":%zu}</script>\n", pieces->left_out,
 			   profile->from > 0 ? neap_steps_before(&analysis->steps, profile->from - 1) : 0);
 }

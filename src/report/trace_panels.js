@@ -87,12 +87,17 @@ function fillLegend() {
 		item.addEventListener("click", () => choose(group, sum.key));
 		legend.append(item);
 	}
-	const lines = [["requested", null, "--requested"], ["rounded (PyTorch's allocated)", null, "--rounded"]];
-	if (device.reservedKnown) lines.push(["reserved", null, "--reserved"], ["cached", cachedAt(cursor), "--cached"]);
-	if (device.facts.limit) lines.push(["limit " + size(device.facts.limit), null, "--bad"]);
-	for (const [name, bytes, color] of lines) {
-		const item = legendItem(name, bytes, "var(" + color + ")");
+	const lines = [["requested", null], ["rounded", null]];
+	if (device.reservedKnown) lines.push(["reserved", null], ["cached", cachedAt(cursor)]);
+	for (const [word, bytes] of lines) {
+		const item = legendItem(word === "rounded" ? "rounded (PyTorch's allocated)" : word, bytes, "var(--" + word + ")");
 		if (bytes === null) item.querySelector("i").style.height = "3px";
+		item.setAttribute("popovertarget", "word-" + word);
+		legend.append(item);
+	}
+	if (device.facts.limit) {
+		const item = legendItem("limit " + size(device.facts.limit), null, "var(--bad)");
+		item.querySelector("i").style.height = "3px";
 		item.disabled = true;
 		legend.append(item);
 	}

@@ -205,6 +205,7 @@ function listenControls() {
 	$("order").addEventListener("change", sortSegments);
 	$("unselect").addEventListener("click", () => choose(null));
 	$("topeak").addEventListener("click", () => { toPeak(); keepCursorSeen(); changed(); });
+	$("tofailure").addEventListener("click", () => { toFailure(); keepCursorSeen(); changed(); });
 	$("device").addEventListener("change", () => show(Number($("device").value)));
 	addEventListener("resize", () => { redraw(); drawSegments(); });
 	dark.addEventListener("change", () => { redraw(); drawSegments(); fillFlame(); });
@@ -234,6 +235,8 @@ function listenTables() {
 }
 
 function toPeak() { moveCursor(Math.max(device.facts.requested[1], device.from)); }
+
+function toFailure() { moveCursor(device.facts.failure[1]); }
 
 /* ---- beginning ---- */
 
@@ -289,6 +292,8 @@ async function show(number) {
 	$("chart").hidden = false;
 	$("mapcard").hidden = $("segmentscard").hidden = !device.hasAddresses;
 	$("nomap").hidden = device.hasAddresses;
+	$("marks").hidden = !device.marks.kind.some((kind) => kind < 3) && !device.failures.event.length && facts[number].failure[1] < 0;
+	$("steps").hidden = !device.steps.length;
 	$("axis").disabled = device.times === null;
 	if (device.times === null) $("axis").value = "event";
 	hovered = pinned = -1;
@@ -302,7 +307,8 @@ async function show(number) {
 	fillDetails();
 	device.ranks = device.ranks || new Map();
 	device.purposes = device.purposes || [];
-	toPeak();
+	$("tofailure").hidden = device.facts.failure[1] < device.from || device.facts.failure[1] >= device.to;
+	if ($("tofailure").hidden) toPeak(); else toFailure();
 	chooseColor();
 	draw();
 }

@@ -48,6 +48,14 @@ static size_t find(const char *text)
 	return WORDS;
 }
 
+/* "word-out-of-memory" */
+static void put_id(struct neap_buffer *out, size_t word)
+{
+	neap_buffer_text(out, "word-");
+	for (const char *at = words[word].word; *at; at++)
+		neap_buffer_append(out, *at == ' ' ? "-" : at, 1);
+}
+
 void neap_words_put(struct neap_buffer *out, const char *text)
 {
 	size_t word = find(text);
@@ -56,7 +64,9 @@ void neap_words_put(struct neap_buffer *out, const char *text)
 		neap_markup_text(out, text);
 		return;
 	}
-	neap_buffer_format(out, "<button type=\"button\" class=\"word\" popovertarget=\"word-%zu\">", word);
+	neap_buffer_text(out, "<button type=\"button\" class=\"word\" popovertarget=\"");
+	put_id(out, word);
+	neap_buffer_text(out, "\">");
 	neap_markup_text(out, text);
 	neap_buffer_text(out, "</button>");
 }
@@ -64,7 +74,9 @@ void neap_words_put(struct neap_buffer *out, const char *text)
 void neap_words_explain(struct neap_buffer *out)
 {
 	for (size_t i = 0; i < WORDS; i++) {
-		neap_buffer_format(out, "<div popover id=\"word-%zu\"><b>%s</b> ", i, words[i].word);
+		neap_buffer_text(out, "<div popover id=\"");
+		put_id(out, i);
+		neap_buffer_format(out, "\"><b>%s</b> ", words[i].word);
 		neap_markup_text(out, words[i].means);
 		neap_buffer_text(out, "</div>\n");
 	}

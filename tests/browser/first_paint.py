@@ -14,6 +14,7 @@ there is no Chromium.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -71,7 +72,7 @@ def zoom_to(page, known):
         if wide and high:
             break
         x, y = place(page, known)
-        page.wheel(x, y, -200, 0 if not wide else SHIFT)
+        page.wheel(x, math.ceil(y), -200, 0 if not wide else SHIFT)  # the browser rounds down: it would sink out of sight
         page.until("neapPage.settled()")
         took.append(page.evaluate("neapPage.state().slow"))
     else:

@@ -50,9 +50,9 @@ static void bad_news_of_a_comparison(void **state)
 		     "256 MiB instead of 512 MiB reserved</h2>\n</section>");
 	check_answer(&compared, false, 0, 20000000, 30000000,
 		     "<section class=\"answer warn\">\n<h2>B peaks 256 MiB lower than A: 256 MiB instead of 512 MiB "
-		     "reserved</h2>\n<p>A step takes 30.0 ms instead of 20.0 ms (+50 %).</p>\n</section>");
+		     "reserved</h2>\n<p>Each step takes 30.0 ms in B, 20.0 ms in A (+50 %).</p>\n</section>");
 	check_answer(&compared, true, 2048, 20000000, 30000000,
-		     "<p>A step takes 30.0 ms instead of 20.0 ms (+50 %). A ran out of memory. B leaks 2.00 KiB a "
+		     "<p>Each step takes 30.0 ms in B, 20.0 ms in A (+50 %). A ran out of memory. B leaks 2.00 KiB a "
 		     "step.</p>\n");
 	neap_compared_fini(&compared);
 }

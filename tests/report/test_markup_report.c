@@ -42,7 +42,7 @@ static void test_head(void **unused)
 	       "      lacks 2 GiB\n",
 	       "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">GPU</th>"
 	       "<th scope=\"col\" class=\"right\">memory</th><th scope=\"col\"><button type=\"button\" "
-	       "class=\"word\" popovertarget=\"word-7\">fits</button></th></tr></thead><tbody>\n"
+	       "class=\"word\" popovertarget=\"word-fits\">fits</button></th></tr></thead><tbody>\n"
 	       "<tr><td class=\"\">h100</td><td class=\"right\">79.6 GiB</td><td class=\"good\">yes</td></tr>\n"
 	       "<tr><td class=\"\">t4</td><td class=\"right\">15.0 GiB</td><td class=\"bad\">no</td></tr>\n"
 	       "<tr class=\"in3\"><td class=\"\" colspan=\"3\">lacks 2 GiB</td></tr>\n"
