@@ -1,14 +1,15 @@
-"""The program that `neap estimate --model` runs: a training loop, or generation, as a script would have it. Its library makes the
-model from its configuration. The program knows nothing of neap. It also runs on a GPU, and prints PyTorch's own peaks there:
+"""The program that `neap estimate --model` runs: a training loop, or generation, like that of a user's script. The model's library
+creates the model from its configuration. The program knows nothing of neap. It also runs on a GPU, where it prints PyTorch's own
+peaks:
 
     neap estimate --model gpt2 --print-script > model.py
     python model.py --model=gpt2 --batch=4
 
-MODEL is a name on the Hub, a folder with config.json, or such a file, for transformers; timm:NAME; torchvision:NAME;
+MODEL is a name on the Hub, a folder with config.json, or a file like that, for transformers; timm:NAME; torchvision:NAME;
 diffusers:NAME for the UNet of a pipeline (on the Hub, or a folder), or a folder with a UNet's config.json.
 
-No weight is downloaded, read or initialised: parameters are allocated on the GPU as they are, in the order of model.to("cuda").
-So what from_pretrained takes beside them while it loads a checkpoint is not in the peak.
+No weight is downloaded, read or initialised: parameters are allocated on the GPU without contents, in the order of
+model.to("cuda"). So the peak does not include the extra memory that from_pretrained takes while it loads a checkpoint.
 
     --precision    weights                                    computes in
     fp32           float32                                    float32
@@ -35,7 +36,7 @@ except ImportError as error:
 LORA_RANK = 16  # beside each linear layer but the output's; alpha is twice the rank, and there is no dropout
 NEW_TOKENS = 16  # are generated: the prompt is so much shorter than --sequence, which the cache holds at the end
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-true": torch.bfloat16}
-USAGE = 64  # exit statuses, of sysexits.h
+USAGE = 64  # exit statuses, from sysexits.h
 NO_MODEL = 66
 UNAVAILABLE = 69
 
@@ -70,7 +71,7 @@ def need(name, user):
 
 
 def refuse_model(model, library, error):
-    """Tells a model that does not exist from a Hub that cannot be reached, and from a config that the library does not take."""
+    """Distinguishes a model that does not exist, a Hub that cannot be reached, and a config that the library does not accept."""
     causes = ""
     cause = error
     while cause is not None:
@@ -91,7 +92,7 @@ def refuse_model(model, library, error):
 
 
 class Job:
-    """A model on the device "meta"; batch(device) -> what it is called with, and a target; loss(what it returned, target)."""
+    """A model on the device "meta"; batch(device) returns its arguments and a target; loss takes its result and the target."""
 
     def __init__(self, model, batch, loss, head=None, generates=False):
         self.model = model
@@ -108,7 +109,7 @@ def from_transformers(options, dtype):
         config = transformers.AutoConfig.from_pretrained(options.model, trust_remote_code=False)
         if getattr(config, "quantization_config", None) is not None:
             raise ValueError("its weights are quantized (name the model that they were made from, with --task qlora)")
-        for token in ("pad_token_id", "decoder_start_token_id"):  # of configs without a tokenizer's ids
+        for token in ("pad_token_id", "decoder_start_token_id"):  # configs may lack a tokenizer's ids
             if getattr(config, token, None) is None:
                 setattr(config, token, 0)
         config.use_cache = options.task == "infer"
@@ -128,7 +129,8 @@ def from_transformers(options, dtype):
 
 
 def model_of(transformers, config, dtype):
-    """Of the class that the config names. A config that names none with an output gets the first that knows it."""
+    """Creates the model of the class that the config names. If the config names no class with an output, takes the first class that
+    accepts it."""
     kinds = (
         ("ForCausalLM", transformers.AutoModelForCausalLM),
         ("LMHeadModel", transformers.AutoModelForCausalLM),
@@ -136,7 +138,7 @@ def model_of(transformers, config, dtype):
         ("ForSequenceClassification", transformers.AutoModelForSequenceClassification),
         ("ForImageClassification", transformers.AutoModelForImageClassification),
         ("ForConditionalGeneration", transformers.AutoModelForSeq2SeqLM),
-        ("ForConditionalGeneration", transformers.AutoModelForImageTextToText),  # gets text alone
+        ("ForConditionalGeneration", transformers.AutoModelForImageTextToText),  # gets only text
     )
     named = [kind for name in config.architectures or () for end, kind in kinds if name.endswith(end)]
     for kind in named or [kind for _, kind in kinds]:
@@ -218,7 +220,7 @@ def from_torchvision(options, dtype):
 
 
 def from_diffusers(options, dtype):
-    """A UNet that learns the noise of latents. The text encoder and the VAE, frozen beside it, are not made."""
+    """A UNet that learns the noise of latents. The text encoder and the VAE, which are frozen, are not created."""
     name = options.model.partition(":")[2]
     diffusers = need("diffusers", options.model)
     try:
@@ -279,7 +281,7 @@ class Lora(nn.Module):
 
 
 def linear_layers(job):
-    """(parent, name, layer) of all but the output's: torch's, and those of transformers' GPT-2."""
+    """Returns (parent, name, layer) of all linear layers but the output's: torch's, and those of transformers' GPT-2."""
     for parent in list(job.model.modules()):
         for name, layer in list(parent.named_children()):
             if (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D") and layer is not job.head:
@@ -298,7 +300,7 @@ def add_lora(options, job, dtype):
 
 
 def quantize(options, layer, dtype):
-    """NF4, its scales quantized too: the weight is on the GPU in 16 bits before, as transformers loads it."""
+    """Quantizes a layer to NF4, and its scales, too. Before, the weight is on the GPU in 16 bits, as transformers loads it."""
     bitsandbytes = need("bitsandbytes", "--task qlora")
     if not isinstance(layer, nn.Linear):
         refuse(USAGE, f"--task qlora: {options.model} has layers that bitsandbytes cannot quantize ({type(layer).__name__})")
@@ -316,7 +318,7 @@ def quantize(options, layer, dtype):
 
 
 def allocate(model):
-    """As model.to("cuda") does, with nothing in it. A tensor of several names is allocated once."""
+    """Allocates the tensors like model.to("cuda"), without contents. A tensor with several names is allocated once."""
     made = {}
 
     def move(tensor):
@@ -369,7 +371,7 @@ def make_optimizer(options, model):
         return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9)
     if options.optimizer == "adafactor":
         return torch.optim.Adafactor(parameters, lr=1e-4)
-    return torch.optim.AdamW(parameters, lr=1e-4, fused=True)  # as the Trainer of transformers
+    return torch.optim.AdamW(parameters, lr=1e-4, fused=True)  # as transformers' Trainer does
 
 
 def train(options, job):

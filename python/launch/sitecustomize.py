@@ -1,4 +1,4 @@
-# sitecustomize.py: what `neap run` puts first on PYTHONPATH, so that an unchanged script is attached.
+# sitecustomize.py: `neap run` puts this first on PYTHONPATH, so that an unchanged script is attached.
 #
 #   1. gives way to the sitecustomize that Python would have found without us (Debian's, the user's). Where that is another copy
 #      of this file, the second one does nothing but give way
@@ -6,9 +6,9 @@
 #        before   with NEAP_DEVICE=sim: loads neap's stand-ins for NVIDIA's libraries (neap/_simulator.py)
 #        after    with NEAP_ATTACH=1: loads neap.hooks
 #
-# It costs a process that does not import torch nothing else. It must not break a script: failures here are noted where
-# `neap run` finds them (without `neap run`: on stderr), and swallowed. It runs in whatever Python the script has: plain words
-# that an old one parses, too. Child processes inherit the environment, and with it all of this.
+# It costs a process that does not import torch nothing else. It must not break a script: failures here become notes that `neap run`
+# finds (without `neap run`: lines on stderr), and are never raised. It runs in the script's own Python, so it uses only syntax that
+# an old Python parses, too. Child processes inherit the environment, and with it all of this.
 import os
 import sys
 
@@ -19,7 +19,7 @@ if os.path.exists(os.path.join(_packages, "_abi.py")):
 
 
 _attach = os.environ.get("NEAP_ATTACH") == "1"
-# NEAP_SIM_RUNTIME: where the stand-ins are. `neap run` sets it where there are any, as does the shell of `neap sim env`.
+# NEAP_SIM_RUNTIME: the folder of the stand-ins. `neap run` sets it if there are any, and so does the shell of `neap sim env`.
 _simulate = os.environ.get("NEAP_DEVICE") == "sim" and (_attach or bool(os.environ.get("NEAP_SIM_RUNTIME")))
 
 
@@ -44,7 +44,7 @@ def _note(text):
 
 
 def _is_installed():
-    """By another copy of this file: of two, each would count what the other counts."""
+    """Whether another copy of this file is installed: two would both count the same things."""
     return any(getattr(finder, "neap_launch", None) for finder in sys.meta_path)
 
 
@@ -53,8 +53,8 @@ def _install():
     from importlib.machinery import PathFinder
 
     class _Attach(object):
-        """Finds torch as it would be found, with us called before and after it is loaded. And makes `import neap` work in
-        a script where no neap is installed, as if our folder were the last on the path."""
+        """Finds torch in the ordinary way, and calls us before and after it is loaded. Also makes `import neap` work in a script
+        without an installed neap, as if our folder were the last on the path."""
 
         neap_launch = _here
 
@@ -66,7 +66,7 @@ def _install():
                 _note("JAX finds no simulated GPU: it looks for /dev/nvidia0, and neap has no stand-in for its compiler's nvJitLink")
             if name not in ("torch", "neap") or self.busy:
                 return None
-            self.busy = True  # the finders after us, as if we were not there
+            self.busy = True  # ask the finders after us, as if we were not there
             try:
                 spec = importlib.util.find_spec(name)
             except Exception:
@@ -80,7 +80,7 @@ def _install():
             return spec
 
     class _Loader(object):
-        """Torch's own loader, between our two parts."""
+        """Torch's own loader, with our parts before and after it."""
 
         def __init__(self, real):
             self.real = real
@@ -96,7 +96,7 @@ def _install():
             missing, refusal = _load_stand_ins(module) if _simulate else ((), "")
             try:
                 self.real.exec_module(module)  # an import error is torch's own
-            except (ImportError, OSError, ValueError):  # the two others: where it opens its libraries itself
+            except (ImportError, OSError, ValueError):  # OSError and ValueError: if torch opens its libraries itself
                 if missing:
                     _note("PyTorch also needs %s, and neap has no stand-in for it" % ", ".join(missing))
                 raise
@@ -116,13 +116,14 @@ def _install():
 
 
 def _is_compile_worker():
-    """torch.compile's: it asks what the device is, and uses none. It is no process of the program."""
+    """Whether this is a compile worker of torch.compile, which only asks for the device's properties. It is no process of the
+    program."""
     return (getattr(sys, "argv", None) or [""])[0].endswith("/torch/_inductor/compile_worker/__main__.py")
 
 
 def _load_neap():
-    """The installed package where there is one; else ours; ours under another name where the script has a neap that is
-    something else."""
+    """Loads the installed package if there is one, else ours; ours under another name if the script has another module named
+    neap."""
     import importlib
     import importlib.util
 
@@ -143,8 +144,9 @@ def _load_neap():
 
 
 def _load_stand_ins(torch):
-    """Before torch: so that the dynamic loader takes neap's libraries for NVIDIA's. Returns the names of those that torch needs
-    and neap does not have; and why none was loaded, or "". The file `simulated.PID` tells `neap run` that this process is simulated."""
+    """Called before torch is loaded, so that the dynamic loader takes neap's libraries for NVIDIA's. Returns the names of libraries
+    that torch needs and neap lacks, and why none was loaded, or "". The file `simulated.PID` tells `neap run` that this process is
+    simulated."""
     try:
         import importlib.util
 
@@ -163,7 +165,8 @@ def _load_stand_ins(torch):
 
 
 def _note_refusal(why):
-    """LD_LIBRARY_PATH may have led the dynamic loader to stand-ins all the same: `neap run` sets it for a shell, say."""
+    """Reports why PyTorch is not simulated. LD_LIBRARY_PATH may have led the dynamic loader to stand-ins nevertheless: for example,
+    `neap run` sets it for a shell."""
     folder = os.environ.get("NEAP_SIM_RUNTIME") or _here
     try:
         with open("/proc/self/maps") as maps:
@@ -191,7 +194,7 @@ def _after_stand_ins(torch):
 
 
 def begin_late():
-    """Of a Python that lost PYTHONPATH on its way, once it uses the simulated driver. LD_LIBRARY_PATH has led PyTorch to the
+    """Starts late, in a Python that lost PYTHONPATH, once it uses the simulated driver. LD_LIBRARY_PATH has led PyTorch to the
     stand-ins, unless NVIDIA's own libraries lie beside it."""
     torch = sys.modules.get("torch")
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
@@ -211,7 +214,7 @@ def begin_late():
 
 
 def _simulate_late(torch):
-    """At once: values have to be computed from the first operation on. False: PyTorch is not on the stand-ins."""
+    """Simulates at once: values must be computed from the first operation on. False: PyTorch is not on the stand-ins."""
     if _load_stand_ins(torch)[1]:
         lost = "PYTHONPATH, which leads to neap's stand-ins, was replaced"
         _note_refusal(lost + ": where it is set, add what it was: PYTHONPATH=.:$PYTHONPATH")
@@ -221,7 +224,7 @@ def _simulate_late(torch):
 
 
 def _wait_for(lock, function):
-    """Calls it in the main thread once the lock is free."""
+    """Calls the function in the main thread once the lock is free."""
     import ctypes
     import threading
 
@@ -238,7 +241,7 @@ def _wait_for(lock, function):
             pass
         ctypes.pythonapi.Py_AddPendingCall(call, None)
 
-    _wait_for.kept = call  # Python calls it later
+    _wait_for.kept = call  # keeps the object: Python calls it later
     threading.Thread(target=wait, daemon=True).start()
 
 
@@ -250,7 +253,7 @@ def _attach_to(torch):
 
 
 def _too_old():
-    """neap's package does not parse here; the error is reported where it would have been used."""
+    """neap's package does not parse in this Python; the error is reported where the package would have been used."""
     import atexit
 
     def tell():
@@ -262,8 +265,8 @@ def _too_old():
 
 
 def _chain():
-    """Runs the sitecustomize that comes after us on the path, in our place. Its exceptions are its own. Those before us have run:
-    another copy of this file may be among them."""
+    """Runs the sitecustomize that comes after us on the path, in our place, and lets its exceptions pass. Those before us have run
+    already: another copy of this file may be among them."""
     if sys.version_info < (3,):
         import imp
 
@@ -287,7 +290,7 @@ def _chain():
 
 _ours = [at for at, folder in enumerate(sys.path) if _is_here(folder)]
 _after = [folder for at, folder in enumerate(sys.path) if at not in _ours and (not _ours or at > _ours[0])]
-# Once, it stays on the path: PyTorch's compile workers, among others, give their children sys.path for PYTHONPATH.
+# Our folder stays on the path, once: PyTorch's compile workers, among others, pass sys.path to their children as PYTHONPATH.
 sys.path[:] = [folder for at, folder in enumerate(sys.path) if at not in _ours[1:]]
 try:
     if (_attach or _simulate) and not _is_installed():
@@ -297,5 +300,5 @@ try:
             _too_old()
 except Exception as _error:
     _note("Python is not attached: %s: %s" % (type(_error).__name__, _error))
-if __name__ != "_neap_launch":  # the simulator's driver loads it late: python.c
+if __name__ != "_neap_launch":  # the simulator's driver loads this file late: see python.c
     _chain()

@@ -1,4 +1,4 @@
-"""What to do about memory that ran out in a training: only what is possible and was not done."""
+"""Advice for a training that ran out of memory: only steps that are possible and were not taken yet."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from ._ladder import Split
 from ._leaks import Leak
 from ._needs import Needs
 
-_SHARE = 10  # of its whole, from which on a part is worth a sentence
+_SHARE = 10  # share of the whole: only a larger part is worth a sentence
 
 
 @dataclasses.dataclass(frozen=True)
 class Ways:
     """How a training could continue with less."""
 
-    ladder: bool  # it may take rungs
-    can_checkpoint: bool  # its model has layers that could be, and are not
+    ladder: bool  # the ladder may take rungs
+    can_checkpoint: bool  # the model has layers that could be checkpointed, and are not
     mixed: bool  # mixed precision is in force
     split: Split
-    leak: Leak | None = None  # what the watch found
+    leak: Leak | None = None  # found by the watch
     growing: tuple[Growing, ...] = ()
 
 
 def _settings(torch: Any) -> str:
-    """The allocator's settings as PyTorch has them; before 2.10, as far as the environment says."""
+    """The allocator's settings as PyTorch has them; before 2.10, from the environment."""
     ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
     if ask is not None:
         return str(ask())
-    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF")  # read first, also where it is empty
+    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads this first, even if it is empty
     if text is None and tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) >= (2, 9):
-        text = os.environ.get("PYTORCH_ALLOC_CONF")  # older ones do not know it
+        text = os.environ.get("PYTORCH_ALLOC_CONF")  # older releases ignore this one
     return text or ""
 
 
 def grows(torch: Any) -> bool:
-    """Whether PyTorch's segments grow in place."""
+    """Returns whether PyTorch's segments grow in place."""
     return "expandable_segments:true" in _settings(torch).lower().replace(" ", "")
 
 
 def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
-    """The training gives up. `cached`: bytes that were reserved and not allocated when memory ran out."""
+    """Advice for a training that gives up. `cached`: bytes that were reserved but not allocated when memory ran out."""
     found = []
     if ways.leak is not None:
         held = f" ({ways.growing[0]})" if ways.growing else ""
-        return (f"mend the leak first: {ways.leak}{held}",)  # what fits today does not fit later
+        return (f"mend the leak first: {ways.leak}{held}",)  # a batch that fits today will not fit later
     if not ways.ladder and ways.split.micro_batch > 1:
         found.append("ladder=True computes each step in smaller micro-batches and keeps the effective batch")
     if ways.can_checkpoint:
@@ -62,7 +62,7 @@ def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
 
 
 def without_batch(needs: Needs, room: int) -> tuple[str, ...]:
-    """The model takes more than there is, whatever its batch: a smaller micro-batch or fewer activations change nothing."""
+    """Advice for a model that does not fit whatever its batch: a smaller micro-batch or fewer activations would not help."""
     found = []
     without = needs.parameters + needs.gradients
     if needs.alone <= room:
@@ -79,7 +79,7 @@ def without_batch(needs: Needs, room: int) -> tuple[str, ...]:
 
 
 def _of_devices(cached: int) -> list[str]:
-    """The devices' figures, after the failed step was dropped."""
+    """Advice from the devices' figures, read after the failed step was dropped."""
     found = []
     torch = _sources.torch_with_cuda()
     stats = memory.get_gpu_memory_stats()
@@ -99,7 +99,7 @@ def _of_devices(cached: int) -> list[str]:
 
 
 def next_time(split: Split, taken: Collection[Rung], by_loader: bool) -> tuple[str, ...]:
-    """The training went through, on these rungs."""
+    """Advice for the next run of a training that succeeded with these rungs."""
     words = []
     if Rung.SPLIT in taken:
         size = f"batches of {split.micro_batch} from the DataLoader" if by_loader else f"batch_size={split.micro_batch}"

@@ -1,4 +1,5 @@
-"""neap as PyTorch's allocator: compiles src/torch once against the installed PyTorch (_compiled.py), and installs the result.
+"""Installs neap as PyTorch's allocator: compiles src/torch once against the installed PyTorch (_compiled.py), and installs the
+result.
 
     install() --> _compiled.compiled --> load --> neap_torch_install
     install(plugin=True) --> _plugin.py, which compiles nothing
@@ -16,7 +17,7 @@ _MESSAGE_ROOM = 4096
 
 
 class AllocatorUnavailable(_compiled.Unavailable):
-    """neap cannot be PyTorch's allocator here. The text says why, and what to do."""
+    """Raised if neap cannot be PyTorch's allocator here. The text says why, and what to do."""
 
 
 _installed = False
@@ -28,7 +29,7 @@ UNIT = _compiled.Unit(
     name="allocator",
     title="neap's allocator",
     main="neap_torch.cpp",
-    sources=("[!w]*.cpp", "[!w]*.h"),  # all but the watch
+    sources=("[!w]*.cpp", "[!w]*.h"),  # all but the watch's files
     object="neap_torch.so",
     advice=_WITHOUT,
 )

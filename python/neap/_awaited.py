@@ -1,5 +1,5 @@
-"""Classes of other libraries that are changed before the program sees them. Nothing is imported for that: the change is made at the
-first look at the class, once its module is imported.
+"""Changes classes of other libraries before the program sees them. Imports nothing for that: changes a class when the program first
+reads it from its module.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 _Change = Callable[[Any], Any]
-_changes: dict[str, tuple[str, _Change]] = {}  # by module: its class
+_changes: dict[str, tuple[str, _Change]] = {}  # by module: the class to change
 
 
 def change(module: str, name: str, make: _Change) -> None:
-    """Calls `make` with the class `name` of `module`. One class of each module; `make` raises nothing."""
+    """Calls `make` with the class `name` of `module`. At most one class for each module; `make` must not raise."""
     if not _changes:
         sys.meta_path.insert(0, _Finder())
     _changes[module] = name, make
@@ -25,7 +25,7 @@ def change(module: str, name: str, make: _Change) -> None:
 
 
 def _await(module: types.ModuleType) -> None:
-    """It is imported, or in the middle of it: torch is what it imports. The first look at its class is what we wait for."""
+    """The module is imported, or is just importing torch. Waits until the program reads the class from it."""
     wanted, make = _changes[module.__name__]
 
     plain: Any = type(module)
@@ -42,7 +42,7 @@ def _await(module: types.ModuleType) -> None:
 
 
 class _Finder:
-    """Finds these modules as they would be found."""
+    """Finds these modules in the ordinary way."""
 
     busy = False
 
@@ -53,7 +53,7 @@ class _Finder:
         self.busy = True
         try:
             spec = importlib.util.find_spec(name)
-        except Exception:  # the next finder raises it
+        except Exception:  # the next finder raises it again
             return None
         finally:
             self.busy = False

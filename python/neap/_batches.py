@@ -1,11 +1,11 @@
-"""The samples of a training, step by step, and cutting what is too large into micro-batches.
+"""Gives the samples of a training, step by step, and cuts batches that are too large into micro-batches.
 
     a tuple or dict of tensors, a map-style dataset    -> indices -> one batch a step, made when it is needed, and again if
                                                           memory ran out while it was made
     a DataLoader, an iterable of batches               -> `accumulate` of its batches a step
 
-A batch is a tensor, or a container of tensors (tuple, list, dict, named tuple) whose first dimension is the samples. What is
-no tensor, or has another first dimension, belongs to each micro-batch whole; a list with one entry a sample is cut as well.
+A batch is a tensor, or a container of tensors (tuple, list, dict, named tuple) whose first dimension is the samples. Other values,
+and tensors with another first dimension, are passed whole to each micro-batch; a list with one entry per sample is cut as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._ladder import Split, parts
 
 
 def is_tensor(value: Any) -> bool:
-    """A tensor, or an array that has its shape."""
+    """Returns whether this is a tensor, or an array with a shape."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
@@ -42,7 +42,8 @@ def _is_list_of_samples(batch: Any, count: int) -> bool:
 
 
 def length(batch: Any) -> int:
-    """How many samples: the first dimension of its first tensor, else the length of its first list; 1 for what has neither."""
+    """Returns the number of samples: the first dimension of the first tensor, else the length of the first list; 1 if there is
+    neither."""
     found = _first_length(batch)
     if found is None:
         lists = [batch] if isinstance(batch, (list, tuple)) else [p for p in _parts(batch) or () if isinstance(p, (list, tuple))]
@@ -51,7 +52,7 @@ def length(batch: Any) -> int:
 
 
 def cut(batch: Any, begin: int, end: int, count: int, place: Callable[[Any], Any]) -> Any:
-    """Samples begin..end of a batch of `count`, each tensor put in its place."""
+    """Returns samples begin..end of a batch of `count`, with each tensor moved by `place`."""
     if is_tensor(batch):
         return place(batch[begin:end] if len(batch.shape) and batch.shape[0] == count else batch)
     if _is_list_of_samples(batch, count):
@@ -69,12 +70,12 @@ def cut(batch: Any, begin: int, end: int, count: int, place: Callable[[Any], Any
 def _like(mapping: Any, parts: dict[Any, Any]) -> Any:
     try:
         return type(mapping)(parts)
-    except TypeError:  # the constructor of this mapping takes something else
+    except TypeError:  # the constructor of this mapping takes other arguments
         return parts
 
 
 class Batches:
-    """The steps of one rank. `split`: the one to begin with; data that comes in batches has a split of its own."""
+    """The steps of one rank. `split`: the split at the beginning; data that comes in batches has its own split."""
 
     def __init__(self, torch: Any, data: Any, split: Split, rank: int, shuffle: bool, seed: int) -> None:
         self._torch = torch
@@ -102,7 +103,7 @@ class Batches:
         self._fitted = self._loader is None or self._sized
         self._step = split.samples  # of this rank
 
-    # Its kind.
+    # The kind of data.
 
     def _is_columns(self, data: Any) -> bool:
         parts = list(data.values()) if isinstance(data, dict) else data if isinstance(data, tuple) else ()
@@ -122,7 +123,7 @@ class Batches:
     def _split_of_loader(self, loader: Any, split: Split) -> Split:
         size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
         if not isinstance(size, int):
-            return split  # known when one comes
+            return split  # known once a batch comes
         self._sized = True
         if split.micro_batch not in (size, 32):
             raise ValueError(
@@ -139,8 +140,8 @@ class Batches:
             raise ValueError(f"data: {self._count} samples are less than one step of all ranks ({split})")
 
     def fitted(self, make: Callable[[], list[Any]] | None, split: Split, rung_taken: bool) -> Split:
-        """The split for a step of batches whose size is not known beforehand: as large as the largest there was, until a rung
-        is taken."""
+        """The split for a step of batches whose size is not known beforehand: as large as the largest step so far, until a rung is
+        taken."""
         if self._fitted or make is None or rung_taken:
             return split
         largest = max(map(length, make()))
@@ -153,7 +154,7 @@ class Batches:
         return self._loader is not None and self._loader is self._data
 
     def parted(self, split: Split) -> Split:
-        """The same split where each of a step's batches is cut by itself: `accumulate` counts their parts."""
+        """Returns the same split, if each of a step's batches is cut by itself: `accumulate` then counts their parts."""
         number = self.split.accumulate if self._loader is not None else 1  # batches of a step
         if number == 1 or split.samples % number:
             return split
@@ -164,9 +165,9 @@ class Batches:
     # Steps.
 
     def count_steps(self) -> int:
-        """Of an epoch; 0: not known."""
+        """Returns the number of steps of an epoch; 0: unknown."""
         if self._loader is None:
-            ranks = self.split.ranks  # which make whole steps only
+            ranks = self.split.ranks  # all ranks make whole steps only
             return self._count // (self._step * ranks) if ranks > 1 else -(-self._count // self._step)
         try:
             return -(-len(self._loader) // self.split.accumulate)
@@ -174,7 +175,7 @@ class Batches:
             return 0
 
     def epoch(self, epoch: int) -> Iterator[Callable[[], list[Any]]]:
-        """One step at a time: a function that makes its batches, and can be called again if it raised."""
+        """Yields one step at a time: a function that makes the step's batches, and can be called again if it raised."""
         if self._loader is not None:
             yield from self._of_loader(epoch)
             return

@@ -21,7 +21,7 @@ _WORDS = {
 
 
 class Cleanups:
-    """One after another. One thread at a time."""
+    """Runs one cleanup after another. One thread at a time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +44,8 @@ class Cleanups:
 
 
 def leftovers() -> None:
-    """What earlier runs of this user left on the devices that PyTorch uses here is found; what neap started is ended."""
+    """Finds processes that earlier runs of this user left on the devices that PyTorch uses here, and ends those that neap
+    started."""
     torch = _sources.torch_with_cuda()
     for index in _sources.TorchSource(torch).indices() if torch is not None else ():
         uuid = _sources.device_uuid(torch, index)

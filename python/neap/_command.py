@@ -1,4 +1,5 @@
-"""The `neap` of a wheel: the command itself lies beside the modules, where what it needs was there when it was built."""
+"""The `neap` of a wheel: starts the command, which lies beside the modules, if its libraries were there when the wheel was
+built."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import os
 import pathlib
 import sys
 
-_MISSING = "@missing@"  # Debian packages, when this was built
+_MISSING = "@missing@"  # Debian packages that were missing when this was built
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Compiles C++ of neap's against the installed PyTorch, once: its allocator (_allocator.py) and the watch on PyTorch's own
+"""Compiles neap's C++ code against the installed PyTorch, once: neap's allocator (_allocator.py), and the watch on PyTorch's
 (_watch.py).
 
     compiled(torch, unit) --> the object in the cache, else: lock the cache, compile, publish
@@ -6,8 +6,9 @@
     leave_job(torch, unit) --> XDG_CACHE_HOME/neap/compile, by which `neap run` starts run_job in a process of its own
 
 The cache is XDG_CACHE_HOME/neap/NAME/KEY/OBJECT; the key is a hash of the sources, PyTorch's version and ABI, and the compiler's
-arguments. Which compiler it is does not matter, so that a machine without one uses what another one left there. Only a C++
-compiler is needed: PyTorch's wheel has its headers, and neap declares the CUDA functions that these name (src/torch/cuda).
+arguments. The key does not depend on which compiler it is, so that a machine without one can use an object that another machine
+left there. Only a C++ compiler is needed: PyTorch's wheel has its headers, and neap declares the CUDA functions that they name
+(src/torch/cuda).
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from ._abi import Status
 from ._library import NeapError
 
 _COMPILE_SECONDS = 600
-_RETRY_SECONDS = 86400  # a job that failed is not left again for so long
+_RETRY_SECONDS = 86400  # a job that failed is not left again before this time has passed
 _JOB = "import sys; sys.path.insert(0, sys.argv[1]); from neap import _compiled; _compiled.run_job(sys.argv[2])"
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
-# What PyTorch's headers have, by version: a macro of src/torch, the header, and the words by which it shows.
+# Features of PyTorch's headers that depend on the version: a macro of src/torch, the header, and the words that show the feature.
 _FEATURES = (
     ("NEAP_HAS_enable", "c10/cuda/CUDACachingAllocator.h", r"virtual void enable\("),
     ("NEAP_HAS_StreamSegmentSize", "c10/cuda/CUDACachingAllocator.h", r"struct StreamSegmentSize\b"),
@@ -63,7 +64,7 @@ _RENAMED = {  # PyTorch moved these types from one namespace to another
 
 
 class Unavailable(NeapError):
-    """An object cannot be compiled here. The text says why, and what to do."""
+    """Raised if an object cannot be compiled here. The text says why, and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.ESTATE, message)
@@ -71,12 +72,12 @@ class Unavailable(NeapError):
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """What is compiled into one object."""
+    """The sources of one object."""
 
     name: str  # of its folder in the cache
     title: str  # in messages
     main: str  # the file that the compiler is given
-    sources: tuple[str, ...]  # patterns of the files that it includes, itself among them
+    sources: tuple[str, ...]  # patterns of the files that `main` includes, itself among them
     object: str
     advice: str  # what to do without a compiler
 
@@ -89,7 +90,7 @@ class _Build:
 
 
 def sources(unit: Unit) -> pathlib.Path:
-    """The folder of src/torch's files."""
+    """Returns the folder of src/torch's files."""
     here = pathlib.Path(__file__).resolve().parent
     for folder in (here / "torch_source", here.parent.parent / "src" / "torch"):
         if (folder / unit.main).is_file():
@@ -98,7 +99,7 @@ def sources(unit: Unit) -> pathlib.Path:
 
 
 def _headers(unit: Unit, folder: pathlib.Path) -> pathlib.Path:
-    """The folder that has neap/alloc.h."""
+    """Returns the folder that has neap/alloc.h."""
     for found in (folder / "include", folder.parent.parent / "include"):
         if (found / "neap" / "alloc.h").is_file():
             return found
@@ -134,7 +135,7 @@ def _features(include: pathlib.Path) -> Iterator[str]:
 
 
 def command(torch: Any, unit: Unit) -> list[str]:
-    """The compiler's, with everything but the output's name."""
+    """Returns the compiler's command line, without the output's name."""
     return [*_compiler(unit).split(), *_arguments(torch, unit)]
 
 
@@ -155,7 +156,7 @@ def _arguments(torch: Any, unit: Unit) -> list[str]:
 
 
 def _toolkits() -> Iterator[pathlib.Path]:
-    """Where NVIDIA's own headers may be: for a PyTorch that names more of CUDA than neap declares."""
+    """Yields folders that may have NVIDIA's own headers, for a PyTorch that uses more of CUDA than neap declares."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
             yield pathlib.Path(os.environ[variable]) / "include"
@@ -184,7 +185,8 @@ def _last_lines(text: str) -> str:
 
 
 def _compile(build: _Build, command: list[str], toolkits: list[pathlib.Path]) -> str:
-    """Publishes the object whole. The first error's lines where no declarations of CUDA do; "": done."""
+    """Compiles, and publishes the object whole. Returns the lines of the first error if no declarations of CUDA suffice; "":
+    done."""
     first = ""
     for cuda in [build.own, *toolkits]:
         words = [f"-I{cuda}" if word == f"-I{build.own}" else word for word in command]
@@ -211,7 +213,7 @@ def _lock(folder: pathlib.Path) -> int:
 
 
 def _finish(build: _Build, command: list[str], lock: int, toolkits: list[pathlib.Path]) -> str:
-    """What _compile returns, once nobody else is at it; closes the lock."""
+    """Compiles once no other process does; closes the lock. Returns the same as _compile."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return "" if build.made.is_file() else _compile(build, command, toolkits)
@@ -222,7 +224,7 @@ def _finish(build: _Build, command: list[str], lock: int, toolkits: list[pathlib
 
 
 def compiled(torch: Any, unit: Unit) -> pathlib.Path:
-    """The object for this PyTorch, compiled if it is not in the cache. Other processes that want it wait meanwhile."""
+    """Returns the object for this PyTorch, compiled if it is not in the cache. Other processes that want it wait meanwhile."""
     build = _build(torch, unit)
     if build.made.is_file():
         return build.made
@@ -230,7 +232,7 @@ def compiled(torch: Any, unit: Unit) -> pathlib.Path:
     try:
         build.folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(build.folder)
-    except OSError:  # a read-only home: for this process alone
+    except OSError:  # a read-only home: compile for this process alone
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"neap-{unit.name}-"))
         build = dataclasses.replace(build, folder=folder, made=folder / unit.object)
         lock = _lock(folder)
@@ -246,7 +248,7 @@ def _failed(torch: Any, unit: Unit, compiler: str, failure: str) -> Unavailable:
 
 
 def cached(torch: Any, unit: Unit) -> pathlib.Path | None:
-    """The object for this PyTorch where it was compiled before; None: it was not. Raises Unavailable for a PyTorch without CUDA."""
+    """Returns the object for this PyTorch if it was compiled before, else None. Raises Unavailable for a PyTorch without CUDA."""
     made = _build(torch, unit).made
     return made if made.is_file() else None
 
@@ -255,7 +257,7 @@ def cached(torch: Any, unit: Unit) -> pathlib.Path | None:
 
 
 def _put(path: pathlib.Path, content: bytes) -> None:
-    """Whole or not at all."""
+    """Writes a file whole or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(content)
     part.chmod(0o600)
@@ -263,7 +265,7 @@ def _put(path: pathlib.Path, content: bytes) -> None:
 
 
 def leave_job(torch: Any, unit: Unit) -> None:
-    """Has `neap run` compile the object (src/run/pending_compile.h). Raises Unavailable where that failed lately, and OSError."""
+    """Has `neap run` compile the object (src/run/pending_compile.h). Raises Unavailable if that failed lately, and OSError."""
     build = _build(torch, unit)
     words = command(torch, unit)
     failed = build.folder / "failed"
@@ -278,7 +280,7 @@ def leave_job(torch: Any, unit: Unit) -> None:
 
 
 def run_job(place: str) -> None:
-    """In the process that `neap run` started."""
+    """Runs in the process that `neap run` started."""
     folder = pathlib.Path(place)
     job = json.loads((folder / "job").read_bytes())
     build = _Build(folder, pathlib.Path(job["made"]), pathlib.Path(job["own"]))

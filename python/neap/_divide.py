@@ -1,12 +1,12 @@
-"""`neap run --on-oom auto` of a program that knows nothing of it: the batch of transformers and of Lightning, in parts.
+"""`neap run --on-oom auto` for a program that knows nothing of it: divides the batch of transformers and of Lightning into parts.
 
     transformers' TrainingArguments, made       per_device_train_batch_size / N, gradient_accumulation_steps x N
     Lightning's Trainer, at fit                 batch_size of the DataLoader, or of the DataModule or model
                                                 that makes it, / N,
                                                 accumulate_grad_batches x N, and so the other counts of batches
 
-N is NEAP_BATCH_PARTS: 1 at the first start, which only notes the batch, and twice as much after each out-of-memory error. Where N does not
-divide a batch, the batch is halved as often as it can be. Batch x accumulation stays the same. The program writes both to
+N is NEAP_BATCH_PARTS: 1 at the first start, which only notes the batch, and twice as much after each out-of-memory error. If N does
+not divide a batch, the batch is halved as often as possible. Batch x accumulation stays the same. The program writes both to
 RUN/batch.PID (src/run/auto_ladder.h). Nothing else changes.
 """
 
@@ -21,12 +21,12 @@ from typing import Any
 
 from . import _awaited, _notes
 
-_COUNTS = ("limit_train_batches", "val_check_interval")  # of a Trainer, in batches where they are whole numbers
+_COUNTS = ("limit_train_batches", "val_check_interval")  # of a Trainer, they count batches if they are whole numbers
 _Change = Callable[[Any], None]
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     parts = 0
     made: set[tuple[int, int]] = set()  # batch and accumulation of arguments that are divided already
@@ -39,7 +39,7 @@ def _tell(batch: str, accumulate: str, asked: tuple[int, int], now: tuple[int, i
 
 
 def _divided(batch: Any, accumulate: Any) -> tuple[tuple[int, int], int]:
-    """Both, and by how much. Raises TypeError for what are no counts."""
+    """Returns the divided batch and accumulation, and the divisor. Raises TypeError for values that are no counts."""
     if not isinstance(batch, int) or not isinstance(accumulate, int) or min(batch, accumulate) < 1:
         raise TypeError(f"a batch of {batch!r} with accumulation {accumulate!r} is left as it is")
     parts = math.gcd(batch, _State.parts)
@@ -62,7 +62,7 @@ def _change_arguments(kind: Any) -> None:
 
 def _divide_arguments(arguments: Any) -> None:
     asked = arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps
-    if asked in _State.made:  # a copy
+    if asked in _State.made:  # a copy of divided arguments
         return
     now, _ = _divided(*asked)
     arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps = now
@@ -103,7 +103,8 @@ def _divide_fit(trainer: Any, model: Any, loader: Any, source: Any) -> None:
 
 
 def _batch_of(model: Any, given: Any) -> tuple[Any, _Change]:
-    """The batch of what is fitted, and what changes it. Raises TypeError where there is none that can be changed."""
+    """Returns the batch of the model that is fitted, and a function that changes it. Raises TypeError if there is no batch that can
+    be changed."""
     loader = sys.modules["torch"].utils.data.DataLoader
     if isinstance(given, loader):
         return given.batch_size, functools.partial(_change_loader, given)
@@ -126,7 +127,7 @@ def _change_loader(loader: Any, size: int) -> None:
     loader.__dict__["batch_size"] = size  # PyTorch refuses the plain assignment
 
 
-# When their modules are there.
+# When the libraries are imported.
 
 
 _CHANGES: dict[str, tuple[str, _Change]] = {
@@ -137,7 +138,7 @@ _CHANGES: dict[str, tuple[str, _Change]] = {
 
 
 def watch() -> None:
-    """torch was imported. Does something in a program alone that `neap run --on-oom auto` asks for its batch."""
+    """Called when torch was imported. Acts only in a program that `neap run --on-oom auto` asks for its batch."""
     text = os.environ.get("NEAP_BATCH_PARTS", "")
     if not text.isascii() or not text.isdigit() or not os.environ.get("NEAP_RUN_DIR"):
         return

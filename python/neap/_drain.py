@@ -1,4 +1,4 @@
-"""Whether the memory that ended processes held is free again (neap/drain.h): before the next experiment begins."""
+"""Waits until the memory of ended processes is free again (neap/drain.h), before the next experiment begins."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Collection
 
 from . import _abi, _library, _units
 
-_LOOK_MS = 100  # so long a Ctrl-C waits
-_MOST = 256  # devices that are read
+_LOOK_MS = 100  # how long a Ctrl-C waits at most
+_MOST = 256  # the most devices that are read
 
 
 @dataclasses.dataclass(frozen=True)
 class Drained:
-    """What became of the memory."""
+    """The result of a wait for memory."""
 
     drained: bool | None  # None: unknown
     seconds: float
@@ -23,8 +23,8 @@ class Drained:
 
 
 class Drain:
-    """From before the processes begin until they have ended and been waited for. Reads every device, raises nothing of its
-    own: where none can be read, the result says why."""
+    """Create it before the processes begin; use it until they have ended and were waited for. Reads every device, and raises
+    nothing of its own: if no device can be read, the result says why."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
@@ -35,8 +35,8 @@ class Drain:
             self._why = str(error)
 
     def wait(self, pids: Collection[int], uuids: Collection[bytes] | None, limit: float) -> Drained:
-        """Until what these processes held is free again, so many seconds at most. `uuids`: the devices that they used; None: not
-        known."""
+        """Waits at most `limit` seconds until the memory of these processes is free again. `uuids`: the devices that they used;
+        None: unknown."""
         if not self._handle:
             return Drained(None, 0.0, self._why)
         array = (ctypes.c_int * max(len(pids), 1))(*pids)
@@ -57,7 +57,7 @@ class Drain:
                 return Drained(False, seconds, f"{_units.size(left.value)} still held after {seconds:.1f} s")
 
     def memory(self) -> tuple[list[tuple[int, int]], str]:
-        """Used and free bytes of each device now, as nvidia-smi reports them; or why they are not known."""
+        """Returns used and free bytes of each device now, as nvidia-smi reports them, and why they are unknown."""
         if not self._handle:
             return [], self._why
         found = (_abi.DrainMemory * _MOST)()

@@ -1,4 +1,4 @@
-"""Gradient checkpointing and memory-efficient attention, switched on in a model that did not ask for them."""
+"""Switches on gradient checkpointing and memory-efficient attention in a model that did not ask for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def unwrapped(model: Any, torch: Any) -> Any:
-    """The model as its user wrote it: without DistributedDataParallel, DataParallel and torch.compile around it."""
+    """Returns the model as its user wrote it: without DistributedDataParallel, DataParallel and torch.compile around it."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
@@ -19,11 +19,12 @@ def unwrapped(model: Any, torch: Any) -> Any:
 
 
 class _Recomputed:
-    """A layer's `forward` that keeps no activations but its inputs. Copied and pickled with the layer: it finds its own."""
+    """A layer's `forward` that keeps no activations but its inputs. It is copied and pickled with the layer, and then finds the
+    copy."""
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-        self.plain: Any | None = layer.__dict__.get("forward")  # a forward that the program replaced
+        self.plain: Any | None = layer.__dict__.get("forward")  # a forward that the program put in its place
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         import torch
@@ -36,21 +37,21 @@ class _Recomputed:
 
 
 def _lists(model: Any, torch: Any) -> list[Any]:
-    """The children of the outermost lists of layers, each once."""
+    """Returns the children of the outermost lists of layers, each once."""
     if isinstance(model, (torch.nn.ModuleList, torch.nn.Sequential)) and len(model) > 1:
         return list(model)
     return [layer for child in model.children() for layer in _lists(child, torch)]
 
 
 def unchecked(model: Any, torch: Any) -> list[Any]:
-    """The layers that could be checkpointed and are not."""
+    """Returns the layers that could be checkpointed and are not."""
     layers = {id(layer): layer for layer in _lists(model, torch)}.values()  # a layer in two places counts once
     layers = [layer for layer in layers if not isinstance(layer.__dict__.get("forward"), _Recomputed)]  # type: ignore
     return [layer for layer in layers if any(True for _ in layer.parameters())]
 
 
 def recompute(layer: Any) -> None:
-    """Computes this layer's activations again instead of keeping them."""
+    """Makes this layer compute its activations again instead of keeping them."""
     layer.forward = _Recomputed(layer)
 
 
@@ -64,8 +65,8 @@ def keep(layer: Any) -> None:
 
 
 def can_checkpoint(model: Any, torch: Any) -> bool:
-    """Whether checkpoint_layers would find something to do."""
-    if isinstance(model, torch.nn.DataParallel):  # its replicas would call the layers of the first
+    """Returns whether checkpoint_layers would change anything."""
+    if isinstance(model, torch.nn.DataParallel):  # its replicas would call the first replica's layers
         return False
     model = unwrapped(model, torch)
     if callable(getattr(model, "gradient_checkpointing_enable", None)):
@@ -75,8 +76,8 @@ def can_checkpoint(model: Any, torch: Any) -> bool:
 
 
 def checkpoint_layers(model: Any, torch: Any) -> int:
-    """Computes activations again instead of keeping them, layer by layer. By the model's own switch where it has one (as
-    Hugging Face's do), else for each child of a Sequential or ModuleList. How many layers (1 for a switch); 0: none."""
+    """Makes layers compute activations again instead of keeping them. Uses the model's own switch if there is one (as in Hugging
+    Face's models), else changes each child of a Sequential or ModuleList. Returns how many layers were changed (1 for a switch)."""
     if not can_checkpoint(model, torch):
         return 0
     inner = unwrapped(model, torch)
@@ -90,26 +91,28 @@ def checkpoint_layers(model: Any, torch: Any) -> int:
             recompute(layer)
         count = len(layers)
     if inner is not model:
-        torch.compiler.reset()  # what was compiled keeps activations
+        torch.compiler.reset()  # compiled code still keeps activations
     return count
 
 
 def _computes_attention_itself(model: Any) -> bool:
-    """Whether it is a model of transformers whose attention keeps its scores, and can be told to use PyTorch's."""
+    """Returns whether it is a model of transformers whose attention keeps its scores, and which can use PyTorch's attention
+    instead."""
     kind = getattr(getattr(model, "config", None), "_attn_implementation", None)
     supported = getattr(model, "_supports_sdpa", False) and callable(getattr(model, "set_attn_implementation", None))
     return kind == "eager" and bool(supported)
 
 
 def attention_is_efficient(torch: Any, model: Any) -> bool:
-    """Whether scaled_dot_product_attention may choose its memory-efficient kernels, and the model is not known to avoid it."""
+    """Returns whether scaled_dot_product_attention may choose its memory-efficient kernels, and the model is not known to avoid
+    it."""
     backend = torch.backends.cuda
     chosen = backend.flash_sdp_enabled() and backend.mem_efficient_sdp_enabled()
     return bool(chosen) and not _computes_attention_itself(unwrapped(model, torch))
 
 
 def allow_efficient_kernels(torch: Any) -> bool:
-    """Lets scaled_dot_product_attention choose its memory-efficient kernels; whether that changed anything."""
+    """Lets scaled_dot_product_attention choose its memory-efficient kernels. Returns whether that changed anything."""
     backend = torch.backends.cuda
     changed = False
     for kind in ("flash", "mem_efficient"):
@@ -120,7 +123,8 @@ def allow_efficient_kernels(torch: Any) -> bool:
 
 
 def efficient_models(torch: Any) -> int:
-    """Has every model of transformers in this process that computes attention itself use PyTorch's. How many there were."""
+    """Makes every model of transformers in this process that computes attention itself use PyTorch's attention. Returns how many
+    there were."""
     if "transformers" not in sys.modules:
         return 0
     models = [item for item in gc.get_objects() if issubclass(type(item), torch.nn.Module) and _computes_attention_itself(item)]
@@ -130,7 +134,8 @@ def efficient_models(torch: Any) -> int:
 
 
 def efficient_attention(torch: Any, model: Any) -> bool:
-    """Lets scaled_dot_product_attention choose its memory-efficient kernels, and the model use it; whether that changed anything."""
+    """Lets scaled_dot_product_attention choose its memory-efficient kernels, and the model use it. Returns whether that changed
+    anything."""
     changed = allow_efficient_kernels(torch)
     inner = unwrapped(model, torch)
     if _computes_attention_itself(inner):

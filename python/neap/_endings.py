@@ -1,6 +1,6 @@
-"""The end of a program in what takes SystemExit for a failure. In a notebook's kernel the cell fails, and with it `jupyter nbconvert`
-or papermill: so the cell counts as done, and the later ones run nothing. A worker of Ray Train's reports whatever its function
-raises: so this counts as the function's return.
+"""Ends a program inside tools that take SystemExit for a failure. In a notebook's kernel it would fail the cell, and with it
+`jupyter nbconvert` or papermill: so the cell counts as done, and later cells run nothing. A worker of Ray Train reports everything
+that its function raises: so SystemExit counts as the function's return.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def _shell() -> Any:
-    """IPython's, where this process is a kernel; else None."""
+    """Returns IPython's shell if this process is a kernel, else None."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell if hasattr(shell, "kernel") else None
 
 
 def end_cells() -> None:
-    """To be called once, before SystemExit is raised in a cell. Nothing where this process is no kernel."""
+    """Call it once, before SystemExit is raised in a cell. Does nothing if this process is no kernel."""
     shell = _shell()
     if shell is None:
         return
@@ -33,7 +33,7 @@ _RAY = "ray.train.v2._internal.execution.worker_group.thread_runner"
 
 
 def end_worker() -> None:
-    """To be called once, before SystemExit is raised in a worker's function. Nothing where this process is no worker of Ray Train's."""
+    """Call it once, before SystemExit is raised in a worker's function. Does nothing if this process is no worker of Ray Train."""
     runner = sys.modules.get(_RAY)
     if runner is None:
         return

@@ -1,17 +1,17 @@
-"""What `neap estimate` records inside a PyTorch program: every allocation with its stack, and where values are read back.
+"""Records inside a PyTorch program, for `neap estimate`: every allocation with its stack, and the lines that read values back.
 
     torch imported   -> watch(torch): the functions that read values from the device count their callers
     CUDA first used  -> PyTorch records its allocator from before the first allocation on
     the end          -> finish(): RUN/snapshot.PID.pickle, then RUN/estimate.PID.json, each whole
 
-The end is the exit of the process, the step bound of `--max-steps`, or the SIGTERM that ends a run at its time limit, whose
-handler may interrupt any line of this file. So there is no lock that the interrupted thread could hold, only single operations
-on lists, dictionaries and counters. Only the call that takes the one ticket writes; a signal that interrupts the writing ends
-the process when that is done.
+The end is the exit of the process, the step bound of `--max-steps`, or the SIGTERM that ends a run at its time limit. That signal's
+handler may interrupt any line of this file. So this file takes no lock, which the interrupted thread could hold, and uses only
+single operations on lists, dictionaries and counters. Only the call that takes the one ticket writes; a signal that interrupts the
+writing ends the process afterwards.
 
 The program's behaviour does not change: a failure here is a note (_notes.py), and the wrapped functions return what PyTorch's
-own return. A value that was read back and not computed (_values.py) is a likely one, or a zero: a program that branches on it, or
-takes a size from it, may allocate something else on a GPU. The parent names these lines.
+own return. A value that is read back but was not computed (_values.py) is a likely one, or zero: a program that branches on it, or
+takes a size from it, may allocate other memory on a GPU. The parent names these lines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from . import _notes, _shared_runs, _steady, _values
 _SCHEMA = 1
 _LINES_MOST = 200
 
-# How a line may use a value it reads. A size decides how much memory is allocated; a branch may.
+# How a line may use a value it reads. A size decides how much memory is allocated; a branch may decide that, too.
 _METHODS = {
     "item": "value",
     "tolist": "value",
@@ -54,7 +54,7 @@ _METHODS = {
     "equal": "branch",
     "allclose": "branch",
 }
-# Of these only some calls read: see _reads.
+# These read only in some calls: see _reads.
 _SOMETIMES = {
     "to": "value",
     "repeat_interleave": "size",
@@ -74,29 +74,29 @@ _FUNCTIONS = {
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     torch: Any = None
     recording = False
-    tickets = [None]  # finish() takes it; a call that finds none writes nothing
-    written = False  # or given up
-    ended_by = 0  # the signal that is to end the process once that is written
+    tickets = [None]  # finish() takes the ticket; a call that finds none writes nothing
+    written = False  # also if writing was given up
+    ended_by = 0  # the signal that ends the process after the writing
     waited: tuple[str, str, int] | None = None  # the main thread's line then
-    optimizer = False  # the program has made one
-    at_optimizer: Callable[[], None] | None = None  # called when it makes the first
+    optimizer = False  # the program has created one
+    at_optimizer: Callable[[], None] | None = None  # called when the program creates its first optimizer
     lines: dict[tuple[str, str, str, int, str], Iterator[int]] = {}
     lost: Iterator[int] = itertools.count()  # reads by lines beyond _LINES_MOST
-    compiling = False  # torch.compile has begun to
-    compiled_in: dict[int, None] = {}  # updates in which it compiled, from 1
-    launches = 0  # of loaded kernels, until then
-    graphs_ran = False  # those that it captured, without Triton
-    forwards = 0  # passes, where their number is bounded
-    wrapped: list[tuple[Any, str, Any]] = []  # owner, name, what stood there
-    reading = threading.local()  # a reader that PyTorch calls inside another one is not counted again
+    compiling = False  # torch.compile has begun to compile
+    compiled_in: dict[int, None] = {}  # updates, from 1, in which it compiled
+    launches = 0  # launches of loaded kernels until then
+    graphs_ran = False  # without Triton, graphs that torch.compile captured have run
+    forwards = 0  # forward passes, if their number is bounded
+    wrapped: list[tuple[Any, str, Any]] = []  # owner, name, original function
+    reading = threading.local()  # a function that PyTorch calls inside another reading one is not counted again
 
 
 def is_asked() -> bool:
-    """Whether this process is to be recorded."""
+    """Returns whether this process must be recorded."""
     return os.environ.get("NEAP_ESTIMATE") == "1" and bool(os.environ.get("NEAP_RUN_DIR"))
 
 
@@ -120,7 +120,7 @@ def watch(torch: Any) -> None:
 
 
 def _record() -> None:
-    """CUDA is being initialized: before the first allocation."""
+    """Called while CUDA is initialized, before the first allocation."""
     memory = _State.torch.cuda.memory
     known = inspect.signature(memory._record_memory_history).parameters
     if "stacks" not in known and "kwargs" not in known:
@@ -133,7 +133,7 @@ def _record() -> None:
 
 
 def _finish_in_children() -> None:
-    """A process of multiprocessing ends without atexit."""
+    """Makes children of multiprocessing finish, too: they end without atexit."""
     from multiprocessing import util
 
     util.Finalize(None, finish, exitpriority=0)
@@ -159,7 +159,7 @@ def _note_wait(frame: Any) -> None:
 
 
 def finish() -> None:
-    """Writes the snapshot and what is known beside it, once. Nothing where CUDA was not used."""
+    """Writes the snapshot and the other findings, once. Does nothing if CUDA was not used."""
     if not _State.recording:
         return
     try:
@@ -175,8 +175,8 @@ def finish() -> None:
 
 
 def _end_if_asked() -> None:
-    """Ends the process by the signal that asked for it, unless finish() is still writing, which calls this at its
-    end."""
+    """Ends the process by the signal that asked for it. If finish() is still writing, leaves that to finish(), which calls this at
+    its end."""
     number = _State.ended_by
     if not number or (_State.recording and not _State.written):
         return
@@ -186,7 +186,7 @@ def _end_if_asked() -> None:
 
 
 def show_step() -> None:
-    """`neap estimate` shows how many updates the program has made: as many as RUN/steps.PID has bytes."""
+    """Appends a byte to RUN/steps.PID, by which `neap estimate` shows how many updates the program has made."""
     with contextlib.suppress(OSError):
         file = os.open(f"{os.environ['NEAP_RUN_DIR']}/steps.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -211,8 +211,8 @@ def _write() -> None:
 
 @contextlib.contextmanager
 def _without_compiler(torch: Any) -> Iterator[None]:
-    """PyTorch looks for stacks of compiled code in each snapshot. Newer versions import the compiler for that where the program
-    has not, which takes a second: here they find none instead."""
+    """PyTorch looks for stacks of compiled code in each snapshot. Newer versions import the compiler for that, if the program has
+    not, which takes a second. Within this context they find no compiler instead."""
     if "torch._inductor" in sys.modules or "_inductor" in vars(torch):
         yield
         return
@@ -263,7 +263,7 @@ def _about() -> dict[str, Any]:
 def _device(torch: Any, index: int) -> dict[str, Any]:
     figures = torch.cuda.memory_stats(index)
     properties = torch.cuda.get_device_properties(index)
-    place = os.environ.get("CUDA_VISIBLE_DEVICES", "") + f":{index}"  # where this PyTorch does not tell
+    place = os.environ.get("CUDA_VISIBLE_DEVICES", "") + f":{index}"  # if this PyTorch does not report it
     about = {"name": properties.name, "uuid": str(getattr(properties, "uuid", place))}
     for kind in ("requested", "allocated", "reserved"):
         about[kind + "_peak"] = int(figures.get(f"{kind}_bytes.all.peak", 0))
@@ -294,8 +294,8 @@ def _has_triton() -> bool:
 
 
 def _bound_forwards(torch: Any, most: int) -> None:
-    """Ends a program that has no optimizer after so many forward passes of its outermost module, as sys.exit() there would: of
-    the module that is called first. A program that makes an optimizer is bounded by its updates instead."""
+    """Ends a program that has no optimizer after so many forward passes of its outermost module, as sys.exit() there would. The
+    outermost module is the one that is called first. A program that creates an optimizer is bounded by its updates instead."""
     modules = torch.nn.modules.module
     compiling = torch.compiler.is_compiling
     handles: list[Any] = []
@@ -327,7 +327,7 @@ def _bound_forwards(torch: Any, most: int) -> None:
 
 
 def _watch_optimizers(torch: Any) -> None:
-    """Whether the program makes one: then its updates are what it is measured by."""
+    """Notices whether the program creates an optimizer: then the program is measured by its updates."""
     real = torch.optim.Optimizer.__init__
 
     @functools.wraps(real)
@@ -345,13 +345,13 @@ def _watch_optimizers(torch: Any) -> None:
 
 
 def _reads(name: str, arguments: tuple[Any, ...], named: dict[str, Any], torch: Any) -> bool:
-    """Whether this call of a function that reads only sometimes does."""
+    """Returns whether this call reads values, of a function that does so only in some calls."""
     if name == "to":
         target = named.get("device", arguments[1] if len(arguments) > 1 else None)
         return isinstance(target, (str, torch.device)) and str(target).startswith("cpu")
-    if name == "where":  # the places of what is not zero
+    if name == "where":  # finds the places of elements that are not zero
         return len(arguments) + len(named) == 1
-    if name == "one_hot":  # as many classes as the highest value asks for
+    if name == "one_hot":  # makes as many classes as the highest value
         return bool(named.get("num_classes", arguments[1] if len(arguments) > 1 else -1) == -1)
     repeats = named.get("repeats", arguments[1] if len(arguments) > 1 else arguments[0])
     return isinstance(repeats, torch.Tensor) and named.get("output_size") is None
@@ -396,14 +396,14 @@ def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
 
     setattr(owner, name, reader)
     _State.wrapped.append((owner, name, real))
-    scripted = torch.jit._builtins  # where TorchScript looks functions up
+    scripted = torch.jit._builtins  # where TorchScript finds functions
     operation = scripted._find_builtin(real)
     if operation is not None:
         scripted._register_builtin(reader, operation)
 
 
 def _wrap_mask(torch: Any) -> None:
-    """x[mask] takes its size from the mask's values."""
+    """Counts x[mask], whose size depends on the mask's values."""
     real = torch.Tensor.__getitem__
     Tensor = torch.Tensor
     masks = (torch.bool, torch.uint8)
@@ -422,7 +422,7 @@ def _wrap_mask(torch: Any) -> None:
 
 
 def _unwrap() -> None:
-    """The functions as they were: torch.compile would break its graphs at ours."""
+    """Restores the original functions: torch.compile would break its graphs at ours."""
     while _State.wrapped:
         setattr(*_State.wrapped.pop())
 
@@ -442,7 +442,7 @@ def _library_folders() -> tuple[str, str, str]:
 
 
 def _is_library(file: str) -> bool:
-    """torch, Python's own modules, and what has no file."""
+    """Returns whether the file is torch's, Python's own, or no file at all."""
     torch, own, standard = _library_folders()
     if file.startswith((torch, own, "<")):
         return True
@@ -450,7 +450,7 @@ def _is_library(file: str) -> bool:
 
 
 def _place(frame: Any) -> tuple[str, str, int]:
-    """The innermost line of the program: file, function, number."""
+    """Returns the innermost line of the program: file, function, number."""
     while frame.f_back is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_code.co_name, int(frame.f_lineno)
@@ -469,12 +469,12 @@ def _count(name: str, use: str) -> None:
         _notes.note("values read back", error)
 
 
-# Ranks that are not there.
+# Ranks that do not exist.
 
 
 def _pretend_ranks(torch: Any, ranks: int) -> None:
-    """The process is rank 0 of so many: torch's own backend "fake" takes part in every collective for the others. Shards are as
-    large as they would be; what would have come from another rank is not there."""
+    """The process is rank 0 of so many: torch's own backend "fake" takes part in every collective in place of the others. Shards
+    have their true size; data from other ranks is missing."""
     import torch.distributed as distributed
 
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
@@ -495,8 +495,8 @@ def _pretend_ranks(torch: Any, ranks: int) -> None:
 
 
 def _reduce_buckets(torch: Any) -> None:
-    """DDP takes a bucket's reduced gradients from the future of the reduction, in which newer versions of "fake" leave nothing:
-    a hook gives DDP the bucket itself, unless the program has a hook of its own."""
+    """Gives DDP each bucket itself, by a hook, unless the program has its own hook. DDP takes reduced gradients from the
+    reduction's future, which newer versions of "fake" leave empty."""
     owner = torch.nn.parallel.DistributedDataParallel
     real = owner.forward
 
@@ -505,7 +505,7 @@ def _reduce_buckets(torch: Any) -> None:
         future.set_result(bucket.buffer())
         return future
 
-    reduced.__annotations__ = {}  # DDP takes its own types or none
+    reduced.__annotations__ = {}  # DDP accepts only its own types, or none
 
     @functools.wraps(real)
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -520,8 +520,8 @@ def _reduce_buckets(torch: Any) -> None:
 
 
 def _watch_compile(torch: Any) -> None:
-    """Whether the program compiles: asking for it decorates a function, which may never be called. Without Triton PyTorch's own
-    compiler fails at the first call: the graph is then captured as asked, and run as it is."""
+    """Notices whether the program compiles: torch.compile only decorates a function, which may never be called. Without Triton,
+    PyTorch's own compiler fails at the first call: then the graph is captured as requested, and run uncompiled."""
     real: Callable[..., Any] | None = getattr(torch, "compile", None)
     if real is None:
         return
@@ -540,13 +540,13 @@ def _watch_compile(torch: Any) -> None:
 
 @_notes.harmless("torch.compile")
 def _watch_dynamo(torch: Any) -> None:
-    dynamo = sys.modules.get("torch._dynamo")  # torch.compile imports it, if it is going to compile
+    dynamo = sys.modules.get("torch._dynamo")  # torch.compile imports it, if it will compile
     if dynamo is not None and _begin_compiling not in dynamo.callback_handler.start_callbacks:
         dynamo.callback_handler.register_start_callback(_begin_compiling)
 
 
 def _begin_compiling(*_: Any) -> None:
-    """A frame is about to be traced. From the first one on values that are read back are not counted."""
+    """Called when a frame is about to be traced. From the first one on, values that are read back are not counted."""
     if _State.optimizer:
         _State.compiled_in.setdefault(_steps() + 1)
     if _State.compiling:
@@ -557,7 +557,7 @@ def _begin_compiling(*_: Any) -> None:
 
 
 def _run_graph(graph: Any, _: Any) -> Callable[..., Any]:
-    """A backend as "eager" is."""
+    """A backend like "eager"."""
 
     def run(*arguments: Any) -> Any:
         _State.graphs_ran = True
@@ -567,7 +567,8 @@ def _run_graph(graph: Any, _: Any) -> Callable[..., Any]:
 
 
 def _loaded_launches() -> int:
-    """Launches so far of kernels that are not PyTorch's own: Triton loads what the compiler makes as modules of the driver."""
+    """Returns the launches so far of kernels that are not PyTorch's own: Triton loads the compiler's kernels as modules of the
+    driver."""
     import ctypes
 
     count: Any = getattr(ctypes.CDLL("libcuda.so.1"), "neap_sim_get_loaded_launches", None)
@@ -578,14 +579,14 @@ def _loaded_launches() -> int:
 
 
 def _has_compiled() -> bool:
-    """Whether what torch.compile made also ran."""
+    """Returns whether code that torch.compile made has run."""
     if not _State.compiling:
         return False
     return _loaded_launches() > _State.launches if _has_triton() else _State.graphs_ran
 
 
 def _forked() -> None:
-    """The child's history and counts are its own; it has not used CUDA yet."""
+    """In a fork's child: its history and counts are its own, and it has not used CUDA yet."""
     _State.recording = _State.written = False
     _State.tickets = [None]
     _State.ended_by = 0

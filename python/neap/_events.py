@@ -1,7 +1,7 @@
-"""Events of a training in the recording of its process: include/neap/event.h says what each tells.
+"""Writes events of a training into the recording of its process: include/neap/event.h describes them.
 
-Nothing is recorded if the process is not attached. What is marked harmless never raises, a training must not end for its
-record: its failures are notes (_notes.py).
+Nothing is recorded if the process is not attached. A function marked harmless never raises, since a training must not end because
+of its record: its failures become notes (_notes.py).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _SMALL_SEGMENT = 2 << 20  # what PyTorch asks the driver for, for any request up
 
 
 class _State:
-    """Of the process."""
+    """State of the process."""
 
-    last_peak: dict[int, int] = {}  # by device: the allocator's, when a step's figures were last read
+    last_peak: dict[int, int] = {}  # by device: the allocator's peak when a step's figures were last read
     figures: dict[int, tuple[int, int, int]] = {}  # read then: allocated and reserved, and the highest inside the step
     home: int | None = None
-    trainings = 0  # Training.train under way: it tells of its steps itself
+    trainings = 0  # calls of Training.train under way: they report their steps themselves
     steps = 0  # optimizer updates
-    ended = 0  # after so many, by a bound on them
+    ended = 0  # the step at which a bound ended the program; 0: it did not
 
 
 @contextlib.contextmanager
 def training() -> Iterator[None]:
-    """Around a Training, which reports its steps itself."""
+    """Use it around a Training, which reports its steps itself."""
     _State.trainings += 1
     sampled.until = 0.0
     try:
@@ -50,12 +50,12 @@ def training() -> Iterator[None]:
 
 
 def in_training() -> bool:
-    """Whether a Training is under way."""
+    """Returns whether a Training is under way."""
     return _State.trainings > 0
 
 
 def held_on(torch: Any, index: int) -> tuple[int, int, int, int]:
-    """PyTorch's allocated and reserved bytes on one device, and the highest there were."""
+    """Returns PyTorch's allocated and reserved bytes on one device, and their peaks."""
     stats = torch.cuda.memory_stats_as_nested_dict(index)
     if not stats:
         return 0, 0, 0, 0
@@ -65,7 +65,7 @@ def held_on(torch: Any, index: int) -> tuple[int, int, int, int]:
 
 
 def held() -> tuple[int, int, int, int]:
-    """Allocated and reserved bytes of this process's devices together, and the highest there were, cheaply."""
+    """Returns the allocated and reserved bytes of all this process's devices, and their peaks, cheaply."""
     torch = _sources.torch_with_cuda()
     if torch is not None:
         found = [held_on(torch, i) for i in _sources.used(torch)]
@@ -80,13 +80,13 @@ def held() -> tuple[int, int, int, int]:
 
 
 def name(text: str) -> int:
-    """The recording's number for a name; 0 where there is no recording."""
+    """Returns the recording's number for a name; 0 if there is no recording."""
     number: int = _library.library().neap_external_name(text.encode("utf-8", "replace"))
     return number
 
 
 def _home() -> int:
-    """The device that events of the whole process are recorded for: the first that it uses."""
+    """Returns the device under which events of the whole process are recorded: the first that it uses."""
     if _State.home is None:
         torch = _sources.torch_with_cuda()
         _State.home = next(iter(_sources.used(torch)), None) if torch is not None else None
@@ -94,7 +94,7 @@ def _home() -> int:
 
 
 def emit(payload: _abi.EventPayload, device: int | None = None) -> None:
-    """One event of a device, or of the whole process. May raise."""
+    """Writes one event of a device, or of the whole process. May raise."""
     event = _abi.Event(kind=payload.kind, device=_home() if device is None else device)
     ctypes.memmove(event.payload, ctypes.byref(payload), ctypes.sizeof(payload))
     _library.library().neap_external_emit(ctypes.byref(event))
@@ -106,37 +106,37 @@ def _held() -> _abi.EventHeld:
 
 @harmless("recording marks")
 def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
-    """A milestone."""
+    """Writes a milestone."""
     emit(_abi.EventMark(held=_held(), name=name(text), mark=which, value=value))
 
 
 @harmless("what this process is")
 def process(role: _abi.ProcessRole, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
-    """What this process is among those of its run. Below 0: unknown."""
+    """Writes the role of this process in its run. Values below 0: unknown."""
     known = [UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
     emit(_abi.EventProcess(name(device) if device else 0, role, *known))
 
 
 @harmless("recording marks")
 def held_mark(text: str, allocated: int, reserved: int) -> None:
-    """A mark with these figures instead of what is held now."""
+    """Writes a mark with these figures instead of the current ones."""
     emit(_abi.EventMark(held=_abi.EventHeld(allocated, reserved), name=name(text), mark=_abi.Mark.USER))
 
 
 def _settings(now: Split, rungs: Collection[_abi.Rung]) -> _abi.EventSettings:
-    """The rungs in force, how many of the parts have a sample less, and the split."""
+    """Returns the rungs in force, how many of the parts have a sample less, and the split."""
     return _abi.EventSettings(rung_bits(rungs), -now.samples % now.accumulate, now.micro_batch, now.accumulate)
 
 
 @harmless("recording the split")
 def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
-    """The split, and the rungs, in force."""
+    """Writes the split and the rungs in force."""
     emit(_abi.EventSplit(held=_held(), settings=_settings(now, rungs), ranks=now.ranks))
 
 
 @harmless("recording the micro-batch")
 def batch(source: _abi.BatchSource, size: int, accumulate: int, other: _abi.BatchSource, other_size: int) -> None:
-    """What is known of the micro-batch of a program that has no Training, and what this process may reserve."""
+    """Writes the micro-batch of a program without a Training, as far as known, and how much this process may reserve."""
     torch = _sources.torch_with_cuda()
     if torch is None:
         return
@@ -148,7 +148,7 @@ def batch(source: _abi.BatchSource, size: int, accumulate: int, other: _abi.Batc
 
 
 def room(torch: Any, index: int) -> None:
-    """What this process may reserve of a device, now. May raise."""
+    """Writes how much this process may reserve on a device now. May raise."""
     allocated, reserved, _, _ = held_on(torch, index)
     free, total = torch.cuda.mem_get_info(index)
     limit = _limits.limit_of(torch, index)
@@ -159,7 +159,7 @@ def room(torch: Any, index: int) -> None:
 
 @harmless("recording rungs")
 def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Rung]) -> None:
-    """A rung was taken."""
+    """Writes that a rung was taken."""
     emit(
         _abi.EventRung(
             settings=_settings(after, rungs),
@@ -172,15 +172,14 @@ def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Ru
 
 
 def step(number: int, loss: float, now: Split) -> None:
-    """One optimizer update of a Training is done. Raises SystemExit at the bound that `neap run --max-steps` sets, and nothing
-    else."""
+    """Records one optimizer update of a Training. Raises only SystemExit, at the bound of `neap run --max-steps`."""
     _record_step(number, loss, now)
     _count_step()
 
 
 class Sampled:
-    """The optimizer updates of a program that has no Training. After the first ones, figures are read, and recorded, only every so
-    often: short steps must cost next to nothing. A step in the recording stands for those before it since the last one there.
+    """Counts the optimizer updates of a program without a Training. After the first ones, it reads and records figures only now and
+    then: short steps must cost next to nothing. A step in the recording also stands for the unrecorded ones before it.
 
     If allocations are recorded, the recorder (_watch.py) marks the steps, each with its true peak. At first it marks every
     step."""
@@ -188,21 +187,21 @@ class Sampled:
     until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
     steps = 0  # of this training
     recorded = 0  # the last one in the recording
-    exact = 0  # up to this one each is recorded, by `native`
-    native: Callable[[int, int, int], None] | None = None  # records steps: number, how many they are, name (_watch.py)
-    what = ""  # the steps are: BATCH, FORWARD; "": updates
+    exact = 0  # each step up to this number is recorded, by `native`
+    native: Callable[[int, int, int], None] | None = None  # records steps: number, how many steps it stands for, name (_watch.py)
+    what = ""  # what the steps are: BATCH, FORWARD; "": updates
     name = 0  # the recording's number for it
-    lock = threading.RLock()  # of `recorded`: the daemon thread records as well
+    lock = threading.RLock()  # guards `recorded`: the daemon thread records as well
     updated: Any = ()  # the optimizers that made an update
 
     @staticmethod
     def stepper() -> Any:
-        """The optimizer whose updates are the steps; replaced by a weak reference to it."""
+        """Returns the optimizer whose updates are the steps; a weak reference to it replaces this function."""
         return None
 
     def follow(self, optimizer: Any) -> None:
-        """From now on its updates are the steps: another training begins, with step 1. Not so after a few steps of one that is no
-        more: a program may make an optimizer for each of them."""
+        """From now on the updates of this optimizer are the steps. Another training begins with step 1, unless the old optimizer
+        made only a few steps and is gone: a program may create an optimizer for each step."""
         self.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
         self.until = 0.0
         if self.steps >= _SHORT or self.what:
@@ -211,7 +210,7 @@ class Sampled:
             self.record_natively(self.native)
 
     def begin(self, what: str) -> None:
-        """From now on these are the steps, with step 1."""
+        """From now on, counts these as the steps, from step 1."""
         flush_step()
         self.what = what
         self.name = name(what) if what else 0
@@ -219,13 +218,13 @@ class Sampled:
         self.record_natively(self.native)
 
     def record_natively(self, native: Callable[[int, int, int], None] | None) -> None:
-        """Steps are marked by this function from now on; None: not any more."""
+        """From now on, marks steps by this function; None: no longer."""
         self.native = native
         self.exact = 0 if native is None else self.steps + _EACH_STEP
 
 
 def exact_step() -> None:
-    """An update that is only counted, of a process whose allocations are recorded: so that a leak is known for each step."""
+    """Marks an update that is otherwise only counted, if allocations are recorded: so that a leak is known for each step."""
     number = sampled.steps
     since = number - sampled.recorded
     if since > 0 and sampled.native is not None:
@@ -234,14 +233,14 @@ def exact_step() -> None:
 
 
 sampled = Sampled()
-_SHORT = 20  # steps of a training in which no leak can be told
-_EACH_STEP = 4096  # of a training are recorded each; later ones as often as those of a program that is not watched
-_FIRST = 256  # of a program that is not watched: as many are read each, so that a steep leak is known
+_SHORT = 20  # steps of a training: too few to find a leak
+_EACH_STEP = 4096  # steps of a training that are each recorded; later ones as often as in a program that is not watched
+_FIRST = 256  # steps of a program that is not watched that are each read, so that a steep leak is found
 _READ_SECONDS = 0.05  # between two readings. One takes some 10 us for each device in use
 
 
 def sampled_step() -> None:
-    """An update that is not only counted: it is time to read, or there is a bound on steps."""
+    """Handles an update that is not only counted, because it is time to read figures, or because steps are bounded."""
     sampled.steps += 1
     now = time.monotonic()
     if now >= sampled.until:
@@ -255,12 +254,13 @@ def _next_reading(now: float) -> float:
     return 0.0 if each else now + _READ_SECONDS
 
 
-BATCH = "batch of a DataLoader"  # NEAP_STEP_BATCH and NEAP_STEP_FORWARD of include/neap/event.h
+BATCH = "batch of a DataLoader"  # as NEAP_STEP_BATCH and NEAP_STEP_FORWARD in include/neap/event.h
 FORWARD = "forward of a model"
 
 
 def unoptimized_step(what: str) -> None:
-    """A program in which no optimizer has made an update is done with a batch, or a forward: that is its step, until one does."""
+    """Called when a program without optimizer updates has finished a batch or a forward: that is its step, until an optimizer makes
+    an update."""
     if sampled.what != what:
         sampled.begin(what)
     sampled.steps += 1
@@ -281,8 +281,8 @@ def _read_step() -> None:
 
 @harmless("recording steps")
 def flush_step() -> None:
-    """The last step is recorded, where it is not: with the figures that were read last. Any thread may call this, also before the
-    first figures were read, and between the end of a step and its record."""
+    """Records the last step, if it was not recorded, with the newest figures. Any thread may call this, even before the first
+    figures were read, or between the end of a step and its record."""
     with sampled.lock:
         if sampled.steps <= sampled.exact:
             exact_step()
@@ -310,9 +310,9 @@ def _emit_step(number: int, micro_batches: int) -> None:
 
 
 def _read_figures() -> None:
-    """The highest bytes inside a step are known where they were a new peak of the process; else what is held at its end stands
-    in: a lower bound. Its lowest bytes are those at its end. Of each device; where there is none, of what neap's own allocators
-    hold together."""
+    """Reads the figures of each device or, if there is none, the sum of neap's own allocators. The highest bytes inside a step are
+    known only if they were a new peak of the process; else the bytes at its end stand in, as a lower bound. The lowest bytes are
+    those at its end."""
     torch = _sources.torch_with_cuda()
     found = {} if torch is None else {i: held_on(torch, i) for i in _sources.used(torch)}
     figures = {}
@@ -325,7 +325,7 @@ def _read_figures() -> None:
 
 @functools.cache
 def _bound() -> int:
-    """Of optimizer updates, by `neap run --max-steps`; 0: none."""
+    """Returns the bound on optimizer updates, from `neap run --max-steps`; 0: none."""
     bound = os.environ.get("NEAP_MAX_STEPS", "") if os.environ.get("NEAP_ATTACH") == "1" else ""
     if bound == _steady.STEADY:
         return _steady.MOST
@@ -333,7 +333,7 @@ def _bound() -> int:
 
 
 def steps_done() -> int:
-    """Optimizer updates of this process, where they are bounded."""
+    """Returns the optimizer updates of this process, if they are bounded."""
     return _State.steps
 
 
@@ -353,7 +353,7 @@ def _is_steady() -> bool:
 
 
 def _end() -> None:
-    """Ends the program as sys.exit() in its loop would. A program that catches this and makes another step is ended at once."""
+    """Ends the program as sys.exit() in its loop would. If the program catches that and makes another step, it is ended at once."""
     flush_step()
     _State.ended = _State.ended or _State.steps
     _record_bound(_State.ended)
@@ -404,38 +404,38 @@ def _record_step(number: int, loss: float, now: Split) -> None:
 
 @harmless("recording cleanups")
 def cleanup(reason: _abi.CleanupReason, freed: int, seconds: float) -> None:
-    """A cleanup ran."""
+    """Writes that a cleanup ran."""
     emit(_abi.EventCleanup(held=_held(), ns=int(seconds * 1e9), freed_bytes=freed, reason=reason))
 
 
 @harmless("recording a leak")
 def leak(bytes_per_step: float, confidence: float) -> None:
-    """The leak watch speaks."""
+    """Writes that the leak watch found a leak."""
     permille = int(confidence * 1000)
     emit(_abi.EventLeak(held=_held(), bytes_per_step=int(bytes_per_step), confidence_permille=permille))
 
 
 @harmless("recording a leak")
 def forecast(ends: int, earliest: int, latest: int) -> None:
-    """A leak will use up memory in one of these steps."""
+    """Writes that a leak will use up memory in one of these steps."""
     emit(_abi.EventForecast(step=ends, low_step=earliest, high_step=latest))
 
 
 @harmless("recording the end")
 def stop(what: str, **reason: int) -> None:
-    """A Training stops early. `reason`: fields of struct neap_event_request."""
+    """Writes that a Training stops early. `reason`: fields of struct neap_event_request."""
     emit(_abi.EventRequest(name=name(what), request=_STOP, **reason))
 
 
 @harmless("recording an out-of-memory error")
 def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
-    """After an OOM: how much of this there is."""
+    """Writes, after an OOM, how much memory has this tag."""
     emit(_abi.EventTagBytes(tag=name(tag), live_blocks=blocks, live_bytes=live, peak_bytes=live), device)
 
 
 @harmless("recording an out-of-memory error")
 def needs_of_model(device: int, needs: Needs, place: Place) -> None:
-    """After an OOM: what a whole step needs, and how far it was."""
+    """Writes, after an OOM, how much a whole step needs, and how far the step was."""
     state = UNKNOWN if needs.state is None else needs.state
     where = (place.phase, int(place.done * 1000), place.evaluates, place.graph)
     emit(_abi.EventOomModel(needs.parameters, needs.gradients, state, needs.update, *where), device)
@@ -453,13 +453,13 @@ def out_of_memory(
     grows: bool,
     tag: int,
 ) -> None:
-    """A request that failed; `requested` as the allocator asked the driver. `largest_free`: of PyTorch's pool of small requests
-    and of its pool of large ones; None: not known. `context`: bytes, 0 where not known. `grows`: segments grow in place.
-    `tag`: of what asked."""
+    """Writes a request that failed; `requested`: as the allocator asked the driver. `largest_free`: of PyTorch's pool of small
+    requests and of its pool of large ones; None: unknown. `context`: bytes, 0 if unknown. `grows`: segments grow in place. `tag`:
+    of the request."""
     torch = _sources.torch_with_cuda()
     allocated, reserved, _, _ = held() if torch is None else held_on(torch, device)
     flush_step()
-    sampled.until = 0.0  # the next step shows whether the program went on
+    sampled.until = 0.0  # the next step shows whether the program continued
     emit(
         _abi.EventOom(
             held=_abi.EventHeld(allocated, reserved),

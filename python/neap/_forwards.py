@@ -1,12 +1,13 @@
-"""The steps of a program that has neither an optimizer nor a DataLoader: each lasts from one forward of a model to the next.
+"""Counts the steps of a program that has neither an optimizer nor a DataLoader: each step lasts from one forward of a model to the
+next.
 
     armed --outermost module is called--> _begin: the step before is done; disarmed, so that modules inside cost nothing
       ^                                     |
       +---- the forward's arguments are freed, which PyTorch holds exactly as long as the forward runs
 
-Armed means: PyTorch calls us before each forward. Nothing is put into a model: it is copied, saved and compiled as ever. The forwards
-of one model count, the first that is called; another one's as soon as they are many between two of the first one's. At the first
-update of an optimizer, or batch of a DataLoader, this ends.
+Armed means: PyTorch calls us before each forward. Nothing is put into a model: it can be copied, saved and compiled as before. Only
+the forwards of one model count: the first model that is called, until another model has many forwards between two of the first
+model's. This ends at the first update of an optimizer, or batch of a DataLoader.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from typing import Any
 from . import _events, _needs, _notes, _sources
 from .agent import agent
 
-_OTHERS = 16  # forwards of other models between two of the one whose forwards are the steps
+_OTHERS = 16  # forwards of other models between two of the counted model
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     hooks: Any = None  # PyTorch's, called before each forward; None: nothing is watched
     hook: Any = None
-    key = 0  # of `hook` among them
-    under_way = False  # a step
-    will_update: bool | None = None  # None: not looked yet
-    thread = 0  # that called it last
+    key = 0  # the key of `hook` among them
+    under_way = False  # whether a step is under way
+    will_update: bool | None = None  # None: not checked yet
+    thread = 0  # the thread that called it last
     others = 0
 
     @staticmethod
     def model() -> Any:
-        """The model whose forwards are the steps. A weak reference to it takes this function's place."""
+        """Returns the model whose forwards are the steps. A weak reference to it replaces this function."""
         return None
 
 
 class _Arguments(tuple[Any, ...]):
-    """Of the outermost forward under way."""
+    """The arguments of the outermost forward under way."""
 
     __slots__ = ()
 
@@ -51,7 +52,7 @@ class _Arguments(tuple[Any, ...]):
 
 
 def watch(torch: Any) -> None:
-    """CUDA was used: from now on forwards are counted."""
+    """Called when CUDA was used: from now on, counts forwards."""
     compiling = torch.compiler.is_compiling
 
     def begins(module: Any, arguments: Any) -> Any:
@@ -66,7 +67,7 @@ def watch(torch: Any) -> None:
 
 
 def _hide(modules: Any) -> None:
-    """torch.compile warns of hooks for all modules. Of ours it need not: they do nothing in what it compiles."""
+    """Hides our hooks from torch.compile, which warns of hooks for all modules: ours do nothing in compiled code."""
     real: Any = getattr(modules, "_has_any_global_hook", None)
 
     def has_others() -> bool:
@@ -80,14 +81,14 @@ def _hide(modules: Any) -> None:
 
 def end() -> None:
     """Stops counting forward passes: another source reports the steps."""
-    if _State.hooks is not None and not _compiles():  # what is compiled depends on there being a hook
+    if _State.hooks is not None and not _compiles():  # compiled code depends on whether there is a hook
         _State.hooks.pop(_State.key, None)
     _State.hooks = None
     _State.under_way = False
 
 
 def failed() -> None:
-    """Memory ran out: the step under way will not be done."""
+    """Called when memory ran out: the step under way will not complete."""
     _State.under_way = False
 
 
@@ -98,14 +99,14 @@ def _compiles() -> bool:
 
 @_notes.harmless("forwards")
 def _begins(torch: Any, module: Any, arguments: Any) -> Any:
-    if _State.hooks is None or not (module._parameters or module._modules):  # a loss, say
+    if _State.hooks is None or not (module._parameters or module._modules):  # a loss function, for example
         return None
     if module._backward_hooks or module._backward_pre_hooks:  # PyTorch does not hold the arguments then
         end()
         return None
     thread = threading.get_ident()
     other = _State.model() is not module
-    if other and _State.model() is not None and thread != _State.thread:  # maybe in the middle of its forward
+    if other and _State.model() is not None and thread != _State.thread:  # perhaps in the middle of its forward
         return None
     _State.thread = thread
     if not other or _follows(module):
@@ -118,7 +119,7 @@ def _begins(torch: Any, module: Any, arguments: Any) -> Any:
 
 
 def _follows(module: Any) -> bool:
-    """Whether another model's forwards are the steps now."""
+    """Returns whether another model's forwards are the steps now."""
     _State.others += 1
     if _State.model() is not None and _State.others <= _OTHERS:
         return False
@@ -127,14 +128,15 @@ def _follows(module: Any) -> bool:
 
 
 def will_update(torch: Any) -> bool:
-    """Whether there is an optimizer, though none has made an update: then forwards and batches are parts of a step. Looks once."""
+    """Returns whether there is an optimizer, though none has made an update yet: then forwards and batches are parts of a step.
+    Checks only once."""
     if _State.will_update is None:
         _State.will_update = bool(_needs.find_optimizers(torch))
     return _State.will_update
 
 
 def _is_done(torch: Any) -> bool:
-    """Records the step under way. False: it is none."""
+    """Records the step under way. False: there is none."""
     if will_update(torch):
         end()
         return False
@@ -145,7 +147,7 @@ def _is_done(torch: Any) -> bool:
 @atexit.register
 @_notes.harmless("forwards")
 def _finish() -> None:
-    """The last step has no next forward."""
+    """Finishes the last step, which no forward follows."""
     torch = _sources.torch_with_cuda()
     if _State.under_way and torch is not None and _State.key in _State.hooks:
         _is_done(torch)

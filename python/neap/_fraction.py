@@ -1,6 +1,6 @@
-"""The share of each device that neap limits this process to: NEAP_FRACTION (`neap run --fraction`), then `neap fraction`.
+"""Limits this process to a share of each device: NEAP_FRACTION (`neap run --fraction`), then `neap fraction`.
 
-A limit that the program has set itself is never raised without a word.
+If a limit that the program has set itself is raised, a line reports that.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from ._limits import limit, limit_of
 class Change(NamedTuple):
     """The effect of a new limit."""
 
-    devices: list[int]  # that are limited now
-    before: dict[int, int | None]  # their limits until then
-    emptied: set[int]  # of them, those that had to give back what was cached
-    lines: list[str]  # what else to say
+    devices: list[int]  # devices that are limited now
+    before: dict[int, int | None]  # their limits before
+    emptied: set[int]  # those of them that had to give back cached memory
+    lines: list[str]  # other lines to show
 
 
 class Fraction:
-    """Of this process."""
+    """The limits of this process."""
 
     def __init__(self) -> None:
-        self._share: float | None = None  # of each device, as it comes into use
-        self._done: set[int] = set()  # devices for which that is settled
+        self._share: float | None = None  # of each device, once it is used
+        self._done: set[int] = set()  # devices whose limit was decided
         self._own: dict[int, int] = {}  # by device, in bytes
 
     def forget(self) -> None:
-        """In a fork's child: no device is limited yet."""
+        """Called in a fork's child: no device is limited yet."""
         self._done.clear()
         self._own.clear()
 
     def begin(self, torch: Any, fraction: float) -> None:
-        """NEAP_FRACTION, when PyTorch begins to use CUDA. Of several devices, each one once there is memory on it: setting a
-        limit on another would create a context there (each of torchrun's ranks on the first device, say)."""
+        """Applies NEAP_FRACTION when PyTorch begins to use CUDA. If there are several devices, limits each only once it has memory:
+        setting a limit on another would create a context there (for example, each of torchrun's ranks on the first device)."""
         self._share = fraction
         if torch.cuda.device_count() == 1:
             self.follow(torch, 0)
 
     def follow(self, torch: Any, index: int) -> None:
-        """A device came into use: limits it, unless the program has limited itself to as little."""
+        """Called when a device is used for the first time: limits it, unless the program's own limit is as low."""
         if self._share is None or index in self._done:
             return
         self._done.add(index)
@@ -52,7 +52,7 @@ class Fraction:
             self._own[index] = wanted
 
     def change(self, torch: Any, fraction: float) -> Change:
-        """`neap fraction`: limits each device in use at once, the others as they come into use. `torch`: None before PyTorch
+        """Carries out `neap fraction`: limits each used device at once, the others when they are used. `torch`: None before PyTorch
         has used CUDA."""
         self._share = fraction if fraction < 1 else None
         self._done.clear()
@@ -82,7 +82,8 @@ class Fraction:
 
 
 def _idle(torch: Any) -> list[int]:
-    """The device that is limited before PyTorch has memory on any: the only one, or the current one, if it has a context."""
+    """Returns the device that is limited before PyTorch has memory on any device: the only one, or the current one, if it has a
+    context."""
     current = int(torch.cuda.current_device())
     has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     return [current] if torch.cuda.device_count() == 1 or (has_context is not None and has_context(current)) else []

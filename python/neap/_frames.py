@@ -1,8 +1,8 @@
-"""Where this Python keeps its frames: for src/torch/watch_stacks.cpp, which reads them without Python's lock.
+"""Finds where this Python keeps its frames, for src/torch/watch_stacks.cpp, which reads them without Python's lock.
 
-No public function of Python's gives a thread's frames without its lock, and the fields lie elsewhere in each version. So they
-are searched for: in frames whose code objects and instructions are known, in memory that is read by /proc/self/mem, which fails
-where a plain read would end the process. A layout counts only where it gives all frames of a second, deeper stack.
+No public function of Python gives a thread's frames without its lock, and each version has the fields at other places. So this
+module searches for them: in frames whose code objects and instructions are known, and through /proc/self/mem, which returns an
+error where a plain read would end the process. A layout counts only if it gives all frames of a second, deeper stack.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
 
 _WORD = 8
-_THREAD_BYTES = 512  # of a thread's state that are searched
+_THREAD_BYTES = 512  # bytes of a thread's state that are searched
 _FRAME_BYTES = 128
 _CODE_BYTES = 256
-_TAGS = 7  # the lowest bits of a pointer, which newer versions keep marks in
-_OWN = 8  # functions of the search that may run above the frames that are known
+_TAGS = 7  # the lowest bits of a pointer, in which newer versions keep marks
+_OWN = 8  # functions of the search that may run above the known frames
 _SKIPPED = 3  # frames of the interpreter itself that may lie between two of Python's
 
 _T = TypeVar("_T")
@@ -41,11 +41,11 @@ class Layout(ctypes.Structure):
 
 
 class Unknown(Exception):
-    """This Python's frames are not found."""
+    """Raised if this Python's frames were not found."""
 
 
 class _Memory:
-    """This process's own."""
+    """This process's own memory."""
 
     def __init__(self) -> None:
         self.fd = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -54,7 +54,7 @@ class _Memory:
         os.close(self.fd)
 
     def words(self, address: int, size: int) -> tuple[int, ...]:
-        """Those that can be read."""
+        """Returns the words that can be read."""
         if address % _WORD or not 4096 <= address < 1 << 47:
             return ()
         try:
@@ -78,7 +78,7 @@ def _one(what: str, found: Iterator[_T]) -> _T:
 
 
 def _deeper(levels: int, function: Callable[[list[types.FrameType]], _T]) -> _T:
-    """Calls it, by C, with the frames that have called this, the innermost first."""
+    """Calls the function, through C, with the frames that called this, the innermost first."""
     if levels:
         return _deeper(levels - 1, function)
     frames = []
@@ -96,7 +96,7 @@ class _Search:
         self.thread = thread
 
     def _follow(self, address: int, code: int, back: int, at_most: int) -> list[int]:
-        """The addresses of the frames, as far as they are found."""
+        """Returns the addresses of the frames, as far as they are found."""
         found: list[int] = []
         skipped = 0
         while address and len(found) < at_most and skipped <= _SKIPPED:
@@ -109,8 +109,8 @@ class _Search:
         return found
 
     def _innermost(self, first: int, second: int) -> int:
-        """The frame of this call, if these offsets lead to frames. It calls no function of Python's: after it has returned, a frame
-        of the same caller's next call lies there."""
+        """Returns the frame of this call, if these offsets lead to frames. Calls no Python function: after it has returned, the
+        frame of its caller's next call is there."""
         at = self.thread + first
         for offset in (0, second) if second >= 0 else (0,):
             if not 4096 <= at + offset < 1 << 47:
@@ -122,7 +122,7 @@ class _Search:
         return at
 
     def chain(self, layout: Layout) -> list[int]:
-        """Fills in how the frames hang together."""
+        """Fills in how frames are linked."""
         for second in range(-_WORD, 3 * _WORD, _WORD):
             for first in range(0, _THREAD_BYTES, _WORD):
                 start = self._innermost(first, second)
@@ -138,9 +138,9 @@ class _Search:
         raise Unknown("the chain of frames is not where it is in the Pythons that neap knows")
 
     def _below(self, address: int, back: int) -> list[tuple[int, int]]:
-        """Where the first known code object is named, below the frame of chain()."""
+        """Returns the places (offset, address) at which frames below chain()'s name the first known code object."""
         found = []
-        own: set[int] = set()  # the offsets at which chain()'s is named
+        own: set[int] = set()  # the offsets at which chain()'s own code object is named
         for _ in range(_OWN):
             words = self.memory.words(address, _FRAME_BYTES)
             codes = [word & ~_TAGS for word in words]
@@ -150,7 +150,7 @@ class _Search:
         return found
 
     def instruction(self, layout: Layout, chain: list[int]) -> None:
-        """Fills in where a frame has its instruction, of frames that call others just now."""
+        """Fills in where a frame has its instruction, from frames that are just calling others."""
         known = [(address, frame.f_code, frame.f_lasti) for address, frame in zip(chain, self.frames)]
         for offset in range(0, _FRAME_BYTES, _WORD):
             starts = {self.memory.word(address + offset) - id(code) - last for address, code, last in known}
@@ -179,7 +179,7 @@ def _code(memory: _Memory, layout: Layout, code: types.CodeType) -> None:
 
 
 def _texts(memory: _Memory, layout: Layout) -> None:
-    """How a str is laid out: one each of the four kinds, none of them shared."""
+    """Fills in the layout of str, from one of each of the four kinds, none of them shared."""
     texts = ["".join(letter for _ in range(21)) for letter in ("q", "\xe9", "\u20ac", "\U0001f600")]
     raw = [b"".join(struct.pack("=Q", word) for word in memory.words(id(text), 192)) for text in texts]
     widths = (1, 1, 2, 4)
@@ -188,9 +188,9 @@ def _texts(memory: _Memory, layout: Layout) -> None:
     layout.text_ascii = places[0]
     layout.text_other = places[1]
     layout.text_length = raw[0].find(struct.pack("=Q", 21))
-    layout.text_state = layout.text_length + 2 * _WORD  # behind the hash
+    layout.text_state = layout.text_length + 2 * _WORD  # after the hash
     states = [struct.unpack_from("=I", found, layout.text_state)[0] for found in raw]
-    # Three bits have the width, the next one says that the characters follow, the next one that they are ASCII.
+    # Three bits have the width, the next bit says that the characters follow, and the next that they are ASCII.
     fits = [s for s in range(24) if [state >> s & 31 for state in states] == [1 | 8 | 16, 1 | 8, 2 | 8, 4 | 8]]
     at = _one("the kind of a str", iter(fits))
     layout.state_mask = (7 | 16) << at
@@ -200,7 +200,7 @@ def _texts(memory: _Memory, layout: Layout) -> None:
 
 
 def find() -> Layout:
-    """Raises Unknown, and OSError where /proc/self/mem cannot be read."""
+    """Finds the layout. Raises Unknown, and OSError if /proc/self/mem cannot be read."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise Unknown("this Python has no global lock")
     layout = Layout()
@@ -223,7 +223,7 @@ def find() -> Layout:
 
 
 def check(read: Callable[[Any, int], int]) -> None:
-    """Whether `read`, which writes this thread's frames as text, gives what Python gives. Raises Unknown."""
+    """Checks that `read`, which writes this thread's frames as text, gives the same frames as Python. Raises Unknown."""
     room = 1 << 17
 
     def compare(frames: list[types.FrameType]) -> None:

@@ -1,4 +1,5 @@
-"""Cleanups in a row that only slow a program: what they gave back was nothing, or was reserved again before the next one."""
+"""Finds cleanups in a row that only slow a program: they gave nothing back, or the bytes were reserved again before the next
+one."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ from . import _units
 log = logging.getLogger("neap")
 
 _IN_A_ROW = 3
-_KEPT_SHARE = 0.1  # of the bytes given back, if at least so many stay given back a cleanup is of use
-_COST_SHARE = 0.02  # of the time, if bytes were given back at all: cleanups that cost less harm nobody
+_KEPT_SHARE = 0.1  # of the bytes given back: a cleanup is useful if at least this share stays given back
+_COST_SHARE = 0.02  # of the time: cleanups that gave bytes back and cost less than this do no harm
 
 
 class Row:
     """The cleanups of one origin. One thread at a time."""
 
     def __init__(self, words: str) -> None:
-        self._words = words  # "after each step"
-        self._left = 0  # reserved after the last one
-        self._gave = 0  # by the last one
+        self._words = words  # where the cleanups happen: "after each step"
+        self._left = 0  # reserved bytes after the last one
+        self._gave = 0  # bytes given back by the last one
         self._began = 0.0
         self._begin(0)
 
@@ -32,10 +33,10 @@ class Row:
         self._next = _IN_A_ROW
 
     def add(self, before: int, after: int, seconds: float, now: float) -> None:
-        """A cleanup that took so long, up to `now` (time.monotonic()); reserved bytes before and after it. Warns after three in a
-        row, and each time that there are ten times as many."""
+        """Adds a cleanup that took `seconds` and ended at `now` (time.monotonic()), with the reserved bytes before and after it.
+        Warns after three in a row, and again after each tenfold number."""
         again = min(self._gave, max(before - self._left, 0))
-        if self._gave - again > self._gave * _KEPT_SHARE:  # the last one was of use
+        if self._gave - again > self._gave * _KEPT_SHARE:  # the last one was useful
             self._begin(after)
         if self._count == 0:
             self._began = now - seconds
@@ -46,7 +47,7 @@ class Row:
         self._seconds += seconds
         self._left = after
         self._gave = gave
-        judged = self._count - (gave > 0)  # whether its bytes are taken again shows at the next one
+        judged = self._count - (gave > 0)  # whether its bytes are reserved again shows only at the next one
         if judged >= self._next and (not self._freed or self._seconds >= (now - self._began) * _COST_SHARE):
             self._next = judged * 10
             self._warn(judged, now - self._began)
@@ -70,5 +71,5 @@ _direct = Row("by clear_gpu_memory()")
 
 
 def direct(before: int, after: int, seconds: float) -> None:
-    """The program itself called for this cleanup."""
+    """Adds a cleanup that the program itself called for."""
     _direct.add(before, after, seconds, time.monotonic())

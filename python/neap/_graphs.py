@@ -1,16 +1,17 @@
-"""What autograd graphs keep: tensors saved for a backward pass, which no Python object refers to.
+"""Finds what autograd graphs keep: tensors saved for a backward pass, to which no Python object refers.
 
     history.append(loss)          4 bytes, whose holder the collector knows ...
       loss.grad_fn -> node -> node -> AccumulateGrad
                        |       |           |
                      saved   saved      parameter             ... and what else only its graph holds
 
-Each saved tensor is counted once, for the first tensor that leads to it. Of tensors that a Python object holds that is the
-oldest, so that a history of losses is shown growing; of variables of running functions the newest, so that it is the loss and no
-step on its way. Memory that a Python object also holds (parameters, say) is not counted: it is found without a graph.
+Each saved tensor is counted once, for the first tensor that leads to it. Among tensors that a Python object holds, that is the
+oldest one, so that a history of losses is shown to grow. Among variables of running functions, it is the newest one, so that it is
+the loss and not an intermediate result. Memory that a Python object also holds (parameters, for example) is not counted: it is
+found without a graph.
 
-The graph is read and never run: where hooks have packed a saved tensor (a checkpoint, one put on the host), nothing is unpacked.
-No other thread may run a backward pass meanwhile, which would free what is read here: then nothing is counted.
+The graph is read and never run: if hooks have packed a saved tensor (for a checkpoint, or to put it on the host), it is not
+unpacked. If another thread runs a backward pass meanwhile, which would free tensors while they are read here, nothing is counted.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Callable
 
-_NODES = 500_000  # of all graphs together: some seconds
+_NODES = 500_000  # nodes of all graphs together: some seconds
 _PREFIX = "_raw_saved_"
-_SWITCH_SECONDS = 10.0  # so long no other thread interrupts the walk, unless it lets go of Python's lock itself
+_SWITCH_SECONDS = 10.0  # no other thread interrupts the walk for this long, unless the walk itself releases Python's lock
 
 
 def _in_backward(frame: types.FrameType | None) -> bool:
@@ -35,7 +36,7 @@ def _in_backward(frame: types.FrameType | None) -> bool:
 
 
 def _quiet(torch: Any) -> bool:
-    """Whether no backward pass runs, as far as Python sees."""
+    """Returns whether no backward pass runs, as far as Python knows."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     if task is None or task() != -1 or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
@@ -44,12 +45,12 @@ def _quiet(torch: Any) -> bool:
 
 
 def tells(torch: Any) -> bool:
-    """Whether this PyTorch shows a saved tensor without unpacking it (since 2.7)."""
+    """Returns whether this PyTorch shows a saved tensor without unpacking it (since 2.7)."""
     return hasattr(getattr(torch._C._autograd, "SavedTensor", None), "data")
 
 
 def _packs(item: object) -> bool:
-    """Whether this is of hooks that pack saved tensors, for a PyTorch that cannot show a saved tensor without them."""
+    """Returns whether this belongs to hooks that pack saved tensors, for a PyTorch that cannot show a saved tensor without them."""
     if isinstance(item, types.FunctionType):
         return "unpack" in item.__name__ and "<locals>" in item.__qualname__
     return type(item).__name__ == "_Holder" and type(item).__module__ == "torch.utils.checkpoint"
@@ -62,7 +63,7 @@ def _tensors_in(torch: Any, packed: Any) -> Iterator[Any]:
 
 
 class Walk:
-    """Over the graphs of one look. `known`: keys of storages that Python objects hold; `key`: the key of a tensor's."""
+    """Walks the graphs of one sample. `known`: keys of storages that Python objects hold; `key`: the key of a tensor's."""
 
     def __init__(
         self, torch: Any, device_types: Collection[str], known: Collection[Any], key: Callable[[Any], Any], objects: Iterable[Any]
@@ -78,7 +79,7 @@ class Walk:
         self._reads = self._tells or not any(_packs(item) for item in objects)
 
     def saved(self, roots: list[Any], oldest_first: bool) -> list[tuple[Any, int]]:
-        """Each of these tensors, with the bytes saved in its graph and in none before it."""
+        """Returns each of these tensors, with the bytes saved in its graph and in no graph before it."""
         found: list[tuple[Any, int]] = []
         if not self._reads or not _quiet(self._torch):
             return found
@@ -93,7 +94,7 @@ class Walk:
         return found
 
     def _reached(self, node: Any) -> Iterator[Any]:
-        """The nodes of a graph that were not reached before."""
+        """Yields the nodes of a graph that were not reached before."""
         todo = [node]
         while todo and len(self._nodes) < _NODES:
             node = todo.pop()
@@ -113,7 +114,7 @@ class Walk:
         return total
 
     def _of(self, node: Any) -> Iterator[Any]:
-        """The tensors a node has saved; none if they were freed."""
+        """Yields the tensors that a node has saved; none if they were freed."""
         kind = type(node)
         if kind.__name__ == "AccumulateGrad":
             yield node.variable

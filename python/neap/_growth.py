@@ -1,11 +1,11 @@
-"""What grows: tensors that become more at every look, of one shape, or of any shapes in one container.
+"""Finds what grows: tensors whose number rises at every sample, of one shape, or of any shapes in one container.
 
-    look      1    2    3    4    5
-    shape    10   12   14   16   18     one more at each look: this shape grows
-    list      .    a    ab   abc  abcd  each look finds a new tensor that stays, whatever its shape: this list grows
+    sample    1    2    3    4    5
+    shape    10   12   14   16   18     more at each sample: this shape grows
+    list      .    a    ab   abc  abcd  each sample finds a new tensor that stays, whatever its shape: this list grows
 
 Counting shapes sees every leak whose tensors look alike, also those that no Python object leads to. The second test is for
-the others: it remembers, weakly, at which look it first saw each tensor, and asks what holds those that stayed.
+the others: it remembers, by weak references, in which sample each tensor was first seen, and finds what holds those that stayed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, NamedTuple
 
 from . import _units, hunt
 
-_POINTS = 5  # looks that are compared
+_POINTS = 5  # samples that are compared
 _INDEX = re.compile(r"\[[^\[\]]*\]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Growing:
-    """Tensors that become more at every look: of one kind, or of several shapes in one container."""
+    """Tensors whose number rises at every sample: of one kind, or of several shapes in one container."""
 
-    shape: tuple[int, ...]  # () where there are several
+    shape: tuple[int, ...]  # () if there are several
     dtype: str
     device: str
-    counts: tuple[int, ...]  # at the last looks; of several shapes, how many were added since the first of them
+    counts: tuple[int, ...]  # in the last samples; for several shapes, how many were added since the first of these samples
     bytes_per_look: float
-    holders: tuple[str, ...]  # of one of them; of several shapes, of all
-    saved_per_look: float = 0.0  # of these bytes, what their graphs keep for a backward pass
+    holders: tuple[str, ...]  # of one of the tensors; for several shapes, of all
+    saved_per_look: float = 0.0  # the part of these bytes that their graphs keep for a backward pass
     shapes: int = 1
 
     def __str__(self) -> str:
@@ -46,11 +46,11 @@ class Growing:
 
 
 class _Count(NamedTuple):
-    """Of tensors of one kind."""
+    """The count of tensors of one kind."""
 
     tensors: int = 0
     bytes: int = 0
-    saved: int = 0  # by their graphs, for a backward pass
+    saved: int = 0  # bytes that their graphs keep for a backward pass
 
 
 _Kind = tuple[tuple[int, ...], str, str]
@@ -67,16 +67,16 @@ class Growth:
         self._device_types = device_types
         self._looks = 0
         self._history: list[dict[_Kind, _Count]] = []
-        self._totals: list[int] = []  # storages at each look
-        self._born: dict[int, tuple[Any, int]] = {}  # by id: a weak reference, and the look that first saw it
+        self._totals: list[int] = []  # storages in each sample
+        self._born: dict[int, tuple[Any, int]] = {}  # by id: a weak reference, and the sample that first saw it
 
     def look(self) -> tuple[Growing, ...]:
-        """Counts the tensors there are and compares with the looks before; what grows, once there were five."""
+        """Counts the tensors and compares with earlier samples. Returns what grows, once there were five samples."""
         self._looks += 1
         census: dict[_Kind, _Count] = {}
         sample: dict[_Kind, Any] = {}
         born: dict[int, tuple[Any, int]] = {}
-        young: dict[Any, set[_Kind]] = {}  # storages first seen at one of these looks but the first
+        young: dict[Any, set[_Kind]] = {}  # storages first seen in one of these samples, except the first
         stores = hunt.storages(self._device_types)
         for storage in stores:
             kinds = {_kind(tensor) for tensor in storage.tensors}
@@ -97,12 +97,12 @@ class Growth:
         return (*(self._of_kind(kind, sample[kind]) for kind in census if kind in rising), *self._of_any_shapes(others))
 
     def _birth(self, tensor: Any, born: dict[int, tuple[Any, int]]) -> int:
-        """The look that first saw this tensor, not an earlier one at its address."""
+        """Returns the sample that first saw this tensor, not an earlier tensor at its address."""
         known = self._born.get(id(tensor))
         born[id(tensor)] = known if known and known[0]() is tensor else (weakref.ref(tensor), self._looks)
         return born[id(tensor)][1]
 
-    # Of one shape.
+    # One shape.
 
     def _counts(self, kind: _Kind) -> Sequence[_Count]:
         return [look.get(kind, _Count()) for look in self._history]
@@ -122,11 +122,11 @@ class Growth:
             (counts[-1].saved - counts[0].saved) / (len(counts) - 1),
         )
 
-    # Of any shapes.
+    # Any shapes.
 
     def _of_any_shapes(self, keys: set[Any]) -> tuple[Growing, ...]:
-        """Containers that got a tensor between all looks and kept it. Where tensors do not become more altogether (a window
-        that slides), none does."""
+        """Returns containers that got a tensor between all samples and kept it. If the total number of tensors does not rise (a
+        sliding window), no container grows."""
         rise = self._totals[-1] - self._totals[0]
         births = range(self._looks - _POINTS + 2, self._looks + 1)
         if len(keys) < len(births) or rise < len(births):

@@ -1,11 +1,11 @@
-"""PyTorch's own history of allocations, for a process whose allocations nothing else records: what does (_watch.py) is compiled for
-each PyTorch, and is not there yet, or never where there is no compiler.
+"""PyTorch's own history of allocations, for a process whose allocations nothing else records: _watch.py, which would, is compiled
+for each PyTorch and is not there yet, or never if there is no compiler.
 
     CUDA first used  -> begin(): PyTorch keeps a history
     memory runs out  -> tell(): what is in it, as events in RUN/record.PID, stacks in RUN/history.PID
 
-The events begin with what was live before them. It costs the program about a microsecond an allocation, and a run whose memory
-suffices has no events.
+The events begin with the blocks that were live before them. This costs the program about a microsecond per allocation, and a run
+whose memory suffices has no events.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from . import _abi, _library
 
-_ENTRIES = 30000  # that PyTorch keeps; each with its stack some 1 KB
+_ENTRIES = 30000  # entries that PyTorch keeps; each takes some 1 KB with its stack
 _ROUNDING = 512
 _MOST_FRAMES = 32
-_MOST_STACKS = 1 << 16  # of a file, as src/trace/stacks.h reads them
+_MOST_STACKS = 1 << 16  # of a file: src/trace/stacks.h reads at most these
 _MOST_BYTES = 16 << 20
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _KINDS = {
@@ -36,26 +36,26 @@ _Entry = dict[str, Any]
 
 
 class _Device:
-    """What the events so far say of one device."""
+    """The state of one device after the events so far."""
 
     def __init__(self) -> None:
-        self.live: dict[int, _Entry] = {}  # blocks, and whether their free was requested
-        self.ranges: dict[int, _Entry] = {}  # mapped: segments, or parts of one that grows
+        self.live: dict[int, _Entry] = {}  # live blocks, and whether their free was requested
+        self.ranges: dict[int, _Entry] = {}  # mapped ranges: segments, or parts of one that grows
         self.streams: dict[int, int] = {0: 0}
         self.allocated = self.reserved = 0
         self.last_us = 0
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
-    pid = 0  # which keeps a history for us; 0: none
+    pid = 0  # the process that keeps a history for us; 0: none
     devices: dict[int, _Device] = {}
     stacks: dict[tuple[tuple[str, int, str], ...], int] = {}
 
 
 def begin(torch: Any) -> None:
-    """The process is attached. Leaves a history alone that the program asked for."""
+    """Called when the process is attached. If the program itself asked for a history, leaves it alone."""
     if torch._C._cuda_isHistoryEnabled():
         return
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=_ENTRIES)
@@ -65,12 +65,12 @@ def begin(torch: Any) -> None:
 
 
 def begin_again() -> None:
-    """Another recording begins: its events begin with what is live."""
+    """Called when another recording begins: its events begin with the live blocks."""
     _State.devices = {}
 
 
 def tell(torch: Any) -> None:
-    """Memory has run out: records what is in the history."""
+    """Called when memory has run out: records the contents of the history."""
     if _State.pid != os.getpid() or not torch._C._cuda_isHistoryEnabled():
         return
     snapshot = torch.cuda.memory._snapshot()
@@ -86,7 +86,7 @@ class _Writer:
     def __init__(self, torch: Any, file: Any) -> None:
         self._torch_folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
         self._file = file
-        self._zero_us = (time.time_ns() - time.monotonic_ns()) // 1000  # PyTorch's times are the wall clock's
+        self._zero_us = (time.time_ns() - time.monotonic_ns()) // 1000  # PyTorch uses the wall clock
         self._observer = _library.library().neap_attach_observer()
         if not _State.stacks:
             conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
@@ -99,7 +99,7 @@ class _Writer:
     def device(self, index: int, trace: list[_Entry], segments: list[_Entry]) -> None:
         device = _State.devices.setdefault(index, _Device())
         first_us = trace[0]["time_us"] if trace else time.time_ns() // 1000
-        if device.last_us < first_us:  # entries between are lost, or there were none
+        if device.last_us < first_us:  # entries in between are lost, or there were none
             live, ranges = _before(trace, segments)
             for entry in (*_ends(device), *ranges, *live):
                 self._tell(index, device, {**entry, "time_us": first_us})
@@ -126,7 +126,7 @@ class _Writer:
         self._observer.contents.event(self._observer.contents.context, ctypes.byref(event))
 
     def _stack(self, entry: _Entry) -> int:
-        """The tag of a stack, whose line is in the file; 0: none."""
+        """Returns the tag of a stack, whose line is in the file; 0: none."""
         frames = [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()) if not f["filename"].startswith(_OWN)]
         surplus = len(frames) - _MOST_FRAMES
         for frame in [f for f in frames if f[0].startswith(self._torch_folder)][: max(surplus, 0)]:
@@ -177,7 +177,7 @@ def _account_range(device: _Device, entry: _Entry) -> None:
 
 
 def _cut(ranges: dict[int, _Entry], out: _Entry) -> None:
-    """Takes a range out of those that it overlaps."""
+    """Cuts a range out of those that it overlaps."""
     begin = out["addr"]
     end = begin + out["size"]
     for address, there in list(ranges.items()):
@@ -192,7 +192,7 @@ def _cut(ranges: dict[int, _Entry], out: _Entry) -> None:
 
 
 def _now(segments: list[_Entry]) -> tuple[dict[int, _Entry], dict[int, _Entry]]:
-    """The live blocks and the mapped ranges of a snapshot, by address."""
+    """Returns the live blocks and the mapped ranges of a snapshot, by address."""
     live: dict[int, _Entry] = {}
     ranges: dict[int, _Entry] = {}
     for segment in segments:
@@ -208,7 +208,8 @@ def _now(segments: list[_Entry]) -> tuple[dict[int, _Entry], dict[int, _Entry]]:
 
 
 def _before(trace: list[_Entry], segments: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
-    """What was live and mapped before the first entry, as entries: the snapshot with the history taken back."""
+    """Returns the blocks and ranges that were live and mapped before the first entry, as entries: the snapshot with the history
+    undone."""
     live, ranges = _now(segments)
     for entry in reversed(trace):
         action = entry["action"]
@@ -230,7 +231,7 @@ def _before(trace: list[_Entry], segments: list[_Entry]) -> tuple[list[_Entry], 
 
 
 def _ends(device: _Device) -> list[_Entry]:
-    """Entries by which all that the events have so far goes."""
+    """Returns entries that end everything that the events have so far."""
     found = []
     for block in device.live.values():
         if not block["requested"]:

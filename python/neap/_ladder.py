@@ -1,4 +1,4 @@
-"""The split of a batch, and the next one down: libneap decides (neap_ladder_next), here it is carried."""
+"""The split of a batch, and the next smaller one, which libneap chooses (neap_ladder_next)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ._abi import Rung
 
 
 class Split(NamedTuple):
-    """How each rank cuts the samples of a step: in `accumulate` parts of at most `micro_batch` samples each."""
+    """How each rank cuts the samples of a step: into `accumulate` parts of at most `micro_batch` samples each."""
 
     micro_batch: int
     accumulate: int
     ranks: int = 1
-    batch: int = 0  # samples of a step on each rank, where the parts are not all of the same size; 0: they are
+    batch: int = 0  # samples of a step on each rank, if the parts differ in size; 0: they do not
 
     @property
     def samples(self) -> int:
-        """Of a step on each rank."""
+        """Samples of a step on each rank."""
         return self.batch or self.micro_batch * self.accumulate
 
     @property
@@ -35,14 +35,14 @@ class Split(NamedTuple):
 
 
 def parts(count: int, most: int) -> list[int]:
-    """Cuts so many samples into as few parts as possible of at most `most` each: their sizes differ by one at most, the
+    """Cuts `count` samples into as few parts as possible, of at most `most` each. Their sizes differ by at most one, and the
     largest come first."""
     number = -(-count // most)
     return [count // number + (index < count % number) for index in range(number)]
 
 
 def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
-    """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
+    """Returns the next of the offered rungs, and the split with it; Rung.STOP at the end. The effective batch stays."""
     now = _abi.TrainSettings(_abi.Split(*split), rung_bits(active))
     after = _abi.TrainSettings()
     rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), rung_bits(offered), ctypes.byref(after)))
@@ -55,8 +55,8 @@ def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung])
 
 
 def next_split(split: Split) -> Split | None:
-    """About half the micro-batch, with the same effective batch: where that does not divide it, its parts differ by one
-    sample. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function.
+    """Returns a split with about half the micro-batch and the same effective batch. If the batch cannot be divided evenly, parts
+    differ by one sample. None at the end, which is micro-batch 1. Raises ValueError for numbers below 1. A pure function.
 
     >>> neap.next_split(neap.Split(micro_batch=32, accumulate=2))
     Split(micro_batch=16, accumulate=4, ranks=1, batch=0)
@@ -69,11 +69,11 @@ def next_split(split: Split) -> Split | None:
 
 
 def rung_name(rung: Rung) -> str:
-    """A rung in words."""
+    """Returns the name of a rung."""
     text: bytes = _library.library().neap_rung_name(rung)
     return text.decode()
 
 
 def rung_bits(rungs: Collection[Rung]) -> int:
-    """As libneap wants a set of rungs."""
+    """Returns a set of rungs as libneap's bits."""
     return sum(1 << rung for rung in set(rungs))

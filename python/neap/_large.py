@@ -1,12 +1,12 @@
-"""Programs that are larger than this machine, on the simulator under `neap run` and `neap estimate`. Their devices take no memory of
-the host; with this, beyond the bound for values, what they build or read on the host takes none either.
+"""Runs programs that are larger than this machine, on the simulator under `neap run` and `neap estimate`. Their devices take no
+host memory. With this module, tensors that they build or read on the host take none either, beyond the bound for values.
 
     tensors on the host     lent memory (src/torch/values_host.h)
-    torch.load of a file    mapped, as with mmap=True: the same values, read where something reads them
+    torch.load of a file    mapped, as with mmap=True: the same values, but read only when they are used
     safetensors             maps its files itself
-    from_pretrained         of transformers, where files of the weights are not there: files of the same tensors, without bytes, stand
-                            in for them. Names come from the checkpoint's index, shapes from the model's class, the type from its
-                            configuration, and together they must have the index's total size. Under `neap estimate` alone
+    from_pretrained         of transformers, if files of the weights are missing: files of the same tensors, without bytes, stand in
+                            for them. Names come from the checkpoint's index, shapes from the model's class, the type from its
+                            configuration, and together they must have the index's total size. Only under `neap estimate`
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from typing import Any
 from . import _awaited, _notes, _units
 
 _LENT = (5 << 44, (5 << 44) + (4 << 40))  # addresses, as in values_host.h
-_ZIP = b"PK\x03\x04"  # what torch.save writes
+_ZIP = b"PK\x03\x04"  # how a file of torch.save begins
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     loaded: Any = None  # src/torch/values.cpp; None: nothing is lent
     bound = 0  # bytes of host memory
     read = 0  # bytes of the files that torch.load has read
-    absent: dict[str, int] = {}  # by model: the bytes of the files that are not there
+    absent: dict[str, int] = {}  # by model: the bytes of the missing files
 
 
 def begin(torch: Any, loaded: ctypes.CDLL, bound: int) -> None:
-    """torch has been imported on the stand-ins."""
+    """Called when torch was imported on the stand-ins."""
     loaded.neap_values_lend.argtypes = [ctypes.c_uint64]
     loaded.neap_values_lend.restype = None
     loaded.neap_values_lent.restype = ctypes.c_uint64
@@ -52,7 +52,7 @@ def begin(torch: Any, loaded: ctypes.CDLL, bound: int) -> None:
 
 
 def unknown() -> list[tuple[str, str]]:
-    """As _values.unknown."""
+    """Returns the same as _values.unknown."""
     found = [f"{_units.size(size)} of weights of {name}, whose files are not there" for name, size in _State.absent.items()]
     lent = _State.loaded.neap_values_lent() if _State.loaded else 0
     if lent:
@@ -62,7 +62,8 @@ def unknown() -> list[tuple[str, str]]:
 
 
 def _draw_once(torch: Any) -> None:
-    """Newer versions of trunc_normal_ draw again what is too far from the mean, for ever where nothing is written."""
+    """Makes trunc_normal_ draw once: newer versions draw again numbers that are too far from the mean, and would never end if
+    nothing is written."""
     real = torch.nn.init._no_grad_trunc_normal_
 
     @functools.wraps(real)
@@ -70,7 +71,7 @@ def _draw_once(torch: Any) -> None:
         if not _is_lent(tensor):
             return real(tensor, mean, std, *arguments, **named)
         with torch.no_grad():
-            return tensor.uniform_()  # as many numbers as those that draw once
+            return tensor.uniform_()  # draws as many numbers as versions that draw once
 
     torch.nn.init._no_grad_trunc_normal_ = draw
 
@@ -95,22 +96,22 @@ def _map_files(torch: Any) -> None:
 
 
 def _is_beyond(file: Any) -> bool:
-    """Whether the file, with those before it, takes more than the bound."""
+    """Returns whether the file, with those before it, takes more than the bound."""
     try:
         with open(os.fspath(file), "rb") as opened:
             if opened.read(len(_ZIP)) != _ZIP:
                 return False
             _State.read += os.fstat(opened.fileno()).st_size
-    except (OSError, TypeError):  # PyTorch's own error is the program's; or no path
+    except (OSError, TypeError):  # leave the error to PyTorch; or this is no path
         return False
     return _State.read > _State.bound
 
 
-# Weights that are not there.
+# Missing weights.
 
 _INDEX = "model.safetensors.index.json"
 _TYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float64": "F64", "int64": "I64", "int32": "I32", "bool": "BOOL"}
-_POINTER = b"version https://git-lfs"  # what git leaves in place of a large file
+_POINTER = b"version https://git-lfs"  # how the file begins that git leaves in place of a large file
 _ELSEWHERE = ("subfolder", "variant", "gguf_file", "state_dict", "from_tf", "from_flax")  # arguments for other files
 
 
@@ -132,7 +133,7 @@ def watch_pretrained(owner: Any) -> None:
 
 @_notes.harmless("absent weights")
 def _stand_in(cls: Any, name: Any, named: dict[str, Any]) -> str:
-    """The folder that stands in for the model's; "": there is no need for one, or no index."""
+    """Returns the folder that stands in for the model's; "": none is needed, or there is no index."""
     place = None if any(named.get(one) for one in _ELSEWHERE) or name is None else _index(str(name), named)
     if place is None:
         return ""
@@ -141,7 +142,7 @@ def _stand_in(cls: Any, name: Any, named: dict[str, Any]) -> str:
     absent = {file for file in files.values() if not _is_there(place.parent / file)}
     total = int(index["metadata"]["total_size"])
     if not absent or (total <= _State.bound and not os.path.isdir(name) and not _is_offline(named)):
-        return ""  # it is downloaded
+        return ""  # it will be downloaded
     written = json.loads((place.parent / "config.json").read_text(encoding="utf-8"))  # not what the program makes of it
     entries = _entries(cls, name, named, list(files), written)
     if sum(end - begin for _, _, begin, end in _laid_out(entries)) != total:
@@ -159,7 +160,7 @@ def _stand_in(cls: Any, name: Any, named: dict[str, Any]) -> str:
 
 
 def _index(name: str, named: dict[str, Any]) -> pathlib.Path | None:
-    """Where the checkpoint's index is. On the Hub it is downloaded, unless it is in the cache."""
+    """Returns the path of the checkpoint's index. Downloads it from the Hub, unless it is in the cache."""
     if os.path.isdir(name):
         path = pathlib.Path(name, _INDEX)
         return path if path.is_file() else None
@@ -167,13 +168,13 @@ def _index(name: str, named: dict[str, Any]) -> pathlib.Path | None:
 
     try:
         found = cached_file(name, _INDEX, **_passed(named))
-    except Exception:  # transformers looks for it, too, and says what there is
+    except Exception:  # transformers searches for it, too, and reports what it finds
         return None
     return pathlib.Path(found) if found else None
 
 
 def _passed(named: dict[str, Any]) -> dict[str, Any]:
-    """Which files of the Hub are meant."""
+    """Returns the arguments that select files of the Hub."""
     return {key: named[key] for key in ("revision", "cache_dir", "token", "local_files_only") if named.get(key) is not None}
 
 
@@ -191,7 +192,7 @@ def _is_offline(named: dict[str, Any]) -> bool:
     return bool(named.get("local_files_only") or huggingface_hub.constants.HF_HUB_OFFLINE)
 
 
-_Entry = tuple[str, int, list[int]]  # of a tensor: its type in a header, bytes of an element, sizes
+_Entry = tuple[str, int, list[int]]  # of a tensor: its type in a header, bytes of an element, shape
 
 
 def _entries(cls: Any, name: Any, named: dict[str, Any], keys: list[str], written: dict[str, Any]) -> dict[str, _Entry]:
@@ -211,7 +212,7 @@ def _entries(cls: Any, name: Any, named: dict[str, Any], keys: list[str], writte
 
 
 def _laid_out(entries: dict[str, _Entry]) -> list[tuple[str, _Entry, int, int]]:
-    """One after the other, from 0: the first and the end of their bytes."""
+    """Places the tensors one after the other, from 0. Returns each with the first and the end of its bytes."""
     found = []
     at = 0
     for key, entry in entries.items():
@@ -224,7 +225,7 @@ def _laid_out(entries: dict[str, _Entry]) -> list[tuple[str, _Entry, int, int]]:
 
 
 def _write_empty(path: str, entries: dict[str, _Entry]) -> None:
-    """A file of safetensors, with a hole for its bytes."""
+    """Writes a file of safetensors, with a hole in place of its bytes."""
     laid_out = _laid_out(entries)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for key, (kind, _, shape), begin, end in laid_out:

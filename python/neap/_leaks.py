@@ -1,10 +1,10 @@
-"""The leak watch of a training: says at which step memory will end, and when it is time to do something about it.
+"""The leak watch of a training: predicts at which step memory will end, and reports when it is time to act.
 
     allocated bytes at each step's end --> libneap's test (neap/leak.h), every 20 steps, at first every 5
-    found at two looks in a row        --> forecast: step, and the interval of its slope
-    What PyTorch's allocator has left over in pieces between kept tensors is as good as gone: the floor that rises to the end
-    is what is allocated and these pieces, at the slope of either, whichever is steeper.
-    step + margin >= the earliest end, and the training needs more steps than that --> it is time to act
+    found in two tests in a row        --> forecast: step, and the interval of its slope
+    Pieces that PyTorch's allocator has left over between kept tensors cannot be used any more. So the floor that rises until the
+    end is the allocated bytes plus these pieces, at the steeper slope of the two. step + margin >= the earliest end, and the
+    training needs more steps than that --> it is time to act
 
 Each device is watched by itself; the one whose memory ends first counts. On the CPU nothing is watched.
 """
@@ -21,7 +21,7 @@ from . import _abi, _events, _levels, _library, _sources, _units
 
 log = logging.getLogger("neap")
 
-_MOST = 1024  # steps that are remembered
+_MOST = 1024  # steps that are kept
 _EVERY = 20
 _EARLY_STEPS = 60
 _EARLY_EVERY = 5  # a steep leak ends memory soon
@@ -35,8 +35,8 @@ class Leak:
     device: int
     bytes_per_step: float
     confidence: float  # 0 to 0.9999
-    steps: int  # that were looked at
-    ends: int | None  # a step; None: not at this slope
+    steps: int  # how many steps were tested
+    ends: int | None  # a step; None: memory does not end at this slope
     earliest: int | None
     latest: int | None
 
@@ -47,16 +47,16 @@ class Leak:
         return f"step {self.ends}" + ("" if self.earliest == self.latest else f" ({self.earliest} to {self.latest}, 99 %)")
 
     def __str__(self) -> str:
-        percent = math.floor(self.confidence * 10000) / 100  # cut, not rounded: 99.999 % is not a certainty
+        percent = math.floor(self.confidence * 10000) / 100  # cut, not rounded: 99.999 % is not certainty
         return f"memory grows by {_units.size(int(self.bytes_per_step))} per step (confidence {percent:.2f} %, over {self.steps} steps)"
 
 
 class _Mark(NamedTuple):
-    """A step's, in bytes."""
+    """The figures of a step, in bytes."""
 
-    allocated: int  # at its end
-    pieces: int  # left over between them
-    tooth: int  # how much more was allocated inside
+    allocated: int  # at the step's end
+    pieces: int  # left over between allocated blocks
+    tooth: int  # how much more was allocated inside the step
 
 
 def _read(torch: Any, index: int) -> _Mark | None:
@@ -76,20 +76,21 @@ def _test(lows: list[int], room: int) -> _abi.Leak:
 
 
 class LeakWatch:
-    """One training's. `every`: the caller's period of looks, at most 20 steps are used; `total`: steps it will make, 0 unknown."""
+    """The leak watch of one training. `every`: the caller's period of tests, at most 20 steps; `total`: the steps of the training,
+    0 unknown."""
 
     def __init__(self, every: int, total: int) -> None:
         self._every = min(every, _EVERY)
         self._total = total
         self._margin = (self._every + 1) // 2
-        self._marks: dict[int, list[_Mark]] = {}  # by device: each step's
+        self._marks: dict[int, list[_Mark]] = {}  # by device: the marks of each step
         self._suspected: set[int] = set()
         self._forecasts: dict[int, Leak] = {}
         self._reported = self._acted = False
-        self.found: Leak | None = None  # what was found last
+        self.found: Leak | None = None  # the last finding
 
     def step(self, step: int) -> bool:
-        """A step is done. Whether it was looked, and a leak is suspected."""
+        """Called after each step. Returns whether a test ran and suspects a leak."""
         torch = _sources.torch_with_cuda()
         for index in _sources.used(torch) if torch is not None else ():
             mark = _read(torch, index)
@@ -107,7 +108,7 @@ class LeakWatch:
         return bool(self._suspected)
 
     def _look(self, step: int, index: int, marks: list[_Mark], room: int) -> None:
-        """A cache that fills looks like a leak for a while: so it must be found at two looks in a row."""
+        """Tests one device. A cache that fills looks like a leak for a while, so two tests in a row must find the leak."""
         leak = _test([mark.allocated for mark in marks], room)
         found = leak.verdict == _abi.LeakVerdict.FOUND
         self._forecasts.pop(index, None)
@@ -116,7 +117,7 @@ class LeakWatch:
         (self._suspected.add if found else self._suspected.discard)(index)
 
     def _forecast(self, step: int, index: int, marks: list[_Mark], room: int, leak: _abi.Leak) -> Leak:
-        """Memory ends when what a step takes for a moment no longer fits on the floor that rises."""
+        """Predicts the end: memory ends when the extra memory of a step no longer fits above the rising floor."""
         teeth = [mark.tooth for mark in marks]
         floor = _test([mark.allocated + mark.pieces for mark in marks], room)
 
@@ -155,7 +156,8 @@ class LeakWatch:
         log.warning("Step %d: %s: %s", step, leak, last)
 
     def due(self, step: int) -> Leak | None:
-        """The leak that will end memory before the next look, unless something is done now. Once, until `forget`."""
+        """Returns the leak that will end memory before the next test, unless the training acts now. Returns it once, until
+        `forget`."""
         leak = self.found
         if not self._forecasts or self._acted or leak is None or leak.earliest is None:
             return None
@@ -165,7 +167,7 @@ class LeakWatch:
         return leak
 
     def forget(self) -> None:
-        """Begins again: memory was released."""
+        """Restarts the watch, after memory was released."""
         self._marks.clear()
         self._suspected.clear()
         self._forecasts.clear()

@@ -1,4 +1,4 @@
-"""Processes that earlier runs of this user left on a device: include/neap/train.h has what is done about them."""
+"""Clears processes that earlier runs of this user left on a device: see neap_clear_leftovers in include/neap/train.h."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SINK = _abi.LogSink(line=ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, 
 
 
 def clear(uuid: bytes) -> None:
-    """On the device of this UUID (16 bytes): those that neap started and whose run is over are ended (SIGTERM, 2 s, SIGKILL)
-    and their memory is waited for; others of this user are named in the log. Takes 6 s at most, and nothing noticeable
-    where nothing is to be ended. What fails is logged."""
+    """Clears the device of this UUID (16 bytes): ends processes that neap started and whose run is over (SIGTERM, 2 s, SIGKILL),
+    and waits for their memory; names others of this user in the log. Takes at most 6 s, and almost no time if there is nothing to
+    end. Failures are logged, never raised."""
     try:
         _library.call("neap_clear_leftovers", uuid, ctypes.byref(_SINK))
     except _library.NeapError as error:

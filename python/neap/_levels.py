@@ -1,4 +1,4 @@
-"""How much memory is left, on the device and on the host, and what is done about little of it (libneap decides)."""
+"""Measures how much memory is left on the device and on the host; libneap decides what to do if it is short."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _UNKNOWN = (1 << 64) - 1
 
 
 def _limit(index: int, total: int) -> int:
-    """What may be reserved on a device in all."""
+    """Returns how much may be reserved on a device in all."""
     torch = _sources.torch_with_cuda()
     known = None if torch is None else limit_of(torch, index)
     return total if known is None else known
 
 
 def rooms() -> dict[int, int]:
-    """Bytes that this process could have allocated on each of its devices beside what is allocated there now: free, and its
-    cache, within its limit. Devices on which the driver says nothing are left out."""
+    """Returns the bytes that this process could still allocate on each of its devices: the free bytes and its cache, within its
+    limit. Omits devices for which the driver reports nothing."""
     known = [d for d in memory.get_gpu_memory_stats().devices if d.free is not None and d.total is not None]
     return {d.index: max(min((d.free or 0) + d.reserved, _limit(d.index, d.total or 0)) - d.allocated, 0) for d in known}
 
 
 def device_left() -> int:
-    """Bytes that this process could still have allocated at the peak since the peaks were reset, on the fullest of its
-    devices: free there, and its cache, within its limit. All ones where the driver says nothing."""
+    """Returns the bytes that this process could still have allocated at the peak since the peaks were reset, on the fullest of its
+    devices: the free bytes and its cache, within its limit. All ones if the driver reports nothing."""
     left = _UNKNOWN
     for d in memory.get_gpu_memory_stats().devices:
         if d.free is not None and d.total is not None:
@@ -50,18 +50,18 @@ class Level:
         self.asked = bool(asked)
 
     def decide(self, left: int, rung_left: bool, step: int) -> _abi.ThresholdAct:
-        """For the end of this step."""
+        """Decides for the end of this step."""
         decide = _library.library().neap_threshold_decide
         act: int = decide(ctypes.byref(self._seen), ctypes.byref(self._levels), left, rung_left, step)
         return _abi.ThresholdAct(act)
 
     @property
     def stops_below(self) -> int:
-        """Bytes."""
+        """The threshold of stops, in bytes."""
         return int(self._levels.stop_bytes)
 
     def degrades_at(self, left: int) -> bool:
-        """Whether so little asks for a rung."""
+        """Returns whether so little memory calls for a rung."""
         return left != _UNKNOWN and left < int(self._levels.degrade_bytes)
 
     def message(self, act: _abi.ThresholdAct, left: int, rung_left: bool) -> str:

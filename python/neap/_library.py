@@ -1,7 +1,7 @@
 """Finds and loads libneap. Loading it creates no CUDA context, starts no thread and attaches nothing.
 
-Looked for, in this order: NEAP_LIBRARY, beside the package, in the build tree the package lies in, in the library
-folders of the prefix the package lies in, and where the dynamic linker looks.
+It searches, in this order: NEAP_LIBRARY, beside the package, the build tree that holds the package, the library folders of the
+prefix that holds the package, and the dynamic linker's folders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "libneap.so.0"
 
 
 class NeapError(RuntimeError):
-    """A call of libneap failed. `status` says how, the text what was attempted and on what.
+    """A call of libneap failed. `status` has the kind of failure, the text what was attempted and on what.
 
     >>> try:
     ...     neap.restore_checkpoints("/nowhere")
@@ -30,7 +30,7 @@ class NeapError(RuntimeError):
         super().__init__(message)
         try:
             self.status: _abi.Status | int = _abi.Status(status)
-        except ValueError:  # of a newer library
+        except ValueError:  # from a newer library
             self.status = status
 
 
@@ -67,7 +67,7 @@ _loaded: ctypes.CDLL | None = None
 
 
 def library() -> Any:
-    """libneap, loaded once; each function of _abi.FUNCTIONS is an attribute."""
+    """Returns libneap, loaded once; each function of _abi.FUNCTIONS is an attribute."""
     global _loaded
     if _loaded is None:
         _loaded = _open()
@@ -75,7 +75,7 @@ def library() -> Any:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function whose last argument is a struct neap_error *; raises NeapError when it fails."""
+    """Calls a function whose last argument is a struct neap_error *. Raises NeapError if it fails."""
     error = _abi.Error()
     status = getattr(library(), name)(*arguments, ctypes.byref(error))
     if status != _abi.Status.OK:
@@ -84,7 +84,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def version() -> str:
-    """libneap's version. Raises ImportError where libneap cannot be loaded.
+    """Returns libneap's version. Raises ImportError if libneap cannot be loaded.
 
     >>> neap.version() == neap.__version__
     True

@@ -1,8 +1,8 @@
-"""The limit on what PyTorch may reserve of a device: one for each device, the last that was set by any caller.
+"""The limit on how much PyTorch may reserve on a device. Each device has one: the last that any caller set.
 
 The program can set it (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction in PYTORCH_ALLOC_CONF,
-neap.set_memory_fraction), and so can `neap run --fraction` and `neap fraction` (_fraction.py). PyTorch since 2.8 can be asked
-for it; before, neap follows the calls that set it.
+neap.set_memory_fraction), and so can `neap run --fraction` and `neap fraction` (_fraction.py). PyTorch since 2.8 reports it; for
+older releases, neap follows the calls that set it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-_set: dict[int, float] = {}  # by device, as it was set: for a PyTorch that cannot be asked
+_set: dict[int, float] = {}  # by device, as it was set: for a PyTorch that does not report it
 
 
 def watch(torch: Any) -> None:
-    """Follows the limits that the program sets from now on, where this PyTorch cannot be asked for them."""
+    """Follows the limits that the program sets from now on, if this PyTorch does not report them."""
     c = torch._C
     original = getattr(c, "_cuda_setMemoryFraction", None)
     if original is None or hasattr(c, "_cuda_getMemoryFraction") or hasattr(original, "__wrapped__"):
@@ -29,20 +29,20 @@ def watch(torch: Any) -> None:
 
 
 def limit_of(torch: Any, index: int) -> int | None:
-    """The bytes that PyTorch may reserve on a device, by any caller's limit; None: no known limit. For a device that has
-    a context: PyTorch asks the driver about it."""
+    """Returns the bytes that PyTorch may reserve on a device, by any caller's limit; None: no known limit. Only for a device that
+    has a context: PyTorch asks the driver about it."""
     total = torch.cuda.get_device_properties(index).total_memory
     ask = getattr(torch._C, "_cuda_getMemoryFraction", None)
     if ask is None:
         fraction = _set.get(index, 1.0)
         return None if fraction >= 1 else int(fraction * total)
-    with torch.cuda.device(index):  # the driver is asked about the current one
+    with torch.cuda.device(index):  # PyTorch asks the driver about the current device
         fraction = ask(index)
-    return None if fraction >= 1 else int(fraction * total + 1e-3)  # some versions tell their bytes as a share of the total
+    return None if fraction >= 1 else int(fraction * total + 1e-3)  # some versions report their bytes as a share of the total
 
 
 def limit(torch: Any, fraction: float, index: int) -> None:
-    """Limits what PyTorch may reserve on a device; the current device stays the one it was, which PyTorch's own does not."""
+    """Limits how much PyTorch may reserve on a device. Unlike PyTorch's own function, keeps the current device."""
     watch(torch)
     with torch.cuda.device(index):
         torch.cuda.set_per_process_memory_fraction(fraction, index)

@@ -1,7 +1,7 @@
-"""Lines that a program asked for by a call: they must be seen, whether or not it has configured logging.
+"""Shows lines that a program requested by a call, whether or not it has configured logging.
 
     logging configured  --> the logger "neap", at INFO
-    not                 --> stderr, as libneap's own log lines; less than NEAP_LOG_LEVEL (`neap run --log-level`) is left out
+    not                 --> stderr, like libneap's own log lines; levels below NEAP_LOG_LEVEL (`neap run --log-level`) are dropped
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def least_level() -> int | None:
-    """As NEAP_LOG_LEVEL says; None: it says nothing. Read for each line, as in libneap."""
+    """Returns the level of NEAP_LOG_LEVEL; None: not set. Called for each line, as in libneap."""
     return _LEVELS.get(os.environ.get("NEAP_LOG_LEVEL", ""))
 
 
 def show(text: str, *arguments: object) -> None:
-    """One line at level INFO."""
+    """Shows one line at level INFO."""
     least = least_level()
     if least is not None and least > logging.INFO:
         return

@@ -1,12 +1,12 @@
-"""The micro-batch of a program that has no Training: found while it makes its first updates, and recorded with where it comes from.
+"""Finds the micro-batch of a program without a Training while it makes its first updates, and records it with its source.
 
     NEAP_MICRO_BATCH                      the user names it
     transformers' TrainingArguments       per_device_train_batch_size
     a DataLoader, of Lightning's as well  its batch_size; batches an update: the accumulation
     the model's inputs                    the first dimension that they share; forwards an update: the accumulation
 
-Updates must agree on it; where memory runs out before them, what is known then counts. Nothing is kept of the program's batches and
-models but weak references; once the micro-batch is found, or was looked for long enough, nothing is watched any more. Until then a
+Updates must agree on it; if memory runs out earlier, the findings so far count. Only weak references to the program's batches and
+models are kept. Once the micro-batch is found, or the search has lasted long enough, nothing is watched any more. Until then a
 batch costs about a microsecond.
 """
 
@@ -26,24 +26,24 @@ from . import _events, _notes, _sources
 from ._abi import BatchSource
 from ._batches import is_tensor
 
-_LOOKS = 12  # updates after which it is given up
-_WITHOUT_LOADER = 4  # updates after which the model's inputs are looked at
-_DEEP = 4  # of containers in a batch
+_LOOKS = 12  # updates after which the search is given up
+_WITHOUT_LOADER = 4  # updates after which the model's inputs are examined
+_DEEP = 4  # depth of containers in a batch that are examined
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """0: not known."""
+    """The findings; a number of 0 is unknown."""
 
     source: BatchSource
     size: int = 0
     accumulate: int = 0
-    other: BatchSource = BatchSource.UNKNOWN  # a source that says something else
+    other: BatchSource = BatchSource.UNKNOWN  # a source with another value
     other_size: int = 0
 
 
 class _Inputs:
-    """A hook of one model, between two updates: notes what the model is called with."""
+    """A hook of one model, between two updates: notes the model's arguments."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -54,27 +54,27 @@ class _Inputs:
             if module.training:
                 self.calls += 1
                 self.shared.add(shared_size(arguments))
-        except Exception:  # a model's own kind of input
+        except Exception:  # the model has its own kind of input
             self.shared.add(0)
 
     def __reduce__(self) -> Any:
-        """A model that is copied or saved whole meanwhile has a hook that does nothing, and does not need neap."""
+        """If the model is copied or saved whole meanwhile, the copy has a hook that does nothing and does not need neap."""
         return getattr, ({}, "get")
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     done = False
     looks = 0
-    counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # batches, by what makes a loader's batches
-    shared: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # the largest first dimension there was
+    counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # number of batches, by the sampler of a loader
+    shared: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # the largest first dimension so far
     history: collections.deque[tuple[int, dict[int, int]]] = collections.deque(maxlen=3)  # updates, and the counts then by id
-    loader: tuple[int, int] = (0, 0)  # of what gave whole batches an update, the last time: its id, and how many
-    models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are not part of another one
+    loader: tuple[int, int] = (0, 0)  # the sampler that last gave a whole number of batches per update: its id, and the number
+    models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are not part of another module
     inputs: _Inputs | None = None
     handle: Any = None
-    calls: tuple[int, int] = (0, 0)  # forwards in the update before, and the dimension that the inputs shared
+    calls: tuple[int, int] = (0, 0)  # forwards in the previous update, and the dimension that its inputs shared
     unhook: list[Any] = []
 
 
@@ -88,16 +88,16 @@ def _tensors(batch: Any, deep: int = _DEEP) -> Iterator[Any]:
 
 
 def shared_size(batch: Any) -> int:
-    """The first dimension that all tensors have which have one; 0: none."""
+    """Returns the first dimension that all tensors share, except those without dimensions; 0: none."""
     sizes = {int(tensor.shape[0]) for tensor in _tensors(batch) if len(tensor.shape)}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-# What is watched.
+# Watching.
 
 
 def watch(torch: Any) -> None:
-    """torch was imported: from now on batches are counted, and models are known."""
+    """Called when torch was imported: from now on, counts batches and registers models."""
     kind = torch.utils.data.dataloader._BaseDataLoaderIter
     original = kind.__next__
 
@@ -121,10 +121,10 @@ def watch(torch: Any) -> None:
 
 def _count(iterator: Any, batch: Any) -> None:
     try:
-        sampler = iterator._index_sampler  # the loader's own: an iterator lives for an epoch
+        sampler = iterator._index_sampler  # the loader's own sampler: an iterator lives only for an epoch
         _State.counts[sampler] = _State.counts.get(sampler, 0) + 1
         _State.shared[sampler] = max(_State.shared.get(sampler, 0), shared_size(batch))
-    except Exception:  # a sampler or a batch of a kind of its own
+    except Exception:  # an unknown kind of sampler or batch
         pass
 
 
@@ -135,10 +135,10 @@ def _part_of(module: Any, _: str, part: Any) -> None:
 
 
 def _has_parameter(module: Any, _: str, __: Any) -> None:
-    _State.models.add(module)  # if it becomes a part, it is known then
+    _State.models.add(module)  # if it becomes a part of another module, that is noticed then
 
 
-# What it means.
+# Conclusions.
 
 
 def look(optimizer: Any) -> None:
@@ -147,7 +147,7 @@ def look(optimizer: Any) -> None:
         return
     try:
         _look(optimizer)
-    except Exception as error:  # a model that takes no hook, say
+    except Exception as error:  # for example, a model that accepts no hook
         _notes.note("the micro-batch", error)
         _notes.harmless("the micro-batch")(_end)()
 
@@ -158,19 +158,19 @@ def _look(optimizer: Any) -> None:
         return
     _State.looks += 1
     found = _decide(optimizer)
-    if _State.looks == 1:  # of a program that ends before it is found
+    if _State.looks == 1:  # for a program that ends before the micro-batch is found
         _record(_named(0) or Found(BatchSource.UNKNOWN))
     if found is not None:
         _record(found)
     if found is not None or _State.looks >= _LOOKS:
         _end()
     else:
-        _events.sampled.until = 0.0  # the next update is looked at, too
+        _events.sampled.until = 0.0  # examine the next update, too
 
 
 def failed(samples: int) -> None:
-    """Memory ran out before it was found: records what is known so far. `samples`: the first dimension of the inputs of the
-    forward that failed; 0: not known."""
+    """Called when memory ran out before the micro-batch was found: records the findings so far. `samples`: the first dimension of
+    the inputs of the forward that failed; 0: not known."""
     if _State.done:
         return
     samplers = list(_State.counts.items())
@@ -217,8 +217,9 @@ def _decide(optimizer: Any) -> Found | None:
 
 
 def _of_loader() -> tuple[Any, int]:
-    """The sampler of a loader that gave the same number of batches an update twice, and how many; None: there is none, yet. Over two
-    updates each time: a loader that reads ahead gives one more in the first of an epoch, and one less in the last."""
+    """Returns the sampler of a loader that twice gave the same number of batches per update, and that number; None: none yet.
+    Counts over two updates each time: a loader that reads ahead gives one batch more in the first update of an epoch, and one less
+    in the last."""
     samplers = list(_State.counts.items())
     _State.history.append((_events.sampled.steps, {id(sampler): count for sampler, count in samplers}))
     if len(_State.history) < 3:
@@ -257,13 +258,13 @@ _LIGHTNING = (("lightning.pytorch.trainer.trainer", "Trainer"), ("pytorch_lightn
 
 
 def _instance(names: tuple[tuple[str, str], ...]) -> Any:
-    """An object of one of these classes, if their modules are imported."""
+    """Returns an object of one of these classes, if their modules are imported."""
     kinds = tuple(k for k in (getattr(sys.modules.get(module), name, None) for module, name in names) if isinstance(k, type))
     return next((o for o in gc.get_objects() if issubclass(type(o), kinds)), None) if kinds else None
 
 
 def _of_model(optimizer: Any) -> tuple[int, int]:
-    """The first dimension of the model's inputs, and its forwards in each of two updates; 0: not known, yet."""
+    """Returns the first dimension of the model's inputs, and its forwards in each of two updates; 0: not known yet."""
     inputs, _State.inputs = _State.inputs, None
     _release()
     if inputs is not None and inputs.calls:
@@ -280,7 +281,7 @@ def _of_model(optimizer: Any) -> tuple[int, int]:
 
 
 def _compiles() -> bool:
-    """Whether something is compiled with torch.compile: its graphs have no place for a hook."""
+    """Returns whether torch.compile has compiled something: its graphs have no place for a hook."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters.get("frames"))
 
@@ -294,7 +295,7 @@ def _model_of(optimizer: Any) -> Any:
 
 
 def _forked() -> None:
-    _State.done = True  # a child that trains is rare, and its loaders are its own
+    _State.done = True  # a child rarely trains, and has its own loaders
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -1,7 +1,8 @@
-"""What a model needs whatever its batch: parameters, gradients, optimizer state. Also of what is not there yet.
+"""Computes how much memory a model needs whatever its batch: parameters, gradients, optimizer state, including those not allocated
+yet.
 
-    parameters + gradients + state          of every step; where that is more than there is, no smaller micro-batch helps
-    update                                  what an update takes beside, for a moment: PyTorch's foreach kernels make
+    parameters + gradients + state          in every step; if the device has less, no smaller micro-batch helps
+    update                                  what an update also takes, for a moment: PyTorch's foreach kernels make
                                             temporaries of all parameters at once
 """
 
@@ -17,31 +18,31 @@ from typing import Any
 from . import _limits, _microbatch, _units
 from ._abi import OomPhase
 
-# State, in copies of the parameters, by the name of an optimizer's class or of one that it is derived from.
+# State, in copies of the parameters, by the name of the optimizer's class or one of its base classes.
 _COPIES = {
     "ASGD": 1.0, "Adadelta": 2.0, "Adafactor": 0.0, "Adagrad": 1.0, "Adam": 2.0, "Adam8bit": 0.5, "AdamW": 2.0, "AdamW8bit": 0.5,
     "Adamax": 2.0, "Lion": 1.0, "Lion8bit": 0.25, "Muon": 1.0, "NAdam": 2.0, "RAdam": 2.0, "RMSprop": 1.0, "Rprop": 2.0, "SGD": 0.0,
     "SparseAdam": 2.0,
 }  # fmt: skip
-# An option that adds a copy where it is on.
+# Options that add a copy if they are on.
 _MORE = {"amsgrad", "centered", "momentum"}
 _FOLDER = os.path.dirname(__file__)
-_GRAPH = 1000  # nodes of a graph that are followed from a loss to a parameter
+_GRAPH = 1000  # nodes of a graph that are followed from a loss to a parameter, at most
 _IN_PLACE = {"Adafactor", "Lion", "Muon", "SGD"}  # their foreach kernels make no copy
 
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """In bytes."""
+    """The needs, in bytes."""
 
     parameters: int
     gradients: int
-    state: int | None  # None: of an optimizer that is not known
+    state: int | None  # None: the optimizer is unknown
     update: int = 0
 
     @property
     def alone(self) -> int:
-        """Without anything that depends on the batch; at least, where the state is not known."""
+        """The part that does not depend on the batch; a lower bound if the state is unknown."""
         return self.parameters + self.gradients + (self.state or 0)
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ def _bytes(tensors: Iterable[Any]) -> int:
 
 
 def _copies(optimizer: Any, group: dict[str, Any]) -> float | None:
-    """By the optimizer's name and options."""
+    """Returns the copies by the optimizer's name and options."""
     for kind in type(optimizer).__mro__:
         if kind.__name__ in _COPIES:
             return _COPIES[kind.__name__] + sum(1 for option in _MORE if group.get(option))
@@ -62,11 +63,11 @@ def _copies(optimizer: Any, group: dict[str, Any]) -> float | None:
 
 
 def _measured(torch: Any, optimizer: Any) -> float | None:
-    """By the state that is there already; the last one made may lack a part."""
+    """Returns the copies by the state that exists already; the newest may lack a part."""
     states = [(p, s) for p, s in list(optimizer.state.items()) if torch.is_tensor(p) and s]
     states = states[:-1] if len(states) > 1 else []
     parameters = _bytes(p for p, _ in states)
-    # Its count of steps is a scalar.
+    # The state's count of steps is a scalar.
     held = _bytes(v for _, s in states for v in s.values() if torch.is_tensor(v) and v.dim() > 0)
     return held / parameters if parameters else None
 
@@ -108,21 +109,21 @@ def of_optimizers(torch: Any, optimizers: Iterable[Any], device: Any, model: Any
 
 
 def find_optimizers(torch: Any) -> list[Any]:
-    """All of the process, also those that have not stepped yet."""
+    """Returns all optimizers of the process, also those that have not stepped yet."""
     kind = torch.optim.Optimizer
     return [thing for thing in gc.get_objects() if kind in type(thing).__mro__]
 
 
 @dataclasses.dataclass
 class Place:
-    """Where the program was, by the frames of the thread that asked."""
+    """What the program was doing, by the frames of the calling thread."""
 
     phase: OomPhase = OomPhase.UNKNOWN
-    model: Any = None  # the outermost that was on its way to the device, or whose forward was running
-    done: float = 0.0  # of that forward: the share of the modules that came before
-    evaluates: bool = False  # that forward: its model is in evaluation mode, and no input needs a gradient
-    graph: bool = False  # that forward: autograd keeps what it makes
-    samples: int = 0  # that forward: the first dimension that its inputs share; 0: not known
+    model: Any = None  # the outermost model that was moving to the device, or whose forward was running
+    done: float = 0.0  # of that forward: the share of modules that had run
+    evaluates: bool = False  # of that forward: the model is in evaluation mode, and no input needs a gradient
+    graph: bool = False  # of that forward: autograd keeps its results
+    samples: int = 0  # of that forward: the first dimension that its inputs share; 0: not known
 
 
 def _share(outermost: Any, innermost: Any) -> float:
@@ -132,7 +133,7 @@ def _share(outermost: Any, innermost: Any) -> float:
 
 
 def _own_file(frame: Any) -> str:
-    """The file of a frame, from PyTorch's folder on where it is PyTorch's own."""
+    """Returns the file of a frame; if it is PyTorch's own, from PyTorch's folder on."""
     _, torch, own = frame.f_code.co_filename.replace("\\", "/").rpartition("/torch/")
     return own if torch else ""
 
@@ -142,7 +143,7 @@ def _is_loss(file: str, name: str) -> bool:
 
 
 def _find_model(torch: Any, output: Any) -> Any:
-    """A module whose parameter this tensor was computed with; None: none is found."""
+    """Returns a module whose parameter this tensor was computed with; None: none was found."""
     node = getattr(output, "grad_fn", None)
     for _ in range(_GRAPH):
         parameter = getattr(node, "variable", None)
@@ -157,7 +158,7 @@ def _find_model(torch: Any, output: Any) -> Any:
 
 
 def _judge_forward(torch: Any, place: Place, model: Any, inputs: Any) -> None:
-    """Sets in `place` whether this forward is an evaluation's, its batch, and whether autograd makes a graph."""
+    """Sets in `place` whether this forward is part of an evaluation, its batch, and whether autograd makes a graph."""
     given = [*inputs[0], *inputs[1].values()]
     place.evaluates = not model.training and not any(getattr(one, "requires_grad", False) for one in given)
     place.samples = 0 if place.evaluates else _microbatch.shared_size(given)
@@ -165,14 +166,14 @@ def _judge_forward(torch: Any, place: Place, model: Any, inputs: Any) -> None:
 
 
 def find_place(torch: Any) -> Place:
-    """Of the calling thread. Of PyTorch's own frames alone the locals are read: a frame that lives on would keep the tensors
-    that it had."""
+    """Finds what the calling thread was doing. Reads the locals of PyTorch's own frames only: a frame that stays alive would keep
+    its tensors."""
     place = Place()
     owners: dict[str, list[Any]] = {"_apply": [], "_call_impl": []}
     inputs: Any = ((), {})  # of the outermost forward
-    computed: Any = None  # by a model, for its loss
+    computed: Any = None  # computed by a model, for its loss
     update = loss = False
-    file = "autograd/"  # its threads have no frames of Python, or those of a function's backward
+    file = "autograd/"  # autograd's threads have no Python frames, or only those of a function's backward
     frame: Any = sys._getframe(1)
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == _FOLDER:
         frame = frame.f_back
@@ -209,14 +210,14 @@ def find_place(torch: Any) -> Place:
 
 
 def of_model(model: Any) -> Needs:
-    """What a model takes that no optimizer trains yet. The state is not known."""
+    """Returns the needs of a model that no optimizer trains yet. Its state is unknown."""
     tensors = {id(t): t for t in [*model.parameters(), *model.buffers()]}.values()
     trained = _bytes(p for p in model.parameters() if p.requires_grad) if model.training else 0
     return Needs(_bytes(tensors), trained, None if trained else 0)
 
 
 def now(torch: Any, optimizers: Iterable[Any], device: Any) -> tuple[Needs, Place]:
-    """What is needed on a device, and where the calling thread is."""
+    """Returns the needs on a device, and what the calling thread is doing."""
     place = find_place(torch)
     needs = of_optimizers(torch, optimizers, device, place.model)
     if place.model is not None and needs.gradients == 0:
@@ -225,7 +226,7 @@ def now(torch: Any, optimizers: Iterable[Any], device: Any) -> tuple[Needs, Plac
 
 
 def too_large(torch: Any, model: Any, optimizer: Any, device: Any) -> tuple[Needs, int] | None:
-    """What a model takes without any batch, and what this process can have of its device, where that is less."""
+    """Returns the needs of a model without any batch, and how much this process can have of its device, if that is less."""
     if device.type != "cuda":
         return None
     needs = of_optimizers(torch, [optimizer], device, model)

@@ -1,9 +1,9 @@
-"""neap's own failures inside someone's program: swallowed there, and shown by what looks at the process.
+"""Notes neap's own failures inside a program: they are not raised there, but shown by commands that inspect the process.
 
     a hook fails -> note("optimizer steps", error) -> `neap info` (while attached), the end of `neap run`, neap.describe()
 
-One note for each part and kind of error, however often it fails; so many parts at most. May be called from any thread and
-from a pending call that interrupted it: no lock, only single operations on a dictionary.
+One note for each part and kind of error, however often it fails, and at most a fixed number of parts. May be called from any thread
+and from a pending call that interrupted it: no lock, only single operations on a dictionary.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Callable, TypeVar
 from . import _library
 
 _MOST = 16
-_ROOM = 190  # bytes of neap_attach_note
+_ROOM = 190  # the size of neap_attach_note
 _LINE = 400
 
 _found: dict[tuple[str, str], str] = {}
@@ -28,7 +28,7 @@ def note(part: str, error: BaseException) -> None:
 
 
 def tell(part: str, kind: str, more: object = "") -> None:
-    """The same of anything else that a user wants to know: a text in place of a kind of error. Never raises."""
+    """The same for anything else that a user should know: a text in place of a kind of error. Never raises."""
     try:
         if (part, kind) in _found or len(_found) >= _MOST:
             return
@@ -40,23 +40,23 @@ def tell(part: str, kind: str, more: object = "") -> None:
         if folder and os.environ.get("NEAP_ATTACH") == "1":
             with open(os.path.join(folder, f"note.{os.getpid()}"), "a", encoding="utf-8", errors="replace") as file:
                 file.write(text + "\n")
-    except Exception:  # nowhere is left to tell it
+    except Exception:  # there is nowhere left to report it
         pass
 
 
 def show() -> None:
-    """Into the page that `neap info` reads; nothing while the process is not attached."""
+    """Writes the notes to the page that `neap info` reads; does nothing while the process is not attached."""
     if _found:
         _library.library().neap_attach_note(text().encode("utf-8", "replace")[:_ROOM])
 
 
 def text() -> str:
-    """All of them, in one line; "" for none."""
+    """Returns all notes in one line; "" for none."""
     return "; ".join(list(_found.values()))
 
 
 def harmless(part: str) -> Callable[[_F], _F]:
-    """For a function that must not disturb the program: what it raises becomes a note, and its result None."""
+    """A decorator for functions that must not disturb the program: an exception becomes a note, and the result None."""
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Python objects between simulated ranks (torch.distributed's all_gather_object and the like, over NCCL).
+"""Exchanges Python objects between simulated ranks (torch.distributed's all_gather_object and the like, over NCCL).
 
 PyTorch pickles an object into a tensor on the device, and computes there: the largest size, the sum of sizes, one tensor of
 several. On the simulator no kernel runs, so the sizes would be 0. Here the same functions compute on the host, and only
@@ -6,7 +6,8 @@ the transfer goes through the device:
 
     object --pickle--> CPU tensor --copy--> device tensor --NCCL--> device tensor --copy--> CPU tensor --unpickle--> object
 
-Stand-ins move bytes that were copied to the device, so the objects arrive. The device holds as much as it would, for a moment.
+The stand-ins move bytes that were copied to the device, so the objects arrive. For a moment the device holds as much memory as it
+would on a GPU.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _OBJECTS = (
 )
 _TRANSFERS = ("all_gather", "all_gather_into_tensor", "all_gather_single", "broadcast", "gather", "scatter", "send", "recv")
 
-# Tells which device the objects of a group go through; the newer name first.
+# Names of the function that returns the device for a group's objects; the newer name first.
 _DEVICES = ("_get_object_coll_device", "_get_pg_default_device")
 
-_inside = threading.local()  # .device: where the transfers of an object go
+_inside = threading.local()  # .device: the device for the transfers of an object
 
 
 def _on_host(torch: Any, function: Callable[..., Any], device_of: Callable[..., Any]) -> Callable[..., Any]:
-    """An object's function, with its tensors on the host."""
+    """Wraps a function for objects, with its tensors on the host."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -51,7 +52,7 @@ def _on_host(torch: Any, function: Callable[..., Any], device_of: Callable[..., 
 
 
 def _through_device(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A collective that, for an object, takes CPU tensors through the device."""
+    """Wraps a collective: for an object, it sends CPU tensors through the device."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -75,7 +76,7 @@ def _through_device(torch: Any, function: Callable[..., Any]) -> Callable[..., A
 
 
 def install(torch: Any) -> None:
-    """Once, after torch is imported in a simulated process."""
+    """Call it once, after torch is imported in a simulated process."""
     distributed = getattr(torch, "distributed", None)
     c10d = getattr(distributed, "distributed_c10d", None)
     if c10d is None or getattr(c10d, "_neap_objects", False):

@@ -19,9 +19,10 @@ Size = Union[int, str]  # bytes, or text such as "2 GiB"
 
 @dataclasses.dataclass(frozen=True)
 class CleanupOptions:
-    """When to clean up. Doing so every step slows training (it synchronises and allocates again): its cost is in the result."""
+    """When to clean up. A cleanup at every step slows training (it synchronises, and memory is allocated again); the result has its
+    cost."""
 
-    on_start: bool = True  # also ends what earlier runs of neap left on the device
+    on_start: bool = True  # also ends processes that earlier runs of neap left on the device
     on_end: bool = False
     after_save: bool = False
     every_steps: int = 0  # 0: never
@@ -31,12 +32,12 @@ class CleanupOptions:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryOptions:
-    """How much memory to use, and what to do when little is left. `..._below`: device memory left at the peak, or what is
-    available on the host, at which to warn; to clean up and take a rung; to stop early and cleanly. Rungs and stops need two
-    steps in a row below, and eight steps are waited after a rung."""
+    """How much memory to use, and what to do when little is left. `..._below`: the device memory left at the peak, or the available
+    host memory, below which to warn; to clean up and take a rung; to stop early and cleanly. Rungs and stops need two steps in a
+    row below; after a rung, the training waits eight steps."""
 
     limit: float | Size | None = None  # a share of the device (a float, 0 < f <= 1), or a size
-    threshold_mb: int | None = None  # (2**20 bytes) warns where reserved memory passes it
+    threshold_mb: int | None = None  # (2**20 bytes) warns if reserved memory passes it
     warn_below: Size | None = None
     degrade_below: Size | None = None
     stop_below: Size | None = None
@@ -47,7 +48,7 @@ class MemoryOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LadderOptions:
-    """What may be done to continue with less. True in place of these: the defaults; False: nothing."""
+    """What the training may do to continue with less memory. True in place of these options: the defaults; False: nothing."""
 
     enabled: bool = True
     allow_checkpointing: bool = True
@@ -56,22 +57,22 @@ class LadderOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SavingOptions:
-    """What is saved after each epoch and an early stop, by rank 0: "model", "optimizer", "epoch", "step" (load_checkpoint reads
-    it). The best have the lowest mean loss in their epoch or, where `on_epoch` returns a number, that."""
+    """What rank 0 saves after each epoch and at an early stop: "model", "optimizer", "epoch", "step" (load_checkpoint reads it).
+    The best are those with the lowest mean loss in their epoch or, if `on_epoch` returns a number, the lowest number."""
 
     path: str | os.PathLike[str] | None = None  # one file, replaced as a whole
-    folder: str | os.PathLike[str] | None = None  # a file each; it holds nothing of other programs
-    keep_best: int = 5  # so many of the folder stay beside the newest; the others are deleted
-    max_size: Size | None = None  # of these together
+    folder: str | os.PathLike[str] | None = None  # one file per checkpoint; the folder must hold nothing of other programs
+    keep_best: int = 5  # this many of the folder stay besides the newest; the others are deleted
+    max_size: Size | None = None  # of all of them together
     mode: str = "min"  # "max": the highest are the best
-    older_than_days: float | None = None  # of the folder, these go as well; the best and the newest stay
+    older_than_days: float | None = None  # older ones in the folder are deleted, too; the best and the newest stay
 
 
 @dataclasses.dataclass(frozen=True)
 class WatchOptions:
-    """What is looked at on the way. Where allocated memory grows with the steps, the log says at which step it will end, with
-    what grows, and in time `on_leak` is done: "warn"; "clear" (a cleanup by force, which releases what only tracebacks and
-    reference cycles hold); "stop" (early and cleanly, with a checkpoint where one is asked for)."""
+    """What the training watches. If allocated memory grows with the steps, the log says at which step it will end, and what grows,
+    and in time the training does `on_leak`: "warn"; "clear" (a cleanup by force, which releases what only tracebacks and reference
+    cycles hold); "stop" (early and cleanly, with a checkpoint if saving is on)."""
 
     leaks_every_steps: int = 200  # 0: no watch
     on_leak: str = "warn"
@@ -81,7 +82,7 @@ class WatchOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CallbackOptions:
-    """The program's own, called by every rank. An exception from one ends the training."""
+    """The program's own functions, called by every rank. An exception from one ends the training."""
 
     on_step: Callable[[int, float], Any] | None = None  # (step, loss), after each update
     on_epoch: Callable[[int], Any] | None = None  # (epoch), from 1, after each; may return a number to rank it by
@@ -147,7 +148,7 @@ class Options:
 
 
 def _near(name: str) -> str:
-    """What was meant, most likely: "; did you mean cleanup=CleanupOptions(every_steps=...)?"."""
+    """Returns the most likely correction: "; did you mean cleanup=CleanupOptions(every_steps=...)?"."""
     ways = {one: f"{one}=..." for one in (*_NAMES, *_ARGUMENTS)}
     for group, kind in _KINDS.items():
         for field in dataclasses.fields(kind):
@@ -169,7 +170,7 @@ def _one(group: str, groups: Mapping[str, Any]) -> Any:
 
 
 def frequency(text: int | str, unit: str = "step") -> tuple[int, int]:
-    """10, "10 steps", "2 epochs" -> every so many steps, every so many epochs; 0: never. `unit`: of a number alone."""
+    """10, "10 steps", "2 epochs" -> (every so many steps, every so many epochs); 0: never. `unit`: of a number without a word."""
     found = re.fullmatch(r"([1-9]\d{0,8}) *(steps?|epochs?)?", str(text))
     if found is None or isinstance(text, bool):
         raise ValueError(f"memory_cleanup_frequency {text!r}: expected a number of {unit}s from 1, '10 steps' or '2 epochs'")

@@ -1,14 +1,14 @@
-"""The peak inside a scope, in a process whose allocators keep one peak each, since it was last reset.
+"""Finds the peak inside a scope, although each allocator of the process keeps only one peak, since it was last reset.
 
-    the program's own peak  |=====================>   what was kept, or what is now, whichever is higher
-    a scope's                     |=====|             what is now
-                                  ^ here the peaks are reset, and what they were is kept beside them
+    the program's own peak  |=====================>   the kept peak or the current one, whichever is higher
+    a scope's                     |=====|             the current peak
+                                  ^ here the peaks are reset, and the old ones are kept
 
-PyTorch's peaks are its program's: torch.cuda.max_memory_allocated() and all that reads the same counters must show what they
-would have shown without the scope. So while something is kept, neap stands in PyTorch's place where these counters are read
-(the higher peak is shown) and where they are reset (nothing is kept any more). Without scopes PyTorch's functions are its own.
+PyTorch's peaks belong to the program: torch.cuda.max_memory_allocated() and other readers of these counters must show the same as
+without the scope. So while peaks are kept, neap replaces PyTorch's functions that read these counters (to show the higher peak) and
+that reset them (to drop the kept peaks). Without scopes, PyTorch's own functions are in place.
 
-Threads: any. Peaks are the process's: what other threads allocate meanwhile is in them.
+Threads: any. Peaks are the process's: they include what other threads allocate meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Scope:
         self._peaks: dict[Any, int] = {}
 
     def note(self, where: Any, allocated: int) -> None:
-        """It was so much there at some instant inside."""
+        """Notes that this much was allocated there at some instant inside."""
         self._peaks[where] = max(self._peaks.get(where, 0), allocated)
 
     @property
@@ -41,14 +41,14 @@ _scopes: list[Scope] = []
 
 
 def note(where: Any, allocated: int) -> None:
-    """So much was allocated there at some instant inside all scopes that are under way."""
+    """Notes, for all scopes under way, that this much was allocated there at some instant."""
     with _lock:
         for scope in _scopes:
             scope.note(where, allocated)
 
 
 def covers(counters: dict[str, Any], kept: dict[str, Any]) -> bool:
-    """Whether the first has all peaks as high as the second."""
+    """Returns whether every peak of the first is at least as high as in the second."""
     for name, value in kept.items():
         if isinstance(value, dict):
             if not covers(counters.get(name, {}), value):
@@ -59,7 +59,7 @@ def covers(counters: dict[str, Any], kept: dict[str, Any]) -> bool:
 
 
 def higher(counters: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """Counters, with the higher peaks of two: nested as PyTorch gives them. In place."""
+    """Raises the peaks of the first counters to those of the second, in place: nested as in PyTorch."""
     for name, value in kept.items():
         if isinstance(value, dict) and isinstance(counters.get(name), dict):
             higher(counters[name], value)
@@ -69,7 +69,7 @@ def higher(counters: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Torch:
-    """PyTorch's counters while something is kept of them."""
+    """PyTorch's counters while some of their peaks are kept."""
 
     def __init__(self, torch: Any) -> None:
         self.c = torch._C
@@ -77,12 +77,12 @@ class _Torch:
         self._kept: dict[int, dict[str, Any]] = {}
 
     def read(self, index: int) -> dict[str, Any]:
-        """As they are."""
+        """Returns the counters as PyTorch has them."""
         found: dict[str, Any] = self._originals.get(_READ[0], self.c._cuda_memoryStats)(index)
         return found
 
     def note(self, index: int) -> dict[str, Any]:
-        """Into the scopes under way; the counters."""
+        """Notes the counters in the scopes under way, and returns them."""
         stats = self.read(index)
         note(index, int(stats["allocated_bytes"]["all"]["peak"]) if stats else 0)
         return stats
@@ -98,7 +98,7 @@ class _Torch:
             self._originals[_RESET[0]](index)
 
     def _reset(self, index: int) -> None:
-        """The program resets its peaks."""
+        """Called when the program resets its peaks."""
         self.note(index)
         self._drop(index)
 
@@ -108,7 +108,7 @@ class _Torch:
             self._stand_back()
 
     def settle(self) -> None:
-        """Outside of scopes: drops the kept peaks of each device whose own peaks in PyTorch are as high by now."""
+        """Called outside of scopes: drops the kept peaks of each device whose current peaks in PyTorch are as high by now."""
         for index in list(self._kept):
             if covers(self.read(index), self._kept[index]):
                 self._drop(index)
@@ -152,20 +152,20 @@ def _of(torch: Any) -> _Torch:
 
 
 def begin_torch(torch: Any, indices: list[int]) -> None:
-    """A scope begins: PyTorch's peaks on these devices, with it."""
+    """Begins PyTorch's peaks on these devices for a scope."""
     with _lock:
         _of(torch).begin(indices)
 
 
 def note_torch(torch: Any, indices: list[int]) -> None:
-    """What PyTorch's peaks are, into the scopes under way."""
+    """Notes PyTorch's peaks in the scopes under way."""
     with _lock:
         for index in indices:
             _of(torch).note(index)
 
 
 def enter(begin: Callable[[], None]) -> Scope:
-    """A scope, once `begin` has begun the peaks of each allocator."""
+    """Begins a scope, after `begin` has begun the peaks of each allocator."""
     with _lock:
         begin()
         scope = Scope()
@@ -174,7 +174,7 @@ def enter(begin: Callable[[], None]) -> Scope:
 
 
 def leave(scope: Scope, note_all: Callable[[], None]) -> None:
-    """Its end, once `note_all` has noted the peaks of each allocator."""
+    """Ends a scope, after `note_all` has noted the peaks of each allocator."""
     with _lock:
         try:
             note_all()

@@ -1,10 +1,10 @@
-"""neap as PyTorch's allocator through its documented plug-in, torch.cuda.memory.CUDAPluggableAllocator: nothing is compiled.
+"""Makes neap PyTorch's allocator through the documented plug-in, torch.cuda.memory.CUDAPluggableAllocator: nothing is compiled.
 
     install(torch) --> libneap's functions (neap/plugin.h) as the plug-in's alloc, free and hooks
                    --> torch._C's functions of statistics, which the plug-in refuses: answered from libneap
 
-torch.cuda.memory_stats and what is built on it, memory_snapshot and get_per_process_memory_fraction then work. What cannot be
-answered raises an error, either PyTorch's or neap's (docs/allocator.md lists all of it).
+torch.cuda.memory_stats and functions built on it, memory_snapshot and get_per_process_memory_fraction then work. Other functions
+raise an error, either PyTorch's or neap's (docs/allocator.md lists them).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from . import _abi, _counters, _library
 
-# c10::detail::torchCheckFail(char const*, char const*, unsigned int, char const*): it throws what becomes a RuntimeError.
+# c10::detail::torchCheckFail(char const*, char const*, unsigned int, char const*): it throws an exception that becomes a
+# RuntimeError.
 _THROW = "_ZN3c106detail14torchCheckFailEPKcS2_jS2_"
 _HOOKS = {
     "set_reset_fn": "neap_plugin_empty_cache",
@@ -36,7 +37,7 @@ def _address(library: Any, name: str) -> int:
 
 
 def install(torch: Any) -> None:
-    """Raises AttributeError or OSError where this PyTorch lacks a part of the plug-in, RuntimeError where PyTorch refuses it."""
+    """Raises AttributeError or OSError if this PyTorch lacks a part of the plug-in, RuntimeError if PyTorch refuses it."""
     library = _library.library()
     core = ctypes.CDLL(str(pathlib.Path(torch.__file__).resolve().parent / "lib" / "libc10.so"))
     library.neap_plugin_start(ctypes.c_void_p(_address(core, _THROW)))
@@ -46,7 +47,7 @@ def install(torch: Any) -> None:
         getattr(allocator.allocator(), setter)(_address(library, function))
     memory.change_current_allocator(allocator)
     _answer(torch)
-    torch.cuda.CUDAGraph.capture_begin = _refuse  # before PyTorch has begun, which older versions do not undo
+    torch.cuda.CUDAGraph.capture_begin = _refuse  # refuse before PyTorch begins a capture, which older versions do not undo
 
 
 def _refuse(*_: Any, **__: Any) -> None:
@@ -57,7 +58,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 
 def _answer(torch: Any) -> None:
-    """Functions in the place of those that the plug-in refuses. PyTorch's Python functions call them by these names."""
+    """Replaces the functions that the plug-in refuses. PyTorch's Python functions call them by these names."""
     c = torch._C
 
     def snapshot(*_: Any) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def _alloc(device: int) -> int | None:
 
 
 def _stats(device: int) -> dict[str, Any]:
-    """As torch.cuda.memory_stats_as_nested_dict gives them."""
+    """Returns the counters like torch.cuda.memory_stats_as_nested_dict."""
     stats = _abi.Stats()
     alloc = _alloc(device)
     if alloc is not None:
@@ -123,7 +124,7 @@ def _blocks(device: int) -> list[_abi.BlockInfo]:
 
 
 def _segments(device: int) -> list[dict[str, Any]]:
-    """Each stretch of mapped pages is a segment, as PyTorch shows its expandable ones."""
+    """Returns each stretch of mapped pages as a segment, like PyTorch's expandable ones."""
     found: list[dict[str, Any]] = []
     end = segment = 0
     for block in _blocks(device):

@@ -1,11 +1,12 @@
-"""Memory that is used too late, found on the simulator (`neap run --streams`): src/torch/races.cpp, within the object of _values.py.
+"""Finds memory that is used too late, on the simulator (`neap run --streams`): src/torch/races.cpp, within the object of
+_values.py.
 
     NEAP_STREAMS, CUDA first used --> start(): RUN/races.PID gets a line of JSON for each race, RUN/places.PID Python's stacks
                                         --> the command reads both
 
-The dispatcher shows operations, the allocator blocks, the simulator streams and events. This module reports
-what none of them can show: that the program asked whether work has finished, that the host reads without an operation, where a
-backward pass begins, and kernels that the program launches itself.
+The dispatcher reports operations, the allocator blocks, the simulator streams and events. This module reports the rest: that the
+program asked whether work has finished, that the host reads without an operation, where a backward pass begins, and kernels that
+the program launches itself.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ _MARK = "_neap_races"
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     built: Any = None
     operations: Any = None
     folders: tuple[bytes, bytes] = (b"", b"")  # C keeps pointers to them
-    read: dict[str, int] = {}  # files, and how many of their bytes are of earlier tests
+    read: dict[str, int] = {}  # files, and how many of their bytes belong to earlier tests
 
 
 def asked() -> bool:
-    """Whether `neap run --streams` started this process, or a test wants it."""
+    """Returns whether `neap run --streams` started this process, or a test asked for races."""
     return bool(os.environ.get("NEAP_STREAMS")) and bool(os.environ.get("NEAP_RUN_DIR"))
 
 
 @_notes.harmless("races between streams")
 def start(torch: Any, path: str, operations: Any) -> None:
-    """Values are computed from now on. `path`: of their object, which is loaded."""
+    """Called when values begin to be computed. `path`: of the loaded object that computes them."""
     if not asked() or _State.built is not None:
         return
     backend = torch.cuda.get_allocator_backend()
     if backend != "native" and not _allocator.installed():
         _notes.tell("races between streams", "not looked for", f"the allocator '{backend}' does not tell of its blocks")
         return
-    built = ctypes.PyDLL(path)  # its functions are short, and one reads frames: Python's lock stays taken
+    built = ctypes.PyDLL(path)  # its functions are short, and one reads frames: keep Python's lock
     built.neap_races_layout.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
     built.neap_races_layout.restype = None
     built.neap_races_text.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -88,7 +89,7 @@ def _folder(file: str) -> bytes:
 
 @_notes.harmless("places of races")
 def _read_frames(built: Any) -> None:
-    """From here on stacks can be read; without this, races have no lines."""
+    """From now on stacks can be read; without this, races have no lines."""
     try:
         layout = _frames.find()
         built.neap_races_layout(ctypes.byref(layout), *_State.folders)
@@ -108,7 +109,7 @@ def _wrap(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable
 
 
 def _watch_questions(torch: Any, built: Any) -> None:
-    """A program may rely on the answer that work has finished. PyTorch's own queries order nothing."""
+    """Reports the program's queries: it may rely on the answer that work has finished. PyTorch's own queries order nothing."""
 
     def asks(tell: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def around(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +128,7 @@ def _watch_questions(torch: Any, built: Any) -> None:
 
 
 def _watch_host(torch: Any, operations: Any) -> None:
-    """What reads a tensor's bytes without an operation."""
+    """Reports functions that read a tensor's bytes without an operation."""
 
     def around(real: Callable[..., Any]) -> Callable[..., Any]:
         def read(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -154,8 +155,8 @@ def _watch_backward(torch: Any, built: Any) -> None:
 
 
 def _watch_captures(torch: Any, built: Any) -> None:
-    """PyTorch 2.4 sets the graph's random state on the stream of the capture, and again at each replay, on that one's: by itself,
-    and with no order."""
+    """Reports that the host has seen the stream of a capture, since PyTorch 2.4 itself sets the graph's random state there, and
+    again on the stream of each replay, with no order."""
 
     def around(real: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*arguments: Any, **named: Any) -> Any:
@@ -170,7 +171,7 @@ def _watch_captures(torch: Any, built: Any) -> None:
 
 
 def kernel(name: str, tensors: Iterable[Any]) -> None:
-    """A kernel of the program's own was launched with these, and may use all of each."""
+    """Reports that a kernel of the program was launched with these tensors, and may use all of their bytes."""
     given = [one.detach() for one in tensors if one.is_cuda]
     if _State.built is not None and given:
         _State.operations.races_kernel(name, given)
@@ -191,26 +192,27 @@ def _watch_kernels(torch: Any) -> None:
 
 
 def is_on() -> bool:
-    """Whether races are looked for in this process."""
+    """Returns whether races are searched for in this process."""
     return _State.built is not None
 
 
 def again() -> None:
-    """A test begins: what was found before is found again, and is no part of it."""
+    """Called when a test begins: races that were found before can be found again, and earlier findings do not belong to the
+    test."""
     if _State.built is not None:
         _State.built.neap_races_again()
-    os.environ["NEAP_STREAMS_OF"] = str(os.getpid())  # for processes that it starts
+    os.environ["NEAP_STREAMS_OF"] = str(os.getpid())  # for processes that this one starts
     _State.read = {path: os.path.getsize(path) for path in _files()}
 
 
 def _files() -> list[str]:
-    """Those of this process and of the processes that it, and they, started."""
+    """Returns the files of this process and of all processes that descend from it."""
     paths = glob.glob(os.path.join(glob.escape(os.environ.get("NEAP_RUN_DIR", "/")), "races.*"))
     return [path for path in paths if path.endswith(f".{os.getpid()}") or _first(path).get("of") == str(os.getpid())]
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    """One line of a file; of what another process is writing just now, half of one is nothing."""
+    """Parses one line of a file. A half line, which another process is just writing, gives nothing."""
     try:
         found: Any = json.loads(line)
     except ValueError:
@@ -224,7 +226,7 @@ def _first(path: str) -> dict[str, Any]:
 
 
 def copy(folder: str) -> bool:
-    """Puts what was found since `again` into this folder, as a run's. False: there is no race, and all that there was is known."""
+    """Copies the findings since `again` into this folder, as of a run. False: there is no race, and all work was watched."""
     any_race = False
     for path in _files():
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -242,7 +244,7 @@ def copy(folder: str) -> bool:
 
 
 def interpreter_ends() -> None:
-    """Threads' frames are about to go. Races are still reported afterwards, without lines."""
+    """Called when threads' frames are about to vanish. Races are still reported afterwards, without lines."""
     if _State.built is not None:
         _State.built.neap_races_layout(None, None, None)
 

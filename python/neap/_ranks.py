@@ -1,5 +1,5 @@
-"""Ranks of torch.distributed that train together: what they agree in, and their gradients, so that none waits for one that
-is gone.
+"""Ranks of torch.distributed that train together: their agreements, and the exchange of their gradients, so that no rank waits for
+one that has exited.
 
     agreement   one all_reduce (MAX) of one vector on the host, in a gloo group of its own with a time limit:
                   a word of each rank | samples of each rank | which parameters have a gradient somewhere | lack one somewhere
@@ -21,7 +21,7 @@ from typing import Any
 from . import memory
 
 FINE, OUT, OVER, FAILED = range(4)
-_LEAVE_SECONDS = 5.0  # for the others to hear the last word; it reaches them later as well while this process lives
+_LEAVE_SECONDS = 5.0  # for the others to receive the last word; it also reaches them later while this process lives
 
 
 class RankFailed(RuntimeError):
@@ -35,7 +35,7 @@ class RankFailed(RuntimeError):
 
 
 class Ranks:
-    """This process among those that train together; alone where torch.distributed is not in use."""
+    """This process among those that train together; alone if torch.distributed is not in use."""
 
     def __init__(self, torch: Any, timeout_seconds: float) -> None:
         dist = torch.distributed
@@ -54,8 +54,8 @@ class Ranks:
     # Beginning and end.
 
     def open(self, model: Any, facts: dict[str, Any], same_weights: bool) -> None:
-        """Makes the group. Every rank begins a training at the same place, of the same shape: `facts` are compared. Unless
-        they have the same weights (DistributedDataParallel saw to it), those of rank 0 become everyone's."""
+        """Makes the group. Every rank must begin the same training at the same place: `facts` are compared. Unless all have the
+        same weights (by DistributedDataParallel), every rank gets those of rank 0."""
         if self._dist is None:
             return
         self._left = False
@@ -82,16 +82,16 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """The group is not used any more. Idempotent."""
+        """Destroys the group. Idempotent."""
         group, self._group = self._group, None
         if group is not None and (self._last is None or self._last.is_completed()):
             try:
                 self._dist.destroy_process_group(group)
-            except Exception:  # it went with its process group, which a failed exchange or the program destroyed
+            except Exception:  # it ended with its process group, which a failed exchange or the program destroyed
                 pass
 
     def leave(self) -> None:
-        """The last word of a rank that fails; nothing where the others know. Never raises; takes 5 s at most."""
+        """Sends the last word of a rank that fails, unless the others know already. Never raises; takes at most 5 s."""
         if self._group is None or self._left:
             return
         self._left = True
@@ -101,14 +101,14 @@ class Ranks:
             end = time.monotonic() + _LEAVE_SECONDS
             while not work.is_completed() and time.monotonic() < end:
                 time.sleep(0.01)
-        except Exception:  # the others are gone
+        except Exception:  # the others have exited
             pass
 
     # Agreement.
 
     def agree(self, word: int = FINE, number: int = 0, gradients: bool = False) -> tuple[int, list[int]]:
-        """The highest word, and everyone's number (by rank); with `gradients`, which parameters have one is exchanged too.
-        Raises RankFailed."""
+        """Returns the highest word, and the number of each rank. With `gradients`, ranks also exchange which parameters have a
+        gradient. Raises RankFailed."""
         if self._dist is None:
             return word, [number]
         self._fill(word, number, self._parameters if gradients else ())
@@ -125,8 +125,8 @@ class Ranks:
         return max(words), self._vector[self.size : 2 * self.size].tolist()
 
     def missing(self) -> list[Any] | None:
-        """After an agreement with gradients: the parameters that another rank has a gradient of, and this one lacks. None
-        where no rank lacks any."""
+        """After an agreement with gradients, returns the parameters for which this rank lacks a gradient that another rank has.
+        None if no rank lacks any."""
         if self._dist is None:
             return None
         some, lacked = self._vector[2 * self.size :].view(2, -1).bool()
@@ -135,7 +135,8 @@ class Ranks:
         return [p for p, anywhere in zip(self._parameters, some.tolist()) if anywhere and p.grad is None]
 
     def exchange(self, share: float) -> None:
-        """Every gradient becomes the sum over the ranks of theirs times their share. They all have the same ones."""
+        """Makes each gradient the sum, over the ranks, of the rank's gradient times its share. All ranks have the same
+        gradients."""
         if self._dist is None:
             return
         try:
@@ -146,7 +147,7 @@ class Ranks:
                         parameter.grad.mul_(share)
                         works.append(self._dist.all_reduce(parameter.grad, async_op=True))
             except BaseException:
-                self.leave()  # the others hear it where they ask whether all have begun
+                self.leave()  # the others learn of it when they ask whether all have begun
                 raise
             self.agree()
             for work in works:
@@ -157,7 +158,7 @@ class Ranks:
 
     def _wait(self, work: Any) -> None:
         try:
-            # gloo's waiting has no limit but its group's; NCCL's is the stream's, and a limit would make the host wait.
+            # gloo waits without a limit but its group's; NCCL waits on the stream, and a limit would make the host wait.
             work.wait(self._timeout) if self._host_waits else work.wait()
         except Exception as error:
             if memory.is_out_of_memory(error):
@@ -166,13 +167,13 @@ class Ranks:
             raise RankFailed(text) from error
 
     def _abort(self) -> None:
-        """A collective failed half-way: the process group is unusable, and no rank may keep waiting in it. Nothing
-        may be sent first: the end of a group waits for what is under way in it."""
+        """Called when a collective failed half-way: the process group is unusable, and no rank may keep waiting in it. Sends
+        nothing first: the end of a group waits for its work under way."""
         self._left = True
         self._group = None
         try:
             self._dist.destroy_process_group()
-        except Exception:  # it is gone already
+        except Exception:  # it has ended already
             pass
 
     def _all_reduce(self, vector: Any, async_op: bool = False) -> Any:

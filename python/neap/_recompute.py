@@ -1,11 +1,11 @@
-"""Activation checkpointing of chosen modules, so that forward and backward fit into a budget.
+"""Checkpoints the activations of chosen modules, so that forward and backward fit into a budget.
 
     dry run        each layer: bytes that it keeps for backward, milliseconds of its forward, the peak of its backward
     choose (pure)  the layers whose forward takes the fewest milliseconds among those that bring the predicted peak within
                    the budget: a knapsack, solved by dynamic programming
     check          a run with the choice; if its peak is still above the budget, one more layer, and again
 
-The prediction: what a chosen layer keeps is gone until its own backward, when it comes back. So
+The prediction: the bytes that a chosen layer would keep are free until its own backward. So
 
     peak = max(peak of forward - savings of the chosen, for each layer: peak of its backward - savings of the chosen before it)
 """
@@ -23,12 +23,12 @@ from . import _efficient, _sources, _units, memory
 
 log = logging.getLogger("neap")
 
-_GRAINS = 1 << 12  # all savings together, in choose()
+_GRAINS = 1 << 12  # grains of all savings together, in choose()
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What a dry run found of a layer that may be computed again."""
+    """The figures of a layer that may be computed again, from a dry run."""
 
     name: str
     saving: int  # bytes that it keeps for backward, beside its inputs and outputs
@@ -38,7 +38,7 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointPlan:
-    """What checkpoint_within did. Bytes: of `what`."""
+    """The result of checkpoint_within. All bytes are of `what`."""
 
     what: str  # "allocated on cuda:0"; on the CPU "kept for backward"
     budget: int
@@ -46,7 +46,7 @@ class CheckpointPlan:
     predicted: int | None
     measured: int
     chosen: tuple[Layer, ...]
-    layers: int  # that it could choose from
+    layers: int  # how many it could choose from
 
     @property
     def fits(self) -> bool:
@@ -55,7 +55,7 @@ class CheckpointPlan:
 
     @property
     def milliseconds(self) -> float:
-        """What a step pays: the forward of the chosen layers once more."""
+        """The cost of a step: the forward of the chosen layers once more."""
         return sum(layer.milliseconds for layer in self.chosen)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class CheckpointPlan:
 
 
 def predicted_peak(layers: Sequence[Layer], forward: int, chosen: set[int]) -> int:
-    """As the file's first lines say. `forward`: the peak of forward without checkpointing."""
+    """Predicts the peak, as described at the top. `forward`: the peak of forward without checkpointing."""
     saved = 0
     highest = forward - sum(layers[i].saving for i in chosen)
     for i, layer in enumerate(layers):
@@ -80,11 +80,11 @@ def predicted_peak(layers: Sequence[Layer], forward: int, chosen: set[int]) -> i
 
 
 def choose(layers: Sequence[Layer], forward: int, budget: int) -> set[int]:
-    """The layers to compute again: the cheapest ones that predicted_peak brings within the budget; every one that saves
-    something where the budget cannot be met.
+    """Returns the layers to compute again: the cheapest ones for which predicted_peak is within the budget; every one that saves
+    something, if the budget cannot be met.
 
-    Layer by layer, `ways` holds the bytes saved so far, with the least milliseconds for them; one that saves less and costs more
-    than another is dropped, so is one that saved too little before a layer's backward. Savings count in grains, rounded down."""
+    Layer by layer, `ways` holds the bytes saved so far, with the least milliseconds for them. A way is dropped if it saves less and
+    costs more than another, or if it saved too little before a layer's backward. Savings count in grains, rounded down."""
     grain = sum(layer.saving for layer in layers if layer.saving > 0) // _GRAINS + 1
     ways: list[tuple[int, float, int]] = [(0, 0.0, 0)]  # grains saved, milliseconds, the chosen ones as bits
     for i, layer in enumerate(layers):
@@ -100,7 +100,7 @@ def choose(layers: Sequence[Layer], forward: int, budget: int) -> set[int]:
 
 
 def _not_dominated(ways: list[tuple[int, float, int]]) -> list[tuple[int, float, int]]:
-    """Those that cost less than every other that saves as much."""
+    """Returns the ways that cost less than every other way that saves as much."""
     kept: list[tuple[int, float, int]] = []
     for way in sorted(ways, key=lambda way: (-way[0], way[1])):
         if not kept or way[1] < kept[-1][1]:
@@ -151,7 +151,7 @@ class _Dry:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._weights:
             self.kept[self._inside[-1] if self._inside else ""].setdefault(storage.data_ptr(), storage.nbytes())
-        return tensor.detach()  # the tensor itself would hold its graph, and the graph it
+        return tensor.detach()  # the tensor itself would keep its graph alive, and the graph the tensor
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -170,11 +170,11 @@ class _Dry:
                 handle.remove()
 
     def saving(self, name: str) -> int:
-        """What the layer keeps beside its inputs and outputs."""
+        """Bytes that the layer keeps besides its inputs and outputs."""
         return sum(size for at, size in self.kept[name].items() if at not in self._outer[name])
 
     def total(self) -> int:
-        """Everything that was kept for backward, once."""
+        """All bytes kept for backward, each storage once."""
         return sum({at: size for kept in self.kept.values() for at, size in kept.items()}.values())
 
 
@@ -206,7 +206,7 @@ class Runs:
                 buffer.copy_(value)
 
     def peak(self, layers: dict[str, Any]) -> int:
-        """The highest allocated bytes of a run; on the CPU, the bytes that it keeps for backward."""
+        """Returns the highest allocated bytes of a run; on the CPU, the bytes that it keeps for backward."""
         if not self.on_cuda:
             dry = _Dry(self._model, layers, self._torch)
             with self._unchanged(), dry.watching():
@@ -220,7 +220,8 @@ class Runs:
             return int(self._torch.cuda.max_memory_allocated(self.device))
 
     def peaks(self, layers: dict[str, Any], dry: _Dry) -> dict[str, int]:
-        """The peak of forward, under "", and of each layer's backward. On the CPU, what is kept for backward by then."""
+        """Returns the peak of forward, under "", and of each layer's backward. On the CPU, the bytes kept for backward at that
+        time."""
         if not self.on_cuda:
             kept = dry.total() - sum(dry.saving(name) for name in layers)
             found = {"": dry.total()}
@@ -264,19 +265,19 @@ class Runs:
 
 
 def checkpoint_within(model: Any, budget: int | str, loss: Callable[[], Any]) -> CheckpointPlan:
-    """Computes the activations of as few layers again as keep forward and backward within `budget` ("20GiB"), and says what
-    that came to.
+    """Makes as few layers as possible compute their activations again, so that forward and backward stay within `budget` ("20GiB"),
+    and reports the result.
 
         plan = neap.checkpoint_within(model, "20GiB", loss=lambda: criterion(model(inputs), targets))
         print(plan)
 
-    `loss` makes the loss of a batch as large as the training's. It is run a few times, with backward; gradients, buffers and
-    random numbers stay as they were. The layers are the children of the model's outermost lists (ModuleList, Sequential) that
-    have parameters; what they save per millisecond is measured. The optimizer's state is in the figures once it exists: call
-    this after the first update, or leave room for it. On the CPU the figures are bytes kept for backward. Where the budget
-    cannot be met, every layer that helps is chosen, `plan.fits` is False, and a warning says so. Where the model does not fit on
-    the device without, every layer is chosen, and `plan.before` is None.
-    Raises ValueError for a model without parameters to train, and where torch was not imported; what `loss` raises comes through."""
+    `loss` computes the loss of a batch as large as the training's. It is called a few times, with backward; gradients, buffers and
+    random numbers stay as they were. The layers are the children of the model's outermost lists (ModuleList, Sequential) that have
+    parameters; neap measures what they save per millisecond. The optimizer's state is in the figures once it exists: call this
+    after the first update, or leave room for it. On the CPU the figures are bytes kept for backward. If the budget cannot be met,
+    every layer that helps is chosen, `plan.fits` is False, and a warning is logged. If the model does not fit on the device without
+    checkpointing, every layer is chosen, and `plan.before` is None. Raises ValueError for a model without parameters to train, and
+    if torch was not imported; exceptions of `loss` pass through."""
     torch = _sources.torch_module()
     if torch is None:
         raise ValueError("checkpoint_within: torch is not imported")
@@ -304,9 +305,9 @@ def _choose(runs: Runs, layers: dict[str, Any], what: str, limit: int, before: i
 
 
 def peak_or_none(runs: Runs, layers: dict[str, Any]) -> int | None:
-    """The peak of a run; None where memory runs out."""
+    """Returns the peak of a run; None if memory runs out."""
     try:
-        runs.peak(layers)  # the first run is slower, and allocates what then stays
+        runs.peak(layers)  # the first run is slower, and allocates memory that stays
         return runs.peak(layers)
     except Exception as error:
         if not memory.is_out_of_memory(error):

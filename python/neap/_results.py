@@ -13,16 +13,16 @@ from ._strategies import Strategy
 
 @dataclasses.dataclass(frozen=True)
 class Milestone:
-    """An instant and what was held then, in bytes."""
+    """An instant, with the bytes held then."""
 
     name: str
     step: int
     stats: memory.MemoryStats
-    before: memory.MemoryStats | None = None  # at the milestone before this one
+    before: memory.MemoryStats | None = None  # at the previous milestone
 
     @property
     def delta(self) -> int:
-        """Change of allocated bytes, over all devices; of the first one 0."""
+        """Change of allocated bytes, over all devices; 0 for the first milestone."""
         return self.stats.allocated - self.before.allocated if self.before else 0
 
     @property
@@ -39,23 +39,23 @@ class Milestone:
 
 @dataclasses.dataclass(frozen=True)
 class RungTaken:
-    """A step down the ladder. The peaks are bytes allocated at most, measured: up to the rung since the one before, and in the
-    first step that went through with it (None: none did, or there is no device)."""
+    """A step down the ladder. The peaks are measured, in allocated bytes: since the previous rung up to this one, and in the first
+    step that succeeded with it (None: none did, or there is no device)."""
 
     step: int
     what: str
     why: str
-    split: Split  # from then on
+    split: Split  # in force from then on
     peak_before: int | None = None
     peak_after: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrainingResult:
-    """What became of a training."""
+    """The result of a training."""
 
     steps: int
-    epochs: int  # that are done
+    epochs: int  # completed epochs
     losses: tuple[float, ...]  # one per step, the mean over this rank's samples
     ooms: int
     rungs: tuple[RungTaken, ...]
@@ -67,11 +67,11 @@ class TrainingResult:
     growing: tuple[Growing, ...]
     stopped: str  # why it stopped early; "" otherwise
     seconds: float
-    peak: int  # bytes allocated at most, over all devices
-    leak: Leak | None = None  # what the leak watch found last
-    recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
+    peak: int  # highest allocated bytes, over all devices
+    leak: Leak | None = None  # the last finding of the leak watch
+    recommendations: tuple[str, ...] = ()  # for the next run, if memory ran out
     checkpoints: tuple[str, ...] = ()  # paths in the folder of SavingOptions, newest first
-    strategies: tuple[Strategy, ...] = ()  # what was measured of them: see WatchOptions, and gradient_checkpointing="20GiB"
+    strategies: tuple[Strategy, ...] = ()  # measured strategies: see WatchOptions, and gradient_checkpointing="20GiB"
 
     def __repr__(self) -> str:
         loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""

@@ -1,10 +1,10 @@
-"""Where a training saves: one file that is replaced, and a folder of the best ones.
+"""Saves a training: in one file that is replaced, and in a folder of the best checkpoints.
 
     FOLDER/step-300.json  {"epoch": 3, "metric": 0.21, "saved_by": "neap.Training"}   written first
     FOLDER/step-300.pt    the checkpoint, whole or not there
-    then those beyond the best N, the newest and the size limit go, for good
+    then checkpoints beyond the best N, the newest and the size limit are deleted for good
 
-What another program saved is never deleted: a folder with such checkpoints is refused.
+Checkpoints of other programs are never deleted: a folder with such checkpoints is refused.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Saver:
 
     @property
     def path(self) -> bool:
-        """Whether there is the one file."""
+        """Whether there is one file to replace."""
         return self._path is not None
 
     @property
     def folder(self) -> bool:
-        """Whether there is the folder."""
+        """Whether there is a folder."""
         return self._folder is not None
 
     def begin(self) -> None:
-        """Makes the folder. Raises ValueError where it holds what another program saved, OSError, NeapError."""
+        """Makes the folder. Raises ValueError if it holds checkpoints of another program, OSError, NeapError."""
         if self._folder is None:
             return
         os.makedirs(self._folder, exist_ok=True)
@@ -75,12 +75,12 @@ class Saver:
             )
 
     def save(self, model: Any, optimizer: Any, epoch: int, step: int) -> None:
-        """The one file."""
+        """Saves to the one file."""
         if self._path is not None:
             save_checkpoint(self._path, model, optimizer, epoch=epoch, step=step)
 
     def save_ranked(self, model: Any, optimizer: Any, epoch: int, step: int, metric: float) -> None:
-        """Into the folder. A checkpoint whose metric is not a number counts as the worst."""
+        """Saves to the folder. A checkpoint whose metric is not a number counts as the worst."""
         assert self._folder is not None
         facts = {"epoch": epoch, "saved_by": _BY, **({"metric": metric} if math.isfinite(metric) else {})}
         name = os.path.join(self._folder, f"step-{step}")
@@ -107,7 +107,7 @@ class Saver:
                 mode=self._mode,
                 trash_days=0,
             )
-        except NeapError as error:  # there is no metric that can be compared: nothing goes
+        except NeapError as error:  # no metric can be compared: nothing is deleted
             log.warning("No checkpoint was deleted: %s", error)
             return
         self.kept = tuple(os.path.join(self._folder, name) for name in done.kept)

@@ -1,15 +1,15 @@
-"""Runs of one estimate for several GPUs, which share the import of PyTorch and, where they allocate alike, the run.
+"""Runs of one estimate for several GPUs, which share the import of PyTorch and, if they allocate alike, the run itself.
 
     first run    torch imported -- CUDA first used: forks -- runs to its end -- lets the others go on, as many as processors
-    keeper of an other run                            \\- waits --------------- forks that, and tells how it ended
+    keeper of an other run                            \\- waits --------------- forks the run, and reports how it ended
     other run                                                                  \\- with its own GPU and folder, to its end,
                                                                                   or for two updates, if these are a run's
 
-NEAP_ESTIMATE_SHARED asks for it: the seconds that all of it may take, then for each other run its folder and its NEAP_SIM. An
-other run that is whole leaves in its folder what a run of its own would leave. Two runs are alike if in the first two updates
-their allocators' statistics are the same, they used the same kernels, and their programs read the same facts about the GPU. Where a
-fork would not be safe, or an other run fails, its folder is removed, and the GPU gets a run of its own. The keepers are no
-children of the program, which may wait for all of its own; they end with it, and end their runs.
+NEAP_ESTIMATE_SHARED asks for it: the seconds that all runs together may take, then for each other run its folder and its NEAP_SIM.
+A complete other run leaves in its folder the same files as a run of its own. Two runs are alike if in the first two updates their
+allocators' statistics are the same, they used the same kernels, and their programs read the same facts about the GPU. If a fork
+would not be safe, or an other run fails, its folder is removed, and the GPU gets a run of its own. The keepers are not children of
+the program, which may wait for all of its children; they end with it, and end their runs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 
 from . import _notes, _values
 
-_UPDATES = 2  # the second one has the optimizer's state
+_UPDATES = 2  # after the second one the optimizer's state exists
 _POLL_SECONDS = 0.05
 _AT_ONCE = 8  # at most, as in src/estimate/runs.c
-_GO = b"g"  # to a keeper
-_WHOLE = b"w"  # from it
+_GO = b"g"  # sent to a keeper
+_WHOLE = b"w"  # received from a keeper
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -46,7 +46,7 @@ class _Other(NamedTuple):
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     torch: Any = None
     asked: list[tuple[str, str]] = []  # folder and NEAP_SIM of each other run
@@ -60,7 +60,7 @@ class _State:
 
 
 def watch(torch: Any) -> None:
-    """torch is imported. Only the first process of the program to do so is asked."""
+    """Called when torch is imported. Only the first process of the program that imports it shares its run."""
     text = os.environ.pop("NEAP_ESTIMATE_SHARED", "")
     if not text:
         return
@@ -74,7 +74,7 @@ def watch(torch: Any) -> None:
     _fork_before_cuda(torch)
 
 
-# What the program read about the GPU, and whether it wrote files.
+# Facts about the GPU that the program read, and whether it wrote files.
 
 
 def _watch_answers(torch: Any) -> None:
@@ -102,7 +102,7 @@ def _tell(owner: Any, name: str, text: Any) -> None:
 
 
 def _is_of_program(frame: Any) -> bool:
-    """Not neap, nor PyTorch while it initialises CUDA."""
+    """Returns whether the frame is the program's: not neap's, nor PyTorch's while it initialises CUDA."""
     if getattr(_State.torch.cuda._tls, "is_initializing", False):
         return False
     while frame is not None and frame.f_code.co_filename.startswith(os.path.dirname(_State.torch.__file__) + os.sep):
@@ -121,7 +121,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _fork_before_cuda(torch: Any) -> None:
-    """Asking whether there is a GPU does not use it yet."""
+    """Forks before CUDA is used; asking whether there is a GPU does not use it yet."""
     real = torch.cuda._lazy_init
     count = torch._C._cuda_getDeviceCount
 
@@ -151,7 +151,7 @@ def _fork() -> None:
         return
     if not _may_fork():
         return
-    import torch._dynamo  # noqa: F401  the first optimizer imports it: once for all
+    import torch._dynamo  # noqa: F401 the first optimizer imports it: import it once for all runs
 
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -167,14 +167,14 @@ def _fork() -> None:
 
 
 def _forget() -> None:
-    """In any forked child, such as a worker of the program: the other runs are its parent's."""
+    """Called in any forked child, such as a worker of the program: the other runs belong to its parent."""
     others, _State.others, _State.asked, _State.first = _State.others, [], [], ""
     for one in others:
         one.keeper.close()
 
 
 def _start_keeper() -> socket.socket | None:
-    """None: in the other run, once it may go on."""
+    """Starts a keeper. Returns None in the other run, once it may continue."""
     here, there = socket.socketpair()
     between = os.fork()
     if between:
@@ -186,14 +186,15 @@ def _start_keeper() -> socket.socket | None:
         here.close()
         if os.fork() or _keep(there):
             os._exit(0)
-    except BaseException:  # never the program's own to handle
+    except BaseException:  # do not let the program handle it
         os._exit(1)
     there.close()
     return None
 
 
 def _keep(first: socket.socket) -> bool:
-    """False: in the run, which it forks once the first run lets it. The first run's end, or its word, ends both."""
+    """The keeper: forks the other run once the first run lets it. Returns False in that run. The first run's end, or its word, ends
+    both."""
     if first.recv(1) != _GO:
         return True
     run = os.fork()
@@ -210,10 +211,11 @@ def _keep(first: socket.socket) -> bool:
 
 
 def _may_fork() -> bool:
-    """Whether a child could do all that this process may do: its other threads would be gone, and what it has open shared."""
+    """Returns whether a child could do everything that this process may do: the child would lack the other threads, and share open
+    files."""
     if threading.active_count() > 1 or multiprocessing.active_children() or threading.current_thread() is not threading.main_thread():
         return False
-    if os.environ.get("TMPDIR", "").startswith(os.environ["NEAP_RUN_DIR"]):  # Landlock: what is written there stays
+    if os.environ.get("TMPDIR", "").startswith(os.environ["NEAP_RUN_DIR"]):  # Landlock: files written there stay
         return False
     for number in _descriptors():
         about = os.fstat(number)
@@ -225,7 +227,7 @@ def _may_fork() -> bool:
 
 
 def _descriptors() -> list[int]:
-    """Above the standard ones, without the one that lists them."""
+    """Returns the open descriptors above the standard ones, without the one that lists them."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
@@ -243,13 +245,13 @@ def _is_memory(number: int) -> bool:
 
 
 def _begin_other(first: str, folder: str, spec: str) -> None:
-    """This process is a run of its own now."""
+    """Makes this process a run of its own."""
     os.environ.update(NEAP_SIM=spec, NEAP_RUN_DIR=folder)
     for number, name in ((1, "stdout.log"), (2, "stderr.log")):
         output = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, number)
         os.close(output)
-    for number in _descriptors():  # its own places in the files that are open for reading
+    for number in _descriptors():  # reopen files that are open for reading, for offsets of its own
         if stat.S_ISREG(os.fstat(number).st_mode) and not _is_memory(number):
             again = os.open(f"/proc/self/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
             os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
@@ -264,7 +266,7 @@ def _begin_other(first: str, folder: str, spec: str) -> None:
 
 @_notes.harmless("runs that are alike")
 def step() -> None:
-    """An update is done."""
+    """Called after each update."""
     torch = _State.torch
     if torch is None or len(_State.updates) == _UPDATES:
         return
@@ -275,17 +277,17 @@ def step() -> None:
 
 
 def about() -> dict[str, Any]:
-    """For the file of this run that is compared with the others."""
+    """Returns the part of this run's file that is compared with other runs."""
     return {"updates": _State.updates, "told": list(_State.told)} if _State.torch is not None else {}
 
 
 def _runs() -> list[str]:
-    """The folders of the first run, which has ended, and of the others that have."""
+    """Returns the folders of the first run, which has ended, and of the others that have ended."""
     return [_State.first, *(entry.path for entry in os.scandir(_State.first) if entry.is_dir())]
 
 
 class _Run(NamedTuple):
-    """What a run has left so far."""
+    """The findings of a run so far."""
 
     found: dict[str, Any]  # estimate.PID.json
     snapshot: str
@@ -306,7 +308,8 @@ def _run_in(folder: str, pid: str, found: dict[str, Any]) -> _Run:
 
 
 def _are_alike(mine: _Run, theirs: _Run) -> bool:
-    """`mine` has made _UPDATES, `theirs` has ended. What only a later update would need is known of neither."""
+    """Returns whether two runs are alike. `mine` has made _UPDATES, `theirs` has ended. Differences that only a later update would
+    show are unknown."""
     same = all(mine.found[key] == theirs.found.get(key) for key in ("updates", "told"))
     return same and sorted(mine.code[1:]) == sorted(theirs.code[1 : len(mine.code)]) and mine.gaps.keys() == theirs.gaps.keys()
 
@@ -324,7 +327,7 @@ def _end_if_alike() -> None:
 
 
 def _adopt(mine: _Run, theirs: _Run) -> None:
-    """Leaves that run's findings as this one's, with what this GPU's architecture decides, and ends."""
+    """Writes that run's findings as this run's, with the parts that this GPU's architecture decides, and ends."""
     from . import _estimate
 
     base = os.path.join(os.environ["NEAP_RUN_DIR"], "{}." + str(os.getpid()))
@@ -348,9 +351,10 @@ def _adopt(mine: _Run, theirs: _Run) -> None:
 
 @_notes.harmless("runs for other GPUs")
 def end(interrupted: Any) -> None:
-    """The first run has left its findings: the others go on, until they have ended, all time is used, or `interrupted()`."""
+    """Called when the first run has written its findings: lets the others continue, until they have ended, all time is used, or
+    `interrupted()`."""
     if _State.first and any(_State.torch.cuda.memory_stats(index).get("num_ooms") for index in range(_State.torch.cuda.device_count())):
-        os._exit(1)  # it needs a run in more memory
+        os._exit(1)  # it needs a run of its own in more memory
     waiting, _State.others = _State.others, []
     if not waiting:
         return
@@ -373,13 +377,14 @@ def end(interrupted: Any) -> None:
 
 
 def _room(free_bytes: int, peak_bytes: int) -> int:
-    """How many go side by side, as room_for of src/estimate/runs.c: the first run stays, and each takes what that has taken."""
+    """Returns how many runs fit side by side, like room_for of src/estimate/runs.c: the first run stays, and each is assumed to
+    take as much memory as that one."""
     return max(1, min(os.cpu_count() or 1, _AT_ONCE, free_bytes // 4 * 3 // max(peak_bytes, 1)))
 
 
 def _leave(one: _Other) -> None:
-    """Ends it if it goes on still. Its folder stays only if it had ended well."""
-    with contextlib.suppress(OSError):  # the keeper is gone
+    """Ends the run if it still goes on. Keeps its folder only if it had ended well."""
+    with contextlib.suppress(OSError):  # the keeper has exited
         one.keeper.shutdown(socket.SHUT_WR)
     if one.keeper.recv(1) != _WHOLE:
         shutil.rmtree(one.folder, ignore_errors=True)

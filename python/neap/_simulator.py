@@ -1,13 +1,13 @@
-"""PyTorch on the simulator: neap's stand-ins for NVIDIA's libraries, loaded before torch loads its own.
+"""Puts PyTorch on the simulator: loads neap's stand-ins for NVIDIA's libraries before torch loads NVIDIA's.
 
     sitecustomize of `neap run`, or a test  --load()-->  libcuda.so.1, libnvidia-ml.so.1      from the simulator's folder
                                                          libcudart.so.13, libcublas.so.13...  from the runtime's folder
     import torch  -->  the dynamic loader meets the same sonames, which are loaded already, and takes them
 
-Which ones, torch's own libraries say (the sonames that they need): so each version of PyTorch gets the majors it was built
-for, and never two libcudarts. It does not matter whether the nvidia-* packages are installed.
+torch's own libraries name the ones that they need, by soname: so each version of PyTorch gets the major versions it was built for,
+and never two libcudarts. It does not matter whether the nvidia-* packages are installed.
 
-This file uses Python's own library alone: the launcher loads it by its path, also where neap's package cannot be imported.
+This file uses only Python's own library: the launcher loads it by its path, even if neap's package cannot be imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 _DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
-# What can be NVIDIA's: libcudart.so.13, libnccl.so.2, libcusparseLt.so.0.
+# Names of NVIDIA's libraries: libcudart.so.13, libnccl.so.2, libcusparseLt.so.0.
 _NVIDIA = re.compile(r"^lib(cu(?!rl)\w*|nv\w*|nccl)(-\w+)?\.so[.\d]*$")
 
 
@@ -31,26 +31,26 @@ _loaded = False
 
 
 class NotSimulated(Exception):
-    """PyTorch will not run on the simulator. The text says why, and what to do."""
+    """Raised if PyTorch cannot run on the simulator. The text says why, and what to do."""
 
 
 class Loaded(NamedTuple):
-    """What load() did."""
+    """The result of load()."""
 
     paths: tuple[str, ...]  # the stand-ins, in the order of loading; none: torch has no libraries
-    missing: tuple[str, ...]  # libraries of NVIDIA's that torch needs as well, and neap has no stand-in for
+    missing: tuple[str, ...]  # NVIDIA's libraries that torch also needs, and for which neap has no stand-in
 
 
 def load(torch_folder: str | None = None) -> Loaded:
-    """Loads the stand-ins that the PyTorch in this folder needs; by default, the PyTorch that `import torch` would find. To be
-    called before torch is imported. Idempotent. Raises NotSimulated."""
+    """Loads the stand-ins that the PyTorch in this folder needs; by default, the PyTorch that `import torch` would find. Call it
+    before torch is imported. Idempotent. Raises NotSimulated."""
     if torch_folder is None:
         spec = importlib.util.find_spec("torch")
         if spec is None or not spec.origin:
             raise NotSimulated("no PyTorch is installed for this Python")
         torch_folder = os.path.dirname(spec.origin)
     if not os.path.isdir(os.path.join(torch_folder, "lib")):
-        return Loaded((), ())  # a namesake
+        return Loaded((), ())  # another module of that name
     simulator, runtime = folders()
     needed = _needed_by_torch(torch_folder)
     names = _choose(torch_folder, needed, runtime)
@@ -67,20 +67,20 @@ def load(torch_folder: str | None = None) -> Loaded:
 
 
 def _tell_compilers(simulator: str) -> None:
-    """What is compiled or tuned here is not for a real GPU to find: the sources of kernels are placeholders, and their times
-    are not those of a device. Triton asks the dynamic linker's cache for the driver, unless a variable names its path."""
+    """Keeps compiled and tuned kernels apart from those of a real GPU: here the sources of kernels are placeholders, and their
+    times are not those of a device. Triton asks the dynamic linker's cache for the driver, unless a variable names its path."""
     os.environ.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")
     os.environ.setdefault("TRITON_LIBCUDA_PATH", simulator)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor_simulated_{os.getuid()}"))
 
 
 def is_loaded() -> bool:
-    """Whether load() has loaded the stand-ins in this process."""
+    """Returns whether load() has loaded the stand-ins in this process."""
     return _loaded
 
 
 def torch_imported(torch: Any) -> None:
-    """To be called once torch is imported on the stand-ins: what PyTorch computes on the device for itself is done on the host
+    """Call it once torch is imported on the stand-ins: the host then does what PyTorch computes on the device for itself
     (_objects.py)."""
     path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_objects.py")
     spec = importlib.util.spec_from_file_location("_neap_objects", path)
@@ -94,7 +94,7 @@ def torch_imported(torch: Any) -> None:
 
 
 def _simulator_folders() -> Iterator[str]:
-    """Where the simulator may be: as src/device/loader.c looks for it."""
+    """Yields the folders that may have the simulator, in the same order as src/device/loader.c."""
     asked = os.environ.get("NEAP_SIM_PATH")
     if asked:
         yield asked
@@ -109,7 +109,7 @@ def _simulator_folders() -> Iterator[str]:
 
 
 def folders() -> tuple[str, str]:
-    """Those of the simulator and of its stand-ins for the runtime libraries. Raises NotSimulated."""
+    """Returns the folders of the simulator and of its stand-ins for the runtime libraries. Raises NotSimulated."""
     tried = []
     for simulator in _simulator_folders():
         simulator = os.path.realpath(simulator)
@@ -122,11 +122,11 @@ def folders() -> tuple[str, str]:
     raise NotSimulated(f"neap's stand-ins for NVIDIA's libraries are not there ({', '.join(tried)}): install neap whole")
 
 
-# What torch needs.
+# The libraries that torch needs.
 
 
 class _Elf:
-    """A shared object of 64 bits in this machine's byte order, as far as its dynamic section goes."""
+    """The dynamic section of a 64-bit shared object in this machine's byte order."""
 
     _LOAD = 1
     _DYNAMIC = 2  # segments
@@ -156,7 +156,7 @@ class _Elf:
         raise ValueError("an address outside the file")
 
     def needed(self) -> list[str]:
-        """The sonames it needs."""
+        """Returns the sonames that it needs."""
         for kind, _, offset, _, _, length in self._segments:
             if kind == self._DYNAMIC:
                 entries = list(struct.iter_unpack("=qQ", self._read(offset, length // 16 * 16)))
@@ -171,7 +171,7 @@ class _Elf:
 
 
 def needed_by(path: str) -> list[str]:
-    """The sonames that a shared object needs; none of a file that is not one."""
+    """Returns the sonames that a shared object needs; none if the file is no shared object."""
     try:
         with open(path, "rb") as file:
             return _Elf(file).needed()
@@ -194,7 +194,7 @@ def _torch_version(torch_folder: str) -> str:
 
 
 def _choose(torch_folder: str, needed: set[str], runtime: str) -> list[str]:
-    """The stand-ins to load, libcudart first. Raises NotSimulated."""
+    """Returns the stand-ins to load, libcudart first. Raises NotSimulated."""
     torch = _torch_version(torch_folder)
     there = set(os.listdir(runtime))
     runtimes = sorted(name for name in needed if re.match(r"libcudart\b.*\.so", name))
@@ -210,8 +210,8 @@ def _choose(torch_folder: str, needed: set[str], runtime: str) -> list[str]:
 
 
 def _tell_cudnn(torch_folder: str) -> None:
-    """NEAP_CUDNN_VERSION, for this process and its children: the cuDNN that this PyTorch was released with, as its metadata says.
-    By the version PyTorch decides what it asks cuDNN for."""
+    """Sets NEAP_CUDNN_VERSION for this process and its children: the version of cuDNN that this PyTorch was released with, from its
+    metadata. PyTorch decides by that version how it uses cuDNN."""
     for metadata in glob.glob(os.path.join(glob.escape(os.path.dirname(torch_folder)), "torch-*.dist-info", "METADATA")):
         try:
             with open(metadata, encoding="utf-8", errors="replace") as file:
@@ -226,13 +226,13 @@ def _tell_cudnn(torch_folder: str) -> None:
 
 
 def _stem(path: str) -> str:
-    """libcudart of /usr/lib/libcudart.so.13.2.75."""
+    """Returns "libcudart" for /usr/lib/libcudart.so.13.2.75."""
     return os.path.basename(path).split(".so", 1)[0]
 
 
 def _refuse_others(paths: list[str]) -> None:
-    """A library of the same name that is loaded already would be taken before ours. Half of NVIDIA's libraries on half of
-    ours could not work."""
+    """Refuses if a library of the same name is loaded already, which would be taken before ours: NVIDIA's libraries and ours cannot
+    be mixed."""
     ours = {os.path.realpath(path) for path in paths}
     stems = {_stem(path) for path in paths}
     try:
@@ -246,7 +246,7 @@ def _refuse_others(paths: list[str]) -> None:
 
 
 def _open_all(paths: list[str]) -> None:
-    """All or none."""
+    """Opens all or none."""
     opened = []
     for path in paths:
         try:

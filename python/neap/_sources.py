@@ -1,6 +1,6 @@
-"""Where this process's device memory is: PyTorch's allocator, where torch is imported and has used CUDA, and neap's own.
+"""The sources of this process's device memory: PyTorch's allocator, if torch is imported and has used CUDA, and neap's own.
 
-Nothing here imports torch, and nothing creates a CUDA context: a device on which the process has none is not asked.
+Nothing here imports torch, and nothing creates a CUDA context: a device on which the process has no context is not asked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._library import NeapError
 
 
 def item(figures: Any, name: str) -> Any:
-    """A figure by its name, as in a dictionary. Raises KeyError, which names them all."""
+    """Returns a figure by its name, as a dictionary does. Raises KeyError, which lists all names."""
     names = [n for n in dir(figures) if not n.startswith("_")]
     if name not in names:
         raise KeyError(f"{name!r} is none of {', '.join(names)}")
@@ -27,7 +27,7 @@ def item(figures: Any, name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceMemory:
-    """What this process holds on one device, in bytes. `source` is whose figures these are: "torch" or "neap"."""
+    """The memory that this process holds on one device, in bytes. `source`: the allocator with these figures, "torch" or "neap"."""
 
     index: int
     name: str
@@ -36,36 +36,36 @@ class DeviceMemory:
     reserved: int  # held from the driver
     max_allocated: int  # since the program reset the peaks
     max_reserved: int
-    free: int | None  # of the whole device, as the driver says; None where it does not
+    free: int | None  # of the whole device, from the driver; None if it does not report them
     total: int | None
 
     @property
     def cached(self) -> int:
-        """Held from the driver, in no live allocation: what a clear can give back."""
+        """Bytes held from the driver that are in no live allocation: a clear can give them back."""
         return self.reserved - self.allocated
 
     @property
     def used(self) -> int | None:
-        """Of the whole device, by everyone."""
+        """Bytes of the whole device in use, by all processes."""
         return None if self.free is None or self.total is None else self.total - self.free
 
     def __getitem__(self, name: str) -> Any:
-        """The same by name: info["allocated"]. Raises KeyError."""
+        """Returns the same figure by its name: info["allocated"]. Raises KeyError."""
         return item(self, name)
 
 
 class OutOfMemory(NeapError):
-    """The device, or the limit set on it, is out of memory. The text has the figures."""
+    """Raised if the device, or the limit set on it, is out of memory. The text has the figures."""
 
 
 class Source(Protocol):
     """An allocator of this process, over all its devices."""
 
     def devices(self) -> list[DeviceMemory]:
-        """The bytes it holds, by device."""
+        """Returns the bytes it holds, by device."""
 
     def capturing(self) -> bool:
-        """Whether a CUDA graph is being captured, so that nothing may be given back."""
+        """Returns whether a CUDA graph is being captured, so that nothing may be given back."""
 
     def empty(self, force: bool) -> None:
         """Gives cached memory back to the driver; with force also a library's workspaces."""
@@ -74,19 +74,19 @@ class Source(Protocol):
         """Resets the peaks, as the program's own reset does."""
 
     def begin_scope(self) -> None:
-        """Resets the peaks for a scope (_peaks.py): what they were is kept, and still shown."""
+        """Resets the peaks for a scope (_peaks.py), but keeps and still shows the old ones."""
 
     def note_scopes(self) -> None:
-        """Tells the scopes under way what the peaks are."""
+        """Reports the peaks to the scopes under way."""
 
     def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
-        """Limits what may be reserved on one device or all; the indices it was done for, with the device's bytes."""
+        """Limits how much may be reserved on one device or all. Returns the limited devices, each with its total bytes."""
 
     def memory_stats(self, index: int | None) -> dict[str, Any]:
-        """The counters of one device, None being the one in use, under PyTorch's names; {}: it holds nothing there."""
+        """Returns the counters of one device (None: the one in use), under PyTorch's names; {}: it holds nothing there."""
 
     def memory_summary(self, index: int | None, abbreviated: bool) -> str:
-        """The same as PyTorch's table; "": it holds nothing there."""
+        """Returns the same as a table in PyTorch's layout; "": it holds nothing there."""
 
 
 _ALLOCATED_BYTES = _counters.METRICS.index("allocated_bytes")
@@ -100,7 +100,7 @@ class _Closed:
 
 
 def closed_peak(begin_anew: bool = False) -> int:
-    """The highest live bytes of an Allocator that was closed since the last reset."""
+    """Returns the highest live bytes of an Allocator that was closed since the last reset."""
     peak = _Closed.peak
     if begin_anew:
         _Closed.peak = 0
@@ -111,7 +111,7 @@ class Allocator:
     """neap's own allocator on one device, for programs that use the driver API (on a GPU, or on the simulator).
 
     PyTorch does not use it. Close it, or use it as a context manager; live blocks go with it.
-    Raises NeapError where there is no such device.
+    Raises NeapError if there is no such device.
 
     >>> with neap.Allocator() as allocator:
     ...     address = allocator.malloc(5 << 20)
@@ -136,11 +136,11 @@ class Allocator:
         self.index: int = info.ordinal
         self.name: str = info.name.decode("utf-8", "replace")
         self.uuid = bytes(info.uuid)
-        self._kept = _abi.Stats()  # peaks from before a scope that the program has not reset since
+        self._kept = _abi.Stats()  # peaks from before a scope, unless the program has reset them since
         _allocators.add(self)
 
     def malloc(self, size_bytes: int, stream: int = 0) -> int:
-        """The address of a new block. Raises OutOfMemory."""
+        """Allocates a block, and returns its address. Raises OutOfMemory."""
         address = ctypes.c_uint64()
         try:
             _library.call("neap_malloc", self._live(), size_bytes, stream or None, ctypes.byref(address))
@@ -151,19 +151,19 @@ class Allocator:
         return address.value
 
     def free(self, address: int) -> None:
-        """Frees a live block. Raises NeapError where the address is no live block's start."""
+        """Frees a live block. Raises NeapError if no live block starts at the address."""
         status = _library.library().neap_free(self._live(), address)
         if status != _abi.Status.OK:
             raise NeapError(status, f"freeing {address:#x}: it is not the start of a live block")
 
     def empty_cache(self) -> int:
-        """Gives cached memory back to the driver; how many bytes."""
+        """Gives cached memory back to the driver. Returns the number of bytes."""
         freed = ctypes.c_uint64()
         _library.call("neap_empty_cache", self._live(), ctypes.byref(freed))
         return freed.value
 
     def set_fraction(self, fraction: float) -> None:
-        """Limits what may be reserved to this share of the device; 1 takes the limit away."""
+        """Limits how much may be reserved to this share of the device; 1 removes the limit."""
         _library.call("neap_set_fraction", self._live(), fraction)
 
     def reset_peak_stats(self) -> None:
@@ -178,7 +178,8 @@ class Allocator:
         return stats
 
     def counters(self) -> _abi.Stats:
-        """As libneap keeps them, the peaks since they were last reset. Raises ValueError when it is closed."""
+        """Returns the counters as libneap keeps them, with the peaks since they were last reset. Raises ValueError if it is
+        closed."""
         return _higher(self._read(), self._kept)
 
     def _begin_scope(self) -> None:
@@ -190,15 +191,15 @@ class Allocator:
         _peaks.note(id(self), self._read().metric[_ALLOCATED_BYTES][_ALL].peak)
 
     def memory_stats(self) -> dict[str, int]:
-        """The counters under PyTorch's 122 names (torch.cuda.memory_stats), in bytes or pieces."""
+        """Returns the counters under PyTorch's 122 names (torch.cuda.memory_stats), in bytes or numbers."""
         return _named(self.counters())
 
     def memory_summary(self, abbreviated: bool = False) -> str:
-        """The counters as torch.cuda.memory_summary lays them out; `abbreviated`: without the two pools."""
+        """Returns the counters in the layout of torch.cuda.memory_summary; `abbreviated`: without the two pools."""
         return _summary(self.counters(), self.index, abbreviated)
 
     def memory(self) -> DeviceMemory:
-        """The bytes it holds, and the driver's figures of the device."""
+        """Returns the bytes it holds, and the driver's figures of the device."""
         stats = self.memory_stats()
         free = ctypes.c_uint64()
         total = ctypes.c_uint64()
@@ -260,7 +261,7 @@ def _entries(stats: _abi.Stats) -> Iterator[_abi.Stat]:
 
 
 def _higher(stats: _abi.Stats, kept: _abi.Stats) -> _abi.Stats:
-    """The first, with the higher peaks of both. In place."""
+    """Raises the first's peaks to the second's, in place, and returns it."""
     for entry, before in zip(_entries(stats), _entries(kept)):
         entry.peak = max(entry.peak, before.peak)
     return stats
@@ -282,7 +283,7 @@ def _named(stats: _abi.Stats) -> dict[str, int]:
 
 
 def _sum(several: list[_abi.Stats]) -> _abi.Stats:
-    """Of several allocators of one device: peaks are the sum of theirs; a limit of splitting is the first one's."""
+    """Adds up several allocators of one device. A peak is the sum of their peaks; the splitting limit is the first one's."""
     total = _abi.Stats()
     words = ctypes.sizeof(total) // 8
     into = (ctypes.c_int64 * words).from_buffer(total)
@@ -303,7 +304,7 @@ def _summary(stats: _abi.Stats, index: int, abbreviated: bool) -> str:
 
 
 class NeapSource:
-    """The Allocators of this process that are open."""
+    """The open Allocators of this process."""
 
     def _open(self) -> list[Allocator]:
         return sorted((a for a in list(_allocators) if a._pid == os.getpid()), key=lambda a: a.index)
@@ -351,14 +352,14 @@ class NeapSource:
 
 
 def torch_module() -> Any:
-    """torch, if this process has imported it (wholly); else None. Never imports it."""
+    """Returns torch if this process has imported it completely, else None. Never imports it."""
     torch = sys.modules.get("torch")
     spec = getattr(torch, "__spec__", None)
     return None if torch is None or getattr(spec, "_initializing", False) else torch
 
 
 def torch_with_cuda() -> Any:
-    """torch, if this process has used CUDA through it; else None."""
+    """Returns torch if this process has used CUDA through it, else None."""
     torch = torch_module()
     try:
         return torch if torch is not None and torch.cuda.is_initialized() else None
@@ -366,11 +367,11 @@ def torch_with_cuda() -> Any:
         return None
 
 
-_used: list[int] = []  # of PyTorch's devices, those that were in use when they were last looked for
+_used: list[int] = []  # PyTorch's devices that were in use at the last check
 
 
 def used(torch: Any) -> list[int]:
-    """PyTorch's devices in use, cheaply: as they were at most a quarter of a second ago, where the process is attached."""
+    """Returns PyTorch's devices in use, cheaply: if the process is attached, as of at most a quarter of a second ago."""
     return _used or TorchSource(torch).indices()
 
 
@@ -382,7 +383,7 @@ class TorchSource:
         self._torch = torch
 
     def indices(self) -> list[int]:
-        """The devices on which this process has, or ever had, memory of PyTorch's. Asking the driver about another would
+        """Returns the devices on which PyTorch has, or had, memory in this process. Asking the driver about another device would
         create a context there."""
         has_context = getattr(self._torch._C, "_cuda_hasPrimaryContext", None)
         found = []
@@ -398,13 +399,13 @@ class TorchSource:
         return [self.device(i) for i in self.indices()]
 
     def device(self, i: int) -> DeviceMemory:
-        """One of indices(), or another device with a context."""
+        """Returns the memory of one of indices(), or of another device with a context."""
         cuda = self._cuda
         free: int | None = None
         total: int | None = None
         try:
             free, total = cuda.mem_get_info(i)
-        except Exception:  # the driver refuses just now
+        except Exception:  # the driver refuses at this moment
             pass
         stats = cuda.memory_stats(i)
 
@@ -453,7 +454,7 @@ class TorchSource:
         for i in chosen:
             total = self._cuda.get_device_properties(i).total_memory
             if fraction * total < self._cuda.memory_reserved(i):
-                self._cuda.empty_cache()  # below what is cached: first give that back
+                self._cuda.empty_cache()  # the limit is below the cached bytes: first give these back
             _limits.limit(self._torch, fraction, i)
             totals[i] = total
         return totals
@@ -471,8 +472,8 @@ class TorchSource:
 
 
 def device_uuid(torch: Any, index: int) -> bytes | None:
-    """The 16 bytes that CUDA and NVML know a device by; None where neither this torch nor the driver tells. For a process that
-    has used CUDA."""
+    """Returns the device's UUID for CUDA and NVML, 16 bytes; None if neither this torch nor the driver reports it. For a process
+    that has used CUDA."""
     text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
     digits = text.removeprefix("GPU-").replace("-", "")
     try:
@@ -483,9 +484,10 @@ def device_uuid(torch: Any, index: int) -> bytes | None:
 
 
 def _driver_uuid(index: int) -> bytes | None:
-    """Of the driver's device of the same number, for a torch that does not tell (before 2.4 or so); of a MIG instance its own."""
+    """Returns the UUID of the driver's device of the same number, for a torch that does not report it (before 2.4 or so); for a MIG
+    instance, its own."""
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")  # the process has it already
+        cuda = ctypes.CDLL("libcuda.so.1")  # the process has loaded it already
         ask = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
         device = ctypes.c_int()
         raw = (ctypes.c_ubyte * 16)()
@@ -496,7 +498,7 @@ def _driver_uuid(index: int) -> bytes | None:
 
 
 def device_index(device: Any) -> int | None:
-    """The number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
+    """Returns the number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
     ValueError for anything that is not a CUDA device."""
     number = getattr(device, "index", None) if hasattr(device, "type") else device
     kind = getattr(device, "type", "cuda")
@@ -509,7 +511,7 @@ def device_index(device: Any) -> int | None:
 
 
 def sources() -> list[Source]:
-    """Every allocator of this process that may hold device memory."""
+    """Returns every allocator of this process that may hold device memory."""
     found: list[Source] = []
     torch = torch_with_cuda()
     if torch is not None:
@@ -520,7 +522,7 @@ def sources() -> list[Source]:
 
 
 def used_uuids() -> tuple[bytes, ...]:
-    """The UUIDs of the devices that this process uses; () where one of them does not tell."""
+    """Returns the UUIDs of the devices that this process uses; () if one of them is unknown."""
     torch = torch_with_cuda()
     found = {allocator.uuid for allocator in list(_allocators)}
     for index in TorchSource(torch).indices() if torch is not None else ():
@@ -532,7 +534,7 @@ def used_uuids() -> tuple[bytes, ...]:
 
 
 def begin_scope() -> None:
-    """The peaks of every allocator of this process are reset for a scope (_peaks.py)."""
+    """Resets the peaks of every allocator of this process for a scope (_peaks.py)."""
     for source in sources():
         source.begin_scope()
 
@@ -544,7 +546,7 @@ def note_scopes() -> None:
 
 
 def why_none() -> str:
-    """Why there is no device memory to speak of, in a sentence."""
+    """Returns a sentence that says why there is no device memory."""
     torch = torch_module()
     if torch is None:
         return "torch is not imported, and neap's own allocator is not in use: this process holds no device memory"

@@ -1,8 +1,8 @@
-"""Whether a program's memory is steady: for `--max-steps steady`, which `neap estimate` runs programs with.
+"""Finds whether a program's memory is steady, for `--max-steps steady`, with which `neap estimate` runs programs.
 
-It is once the most that was requested, allocated and reserved has not grown, on any device, for three optimizer updates, and
-each parameter that an optimizer has was updated. Processes of one training have to end after the same update, since each waits for the
-others in the next: they end after the third.
+Memory is steady once the peaks of requested, allocated and reserved bytes have not grown on any device for three optimizer updates,
+and every parameter of an optimizer was updated. The processes of one training must end after the same update, since each waits for
+the others in the next one: they end after the third.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MOST = 50  # updates
 _STILL = 3  # updates without growth
 _RANKED = 3  # updates of a training of several processes
 _KINDS = ("requested", "allocated", "reserved")
-_COUNTS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")  # of processes, by their launchers
+_COUNTS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")  # numbers of processes, set by launchers
 
 
 class Growth:
-    """Of the peaks of this process, by updates."""
+    """The growth of this process's peaks over its updates."""
 
     def __init__(self) -> None:
         self.peaks: dict[tuple[int, str], int] = {}
-        self.at = 0  # the last update in which one grew
-        self.requested = self.reserved = 0  # bytes by which they grew in it, over all devices
+        self.at = 0  # the last update in which a peak grew
+        self.requested = self.reserved = 0  # bytes by which they grew in that update, over all devices
 
     def step(self, number: int) -> None:
-        """Update `number` is done."""
+        """Called after update `number`."""
         grown = {}
         for key, peak in _peaks().items():
             if peak > self.peaks.get(key, 0):  # the program may have reset it
@@ -60,7 +60,7 @@ def _peaks() -> dict[tuple[int, str], int]:
 
 
 def _has_others() -> bool:
-    """Whether other processes may wait for this one. --ranks of an estimate are not there."""
+    """Returns whether other processes may wait for this one. The --ranks of an estimate do not exist."""
     if os.environ.get("NEAP_ESTIMATE_RANKS"):
         return False
     distributed = sys.modules.get("torch.distributed")
@@ -71,7 +71,8 @@ def _has_others() -> bool:
 
 
 def _all_updated(updated: Any) -> bool:
-    """Whether these optimizers have every parameter of those that there are. A wrapper of an optimizer has the same ones."""
+    """Returns whether these optimizers have every parameter of all optimizers. A wrapper of an optimizer has the same
+    parameters."""
     torch = _sources.torch_module()
     if torch is None:
         return True
@@ -81,8 +82,8 @@ def _all_updated(updated: Any) -> bool:
 
 
 def reached(number: int, updated: Any) -> bool:
-    """Whether the program may end after its update `number`, which growth.step was told of. `updated`: its optimizers that made
-    one."""
+    """Returns whether the program may end after its update `number`, for which growth.step was called. `updated`: its optimizers
+    that made an update."""
     if _has_others():
         return number >= _RANKED
     return number - growth.at >= _STILL and _all_updated(updated)

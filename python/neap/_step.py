@@ -1,4 +1,5 @@
-"""One step of a training: micro-batches, exchange of gradients, update; undone, and nothing of it held, if memory ran out.
+"""One step of a training: micro-batches, exchange of gradients, update. If memory runs out, the step is undone, and nothing of it
+stays in memory.
 
     make the samples -> zero_grad -> (forward, backward) for each micro-batch -> the ranks agree -> exchange -> update
       an out-of-memory error here ....................................| becomes a word of this rank, outside the `except`
@@ -17,8 +18,8 @@ from ._ranks import FINE, OUT, OVER, Ranks
 
 
 class TrainingOutOfMemory(RuntimeError):
-    """Memory ran out and no rung is left, or the update was half done. The text is the last word: what was tried, and what is
-    in force, and what may help. It holds no tensor.
+    """Raised if memory ran out and no rung is left, or if the update was half done. The text says what was tried, what is in force,
+    and what may help. The exception holds no tensor.
 
         try:
             training.train()
@@ -30,12 +31,12 @@ class TrainingOutOfMemory(RuntimeError):
 
 
 class Outcome(NamedTuple):
-    """What became of an attempt: FINE, OUT or OVER, on the worst of the ranks."""
+    """The result of an attempt: FINE, OUT or OVER, of the rank that fared worst."""
 
     word: int
     loss: float
-    reason: str  # of OUT
-    cached: int = 0  # of OUT: bytes that were reserved and not allocated then
+    reason: str  # if OUT
+    cached: int = 0  # if OUT: bytes that were reserved but not allocated then
 
 
 def _one_line(error: BaseException) -> str:
@@ -48,12 +49,12 @@ def _cached() -> int:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises TypeError or ValueError for what cannot be one of a Training."""
+    """Raises TypeError or ValueError for an optimizer that a Training cannot use."""
     if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
         raise TypeError(f"optimizer: a {type(optimizer).__name__} is not a torch.optim.Optimizer")
     try:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
-    except (TypeError, ValueError):  # it does not say
+    except (TypeError, ValueError):  # its parameters are unknown
         return
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ValueError(
@@ -63,7 +64,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def precision(torch: Any, place: Any, wanted: bool | str) -> Any:
-    """The type that mixed precision computes in; None: not at all. bfloat16, or float16 where a GPU lacks it."""
+    """Returns the type for mixed precision: bfloat16, or float16 if a GPU lacks that; None: no mixed precision."""
     named = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp16": torch.float16, "float16": torch.float16}
     if isinstance(wanted, str):
         if wanted not in named:
@@ -90,7 +91,7 @@ class Stepper:
         ranks: Ranks,
         tick: Callable[[], None],
     ) -> None:
-        self._tick = tick  # a micro-batch is done
+        self._tick = tick  # called after each micro-batch
         self._torch = torch
         self._model = model
         self._optimizer = optimizer
@@ -101,7 +102,7 @@ class Stepper:
         self.precision(False)
 
     def precision(self, wanted: bool | str) -> None:
-        """Computes in mixed precision from now on, or not."""
+        """Switches mixed precision on or off for the next steps."""
         self._wanted = wanted
         self._dtype = precision(self._torch, self._place, wanted)
         # float16 loses small gradients unless the loss is scaled; otherwise the scaler does nothing.
@@ -111,8 +112,8 @@ class Stepper:
         self._scaler = kind(self._place.type, enabled=enabled) if kind else self._torch.cuda.amp.GradScaler(enabled=enabled)
 
     def attempt(self, make: Callable[[], list[Any]] | None, micro_batch: int) -> Outcome:
-        """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else
-        nothing is, and nothing of it is held: call it again with less (OUT), or not (OVER). What else is raised is raised."""
+        """Makes one step over the batches that `make` gives; None: this rank has no more data. FINE: the update is done. Otherwise
+        the step is undone, and holds no memory: call it again with less (OUT), or not (OVER). Other exceptions pass through."""
         word = FINE if make else OVER
         reason = "memory ran out on another rank"
         loss = 0.0
@@ -138,7 +139,8 @@ class Stepper:
         return Outcome(agreed, loss, reason, cached)
 
     def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
-        """Of the whole step, part by part: each sample weighs the same. Its mean loss, and its samples."""
+        """Computes the gradients of the whole step, part by part; each sample weighs the same. Returns the mean loss, and the
+        number of samples."""
         torch = self._torch
         total = 0.0
         counts = [_batches.length(batch) for batch in batches]
@@ -177,7 +179,7 @@ class Stepper:
             inputs, target = piece
             output = self._model(inputs)
             if self._torch.is_tensor(target) and self._torch.is_tensor(output):
-                target = target.to(output.device)  # of a model on several devices
+                target = target.to(output.device)  # the model may be on several devices
             assert self._loss_fn is not None
             loss = self._loss_fn(output, target)
         if not self._torch.is_tensor(loss) or loss.numel() != 1:
@@ -186,7 +188,8 @@ class Stepper:
         return loss
 
     def _complete(self) -> str | None:
-        """Gradients that only other ranks have, as zeros here, so that all exchange the same ones. Why not; None: done."""
+        """Adds zeros for gradients that only other ranks have, so that all exchange the same ones. Returns why it could not; None:
+        done."""
         missing = self._ranks.missing()
         word = FINE
         reason = "memory ran out on another rank"
@@ -212,7 +215,7 @@ class Stepper:
         return found
 
     def _update(self) -> str | None:
-        """optimizer.step. Why it ran out of memory before it changed anything; None: it is done."""
+        """Calls optimizer.step. Returns why it ran out of memory before it changed anything; None: done."""
         before = self._versions()
         known = {key: set(state) for key, state in self._optimizer.state.items()}
         try:
@@ -224,7 +227,7 @@ class Stepper:
                 raise
             reason = _one_line(error)
         scale = self._scaler.state_dict()
-        self.precision(self._wanted)  # a scaler that does not take the next gradients for ones it has seen
+        self.precision(self._wanted)  # a new scaler, which does not take the next gradients for ones it has seen
         self._scaler.load_state_dict(scale)
         after = self._versions()
         if any(version != before.get(key, (None, 0))[1] for key, (_, version) in after.items()):
@@ -237,7 +240,7 @@ class Stepper:
                 f"memory ran out in the optimizer's update, which other ranks may have made: {reason}. Start from the last "
                 f"checkpoint, with foreach=False in the optimizer or a smaller model"
             )
-        for key, state in list(self._optimizer.state.items()):  # made half-way: an optimizer takes what is there for whole
+        for key, state in list(self._optimizer.state.items()):  # state that is half made: an optimizer would take it for complete
             for name in set(state) - known.get(key, set()):
                 del state[name]
         return reason

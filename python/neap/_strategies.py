@@ -1,7 +1,7 @@
-"""Mixed precision and memory-efficient attention for a program's own loop, with what they save: predicted and measured.
+"""Mixed precision and memory-efficient attention for a program's own loop, with their predicted and measured savings.
 
     before      the peak of forward and backward without it
-    predicted   `before`, less the bytes that a forward under it does not keep for backward any more
+    predicted   `before`, less the bytes that forward no longer keeps for backward with it
     measured    the peak of forward and backward with it
 """
 
@@ -17,7 +17,7 @@ from . import _efficient, _recompute, _sources, _step, _units
 
 @dataclasses.dataclass(frozen=True)
 class Strategy:
-    """What one way to need less memory came to, in bytes. None: without it the run did not fit on the device."""
+    """The effect of one strategy, in bytes. None: without it, the run did not fit on the device."""
 
     name: str
     before: int | None
@@ -31,7 +31,7 @@ class Strategy:
 
 
 class EfficientForward(contextlib.AbstractContextManager):  # type: ignore[type-arg]
-    """What efficient_forward returns: a context for the forward pass, as torch.autocast is, and what it saves."""
+    """The result of efficient_forward: a context for the forward pass, like torch.autocast, and its savings."""
 
     def __init__(self, torch: Any, device: str, dtype: Any, strategies: tuple[Strategy, ...]) -> None:
         self._torch = torch
@@ -54,12 +54,12 @@ class EfficientForward(contextlib.AbstractContextManager):  # type: ignore[type-
 
 
 def _figures(runs: _recompute.Runs) -> tuple[int, int]:
-    """The peak of a run, and what its forward keeps for backward."""
+    """Returns the peak of a run, and the bytes that its forward keeps for backward."""
     return runs.peak({}), runs.dry({}).total()
 
 
 def _figures_or_none(runs: _recompute.Runs) -> tuple[int, int] | None:
-    """Likewise; None where it does not fit."""
+    """The same; None if the run does not fit."""
     peak = _recompute.peak_or_none(runs, {})
     return None if peak is None else (peak, runs.dry({}).total())
 
@@ -73,7 +73,7 @@ def _strategy(name: str, before: tuple[int, int] | None, now: tuple[int, int]) -
 def efficient_forward(
     model: Any, loss: Callable[[], Any], mixed_precision: bool | str = False, efficient_attention: bool = True
 ) -> EfficientForward:
-    """Switches on memory-efficient attention and mixed precision for a loop of the program's own, and says what each saves.
+    """Switches on memory-efficient attention and mixed precision for the program's own loop, and reports what each saves.
 
         forward = neap.efficient_forward(model, lambda: criterion(model(inputs), targets), mixed_precision="bf16")
         print(forward)
@@ -82,11 +82,11 @@ def efficient_forward(
                 loss = criterion(model(inputs), targets)
             loss.backward()
 
-    `loss` makes the loss of a batch as large as the training's; it is run a few times, with backward. Gradients, buffers and random
-    numbers stay as they were. Attention: scaled_dot_product_attention may choose its flash and memory-efficient kernels, and a model
-    of transformers that computes attention itself ("eager") uses it; `efficient_attention=False` leaves it as it is. It stays on.
-    Mixed precision as in Training; "fp16" needs a GradScaler in the loop. On the CPU the figures are bytes kept for backward.
-    Raises ValueError where torch was not imported; what `loss` raises comes through."""
+    `loss` computes the loss of a batch as large as the training's. It is called a few times, with backward. Gradients, buffers and
+    random numbers stay as they were. Attention: scaled_dot_product_attention may choose its flash and memory-efficient kernels, and
+    a model of transformers that computes attention itself ("eager") uses it; `efficient_attention=False` leaves it as it is. It
+    stays on. Mixed precision as in Training; "fp16" needs a GradScaler in the loop. On the CPU the figures are bytes kept for
+    backward. Raises ValueError if torch was not imported; exceptions of `loss` pass through."""
     torch = _sources.torch_module()
     if torch is None:
         raise ValueError("efficient_forward: torch is not imported")
@@ -109,7 +109,7 @@ def efficient_forward(
 
 
 def forward_loss(forward: EfficientForward, loss: Callable[[], Any]) -> Callable[[], Any]:
-    """`loss`, its forward under the context."""
+    """Returns `loss`, with its forward under the context."""
 
     def under() -> Any:
         with forward:
@@ -119,8 +119,8 @@ def forward_loss(forward: EfficientForward, loss: Callable[[], Any]) -> Callable
 
 
 class Strategies:
-    """Those of a Training. Attention is efficient from the first step on; layers that are checkpointed under a budget are all of
-    them in the first step, and chosen before the second, when the optimizer's state is there."""
+    """The strategies of a Training. Attention is efficient from the first step on. With a budget, all layers are checkpointed in
+    the first step; before the second, when the optimizer's state exists, the layers are chosen."""
 
     def __init__(self, torch: Any, model: Any, efficient_attention: bool, checkpointing: bool | int | str, measure: bool) -> None:
         self._torch = torch
@@ -136,11 +136,12 @@ class Strategies:
         self.found: tuple[Strategy, ...] = ()
 
     def due(self, step: int) -> bool:
-        """Whether before_step has something to do before the step with this number, from 1."""
+        """Returns whether before_step has work before the step with this number, from 1."""
         return (step == 1 and self._measure) or (step == 2 and bool(self._layers))
 
     def before_step(self, loss: Callable[[], Any], mixed_precision: bool | str, held: int) -> None:
-        """`loss` of a micro-batch, without autocast. `held`: bytes that a step holds beside it, gradients of other parts."""
+        """Called before a step. `loss`: of a micro-batch, without autocast. `held`: other bytes that a step holds, such as
+        gradients of other parts."""
         if self._measure:
             self._measure = False
             forward = efficient_forward(self._model, loss, mixed_precision, self._attention)
