@@ -1,7 +1,7 @@
 /* fuzz/fuzz_result.c: any bytes at all as a result.json must give a result or an error with its place, never a fault;
- * a result that was read can be written, and read again. Built with libFuzzer (clang -fsanitize=fuzzer,address
- * -Iinclude -Isrc fuzz/fuzz_result.c src/store/result.c src/base/... -ljansson), and run over a generated corpus by
- * tests/store. */
+ * a result that was read can be written, and read again. The reader of lines gives the same fields, or none. Built
+ * with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_result.c src/store/result.c
+ * src/store/result_lines.c src/base/... -ljansson), and run over a generated corpus by tests/store. */
 #include "store/result.h"
 
 #include <stdio.h>
@@ -38,6 +38,30 @@ static void use(const struct neap_result *result)
 	unlink(path);
 }
 
+/* Reads the fields by lines. `whole`: what the parser read; NULL: it found an error, on this line. */
+static void read_lines(const uint8_t *data, size_t size, const struct neap_result *whole, uint32_t line)
+{
+	struct neap_result fields;
+	struct neap_buffer text = {0}, want = {0}, got = {0};
+	if (neap_result_init(&fields, NULL))
+		abort();
+	neap_buffer_append(&text, data, size);
+	bool read = neap_result_read_lines(neap_buffer_string(&text), &fields);
+	if (read && !whole && line < NEAP_RESULT_FIELDS + 3) /* before the lists */
+		abort();
+	if (read && whole) {
+		struct neap_result same = *whole; /* which owns the strings */
+		same.sample_count = same.mark_count = same.rank_count = 0;
+		if (neap_result_format("", &same, &want, NULL) || neap_result_format("", &fields, &got, NULL) ||
+		    strcmp(want.data, got.data))
+			abort();
+	}
+	neap_buffer_fini(&text);
+	neap_buffer_fini(&want);
+	neap_buffer_fini(&got);
+	neap_result_fini(&fields);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct neap_result result;
@@ -50,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (write(fd, data, size) != (ssize_t)size)
 		abort();
 	enum neap_status status = neap_result_read(path, &result, &err);
+	read_lines(data, size, status ? NULL : &result, err.line);
 	if (!status) {
 		use(&result);
 		neap_result_fini(&result);

@@ -156,9 +156,11 @@ static enum neap_status choose(struct neap_history *history, const char *verb, c
 	return status;
 }
 
-/* Reads the statement's current row and passes it to `visit`. */
-static enum neap_status visit_row(sqlite3_stmt *statement, bool (*visit)(void *context, struct neap_history_run *run),
-				  void *context, bool *ret_more, struct neap_error *err)
+/* Reads the statement's current row and passes it to `visit`. `fields`: a result for the fields alone; NULL: `visit`
+ * needs the lists too. */
+static enum neap_status visit_row(sqlite3_stmt *statement, struct neap_result *fields,
+				  bool (*visit)(void *context, struct neap_history_run *run), void *context,
+				  bool *ret_more, struct neap_error *err)
 {
 	const char *series = (const char *)sqlite3_column_text(statement, 0);
 	const char *key = (const char *)sqlite3_column_text(statement, 1);
@@ -168,6 +170,11 @@ static enum neap_status visit_row(sqlite3_stmt *statement, bool (*visit)(void *c
 	struct neap_history_run run = {series, key, &result};
 	if (!series || !key || !json)
 		return neap_fail(err, NEAP_ENOMEM, "reading the history: out of memory");
+	if (fields && neap_result_read_lines(json, fields)) {
+		run.result = fields;
+		*ret_more = visit(context, &run);
+		return NEAP_OK;
+	}
 	neap_buffer_text(&text, json);
 	enum neap_status status = neap_buffer_status(&text, err);
 	if (!status)
@@ -184,18 +191,22 @@ enum neap_status neap_history_find(struct neap_history *history, const struct ne
 				   struct neap_error *err)
 {
 	sqlite3_stmt *statement = NULL;
+	struct neap_result fields = {0};
 	bool more = true;
 	int code = SQLITE_DONE;
-	enum neap_status status = choose(history, "SELECT series, experiment_key, result",
-					 " ORDER BY ended_wall_ns DESC, id DESC", filter, &statement, err);
+	enum neap_status status = filter->fields_only ? neap_result_init(&fields, err) : NEAP_OK;
+	if (!status)
+		status = choose(history, "SELECT series, experiment_key, result",
+				" ORDER BY ended_wall_ns DESC, id DESC", filter, &statement, err);
 	for (uint64_t left = filter->limit ? filter->limit : UINT64_MAX; !status && more && left > 0; left--) {
 		if ((code = sqlite3_step(statement)) != SQLITE_ROW)
 			break;
-		status = visit_row(statement, visit, context, &more, err);
+		status = visit_row(statement, filter->fields_only ? &fields : NULL, visit, context, &more, err);
 	}
 	if (!status && code != SQLITE_ROW && code != SQLITE_DONE)
 		status = neap_history_fail(history->database, "reading", history->path, err);
 	sqlite3_finalize(statement);
+	neap_result_fini(&fields);
 	return status;
 }
 

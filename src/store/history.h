@@ -45,6 +45,7 @@ struct neap_history_filter {
 	const char *run;                       /* a run_id, or its beginning */
 	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
 	uint64_t limit;                        /* only so many, the newest; 0: all */
+	bool fields_only;                      /* find gives results without their lists, and keeps them */
 };
 
 struct neap_history_run {

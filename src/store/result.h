@@ -158,6 +158,10 @@ enum neap_status neap_result_format(const char *name, const struct neap_result *
 enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,
 				   struct neap_error *err);
 
+/* Reads the fields of `text`, and not the lists, into an initialised result, much faster than parse. False, with some
+ * fields of `result` changed: the text is not as neap writes it, or is not simple, so that parse must read it. */
+bool neap_result_read_lines(const char *text, struct neap_result *result);
+
 /* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column,
  * for damage; NEAP_ENOMEM and NEAP_EIO do not mean damage: retry later. */
 enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err);

@@ -108,6 +108,13 @@ static void test_put_and_each(void **state)
 	assert_string_equal(seen.ids[0], "r2/failed");
 	assert_string_equal(seen.ids[1], "r3/oom");
 	assert_string_equal(seen.ids[2], "r1/ok");
+	seen = (struct seen){0};
+	assert_int_equal(
+		neap_history_find(history, &(struct neap_history_filter){.fields_only = true}, see, &seen, NULL),
+		NEAP_OK);
+	assert_int_equal(seen.count, 3);
+	assert_string_equal(seen.ids[0], "r2/failed");
+	assert_string_equal(seen.ids[2], "r1/ok");
 	seen = (struct seen){.stop_after = 1};
 	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 1);

@@ -106,6 +106,18 @@ static void test_round_trip(void **state)
 	assert_memory_equal(got.marks, written.marks, 2 * sizeof *got.marks);
 	assert_int_equal(got.rank_count, 2);
 	assert_memory_equal(got.ranks, written.ranks, 2 * sizeof *got.ranks);
+	/* A list of runs reads the fields alone, and keeps one result for all. */
+	struct neap_buffer text = {0};
+	written.advised_micro_batch = 10;
+	assert_int_equal(neap_result_set(&written.advice, "", NULL), NEAP_OK);
+	assert_int_equal(neap_result_format("", &written, &text, NULL), NEAP_OK);
+	assert_true(neap_result_read_lines(text.data, &got));
+	assert_string_equal(got.command, written.command);
+	assert_string_equal(got.name, written.name);
+	assert_string_equal(got.advice, "");
+	assert_int_equal(got.advised_micro_batch, 10);
+	assert_true(got.last_loss == written.last_loss);
+	neap_buffer_fini(&text);
 	neap_result_fini(&got);
 	neap_result_fini(&written);
 }
