@@ -9,12 +9,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PROC_BYTES   (1u << 20)
@@ -177,6 +179,28 @@ static bool enter_scope(struct neap_group *group, pid_t pid)
 	return false;
 }
 
+pid_t neap_group_fork(const char *path)
+{
+	pid_t pid = -1;
+#ifdef CLONE_INTO_CGROUP
+	int fd = path[0] ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)fd};
+	if (fd >= 0)
+		pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+	if (fd >= 0)
+		close(fd);
+#endif
+	return pid < 0 ? fork() : pid;
+}
+
+/* Whether the process is in a group of this name, below any other. */
+static bool is_in(pid_t pid, const char *name)
+{
+	char path[4096];
+	const char *last = read_group(pid, path, sizeof path) ? strrchr(path, '/') : NULL;
+	return last && !strcmp(last + 1, name);
+}
+
 bool neap_group_enter(struct neap_group *group, pid_t pid)
 {
 	char number[16];
@@ -184,6 +208,8 @@ bool neap_group_enter(struct neap_group *group, pid_t pid)
 		return enter_scope(group, pid); /* a new one for each start: systemd removed the last one */
 	if (!group->path[0])
 		return false;
+	if (is_in(pid, group->name))
+		return true;
 	snprintf(number, sizeof number, "%d", (int)pid);
 	if (write_to(group->path, "cgroup.procs", number))
 		return true;

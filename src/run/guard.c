@@ -148,7 +148,7 @@ static void guard(const struct neap_guard_task *task, int alive_fd, int news_fd)
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	watch.child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-	watch.command = watch.child_fd < 0 ? -1 : fork();
+	watch.command = watch.child_fd < 0 ? -1 : neap_group_fork(watch.group);
 	int first = watch.command < 0 ? -errno : watch.command;
 	if (!watch.command) {
 		close(news_fd);
