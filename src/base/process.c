@@ -81,16 +81,16 @@ static bool parse_stat(const char *text, struct neap_process *process)
  * the program's folder, as a long path would fill the field. Control characters become '?'. */
 static void take_command(const char *line, size_t length, struct neap_process *process)
 {
-	if (length > 0) {
-		const char *end = line + strcspn(line, " "), *slash = memrchr(line, '/', (size_t)(end - line));
-		const char *start = slash && slash + 1 < end ? slash + 1 : line;
-		size_t rest = (size_t)(line + length - start);
-		size_t shown = rest < sizeof process->command ? rest : sizeof process->command - 1;
+	if (!length)
+		return;
+	const char *end = line + strcspn(line, " "), *slash = memrchr(line, '/', (size_t)(end - line));
+	const char *start = slash && slash + 1 < end ? slash + 1 : line;
+	size_t rest = (size_t)(line + length - start);
+	size_t shown = rest < sizeof process->command ? rest : sizeof process->command - 1;
 
-		for (size_t i = 0; i < shown; i++)
-			process->command[i] = start[i] ? start[i] : ' ';
-		process->command[shown] = '\0';
-	}
+	for (size_t i = 0; i < shown; i++)
+		process->command[i] = start[i] ? start[i] : ' ';
+	process->command[shown] = '\0';
 	neap_printable(process->command, sizeof process->command, process->command);
 }
 
@@ -112,8 +112,7 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
 	return neap_process_read_line(pid, ret_process, line, sizeof line, &length, err);
 }
 
-enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t capacity,
-					size_t *ret_length, struct neap_error *err)
+enum neap_status neap_process_read_stat(pid_t pid, struct neap_process *ret_process, struct neap_error *err)
 {
 	struct neap_process process = {.pid = pid};
 	struct stat info;
@@ -130,6 +129,19 @@ enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_proc
 	if (!parse_stat(text, &process))
 		return neap_fail(err, NEAP_EIO, "/proc/%d/stat is not as expected", (int)pid);
 	process.uid = info.st_uid;
+	neap_printable(process.command, sizeof process.command, process.command);
+	*ret_process = process;
+	return NEAP_OK;
+}
+
+enum neap_status neap_process_read_line(pid_t pid, struct neap_process *ret_process, char *ret_line, size_t capacity,
+					size_t *ret_length, struct neap_error *err)
+{
+	struct neap_process process;
+	enum neap_status status = neap_process_read_stat(pid, &process, err);
+
+	if (status)
+		return status;
 	*ret_length = process.kernel ? 0 : read_line(pid, ret_line, capacity);
 	take_command(ret_line, *ret_length, &process);
 	*ret_process = process;
@@ -172,7 +184,7 @@ enum neap_status neap_process_each(bool (*visit)(void *context, const struct nea
 		return neap_fail(err, NEAP_EIO, "opening /proc: %s", strerror(errno));
 	while ((entry = readdir(folder))) {
 		long pid = strtol(entry->d_name, &end, 10);
-		if (*end || pid <= 0 || neap_process_read((pid_t)pid, &process, NULL) != NEAP_OK)
+		if (*end || pid <= 0 || neap_process_read_stat((pid_t)pid, &process, NULL) != NEAP_OK)
 			continue;
 		if (!visit(context, &process))
 			break;

@@ -45,7 +45,11 @@ int neap_process_open(pid_t pid, uint64_t start_ticks);
 /* True while a process with this PID and this start time exists and is not a zombie. */
 bool neap_process_alive(pid_t pid, uint64_t start_ticks);
 
-/* Calls `visit` for every visible process, until `visit` returns false. Errors: NEAP_EIO without /proc. */
+/* The same without the command line: `command` is comm. Half the system calls, for searches of all processes. */
+enum neap_status neap_process_read_stat(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
+
+/* Calls `visit` for every visible process, as neap_process_read_stat reads it, until `visit` returns false. Errors:
+ * NEAP_EIO without /proc. */
 enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,
 				   struct neap_error *err);
 

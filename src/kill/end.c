@@ -4,7 +4,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/printable.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -29,9 +28,8 @@ static bool keep_process(void *context, const struct neap_process *process)
 	snapshot->failed = !neap_array_grow(&snapshot->processes, snapshot->count, sizeof *process);
 	if (snapshot->failed)
 		return false;
-	struct neap_process *kept = &snapshot->processes[snapshot->count++];
-	*kept = *process;
-	neap_printable(kept->command, sizeof kept->command, process->command);
+	struct neap_process *kept = &snapshot->processes[snapshot->count];
+	snapshot->count += neap_process_read(process->pid, kept, NULL) == NEAP_OK;
 	return true;
 }
 

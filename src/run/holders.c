@@ -60,7 +60,7 @@ static bool is_left_out(const struct search *search, const struct neap_process *
 	char link[64], program[PATH_MAX];
 	snprintf(link, sizeof link, "/proc/%d/exe", (int)process->pid);
 	return process->pid == getpid() || process->pid == KERNEL_THREADS || process->parent == KERNEL_THREADS ||
-	       strstr(process->command, "nvidia-persistenced") ||
+	       !strcmp(process->command, "nvidia-persiste") || /* comm has 15 bytes of nvidia-persistenced */
 	       (search->own[0] && read_link(link, program, sizeof program) && !strcmp(program, search->own));
 }
 
@@ -74,7 +74,8 @@ static bool visit(void *context, const struct neap_process *process)
 		return true;
 	if (has_open(process->pid, search->prefix, path, sizeof path, &unseen)) {
 		if (found->count < NEAP_HOLDERS) {
-			found->items[found->count].process = *process;
+			if (neap_process_read(process->pid, &found->items[found->count].process, NULL))
+				found->items[found->count].process = *process; /* it has just ended */
 			memcpy(found->items[found->count].path, path, sizeof path);
 		}
 		found->count++;

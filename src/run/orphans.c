@@ -3,6 +3,7 @@
 #include "run/orphans.h"
 
 #include "base/error.h"
+#include "base/map.h"
 #include "run/group.h"
 
 #include <string.h>
@@ -17,17 +18,23 @@ struct search {
 	const struct neap_orphans_of *of;
 	struct neap_process *found;
 	size_t capacity, count;
+	struct neap_map parents; /* PID -> its parent's, of the processes that this search has read */
 };
 
-static bool descends_from(const struct neap_process *process, pid_t ancestor)
+static pid_t parent_of(struct search *search, pid_t pid)
 {
-	struct neap_process parent = *process;
-	for (int depth = 0; ancestor > 0 && depth < DEPTH && parent.parent > 1; depth++) {
-		if (parent.parent == ancestor)
+	uint64_t parent = 0;
+	struct neap_process process;
+	if (!neap_map_get(&search->parents, (uint64_t)pid, &parent) && !neap_process_read_stat(pid, &process, NULL))
+		neap_map_put(&search->parents, (uint64_t)pid, parent = (uint64_t)process.parent);
+	return (pid_t)parent;
+}
+
+static bool descends_from(struct search *search, pid_t pid, pid_t ancestor)
+{
+	for (int depth = 0; ancestor > 0 && depth < DEPTH && pid > 1; depth++)
+		if ((pid = parent_of(search, pid)) == ancestor)
 			return true;
-		if (neap_process_read(parent.parent, &parent, NULL))
-			return false;
-	}
 	return false;
 }
 
@@ -53,13 +60,14 @@ static bool visit(void *context, const struct neap_process *process)
 	struct search *search = context;
 	const struct neap_orphans_of *of = search->of;
 	char value[128], group[4200];
+	neap_map_put(&search->parents, (uint64_t)process->pid, (uint64_t)process->parent);
 	if (process->kernel || process->uid != getuid() || process->pid == of->except[0] ||
 	    process->pid == of->except[1])
 		return true;
-	bool contained = neap_group_find(process->pid, of->run_id, group, sizeof group);
-	bool known = !contained && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
-	if (neap_orphans_match(process, known ? value : NULL, of->run_id,
-			       contained || descends_from(process, of->ancestor), getpid(), getuid()))
+	bool ours = descends_from(search, process->pid, of->ancestor) ||
+		    neap_group_find(process->pid, of->run_id, group, sizeof group);
+	bool known = !ours && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
+	if (neap_orphans_match(process, known ? value : NULL, of->run_id, ours, getpid(), getuid()))
 		take(search, process);
 	return search->count < search->capacity;
 }
@@ -67,14 +75,12 @@ static bool visit(void *context, const struct neap_process *process)
 enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes,
 				   size_t capacity, size_t *ret_count, struct neap_error *err)
 {
-	struct search search = {of, ret_processes, capacity, 0};
-	if (capacity) {
-		enum neap_status status = neap_process_each(visit, &search, err);
-		if (status)
-			return status;
-	}
-	*ret_count = search.count;
-	return NEAP_OK;
+	struct search search = {.of = of, .found = ret_processes, .capacity = capacity};
+	enum neap_status status = capacity ? neap_process_each(visit, &search, err) : NEAP_OK;
+	neap_map_fini(&search.parents);
+	if (!status)
+		*ret_count = search.count;
+	return status;
 }
 
 enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
