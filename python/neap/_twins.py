@@ -1,11 +1,11 @@
-"""How operations that PyTorch has for CUDA alone are computed on the host: name -> a function of CPU tensors.
+"""Computes operations that PyTorch has only for CUDA on the host: name -> a function of CPU tensors.
 
     CUDA's function, blind --> results of the right sizes, nothing in them
     the twin                --> the values, from CPU tensors over the same bytes; stored into those results
 
-A twin gets the operation's arguments, tensors of the device as CPU tensors, and returns what the operation returns: a tensor or a
-tuple; None in place of a result that stays as it is, as do those after the last. It may write into its arguments, as the operation
-does. If its first parameter is `call`, it gets a Call there: CUDA's results to write into, and seeds.
+A twin gets the operation's arguments, tensors of the device as CPU tensors, and returns the operation's result: a tensor or a
+tuple, with None for a result that stays as it is. Results that are missing at the end stay, too. A twin may write into its
+arguments, as the operation does. If its first parameter is `call`, it gets a Call there: CUDA's results to write into, and seeds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 TWINS: dict[str, Callable[..., Any]] = {}
 
 
-replaced: list[Any] = []  # what takes the place of torch.ops.neap_values, without a compiler
+replaced: list[Any] = []  # replaces torch.ops.neap_values if there is no compiler
 
 
 def helpers_of(torch: Any) -> Any:
     return replaced[0] if replaced else torch.ops.neap_values
 
 
-captured: list[Callable[[], Any]] = []  # what a graph that is being captured has of them, in order
+captured: list[Callable[[], Any]] = []  # the calls of twins in the graph that is being captured, in order
 failed: dict[str, str] = {}  # operations whose twin could not compute them, and why
 
 
@@ -36,15 +36,15 @@ class Call:
 
     torch: Any
     device: int
-    results: Any  # those of CUDA's function, as CPU tensors over the same bytes
+    results: Any  # CUDA's results, as CPU tensors over the same bytes
 
     def seed(self) -> int:
-        """For the random numbers of this call. The same program with the same seed gets the same."""
+        """Returns a seed for the random numbers of this call. The same program with the same seed gets the same numbers."""
         return int(helpers_of(self.torch).seed(self.device))
 
 
 def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function is that of these operations: "aten::cudnn_batch_norm", with ".overload" where there is one."""
+    """A decorator: the function is the twin of these operations: "aten::cudnn_batch_norm", with ".overload" if there is one."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         TWINS.update(dict.fromkeys(names, function))
@@ -54,7 +54,7 @@ def twin(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def names(torch: Any) -> list[str]:
-    """The operations with a twin that this PyTorch has."""
+    """Returns the operations of this PyTorch that have a twin."""
     from . import _twins_attention, _twins_norms, _twins_products, _twins_recurrent  # noqa: F401
 
     there = set(torch._C._dispatch_get_all_op_names())
@@ -68,7 +68,7 @@ def operator(torch: Any, name: str) -> Any:
 
 
 def _device(torch: Any, values: Any) -> int:
-    """The device of the first tensor there on one; -1: none is."""
+    """Returns the device of the first tensor that is on one; -1: there is none."""
     for value in values:
         if isinstance(value, torch.Tensor) and value.is_cuda and not torch._C._dispatch_keys(value).has(torch._C.DispatchKey.Python):
             return int(value.device.index)
@@ -80,7 +80,7 @@ def _device(torch: Any, values: Any) -> int:
 
 
 def kernel(torch: Any, name: str, operator: Any, function: Callable[..., Any], key: Any, otherwise: Any = None) -> Callable[..., Any]:
-    """`otherwise`: called where CUDA's function fails, blind."""
+    """Computes one operation. `otherwise`: called if CUDA's function fails, blind."""
     from torch.utils._pytree import tree_leaves, tree_map
 
     helpers = helpers_of(torch)
@@ -170,7 +170,8 @@ _DIVIDES = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod", 
 
 
 def mended(torch: Any, name: str, arguments: Any) -> Any:
-    """As values.cpp's mend_division: of whole numbers, the least one divided by -1 would end the process. None: nothing to mend."""
+    """Does the same as mend_division of values.cpp: dividing the lowest whole number by -1 would end the process. None: nothing to
+    correct."""
     base = name.partition(".")[0].removesuffix("_")
     if base not in _DIVIDES or (base != "aten::lcm" and isinstance(arguments[1], (int, float)) and arguments[1] != -1):
         return None

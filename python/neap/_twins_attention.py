@@ -1,10 +1,11 @@
-"""Attention of the CUDA backends (flash, efficient, cuDNN), by PyTorch's CPU kernel where that can do it, else by the formula:
+"""Computes the attention of the CUDA backends (flash, efficient, cuDNN) by PyTorch's CPU kernel if that can do it, else by the
+formula:
 
     scores = query key' * scale + bias       logsumexp = log of the sum of exp(scores)
     output = dropped(exp(scores - logsumexp)) value
 
-Inside, tensors are (batch, heads, length, head size). What is dropped comes from a seed, which forward leaves in the tensor that
-backward gets from it (philox_seed, rng_state). The formula takes a few heads at a time, so that the scores stay small.
+Inside, tensors are (batch, heads, length, head size). Dropout follows from a seed, which forward leaves in the tensor that backward
+gets from it (philox_seed, rng_state). The formula takes a few heads at a time, so that the scores stay small.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ Gradients = tuple[Any, Any, Any, Any]
 
 @dataclass
 class How:
-    """What forward and backward agree on."""
+    """The settings that forward and backward share."""
 
     scale: float
-    bias: Any = None  # is added to the scores; (batch, heads, query, key) or what broadcasts to it
-    causal: bool = False  # by the top left corner
+    bias: Any = None  # added to the scores; (batch, heads, query, key), or a shape that broadcasts to it
+    causal: bool = False  # aligned to the top left corner
     dropout: float = 0.0
     seed: int = 0
 
@@ -37,12 +38,12 @@ class How:
         return bool(not self.dropout and sizes and query.size(-1) == value.size(-1) and query.dtype == key.dtype)
 
     def mask(self, query: Any) -> Any:
-        """The bias as PyTorch's CPU kernel takes it."""
+        """The bias in the form of PyTorch's CPU kernel."""
         return self.bias if self.bias is None or self.bias.dtype == query.dtype else self.bias.to(torch.float32)
 
 
 def grouped(query: Any, keys: Any) -> Any:
-    """Keys or values with a head for each of the query's."""
+    """Repeats keys or values so that each of the query's heads has one."""
     times = query.size(1) // max(1, keys.size(1))
     return keys if times == 1 else keys.repeat_interleave(times, 1)
 
@@ -62,7 +63,7 @@ def parts(query: Any, keys: int) -> Iterator[tuple[int, slice]]:
 
 
 class Scores:
-    """A part at a time: its scores, and its factors of dropout (0 or 1 / kept)."""
+    """Computes one part at a time: its scores, and its factors of dropout (0 or 1 / kept)."""
 
     def __init__(self, query: Any, key: Any, how: How) -> None:
         self.query = query
@@ -87,7 +88,7 @@ class Scores:
 
 
 def forward(query: Any, key: Any, value: Any, how: How) -> tuple[Any, Any]:
-    """(output, logsumexp)"""
+    """Returns (output, logsumexp)."""
     key, value = grouped(query, key), grouped(query, value)
     if how.fast(query, key, value):
         output, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -147,7 +148,7 @@ def scale_of(query: Any, scale: float | None) -> float:
 
 
 def added(bias: Any) -> Any:
-    """The bias as numbers to add to the scores: -inf where a mask is false, so that those elements get no weight."""
+    """Returns the bias as numbers to add to the scores: -inf where a mask is false, so that those elements get no weight."""
     if bias is None or bias.dtype != torch.bool:
         return bias
     return torch.zeros(bias.shape).masked_fill_(bias.logical_not(), -math.inf)
@@ -163,7 +164,7 @@ def left(place: Any) -> int:
 
 
 def put_sums(into: Any, sums: Any) -> None:
-    """CUDA's tensor may be longer (by the kernel's tiles), have a last dimension of 1, or be empty."""
+    """Stores the sums into CUDA's tensor, which may be longer (by the kernel's tiles), have a last dimension of 1, or be empty."""
     if into is not None and into.numel():
         into.fill_(math.inf)
         into.reshape(*into.shape[:2], -1)[..., : sums.size(-1)].copy_(sums)
@@ -174,7 +175,7 @@ def sums_of(query: Any, kept: Any) -> Any:
 
 
 def seed_of(call: Call, dropout: float, place: Any) -> int:
-    """A fresh seed, left in a result of the operation."""
+    """Returns a fresh seed, and leaves it in a result of the operation."""
     if not dropout:
         return 0
     seed = call.seed()
@@ -300,7 +301,8 @@ def flash_backward(
 
 
 def banded(query: Any, key: Any, how: How, causal: bool, before: int | None = None, after: int | None = None, slopes: Any = None) -> How:
-    """With the elements that a causal mask by the bottom right corner and a window leave, and with linear biases."""
+    """Adds a bias that keeps only the elements within a window and a causal mask aligned to the bottom right corner, and linear
+    biases."""
     rows = query.size(2)
     columns = key.size(2)
     before = None if before is None or before < 0 else before
@@ -322,7 +324,7 @@ Piece = tuple[slice, slice, slice]
 
 
 def pieces(query: Any, starts_q: Any, starts_k: Any, used_k: Any) -> list[Piece]:
-    """By sequence: its place in the batch, its queries, its keys."""
+    """Returns for each sequence its place in the batch, its queries and its keys."""
     whole = slice(None)
     used = None if used_k is None else used_k.tolist()
     if starts_q is None:
@@ -334,12 +336,13 @@ def pieces(query: Any, starts_q: Any, starts_k: Any, used_k: Any) -> list[Piece]
 
 
 def cut(tensor: Any, at: slice, rows: slice) -> Any:
-    """A piece of it as (batch, heads, length, head size)."""
+    """Returns a piece of the tensor as (batch, heads, length, head size)."""
     return (tensor if tensor.dim() == 4 else tensor.unsqueeze(0))[at, rows].transpose(1, 2)
 
 
 def sums_at(sums: Any, several: bool, number: int, at: slice, rows: slice) -> Any:
-    """A piece's place in a tensor of logsumexp: (batch, heads, length) or, of several lengths, (heads, all) or by sequence."""
+    """Returns a piece's place in a tensor of logsumexp: (batch, heads, length) or, with several lengths, (heads, all) or by
+    sequence."""
     if not several:
         return sums[at]
     return sums[:, rows].unsqueeze(0) if sums.dim() == 2 else sums[number : number + 1, :, : rows.stop - rows.start]
@@ -453,7 +456,8 @@ def flash_backward_below(
 
 
 def band_of(mask_type: int, window: int | None) -> Band:
-    """Of the efficient kernels' masks: 0 none, 1 causal by the top left corner (How.causal), 2 by the bottom right one."""
+    """Returns the band of the efficient kernels' mask type: 0 none, 1 causal, aligned to the top left corner (How.causal), 2 to the
+    bottom right one."""
     return Band(mask_type == 2, window - 1 if window else None)
 
 

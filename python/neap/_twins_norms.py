@@ -1,4 +1,4 @@
-"""Batch norm of cuDNN and of SyncBatchNorm, RMS norm's gradient, and the parts of dropout that CUDA alone has."""
+"""Computes batch norm of cuDNN and of SyncBatchNorm, RMS norm's gradient, and the parts of dropout that only CUDA has."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wide(tensor: Any) -> Any:
 
 
 def channels(input: Any, values: Any) -> Any:
-    """One value for each channel, to be computed with the input."""
+    """Returns one value for each channel, in a shape that broadcasts to the input."""
     return values.view(1, -1, *[1] * (input.dim() - 2))
 
 

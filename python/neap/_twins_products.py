@@ -1,4 +1,4 @@
-"""Products, convolutions and the like that cuBLAS, cuDNN and CUTLASS have and PyTorch's CPU has under another name, or not at all.
+"""Computes products, convolutions and the like that cuBLAS, cuDNN and CUTLASS have, and PyTorch's CPU lacks or names otherwise.
 
 Narrow floating-point types are multiplied in float32, as those libraries accumulate.
 """
@@ -33,7 +33,7 @@ def addmm(self: Any, mat1: Any, mat2: Any, out_dtype: Any, *, beta: Any = 1, alp
 
 
 def groups(first: Any, second: Any, ends: list[int]) -> Iterator[tuple[Any, ...]]:
-    """By group: its factors, and the places of its rows, of its columns and of its part of what is multiplied."""
+    """Yields for each group its factors, and the places of its rows, of its columns and of its part of the inner dimension."""
     whole = slice(None)
     for at, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
         part = slice(begin, end)
@@ -58,7 +58,8 @@ def scaled_grouped_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """A scale for each row of the first and each column of the second; where both are cut within, for each group's."""
+    """Multiplies with a scale for each row of the first factor and each column of the second; if the inner dimension is cut into
+    groups, for each group."""
     if scale_a.dtype != torch.float32:
         raise NotImplementedError("scales of blocks")
     if offs is None:
@@ -78,7 +79,7 @@ def scaled_grouped_mm(
 
 @twin("aten::_convert_weight_to_int4pack")
 def pack_int4(call: Call, self: Any, innerKTiles: int) -> Any:
-    """The bytes in the order they have; CUDA's kernel puts them into that of its tiles."""
+    """Packs the bytes in their own order; CUDA's kernel puts them into the order of its tiles."""
     call.results.view(torch.uint8).view(-1).copy_(self.reshape(-1))
 
 
@@ -118,7 +119,7 @@ def semi_structured_linear(
 
 @twin("aten::_cslt_compress")
 def cslt_compress(call: Call, input: Any) -> Any:
-    """Two elements of four, and then their places, two bits each. cuSPARSELt's own order is not documented."""
+    """Stores two elements of each four, and then their places, two bits each. cuSPARSELt's own order is not documented."""
     fours = input.reshape(-1, 4)
     places = (fours == 0).to(torch.uint8).argsort(stable=True, dim=1)[:, :2].sort(1).values
     kept = fours.gather(1, places).reshape(-1)
@@ -217,7 +218,7 @@ def affine_grid_backward(grad: Any, N: int, C: int, H: int, W: int) -> Any:
 def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int, deterministic: bool, zero_infinity: bool
 ) -> Any:
-    """(the losses, their gradient)"""
+    """Returns (the losses, their gradient)."""
     rows, columns = (list(one) if isinstance(one, (list, tuple)) else one.tolist() for one in (input_lengths, target_lengths))
     loss, alpha = torch._ctc_loss(log_probs, targets, rows, columns, blank, zero_infinity)
     ones = torch.ones_like(loss)

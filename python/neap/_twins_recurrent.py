@@ -1,7 +1,7 @@
-"""cuDNN's recurrent networks and the fused cells, by torch.lstm and its kin on the CPU.
+"""Computes cuDNN's recurrent networks and the fused cells by torch.lstm and the like on the CPU.
 
 cuDNN draws dropout from a state that it keeps in a buffer; here the buffer's first eight bytes are a seed, and each forward takes
-the next. Backward computes forward again, with the seed that it finds in forward's `reserve`, and PyTorch's autograd on.
+the next seed. Backward computes forward again with autograd, and with the seed from forward's `reserve`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STEP = 0x9E3779B97F4A7C15 >> 1  # to the next seed
 
 
 def word(buffer: Any) -> Any:
-    """Its first eight bytes, as an integer to read and to write; None where there are fewer."""
+    """Returns the buffer's first eight bytes, as an integer to read and write; None if there are fewer."""
     flat = None if buffer is None else buffer.view(-1).view(torch.uint8)
     return None if flat is None or flat.numel() < 8 else flat[:8].view(torch.int64)
 
 
 @contextmanager
 def drawing(seed: int) -> Iterator[None]:
-    """The CPU draws from this seed; the program's own sequence stays where it is."""
+    """Makes the CPU draw from this seed; the program's own sequence stays where it is."""
     kept = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
     try:
@@ -47,7 +47,7 @@ def differentiable() -> Iterator[None]:
 
 
 class Network:
-    """The arguments that forward and backward have alike, in their order."""
+    """The arguments that forward and backward share, in their order."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Network:
         self.draws = train and dropout > 0 and layers > 1
 
     def run(self, input: Any, hx: Any, cx: Any, weight: list[Any], seed: int) -> tuple[Any, ...]:
-        """(output, hy), and cy of an LSTM"""
+        """Returns (output, hy), and cy for an LSTM."""
         state = (hx, cx) if self.gated else hx
         given = (input, state) if self.packed is None else (input, self.packed, state)
         if not self.draws:

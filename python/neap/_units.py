@@ -1,4 +1,4 @@
-"""Sizes as people read them: as `neap` prints them, and the customary "GB" of log lines, which is 2**30 bytes."""
+"""Formats sizes for people: like `neap`, and in the customary "GB" of log lines, which is 2**30 bytes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def parse_size(text: str | int) -> int:
 
 
 def gb(count: int) -> str:
-    """The log lines' figure: "8.2 GB"."""
+    """Formats a log line's figure: "8.2 GB"."""
     return f"{count / GIB:.1f} GB"
 
 
 def delta_gb(count: int) -> str:
-    """The log lines' change: "Δ+0.3 GB"."""
+    """Formats a log line's change: "Δ+0.3 GB"."""
     return f"Δ{count / GIB:+.1f} GB"

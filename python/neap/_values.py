@@ -1,7 +1,7 @@
-"""Values on the simulator (values=auto or full): PyTorch's CUDA operations compute on the host, over the device's own bytes.
+"""Computes values on the simulator (values=auto or full): PyTorch's CUDA operations run on the host, over the device's own bytes.
 
     import torch on the stand-ins --> begin(): src/torch/values.cpp, compiled once, loaded; the twins (_twins.py) beside it
-    each thread of Python's       --> the dispatch key that brings operations there is included (autograd's threads get it from it)
+    each thread of Python's       --> includes the dispatch key that brings operations there (autograd's threads inherit it)
 
 Nothing here changes what PyTorch's allocator does.
 """
@@ -36,7 +36,7 @@ _GROUP_FILES = ("memory.max", "memory.current", "inactive_file")  # of cgroup v2
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     loaded: Any = None
     operations: Any = None  # torch.ops.neap_values
@@ -44,25 +44,25 @@ class _State:
 
 
 def _setting(key: str, default: str) -> str:
-    """NEAP_SIM's; the last word counts. The simulator has checked them once CUDA is initialised."""
+    """Returns a setting of NEAP_SIM; the last word counts. The simulator has checked the settings once CUDA is initialised."""
     words = os.environ.get("NEAP_SIM", "").split(",")
     return [default, *(word.partition("=")[2] for word in words if word.startswith(key + "="))][-1]
 
 
 def asked() -> str:
-    """What NEAP_SIM says of values: none, auto or full; auto where it says nothing."""
+    """Returns the setting of values in NEAP_SIM: none, auto or full; auto if it is not set."""
     return "none" if _setting("backing", "memory") == "none" else _setting("values", "auto")
 
 
 def _most_bytes() -> int:
-    """Of host memory for the values of this process."""
+    """Returns the most bytes of host memory for the values of this process."""
     most = _setting("values_memory", "")
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return _units.parse_size(most) if most else _free_bytes() // 2 // (int(ranks) if ranks.isdecimal() and int(ranks) else 1)
 
 
 def begin(torch: Any) -> str:
-    """torch has been imported on the stand-ins. Returns what the user should know; "": nothing."""
+    """Called when torch was imported on the stand-ins. Returns a problem that the user should know; "": none."""
     if _State.loaded is not None:
         return ""
     if asked() == "none":
@@ -86,7 +86,7 @@ def begin(torch: Any) -> str:
     loaded.neap_values_register("\n".join(twins).encode())
     _twins.register(torch, twins, KEY)
     _include(torch)
-    if os.environ.get("NEAP_RUN_DIR"):  # there is a report that tells of it
+    if os.environ.get("NEAP_RUN_DIR"):  # then a report will list them
         _large.begin(torch, loaded, _most_bytes())
     _watch_graphs(torch)
     _watch_shares(torch)
@@ -97,7 +97,8 @@ def begin(torch: Any) -> str:
 
 
 def _call_at_start(torch: Any, function: Callable[[], Any]) -> None:
-    """Once CUDA is initialised. If it is being initialised now, this thread may hold the lock that `_lazy_call` takes."""
+    """Calls the function once CUDA is initialised. If that is happening now, this thread may hold the lock that `_lazy_call`
+    takes."""
     lock = getattr(torch.cuda, "_initialization_lock", None)
     if lock is not None and lock.locked():
         function()
@@ -126,7 +127,7 @@ def _start_without_compiler(operations: _values_python.Operations) -> None:
 
 @_notes.harmless("values")
 def _start(torch: Any, path: str) -> None:
-    """CUDA is initialised, and no memory of a device is in use."""
+    """Called when CUDA is initialised, and no device memory is in use yet."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if _State.loaded.neap_values_start(asked() == "full", _most_bytes()):
@@ -138,14 +139,14 @@ def _start(torch: Any, path: str) -> None:
 
 @_notes.harmless("values")
 def _tell() -> None:
-    """At the end: the report of `neap run` names what was not computed."""
+    """Called at the end: lists the operations that were not computed, for the report of `neap run`."""
     names = sorted({name for name, _ in unknown()})
     if names:
         _notes.tell("values", "not computed", ", ".join(names))
 
 
 def _watch_graphs(torch: Any) -> None:
-    """What a graph captures is computed when it is replayed."""
+    """Makes operations that a graph captures compute when it is replayed."""
     graph = torch.cuda.CUDAGraph
     begin = graph.capture_begin
     end = graph.capture_end
@@ -186,7 +187,7 @@ def _watch_graphs(torch: Any) -> None:
 
 @_notes.harmless("values of shared tensors")
 def _watch_shares(torch: Any) -> None:
-    """A tensor that another process gets (CUDA IPC) says whether it is known."""
+    """Sends along with a tensor for another process (CUDA IPC) whether its values are known."""
     reductions = torch.multiprocessing.reductions
     reduce = reductions.reduce_tensor
 
@@ -212,7 +213,7 @@ def _rebuild_likely(rebuild: Callable[..., Any], arguments: Any) -> Any:
 
 
 class _Graph:
-    """What one graph computes."""
+    """The operations of one graph."""
 
     def __init__(self, operations: Any) -> None:
         self._operations = operations
@@ -231,14 +232,14 @@ class _Graph:
 
 
 def _free_bytes(root: str = "") -> int:
-    """Of host memory: the machine's, and what is left below the limits of the control groups that this process is in."""
+    """Returns the free bytes of host memory: the machine's, within the limits of this process's control groups."""
     with open(root + "/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
     return max(0, min([free, *_left_to_groups(root)]))
 
 
 def _left_to_groups(root: str) -> Iterator[int]:
-    """As neap_host_memory_read of src/base/hostmem.c."""
+    """Yields the bytes that each control group still allows, like neap_host_memory_read of src/base/hostmem.c."""
     try:
         lines = pathlib.Path(root + "/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -258,7 +259,7 @@ def _left_to_groups(root: str) -> Iterator[int]:
 
 
 def _include(torch: Any) -> None:
-    """In this thread, and in each that Python starts from now on."""
+    """Includes the key in this thread, and in each that Python starts from now on."""
     key = torch._C._parse_dispatch_key(KEY)
     torch._C._dispatch_tls_set_dispatch_key_included(key, True)
     start: Callable[[Any], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
@@ -281,23 +282,23 @@ def _include(torch: Any) -> None:
 
 
 def step() -> None:
-    """A step of a training has ended, or a test begins: what values=auto may spend is there again."""
+    """Called when a step of a training has ended, or a test begins: values=auto may spend its whole time again."""
     if _State.on:
         _State.loaded.neap_values_step()
 
 
 def is_loaded() -> bool:
-    """Whether they can be computed once CUDA is used."""
+    """Returns whether values can be computed once CUDA is used."""
     return _State.loaded is not None
 
 
 def is_on() -> bool:
-    """Whether values are computed in this process."""
+    """Returns whether values are computed in this process."""
     return _State.on
 
 
 def known(tensor: Any) -> bool:
-    """Whether what the tensor holds is what a GPU would have computed."""
+    """Returns whether the tensor has the values that a GPU would have computed."""
     try:  # without an operation, which the program's own modes and transforms would see
         if not _State.on or _twins.replaced:
             return _State.on and (_State.operations.knows() or not tensor.is_floating_point())
@@ -308,7 +309,7 @@ def known(tensor: Any) -> bool:
 
 
 def unknown() -> list[tuple[str, str]]:
-    """The operations that could not be computed so far, and why."""
+    """Returns the operations that could not be computed so far, and why."""
     if not _State.on:
         return []
     lines = _State.operations.unknown().splitlines()

@@ -1,10 +1,10 @@
-"""Values of code that torch.compile has compiled: the graph's own operations compute them, on the host.
+"""Computes values of code that torch.compile has compiled, by the operations of its graph, on the host.
 
-    compile_fx --> the inner compiler: a copy of the graph it is given is kept with what it makes of that
-    a call     --> 1. the compiled code, which allocates and launches what does nothing
+    compile_fx --> the inner compiler: keeps a copy of its graph with the compiled code
+    a call     --> 1. the compiled code, which allocates, and launches kernels that do nothing
                    2. the copy, operation by operation, on CPU tensors over the inputs' bytes; stored into the results of 1
 
-A kernel that the program wrote itself, in Triton, is in no graph: it computes nothing, and the report names it.
+The program's own Triton kernels are in no graph: they compute nothing, and the report names them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 from . import _notes, _races, _twins
 
-_GRAPH = "_neap_graph"  # of what the inner compiler made
+_GRAPH = "_neap_graph"  # attribute of the compiled code: the graph's copy
 _PRODUCTS = ("mm", "conv", "attention")
 _inside = threading.local()  # compile_fx calls itself
-failed: dict[str, str] = {}  # what could not be computed, and why
+failed: dict[str, str] = {}  # operations that could not be computed, and why
 
 
 def watch(torch: Any, key: Any) -> None:
-    """Once; nothing of the compiler is imported before the program compiles. `key` None: no values are computed."""
+    """Call it once. Imports nothing of the compiler before the program compiles. `key` None: no values are computed."""
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None or hasattr(wrapper.__call__, _GRAPH):
         return
@@ -53,7 +53,7 @@ def _prepare(torch: Any, key: Any) -> None:
     _time_once()
     if key is None or hasattr(compile_fx.compile_fx, _GRAPH):
         return
-    if hasattr(torch._functorch.config, "enable_autograd_cache"):  # it would give results without a graph
+    if hasattr(torch._functorch.config, "enable_autograd_cache"):  # a cached result would come without a graph
         torch._functorch.config.enable_autograd_cache = False
     made: Any = CompiledFxGraph
     compile_fx.compile_fx = _with_graphs(compile_fx.compile_fx, compile_fx.compile_fx_inner)
@@ -62,8 +62,8 @@ def _prepare(torch: Any, key: Any) -> None:
 
 @_notes.harmless("choice of kernels")
 def _time_once() -> None:
-    """Autotuning clears a buffer as large as the device's cache hundreds of times, and chooses by times that mean nothing here. So each
-    kernel is timed once, and takes as long as any: the first is chosen."""
+    """Times each kernel of autotuning only once, with the same time for all, so that the first one is chosen. Autotuning would
+    clear a buffer as large as the device's cache hundreds of times, and choose by times that mean nothing here."""
     try:
         from torch._inductor.runtime import benchmarking
     except ImportError:  # before 2.6
@@ -95,11 +95,11 @@ def _blind() -> Iterator[None]:
 def _alike(real: Callable[..., Any], counts: dict[str, int]) -> Callable[..., Any]:
     @functools.wraps(real)
     def benchmark_gpu(*arguments: Any, **named: Any) -> Any:
-        with _blind():  # the launches are no part of the program
+        with _blind():  # these launches do not belong to the program
             found = real(*arguments, **{**named, **counts})
         if isinstance(found, (list, tuple)):
             return [1.0] * len(found)
-        return 1.0 if found < math.inf else found  # of one that cannot be launched
+        return 1.0 if found < math.inf else found  # infinite for a kernel that cannot be launched
 
     setattr(benchmark_gpu, _GRAPH, True)
     return benchmark_gpu
@@ -128,7 +128,7 @@ def _with_graphs(real: Callable[..., Any], inner: Callable[..., Any]) -> Callabl
 
 
 def _copied(graph: Any) -> Any:
-    """On the CPU where the graph says a device. None: this one cannot be."""
+    """Returns a copy of the graph on the CPU. None: this graph cannot be copied."""
     import torch
 
     def on_host(value: Any) -> Any:
@@ -156,7 +156,7 @@ def _writes_input(torch: Any, node: Any, inputs: list[Any]) -> bool:
 
 
 def _cost(torch: Any, node: Any) -> float:
-    """Nanoseconds of one core, roughly: as values.cpp has it."""
+    """Estimates the nanoseconds of one core, like values.cpp."""
 
     def sizes(value: Any) -> list[int]:
         found: list[int] = []
@@ -187,7 +187,7 @@ def _computed(torch: Any, real: Callable[..., Any], keys: Any) -> Callable[..., 
         if not helpers.is_on():
             return real(self, inputs)
         graph = getattr(self, _GRAPH, None)
-        # The compiled code frees its inputs when it has read them: CPU tensors over their bytes keep none of them.
+        # The compiled code frees its inputs when it has read them; CPU tensors over their bytes do not keep them alive.
         hosts = [helpers.host(one) if isinstance(one, torch.Tensor) else one for one in inputs]
         read = [host for host, one in zip(hosts, inputs) if isinstance(one, torch.Tensor) and one.is_cuda]
         with torch._C._ExcludeDispatchKeyGuard(keys):
@@ -212,7 +212,7 @@ def _computed(torch: Any, real: Callable[..., Any], keys: Any) -> Callable[..., 
 
 
 def _forget(torch: Any, results: Any) -> None:
-    """Nobody computes them. What is not a result may have been written: it stays, and counts as likely."""
+    """Marks results that nobody computes. Other tensors may have been written: they stay, and count as likely."""
     helpers = torch.ops.neap_values
     for one in results:
         if isinstance(one, torch.Tensor):

@@ -1,9 +1,9 @@
-"""Values without a C++ compiler: what src/torch/values.cpp does, in Python. That adds some 0.1 ms to each operation.
+"""Computes values without a C++ compiler: does in Python what src/torch/values.cpp does. This adds some 0.1 ms to each operation.
 
     each operation that CUDA has a function for --> CUDA's, blind; then its twin (_twins.py) or the CPU's, on tensors over the same bytes
 
-It does not know which values are known: what is too large for it counts as likely, and so does every inexact value after that.
-Sparse tensors, graphs' replays, compiled code and TorchScript's kernels are not computed.
+It does not track which values are known: if a tensor is too large to compute, it counts as likely, and so does every inexact value
+after that. Sparse tensors, graphs' replays, compiled code and TorchScript's kernels are not computed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Operations:
         return int(self._calls.blind(int(on)))
 
     def seed(self, device: int, generator: Any = None) -> int:
-        """From the state that CUDA's function left: it has drawn just now."""
+        """Returns a seed from the state that CUDA's function has just left."""
         state = (generator or self._torch.cuda.default_generators[device]).get_state()
         return hash(bytes(state.tolist())) & (1 << 62) - 1
 
@@ -112,7 +112,7 @@ class Operations:
 
 
 def begin(torch: Any, operations: Operations, key: str) -> None:
-    """Puts a function of Python before each of CUDA's."""
+    """Puts a Python function before each of CUDA's."""
     others = torch._C._dispatch_library("IMPL", "_", key)
     others.fallback_fallthrough(key)
     _twins.libraries.append(others)
@@ -149,7 +149,7 @@ def _kernel(torch: Any, operations: Operations, name: str, operator: Any, seeded
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     def alone(error: Exception, arguments: Any, named: Any) -> Any:
-        """The CPU's results, if CUDA's function may have failed because of what it would have read."""
+        """Returns the CPU's results, if CUDA's function may have failed because of values that it read."""
         invented = operations.blind(False)
         if not invented or isinstance(error, torch.cuda.OutOfMemoryError) or "CUDA error" in str(error):
             raise error
@@ -160,7 +160,7 @@ def _kernel(torch: Any, operations: Operations, name: str, operator: Any, seeded
 
 
 def _with_tensors(torch: Any, operator: Any) -> Any:
-    """The operator, for which the dispatcher has made numbers of those tensors that PyTorch had made of numbers."""
+    """Wraps an operator: the dispatcher passes it numbers in place of tensors that PyTorch had made from numbers."""
     tensors = [str(one.type) == "Tensor" for one in operator._schema.arguments]
     if sum(tensors) < 2:
         return operator

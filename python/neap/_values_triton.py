@@ -1,7 +1,8 @@
-"""Kernels that the program wrote in Triton, or for torch.cuda.jiterator: nobody computes them. What one writes is unknown, and the
-report names it. The launches are blind: else the driver's would count whatever a kernel is given as written (values_launch.cpp).
+"""Watches kernels that the program wrote in Triton, or for torch.cuda.jiterator. They are not computed: the values that they write
+are unknown, and the report names the kernels. The launches are blind: otherwise the driver's launch would count each argument of a
+kernel as written (values_launch.cpp).
 
-Which tensors a kernel reads and writes is in Triton's own text of it (ttir): a load's or a store's address comes from an argument.
+Triton's own text of a kernel (ttir) shows which tensors it reads and writes: a load's or a store's address comes from an argument.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _RESULT = re.compile(r"^\s*%(\w+)(?::\d+)? = (.*)")
 _NAME = re.compile(r"%(\w+)")
 _STORES = re.compile(r"\btt\.(?:store|atomic_\w+) (.*)")
 _LOADS = re.compile(r"\btt\.(?:load|atomic_\w+) (.*)")
-_OPAQUE = ("tt.call", "descriptor_store", "descriptor_reduce")  # they write what no argument's name shows
+_OPAQUE = ("tt.call", "descriptor_store", "descriptor_reduce")  # they write to places that no argument's name shows
 
 failed: dict[str, str] = {}  # kernels, and why
 
 
 def watch(torch: Any, is_on: Callable[[], bool]) -> None:
-    """Once; Triton is not imported for that."""
+    """Call it once; it does not import Triton."""
 
     def change(kind: Any) -> None:
         run = kind.run
@@ -84,16 +85,16 @@ def _forget(torch: Any, function: Any, kernel: Any, arguments: Any, named: Any) 
 
 @functools.lru_cache(maxsize=256)
 def _uses(text: str, count: int) -> tuple[set[int], set[int]]:
-    """Of a kernel's tensors, by number: those that it reads, and those that it writes; all of them, where that is not clear."""
+    """Returns, by number, the tensors that a kernel reads and those that it writes; all of them, if that is not clear."""
     everything = set(range(count))
     head = next((line for line in text.splitlines() if "tt.func public" in line), "")
     pointers = re.findall(r"%(\w+): !tt\.ptr", head)
     comes_from: dict[str, set[str]] = {}
     for line in text.splitlines():
         found = _RESULT.match(line)
-        if found and "tt.load" not in line:  # what was loaded is no address of an argument
+        if found and "tt.load" not in line:  # a loaded value is no address of an argument
             comes_from.setdefault(found[1], set()).update(_NAME.findall(found[2]))
-        for inner, outer in re.findall(r"%(\w+) = %(\w+)", line):  # of a loop
+        for inner, outer in re.findall(r"%(\w+) = %(\w+)", line):  # in a loop
             comes_from.setdefault(inner, set()).add(outer)
 
     def arguments(operands: str) -> set[int]:

@@ -1,9 +1,11 @@
-"""Records what PyTorch's own allocator does: src/torch/watch.cpp, compiled once against the installed PyTorch, loaded and started.
+"""Records the events of PyTorch's own allocator: src/torch/watch.cpp, compiled once against the installed PyTorch, loaded and
+started.
 
     CUDA first used -> begin(): the object in the cache --> neap_watch_start --> events in RUN/record.PID, stacks in RUN/stacks.PID
-                                none there --> a job for `neap run`, which compiles it beside this run or after it; _history.py
+                                if there is none --> a job for `neap run`, which compiles it during this run or after it;
+                                _history.py
 
-A program never waits for a compiler. What is missing is a note (_notes.py).
+A program never waits for a compiler. Missing parts become notes (_notes.py).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class _Options(ctypes.Structure):
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     built: Any = None
     folders: tuple[bytes, bytes] = (b"", b"")  # neap's and PyTorch's; C keeps pointers to them
@@ -46,7 +48,7 @@ class _State:
 
 
 def in_run() -> bool:
-    """Whether `neap run` started this process, and attaches to it."""
+    """Returns whether `neap run` started this process, and attaches to it."""
     return os.environ.get("NEAP_ATTACH") == "1" and bool(os.environ.get("NEAP_RUN_DIR"))
 
 
@@ -55,7 +57,7 @@ def _is_wanted() -> bool:
 
 
 def begin(torch: Any) -> None:
-    """CUDA has been initialized, and the process is attached. Raises Unavailable where nothing can be recorded."""
+    """Called when CUDA was initialized, and the process is attached. Raises Unavailable if nothing can be recorded."""
     if not _is_wanted() or torch.cuda.get_allocator_backend() != "native":
         return
     if _State.built is None:
@@ -70,14 +72,14 @@ def begin(torch: Any) -> None:
 
 
 def begin_again(torch: Any) -> None:
-    """The process is attached, maybe for a second time: into a new recording."""
+    """Called when the process is attached, perhaps for a second time: records into a new recording."""
     _history.begin_again()
     if _State.built is not None and not _State.running:
         begin(torch)
 
 
 def _load(torch: Any, made: pathlib.Path) -> None:
-    built = ctypes.PyDLL(str(made))  # its functions are short, and one reads frames: Python's lock stays taken
+    built = ctypes.PyDLL(str(made))  # its functions are short, and one reads frames: keep Python's lock
     built.neap_watch_start.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
     built.neap_watch_layout.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
     built.neap_watch_layout.restype = None
@@ -97,7 +99,7 @@ def _folder(file: str) -> bytes:
 
 @_notes.harmless("stacks of allocations")
 def _read_frames() -> None:
-    """From here on stacks can be read; without this, events have none."""
+    """From now on stacks can be read; without this, events have none."""
     built = _State.built
     try:
         layout = _frames.find()
@@ -123,12 +125,12 @@ def _start(torch: Any) -> None:
 
 
 def asked(device: int) -> int:
-    """The tag of the stack whose request failed just now, in this thread; 0: not known."""
+    """Returns the tag of the stack whose request has just failed in this thread; 0: unknown."""
     return int(_State.built.neap_watch_failed(device)) if _State.running else 0
 
 
 def end() -> None:
-    """The process detaches."""
+    """Called when the process detaches."""
     if _State.running:
         _State.running = False
         _events.sampled.record_natively(None)
@@ -136,7 +138,7 @@ def end() -> None:
 
 
 def interpreter_ends() -> None:
-    """Threads' frames are about to go; events of the allocator come to the last."""
+    """Called when threads' frames are about to vanish; events of the allocator are recorded to the end."""
     if _State.running:
         _State.built.neap_watch_layout(None, None, None)
         if _State.built.neap_watch_full():

@@ -1,4 +1,4 @@
-"""Attaching this process: `neap info`, `clear`, `reset` and `fraction` reach PyTorch's allocator in it.
+"""Attaches this process, so that `neap info`, `clear`, `reset` and `fraction` reach PyTorch's allocator in it.
 
     agent's thread (C)  --request-->  a daemon thread, waiting in C without Python's lock
                                         --pending call-->  the main thread: collects, empties, limits, and answers
@@ -28,7 +28,7 @@ from ._limits import limit_of, watch
 _WAIT_MS = 250
 _UNKNOWN = (1 << 64) - 1
 _TEXT = 8000
-_CONTEXT_LOOKS = 20  # at the driver, for the size of a context, until neap leaves it unknown
+_CONTEXT_LOOKS = 20  # how often the driver is asked for a context's size, until neap leaves it unknown
 
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -40,8 +40,7 @@ _NONE: dict[str, Any] = {}
 
 
 def _fill_stats(stats: _abi.Stats, nested: dict[str, Any]) -> None:
-    """PyTorch's counters, which have the same names, in the order of struct neap_stats. Those that this torch does not have are
-    zero."""
+    """PyTorch's counters, which have the same names, in the order of struct neap_stats. Counters that this torch lacks are zero."""
     counts = [nested.get(metric, _NONE).get(pool, _NONE).get(value, 0) for metric, pool, value in _POOLED]
     counts += [nested.get(name, _NONE).get(value, 0) for name, value in _OVERSIZE]
     counts += [nested.get(name, 0) for name in _PLAIN]
@@ -53,13 +52,13 @@ def _or_unknown(count: int | None) -> int:
 
 
 def _number(name: str) -> int:
-    """A whole number from the environment; -1 where there is none."""
+    """Returns a whole number from the environment; -1 if there is none."""
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 def _place() -> tuple[_abi.ProcessRole, int, int, int]:
-    """What this process is in a distributed training, as far as is known by now: role, rank, local rank, ranks in all."""
+    """Returns the place of this process in a distributed training, as far as known: role, rank, local rank, number of ranks."""
     rank = _number("RANK")
     local_rank = _number("LOCAL_RANK")
     ranks = _number("WORLD_SIZE")
@@ -74,7 +73,7 @@ def _place() -> tuple[_abi.ProcessRole, int, int, int]:
 
 
 class Agent:
-    """The one of this process."""
+    """The agent of this process."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -82,18 +81,18 @@ class Agent:
         self.fraction = Fraction()
         self._attached = False
         self._pending: _abi.ExternalRequest | None = None
-        self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
+        self._call = _Pending(self._serve)  # kept alive as long as the interpreter uses it
         self._ended = False
-        self._contexts: dict[int, int] = {}  # by device, what the process's context takes there
+        self._contexts: dict[int, int] = {}  # by device, the bytes of the process's context there
         self._context_looks: dict[int, int] = {}
-        # By device, the out-of-memory errors that are in the recording. None: nobody records them.
+        # By device, the out-of-memory errors in the recording. None: they are not recorded.
         self.told_ooms: collections.Counter[int] | None = None
         self._told_peak = 0
         self._told_place: tuple[_abi.ProcessRole, int, int, int] | None = None
         self._told_devices: set[str] = set()
         self._interrupted = False
 
-    # Coming and going.
+    # Attaching and detaching.
 
     def attach(self) -> None:
         """Attaches, and serves requests from then on. Idempotent. Raises NeapError."""
@@ -123,7 +122,7 @@ class Agent:
         self._thread.start()
 
     def detach(self) -> None:
-        """Ends it. Idempotent."""
+        """Detaches. Idempotent."""
         if not self._attached or self._pid != os.getpid():
             return
         self._attached = False
@@ -135,7 +134,7 @@ class Agent:
         _library.library().neap_detach()
 
     def end(self) -> None:
-        """The interpreter ends: no more requests. The recording and the page stay to the last."""
+        """Called when the interpreter ends: serves no more requests. The recording and the page stay to the end."""
         self._ended = True
         _watch.interpreter_ends()
         _races.interpreter_ends()
@@ -147,7 +146,7 @@ class Agent:
 
     @property
     def attached(self) -> bool:
-        """Whether this process is."""
+        """Whether this process is attached."""
         return self._attached and self._pid == os.getpid()
 
     # The daemon thread.
@@ -162,7 +161,7 @@ class Agent:
             status = library.neap_external_next(_WAIT_MS, ctypes.byref(request), ctypes.byref(error))
             if status == _abi.Status.ECANCELED:
                 return
-            if self._interrupted:  # a Ctrl-C that fell into a request: out of a pending call it could not get
+            if self._interrupted:  # a Ctrl-C that came during a request, and could not leave the pending call
                 self._interrupted = False
                 _thread.interrupt_main()
             try:
@@ -173,17 +172,17 @@ class Agent:
                 elif not unpublished:
                     self.publish()
             except Exception as exception:
-                unpublished = True  # requests are served all the same
+                unpublished = True  # requests are still served
                 _notes.note("figures", exception)
 
     def publish(self) -> None:
-        """What PyTorch holds, into the statistics page. Asks only devices on which it has memory."""
+        """Writes the memory that PyTorch holds to the statistics page. Asks only devices on which PyTorch has memory."""
         torch = _sources.torch_with_cuda()
         if torch is None or not self.attached:
             return
         _events.flush_step()
         if _allocator.installed():
-            return  # libneap publishes what its allocators hold
+            return  # libneap publishes the memory of its own allocators
         indices = _sources.TorchSource(torch).indices()
         self._tell_peaks(ending=self._ended)
         for index in indices:
@@ -196,14 +195,14 @@ class Agent:
             counters.device_uuid[:] = uuid
             counters.context_bytes = self._context(torch, index, counters.device_uuid)
             _fill_stats(counters.stats, stats)
-            if self.told_ooms is not None:  # `neap run` reads the recording once there are more
+            if self.told_ooms is not None:  # `neap run` reads the recording when this number rises
                 counters.stats.num_ooms = min(counters.stats.num_ooms, self.told_ooms[index])
             _library.call("neap_external_publish", ctypes.byref(counters))
             self._tell_place(uuid)
 
     def _context(self, torch: Any, index: int, uuid: Any) -> int:
-        """What the driver says that the process holds on a device, less PyTorch's: measured once, as soon as nothing is
-        allocated meanwhile. 0: not known."""
+        """Returns the bytes that the driver reports for the process on a device, less PyTorch's: measured once, when nothing is
+        allocated meanwhile. 0: unknown."""
         looks = self._context_looks.get(index, 0)
         if index not in self._contexts and looks < _CONTEXT_LOOKS:
             self._context_looks[index] = looks + 1
@@ -216,29 +215,29 @@ class Agent:
         return self._contexts.get(index, 0)
 
     def context_bytes(self, index: int) -> int:
-        """The bytes that the process's context takes on a device, beside the allocator; 0: not known (yet)."""
+        """Returns the bytes of the process's context on a device; 0: not known (yet)."""
         return self._contexts.get(index, 0)
 
     def _tell_place(self, device: bytes | None) -> None:
-        """What this process is in its run, and a device that it uses, into the recording: once, and when it changes."""
+        """Records the role of this process in its run, and a device that it uses: once, and when it changes."""
         try:
             place = _place()
-        except Exception:  # a torch.distributed that is being set up
+        except Exception:  # torch.distributed is being set up
             return
         d = "" if device is None else device.hex()
         uuid = d and f"GPU-{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
         if place == self._told_place and (not uuid or uuid in self._told_devices):
             return
         if self._told_place is not None and (place[1] < 0 or self._told_place[0] == _abi.ProcessRole.WORKER):
-            place = self._told_place  # the group was destroyed, or the worker's loop is over: it stays what it was
+            place = self._told_place  # the group was destroyed, or the worker's loop has ended: keep the old role
         self._told_place = place
         if uuid:
             self._told_devices.add(uuid)
         _events.process(*place, os.getppid(), uuid)
 
     def _tell_peaks(self, ending: bool) -> None:
-        """A new peak, into the recording, so that a short run's is known as well: at the instant it is noticed, with what is
-        held now right after it. Not for each percent."""
+        """Records a new peak, so that a short run's peak is known as well: at the instant it is noticed, followed by the bytes held
+        now. Skips rises below about a percent."""
         allocated, reserved, peak, reserved_peak = _events.held()
         if peak > self._told_peak * 1.01 or (ending and peak > self._told_peak):
             self._told_peak = peak
@@ -253,13 +252,13 @@ class Agent:
         _library.library().neap_external_answer(request.id, status, encoded, None, 0, ctypes.byref(error))
 
     def _serve(self, _: Any) -> int:
-        """The pending call. Must not raise."""
+        """Runs as the pending call. Must not raise."""
         request, self._pending = self._pending, None
         if request is None or self._pid != os.getpid():
             return 0
         try:
             if _library.library().neap_external_begin(request.id, None) != _abi.Status.OK:
-                return 0  # too late: nothing is done
+                return 0  # too late: do nothing
             torch = _sources.torch_with_cuda()
             if self._ended or sys.is_finalizing():
                 self._refuse(request, _abi.Status.ESTATE, "the program is ending")
@@ -281,14 +280,14 @@ class Agent:
         self._interrupted = isinstance(exception, KeyboardInterrupt)
 
     def _answer(self, request: _abi.ExternalRequest, torch: Any) -> None:
-        # Where PyTorch's allocator is neap's, libneap does its part after this one.
+        # If PyTorch's allocator is neap's, libneap does its part after this one.
         source = None if torch is None or _allocator.installed() else _sources.TorchSource(torch)
         lines: list[str] = []
         change = Change([], {}, set(), lines)
         began = time.monotonic_ns()
         before = {} if source is None else {d.index: d for d in source.devices()}
         if request.kind == _abi.ExternalKind.CLEAR:
-            result = memory.clear(bool(request.force), only=[] if source is None else [source])  # libneap clears its own
+            result = memory.clear(bool(request.force), only=[] if source is None else [source])  # libneap clears its own allocators
             lines += [str(item) for item in result.lingering]
             if request.force and not lines:
                 lines.append("no tensor lingers on a device")
@@ -314,7 +313,7 @@ class Agent:
 
     @staticmethod
     def _fill(answer: Any, torch: Any, was: _sources.DeviceMemory, now: _sources.DeviceMemory, peaks: _sources.DeviceMemory) -> None:
-        """One device's part of an answer. The peaks of a reset are those before it."""
+        """Fills in one device's part of an answer. A reset's peaks are those before it."""
         answer.uuid[:] = _sources.device_uuid(torch, now.index) or bytes(16)
         answer.ordinal = now.index
         answer.name = now.name.encode("utf-8", "replace")[:95]
@@ -336,8 +335,8 @@ atexit.register(agent.end)
 
 
 def attach() -> None:
-    """Attaches this process, as `neap run` does by itself: the command's verbs reach it. Idempotent. Starts one thread in
-    C and one in Python, creates no CUDA context. Raises NeapError (NEAP_ATTACH=0 forbids it, say).
+    """Attaches this process, as `neap run` does automatically: then neap's commands reach it. Idempotent. Starts one thread in C
+    and one in Python, creates no CUDA context. Raises NeapError (for example, if NEAP_ATTACH=0 forbids it).
 
     >>> neap.attach()
     >>> neap.describe()
@@ -348,7 +347,7 @@ def attach() -> None:
 
 
 def detach() -> None:
-    """Ends what attach began. Idempotent. Raises nothing of its own.
+    """Undoes attach. Idempotent. Raises nothing of its own.
 
     >>> neap.detach()
     """
@@ -356,9 +355,9 @@ def detach() -> None:
 
 
 def describe() -> str:
-    """One line: whether this process is attached, or why not; then, after a semicolon, each failure of neap's own that was
-    swallowed so that the program continues (a hook that this PyTorch lacks, say). `neap info` shows the same of an attached
-    process. From any thread. Raises ImportError where libneap cannot be loaded, and nothing else.
+    """Returns one line: whether this process is attached, or why not; then, after a semicolon, each of neap's own failures that was
+    not raised, so that the program continues (for example, a hook that this PyTorch lacks). `neap info` shows the same for an
+    attached process. Any thread may call it. Raises only ImportError, if libneap cannot be loaded.
 
     >>> neap.describe()
     'not attached: this process is not attached'

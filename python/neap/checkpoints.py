@@ -1,4 +1,4 @@
-"""Checkpoints kept by rules that compose (include/neap/checkpoint.h): the best and the newest never go, what goes can be
+"""Checkpoints kept by rules that compose (include/neap/checkpoint.h): the best and the newest always stay, and deleted ones can be
 restored for a day."""
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _REASON_ROOM = 256
 class Checkpoint:
     """One checkpoint of a folder, and what was decided about it."""
 
-    name: str  # of its file or folder; where it has several, of the model's
+    name: str  # of its file or folder; if it has several, the model's
     bytes: int  # of all its files
     step: int | None
     reason: str  # why it stays, or goes
     goes: bool
     done: str  # "" (it stays, or a dry run), "moved", "gone", "changed", "failed: ..."
     parts: tuple[str, ...] = ()  # all its files and folders, which stay or go together: model, optimizer, shards, ...
-    torn: str = ""  # why it is not whole ("it is empty"): it counts neither as the newest nor as a best
-    recorded: bool = False  # its trainer wrote down that it is the best
+    torn: str = ""  # why it is not whole ("it is empty"): it counts neither as the newest nor as one of the best
+    recorded: bool = False  # its trainer recorded that it is the best
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -39,12 +39,12 @@ class CheckpointCleanup:
 
     folder: str
     checkpoints: tuple[Checkpoint, ...]  # newest first
-    metric: str  # by which the best were chosen; "" without one: the newest took their place
+    metric: str  # by which the best were chosen; "": none, so the newest took their place
     dry_run: bool
     moved: int  # checkpoints, into FOLDER/.neap-trash
     moved_bytes: int
-    deleted: int  # from the trash, whose time was over
-    source: str = ""  # whose record says what the best is ("Lightning recorded it in last.ckpt"); "": none
+    deleted: int  # from the trash, because their time was over
+    source: str = ""  # where the best is recorded ("Lightning recorded it in last.ckpt"); "": nowhere
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -98,20 +98,20 @@ def cleanup_checkpoints(
     trash_days: float = 1,
     dry_run: bool = False,
 ) -> CheckpointCleanup:
-    """Moves checkpoints of this folder that are older than so many days (7) into its trash: never the best N (5, by the metric
-    that their trainer recorded, or found beside them; the newest N where there is none), the newest, one that is open, pinned,
-    linked to, or young. With `max_checkpoints` at most so many stay, whatever their age: the newest, and the best.
+    """Moves checkpoints of this folder that are older than so many days (7) into its trash: never the best N (5, by the metric that
+    their trainer recorded, or that is found beside them; the newest N if there is no metric), the newest, nor one that is open,
+    pinned, linked to, or young. With `max_checkpoints`, at most so many stay, whatever their age: the newest, and the best.
 
-    `keep_best`, `keep_last`: counts. `max_checkpoints` and `max_total_size` (bytes, or "20 GiB"): the oldest go until it is
-    kept, then of the best the worst, if `keep_best` was not given; of the other rules only those that are given hold then.
-    `keep_every_steps`: those whose step is a multiple of it stay (0: no such rule). `metric`:
-    its name beside the checkpoints (None: the one recorded or found there); `mode`: "min" or "max", where the name does not say. `pins`:
-    names or patterns of names. `delete_rest`: whatever their age. `grace_minutes`: a checkpoint younger than this stays (10
-    minutes; with a limit 0). What goes is in FOLDER/.neap-trash for `trash_days`, where
-    restore_checkpoints finds it, and is deleted by a later cleanup. `dry_run`: only says what would go.
+    `keep_best`, `keep_last`: counts. `max_checkpoints` and `max_total_size` (bytes, or "20 GiB"): the oldest go until the limit is
+    kept, then the worst of the best, unless `keep_best` was given; with a limit, other rules hold only if they are given.
+    `keep_every_steps`: checkpoints whose step is a multiple of it stay (0: no such rule). `metric`: its name beside the checkpoints
+    (None: the one recorded or found there); `mode`: "min" or "max", if the name does not show it. `pins`: names or patterns of
+    names. `delete_rest`: all others go, whatever their age. `grace_minutes`: a checkpoint younger than this stays (10 minutes; with
+    a limit 0). Deleted checkpoints stay in FOLDER/.neap-trash for `trash_days`, where restore_checkpoints finds them; a later
+    cleanup deletes them for good. `dry_run`: only reports what would go.
 
-    Raises ValueError for arguments that make no sense, NeapError, and then nothing was moved: there is no such folder, or the
-    best cannot be determined (every value is NaN, or two records disagree about it). What fails of single checkpoints is in their `done`.
+    Raises ValueError for invalid arguments. Raises NeapError, and moves nothing, if there is no such folder, or if the best cannot
+    be determined (every value is NaN, or two records disagree). Failures of single checkpoints are in their `done`.
 
     >>> folder = tempfile.mkdtemp()
     >>> for step in (100, 200, 300):
@@ -203,8 +203,8 @@ def _cleanup(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -
 
 
 def find_checkpoint_folders(folder: _Path) -> list[str]:
-    """The folders below this one that hold checkpoints, by path: run folders. Folders that are themselves a checkpoint, hidden
-    folders and links are not entered. Raises NeapError where there is no such folder.
+    """Returns the folders below this one that hold checkpoints, such as folders of runs, sorted by path. Does not enter folders
+    that are themselves a checkpoint, hidden folders and links. Raises NeapError if there is no such folder.
 
     >>> neap.find_checkpoint_folders(tempfile.mkdtemp())
     []
@@ -221,7 +221,7 @@ def find_checkpoint_folders(folder: _Path) -> list[str]:
 
 
 def restore_checkpoints(folder: _Path, pattern: str = "*") -> int:
-    """Brings back from the folder's trash every checkpoint whose name matches; how many. Raises NeapError for none.
+    """Restores every checkpoint of the folder's trash whose name matches. Returns how many. Raises NeapError if there is none.
 
         neap.restore_checkpoints("runs/1", "step_100*")       # what a cleanup moved today
     """

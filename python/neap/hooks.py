@@ -1,11 +1,11 @@
-"""What `neap run` sets up in a Python program, once torch is imported: nothing of it may show in the program.
+"""Sets up what `neap run` needs in a Python program, once torch is imported. The program must not notice it.
 
     torch imported     -> ends of optimizer steps are counted; uncaught out-of-memory errors leave their evidence
     CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied, and
                           PyTorch's allocations are recorded (_watch.py)
-    fork               -> the child starts afresh when it uses CUDA itself
+    fork               -> the child starts again when it uses CUDA itself
 
-Each part on its own: a part that fails (a PyTorch without it, say) is noted (_notes.py) and left out.
+Each part is independent: a part that fails (because this PyTorch lacks it, for example) becomes a note (_notes.py), and is skipped.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from . import (
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
-_OTHERS = 16  # updates of other optimizers between two of the one whose updates are the steps
+_OTHERS = 16  # updates of other optimizers between two of the optimizer that counts
 _monotonic = time.monotonic
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
-    ooms = 0  # in the recording
+    ooms = 0  # out-of-memory errors in the recording
     optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
     optimizers_seen = False
-    in_batch = False  # the program is at work on one that a DataLoader gave
-    others = 0  # updates of other optimizers, since the stepper's number `others_after`
+    in_batch = False  # the program is working on a batch of a DataLoader
+    others = 0  # updates of other optimizers since the stepper's update number `others_after`
     others_after = 0
-    attends = False  # models are still to be switched to memory-efficient attention
+    attends = False  # models must still be switched to memory-efficient attention
     steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0
     previous_hook: Callable[..., Any] | None = None
@@ -68,7 +68,7 @@ def _part(name: str, function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def torch_imported(torch: Any) -> None:
-    """Called once torch is there. Only raises where neap's library cannot be loaded."""
+    """Called once torch is imported. Only raises if neap's library cannot be loaded."""
     _library.library()
     _State.pid = os.getpid()
     if _estimate.is_asked():
@@ -123,8 +123,8 @@ def _limit(torch: Any) -> None:
 
 
 def _attend(torch: Any) -> None:
-    """`neap enable`: attention may be memory-efficient, from the first use of CUDA on; after the first update also in models of
-    transformers that compute it themselves."""
+    """Carries out `neap enable`: makes attention memory-efficient from the first use of CUDA on; after the first update, also in
+    models of transformers that compute it themselves."""
     if os.environ.get("NEAP_ATTENTION") == "efficient":
         _State.attends = True
         torch.cuda._lazy_call(lambda: _part("NEAP_ATTENTION", _efficient.allow_efficient_kernels, torch))
@@ -134,8 +134,8 @@ def _attend(torch: Any) -> None:
 
 
 def _segments(torch: Any) -> list[Any] | None:
-    """PyTorch's own account of its segments. Without the history of allocations, where one is recorded: that can be hundreds of
-    MB and take a second. None for an older PyTorch, which gives both or neither."""
+    """Returns PyTorch's own list of its segments, without the history of allocations, which can be hundreds of MB and take a
+    second. None for an older PyTorch, which gives both or neither."""
     snapshot = torch.cuda.memory_snapshot
     if "include_traces" in inspect.signature(snapshot).parameters:
         found: list[Any] = snapshot(include_traces=False)
@@ -145,8 +145,7 @@ def _segments(torch: Any) -> list[Any] | None:
 
 
 def _largest_free(torch: Any, device: int) -> dict[str, int] | None:
-    """The largest piece of cached memory that is free, in the pool of small requests and in that of large ones; None: not
-    known."""
+    """Returns the largest free piece of cached memory in the pool of small requests and in that of large ones; None: unknown."""
     segments = _segments(torch)
     if segments is None:
         return None
@@ -171,7 +170,7 @@ def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
 
 @_notes.harmless("holders of memory")
 def _find_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]) -> list[tuple[str, int, int]]:
-    """Parameters, gradients and optimizer state; the rest is activations and all else. Names, bytes, blocks."""
+    """Returns names, bytes and blocks of parameters, gradients and optimizer state, and of the rest, such as activations."""
     parameters = {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
     states = [v for o in optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
     named = {
@@ -185,20 +184,20 @@ def _find_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]
 
 
 def _device_total(torch: Any, device: int) -> int:
-    """As PyTorch has just asked the driver."""
+    """Returns the device's total bytes, which PyTorch has just read from the driver."""
     try:
         return int(torch.cuda.mem_get_info(device)[1])
-    except Exception:  # the driver refuses just now
+    except Exception:  # the driver refuses at this moment
         return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
-    """`allowed`: the limit in force if there is one, else the device's total. What takes long comes before the events, so that
-    these are together."""
+    """Records an out-of-memory error. `allowed`: the limit in force if there is one, else the device's total. Slow work comes
+    before the events, so that these are together."""
     _State.ooms += 1
     _forwards.failed()
     _part("history of allocations", _history.tell, torch)
-    # Before the first step nobody has told of the optimizers.
+    # Before the first step, the optimizers are unknown.
     optimizers = list(_State.optimizers) or _needs.find_optimizers(torch)
     needed = _find_needs(torch, device, optimizers)
     holders = _find_holders(torch, device, torch.cuda.memory_allocated(device), optimizers)
@@ -223,10 +222,10 @@ def _find_needs(torch: Any, device: int, optimizers: list[Any]) -> tuple[_needs.
 
 
 def _out_of_memory_line(error: BaseException) -> str:
-    """What an error says of memory that ran out; "" nothing."""
+    """Returns an error's line about memory that ran out; "": none."""
     if memory.is_out_of_memory(error):
         return f"{type(error).__name__}: {error}".split("\n", 1)[0]
-    # torch.multiprocessing.spawn raises here what ended a child: its traceback, as text.
+    # torch.multiprocessing.spawn raises a child's error here: its traceback, as text.
     found = re.search(r"^[\w.]*(OutOfMemoryError|RuntimeError): CUDA out of memory.*", str(error), re.MULTILINE)
     return found[0] if found else ""
 
@@ -237,8 +236,8 @@ def _leave(folder: str, name: str, text: str) -> None:
 
 
 def _tell_uncaught(error: BaseException) -> None:
-    """An error ends the program. `neap run` shows its line, also where it does not read stderr (a terminal). Where no observer
-    recorded an out-of-memory error (one made by a test, or by a library), its text is the evidence."""
+    """Called when an error ends the program: leaves its line for `neap run`, which shows it even if it does not read stderr (a
+    terminal). If no observer recorded an out-of-memory error (made by a test or a library), its text is the evidence."""
     folder = os.environ.get("NEAP_RUN_DIR")
     if not folder or os.environ.get("NEAP_ATTACH") != "1":
         return
@@ -282,8 +281,8 @@ def _stepped(optimizer: Any, *_: Any) -> None:
 
 @_notes.harmless("optimizer steps")
 def _look_at_step(optimizer: Any) -> None:
-    """Of several optimizers the first one's updates are the steps, as long as it makes some between those of the others: else
-    another training has begun."""
+    """Chooses the optimizer whose updates are the steps: the first one, as long as it makes updates between those of the others.
+    Otherwise another training has begun."""
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
@@ -311,7 +310,7 @@ def _look_at_step(optimizer: Any) -> None:
 
 
 def _hook_batches() -> None:
-    """Where a program has no optimizer, what it does between two batches of a DataLoader are its steps."""
+    """Counts steps in a program without an optimizer: a step lasts from one batch of a DataLoader to the next."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     plain = _BaseDataLoaderIter.__next__

@@ -1,27 +1,28 @@
-"""Who pins tensors: finding what holds them, and releasing what may be released.
+"""Finds what holds tensors, and releases what may be released.
 
-The garbage collector knows every object that can hold another. From the tensors upward, one pass over the heap per level:
+The garbage collector knows every object that can hold another. The search goes from the tensors upward, with one pass over the heap
+per level:
 
     tensor <- list <- dict of a module                       a global
     tensor <- cell <- tuple <- function                      a closure
-    tensor <- frame that runs no more <- traceback           a saved traceback
+    tensor <- frame that has ended <- traceback           a saved traceback
     tensor <- object <- object <- itself, and nothing else   a cycle: gone after a collection
-    tensor <- frame that runs                                in use; before Python 3.13 not to be seen
+    tensor <- frame that runs                                in use; not visible before Python 3.13
 
 A tensor that was computed leads to its autograd graph, and that to tensors saved for a backward pass, which no Python object
 refers to (_graphs.py): `history.append(loss)` keeps 4 bytes and all activations. They are counted for the tensor that leads to
 them. Other memory that only PyTorch's C++ side holds (a gradient, say) has no object to find: it is the difference between
 what is allocated and what is named here.
 
-The tensors of a model or an optimizer are not followed one by one: what holds the model holds them, so that one search names
-all of them. A program of 800 layers has some 6000 such tensors.
+The tensors of a model or an optimizer are not followed one by one: whatever holds the model holds them, so one search names all of
+them. A program of 800 layers has some 6000 such tensors.
 
-Several tensors can share one storage (`out` and `out.detach()`): it is named once, with whatever holds any of them.
+Several tensors can share one storage (`out` and `out.detach()`): it is named once, with the holders of any of them.
 
-What gc.freeze() has put out of the collector's sight is not found.
+Objects that gc.freeze() has hidden from the collector are not found.
 
 Reading a running frame's variables would make Python (before 3.13) keep a copy of them in the frame, and with it the
-tensors: of a running frame the function is named, and not the variable.
+tensors: for a running frame, the function is named, and not the variable.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ from typing import Any
 
 from . import _graphs, _sources, _units
 
-_DEPTH = 8  # hops from a tensor to what holds it
+_DEPTH = 8  # hops from a tensor to its holder, at most
 _TRACED = 5000  # tensors followed, the largest first
 _REPORTED = 20
-_FEW = 50  # objects that the collector looks for faster than this file does
+_FEW = 50  # up to this many objects, the collector searches faster than this file
 _UNSEEN = "a variable of a running function, or PyTorch's C++ side (a gradient, say)"
 _KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown")  # the first that holds it names it
 
 
 @dataclasses.dataclass(frozen=True)
 class Lingering:
-    """A tensor that occupies memory, or whose autograd graph does, and what holds it. With a `count` above 1 it stands for
-    several that are alike and held alike (the shape of one, the bytes of all), or for all of a model or an optimizer (`what`)."""
+    """A tensor that occupies memory, or whose autograd graph does, and what holds it. With a `count` above 1 it stands for several
+    similar tensors with similar holders (the shape of one, the bytes of all), or for all tensors of a model or an optimizer
+    (`what`)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -58,7 +60,7 @@ class Lingering:
     kind: str  # "traceback", "closure", "cycle", "global", "class", "frame" (in use), "object", "unknown"
     holders: tuple[str, ...]
     released: bool
-    saved: int = 0  # bytes beside it, in tensors that its graph keeps for a backward pass and nothing else holds
+    saved: int = 0  # other bytes, in tensors that its graph keeps for a backward pass and nothing else holds
     count: int = 1
     what: str = ""  # "parameters of GPT", "state of AdamW"
 
@@ -72,26 +74,26 @@ class Lingering:
 
 
 class _Own(list):  # type: ignore[type-arg]
-    """Our own lists, so that they are not taken for holders."""
+    """Marks our own lists, so that they are not taken for holders."""
 
 
 class _OwnDict(dict):  # type: ignore[type-arg]
-    """Likewise."""
+    """Marks our own dictionaries."""
 
 
 def kinds_of(device_types: str | Collection[str]) -> tuple[str, ...]:
-    """ "cuda" is one type, and not four letters."""
+    """ Returns the types as a tuple: "cuda" is one type, not four letters."""
     return (device_types,) if isinstance(device_types, str) else tuple(device_types)
 
 
 def storage_key(tensor: Any) -> tuple[int, str, int]:
-    """Identifies the storage of a tensor as long as it lives: all views of one storage have the same key."""
+    """Returns a key for the storage of a tensor, valid as long as it lives: all views of one storage have the same key."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), str(tensor.device), storage.nbytes()
 
 
 class Storage:
-    """Bytes that tensors occupy: those that lie there, as far as Python objects hold them, and what their graphs keep."""
+    """Bytes that tensors occupy: their own, as far as Python objects hold them, and those that their graphs keep."""
 
     __slots__ = ("key", "tensors", "saved")
 
@@ -102,18 +104,18 @@ class Storage:
 
     @property
     def bytes(self) -> int:
-        """Of the storage itself."""
+        """Bytes of the storage itself."""
         return self.key[2]
 
 
 def _referrers(targets: Any) -> Any:
-    """As gc.get_referrers(*targets), but faster: that compares every reference with every target."""
+    """Returns the same as gc.get_referrers(*targets), but faster: that function compares every reference with every target."""
     if len(targets) <= _FEW:
         return gc.get_referrers(*targets) if targets else ()
     wanted = {id(target) for target in targets}
     objects = gc.get_objects()
     found = _Own()
-    for begin in range(0, len(objects), _FEW):  # hardly any refers to one
+    for begin in range(0, len(objects), _FEW):  # hardly any of them refers to a target
         some = objects[begin : begin + _FEW]
         if not wanted.isdisjoint(map(id, gc.get_referents(*some))):
             found.extend(item for item in some if not wanted.isdisjoint(map(id, gc.get_referents(item))))
@@ -121,8 +123,8 @@ def _referrers(targets: Any) -> Any:
 
 
 def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
-    """The ids of those tensors that a Python object refers to. A tensor that only PyTorch's C++ side keeps may still have the
-    Python object that it had in a function's variable."""
+    """Returns the ids of the tensors to which a Python object refers. A tensor that only PyTorch's C++ side keeps may still have
+    the Python object that it had in a function's variable."""
     targets = _Own(tensor for storage in found.values() for tensor in storage.tensors)
     targets.extend(roots)
     wanted = {id(tensor) for tensor in targets}
@@ -134,8 +136,8 @@ def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
 
 
 def _count_graphs(torch: Any, device_types: Collection[str], found: dict[Any, Storage], roots: Any, objects: Any) -> None:
-    """Counts what the graphs of these tensors keep for the storage of each, which is `found` then, whatever device it is on.
-    An object that only a graph keeps is not listed by itself any more."""
+    """Counts the bytes that the graphs of these tensors keep, for the storage of each tensor, and adds that storage to `found`,
+    whatever its device. An object that only a graph keeps is then no longer listed by itself."""
     held = _held(found, roots)
     known = {key for key, storage in found.items() if any(id(tensor) in held for tensor in storage.tensors)}
     walk = _graphs.Walk(torch, device_types, known, storage_key, objects)
@@ -143,7 +145,7 @@ def _count_graphs(torch: Any, device_types: Collection[str], found: dict[Any, St
     others = _Own(root for root in roots if id(root) not in held)  # variables of running functions
     for one, count in walk.saved(named, oldest_first=True) + walk.saved(others, oldest_first=False):
         key = storage_key(one)
-        if count and key not in found:  # of another device: `history.append(loss.cpu())`
+        if count and key not in found:  # on another device: `history.append(loss.cpu())`
             found[key] = Storage(key)
             found[key].tensors.append(one)
         if count:
@@ -153,7 +155,7 @@ def _count_graphs(torch: Any, device_types: Collection[str], found: dict[Any, St
 
 
 def storages(device_types: Collection[str]) -> Any:
-    """What tensors on these devices occupy, and their graphs there, the most bytes first. A list: drop it soon."""
+    """Returns the storages of tensors on these devices, and of their graphs there, the largest first. Drop the list soon."""
     torch, device_types = _sources.torch_module(), kinds_of(device_types)
     found: dict[Any, Storage] = _OwnDict()
     roots = _Own()
@@ -173,7 +175,7 @@ def storages(device_types: Collection[str]) -> Any:
                 if key not in found:
                     found[key] = Storage(key)
                 found[key].tensors.append(item)
-        except Exception:  # a fake tensor, a subclass of its own mind
+        except Exception:  # a fake tensor, or a subclass with its own behaviour
             continue
     if roots:
         _count_graphs(torch, device_types, found, roots, objects)
@@ -181,14 +183,14 @@ def storages(device_types: Collection[str]) -> Any:
 
 
 def _running() -> set[int]:
-    """The frames that are being executed, in all threads."""
+    """Returns the frames that are being executed, in all threads."""
     ids = set()
     for frame in sys._current_frames().values():
         here: types.FrameType | None = frame
         while here is not None:
             ids.add(id(here))
             here = here.f_back
-    del frame  # it is our own: a cycle that would keep our callers' variables
+    del frame  # our own frame: a cycle that would keep our callers' variables
     return ids
 
 
@@ -199,7 +201,7 @@ def _is_own(item: object) -> bool:
 
 
 def _module_of(namespace: dict[str, Any]) -> str | None:
-    """The name of the module whose globals this is; None when it is not such a dictionary."""
+    """Returns the name of the module whose globals this dictionary is; None: it is no such dictionary."""
     name = namespace.get("__name__")
     if not isinstance(name, str):
         return None
@@ -210,7 +212,7 @@ def _module_of(namespace: dict[str, Any]) -> str | None:
 
 
 def _step(parent: Any, child: Any) -> str:
-    """How a parent refers to its child, as one would write it."""
+    """Returns how a parent refers to its child, in Python's notation."""
     if isinstance(parent, dict):
         for key, value in list(parent.items()):
             if value is child:
@@ -231,7 +233,7 @@ def _step(parent: Any, child: Any) -> str:
 
 
 class _Search:
-    """Parents of the targets, up to _DEPTH hops, and the chains from them to something that holds by itself."""
+    """Parents of the targets, up to _DEPTH hops, and the chains from them to a final holder."""
 
     def __init__(self, targets: _Own) -> None:
         self._running = _running()
@@ -254,18 +256,18 @@ class _Search:
             frontier = above
 
     def _ends(self, item: Any) -> bool:
-        """Whether nothing above this one matters."""
+        """Whether nothing above this object matters."""
         if isinstance(item, (types.ModuleType, types.FrameType, type)):
             return True
         return isinstance(item, dict) and _module_of(item) is not None
 
     def parents(self, item: Any) -> Iterable[Any]:
-        """What refers to it."""
+        """Yields the objects that refer to it."""
         found: Iterable[Any] = self._parents.get(id(item), ())
         return found
 
     def holders(self, target: Any) -> tuple[str, tuple[str, ...]]:
-        """The kind of what holds it, and each holder in words."""
+        """Returns the kind of its holder, and each holder in words."""
         found = _Own()
         for parent in self.parents(target):
             found.append(self._chain(parent, target, "", {id(target)}, 0))
@@ -275,7 +277,7 @@ class _Search:
         return kind, tuple(text for _, text in found[:3])
 
     def _chain(self, item: Any, child: Any, tail: str, seen: set[int], depth: int) -> tuple[str, str] | None:
-        """From something that refers to `child` up to a holder; None when it leads nowhere but back."""
+        """Follows a chain from an object that refers to `child` up to a holder; None: the chain only leads back."""
         if id(item) in seen:
             return None
         ended = self._end(item, child, tail)
@@ -309,7 +311,7 @@ class _Search:
         return best or ("object", f"{type(item).__qualname__} object{tail}")
 
     def _end(self, item: Any, child: Any, tail: str) -> tuple[str, str] | None:
-        """The end of a chain, if this is one."""
+        """Returns the end of the chain, if this object is one."""
         if isinstance(item, types.FrameType):
             return self._frame(item, child, tail)
         if isinstance(item, dict):
@@ -355,7 +357,7 @@ class _Search:
 
 
 class _Group:
-    """Storages that one model or optimizer holds: what holds it holds them."""
+    """Storages that one model or optimizer holds: its holders are theirs."""
 
     __slots__ = ("owner", "what", "storages")
 
@@ -366,7 +368,7 @@ class _Group:
 
 
 def _owners(torch: Any) -> tuple[Any, Any]:
-    """The models that are no part of another, and the optimizers."""
+    """Returns the models that are not part of another model, and the optimizers."""
     kinds: dict[type, int] = {}
     modules = _Own()
     optimizers = _Own()
@@ -381,7 +383,7 @@ def _owners(torch: Any) -> tuple[Any, Any]:
 
 
 def _members(torch: Any, models: Any, optimizers: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Each tensor of these, with its owner, and what it is there."""
+    """Yields each tensor of these, with its owner and its role there."""
     for model in models:
         name = type(model).__name__
         for module in model.modules():
@@ -401,7 +403,7 @@ def _members(torch: Any, models: Any, optimizers: Any) -> Iterator[tuple[Any, st
 
 
 def _grouped(torch: Any, found: Any) -> tuple[Any, Any]:
-    """These storages as groups of more than one, and the others."""
+    """Returns these storages as groups of more than one, and the remaining ones."""
     keys: dict[Any, Storage] = _OwnDict((storage.key, storage) for storage in found)
     groups: dict[Any, _Group] = _OwnDict()
     for owner, what, tensor in _members(torch, *_owners(torch)):
@@ -422,20 +424,20 @@ def _grouped(torch: Any, found: Any) -> tuple[Any, Any]:
 
 @dataclasses.dataclass
 class Account:
-    """The findings about one storage, or a group of them. Keeps no tensor."""
+    """The findings about one storage or a group of storages. Keeps no tensor."""
 
-    refs: list[Any]  # weak
+    refs: list[Any]  # weak references
     facts: tuple[tuple[int, ...], str, str, int]  # shape, dtype, device, bytes
     saved: int
     kind: str
     holders: tuple[str, ...]
     count: int = 1
     what: str = ""
-    died: str = ""  # in which phase
+    died: str = ""  # the phase in which it died
 
 
 def _account(search: _Search, storage: Storage) -> Account:
-    """Of the tensors that share a storage, the one is shown that something with a name holds."""
+    """Makes the account of one storage: of the tensors that share it, shows the one that a named holder holds."""
     named: list[tuple[str, tuple[str, ...]]] = [search.holders(tensor) for tensor in storage.tensors]
     at = min(range(len(named)), key=lambda n: _KINDS.index(named[n][0]))
     kind, holders = named[at]
@@ -469,10 +471,10 @@ def _account_group(search: _Search, group: _Group) -> Account:
 def _look(
     device_types: Collection[str], skip: Collection[Any] = (), only: Collection[Any] | None = None
 ) -> tuple[list[Account], list[types.FrameType]]:
-    """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor. Those of a model or an
-    optimizer are one account, unless `only` some are looked for."""
+    """Returns accounts of all tensors, and the frames of tracebacks that hold some. Keeps no tensor. The tensors of a model or an
+    optimizer share one account, unless `only` limits the search."""
     collects = gc.isenabled()
-    gc.disable()  # it would begin again and again, for what is made here
+    gc.disable()  # it would start again and again, because of the objects made here
     try:
         return _look_at(device_types, skip, only)
     finally:
@@ -498,12 +500,12 @@ def _look_at(
 
 
 def accounts(device_types: Collection[str], only: Collection[Any]) -> list[Account]:
-    """What holds the tensors that lie in these storages (keys), the largest first. Releases nothing."""
+    """Returns the holders of the tensors in these storages (keys), the largest first. Releases nothing."""
     return _look(device_types, only=only)[0]
 
 
 def _alike(accounts: Iterable[Account]) -> list[Account]:
-    """Tensors alike that are held alike, but for a number, are one account."""
+    """Merges the accounts of similar tensors whose holders differ only in a number."""
     found: dict[Any, Account] = {}
     for account in accounts:
         shape, dtype, device, count = account.facts
@@ -534,30 +536,31 @@ def lingering(
     skip: Collection[Any] = (),
     only: Collection[Any] | None = None,
 ) -> tuple[Lingering, ...]:
-    """The largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes, those that
-    its autograd graph keeps for a backward pass, and what holds it; without those of the storage keys in `skip`, or only those
-    of `only`. Releases nothing and raises nothing of its own; () without torch. Goes through all of Python's objects: some
-    tenths of a second in a large program. While it looks, other threads should not allocate: what they make meanwhile may be
-    named or not.
+    """Returns the largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes, the
+    bytes that its autograd graph keeps for a backward pass, and its holders. Leaves out the storage keys in `skip`, or takes only
+    those in `only`. Releases nothing and raises nothing of its own; () without torch. Goes through all of Python's objects: some
+    tenths of a second in a large program. Meanwhile, other threads should not allocate: their new tensors may be named or not.
+
     >>> neap.lingering()
-    ()"""
+    ()
+    """
     accounts, _ = _look(device_types, skip, only)
     return tuple(_lingering(accounts[:limit]))
 
 
 def _forget(frame: types.FrameType) -> None:
-    """Drops the variables of a frame that runs no more. One of a generator would end the generator: left alone."""
+    """Drops the variables of a frame that has ended. Leaves a generator's frame alone: clearing it would end the generator."""
     if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return
     try:
         frame.clear()
-        _ = frame.f_locals  # Python's copy of the variables follows what they are now
-    except RuntimeError:  # it runs
+        _ = frame.f_locals  # updates Python's copy of the variables
+    except RuntimeError:  # the frame is running
         pass
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drops the variables that an exception's traceback, and those it came from, keep alive. The text stays."""
+    """Drops the variables that the tracebacks of an exception and of its causes keep alive. The text stays."""
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     running = _running()
@@ -581,11 +584,11 @@ def _mark(accounts: list[Account], phase: str) -> None:
 
 
 def release(device_types: Collection[str] = ("cuda",), limit: int = _REPORTED) -> tuple[int, tuple[Lingering, ...]]:
-    """As lingering, but tensors alike that are held alike are one, with their count; and releases what only reference cycles and
-    saved tracebacks hold. Also how many unreachable objects the collector found.
+    """Like lingering, but similar tensors with similar holders are one entry with a count; also releases tensors that only
+    reference cycles and saved tracebacks hold. Returns the number of unreachable objects that the collector found, too.
 
-    Of a traceback, the frames that lead to a tensor lose their local variables; its text stays. Frames that run, and
-    those of generators, are left alone.
+    In a traceback, the frames that lead to a tensor lose their local variables; its text stays. Running frames, and those of
+    generators, are left alone.
     """
     accounts, frames = _look(device_types)
     collected = gc.collect()

@@ -1,4 +1,4 @@
-"""MemoryManager: cleanup between trials in one process, a watch that names what grows, and checkpoints kept in bounds."""
+"""MemoryManager: cleans up between trials in one process, names tensors whose number grows, and keeps checkpoints in bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT = 100
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrialResult:
-    """The memory a trial left behind, in bytes, after the cleanup at its end.
+    """The memory that a trial left behind, in bytes, after the cleanup at its end.
 
     >>> with neap.MemoryManager().trial("lr=0.1") as trial:
     ...     trained = True
@@ -40,7 +40,7 @@ class TrialResult:
 
     @property
     def clean(self) -> bool:
-        """Back to the baseline."""
+        """Whether memory is back at the baseline."""
         return not self.survivors and self.after.allocated <= self.baseline.allocated
 
     def __repr__(self) -> str:
@@ -88,10 +88,10 @@ class MemoryManager:
         manager.step()                    # once per optimizer update
         manager.epoch()                   # once per epoch
 
-    Where reserved memory passes `memory_threshold_mb` (2**20 bytes) at the end of a step or epoch it warns, and again after it
-    was below. Every `memory_cleanup_frequency` steps (a number), or epochs ("2 epochs"), it looks: above the threshold it
-    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that exist: it warns of a shape
-    that had more tensors at each of five looks, and of a list that kept more tensors of any shapes at each, with what holds it
+    It warns if reserved memory passes `memory_threshold_mb` (2**20 bytes) at the end of a step or epoch, and again after it was
+    below. Every `memory_cleanup_frequency` steps (a number) or epochs ("2 epochs"), it checks two things. Above the threshold, it
+    cleans up if at least a tenth of the reserved bytes is cached. And it compares the existing tensors: it warns of a shape that
+    had more tensors in each of five samples, and of a list that kept more tensors of any shapes in each, with its holders
     (`growing`). Use it from one thread.
     """
 
@@ -117,7 +117,7 @@ class MemoryManager:
         self._cleaner = Cleanups()
         self._steps = 0
         self._epochs = 0
-        self._above = False  # the threshold, when reserved memory was read last
+        self._above = False  # whether the last reading of reserved memory was above the threshold
         self._growth = Growth(self.device_types)
         self._warned: set[Any] = set()
 
@@ -129,15 +129,14 @@ class MemoryManager:
         )
 
     def trial(self, name: str = "trial") -> _Trial:
-        """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named. Where an
-        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and the next trial
-        can start."""
+        """A scope: at its end, failed or not, it cleans up, and names tensors that are left and were not there before. If an
+        exception passes through, it drops the variables that the traceback keeps alive (its text stays), so that the next trial can
+        start."""
         return _Trial(self, name)
 
     def cleanup_checkpoints(self, folder: str | os.PathLike[str], dry_run: bool = False) -> CheckpointCleanup:
         """Moves checkpoints beyond `max_checkpoints`, and those older than `cleanup_older_than_days`, into the folder's
-        trash; the newest, then the best, are the ones that stay, and what is in use. See neap.cleanup_checkpoints for other
-        rules."""
+        trash; the newest, then the best, stay, and so do those in use. See neap.cleanup_checkpoints for other rules."""
         done = cleanup_checkpoints(
             folder,
             older_than_days=self.cleanup_older_than_days,
@@ -148,12 +147,12 @@ class MemoryManager:
         return done
 
     def step(self) -> memory.ClearResult | None:
-        """One optimizer update is done. Returns the cleanup, if it was time for one."""
+        """Call it after each optimizer update. Returns the cleanup, if it was time for one."""
         self._steps += 1
         return self._tidy(bool(self._every_steps) and self._steps % self._every_steps == 0)
 
     def epoch(self) -> memory.ClearResult | None:
-        """An epoch is done. Returns the cleanup, if it was time for one."""
+        """Call it after each epoch. Returns the cleanup, if it was time for one."""
         self._epochs += 1
         return self._tidy(bool(self._every_epochs) and self._epochs % self._every_epochs == 0)
 
@@ -165,7 +164,7 @@ class MemoryManager:
         return self.cleanup_if_needed()
 
     def warn_if_above(self) -> None:
-        """Warns where reserved memory has passed the threshold since the last time."""
+        """Warns if reserved memory has passed the threshold since the last call."""
         allocated, reserved, _, _ = _events.held()
         above = reserved > self.memory_threshold
         if above and not self._above:
@@ -178,7 +177,7 @@ class MemoryManager:
         self._above = above
 
     def cleanup_if_needed(self) -> memory.ClearResult | None:
-        """Cleans up where more than the threshold is reserved and a tenth of it or more is only cached."""
+        """Cleans up if more than the threshold is reserved, and at least a tenth of that is only cached."""
         stats = memory.get_gpu_memory_stats()
         if stats.reserved <= self.memory_threshold or stats.cached * 10 < stats.reserved:
             return None
@@ -186,7 +185,7 @@ class MemoryManager:
         return self.cleanups[-1]
 
     def look(self) -> tuple[Growing, ...]:
-        """Compares the tensors there are with those at the looks before; what grows, named once in the log."""
+        """Compares the tensors with those of earlier samples. Returns what grows, and names it once in the log."""
         self.growing = self._growth.look()
         for item in self.growing:
             kind = (item.shape, item.dtype, item.device, item.holders if item.shapes > 1 else ())

@@ -1,10 +1,10 @@
-"""Clearing, seeing, limiting: the helpers everyone writes by hand, doing the real thing and saying what it did.
+"""Clears, shows and limits memory: the helpers that everyone writes by hand, which do the real thing and report what they did.
 
-All work on PyTorch's allocator where torch is imported and has used CUDA, and on neap's own Allocators. Without either
-they do nothing, and say so: `stats.devices` is empty and `stats.note` is the reason. None of them creates a CUDA context.
-Sizes are bytes, times seconds. Log lines go to the logger "neap" at level INFO. Any thread may call them; the figures are of
-the whole process, and what another thread allocates meanwhile is in them. A CUDA error that is pending is raised by the call
-that meets it, as PyTorch's RuntimeError.
+All functions work on PyTorch's allocator, if torch is imported and has used CUDA, and on neap's own Allocators. Without either they
+do nothing, and report that: `stats.devices` is empty and `stats.note` is the reason. None of them creates a CUDA context. Sizes are
+bytes, times seconds. Log lines go to the logger "neap" at level INFO. Any thread may call them; the figures are of the whole
+process, and include what other threads allocate meanwhile. If a CUDA error is pending, the call that finds it raises it as
+PyTorch's RuntimeError.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from .hunt import Lingering
 
 log = logging.getLogger("neap")
 
-# How a RuntimeError begins that says so: of older PyTorch; of the driver, where a library asked it; of cuBLAS's workspace.
+# How such a RuntimeError begins: of older PyTorch; of the driver, called by a library; of cuBLAS's workspace.
 _RAN_OUT = ("CUDA out of memory", "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MemoryStats:
-    """What this process holds, at one instant."""
+    """The memory that this process holds at one instant."""
 
     devices: tuple[DeviceMemory, ...]
     host: int  # resident set of this process
-    note: str  # why there are no devices; "" where there are
+    note: str  # why there are no devices; "": there are some
 
     @property
     def available(self) -> bool:
-        """Whether there is a device to speak of."""
+        """Whether this process uses a device."""
         return bool(self.devices)
 
     @property
     def allocated(self) -> int:
-        """Over all devices."""
+        """Allocated bytes, over all devices."""
         return sum(d.allocated for d in self.devices)
 
     @property
     def reserved(self) -> int:
-        """Over all devices."""
+        """Reserved bytes, over all devices."""
         return sum(d.reserved for d in self.devices)
 
     @property
     def cached(self) -> int:
-        """Over all devices."""
+        """Cached bytes, over all devices."""
         return self.reserved - self.allocated
 
     @property
     def max_allocated(self) -> int:
-        """Sum of the devices' peaks."""
+        """Sum of the devices' peaks of allocated bytes."""
         return sum(d.max_allocated for d in self.devices)
 
     @property
     def max_reserved(self) -> int:
-        """Sum of the devices' peaks."""
+        """Sum of the devices' peaks of reserved bytes."""
         return sum(d.max_reserved for d in self.devices)
 
     def __getitem__(self, name: str) -> Any:
-        """The same by name: stats["allocated"]. Raises KeyError."""
+        """Returns the same figure by its name: stats["allocated"]. Raises KeyError."""
         return _sources.item(self, name)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class ClearResult:
     after: MemoryStats
     seconds: float
     collected: int  # unreachable objects the garbage collector found
-    lingering: tuple[Lingering, ...]  # with force: what pins memory, named; what was released of it says so
+    lingering: tuple[Lingering, ...]  # with force: the tensors that hold memory, and their holders; released ones are marked
     refused: str  # why nothing was given back (a graph is being captured); "" otherwise
 
     @property
@@ -121,17 +121,17 @@ class ClearResult:
 
 @dataclasses.dataclass(frozen=True)
 class FractionResult:
-    """The limit in force on one device, in bytes; `fraction` is the share of its total."""
+    """The limit in force on one device, in bytes; `fraction` is its share of the device's total."""
 
     device: int
     fraction: float
     limit: int | None  # bytes that may be reserved
-    reserved: int  # now; above the limit where live memory is
+    reserved: int  # now; above the limit if live memory is
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What enable_memory_efficient_settings did: each setting with "set", "was active" or why it could not be."""
+    """What enable_memory_efficient_settings did: each setting with "set", "was active" or the reason why it could not be set."""
 
     applied: dict[str, str]
 
@@ -140,7 +140,7 @@ class Settings:
 
 
 def host_bytes() -> int:
-    """The resident set of this process; its peak where /proc is not there."""
+    """Returns the resident set of this process; its peak if /proc is missing."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[1]) * resource.getpagesize()
@@ -149,7 +149,7 @@ def host_bytes() -> int:
 
 
 def host_available_bytes() -> int:
-    """Bytes the host can still give without swapping, by its kernel's estimate."""
+    """Returns the bytes that the host can still give without swapping, by its kernel's estimate."""
     try:
         with open("/proc/meminfo", encoding="ascii") as meminfo:
             for line in meminfo:
@@ -161,8 +161,8 @@ def host_available_bytes() -> int:
 
 
 def get_gpu_memory_stats() -> MemoryStats:
-    """What this process holds on every device it uses, and on the host. Collects and releases nothing.
-    Raises nothing of its own.
+    """Returns the memory that this process holds on every device it uses, and on the host. Collects and releases nothing. Raises
+    nothing of its own.
 
     >>> with neap.Allocator() as allocator:
     ...     address = allocator.malloc(5 << 20)
@@ -174,7 +174,7 @@ def get_gpu_memory_stats() -> MemoryStats:
 
 
 def get_cuda_memory_info(device: Any = None) -> DeviceMemory | None:
-    """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first that this process
+    """Returns one device's figures, in bytes: of `device` (a number, "cuda:1" or a torch.device), or of the first that this process
     uses. None: it uses none. Raises ValueError for anything that is not a CUDA device.
 
     >>> with neap.Allocator() as allocator:
@@ -189,10 +189,10 @@ def get_cuda_memory_info(device: Any = None) -> DeviceMemory | None:
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """The allocator's counters on one device under PyTorch's own keys, as torch.cuda.memory_stats gives them: bytes, or
-    pieces. PyTorch's where it has memory there, else those of neap's own Allocators there (several: their sum). `device` as
-    for get_cuda_memory_info; None: PyTorch's current one, or the first Allocator's. {}: this process holds nothing there.
-    Raises ValueError for what is no CUDA device.
+    """Returns the allocator's counters on one device, under PyTorch's own keys, like torch.cuda.memory_stats: bytes, or numbers.
+    They are PyTorch's if it has memory there, else those of neap's own Allocators there (the sum, if there are several). `device`:
+    as for get_cuda_memory_info; None: PyTorch's current one, or the first Allocator's. {}: this process holds nothing there. Raises
+    ValueError if `device` is no CUDA device.
 
     >>> with neap.Allocator() as allocator:
     ...     address = allocator.malloc(5 << 20)
@@ -204,9 +204,9 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The same counters as a table, in the layout of torch.cuda.memory_summary; `abbreviated`: without the small and the
-    large pool. Where this process holds nothing on the device, a sentence that says why.
-    Raises ValueError for what is no CUDA device.
+    """Returns the same counters as a table, in the layout of torch.cuda.memory_summary; `abbreviated`: without the small and the
+    large pool. If this process holds nothing on the device, returns a sentence that says why. Raises ValueError if `device` is no
+    CUDA device.
 
     >>> print(neap.memory_summary())
     torch is not imported...
@@ -222,8 +222,8 @@ def _nothing_on(index: int | None) -> str:
 
 
 def print_cuda_memory_info(device: Any = None, file: TextIO | None = None) -> None:
-    """Prints what this process holds, one device a line, or why there is nothing to print, to `file` (None: sys.stdout).
-    `device` as for get_cuda_memory_info; None: each that it uses. Raises ValueError for what is no CUDA device.
+    """Prints the memory that this process holds, one line per device, or why there is nothing to print, to `file` (None:
+    sys.stdout). `device`: as for get_cuda_memory_info; None: each that it uses. Raises ValueError for what is no CUDA device.
 
     >>> with neap.Allocator() as allocator:
     ...     neap.print_cuda_memory_info()
@@ -244,16 +244,16 @@ def print_cuda_memory_info(device: Any = None, file: TextIO | None = None) -> No
 
 
 class _Logged:
-    """Of the process."""
+    """The last logged figures of this process."""
 
     last: MemoryStats | None = None
 
 
 def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> MemoryStats:
-    """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
-    bytes, with the peak, and the change since those figures (None: since the last call in this process); returns what it
-    logged. A program that has not configured logging has the lines on stderr, unless NEAP_LOG_LEVEL (`neap run --log-level`) is
-    "warning" or "error". Raises nothing of its own.
+    """Logs host and device memory, in the customary "GB" of 2**30 bytes, with the peak, and the change since `since` (None: since
+    the last call in this process). With a prefix, each line begins with "PREFIX: ". Returns the figures. A program that has not
+    configured logging gets the lines on stderr, unless NEAP_LOG_LEVEL (`neap run --log-level`) is "warning" or "error". Raises
+    nothing of its own.
 
     >>> stats = neap.log_gpu_memory_stats("epoch 1")
     >>> stats.host > 0
@@ -263,7 +263,7 @@ def log_gpu_memory_stats(prefix: str = "", since: MemoryStats | None = None) -> 
 
 
 def log_stats(write: Callable[..., None], prefix: str, since: MemoryStats | None = None) -> MemoryStats:
-    """Likewise, by `write` (a logger's method)."""
+    """Does the same, by `write` (a logger's method)."""
     stats = get_gpu_memory_stats()
     head = f"{prefix}: " if prefix else ""
     since, _Logged.last = since or _Logged.last, stats
@@ -281,7 +281,7 @@ def _held(allocated: int, cached: int, peak: int) -> str:
 
 
 def _change(d: DeviceMemory, since: MemoryStats) -> str:
-    """ "Δ+1.5 GB, Δ-0.2 GB": of allocated and of cached memory on this device."""
+    """ Returns "Δ+1.5 GB, Δ-0.2 GB": the changes of allocated and cached memory on this device."""
     allocated, cached = next(((b.allocated, b.cached) for b in since.devices if (b.index, b.source) == (d.index, d.source)), (0, 0))
     return f"{_units.delta_gb(d.allocated - allocated)}, {_units.delta_gb(d.cached - cached)}"
 
@@ -307,7 +307,7 @@ def _log_clear(after: MemoryStats, before: MemoryStats, seconds: float) -> None:
     log.info("Asking the driver for GPU memory (as nvidia-smi reports it)...")
     known = [(d.used or 0, d.free or 0) for d in after.devices if d.free is not None and d.used is not None]
     why = after.note or "it would not tell"
-    if not after.devices and log.isEnabledFor(logging.INFO):  # of a process that uses none: every device there is
+    if not after.devices and log.isEnabledFor(logging.INFO):  # this process uses no device: report all devices
         with Drain() as drain:
             known, why = drain.memory()
     if known:
@@ -325,13 +325,13 @@ def _log_clear(after: MemoryStats, before: MemoryStats, seconds: float) -> None:
 def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
     """Collects garbage and returns cached memory to the driver, on every device this process uses.
 
-    With `force` it also hunts what pins memory: tensors (on devices of these types) that live in saved tracebacks,
-    closures, reference cycles, globals and elsewhere are named with size, shape and holder; tracebacks' and cycles' are
-    released (saved tracebacks keep their text and lose their local variables), and library workspaces with them.
+    With `force` it also finds what holds memory: it names tensors (on devices of these types) in saved tracebacks, closures,
+    reference cycles, globals and elsewhere, with size, shape and holder. It releases those in tracebacks and cycles (saved
+    tracebacks keep their text and lose their local variables), and library workspaces.
 
-    Live tensors, the CUDA context and what libraries took past the allocator are not released. It waits for the devices'
-    work, so that one each step slows a training. While a CUDA graph is being captured nothing is done; `refused` says so.
-    Raises nothing of its own.
+    It does not release live tensors, the CUDA context, and memory that libraries took outside the allocator. It waits for the
+    devices' work, so one call per step slows a training. While a CUDA graph is being captured, it does nothing, and `refused` says
+    so. Raises nothing of its own.
 
     >>> with neap.Allocator() as allocator:
     ...     allocator.free(allocator.malloc(64 << 20))
@@ -346,7 +346,7 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
 
 
 def clear_and_log(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
-    """clear_gpu_memory for callers that judge themselves whether it was of use."""
+    """clear_gpu_memory, for callers that judge themselves whether it was useful."""
     log.info("Cleaning up CUDA memory...")
     log.info("Clearing CUDA cache...")
     result = clear(force, device_types)
@@ -364,7 +364,7 @@ def clear(
     device_types: Collection[str] = ("cuda",),
     only: Sequence[_sources.Source] | None = None,
 ) -> ClearResult:
-    """clear_gpu_memory without its log lines; of all the process's allocators, or only these."""
+    """clear_gpu_memory without its log lines; for all the process's allocators, or only for these."""
     sources = _sources.sources() if only is None else only
     before = get_gpu_memory_stats()
     if any(source.capturing() for source in sources):
@@ -383,7 +383,8 @@ def clear(
 
 
 def clear_cuda_memory(force: bool = False) -> ClearResult:
-    """An older name of clear_gpu_memory, for programs that have it: new ones call that. Raises nothing of its own.
+    """An older name of clear_gpu_memory, for programs that use it; new ones should call clear_gpu_memory. Raises nothing of its
+    own.
 
     >>> neap.clear_cuda_memory().refused
     ''
@@ -392,8 +393,8 @@ def clear_cuda_memory(force: bool = False) -> ClearResult:
 
 
 def reset_peak_memory_stats() -> MemoryStats:
-    """Resets the peaks of every device this process uses; returns the figures with the earlier peaks. Counters
-    other than peaks stay, and no memory is released. Raises nothing of its own.
+    """Resets the peaks of every device that this process uses, and returns the figures with the old peaks. Other counters stay, and
+    no memory is released. Raises nothing of its own.
 
     >>> before = neap.reset_peak_memory_stats()
     >>> before.max_allocated
@@ -406,13 +407,13 @@ def reset_peak_memory_stats() -> MemoryStats:
 
 
 def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionResult]:
-    """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
+    """Limits how much this process's allocators may reserve to this share of one device, or of each device that it uses.
 
-    Above 0, at most 1 (no limit); else it raises ValueError. Where more is cached, the cache is emptied first; live memory is never
-    touched. The limit is not for the CUDA context and what libraries take past the allocator.
+    The share is above 0 and at most 1 (no limit); else it raises ValueError. If more is cached, the cache is emptied first; live
+    memory is never touched. The limit does not count the CUDA context, and memory that libraries take outside the allocator.
 
-    Where PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list
-    is empty. Without a device it is empty too, which is logged: there is nothing to limit.
+    If PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list is empty. If
+    there is no device to limit, the list is empty, too, and that is logged.
 
     >>> with neap.Allocator() as allocator:
     ...     [result.fraction for result in neap.set_memory_fraction(0.5)]
@@ -420,7 +421,7 @@ def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionRes
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
-    fraction = float(fraction)  # PyTorch takes no int
+    fraction = float(fraction)  # PyTorch accepts no int
     device = _sources.device_index(device)
     results = []
     for source in _sources.sources():
@@ -435,7 +436,7 @@ def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionRes
 
 
 def _limit_when_used(fraction: float, device: int | None) -> bool:
-    """Sets the limit once PyTorch uses CUDA, if it can and has not; setting it now would begin to use it."""
+    """Sets the limit once PyTorch uses CUDA, if it can and has not yet; setting the limit now would initialise CUDA."""
     torch = _sources.torch_module()
     try:
         if torch is None or torch.cuda.is_initialized() or not torch.cuda.is_available():
@@ -451,7 +452,7 @@ def _limit_when_used(fraction: float, device: int | None) -> bool:
 
 
 def install_allocator(plugin: bool = False) -> None:
-    """Makes neap PyTorch's allocator in this process: before CUDA is used, so right after `import torch`. Idempotent.
+    """Makes neap PyTorch's allocator in this process: call it before CUDA is used, right after `import torch`. Idempotent.
 
     It is compiled once for each PyTorch, which takes seconds and needs a C++ compiler; afterwards it comes from the cache
     (XDG_CACHE_HOME/neap/allocator). `neap run --allocator neap` does the same for an unchanged script. Imports
@@ -469,10 +470,10 @@ def install_allocator(plugin: bool = False) -> None:
 
 
 def enable_memory_efficient_settings() -> Settings:
-    """Switches on what costs no accuracy: memory-efficient attention, and expandable segments where it is not too late.
+    """Switches on settings that cost no accuracy: memory-efficient attention, and expandable segments, if it is not too late.
 
-    PyTorch reads the allocator's settings when CUDA is first used: after that they are reported as too late, with what
-    to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF). Raises nothing of its own.
+    PyTorch reads the allocator's settings when CUDA is first used: after that they are reported as too late, with advice (`neap run
+    --enable`, or PYTORCH_CUDA_ALLOC_CONF). Raises nothing of its own.
 
     >>> neap.enable_memory_efficient_settings().applied["PYTORCH_CUDA_ALLOC_CONF"]
     'set'
@@ -481,7 +482,7 @@ def enable_memory_efficient_settings() -> Settings:
     name = "PYTORCH_CUDA_ALLOC_CONF"
     other = "PYTORCH_ALLOC_CONF"
     wanted = "expandable_segments:True"
-    # PyTorch reads the first and, where it is not set at all, the second; before 2.9 only the first.
+    # PyTorch reads the first and, if that is not set at all, the second; before 2.9 only the first.
     present = {n: os.environ[n] for n in (name, other) if n in os.environ}
     if name in present and all(wanted in settings.split(",") for settings in present.values()):
         applied[name] = "was active"
@@ -513,9 +514,9 @@ class GPUMemoryContext:
         scope.peak, scope.delta
 
     At its end it logs two lines by `write` (None: as log_gpu_memory_stats does), and with `clear` collects garbage and empties the
-    cache first. Scopes may lie inside each other. The peak is the one inside: for it the allocators' peaks are reset at the
-    beginning, and what they were is kept, so that torch.cuda.max_memory_allocated() and the like show the program what they would
-    have shown without the scope: the highest since the program itself has last reset them.
+    cache first. Scopes may lie inside each other. The peak is the one inside the scope. For that, the allocators' peaks are reset
+    at the beginning, and the old ones are kept. So torch.cuda.max_memory_allocated() and the like show the program the same as
+    without the scope: the highest since the program itself last reset them.
     """
 
     def __init__(self, name: str = "scope", clear: bool = False, *, write: Callable[..., None] | None = None) -> None:
@@ -535,7 +536,7 @@ class GPUMemoryContext:
 
     @property
     def peak(self) -> int:
-        """Highest allocated bytes inside, once it has ended; of several devices, the sum of their peaks."""
+        """Highest allocated bytes inside, once the scope has ended; with several devices, the sum of their peaks."""
         return 0 if self.after is None else self._scope.allocated
 
     def __enter__(self) -> GPUMemoryContext:
@@ -570,9 +571,8 @@ class GPUMemoryContext:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether this says that device memory ran out: PyTorch's exception, its older wording, the driver's or cuBLAS's own
-    words in a RuntimeError, or neap's. An error of cuDNN, or Python's MemoryError, does not say so. None: False.
-    Raises nothing.
+    """Returns whether this error means that device memory ran out: PyTorch's exception, its older wording, the driver's or cuBLAS's
+    own words in a RuntimeError, or neap's error. An error of cuDNN, or Python's MemoryError, does not. None: False. Raises nothing.
 
     >>> with neap.Allocator() as allocator:
     ...     try:

@@ -1,4 +1,4 @@
-"""Tensors to the host and back, models put away, checkpoints saved without a spike of device memory."""
+"""Moves tensors and models to the host and back, and saves checkpoints without a spike of device memory."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def _torch() -> Any:
 
 
 class _Mover:
-    """Converts each tensor in a value once, so that what was shared is shared: a tensor in two places, and two tensors that
-    are the same part of one storage (tied weights in a state_dict)."""
+    """Converts each tensor in a value once, so that sharing stays: of a tensor in two places, and of two tensors that are the same
+    part of one storage (tied weights in a state_dict)."""
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self._convert = convert
         self._tensor = _torch().Tensor
-        self._memo: dict[Any, tuple[Any, Any]] = {}  # the value too: its id, and its storage, must stay its own
+        self._memo: dict[Any, tuple[Any, Any]] = {}  # keeps the value, so that its id and its storage are not reused
 
     def move(self, value: Any) -> Any:
-        """The value converted; itself where it holds no tensor."""
+        """Returns the converted value; the same object if it holds no tensor."""
         key = self._key(value)
         if key not in self._memo:
-            self._memo[key] = (value, value)  # of a container that holds itself
+            self._memo[key] = (value, value)  # for a container that holds itself
             self._memo[key] = (value, self._moved(value))
         return self._memo[key][1]
 
     def _key(self, value: Any) -> Any:
         if isinstance(value, self._tensor) and value.layout == _torch().strided and value.numel():
-            # A lazily conjugated or negated view is its base but for a bit.
+            # A lazily conjugated or negated view differs from its base only in a bit.
             reading = (value.dtype, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
             return (value.data_ptr(), value.device, *reading) if value.data_ptr() else id(value)
         return id(value)
@@ -69,19 +69,19 @@ class _Mover:
         if type(value) is dict:
             return moved
         try:
-            result = copy.copy(value)  # with what it carries besides: a defaultdict's factory, a state_dict's _metadata
+            result = copy.copy(value)  # with its other attributes: a defaultdict's factory, a state_dict's _metadata
             for key, part in moved.items():
                 result[key] = part
             return result
-        except TypeError:  # it cannot be changed
+        except TypeError:  # the copy cannot be changed
             return moved
 
 
 def safe_tensor_to_cpu(value: Any) -> Any:
-    """The same value with every tensor in it on the CPU: detached, in nested mappings, lists, tuples, sets, named tuples and
-    dataclasses too. What was shared stays shared; a container that holds no tensor is returned as it is, other objects
-    always (a module is not looked into). A tensor that is on the CPU already is detached and not copied. Raises
-    RuntimeError where torch was not imported. The device's memory is not given back: your own references hold it.
+    """Returns the same value with every tensor in it detached and on the CPU, also in nested mappings, lists, tuples, sets, named
+    tuples and dataclasses. Shared tensors stay shared. A container without tensors is returned as it is, and so are other objects
+    (a module is not searched). A tensor that is on the CPU already is detached, but not copied. Raises RuntimeError if torch was
+    not imported. The device's memory is not given back as long as your own references hold it.
 
     >>> import torch
     >>> neap.safe_tensor_to_cpu({"loss": [torch.ones(1, requires_grad=True) * 2]})
@@ -100,7 +100,7 @@ class Atomic:
         _library.call("neap_checkpoint_begin", os.fsencode(path), ctypes.byref(self._checkpoint))
 
     def write(self, data: Any) -> int:
-        """What torch.save calls."""
+        """Called by torch.save."""
         view = memoryview(data).cast("B")
         raw = bytes(view) if view.readonly else view
         pointer: Any = raw if isinstance(raw, bytes) else (ctypes.c_char * len(raw)).from_buffer(raw)
@@ -109,15 +109,15 @@ class Atomic:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing to do before the commit."""
+        """Does nothing: commit flushes."""
 
     def commit(self) -> None:
-        """Makes it the file."""
+        """Publishes the file."""
         checkpoint, self._checkpoint = self._checkpoint, ctypes.c_void_p()
         _library.call("neap_checkpoint_commit", checkpoint)
 
     def abort(self) -> None:
-        """Drops it; the old file stays."""
+        """Drops the new file; the old one stays."""
         _library.library().neap_checkpoint_abort(self._checkpoint)
         self._checkpoint = ctypes.c_void_p()
 
@@ -131,12 +131,11 @@ class SavedCheckpoint:
 
 
 def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **more: Any) -> SavedCheckpoint:
-    """Writes {"model": state_dict, "optimizer": state_dict, **more} with torch.save: a crash or a full disk leaves the old
-    file, and device memory does not rise: tensors are copied to the host one after another (which needs their bytes of host
-    memory), and nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: whatever
-    has a state_dict, or the state itself; None: left out. Load it with load_checkpoint, or torch.load(path). Raises NeapError
-    for what the file system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is
-    there.
+    """Writes {"model": state_dict, "optimizer": state_dict, **more} with torch.save: a crash or a full disk leaves the old file,
+    and device memory does not rise: tensors are copied to the host one after another (which takes their size in host memory), and
+    nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: any object with a state_dict,
+    or the state itself; None: left out. Load the file with load_checkpoint, or torch.load(path). Raises NeapError for errors of the
+    file system, RuntimeError if torch was not imported, and errors of pickling; the old file then stays.
 
     >>> import torch
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.pt")
@@ -166,12 +165,12 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LoadedCheckpoint:
-    """The contents of a checkpoint, and the entries that did not fit the model."""
+    """The contents of a checkpoint, and the entries that do not fit the model."""
 
     path: str
-    more: dict[str, Any]  # beside the model and the optimizer: epoch, step, ...
-    missing: tuple[str, ...]  # of the model, and not in the file
-    unexpected: tuple[str, ...]  # in the file, and not of the model
+    more: dict[str, Any]  # besides the model and the optimizer: epoch, step, ...
+    missing: tuple[str, ...]  # in the model, but not in the file
+    unexpected: tuple[str, ...]  # in the file, but not in the model
     mismatched: tuple[str, ...]  # of another shape: "head.weight: [10, 8] in the file, [12, 8] in the model"
 
     def __repr__(self) -> str:
@@ -180,11 +179,11 @@ class LoadedCheckpoint:
         return f"<LoadedCheckpoint {self.path}: {', '.join(odd) or 'all of the model'}; also {', '.join(self.more) or 'nothing'}>"
 
 
-_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel, of torch.compile
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel, and of torch.compile
 
 
 def _bare(state: Any) -> dict[str, Any]:
-    """A model's state under the names that its author gave."""
+    """Returns a model's state under its author's names."""
     found = dict(state)
     for prefix in _PREFIXES * 2:
         if found and all(str(name).startswith(prefix) for name in found):
@@ -208,13 +207,14 @@ def _load_model(path: str, model: Any, found: dict[str, Any], strict: bool) -> t
 
 
 def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, strict: bool = True) -> LoadedCheckpoint:
-    """Loads what save_checkpoint wrote into a model and an optimizer, each where it is; None: left out. Safe: tensors and plain
-    values alone are read (torch.load with weights_only), and no code of the file runs. The file is read to the host, so that
-    device memory does not rise. Names that DistributedDataParallel or torch.compile put before a model's are left out.
+    """Loads a file of save_checkpoint into a model and an optimizer, each on its own device; None: left out. It is safe: only
+    tensors and plain values are read (torch.load with weights_only), and no code of the file runs. The file is read to the host, so
+    that device memory does not rise. Ignores the prefixes that DistributedDataParallel or torch.compile put before a model's names.
 
-    Raises ValueError, the model being as it was, where the file has no such part, or does not fit the model: it says what is
-    missing, unknown or of another shape. With `strict` False what fits is loaded, and the result says the same. Also where it
-    holds other objects than tensors and plain values; FileNotFoundError; what torch.load raises for a file that is torn.
+    Raises ValueError, and leaves the model as it was, if the file has no such part, or does not fit the model: the text lists
+    entries that are missing, unknown or of another shape. With `strict` False, loads the entries that fit, and lists the others in
+    the result. Also raises ValueError if the file holds other objects than tensors and plain values; FileNotFoundError; and
+    torch.load's error for a torn file.
 
     >>> import torch
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.pt")
@@ -251,9 +251,9 @@ def _optimizer_tensors_to(optimizer: Any, device_of: Any) -> None:
 
 
 def cleanup_model_memory(model: Any, optimizer: Any = None) -> memory.ClearResult:
-    """Lets go of a model when switching to another: gradients dropped, parameters, buffers and optimizer state moved to the
-    host, then a clear. The model and the optimizer stay usable (on the CPU); drop your references to be rid of them.
-    Raises RuntimeError where torch was not imported.
+    """Frees the device memory of a model before a switch to another: drops gradients, moves parameters, buffers and optimizer state
+    to the host, then clears. The model and the optimizer stay usable (on the CPU); drop your references to free their host memory,
+    too. Raises RuntimeError if torch was not imported.
 
     >>> import torch
     >>> model = torch.nn.Linear(8, 4)
@@ -270,10 +270,11 @@ def cleanup_model_memory(model: Any, optimizer: Any = None) -> memory.ClearResul
 
 @contextlib.contextmanager
 def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
-    """Within it the model, its gradients and the optimizer's state are on the host and their device memory is given back;
-    afterwards each tensor is where it was, also when an exception passes through. The parameters stay the same objects.
-    Needs as many bytes of host memory. Where the device has no room for them any more at the end, PyTorch's out-of-memory
-    error is raised, and all of it is on the host, gradients included. From one thread, and not while the model is used.
+    """Within this context, the model, its gradients and the optimizer's state are on the host, and their device memory is given
+    back. Afterwards each tensor is back in its place, even if an exception passes through. The parameters stay the same objects.
+    Needs the same number of bytes of host memory. If the device has not enough memory for them at the end, raises PyTorch's
+    out-of-memory error, and everything stays on the host, gradients included. Use it from one thread, and not while the model is
+    used.
 
     >>> import torch
     >>> model = torch.nn.Linear(8, 4)
@@ -289,7 +290,7 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
     states = [value for state in optimizer.state.values() for value in state.values()] if optimizer is not None else []
     try:
         with torch.no_grad():
-            _give(parameters, [None] * len(parameters))  # a gradient must be where its parameter is
+            _give(parameters, [None] * len(parameters))  # a gradient must be on its parameter's device
             for tensor in (*parameters, *gradients, *model.buffers(), *filter(torch.is_tensor, states)):
                 if tensor is not None and tensor.device.type != "cpu":
                     device = tensor.device
@@ -301,7 +302,7 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
         yield model
     finally:
         with torch.no_grad():
-            if inside:  # there may be new ones
+            if inside:  # the program may have made new ones
                 gradients = [parameter.grad for parameter in parameters]
             known = {id(tensor) for tensor, _ in places}
             places += [(gradient, device) for gradient, device in zip(gradients, _devices(parameters, places))
@@ -314,13 +315,13 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
 
 
 def _devices(parameters: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
-    """Where each parameter was, in order."""
+    """Returns the original device of each parameter, in order."""
     before = {id(tensor): device for tensor, device in places}
     return [before.get(id(parameter), parameter.device) for parameter in parameters]
 
 
 def _move_back(places: list[tuple[Any, Any]]) -> None:
-    """Each tensor to its device; when one cannot be, all of them to the host."""
+    """Moves each tensor to its device; if one does not fit, moves all of them to the host."""
     try:
         for tensor, device in places:
             tensor.data = tensor.data.to(device)

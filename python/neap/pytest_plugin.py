@@ -1,20 +1,20 @@
-"""Pytest without a GPU, and a bound on a test's memory.
+"""Runs pytest without a GPU, and bounds a test's memory.
 
-    pytest --neap-gpu=2xh100-80gb tests        every test finds two simulated H100, with true values
+    pytest --neap-gpu=2xh100-80gb tests        every test finds two simulated H100 GPUs, with true values
 
     @pytest.mark.gpu_memory(max_peak="2 GiB", max_growth=0)
     def test_step(): ...
 
---neap-gpu takes what NEAP_SIM takes (`neap help sim`); values=full is the default here. It acts before conftest files are loaded,
-in the process of pytest and in each of pytest-xdist, which has devices of its own. What was not computed is in the summary at the
-end, and in the report of a test that failed beside such a value.
+--neap-gpu has the form of NEAP_SIM (`neap help sim`); values=full is the default here. It acts before conftest files are loaded, in
+pytest's process and in each worker of pytest-xdist, which has its own devices. The summary at the end lists operations that were
+not computed, and so does the report of a test that failed near such a value.
 
 @pytest.mark.gpu_streams fails a test in which streams use memory too late or at once (`neap check --streams`).
 
-gpu_memory fails a test that held more device memory at once than it may, or that keeps some. Counted is what PyTorch's and neap's
-allocators of this process held over what they held before the test, over all devices: max_peak bounds the most of it, max_growth
-what is left after the test has returned and Python has collected its garbage. Where the test used no device there is nothing to
-count. Comes with the installed package; else `-p neap.pytest_plugin`.
+gpu_memory fails a test that held more device memory at once than it may, or that keeps some. It counts the bytes of PyTorch's and
+neap's allocators of this process, over all devices, above their level before the test: max_peak bounds the highest, max_growth
+those left after the test has returned and Python has collected its garbage. If the test used no device, there is nothing to count.
+The plug-in comes with the installed package; else use `-p neap.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HERE = pathlib.Path(__file__).resolve().parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Pytest's."""
+    """Called by pytest."""
     parser.getgroup("neap").addoption(
         "--neap-gpu",
         metavar="SPEC",
@@ -51,13 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Pytest's."""
+    """Called by pytest."""
     config.addinivalue_line(
         "markers",
         "gpu_memory(max_peak, max_growth): fails the test if it holds more device memory at once ('2 GiB'), or keeps more",
     )
     config.addinivalue_line("markers", "gpu_streams: fails the test where streams use memory too late or at once; needs --neap-gpu")
-    _simulate(config, config.getoption("neap_gpu", None))  # where the plug-in was named in a conftest file
+    _simulate(config, config.getoption("neap_gpu", None))  # if a conftest file names the plug-in
 
 
 # Devices.
@@ -65,12 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Pytest's."""
+    """Called by pytest."""
     _simulate(early_config, early_config.known_args_namespace.neap_gpu)
 
 
 def _simulate(config: pytest.Config, spec: str | None) -> None:
-    """Every `import torch` from here on, in this process and its children, finds these devices. Raises UsageError."""
+    """Makes every later `import torch`, in this process and its children, find these devices. Raises UsageError."""
     if spec is None or getattr(config, "_neap_header", None):
         return
     words = [spec]
@@ -86,7 +86,7 @@ def _simulate(config: pytest.Config, spec: str | None) -> None:
         _refuse_late(wanted)
         name, count = _devices(simulator, spec, wanted)
         os.environ.update(NEAP_DEVICE="sim", NEAP_SIM=wanted, NEAP_SIM_PATH=simulator, NEAP_SIM_RUNTIME=runtime)
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # names real devices
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # it names real devices
         os.environ.setdefault("PYTORCH_TENSOREXPR_FALLBACK", "2")  # TorchScript fuses no kernels, which nobody could compute
         _launch(simulator)
     except _simulator.NotSimulated as error:
@@ -104,14 +104,14 @@ def _drop_folder(folder: str) -> None:
 
 
 def _drop_worlds() -> None:
-    """A process that leaves its world removes the file, but pytest-xdist kills its workers."""
+    """Removes worlds that are left: a process that leaves its world removes the file, but pytest-xdist kills its workers."""
     for end in (f"pytest-{os.getpid()}", f"pytest-{os.getpid()}-gw*"):
         for path in [path for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob(f"neap-sim-{os.geteuid()}-{end}")]:
             path.unlink(missing_ok=True)
 
 
 def _refuse_late(wanted: str) -> None:
-    """Raises NotSimulated where it is too late for this process."""
+    """Raises NotSimulated if it is too late for this process."""
     torch = sys.modules.get("torch")
     launched = _is_launched()
     if launched and os.environ.get("NEAP_DEVICE") != "sim":
@@ -127,7 +127,7 @@ def _is_launched() -> bool:
 
 
 def _devices(simulator: str, spec: str, wanted: str) -> tuple[str, int]:
-    """The name and the number of the devices. Raises UsageError for what does not describe any."""
+    """Returns the name and the number of the devices. Raises UsageError if `spec` describes none."""
     before = os.environ.get("NEAP_SIM")
     nvml: Any = ctypes.CDLL(os.path.join(simulator, "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
     nvml.nvmlErrorString.restype = ctypes.c_char_p
@@ -153,7 +153,7 @@ def _devices(simulator: str, spec: str, wanted: str) -> tuple[str, int]:
 
 
 def _profiles() -> str:
-    """The profiles that there are, as the command lists them; "" without one."""
+    """Returns the profiles as the command lists them; "" without the command."""
     command = _command()
     if command is None:
         return ""
@@ -168,14 +168,14 @@ def _command() -> str | pathlib.Path | None:
 
 
 def _launch(simulator: str) -> None:
-    """What the environment of `neap sim env` does in a process that starts with it. Raises NotSimulated."""
+    """Does in this process what the environment of `neap sim env` does at a process's start. Raises NotSimulated."""
     folder = next(path for path in (_HERE / "launch", _HERE.parent / "launch") if (path / "sitecustomize.py").is_file())
     after = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *after])
     ctypes.CDLL(os.path.join(simulator, "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)  # for programs without PyTorch
     torch = importlib.util.find_spec("torch")
     if torch is not None and torch.origin:
-        _simulator.load()  # now, when an error can still be shown: tests would skip without a device
+        _simulator.load()  # load now, while an error can still be shown: without a device, tests would skip
     if not _is_launched():
         sys.path.insert(0, str(folder))  # PyTorch's compile workers give their children sys.path for PYTHONPATH
         spec = importlib.util.spec_from_file_location("_neap_launch", folder / "sitecustomize.py")
@@ -184,22 +184,22 @@ def _launch(simulator: str) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Pytest's."""
+    """Called by pytest."""
     return getattr(config, "_neap_header", None)
 
 
-# What was not computed.
+# Values that were not computed.
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Pytest's."""
+    """Called by pytest."""
     _values.step()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Pytest's."""
+    """Called by pytest."""
     report = yield
     if report.failed and call.excinfo is not None and _values.is_on():
         lines = sorted({*_not_computed(call.excinfo.tb), *_unknown(), *_left(f"simulated.{os.getpid()}")})
@@ -209,9 +209,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 
 def _not_computed(at: Any) -> Iterator[str]:
-    """The variables of the frames that a test failed in whose values were not computed."""
+    """Yields variables whose values were not computed, in the frames of a failed test."""
     Tensor = sys.modules["torch"].Tensor
-    kinds = (Tensor, sys.modules["torch"].nn.Parameter)  # of a subclass nobody knows what asking it does
+    kinds = (Tensor, sys.modules["torch"].nn.Parameter)  # a subclass may do anything when it is asked
     while at is not None:
         for name, value in at.tb_frame.f_locals.items():
             if type(value) in kinds and value.layout is sys.modules["torch"].strided and not _values.known(value):
@@ -221,21 +221,21 @@ def _not_computed(at: Any) -> Iterator[str]:
 
 
 def _unknown() -> list[str]:
-    """The operations that were not computed in this process, and why."""
+    """Returns the operations that were not computed in this process, and why."""
     if "torch" in sys.modules and _values.asked() != "none" and not _values.is_loaded():
         return ['everything: no C++ compiler? Type: eval "$(neap sim env)"; python -c "import torch"']
     return [f"{name}: {why}"[:_LINE] for name, why in _values.unknown()]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pytest's."""
+    """Called by pytest."""
     folder = os.environ.get("NEAP_RUN_DIR")
     if folder and getattr(session.config, "_neap_header", None) and _unknown():
         pathlib.Path(folder, f"values.{os.getpid()}").write_text("\n".join(_unknown()), encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Pytest's."""
+    """Called by pytest."""
     if not getattr(config, "_neap_header", None):
         return
     lines = sorted({*_left("simulated.*[0-9]"), *_left("values.*")})
@@ -247,7 +247,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _left(pattern: str) -> Iterator[str]:
-    """What processes of this run left in its folder: operations (values.PID), kernels and calls of libraries (sim/runtime/tally.c)."""
+    """Yields the findings that processes of this run left in its folder: operations (values.PID), kernels and calls of libraries
+    (sim/runtime/tally.c)."""
     words = {"kernel": "launched as nothing", "values": "wrote no values", "refused": "not supported"}
     for path in pathlib.Path(os.environ.get("NEAP_RUN_DIR", "/")).glob(pattern):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -262,13 +263,13 @@ def _left(pattern: str) -> Iterator[str]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Pytest's. Before a test has used CUDA."""
+    """Called by pytest before a test has used CUDA."""
     if getattr(session.config, "_neap_header", None) and any(item.get_closest_marker("gpu_streams") for item in session.items):
         os.environ["NEAP_STREAMS"] = "1"
 
 
 def _call_with_streams(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Within pytest_runtest_call: the call itself, which fails where gpu_streams is asked for and finds something."""
+    """Makes the call within pytest_runtest_call; fails it if gpu_streams is requested and finds something."""
     if item.get_closest_marker("gpu_streams") is None:
         return (yield)
     if not getattr(item.config, "_neap_header", None):
@@ -286,7 +287,7 @@ def _call_with_streams(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _report(folder: str) -> str:
-    """What the command tells of the races that are in the folder."""
+    """Returns the command's text about the races in the folder."""
     command = _command()
     if command is None:
         return "streams use memory too late or at once"
@@ -298,7 +299,7 @@ def _report(folder: str) -> str:
 
 
 def _bounds(item: pytest.Item) -> dict[str, int] | None:
-    """The marker's arguments in bytes."""
+    """Returns the marker's arguments in bytes."""
     marker = item.get_closest_marker("gpu_memory")
     if marker is None:
         return None
@@ -312,7 +313,7 @@ def _bounds(item: pytest.Item) -> dict[str, int] | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Pytest's."""
+    """Called by pytest."""
     bounds = _bounds(item)
     if bounds is None:
         return (yield from _call_with_streams(item))

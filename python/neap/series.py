@@ -1,8 +1,8 @@
-"""Experiments one after another, each callable in a fresh process: what one leaves behind is gone before the next begins.
+"""Runs experiments one after another, each as a function in a fresh process: its remains are gone before the next begins.
 
     this process --spawns--> child, leader of a process group of its own: function -> (outcome, value, figures) --pipe--> here
-        ends for whatever reason (also a Ctrl-C here, an exception, the time limit): the whole group is ended with it
-        outlives this process, which was killed: it kills its group
+        ends for any reason (also a Ctrl-C here, an exception, the time limit): its whole group is ended, too if this process is
+        killed: the child kills its group
 
 For commands, with waiting for free memory, a journal and resuming, there is `neap series`; this is for functions.
 """
@@ -29,14 +29,14 @@ log = logging.getLogger("neap")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ExperimentResult:
-    """What became of one experiment. Plain data; nothing of the process is left."""
+    """The result of one experiment. Plain data, independent of its process."""
 
     name: str
     outcome: str  # "ok", "oom", "failed", "killed", "timeout"
     value: Any  # what the function returned
-    error: str  # its traceback, or how it ended; "" when ok
+    error: str  # its traceback, or how it ended; "" if ok
     seconds: float  # from its start until its processes were gone
-    stats: memory.MemoryStats | None  # at its end, peaks included; None when it could not say
+    stats: memory.MemoryStats | None  # at its end, with peaks; None: unknown
     exit_status: int | None  # of its process; -N: ended by signal N; None: there was none
     drained: bool | None = None  # whether the device memory that it held is free again; None: unknown
     drain_seconds: float = 0.0
@@ -48,12 +48,12 @@ class ExperimentResult:
 
 
 _GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
-_UNSEEN_SECONDS = 2.0  # to wait for memory of an experiment that reports no device
-_LEAVE_SECONDS = 10.0  # for a process that has given its result, to end by itself
+_UNSEEN_SECONDS = 2.0  # how long to wait for memory of an experiment that reports no device
+_LEAVE_SECONDS = 10.0  # how long a process that has given its result has to end by itself
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed ends no child."""
+    """Kills this process's group when its parent ends: a killed parent ends no child."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -61,27 +61,27 @@ def _end_with_parent() -> None:
 
 
 def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-    os.setpgid(0, 0)  # so that what it starts can be ended with it, and a Ctrl-C is its parent's to answer
+    os.setpgid(0, 0)  # so that its own children can be ended with it, and only its parent handles a Ctrl-C
     threading.Thread(target=_end_with_parent, name="neap-parent", daemon=True).start()
     outcome = "ok"
     value = None
     error = ""
     try:
         value = function(*arguments, **named)
-    except BaseException as exception:  # what it was is the result
+    except BaseException as exception:  # any exception is the result
         outcome = "oom" if memory.is_out_of_memory(exception) else "failed"
         error = "".join(traceback.format_exception(type(exception), exception, exception.__traceback__))
     stats = memory.get_gpu_memory_stats()
     used = _sources.used_uuids()
     try:
         pipe.send((outcome, value, error, stats, used))
-    except Exception as exception:  # the value cannot be pickled, say
+    except Exception as exception:  # for example, the value cannot be pickled
         pipe.send(("failed", None, f"its result cannot be sent: {exception}", stats, used))
     pipe.close()
 
 
 def _group(leader: int) -> set[int]:
-    """The processes of a process group."""
+    """Returns the processes of a process group."""
     found = set()
     for entry in os.listdir("/proc"):
         try:
@@ -94,15 +94,16 @@ def _group(leader: int) -> set[int]:
 
 
 class _Process:
-    """A child and the group it leads. While the child is not waited for, its PID, and so the group's, is not reused."""
+    """A child and the group that it leads. Until the child is waited for, its PID, and so the group's, is not reused."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
         self._pidfd: int | None = None  # readable once it has ended
-        self.pids: set[int] = set()  # of the group, as far as they were seen when it was ended
+        self.pids: set[int] = set()  # of the group, as seen when it was ended
 
     def start(self) -> None:
-        """Raises what starting does; and a Ctrl-C may come when the child is there already: end() in any case."""
+        """Starts the child. Raises the errors of starting. A Ctrl-C may come when the child exists already: call end() in any
+        case."""
         self._process.start()
         try:
             self._pidfd = os.pidfd_open(self._process.pid)
@@ -110,8 +111,8 @@ class _Process:
             pass
 
     def wait(self, pipe: Any, seconds: float | None) -> bool:
-        """Until it has printed something or ended; False when the time is over."""
-        # The sentinel is readable once it has ended, and all that inherited the sentinel's other end.
+        """Waits until the child has sent something or ended. False: the time is over."""
+        # The sentinel is readable once the child, and all processes that inherited the sentinel's other end, have ended.
         ended: Any = self._process.sentinel if self._pidfd is None else self._pidfd
         return bool(multiprocessing.connection.wait([ended] + ([pipe] if pipe else []), seconds))
 
@@ -119,19 +120,19 @@ class _Process:
         for send, pid in ((os.killpg, self._process.pid), (os.kill, self._process.pid)):
             try:
                 send(pid, number)
-            except (ProcessLookupError, PermissionError):  # it leads no group yet, or all are gone
+            except (ProcessLookupError, PermissionError):  # it leads no group yet, or all have ended
                 pass
 
     def end(self, leave: float) -> int:
-        """Ends it, unless it does so by itself within so many seconds, and whatever it started and left; its exit status. 0
-        where it never began."""
+        """Ends the child, unless it ends by itself within `leave` seconds, and all processes that it started and left. Returns its
+        exit status; 0 if it never began."""
         if self._process.pid is None:
             return 0
         try:
             if not self.wait(None, leave):
                 self._signal(signal.SIGTERM)
                 self.wait(None, _GRACE_SECONDS)
-        finally:  # also when a second Ctrl-C comes meanwhile
+        finally:  # even if a second Ctrl-C comes meanwhile
             self.pids = {self._process.pid, *_group(self._process.pid)}
             self._signal(signal.SIGKILL)
             self._process.join()
@@ -143,21 +144,21 @@ class _Process:
 
 
 class ExperimentSeriesRunner:
-    """Runs functions one after another, each in a process of its own (spawned, so that none inherits CUDA):
+    """Runs functions one after another, each in its own process (spawned, so that none inherits CUDA):
 
         runner = neap.ExperimentSeriesRunner()
         results = runner.run([("small", train, {"width": 64}), ("large", train, {"width": 512})])
 
-    A function must be importable (defined at a module's top level; a script's own begins runs under `if __name__ ==
-    "__main__":`, since each process imports it again) and its result picklable. One that fails, runs out of
-    memory, is killed or takes longer than `timeout` seconds (None: no limit) does not keep the next from running, unless
-    `stop_on_failure`. With the process what it started ends too, if it stayed in its process group: SIGTERM and 5 s for one
-    that is late or interrupted, then SIGKILL. Then it waits, at most `drain_limit` seconds, until what they held on the devices is
-    free again, as `neap run` does: `drained` says whether it is.
+    A function must be importable (defined at a module's top level; a script starts its runs under `if __name__ == "__main__":`,
+    since each process imports it again), and its result picklable. If one fails, runs out of memory, is killed or takes longer than
+    `timeout` seconds (None: no limit), the next still runs, unless `stop_on_failure`. When the process ends, so do the processes
+    that it started, if they stayed in its process group: a late or interrupted one gets SIGTERM and 5 s, then SIGKILL. Then the
+    runner waits, at most `drain_limit` seconds, until their device memory is free again, as `neap run` does; `drained` has the
+    result.
 
-    On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception is raised again; `results` has
-    those that were done. If this process is killed, the experiment and its process group are killed at once. One runner
-    runs one experiment at a time, from one thread.
+    On Ctrl-C, or any exception, the experiment under way is ended in the same way, and the exception is raised again; `results` has
+    the completed ones. If this process is killed, the experiment and its process group are killed at once. One runner runs one
+    experiment at a time, from one thread.
     """
 
     def __init__(self, timeout: float | None = None, stop_on_failure: bool = False, drain_limit: float = 60) -> None:
@@ -171,7 +172,7 @@ class ExperimentSeriesRunner:
         self.results: list[ExperimentResult] = []
 
     def run(self, experiments: Iterable[tuple[str, Callable[..., Any], dict[str, Any]]]) -> list[ExperimentResult]:
-        """Runs them all, each (name, function, its named arguments); the results in their order, also in `results`."""
+        """Runs them all, each given as (name, function, named arguments). Returns the results in their order, also in `results`."""
         self.results = []
         for name, function, named in experiments:
             self.results.append(self.run_one(name, function, **named))
@@ -180,9 +181,9 @@ class ExperimentSeriesRunner:
         return self.results
 
     def run_one(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> ExperimentResult:
-        """Runs one, cleans up this process before and after it (memory.clear_gpu_memory), and waits until its process and
-        what that left behind are gone, and what they held on the devices is free again (`drain_limit` seconds at most). Raises
-        only what is not the experiment's: KeyboardInterrupt, OSError."""
+        """Runs one, and cleans up this process before and after it (memory.clear_gpu_memory). Waits until its process and that
+        process's children have ended, and their device memory is free again (at most `drain_limit` seconds). Raises only errors
+        that are not the experiment's: KeyboardInterrupt, OSError."""
         memory.clear_and_log()
         log.info("Experiment %s: begins", name)
         result = self._run(name, function, arguments, named)
@@ -204,7 +205,8 @@ class ExperimentSeriesRunner:
     def _run_process(
         self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]
     ) -> tuple[ExperimentResult, set[int], tuple[bytes, ...] | None]:
-        """The result, the processes, and the devices that they used: () for none that it knew of, None where it did not say."""
+        """Returns the result, the processes, and the devices that they used: () if it knew of none, None if it did not report
+        them."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         began = time.monotonic()
@@ -217,7 +219,7 @@ class ExperimentSeriesRunner:
                 process.start()
             except OSError:
                 raise
-            except Exception as exception:  # whatever pickling it raises
+            except Exception as exception:  # pickling may raise anything
                 text = f"cannot be sent to a process: {exception}"
                 return ExperimentResult(name, "failed", None, text, 0.0, None, None), set(), ()
             finally:
@@ -234,7 +236,7 @@ class ExperimentSeriesRunner:
     def _answer(self, pipe: Any) -> Any:
         try:
             return pipe.recv() if pipe.poll(0) else None
-        except (EOFError, OSError):  # it ended without a word
+        except (EOFError, OSError):  # it ended without a result
             return None
         except Exception as exception:  # unpickling runs the result's own code
             return "failed", None, f"its result cannot be read: {type(exception).__name__}: {exception}", None, None

@@ -1,12 +1,12 @@
-"""Training: a loop that stays inside memory. Steps continue with less when memory runs out, and the effective batch stays.
+"""Training: a loop that stays inside memory. When memory runs out, it continues with less, and keeps the effective batch.
 
     step:  samples -> micro-batches (forward, backward) -> [ranks agree, exchange gradients] -> update      _step.py
-             | out of memory: what the step allocated is dropped, outside the `except` (whose traceback would pin it)
-             +-> clear -> one rung down -> the same samples again
+             | out of memory: drops what the step allocated, outside the `except` (whose traceback would keep it) +-> clear -> one
+             rung down -> the same samples again
 
 Rungs, from the gentlest: a smaller micro-batch with more accumulation, memory-efficient attention, gradient checkpointing,
-and, only where asked for, mixed precision (it changes numerics). libneap chooses (include/neap/train.h). With
-torch.distributed, all ranks take a rung together, and if one fails all do: no rank waits for one that has exited (_ranks.py).
+and, only if requested, mixed precision (it changes numerics). libneap chooses (include/neap/train.h). With torch.distributed, all
+ranks take a rung together, and if one fails, all do: no rank waits for one that has exited (_ranks.py).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def _check_model(torch: Any, model: Any) -> None:
 
 
 def _is_maker(value: Any, method: str) -> bool:
-    """A function that makes something with this method, and not the thing itself or its class."""
+    """Returns whether this is a function that makes an object with this method, not the object itself or its class."""
     return callable(value) and not hasattr(value, method) and not isinstance(value, type)
 
 
 def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milestone]]:
-    """Calls what makes them, and takes the milestones there; none where both are ready."""
+    """Calls the functions that make them, and takes the milestones there; none if both are ready."""
     made: list[Milestone] = []
 
     def mark(which: _abi.Mark, name: str) -> None:
@@ -79,48 +79,48 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
 
 
 def _parse_limit(limit: Any) -> float | int | None:
-    """A share (float) or bytes (int)."""
+    """Returns a share (float) or bytes (int)."""
     if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
         raise ValueError(f"Training: limit={limit!r}: a share is above 0 and at most 1")
     return _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
 
 
 class Training:
-    """Trains a model; see the module's text.
+    """Trains a model; the text at the top of the module describes the loop.
 
         result = neap.Training(model, optimizer, nn.functional.cross_entropy, dataset, epochs=3, batch_size=64).train()
 
-    Data. `data`: a tuple or dict of tensors of the same length, or a map-style dataset: each step takes `batch_size` x
-    `accumulate` samples (x ranks, each with samples of its own; the last ones that make no whole step of all ranks are left
-    out), shuffled again each epoch unless `shuffle` is False, `seed` deciding. Or what comes in batches (a DataLoader, an
-    iterable of batches; ranks give each its own, as a DistributedSampler does): each step takes `accumulate` of them,
-    `batch_size` is theirs, `shuffle` and `seed` are not used. A torch IterableDataset is put in batches of `batch_size`.
+    Data. `data`: a tuple or dict of tensors of the same length, or a map-style dataset: each step takes `batch_size` x `accumulate`
+    samples (on each rank, which has its own samples; the last samples that make no whole step of all ranks are left out). They are
+    shuffled again each epoch by `seed`, unless `shuffle` is False. Or data in batches (a DataLoader, an iterable of batches; each
+    rank has its own, as by a DistributedSampler): each step takes `accumulate` of them; `batch_size` is that of the batches, and
+    `shuffle` and `seed` are not used. A torch IterableDataset is put in batches of `batch_size`.
 
     Loss. `loss_fn(model(input), target)` for batches of (input, target), or `compute(model, batch)` for any other, as
-    `compute=lambda model, batch: model(**batch).loss` (then `loss_fn` is not used and may be None). Either is a mean over its
-    samples: with an unequal last batch too, each sample of a step weighs the same.
+    `compute=lambda model, batch: model(**batch).loss` (then `loss_fn` is not used and may be None). Either must be a mean over its
+    samples: each sample of a step weighs the same, even if the last batch is smaller.
 
-    Model. It is on its device, or devices, already, or a function that makes it there; so may the optimizer be made, from the
-    model (`lambda model: AdamW(model.parameters())`). Then "start", "model ready" and "optimizer ready" are milestones, each
-    taken where it happens; of ready ones "start" alone, by train(). `model.train()` is called when an epoch starts. Of
-    DistributedDataParallel the module is trained, and gradients are averaged here; without it, ranks begin with the weights
-    of rank 0. A model that exchanges inside its forward (SyncBatchNorm) waits there for a rank that ran out, until the
-    process group's own limit ends it. `mixed_precision`: bfloat16 (float16 with a scaled loss on a GPU that lacks it), or
-    "bf16", "fp16". `efficient_attention`: scaled_dot_product_attention may choose its memory-efficient kernels, and a model of
-    transformers with eager attention uses it. `gradient_checkpointing`: True: activations of each child of a Sequential or
-    ModuleList are computed again; a size ("20GiB"): of the cheapest ones that keep forward and backward within it, chosen before
-    the second step (checkpoint_within; all of them in the first). The result's `strategies` have what was predicted and measured.
+    Model. `model` is on its device, or devices, already, or a function that makes it there. The optimizer may be a function, too,
+    which makes it from the model (`lambda model: AdamW(model.parameters())`). Then "start", "model ready" and "optimizer ready" are
+    milestones, each taken when it happens; if both are ready, only "start", by train(). `model.train()` is called when an epoch
+    starts. If the model is a DistributedDataParallel, its module is trained, and gradients are averaged here; without it, ranks
+    begin with the weights of rank 0. A model that exchanges data inside its forward (SyncBatchNorm) waits there for a rank that ran
+    out of memory, until the process group's own limit ends it. `mixed_precision`: bfloat16 (float16 with a scaled loss on a GPU
+    that lacks it), or "bf16", "fp16". `efficient_attention`: scaled_dot_product_attention may choose its memory-efficient kernels,
+    and a model of transformers with eager attention uses it. `gradient_checkpointing`: True: activations of each child of a
+    Sequential or ModuleList are computed again; a size ("20GiB"): only of the cheapest layers that keep forward and backward within
+    it, chosen before the second step (checkpoint_within; all layers in the first step). The result's `strategies` have the
+    predicted and measured figures.
 
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into a callback.
 
     Options by theme: `cleanup`, `memory`, `ladder` (also True or False), `saving`, `watch`, `callbacks`: see CleanupOptions,
-    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions. Three go by the names that MemoryManager has:
-    `max_checkpoints` (of saving's folder, the newest and the best), `cleanup_older_than_days` (these go from there as well), and
-    `memory_cleanup_frequency`: a cleanup every so many epochs (a number), or "10 steps".
+    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions. Three have MemoryManager's names: `max_checkpoints`
+    (how many stay in the folder of `saving`: the newest and the best), `cleanup_older_than_days` (older ones go from there as
+    well), and `memory_cleanup_frequency`: a cleanup every so many epochs (a number), or "10 steps".
 
     Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are reset by
-    train() and at each rung. Raises ValueError or TypeError for arguments that make no sense, RuntimeError where torch was not
-    imported.
+    train() and at each rung. Raises ValueError or TypeError for invalid arguments, RuntimeError if torch was not imported.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class Training:
     def _attempt(self, make: Callable[[], list[Any]] | None) -> _step.Outcome:
         try:
             return self._stepper.attempt(make, self.split.micro_batch)
-        except TrainingOutOfMemory as error:  # in an update
+        except TrainingOutOfMemory as error:  # raised during an update
             raise self._too_large(self._step + 1, str(error)) or error from None
 
     def _measure_strategies(self, make: Callable[[], list[Any]]) -> None:
@@ -269,7 +269,7 @@ class Training:
     # The ladder.
 
     def _next_rung(self) -> tuple[Rung, Split]:
-        """The rung that libneap chooses among those this loop can take."""
+        """Returns the rung that libneap chooses among those that this loop can take."""
         offered = {Rung.SPLIT}
         if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch, self.model):
             offered.add(Rung.EFFICIENT_ATTENTION)
@@ -303,7 +303,7 @@ class Training:
         return error
 
     def _too_large(self, step: int, why: str) -> TrainingOutOfMemory | None:
-        """The last word where the model alone takes more than there is: no rung makes it smaller."""
+        """Returns the final error if the model alone does not fit: no rung makes it smaller."""
         found = _needs.too_large(self._torch, self.model, self.optimizer, self._place)
         if found is None:
             return None
@@ -318,7 +318,7 @@ class Training:
         return error
 
     def _take(self, step: int, why: str, cached: int = 0) -> None:
-        """Takes the next rung, or raises the last word. `cached`: bytes that were not in use when memory ran out."""
+        """Takes the next rung, or raises the final error. `cached`: bytes that were cached, not allocated, when memory ran out."""
         before = self.split
         rung, split = self._next_rung()
         if rung == Rung.STOP:
@@ -359,7 +359,7 @@ class Training:
     # Thresholds.
 
     def _thresholds(self) -> None:
-        """Warn, degrade, stop: by what is left on the device, and on the host. All ranks do what one has to."""
+        """Warns, degrades or stops, by the memory left on the device and on the host. If one rank must act, all do."""
         if self._device_level.asked:
             self._threshold(self._device_level, _levels.device_left)
         if self._host_level.asked and not self._stopped:
@@ -393,8 +393,8 @@ class Training:
     # Leaks.
 
     def _watch_leaks(self) -> None:
-        """Looks at the tensors while a leak is suspected, until what grows is named; does what was asked for before memory ends.
-        A stop is every rank's."""
+        """Samples the tensors while a leak is suspected, until it can name what grows; does `on_leak` before memory ends. If one
+        rank stops, all do."""
         if self._leaks.step(self._step) and not self._manager.growing:
             self._manager.look()
         due = self._leaks.due(self._step)
@@ -415,7 +415,7 @@ class Training:
         self._leaks.forget()
 
     def _stop(self, what: str, kind: str, **reason: int) -> None:
-        """After this step."""
+        """Requests a stop after this step."""
         self._stopped = f"{what} after step {self._step}"
         _events.stop(kind, **reason)
 
@@ -431,7 +431,7 @@ class Training:
         if limit is None:
             return
         if isinstance(limit, float):
-            memory.set_memory_fraction(limit)  # which warns where it limits nothing
+            memory.set_memory_fraction(limit)  # which warns if that limits nothing
             return
         totals = {d.index: d.total for d in memory.get_gpu_memory_stats().devices if d.total}
         for index, total in totals.items():
@@ -467,7 +467,7 @@ class Training:
             self._saved()
 
     def _save_ranked(self, metric: Any = None) -> None:
-        """Ranked by what `on_epoch` returned, or by the mean loss of the epoch's steps."""
+        """Saves a checkpoint, ranked by the result of `on_epoch`, or by the mean loss of the epoch's steps."""
         if self._saver.folder and self._ranks.rank == 0:
             losses = self._losses[self._epoch_began :] or [math.nan]
             value = sum(losses) / len(losses) if metric is None else float(metric)
@@ -501,9 +501,9 @@ class Training:
         self._after_epoch(self._epoch)
 
     def train(self) -> TrainingResult:
-        """Trains to the end, or to a threshold (`stopped` says which). Raises TrainingOutOfMemory at the ladder's end, after
-        gradients were dropped and a cleanup; RankFailed where another rank did; and whatever the model, the data and the
-        callbacks raise. Called again, it trains as many epochs more, with the rungs that are in force."""
+        """Trains to the end, or to a threshold (`stopped` says which). Raises TrainingOutOfMemory at the ladder's end, after it
+        dropped gradients and cleaned up; RankFailed if another rank failed; and errors of the model, the data and the callbacks. If
+        called again, it trains as many epochs more, with the rungs in force."""
         with _events.training():
             try:
                 return self._train()
@@ -522,7 +522,7 @@ class Training:
         else:
             _events.mark(_abi.Mark.FAILED, "failed")
         self._cleanups.run(_abi.CleanupReason.FAILURE)
-        if memory.is_out_of_memory(error):  # of a callback or of the data, which the ladder did not see
+        if memory.is_out_of_memory(error):  # raised by a callback or the data, outside the ladder
             for one in self._recommend():
                 log.warning("Out of memory outside a step. What may help: %s", one)
 
@@ -553,7 +553,7 @@ class Training:
         if self._options.cleanup.on_end:
             self._cleanups.run(_abi.CleanupReason.END)
         self._mark(_abi.Mark.END, "end")
-        self._ranks.agree()  # all came to the end
+        self._ranks.agree()  # all ranks came to the end
         if self._stopped:
             log.warning("Stopped early: %s", self._stopped)
         recommended = _advice.next_time(self.split, self._taken, self._batches.of_loader) if self._ooms else ()

@@ -14,16 +14,17 @@ from .trackers import Tracked
 
 log = logging.getLogger("neap")
 
-_KEPT = 1000  # of cleanups and marks, the last ones
+_KEPT = 1000  # of cleanups and marks, the last ones are kept
 
 
 class Watch:
-    """Options and effects; a callback passes its instants on. Steps are optimizer updates.
+    """Options and effects; a callback calls its methods. Steps are optimizer updates.
 
     `clear_memory_on_start` (which also ends what earlier runs of neap left on the device), `clear_memory_on_end`,
-    `clear_memory_after_save`: a cleanup then. `cleanup_every_steps`, `cleanup_every_epochs`, `leak_watch_every_steps`: 0 is
-    never. `track_every_steps`: so often memory goes to `trackers` (see trackers.py), with Lightning also to the trainer's own
-    loggers; 0: never. `cleanups`, `marks` and `growing` have what was done and found, `out_of_memory` the cleanup after such an error.
+    `clear_memory_after_save`: when to clean up. `cleanup_every_steps`, `cleanup_every_epochs`, `leak_watch_every_steps`: 0 is
+    never. `track_every_steps`: how often memory figures go to `trackers` (see trackers.py), and with Lightning also to the
+    trainer's own loggers; 0: never. `cleanups`, `marks` and `growing` have the effects and findings, `out_of_memory` the cleanup
+    after an out-of-memory error.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class Watch:
 
     @property
     def growing(self) -> tuple[Growing, ...]:
-        """Kinds of tensors whose number grew at each look."""
+        """Kinds of tensors whose number grew in each sample."""
         return self._manager.growing
 
     @harmless("callback")
     def begin(self) -> None:
-        """Training begins: model and optimizer are there."""
+        """Call it when training begins: the model and the optimizer exist."""
         if self._on_start:
             _cleanups.leftovers()
             self._clear(_abi.CleanupReason.START)
@@ -68,34 +69,35 @@ class Watch:
 
     @harmless("callback")
     def step(self, number: int) -> None:
-        """After an optimizer update, with the framework's step number; acts once per number."""
+        """Call it after an optimizer update, with the framework's step number; acts once per number."""
         if self._steps and number % self._steps == 0:
             self._clear(_abi.CleanupReason.EVERY_STEP if self._steps == 1 else _abi.CleanupReason.PERIODIC)
         if self._look and number % self._look == 0:
             self._manager.look()
 
     def tracked(self, number: int, *more: Any) -> None:
-        """After an optimizer update: hands memory to the trackers, and to `more` of the framework's, once in the period."""
+        """Call it after an optimizer update: passes memory figures to the trackers, and to the framework's own in `more`, once per
+        period."""
         if self._track:
             Tracked(*self._trackers, *more, every_steps=self._track).step(number)
 
     @harmless("callback")
     def epoch(self, number: int) -> None:
-        """An epoch is done; the first is 1."""
+        """Call it after an epoch; the first is 1."""
         self._mark(_abi.Mark.EPOCH_END, f"epoch {number}", number)
         if self._epochs and number % self._epochs == 0:
             self._clear(_abi.CleanupReason.EPOCH)
 
     @harmless("callback")
     def saved(self, step: int) -> None:
-        """A checkpoint was saved."""
+        """Call it after a checkpoint was saved."""
         self._mark(_abi.Mark.SAVED, "saved", step)
         if self._after_save:
             self._clear(_abi.CleanupReason.SAVED)
 
     @harmless("callback")
     def failed(self, error: BaseException) -> None:
-        """Training ends with an exception. Releases what the traceback of an out-of-memory error pins."""
+        """Call it if training ends with an exception. Releases the tensors that the traceback of an out-of-memory error holds."""
         if not memory.is_out_of_memory(error):
             return
         self._mark(_abi.Mark.OOM, "oom")
@@ -108,7 +110,7 @@ class Watch:
 
     @harmless("callback")
     def end(self) -> None:
-        """Training is over."""
+        """Call it when training is over."""
         self._mark(_abi.Mark.END, "end")
         if self._on_end:
             self._clear(_abi.CleanupReason.END)

@@ -1,7 +1,7 @@
 """neap in a notebook:
 
     %load_ext neap.integrations.jupyter
-    %neap                       what this notebook's process holds, as a table
+    %neap                       the memory of this notebook's process, as a table
     %neap clear                 the same after giving cached memory back (neap.clear_gpu_memory)
     %neap analyze trace.pickle  any command of neap's: its text; of `analyze`, `compare` and `estimate` also the page
 
@@ -24,7 +24,7 @@ _PAGES = ("analyze", "compare", "estimate")
 
 
 class Output:
-    """What a command printed, and the page that it made; shown by a notebook as a frame above the text."""
+    """The text that a command printed, and the page that it made; a notebook shows the page in a frame above the text."""
 
     def __init__(self, text: str, page: str = "") -> None:
         self.text = text
@@ -39,7 +39,7 @@ class Output:
 
 
 def neap_magic(line: str) -> Any:
-    """The line magic %neap. Returns what the notebook shows: a MemoryStats, a ClearResult, or an Output."""
+    """The line magic %neap. Returns the object for the notebook to show: a MemoryStats, a ClearResult, or an Output."""
     words = shlex.split(line)
     if not words:
         return memory.get_gpu_memory_stats()
@@ -49,7 +49,7 @@ def neap_magic(line: str) -> Any:
 
 
 def _command(words: list[str]) -> Output:
-    """A command of neap's, with what it prints on both streams."""
+    """Runs a command of neap, and returns what it prints on both streams."""
     program = os.environ.get("NEAP") or shutil.which("neap")
     if not program:
         return Output("neap: the command is not on PATH: install it (pip install neap, or README.md of its sources)")
@@ -67,5 +67,5 @@ def _command(words: list[str]) -> Output:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """IPython's: %load_ext neap.integrations.jupyter."""
+    """Called by IPython for %load_ext neap.integrations.jupyter."""
     shell.register_magic_function(neap_magic, "line", "neap")

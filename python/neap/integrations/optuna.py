@@ -1,4 +1,4 @@
-"""Trials of Optuna that run out of memory are pruned, and those that cannot fit do not start:
+"""Prunes trials of Optuna that run out of memory, and keeps trials that cannot fit from starting:
 
     from neap.integrations.optuna import prune_out_of_memory
     @prune_out_of_memory
@@ -18,8 +18,9 @@ from .._units import parse_size
 
 
 def prune_out_of_memory(objective: Callable[..., float]) -> Callable[..., float]:
-    """The objective, whose trial is pruned (optuna.TrialPruned) where device memory runs out; the study goes on. Before that the
-    traceback's variables are let go and the cache is emptied, so that the next trial has the memory. Other errors pass through."""
+    """Wraps the objective: if device memory runs out, its trial is pruned (optuna.TrialPruned), and the study continues. Before
+    that, drops the traceback's variables and empties the cache, so that the next trial has the memory. Other errors pass
+    through."""
     pruned: Any = importlib.import_module("optuna").TrialPruned
 
     @functools.wraps(objective)
@@ -32,7 +33,7 @@ def prune_out_of_memory(objective: Callable[..., float]) -> Callable[..., float]
                 raise
             hunt.forget_frames(error)
             failure = str(error).split("\n", 1)[0]
-        # Only here does nothing of the error live on: inside `except` Python would still hold it.
+        # Only here is the error released: inside `except` Python would still hold it.
         memory.clear_gpu_memory()
         trial.set_user_attr("out_of_memory", failure)
         raise pruned(f"ran out of device memory: {failure}")
@@ -41,13 +42,13 @@ def prune_out_of_memory(objective: Callable[..., float]) -> Callable[..., float]
 
 
 def fits(needs: str | int, device: int = 0) -> bool:
-    """Whether that much device memory ("12 GiB", or bytes) is there for PyTorch in this process now: free as the driver reports
-    it, and what PyTorch's allocator has cached. `device`: CUDA's number. In an objective, before anything is made:
+    """Returns whether that much device memory ("12 GiB", or bytes) is available to PyTorch in this process now: the driver's free
+    bytes, plus the bytes that PyTorch's allocator has cached. `device`: CUDA's number. Call it in an objective before it allocates:
 
         if not fits("12 GiB"): raise optuna.TrialPruned("12 GiB are not free")
 
-    What the model will need, `neap estimate` tells. Raises ValueError for what is no size, and what PyTorch raises where there is
-    no such device. It begins CUDA on the device, as the trial would."""
+    `neap estimate` finds how much the model needs. Raises ValueError if `needs` is no size, and PyTorch's error if there is no such
+    device. It initialises CUDA on the device, as the trial would."""
     wanted = parse_size(needs)
     cuda: Any = importlib.import_module("torch").cuda
     free, _ = cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""A run's memory in TensorBoard, Weights & Biases and MLflow, by their own objects:
+"""Logs a run's memory to TensorBoard, Weights & Biases and MLflow, through their own objects:
 
     from neap.integrations.trackers import Tracked
     tracked = Tracked(SummaryWriter(), wandb.init(), mlflow, every_steps=50)
@@ -6,8 +6,8 @@
         ...
         tracked.step(step)
 
-The callbacks for Lightning and transformers take the same objects (`trackers=`); Lightning's own loggers get the figures without.
-An `accelerate.Accelerator` that has trackers is one, too. Nothing is imported here, and nothing is uploaded but by the objects.
+The callbacks for Lightning and transformers take the same objects (`trackers=`); Lightning's own loggers get the figures anyway. An
+`accelerate.Accelerator` with trackers can be passed, too. Nothing is imported here, and only the objects upload anything.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .._units import MIB
 
 
 def memory_figures(prefix: str = "memory/") -> dict[str, float]:
-    """What this process holds now, in MiB: allocated, reserved and the peak of allocated (max_allocated) of each device that it
-    uses ("memory/gpu0/allocated_mib"), and its host memory ("memory/host_mib"). Collects and releases nothing.
+    """Returns the memory that this process holds now, in MiB: allocated, reserved and the peak of allocated (max_allocated) of each
+    device that it uses ("memory/gpu0/allocated_mib"), and its host memory ("memory/host_mib"). Collects and releases nothing.
 
     >>> memory_figures()["memory/host_mib"] > 0
     True
@@ -35,23 +35,22 @@ def memory_figures(prefix: str = "memory/") -> dict[str, float]:
 
 
 def log_to(tracker: Any, figures: dict[str, float], step: int) -> None:
-    """Hands the figures to one object, by the method that its library documents: add_scalar (a SummaryWriter of TensorBoard),
-    log_metrics (mlflow, and Lightning's loggers) or log (a run of W&B, wandb itself, an Accelerator), with the step as a figure of its
-    own, "memory/step". Raises TypeError where it
-    has none of these, and what the object raises."""
+    """Passes the figures to one object, by the method that its library documents: add_scalar (a SummaryWriter of TensorBoard),
+    log_metrics (mlflow, and Lightning's loggers) or log (a run of W&B, wandb itself, an Accelerator), with the step as a figure of
+    its own, "memory/step". Raises TypeError if it has none of these methods, and the object's own exceptions."""
     if callable(getattr(tracker, "add_scalar", None)):
         for name, value in figures.items():
             tracker.add_scalar(name, value, step)
     elif callable(getattr(tracker, "log_metrics", None)):
         tracker.log_metrics(figures, step=step)
     elif callable(getattr(tracker, "log", None)):
-        tracker.log({**figures, "memory/step": float(step)})  # W&B's own step may count something else, and only rises
+        tracker.log({**figures, "memory/step": float(step)})  # W&B's own step may count something else, and can only rise
     else:
         raise TypeError(f"{type(tracker).__name__}: no tracker: it has none of add_scalar, log_metrics and log")
 
 
 class Tracked:
-    """Hands this process's memory to trackers, every `every_steps` steps (1 or more; else ValueError). A tracker that fails
+    """Passes this process's memory figures to trackers, every `every_steps` steps (1 or more; else ValueError). A tracker's failure
     becomes a note (`neap info`, neap.describe()), and the training continues."""
 
     def __init__(self, *trackers: Any, every_steps: int = 50) -> None:
@@ -61,12 +60,12 @@ class Tracked:
         self.every_steps = every_steps
 
     def step(self, number: int) -> None:
-        """After a training step; does nothing between the periods."""
+        """Call it after a training step; does nothing between the periods."""
         if number % self.every_steps == 0:
             self.log(number)
 
     def log(self, number: int) -> None:
-        """At once, whatever the period."""
+        """Logs at once, whatever the period."""
         figures = memory_figures() if self.trackers else {}
         for tracker in self.trackers:
             _log(tracker, figures, number)
