@@ -260,15 +260,32 @@ static bool tree_check(const struct neap_cache *cache, const struct neap_block *
 	return tree_check(cache, node->right, last, count);
 }
 
+/* All trees of a cache, in the order of their sizes: a tree has no other size, and a bit if it has blocks. */
+static bool cache_check(const struct neap_cache *cache, uint64_t *count)
+{
+	const struct neap_size_trees *sizes = cache->sizes;
+	const struct neap_block *last = NULL;
+	uint64_t before = *count;
+	for (size_t i = 0; sizes && i < SIZE_TREES; i++) {
+		const struct neap_block *tree = sizes->trees[i];
+		bool used = sizes->used[i / 64] >> i % 64 & 1, word = sizes->words >> i / 64 & 1;
+		if (used != !!tree || word != !!sizes->used[i / 64] || !tree_check(cache, tree, &last, count) ||
+		    (tree && last->bytes != (i + 1) * BLOCK_ALIGNMENT))
+			return false;
+	}
+	return tree_check(cache, cache->tree, &last, count) && *count - before == cache->count &&
+	       (!sizes || !cache->tree ||
+		neap_cache_after(cache, SMALL_LIMIT_BYTES, UINT64_MAX)->bytes > SMALL_LIMIT_BYTES);
+}
+
 static enum neap_status indexes_check(const struct neap_alloc *alloc, const struct sums *sums, struct neap_error *err)
 {
 	uint64_t cached = 0, live = 0, uses = 0, unmapped = 0;
 	for (const struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
 		live += stream->live_blocks;
 		for (const struct neap_cache *cache = stream->caches; cache; cache = cache->next_of_stream) {
-			const struct neap_block *last = NULL;
 			REQUIRE(cache->stream == stream, "a stream has another's cache");
-			REQUIRE(tree_check(cache, cache->tree, &last, &cached), "a cache's tree is out of order");
+			REQUIRE(cache_check(cache, &cached), "a cache's tree is out of order");
 		}
 		REQUIRE(stream->done <= stream->recorded, "a stream's event is done before it was recorded");
 		for (const struct neap_use *use = stream->waiting; use; use = use->next_of_stream) {
@@ -280,10 +297,8 @@ static enum neap_status indexes_check(const struct neap_alloc *alloc, const stru
 	REQUIRE(neap_largest_sound(&alloc->largest), "the index of largest blocks is out of order");
 	bool region = !alloc->region;
 	for (const struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
-		const struct neap_block *last = NULL;
 		region |= arena == alloc->region && arena->planned;
-		REQUIRE(tree_check(&arena->idle, arena->idle.tree, &last, &cached),
-			"the tree of idle blocks is out of order");
+		REQUIRE(cache_check(&arena->idle, &cached), "the tree of idle blocks is out of order");
 		for (const struct neap_block *block = arena->unmapped; block; block = block->right) {
 			REQUIRE(block->state == NEAP_BLOCK_UNMAPPED && block->segment->arena == arena,
 				"an arena's list of unmapped blocks holds another");

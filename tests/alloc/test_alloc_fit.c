@@ -84,8 +84,69 @@ static void test_page_ends(void **state)
 	world_close(&world);
 }
 
+#define SMALL_BLOCKS 3001 /* odd: the last one stays */
+#define SMALL_TAKES  600
+
+struct hole {
+	uint64_t address, bytes;
+};
+
+/* The smallest that holds `bytes`, the lowest of equals. */
+static struct hole *best_hole(struct hole *holes, size_t count, uint64_t bytes)
+{
+	struct hole *best = NULL;
+	for (size_t i = 0; i < count; i++)
+		if (holes[i].bytes >= bytes && (!best || holes[i].bytes < best->bytes ||
+						(holes[i].bytes == best->bytes && holes[i].address < best->address)))
+			best = &holes[i];
+	return best;
+}
+
+/* Beside many free blocks, which are in a tree for each size, the same block serves as of one list of them all. */
+static void test_many_small(void **state)
+{
+	static uint64_t at[SMALL_BLOCKS], taken[SMALL_TAKES];
+	static struct hole holes[SMALL_BLOCKS / 2 + 1];
+	struct world world;
+	uint64_t random = test_seed(), end = 0;
+	size_t count = 0;
+	(void)state;
+	world_open(&world, "mem=256MiB,reserved=0,context=8MiB");
+	world_alloc(&world, 0);
+	for (size_t i = 0; i < SMALL_BLOCKS; i++) {
+		uint64_t bytes = (1 + random_next(&random) % 13) * 3 * 512;
+		at[i] = take(&world, bytes, NULL);
+		assert_true(!end || at[i] == end);
+		end = at[i] + bytes;
+		if (i % 2)
+			holes[count++] = (struct hole){at[i], bytes};
+	}
+	holes[count++] = (struct hole){end, 2 * MIB - end % (2 * MIB)}; /* the rest of the last page */
+	for (size_t i = 1; i < SMALL_BLOCKS; i += 2)
+		give(&world, at[i]);
+	world_check(&world);
+	for (size_t i = 0; i < SMALL_TAKES; i++) {
+		uint64_t bytes = (1 + random_next(&random) % 30) * 512; /* all find a hole */
+		struct hole *best = best_hole(holes, count, bytes);
+		taken[i] = take(&world, bytes, NULL);
+		assert_true(best && taken[i] == best->address);
+		best->address += bytes;
+		best->bytes -= bytes;
+		if (i % 50 == 0)
+			world_check(&world);
+	}
+	for (size_t i = 0; i < SMALL_TAKES; i++)
+		give(&world, taken[i]);
+	world_check(&world);
+	for (size_t i = 0; i < SMALL_BLOCKS; i += 2)
+		give(&world, at[i]);
+	world_check(&world);
+	world_close(&world);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fit), cmocka_unit_test(test_page_ends)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fit), cmocka_unit_test(test_page_ends),
+					   cmocka_unit_test(test_many_small)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,11 +125,13 @@ static void arena_destroy(struct neap_alloc *alloc, struct neap_arena *arena)
 		while (*link != cache)
 			link = &(*link)->next_of_stream;
 		*link = cache->next_of_stream;
+		free(cache->sizes);
 		free(cache);
 	}
 	while (*arena_link != arena)
 		arena_link = &(*arena_link)->next_of_stream;
 	*arena_link = arena->next_of_stream;
+	free(arena->idle.sizes);
 	free(arena);
 }
 

@@ -108,6 +108,14 @@ static inline CUmemGenericAllocationHandle segment_handle(const struct neap_segm
 	return part ? part[page % HANDLES_PART] : 0;
 }
 
+/* Trees by address, one for each multiple of BLOCK_ALIGNMENT up to SMALL_LIMIT_BYTES. Bit i of word w in `used` is
+ * set if tree 64 * w + i is not empty, bit w of `words` if used[w] is not 0. */
+#define SIZE_TREES (SMALL_LIMIT_BYTES / BLOCK_ALIGNMENT)
+struct neap_size_trees {
+	uint64_t words, used[SIZE_TREES / 64];
+	struct neap_block *trees[SIZE_TREES];
+};
+
 /* The CACHED blocks that one stream freed in one arena. That stream may reuse them at once. */
 struct neap_cache {
 	struct neap_cache *next_of_arena;
@@ -115,6 +123,10 @@ struct neap_cache {
 	struct neap_arena *arena;
 	struct neap_stream *stream; /* NULL: the arena's idle blocks, which any stream may use */
 	struct neap_block *tree;    /* ordered by (bytes, address) */
+	/* Of a small arena with many blocks: they are in a tree for each size, and `tree` has only blocks that are
+	 * larger than SMALL_LIMIT_BYTES. NULL: `tree` has all. */
+	struct neap_size_trees *sizes;
+	size_t count; /* its blocks */
 	/* largest.c: */
 	struct neap_cache *next_noted;
 	uint64_t largest; /* bytes of its largest block when it was last measured */
@@ -371,6 +383,9 @@ struct neap_block *neap_block_new(struct neap_alloc *alloc);
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
 /* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
+/* The CACHED block that comes after, or before, (bytes, address) in the order of (bytes, address); NULL: none. */
+struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
+struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
 /* The lowest CACHED block that holds `bytes`, of a large arena; NULL: none. */
 struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 /* Makes a CACHED block LIVE, of `cache` (any of its arena); the bytes beyond `bytes` stay CACHED. One is ensured. */

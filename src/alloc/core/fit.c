@@ -142,28 +142,13 @@ void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes)
 		alloc->home = largest_stream(alloc);
 }
 
-/* The CACHED block that comes after (bytes, address) in the order of the tree; NULL: none. */
-static struct neap_block *block_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address)
-{
-	struct neap_block *next = NULL;
-	for (struct neap_block *node = cache->tree; node;) {
-		if (node->bytes > bytes || (node->bytes == bytes && node->address > address)) {
-			next = node;
-			node = node->left;
-		} else {
-			node = node->right;
-		}
-	}
-	return next;
-}
-
 /* Queries the driver at most once: the stream's one event answers for all its blocks. */
 static void gather_idle(struct neap_alloc *alloc, struct neap_cache *cache)
 {
 	uint64_t bytes = 0, address = 0;
 	bool asked = false;
 	struct neap_block *block;
-	while ((block = block_after(cache, bytes, address))) {
+	while ((block = neap_cache_after(cache, bytes, address))) {
 		bytes = block->bytes;
 		address = block->address;
 		bool idle = block->stamp <= cache->stream->done;

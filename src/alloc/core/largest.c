@@ -41,12 +41,10 @@ static void sink(struct neap_largest *index, struct neap_cache *cache)
 	put(index, place, cache);
 }
 
-/* Bytes of the last block of the cache's tree; 0: it has none. */
+/* Bytes of the cache's last block; 0: it has none. */
 static uint64_t measure(const struct neap_cache *cache)
 {
-	const struct neap_block *last = cache->tree;
-	while (last && last->right)
-		last = last->right;
+	const struct neap_block *last = neap_cache_before(cache, UINT64_MAX, 0);
 	return last ? last->bytes : 0;
 }
 

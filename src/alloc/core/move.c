@@ -7,21 +7,6 @@
 #include "alloc/core/core.h"
 #include "base/error.h"
 
-/* The CACHED block that comes before (bytes, address) in the order of the tree; NULL: none. */
-static struct neap_block *block_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address)
-{
-	struct neap_block *last = NULL;
-	for (struct neap_block *node = cache->tree; node;) {
-		if (node->bytes < bytes || (node->bytes == bytes && node->address < address)) {
-			last = node;
-			node = node->right;
-		} else {
-			node = node->left;
-		}
-	}
-	return last;
-}
-
 /* How many spare pages a place needs. The pages of the place itself, [start, end), must stay. */
 struct demand {
 	uint64_t pages, start, end;
@@ -33,7 +18,7 @@ static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_
 				    const struct demand *demand, struct neap_error *err)
 {
 	uint64_t page = alloc->page_bytes;
-	struct neap_block *block = block_before(cache, UINT64_MAX, 0), *next = NULL;
+	struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0), *next = NULL;
 	enum neap_status status = NEAP_OK;
 	while (!status && block && alloc->spare_count < demand->pages) {
 		uint64_t bytes = block->bytes, address = block->address;
@@ -44,12 +29,12 @@ static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_
 		if (apart && whole && !idle && demand->wait) {
 			status = neap_block_finish(alloc, block, err);
 			/* That may have completed frees, and joined any block with others. */
-			block = block_before(cache, UINT64_MAX, 0);
+			block = neap_cache_before(cache, UINT64_MAX, 0);
 			continue;
 		}
 		if (idle)
 			status = neap_block_unmap(alloc, block, demand->pages - alloc->spare_count, &next, err);
-		block = block_before(cache, bytes, address);
+		block = neap_cache_before(cache, bytes, address);
 	}
 	return status;
 }
@@ -71,8 +56,8 @@ static enum neap_status gather(struct neap_alloc *alloc, const struct demand *de
 static uint64_t count_of(const struct neap_alloc *alloc, const struct neap_cache *cache, const struct demand *demand)
 {
 	uint64_t page = alloc->page_bytes, pages = 0;
-	for (const struct neap_block *block = block_before(cache, UINT64_MAX, 0); block && block->bytes >= page;
-	     block = block_before(cache, block->bytes, block->address)) {
+	for (const struct neap_block *block = neap_cache_before(cache, UINT64_MAX, 0); block && block->bytes >= page;
+	     block = neap_cache_before(cache, block->bytes, block->address)) {
 		uint64_t first = round_up(block->address, page), last = round_down(block_end(block), page);
 		if (first < last && (block_end(block) < demand->start || block->address >= demand->end))
 			pages += (last - first) / page;

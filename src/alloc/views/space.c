@@ -33,12 +33,15 @@ static bool run_add(struct neap_space *space, struct neap_block *first)
 	return true;
 }
 
-static bool tree_add(struct neap_space *space, struct neap_block *node)
+static bool cache_add(struct neap_space *space, const struct neap_cache *cache)
 {
-	if (!node)
-		return true;
-	bool begins = !node->previous || node->previous->state != NEAP_BLOCK_CACHED;
-	return tree_add(space, node->left) && (!begins || run_add(space, node)) && tree_add(space, node->right);
+	struct neap_block *block = neap_cache_after(cache, 0, 0);
+	for (; block; block = neap_cache_after(cache, block->bytes, block->address)) {
+		bool begins = !block->previous || block->previous->state != NEAP_BLOCK_CACHED;
+		if (begins && !run_add(space, block))
+			return false;
+	}
+	return true;
 }
 
 static bool caches_add(struct neap_alloc *alloc, struct neap_space *space)
@@ -46,10 +49,10 @@ static bool caches_add(struct neap_alloc *alloc, struct neap_space *space)
 	for (struct neap_arena *arena = alloc->arenas; arena; arena = arena->next) {
 		if (arena->pool || arena == alloc->region)
 			continue;
-		if (!tree_add(space, arena->idle.tree))
+		if (!cache_add(space, &arena->idle))
 			return false;
 		for (struct neap_cache *cache = arena->caches; cache; cache = cache->next_of_arena)
-			if (!tree_add(space, cache->tree))
+			if (!cache_add(space, cache))
 				return false;
 	}
 	return true;
