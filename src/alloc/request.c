@@ -209,6 +209,9 @@ enum neap_status neap_free_by_core(struct neap_alloc *alloc, uint64_t address)
 	neap_alloc_lock(alloc);
 	struct neap_block *block = live_block(alloc, address);
 	if (block) {
+		/* Read when it joins them, after its counters. */
+		__builtin_prefetch(block->previous);
+		__builtin_prefetch(block->next);
 		leave_stream(alloc, block);
 		if (alloc->plan)
 			neap_plan_note_free(alloc->plan, block->bytes, block->serial);

@@ -578,11 +578,14 @@ void neap_stats_sums_reset(struct neap_alloc *alloc);
 
 /* published.c: the writer's side of struct neap_published. The first word opens a write. It must be closed before the
  * lock is released or the driver called. */
-static inline void neap_published_word(struct neap_alloc *alloc, uint64_t *word, uint64_t value)
+static inline void neap_published_open(struct neap_alloc *alloc)
 {
-	/* Inline: a dozen words change with every block. */
 	if (alloc->published_sequence % 2 == 0)
 		__atomic_store_n(&alloc->published->sequence, ++alloc->published_sequence, __ATOMIC_RELEASE);
+}
+static inline void neap_published_word(struct neap_alloc *alloc, uint64_t *word, uint64_t value)
+{
+	neap_published_open(alloc);
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 static inline void neap_published_close(struct neap_alloc *alloc)

@@ -1,14 +1,15 @@
 /* alloc/core/stats.c: the statistics, in private memory and, word by word, in the published page. */
 #include "alloc/core/core.h"
 
-static void word_set(struct neap_alloc *alloc, int64_t *word, int64_t value)
+/* Inline in stat_add: a dozen words change with every block. The caller has opened a write. */
+static inline void word_set(struct neap_alloc *alloc, int64_t *word, int64_t value)
 {
 	*word = value;
 	size_t index = (size_t)(word - (int64_t *)&alloc->stats);
-	neap_published_word(alloc, (uint64_t *)&alloc->published->stats + index, (uint64_t)value);
+	__atomic_store_n((int64_t *)&alloc->published->stats + index, value, __ATOMIC_RELEASE);
 }
 
-static void stat_add(struct neap_alloc *alloc, struct neap_stat *stat, int64_t delta)
+static inline void stat_add(struct neap_alloc *alloc, struct neap_stat *stat, int64_t delta)
 {
 	word_set(alloc, &stat->current, stat->current + delta);
 	if (stat->current > stat->peak)
@@ -21,6 +22,7 @@ static void stat_add(struct neap_alloc *alloc, struct neap_stat *stat, int64_t d
 
 void neap_metric_add(struct neap_alloc *alloc, enum neap_metric metric, bool small, int64_t delta)
 {
+	neap_published_open(alloc);
 	stat_add(alloc, &alloc->stats.metric[metric][NEAP_CLASS_ALL], delta);
 	stat_add(alloc, &alloc->stats.metric[metric][small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE], delta);
 	if (metric == NEAP_METRIC_ALLOCATED_BYTES) {
@@ -32,6 +34,7 @@ void neap_metric_add(struct neap_alloc *alloc, enum neap_metric metric, bool sma
 
 void neap_counter_add(struct neap_alloc *alloc, int64_t *counter, int64_t delta)
 {
+	neap_published_open(alloc);
 	word_set(alloc, counter, *counter + delta);
 }
 

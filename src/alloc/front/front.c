@@ -302,7 +302,12 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 	bool found = __atomic_load_n(&slot->lane, __ATOMIC_RELAXED) == lane && slot->address == address &&
 		     alloc->live.table == table;
 	bool given = found && give_locked(lane, slot);
+	const struct neap_block *block = found && !given ? slot->block : NULL;
 	lane_unlock(lane, seat);
+	if (block) { /* the core reads both of its cache lines next */
+		__builtin_prefetch(block);
+		__builtin_prefetch(&block->stamp);
+	}
 	return given;
 }
 

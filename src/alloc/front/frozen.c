@@ -18,9 +18,9 @@ static void stat_fold(struct neap_alloc *alloc, struct neap_stat *stat, int64_t 
 	stat->freed += given;
 	size_t index = (size_t)((int64_t *)stat - (int64_t *)&alloc->stats);
 	uint64_t *words = (uint64_t *)&alloc->published->stats + index;
-	neap_published_word(alloc, &words[0], (uint64_t)stat->current);
-	neap_published_word(alloc, &words[2], (uint64_t)stat->allocated);
-	neap_published_word(alloc, &words[3], (uint64_t)stat->freed);
+	__atomic_store_n(&words[0], (uint64_t)stat->current, __ATOMIC_RELEASE);
+	__atomic_store_n(&words[2], (uint64_t)stat->allocated, __ATOMIC_RELEASE);
+	__atomic_store_n(&words[3], (uint64_t)stat->freed, __ATOMIC_RELEASE);
 }
 
 static void metric_fold(struct neap_alloc *alloc, enum neap_metric metric, enum neap_pool_class class, int64_t taken,
@@ -37,6 +37,7 @@ static void class_fold(struct neap_alloc *alloc, struct neap_lane *lane, enum ne
 	int64_t blocks = takes->blocks - level->blocks, bytes = takes->bytes - level->bytes;
 	if (!takes->blocks && !blocks)
 		return;
+	neap_published_open(alloc);
 	metric_fold(alloc, NEAP_METRIC_ALLOCATION, class, takes->blocks, blocks);
 	metric_fold(alloc, NEAP_METRIC_ACTIVE, class, takes->blocks, blocks);
 	metric_fold(alloc, NEAP_METRIC_ALLOCATED_BYTES, class, takes->bytes, bytes);
