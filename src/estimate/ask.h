@@ -1,11 +1,11 @@
-/* estimate/ask.h: an estimate for another command: runs `neap estimate --json` and reads what it says. `neap run`
+/* estimate/ask.h: an estimate for another command. It runs `neap estimate --json` and reads its answer. `neap run`
  * asks before it starts a command, `neap series` for experiments whose needs nothing else tells. The process that
  * asks runs none of the program itself, so a program that fails or hangs costs it nothing. One thread.
  *
- * It is a program of its own, started and read, and neither a call nor a fork:
+ * It starts a program of its own, instead of calling the code or forking, because:
  *
- *   - what the run left is read and replayed, which may take gigabytes: where the host lacks them, the kernel ends
- *     that process and not the supervisor of a series;
+ *   - reading and replaying the run may take gigabytes: where the host lacks them, the kernel ends that process and
+ *     not the supervisor of a series;
  *   - the environment, the folder and CUDA_VISIBLE_DEVICES are those of the experiment, and a process has each once;
  *   - the supervisor has NVML loaded, which a fork without exec must not use. */
 #ifndef NEAP_ESTIMATE_ASK_H
@@ -28,28 +28,28 @@ struct neap_estimate_question {
 
 #define NEAP_ESTIMATE_CHANGES 8
 
-/* Of the GPU on which it fits best, the first of them. */
+/* The answer for the GPU on which the program fits best; among equals for the first. */
 struct neap_estimate_answer {
 	char gpu[48];
 	uint64_t total_bytes;
-	uint64_t low_bytes, high_bytes; /* what the program takes of it in all, contexts included */
+	uint64_t low_bytes, high_bytes; /* what the program takes of the GPU in all, contexts included */
 	int64_t headroom_bytes;
 	enum neap_estimate_fits fits;
 	enum neap_estimate_doubt doubt; /* SURE unless `fits` is UNSURE */
-	char setting[256]; /* of PYTORCH_CUDA_ALLOC_CONF with which it fits; "": none, or it fits without */
+	char setting[256]; /* a value of PYTORCH_CUDA_ALLOC_CONF with which it fits; "": none, or it fits without */
 	struct {
 		char name[40];
 		uint64_t low_bytes, high_bytes; /* its predicted saving */
 	} changes[NEAP_ESTIMATE_CHANGES];
 	size_t change_count;
-	double samples_share; /* predicted to fit; 0: not known */
+	double samples_share; /* the share of the samples that is predicted to fit; 0: not known */
 };
 
-/* How `neap estimate` begins a line of progress, which is no reason of a failure. */
+/* The beginning of `neap estimate`'s lines of progress. Such a line never explains a failure. */
 #define NEAP_ESTIMATE_STILL "neap estimate: still at "
 
-/* Errors: NEAP_ECANCELED: `go_on` said so; NEAP_ESTATE: there is no estimate, and the message says why in the words
- * of `neap estimate`; NEAP_EPARSE, NEAP_ENOMEM, NEAP_EIO. */
+/* Errors: NEAP_ECANCELED: `go_on` returned false; NEAP_ESTATE: there is no estimate, and the message says why in the
+ * words of `neap estimate`; NEAP_EPARSE, NEAP_ENOMEM, NEAP_EIO. */
 enum neap_status neap_estimate_ask(const struct neap_estimate_question *question,
 				   struct neap_estimate_answer *ret_answer, struct neap_error *err);
 

@@ -39,7 +39,7 @@ struct reading {
 
 /* --- the process's file --- */
 
-/* Adds "cudnn" of "cudnnBackendExecute", once. What NCCL takes has its code in it: sim/libraries/nccl.md. */
+/* Adds "cudnn" of "cudnnBackendExecute", once. The figure for NCCL includes its code: sim/libraries/nccl.md. */
 static void add_library(struct neap_code *code, const char *name)
 {
 	char word[24];
@@ -100,7 +100,7 @@ static int by_place(const void *a, const void *b)
 
 /* --- the libraries --- */
 
-/* A library's file: where in it the parts of its image in memory are. */
+/* A library's file, and where the parts of the library's image in memory are in the file. */
 struct library {
 	int fd;
 	Elf64_Phdr segments[SEGMENTS_MOST];
@@ -159,7 +159,8 @@ static unsigned char *read_binary(const struct library *library, uint64_t addres
 	return bytes;
 }
 
-/* Measures the images of a fat binary that the device may be given. False: there is none, or it is damaged. */
+/* Measures the images of a fat binary that the driver may load onto the device. False: there is none, or it is
+ * damaged. */
 static bool measure(struct reading *reading, const unsigned char *bytes, size_t length, const char *const *names,
 		    size_t count)
 {

@@ -1,12 +1,12 @@
-/* estimate/context.c: what a process takes of a device beside PyTorch's allocator, part by part.
+/* estimate/context.c: the device memory that a process takes beside PyTorch's allocator, part by part.
  *
  *   driver           the context itself: the profile's figure, which was read on such a GPU
- *   driver versions  what other versions of the driver take more: published figures differ by up to 61 MiB
+ *   driver versions how much more other versions of the driver take: published figures differ by up to 61 MiB
  *   code             the kernels that the program used (code.h): of PyTorch and of extensions
- *   own modules      those that the program compiles and loads: of Triton, so of torch.compile
- *   cuBLAS code      its kernels, which it chooses by rules of its own: at most all of its modules
- *   library code     likewise of NVIDIA's other libraries, of which a part is assumed
- *   stack            of threads, where a kernel needs more than the limit that a context begins with
+ *   own modules      modules that the program compiles and loads: Triton's, so torch.compile's
+ *   cuBLAS code      cuBLAS chooses its kernels by rules of its own: at most all of its modules
+ *   library code     likewise for NVIDIA's other libraries: a part of their code is assumed
+ *   stack            the threads' stacks, where a kernel needs more than a context's first limit
  *   cuBLAS, NCCL     what these libraries allocate themselves: the stand-ins count it (sim/libraries)
  */
 #include "estimate/estimate.h"
@@ -19,20 +19,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All code of a process whose own code is not known. With lazy loading, the default of today's drivers. */
+/* All code of a process that left no list of its code, with lazy loading, the default of today's drivers. */
 #define CODE_BYTES (512 * NEAP_MIB)
-/* The kernels of NVIDIA's libraries but cuBLAS and NCCL. A whole process on an H100 took 0.16 GiB beyond its context
- * (vllm#12126, all code included), one on an RTX PRO 5000 some 100 MiB. All that cuDNN 9.26 has are 295 to 412 MiB,
- * cuSOLVER 41 to 102, cuSPARSE 78 to 98. */
+/* The kernels of NVIDIA's libraries other than cuBLAS and NCCL. A whole process on an H100 took 0.16 GiB beyond its
+ * context (vllm#12126, all code included), one on an RTX PRO 5000 some 100 MiB. All that cuDNN 9.26 has are 295 to
+ * 412 MiB, cuSOLVER 41 to 102, cuSPARSE 78 to 98. */
 #define LIBRARY_BYTES (256 * NEAP_MIB)
-/* cuBLAS before CUDA 13. */
+/* The code of cuBLAS before CUDA 13. */
 #define CUBLAS_BYTES (384 * NEAP_MIB)
-/* With CUDA_MODULE_LOADING=EAGER. All libraries of PyTorch 2.1 and PyTorch itself took 0.45 GiB more on an A100
- * (github.com/stas00/ml-engineering). */
+/* All code of a process with CUDA_MODULE_LOADING=EAGER. All libraries of PyTorch 2.1 and PyTorch itself took 0.45 GiB
+ * more on an A100 (github.com/stas00/ml-engineering). */
 #define EAGER_BYTES (1024 * NEAP_MIB)
-/* Above the profile's figure. An A100: 420 MiB, and 0.47 GiB with another driver; a B200: 560 and 612 MiB. */
+/* How far another version of the driver may be above the profile's figure. An A100: 420 MiB, and 0.47 GiB with
+ * another driver; a B200: 560 and 612 MiB. */
 #define VERSIONS_BYTES (64 * NEAP_MIB)
-/* cudaLimitStackSize of a context. A driver raises it when a kernel needs more (cuCtxSetLimit), in units. */
+/* The cudaLimitStackSize that a context begins with. A driver raises it when a kernel needs more (cuCtxSetLimit), in
+ * units. */
 #define STACK_LIMIT 1024
 #define STACK_UNIT  512
 
@@ -81,7 +83,7 @@ static void add_cublas(struct neap_estimate_context *context, const struct neap_
 		       const struct sim_profile *profile)
 {
 	int capability = profile->compute_major * 10 + profile->compute_minor;
-	if (run->code.eager || run->code.unread) /* EAGER_BYTES and CODE_BYTES have room for it */
+	if (run->code.eager || run->code.unread) /* EAGER_BYTES and CODE_BYTES include it */
 		return;
 	for (size_t i = 0; i < sizeof cublas_code / sizeof cublas_code[0]; i++)
 		if (cublas_code[i].capability == capability && !strncmp(run->cuda, "13.", 3)) {
@@ -121,7 +123,7 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 	struct neap_estimate_context context = {0};
 	uint64_t processes = run->process_count ? run->process_count : 1;
 	uint64_t bare = profile->context_mib * NEAP_MIB, seen = bare;
-	if (run->code.known && profile->context_seen_mib) /* else CODE_BYTES has room for it */
+	if (run->code.known && profile->context_seen_mib) /* else CODE_BYTES includes it */
 		seen = profile->context_seen_mib * NEAP_MIB;
 	add(&context, "driver", seen < bare ? seen : bare, seen > bare ? seen : bare, NEAP_ESTIMATE_PUBLISHED);
 	if (run->code.known)

@@ -1,9 +1,9 @@
-/* estimate/convolution.c: which convolution has the largest workspace, from the stacks of what was allocated:
+/* estimate/convolution.c: finds the convolution with the largest workspace, by the stacks of allocations:
  *
  *   model.py:12 forward ... cudnn_convolution ... the allocator                 a workspace
  *   model.py:12 forward ... cudnn_convolution ... empty_cuda ... the allocator  the output
  *
- * A backward pass has no line, so a forward pass goes before it. */
+ * The stack of a backward pass names no line of the program, so a forward pass ranks before it. */
 #include "estimate/estimate.h"
 
 #include "analyze/sites.h"

@@ -1,4 +1,4 @@
-/* estimate/driver.h: what a program without PyTorch took from the simulated driver.
+/* estimate/driver.h: how much memory a program without PyTorch took from the simulated driver.
  *
  *   RUN/driver.PID   of each process: sim/driver/account.c. The program's processes may write anything there
  */
@@ -8,7 +8,7 @@
 #include "estimate/estimate.h"
 #include "store/json.h"
 
-/* Of the device that the processes together took most of. Each process counts with its own peak. */
+/* The figures of the device of which the processes together took most. Each process counts with its own peak. */
 struct neap_estimate_driver {
 	uint64_t memory_bytes, contexts, processes;
 };
@@ -23,8 +23,8 @@ struct neap_estimate_driver_report {
 	const struct neap_estimate_driver *driver;
 };
 
-/* Whether it fits on a GPU of the plan. The interval is what it takes of it in all: contexts are known on a GPU
- * alone. */
+/* Whether the program fits on a GPU of the plan. The interval is all that the program takes of the GPU: only a GPU
+ * tells how much a context takes. */
 enum neap_estimate_fits neap_estimate_driver_fits(const struct neap_estimate_driver_report *report, size_t gpu,
 						  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 

@@ -6,14 +6,14 @@
  *                                                         │
  *   each GPU ── neap_estimate_judge: the exact replay of that trace in the GPU's memory ── fits or not, headroom
  *
- * A run is on a device of its GPUs' architecture with the memory of the largest GPU, so that it does not fail: what
+ * A run uses a device of its GPUs' architecture with the memory of the largest GPU, so that it does not fail: what
  * PyTorch allocates follows from the architecture (workspaces, kernels' scratch), not from the memory, until that
- * runs out. What a smaller GPU would do then is replayed.
+ * runs out. A replay then tells what happens on a smaller GPU.
  *
  * Memory of a GPU:   total = driver's own + context + what PyTorch may reserve
  *
- * The context, which is all that a process takes beside PyTorch's allocator, is an interval, the sum of its parts'.
- * Each part says where its figure comes from. Only a GPU tells the exact one. One thread.
+ * The context is all the memory that a process takes beside PyTorch's allocator. It is an interval: the sum of the
+ * intervals of its parts. Each part says where its figure comes from. Only a GPU tells the exact figure. One thread.
  */
 #ifndef NEAP_ESTIMATE_ESTIMATE_H
 #define NEAP_ESTIMATE_ESTIMATE_H
@@ -29,9 +29,9 @@
 #define NEAP_ESTIMATE_GPUS      32
 #define NEAP_ESTIMATE_PROCESSES 64 /* of one run */
 #define NEAP_ESTIMATE_READS     64
-#define NEAP_ESTIMATE_STEADY    3            /* updates that took no more memory than any before */
+#define NEAP_ESTIMATE_STEADY    3            /* updates that took no more memory than earlier ones */
 #define NEAP_ESTIMATE_COMPILED  8            /* updates in which torch.compile compiled */
-#define NEAP_ESTIMATE_PLENTY    (1ull << 42) /* memory of a device for a program that runs out of that of every GPU */
+#define NEAP_ESTIMATE_PLENTY    (1ull << 42) /* a device's memory for a program that fits on no GPU */
 
 struct neap_estimate_gpu {
 	char name[48]; /* as it was asked for: "a100-80gb" */
@@ -45,25 +45,25 @@ struct neap_estimate_gpu {
 struct neap_estimate_plan {
 	struct neap_estimate_gpu gpus[NEAP_ESTIMATE_GPUS];
 	size_t count;
-	size_t run_gpus[NEAP_ESTIMATE_GPUS]; /* of each run the largest of its GPUs */
+	size_t run_gpus[NEAP_ESTIMATE_GPUS]; /* the largest GPU of each run */
 	size_t run_count;
 	unsigned devices; /* how many a run has */
 	uint64_t memory_bytes;
 	const char *values;           /* "auto", "full" or "none", as NEAP_SIM has it; NULL: auto */
-	uint64_t values_memory_bytes; /* that they may take of the host, in each process; 0: NEAP_SIM's default */
+	uint64_t values_memory_bytes; /* that values may take of the host in each process; 0: NEAP_SIM's default */
 	bool rungs_known;             /* it is known which changes of training the program has already: */
 	uint32_t rungs;               /* bits 1u << enum neap_rung, whose savings are not predicted */
 };
 
-/* Whether this is how much of the values a program may ask for: auto, full or none. */
+/* Whether the text is a valid choice for `values`: auto, full or none. */
 bool neap_estimate_values_known(const char *values);
 
-/* Takes values_memory= from the caller's NEAP_SIM, the one word of it that holds for the runs too; NULL: not set.
- * Errors: NEAP_EPARSE. */
+/* Takes values_memory= from the caller's NEAP_SIM (NULL: not set). It is the only word of NEAP_SIM that holds for the
+ * runs too. Errors: NEAP_EPARSE. */
 enum neap_status neap_estimate_bound_values(struct neap_estimate_plan *plan, const char *simulated,
 					    struct neap_error *err);
 
-/* The word in a list of GPUs that stands for the GPUs of this machine. */
+/* In a list of GPUs this word stands for the GPUs of this machine. */
 #define NEAP_ESTIMATE_HERE      "here"
 #define NEAP_ESTIMATE_HERE_MOST 8
 
@@ -83,11 +83,11 @@ struct neap_estimate_here {
 enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, const struct neap_estimate_here *here,
 				    struct neap_estimate_plan *ret_plan, struct neap_error *err);
 
-/* NEAP_SIM of a run. `memory_bytes`: of its device; 0: the plan's. */
+/* Writes NEAP_SIM for a run. `memory_bytes`: its device's memory; 0: the plan's. */
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
 			char *ret_text, size_t capacity);
 
-/* A line of the program that read values from the device. They are zeros here. */
+/* A line of the program that read values from the device. On the simulator they are zeros. */
 struct neap_estimate_read {
 	char file[256], function[64], reader[24], use[8]; /* use: "value", "branch" or "size" */
 	uint64_t line, count;
@@ -99,12 +99,12 @@ struct neap_estimate_convolution {
 	uint64_t workspace_bytes; /* 0: it usually takes none */
 };
 
-/* A process of the run that used PyTorch's allocator. */
+/* One process of a run that used PyTorch's allocator. */
 struct neap_estimate_process {
 	uint64_t pid, rank;                        /* rank UINT64_MAX: none */
 	uint64_t steps, forwards;                  /* forwards: counted where the program is bounded by them */
 	uint64_t grew_at;                          /* the last step in which the requested or reserved peak grew */
-	uint64_t grew_requested, grew_reserved;    /* by so many bytes, over all devices */
+	uint64_t grew_requested, grew_reserved;    /* by how many bytes the peaks grew then, over all devices */
 	uint64_t compiled[NEAP_ESTIMATE_COMPILED]; /* updates, from 1, in which torch.compile compiled; 0: no more */
 	uint64_t compiled_more;                    /* how many more there were */
 	bool optimizer;                            /* it made an optimizer */
@@ -116,7 +116,7 @@ struct neap_estimate_process {
 	char snapshot[4096];
 };
 
-/* The findings of one run. Free with neap_estimate_run_fini. */
+/* What was found in one run. Free with neap_estimate_run_fini. */
 struct neap_estimate_run {
 	struct neap_result result;
 	char torch[48], cuda[16];
@@ -125,13 +125,13 @@ struct neap_estimate_run {
 		has_triton;     /* compiled: kernels of torch.compile were launched; without Triton its graphs ran */
 	bool computed;          /* values were, on the host; else they read as zeros */
 	char not_computed[400]; /* the operations that could not be: "aten::a, aten::b"; "": none */
-	bool reads_hidden;      /* lines that read values were counted until torch.compile first compiled */
+	bool reads_hidden;      /* lines that read values were counted only until torch.compile first compiled */
 	struct neap_estimate_process processes[NEAP_ESTIMATE_PROCESSES]; /* by rank, then PID */
 	size_t process_count;
-	size_t worst; /* the process that reserved most: the one below */
+	size_t worst; /* the index of the process that reserved most: the fields below are its */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
 	unsigned by_address; /* the minor number of a PyTorch whose choice goes by addresses; 0: it goes by age */
-	uint64_t reserved_low, reserved_high; /* of reserved_peak, and the peaks with other orders of addresses */
+	uint64_t reserved_low, reserved_high; /* the lowest and highest reserved_peak over all orders of addresses */
 	struct neap_trace *trace;
 	struct neap_analysis analysis;
 	struct neap_estimate_read reads[NEAP_ESTIMATE_READS]; /* the most critical first */
@@ -140,12 +140,12 @@ struct neap_estimate_run {
 	struct neap_estimate_convolution convolution;
 	struct neap_simulated gaps;
 	struct neap_code code;       /* of the process that reserved most */
-	struct neap_view_facts view; /* what the program could write, and did: also of a run that failed */
+	struct neap_view_facts view; /* which files the program could and did write; also of a failed run */
 };
 
-/* Reads the findings of a run. Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
+/* Reads what a run left. Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
 enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *ret_run, struct neap_error *err);
-/* How many of the plan's runs no other stands for. */
+/* How many of the plan's runs have to be made: no other run stands for them. */
 size_t neap_estimate_count_own(const struct neap_estimate_plan *plan, const struct neap_estimate_run *runs);
 
 void neap_estimate_run_fini(struct neap_estimate_run *run);
@@ -153,7 +153,7 @@ void neap_estimate_run_fini(struct neap_estimate_run *run);
 /* Where a figure comes from, the most certain first. */
 enum neap_estimate_source {
 	NEAP_ESTIMATE_COMPUTED,   /* from the code of the libraries that the program loaded */
-	NEAP_ESTIMATE_DOCUMENTED, /* by what NVIDIA documents, or by the source of the library */
+	NEAP_ESTIMATE_DOCUMENTED, /* from NVIDIA's documentation, or from the library's source */
 	NEAP_ESTIMATE_PUBLISHED,  /* somebody measured it: on this GPU, or the library */
 	NEAP_ESTIMATE_ASSUMED,
 };
@@ -163,7 +163,7 @@ const char *neap_estimate_source_name(enum neap_estimate_source source);
 
 #define NEAP_ESTIMATE_PARTS 12
 
-/* What is beside PyTorch's allocator: the sum of its parts. */
+/* The memory that a process takes beside PyTorch's allocator: the sum of its parts. */
 struct neap_estimate_context {
 	uint64_t low_bytes, high_bytes;
 	struct neap_estimate_part {
@@ -174,34 +174,36 @@ struct neap_estimate_context {
 	size_t part_count;
 };
 
-/* Writes what a part of the GPU's context is, and where its figure comes from. */
+/* Describes a part of the GPU's context, and where its figure comes from. */
 void neap_estimate_part_text(const struct neap_estimate_plan *plan, size_t gpu, const struct neap_estimate_run *run,
 			     const struct neap_estimate_part *part, char *ret_text, size_t capacity);
 
 struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
 						   const struct neap_estimate_run *run);
 
-/* How many other processes share the GPU of the one that reserved most, and what they reserve. Their contexts come on
- * top. */
+/* How many other processes share the GPU of the process that reserved most, and how much they reserve. Their contexts
+ * come on top. */
 size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes);
 
-/* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to the
- * peaks of each process: the largest of them, since one is in use at a time. Of those with a known bound. */
+/* The most that libraries' workspaces may add to the peaks of each process. Only the library knows the size of a
+ * workspace that PyTorch allocates for it. One workspace is in use at a time, so this is the largest bound of those
+ * that have one. */
 uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
 
 /* Whether no bound is known for some workspace: cuDNN's, for a convolution. */
 bool neap_estimate_is_unbounded(const struct neap_estimate_run *run);
 
-/* Finds the orders of addresses that matter, by the run's torch, trace and reserved_peak. Errors: those of replay. */
+/* Finds the orders of addresses that change the peak, by the run's torch, trace and reserved_peak. Errors: those of
+ * replay. */
 enum neap_status neap_estimate_find_orders(struct neap_estimate_run *run, struct neap_error *err);
 
-/* Writes the interval of reserved, and why it is one; "": it is none. */
+/* Writes the interval of the reserved peak, and why it is an interval; "": there is one value only. */
 void neap_estimate_orders_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
 
 /* Finds run->convolution in the trace. Errors: NEAP_ENOMEM. */
 enum neap_status neap_estimate_find_convolution(struct neap_estimate_run *run, struct neap_error *err);
 
-/* Writes that no bound is known for the run's convolutions, and what bounds them. */
+/* Writes that no bound is known for the workspaces of the run's convolutions, and how the user can bound them. */
 void neap_estimate_convolution_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
 
 /* Whether the time limit ended the run before its second update (or forward pass): an optimizer makes its state in
@@ -214,14 +216,14 @@ const struct neap_estimate_process *neap_estimate_growing(const struct neap_esti
 
 enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };
 
-/* Why `fits` is UNSURE: the first of these that holds. */
+/* Why `fits` is UNSURE: the first reason that holds. */
 enum neap_estimate_doubt {
 	NEAP_ESTIMATE_SURE,
 	NEAP_ESTIMATE_CONTEXT,   /* it fits beside the smallest context, but not beside the largest */
-	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, not if libraries' workspaces take what they may */
-	NEAP_ESTIMATE_ADDRESSES, /* it fits with segments in some orders of addresses */
+	NEAP_ESTIMATE_WORKSPACE, /* it fits beside the largest, but not with libraries' largest workspaces */
+	NEAP_ESTIMATE_ADDRESSES, /* it fits only if segments lie in some orders of addresses */
 	NEAP_ESTIMATE_CUT_SHORT, /* it fits up to the time limit, which ended the run */
-	NEAP_ESTIMATE_GROWING,   /* it fits up to the last update, which took more than those before it */
+	NEAP_ESTIMATE_GROWING,   /* it fits up to the last update, but that one took more than earlier ones */
 	NEAP_ESTIMATE_UNBOUNDED, /* it fits, unless cuDNN takes much more than usually for a convolution */
 	NEAP_ESTIMATE_DOUBTS
 };
@@ -238,9 +240,9 @@ struct neap_estimate_verdict {
 	int64_t headroom_bytes;       /* what is left beside it, the largest contexts and the workspaces; below 0:
 					 missing */
 	uint64_t retries;             /* how often PyTorch emptied its cache to continue */
-	struct neap_whatifs settings; /* what other settings would need; count 0: it fits, or was cut short */
-	/* Where it does not fit, predicted from what memory was for at the peak: what changes of training save, each
-	 * alone, and the share of the samples with which it would fit (0: with none). */
+	struct neap_whatifs settings; /* the need with other settings; count 0: it fits, or was cut short */
+	/* For a program that does not fit, predicted from the uses of memory at the peak: how much each change of
+	 * training saves alone, and the share of the samples with which the program would fit (0: with none). */
 	struct neap_saving savings[NEAP_SAVINGS];
 	size_t saving_count;
 	double samples_share;
@@ -252,11 +254,11 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
 				     struct neap_estimate_verdict *ret_verdict, struct neap_error *err);
 
-/* What the process that reserved most takes: its context, what it reserves, workspaces. */
+/* How much the process that reserved most takes: its context, its reserved memory, workspaces. */
 void neap_estimate_process_bytes(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
 				 uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 
-/* What all processes of the program that use one GPU take of it: each a context, and what they reserve. */
+/* How much all processes that share one GPU take of it: their contexts and their reserved memory. */
 void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
 			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 

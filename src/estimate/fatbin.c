@@ -198,7 +198,7 @@ static Elf64_Shdr section_at(const struct cubin *cubin, size_t index)
 	return section;
 }
 
-/* "" if the name is not within the table. */
+/* "" if the name lies outside the table. */
 static const char *name_of(const struct cubin *cubin, const Elf64_Shdr *section)
 {
 	return section->sh_name < cubin->names_length ? cubin->names + section->sh_name : "";
@@ -235,8 +235,9 @@ static bool open_cubin(const unsigned char *bytes, size_t length, struct cubin *
 
 static int by_name(const void *key, const void *member) { return strcmp(key, *(const char *const *)member); }
 
-/* Rows of .nv.info: a form, an attribute, and two bytes that are the value or, of FORM_BYTES, the length of what
- * follows: here the index of a kernel's symbol, and the bytes of a thread's frame or stack. */
+/* A row of .nv.info has a form, an attribute and two more bytes. In the form FORM_BYTES these two are the length of
+ * the bytes that follow; in other forms they are the value. The rows read here hold the index of a kernel's symbol
+ * and the bytes of a thread's frame or stack. */
 #define FORM_BYTES 4
 #define FRAME_SIZE 0x11
 #define STACK_SIZE 0x12

@@ -22,10 +22,10 @@
 #define NEAP_FATBIN_MOST   (256u << 20) /* bytes of a fat binary, and of an image once it is expanded */
 #define NEAP_FATBIN_IMAGES 4
 
-/* Of the fat binary with this header; 0: it is none, or is longer than NEAP_FATBIN_MOST. */
+/* The length of the fat binary with this header; 0: this is no fat binary, or it is longer than NEAP_FATBIN_MOST. */
 size_t neap_fatbin_length(const void *header);
 
-/* Borrowed from the fat binary. */
+/* One image; its bytes belong to the fat binary. */
 struct neap_fatbin_image {
 	const unsigned char *bytes;
 	size_t length, plain_length; /* as stored; expanded */
@@ -38,17 +38,17 @@ struct neap_fatbin_image {
 size_t neap_fatbin_find(const void *bytes, size_t length, unsigned int capability,
 			struct neap_fatbin_image ret_images[NEAP_FATBIN_IMAGES]);
 
-/* The cubin, of plain_length bytes; free it. Errors: NEAP_EPARSE, NEAP_ENOMEM. */
+/* Expands an image to a cubin of plain_length bytes; free it. Errors: NEAP_EPARSE, NEAP_ENOMEM. */
 enum neap_status neap_fatbin_expand(const struct neap_fatbin_image *image, unsigned char **ret_cubin);
 
 struct neap_cubin_sizes {
 	uint64_t kernel_bytes; /* the code of the kernels that were asked for */
 	uint64_t code_bytes;   /* the code of all kernels */
-	uint64_t module_bytes; /* that, constants and variables: all that is loaded */
-	uint64_t stack_bytes;  /* of a thread of one of these kernels, at most */
+	uint64_t module_bytes; /* all that is loaded: code_bytes, constants and variables */
+	uint64_t stack_bytes;  /* the most that a thread of one of the asked kernels needs */
 };
 
-/* `names`: of kernels, mangled, sorted by strcmp. Errors: NEAP_EPARSE, NEAP_ENOMEM. */
+/* `names`: the kernels' mangled names, sorted by strcmp. Errors: NEAP_EPARSE, NEAP_ENOMEM. */
 enum neap_status neap_cubin_measure(const unsigned char *cubin, size_t length, const char *const *names, size_t count,
 				    struct neap_cubin_sizes *ret_sizes);
 

@@ -44,7 +44,7 @@ static double meets(const struct neap_estimate_point *a, const struct neap_estim
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* No value is known that does not fit. Goes on along the line, to at most eight times the highest one. */
+/* The next value while every known one fits: further along the line, but at most eight times the highest. */
 static uint64_t above(const struct neap_estimate_fit *fit, const struct bounds *bounds, size_t gpu)
 {
 	uint64_t low = bounds->low->value, most = least(8 * low, NEAP_ESTIMATE_MOST);
@@ -71,7 +71,7 @@ uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struc
 	if (!bounds.low || bounds.high->failed || fit->tries[gpu] > STRAIGHT)
 		return middle;
 	double straight = meets(bounds.low, bounds.high, gpu);
-	/* The line points beyond an end: the value is near that end, and a few steps from there enclose it. */
+	/* If the line points beyond an end, the value is near that end: a few steps from there enclose it. */
 	if (!(straight >= (double)low + 1))
 		return least(low + step, middle);
 	if (straight >= (double)(high - 1))

@@ -1,12 +1,12 @@
 /* estimate/fit.h: the largest value of a parameter with which a program fits on each GPU. Pure: says which value to
- * try next, and takes what became of it.
+ * try next, and takes the result.
  *
  *      fits                       does not
  *   |----------|- - - -?- - - - -|---------->  value     until both ends were run, and are neighbours (above 1000:
  *             low               high                     differ by a thousandth)
  *
  * Memory is nearly linear in a batch, so the next value is where the line through two known points meets the GPU's
- * memory; after some tries it is the middle. It is taken for granted that a larger value needs more.
+ * memory; after some tries it is the middle. The search assumes that a larger value needs more.
  */
 #ifndef NEAP_ESTIMATE_FIT_H
 #define NEAP_ESTIMATE_FIT_H
@@ -31,8 +31,8 @@ struct neap_estimate_point {
 	char why[NEAP_ESTIMATE_WHY]; /* failed: the line that the program ended with, cut; "": none */
 };
 
-/* Whether it counts as one that fits. So does a program whose convolutions alone are in doubt: they are at every
- * value. */
+/* Whether the point counts as one that fits. It does too if only the convolutions are in doubt: they are in doubt at
+ * every value. */
 static inline bool neap_estimate_point_fits(const struct neap_estimate_point *point, size_t gpu)
 {
 	return point->fits[gpu] == NEAP_ESTIMATE_YES || point->doubt[gpu] == NEAP_ESTIMATE_UNBOUNDED;
@@ -45,11 +45,11 @@ struct neap_estimate_fit {
 	unsigned tries[NEAP_ESTIMATE_GPUS]; /* how many values were tried for each GPU */
 };
 
-/* Changes of the training that were run: the memory that each needs, and the GPUs on which it fits. */
+/* The changes of the training that were run: how much memory each needs, and on which GPUs it fits. */
 #define NEAP_ESTIMATE_TRIES 16
 
 struct neap_estimate_try {
-	const char *change; /* "checkpointing=1": instead of the parameter's value */
+	const char *change; /* "checkpointing=1": takes the place of the parameter's value */
 	struct neap_estimate_point points[NEAP_ESTIMATE_GPUS]; /* by run of the plan */
 };
 

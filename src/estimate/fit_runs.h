@@ -1,6 +1,7 @@
-/* estimate/fit_runs.h: runs the command of an estimate with other values. `neap estimate --fit`: of a parameter,
- * until the largest that fits is known for each GPU. `neap estimate --try NAME=VALUE`: once more with each, to
- * measure what a change of the training saves. `neap estimate --plan`: in every way that search.h asks for. */
+/* estimate/fit_runs.h: runs the command of an estimate with other values. `neap estimate --fit` runs values of a
+ * parameter until the largest that fits is known for each GPU. `neap estimate --try NAME=VALUE` runs the command once
+ * more with each change, to measure how much the change saves. `neap estimate --plan` runs every way that search.h
+ * asks for. */
 #ifndef NEAP_ESTIMATE_FIT_RUNS_H
 #define NEAP_ESTIMATE_FIT_RUNS_H
 
@@ -12,8 +13,8 @@ struct neap_estimate_fit_options {
 	const struct neap_estimate_plan *plan;
 	const struct neap_estimate_command *command;
 	const char *folder;
-	bool keep; /* the folders of the runs */
-	/* Those with the given value, and their findings; by run and by GPU of the plan. */
+	bool keep; /* keep the folders of the runs */
+	/* The runs with the given value, and their verdicts; by run and by GPU of the plan. */
 	const struct neap_estimate_run *runs;
 	const struct neap_estimate_verdict *verdicts;
 	uint64_t value;
@@ -24,8 +25,8 @@ struct neap_estimate_fit_options {
 enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *options,
 					struct neap_estimate_fit *fit, struct neap_error *err);
 
-/* Runs what the search asks for until it is over; it has begun. `accumulation`: of the runs with the given value.
- * Errors: NEAP_ECANCELED; those of starting runs. */
+/* Runs the trials that the search asks for, until the search is over; the caller has begun it. `accumulation`: of the
+ * runs with the given value. Errors: NEAP_ECANCELED; those of starting runs. */
 enum neap_status neap_estimate_search_run(const struct neap_estimate_fit_options *options, uint64_t accumulation,
 					  struct neap_estimate_search *search, struct neap_error *err);
 

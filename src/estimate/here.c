@@ -31,7 +31,7 @@ static void add(struct neap_estimate_here *here, const struct neap_gpu *gpu)
 	}
 }
 
-/* Only the driver can resolve a list of numbers (neap_gpus_find names the first alone). The list still says how many
+/* Only the driver can resolve a list of numbers (neap_gpus_find names only the first). The list still says how many
  * devices there are. */
 static unsigned count_listed(void)
 {

@@ -1,4 +1,4 @@
-/* estimate/json.c: numbers as numbers, in bytes; null where nothing is known. */
+/* estimate/json.c: writes the estimate as JSON: sizes are numbers, in bytes; null means unknown. */
 #include "estimate/text.h"
 
 #include "base/printable.h"
@@ -27,7 +27,7 @@ static json_t *parts_json(const struct neap_estimate_report *report, size_t gpu,
 	return list;
 }
 
-/* The sum of the parts from this source, at most. */
+/* The upper bound of the sum of the parts that come from this source. */
 static uint64_t bytes_from(const struct neap_estimate_context *context, enum neap_estimate_source source)
 {
 	uint64_t bytes = 0;
@@ -37,7 +37,7 @@ static uint64_t bytes_from(const struct neap_estimate_context *context, enum nea
 	return bytes;
 }
 
-/* What the ends are made of, in a line each. */
+/* How each part's figure was found, one line each. */
 static json_t *source_json(const struct sim_profile *profile)
 {
 	char low[160];
@@ -69,7 +69,7 @@ static json_t *settings_json(const struct neap_estimate_verdict *verdict)
 	return list;
 }
 
-/* What is predicted for a GPU on which the program does not fit. null: it fits. */
+/* The predictions for a GPU on which the program does not fit. null: it fits. */
 static json_t *predicted_json(const struct neap_estimate_verdict *verdict)
 {
 	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",
@@ -88,7 +88,7 @@ static json_t *predicted_json(const struct neap_estimate_verdict *verdict)
 	return JSON(VALUE("savings", savings), REAL("samples_share", verdict->samples_share));
 }
 
-/* null: not asked for. 0: not even 1 fits. */
+/* The answer of --fit. null: not asked for. 0: not even 1 fits. */
 static json_t *fit_value_json(const struct neap_estimate_report *report, size_t gpu)
 {
 	bool open = false;
@@ -96,7 +96,7 @@ static json_t *fit_value_json(const struct neap_estimate_report *report, size_t 
 			   : json_null();
 }
 
-/* null: the program failed with this value. */
+/* Adds the peaks. null: the program failed with this value. */
 static json_t *put_peaks(json_t *object, const struct neap_estimate_point *point)
 {
 	return JSON_PUT(object, ONLY(!point->failed, NUMBER("requested_peak", point->requested_peak)),
@@ -128,7 +128,7 @@ static json_t *fits_json(enum neap_estimate_fits fits)
 	return fits == NEAP_ESTIMATE_UNSURE ? json_null() : json_boolean(fits == NEAP_ESTIMATE_YES);
 }
 
-/* Why it is probably; null: it is not. */
+/* Why the answer is "probably"; null: it is not. */
 static json_t *doubt_json(enum neap_estimate_doubt doubt)
 {
 	return doubt ? json_string(neap_estimate_doubt_name(doubt)) : json_null();
@@ -265,7 +265,7 @@ static json_t *processes_json(const struct neap_estimate_run *run)
 	return list;
 }
 
-/* Where the program was when the time limit ended it; null: it did not, or that is not known. */
+/* Where the program was when the time limit ended it; null: another end, or the place is not known. */
 static json_t *waited_json(const struct neap_estimate_read *waited)
 {
 	if (!waited->line)
@@ -282,7 +282,7 @@ static json_t *compiled_json(const struct neap_estimate_process *process)
 	return list;
 }
 
-/* The peaks without what compiling took; null: it took nothing. */
+/* The peaks without the memory that compiling took; null: compiling took none. */
 static json_t *without_json(const struct neap_compiled *compiled)
 {
 	if (!compiled->known)

@@ -10,7 +10,8 @@
 
 #define LARGEST_BYTES (1ull << 50)
 
-/* An optimizer makes its state in the first update, so the second one's peak has it beside the activations. */
+/* An optimizer makes its state in the first update, so the second update's peak has that state beside the
+ * activations. */
 #define UPDATES_MOST   50 /* of a program whose memory is not steady: python/neap/_steady.py */
 #define UPDATES_ENOUGH 2
 
@@ -107,7 +108,8 @@ static enum neap_status completes(const struct neap_estimate_run *run, const str
 /* How many orders of the segments' addresses matter. */
 static uint32_t orders_of(const struct neap_estimate_run *run) { return run->by_address ? NEAP_REPLAY_ADDRESSES : 1; }
 
-/* In how many orders of addresses the replay ends within that memory. Goes on until one differs from the first. */
+/* In how many orders of addresses the replay succeeds in that memory. Stops at the first order that differs from the
+ * first one. */
 static enum neap_status count_orders(const struct neap_estimate_run *run, struct neap_replay_options options,
 				     int64_t memory_bytes, uint32_t *ret_count, uint64_t *ret_retries,
 				     struct neap_error *err)
@@ -130,7 +132,7 @@ static enum neap_status count_orders(const struct neap_estimate_run *run, struct
 	return status;
 }
 
-/* The smallest memory in which the replay ends in each order of addresses. */
+/* The smallest memory in which the replay succeeds in all orders of addresses. */
 static enum neap_status find_needed(const struct neap_estimate_run *run, struct neap_replay_options options,
 				    uint64_t *ret_bytes, struct neap_error *err)
 {
@@ -178,10 +180,10 @@ static void predict(const struct neap_estimate_plan *plan, const struct neap_est
 	verdict->samples_share = samples && headroom > 0 ? (double)headroom / (double)samples : 0;
 }
 
-/* What is left for PyTorch. Below 0: so much is missing even without PyTorch. */
+/* The memory that is left for PyTorch. Below 0: so much is missing even without PyTorch. */
 struct rooms {
 	int64_t low, high; /* beside the smallest contexts, the largest */
-	int64_t least;     /* beside the largest, when libraries' workspaces take what they may */
+	int64_t least;     /* beside the largest, with libraries' largest workspaces */
 };
 
 static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct neap_estimate_run *run,
@@ -196,7 +198,7 @@ static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct
 	return rooms;
 }
 
-/* Replays the trace in the least that may be left, and in more if that is not enough. */
+/* Replays the trace in the least memory that may be left, and in more if that is not enough. */
 static enum neap_status find_fit(const struct neap_estimate_run *run, const struct neap_replay_options *options,
 				 const struct rooms *rooms, struct neap_estimate_verdict *verdict,
 				 struct neap_error *err)
@@ -244,7 +246,8 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	if (status)
 		return status;
 	verdict.headroom_bytes = rooms.least - limited(verdict.needed_bytes);
-	/* What would help a run that was cut short is not known either, and one that fits so far needs nothing. */
+	/* For a run that was cut short the helpful settings are unknown too, and a run that fits so far needs
+	 * none. */
 	if (verdict.fits != NEAP_ESTIMATE_YES && verdict.doubt != NEAP_ESTIMATE_GROWING &&
 	    verdict.doubt != NEAP_ESTIMATE_UNBOUNDED && !neap_estimate_is_cut_short(run)) {
 		options.memory_bytes = rooms.least > 0 ? (uint64_t)rooms.least : 0;

@@ -1,5 +1,5 @@
-/* estimate/keeper.c: see keeper.h. The keeper tells its parent by a pipe whether the run starts: one byte for yes, or
- * a status and the message of an error. */
+/* estimate/keeper.c: see keeper.h. Through a pipe the keeper tells its parent whether the run starts: one byte for
+ * yes, or a status and an error's message. */
 #include "estimate/keeper.h"
 
 #include "base/clock.h"
@@ -53,7 +53,7 @@ struct start {
 	char program[PATH_MAX]; /* neap itself */
 };
 
-/* In the process that becomes `neap run`. */
+/* Runs in the process that becomes `neap run`. */
 static int enter(void *context)
 {
 	const struct start *start = context;
@@ -79,7 +79,7 @@ static bool kill_child(void *context, const struct neap_process *process)
 	return true;
 }
 
-/* Ends what `neap run` left behind when it was killed itself. Those processes are this one's children now. */
+/* Ends the processes that a killed `neap run` left behind. They are this process's children now. */
 static void end_the_rest(void)
 {
 	for (int i = 0; i < REAPS_MOST; i++) {
@@ -165,7 +165,7 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
 	return 0;
 }
 
-/* The last of several runs removes the estimate's folder. */
+/* Of several runs, the last one to end removes the estimate's folder. */
 static void remove_folders(const char *folder, const struct above *above)
 {
 	(void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
@@ -205,7 +205,7 @@ static int keep(void *context)
 		report(start->pipe_fd, &err);
 	close(start->pipe_fd);
 	int status = wait_for_run();
-	neap_run_stage_resolve(options->view.folder); /* killed: its guard is a child of ours, and may still write */
+	neap_run_stage_resolve(options->view.folder); /* its guard, now our child, may still write */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)
 		neap_view_measure(&view, keep_fd);

@@ -1,5 +1,5 @@
-/* estimate/measure.h: what `neap check` compares with its bounds: of a command that it runs, of a run's folder, of a
- * trace, of a stored baseline. */
+/* estimate/measure.h: the figures that `neap check` compares with its bounds: of a command that it runs, of a run's
+ * folder, of a trace or of a stored baseline. */
 #ifndef NEAP_ESTIMATE_MEASURE_H
 #define NEAP_ESTIMATE_MEASURE_H
 
@@ -22,19 +22,21 @@ struct neap_check_figures {
 	bool simulated;
 	int exit_status; /* of a command; not 0: it failed, and nothing else is known */
 	bool lost;       /* the command's supervisor was killed, and the command with it */
-	/* Of a run's folder, if the run failed or has no result: the figures until then, and its exit status or 0. */
+	/* For a run's folder: the run failed or has no result, so the figures are those so far, and exit_status is
+	 * the run's or 0. */
 	bool partial;
 	int failed_status;
 };
 
-/* Runs the command under `neap run`, on this machine's GPU, else on the simulator. `steps`, `time_limit`: as its
- * options; NULL: none. `gpu`: on the simulator, on this GPU (NEAP_SIM). Errors: NEAP_ESTATE: no process of it was
- * attached, so its memory is not known; NEAP_ECANCELED: `watch` ended it, which is asked often and shown nothing. */
+/* Runs the command under `neap run`, on this machine's GPU, or on the simulator if there is none. `steps`,
+ * `time_limit`: as `neap run`'s options; NULL: none. `gpu`: the simulated GPU (NEAP_SIM), which asks for the
+ * simulator. Errors: NEAP_ESTATE: none of its processes was attached, so its memory is not known; NEAP_ECANCELED:
+ * `watch`, which is called often and gets nothing to show, ended it. */
 struct neap_check_command {
 	char *const *argv;
 	const char *steps, *time_limit, *gpu;
 	const char *streams; /* the value of --streams, always on the simulator; NULL: without */
-	/* Is shown the run's folder before it is removed; NULL: nobody is. */
+	/* Called with the run's folder before the folder is removed; NULL: not called. */
 	void (*look)(void *context, const char *folder);
 	void *look_context;
 	struct neap_estimate_watch watch;

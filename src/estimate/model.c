@@ -57,7 +57,7 @@ static bool is_among(const char *among, const char *word)
 	       snprintf(spaced, sizeof spaced, " %s ", word) > 0 && strstr(among, spaced);
 }
 
-/* The value of a choice. NULL in *ret_value: the program decides. */
+/* Gives the value of a choice. *ret_value NULL: the program decides. */
 static enum neap_status parse_choice(const struct neap_estimate_model_given *all, size_t i, bool infers,
 				     const char **ret_value, struct neap_error *err)
 {
@@ -90,7 +90,7 @@ static enum neap_status parse_choices(const struct neap_estimate_model_given *gi
 			return status;
 	}
 	if (given->plans && !given->values[ACCUMULATION])
-		ret_values[ACCUMULATION] = "2"; /* gradients stay from one to the next: mostly so in a plan */
+		ret_values[ACCUMULATION] = "2"; /* gradients stay from one micro-batch to the next */
 	if (given->ranks && !shard)
 		ret_values[SHARD] = shard = "fsdp";
 	if (shard && !strcmp(shard, "fsdp") && task && !strcmp(task, "qlora"))
@@ -133,7 +133,7 @@ static bool has_file(const char *folder, const char *name)
 	       S_ISREG(status.st_mode);
 }
 
-/* A model that is a path has a config there. One that is not a path is left to its library. */
+/* If the model's name is a path, a config must be there. Other names are left to the model's library. */
 static enum neap_status check_path(const char *name, struct neap_error *err)
 {
 	bool pipeline = !strncmp(name, "diffusers:", 10);

@@ -1,4 +1,4 @@
-/* estimate/model.h: `neap estimate --model`: the command that it runs if the user has no script. It is neap's own
+/* estimate/model.h: the command that `neap estimate --model` runs if the user has no script. It runs neap's own
  * program (python/launch/neap_model_program.py), with the user's choices as its arguments. They are parameters of the
  * command, so that --fit and --try can change them:
  *
@@ -27,7 +27,7 @@ struct neap_estimate_model_given {
 	char *const *python; /* the Python to run it with, NULL-terminated; empty: python or python3 of PATH */
 };
 
-/* A zeroed struct is that of a command without --model. */
+/* A zeroed struct means a command without --model. */
 struct neap_estimate_model {
 	struct neap_estimate_model_given given;
 	char script[4400];
@@ -43,12 +43,12 @@ enum neap_status neap_estimate_model_make(const struct neap_estimate_model_given
 					  struct neap_estimate_model *model, struct neap_error *err);
 void neap_estimate_model_fini(struct neap_estimate_model *model);
 
-/* The changes of training that --plan combines if the user names none: "checkpointing=1". It leaves out what the user
- * has chosen. NULL-terminated. */
+/* The changes of training that --plan combines if the user names none ("checkpointing=1"), without those that the
+ * user has chosen. NULL-terminated. */
 void neap_estimate_model_changes(const struct neap_estimate_model *model,
 				 const char *ret_changes[NEAP_ESTIMATE_MODEL_CHANGES + 1]);
 
-/* The changes of training that the program has already: bits 1u << enum neap_rung. */
+/* The changes of training that the program makes already, as bits 1u << enum neap_rung. */
 uint32_t neap_estimate_model_rungs(const struct neap_estimate_model *model);
 
 /* "llama: task=lora batch=4", for the report; the caller frees it. NULL: out of memory. */

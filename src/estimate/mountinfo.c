@@ -30,7 +30,7 @@ static char *next_word(char **at)
 
 static bool is_octal(char digit) { return digit >= '0' && digit <= '7'; }
 
-/* In place: \040 becomes a blank. */
+/* Decodes in place: \040 becomes a blank. */
 static void decode(char *text)
 {
 	char *to = text;
@@ -242,7 +242,7 @@ bool neap_path_is_below(const char *path, const char *folder)
 	return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-/* What a program reaches there is the kernel's state, devices or a service, not files. (An automounter's folder holds
+/* There a program reaches the kernel's state, devices or a service, but no files. (An automounter's folder holds
  * nothing but mount points.) */
 static const char *const kernels[] = {"proc",   "sysfs",      "cgroup",    "cgroup2",     "devpts",
 				      "mqueue", "debugfs",    "tracefs",   "securityfs",  "bpf",

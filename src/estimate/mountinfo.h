@@ -1,7 +1,7 @@
 /* estimate/mountinfo.h: the mounts that this process sees, from /proc/self/mountinfo. Pure but for neap_mounts_read.
  *
- * A mount may be hidden: by another one on the same folder, or on a folder above. Only visible ones matter, since the
- * others cannot be reached by a path. One thread.
+ * Another mount on the same folder, or on a folder above, may hide a mount. Only visible mounts matter, since no path
+ * reaches the others. One thread.
  */
 #ifndef NEAP_ESTIMATE_MOUNTINFO_H
 #define NEAP_ESTIMATE_MOUNTINFO_H
@@ -24,7 +24,7 @@ struct neap_mount {
 	bool visible;
 };
 
-/* Sorted by path: a mount comes after the mounts below which it is. A zeroed struct is empty. */
+/* Sorted by path: a mount comes after the mounts that it lies below. A zeroed struct is empty. */
 struct neap_mounts {
 	struct neap_mount *items;
 	size_t count;
@@ -41,11 +41,11 @@ void neap_mounts_fini(struct neap_mounts *mounts);
 /* Whether `path` is `folder` or lies below it. Both absolute, without a slash at the end but for "/". */
 bool neap_path_is_below(const char *path, const char *folder);
 
-/* Which mount becomes what in the view of a simulated run (view.h). */
+/* What a mount becomes in the view of a simulated run (view.h). */
 enum neap_view_action {
 	NEAP_VIEW_AS_IT_IS,  /* the kernel's own (/proc, /sys), and what is read-only already */
-	NEAP_VIEW_READ_ONLY, /* no overlay can stand on it, or its only business is its devices */
-	NEAP_VIEW_OVERLAY,   /* a file system with files of the user: what is written goes to memory */
+	NEAP_VIEW_READ_ONLY, /* no overlay can stand on it, or it holds nothing but devices */
+	NEAP_VIEW_OVERLAY,   /* a file system with the user's files: writes go to memory */
 };
 enum neap_view_action neap_view_plan(const struct neap_mount *mount);
 

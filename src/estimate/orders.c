@@ -1,8 +1,8 @@
-/* estimate/orders.c: what PyTorch reserves where the driver puts its segments in another order.
+/* estimate/orders.c: how much PyTorch reserves if the driver places its segments in another order.
  *
  * Up to 2.11 PyTorch takes the lowest of equal free blocks, so the order of the segments' addresses may decide
  * which of them are split, and how many there are. The run shows one order, and a GPU's driver may have another.
- * Later releases go by age, which no driver decides.
+ * Later releases choose by age, which does not depend on the driver.
  */
 #include "estimate/estimate.h"
 

@@ -1,4 +1,4 @@
-/* estimate/page.c: the answer, the report, and the curve, which is drawn without a script:
+/* estimate/page.c: draws the answer, the report, and the curve, without a script:
  *
  *   bytes |        ___ what a GPU leaves PyTorch, one dashed line for each
  *         |     o
@@ -39,7 +39,7 @@ static double y_of(const struct scale *scale, uint64_t bytes)
 	return HEIGHT - BOTTOM - (double)(HEIGHT - BOTTOM - TOP) * (double)bytes / (double)scale->bytes;
 }
 
-/* What a GPU leaves PyTorch beside the largest context. */
+/* The memory that is left to PyTorch beside the largest context. */
 static uint64_t headroom_of(const struct neap_estimate_report *report, size_t gpu)
 {
 	const struct neap_estimate_gpu *of = &report->plan->gpus[gpu];
@@ -166,7 +166,7 @@ static enum neap_report_tone put_verdict(struct neap_buffer *out, const struct n
 	return yes ? NEAP_TONE_GOOD : probably ? NEAP_TONE_WARN : NEAP_TONE_BAD;
 }
 
-/* Of all the GPUs. */
+/* Writes the process's figures, which hold for all the GPUs. */
 static void put_process(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	uint64_t low = UINT64_MAX, high = 0, reserved = 0;

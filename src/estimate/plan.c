@@ -84,7 +84,7 @@ static enum neap_status add_word(struct neap_estimate_plan *plan, const char *wo
 	return add_gpu(plan, profile, spec.total_bytes, spec.reserved_bytes, err);
 }
 
-/* The GPUs of one architecture share a run, on the largest of them. */
+/* Gives the GPUs of one architecture a common run, on the largest of them. */
 static void group(struct neap_estimate_plan *plan)
 {
 	for (size_t i = 0; i < plan->count; i++) {

@@ -1,6 +1,6 @@
-/* estimate/read.c: the folder of a run: what each process wrote (estimate.PID.json, snapshot.PID.pickle; see
- * python/neap/_estimate.py), and the trace of the one that reserved most. The program's processes may write anything
- * there: every length and count is capped, and a file that is not of the form is an error with its name. */
+/* estimate/read.c: reads the folder of a run: the files of each process (estimate.PID.json, snapshot.PID.pickle; see
+ * python/neap/_estimate.py), and the trace of the process that reserved most. The program's processes may write
+ * anything there: every length and count is capped, and a file that is not of the form is an error with its name. */
 #include "estimate/estimate.h"
 
 #include "base/error.h"
@@ -89,7 +89,7 @@ static void take_device(const json_t *about, struct neap_estimate_process *proce
 	}
 }
 
-/* Adds the names that are not there yet, as far as there is room. */
+/* Adds the names that are not in the list yet, as long as there is room. */
 static void take_not_computed(const json_t *names, struct neap_estimate_run *run)
 {
 	size_t index, used = strlen(run->not_computed);
@@ -183,7 +183,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	take_device(about, &process);
 	snprintf(name, sizeof name, "snapshot.%" PRIu64 ".pickle", pid);
 	status = join(folder, name, process.snapshot, err);
-	if (status || !process.reserved_peak) /* it looked at CUDA, and allocated nothing */
+	if (status || !process.reserved_peak) /* the process looked at CUDA, and allocated nothing */
 		goto out;
 	take_version(about, run);
 	add_reads(about, run);

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OTHER       "other." /* the folder of another run, in that of the run which forked it */
+#define OTHER       "other." /* the folder of another run, within the folder of the run that forked it */
 #define FACTS_BYTES (1u << 20)
 #define WORDS_FIXED 16
 #define AT_ONCE     8 /* at most */
@@ -57,7 +57,7 @@ void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run
 	(void)neap_path_join(ret_job->folder, sizeof ret_job->folder, folder, name);
 }
 
-/* The parameter, or what the job has instead of it. */
+/* The parameter, or the change that the job puts in its place. */
 static char *changed(const struct neap_estimate_job *job, char *parameter)
 {
 	size_t length = strcspn(parameter, "=");
@@ -97,7 +97,8 @@ static char **make_argv(const struct neap_estimate_command *command, struct neap
 	return list;
 }
 
-/* NEAP_ESTIMATE_SHARED for the job's run: the seconds that it may take, and the others. */
+/* Sets NEAP_ESTIMATE_SHARED for the job's run: how many seconds the run may take, and the other runs that it
+ * forks. */
 static void set_shared(const struct neap_estimate_command *command, const struct neap_estimate_job *job)
 {
 	struct neap_buffer text = {0};
@@ -125,7 +126,7 @@ static bool copy_file(const char *from, const char *to, const char *name)
 	return copied;
 }
 
-/* Whether a run came to its end there. Without, its process was not let go on, or died. */
+/* Whether a run ended and left findings. Without findings its process was stopped, or died. */
 static bool has_findings(const char *folder)
 {
 	static const char prefix[] = "estimate.", ending[] = ".json";
@@ -152,7 +153,7 @@ void neap_estimate_job_take_others(struct neap_estimate_job *job)
 		struct stat info;
 		if (neap_path_join(made, sizeof made, job->folder, name) || lstat(made, &info))
 			continue;
-		/* The program can write here: a link would lead out of its view. */
+		/* The program can write here, so a link may lead out of its view. */
 		other->over = S_ISDIR(info.st_mode) && facts.kind == NEAP_VIEW_MOUNTS && !facts.files &&
 			      !facts.deleted && has_findings(made) && copy_file(job->folder, made, "result.json") &&
 			      copy_file(job->folder, made, "view.json") && rename(made, other->folder) == 0;
@@ -229,7 +230,7 @@ static enum neap_status make_keep(const struct neap_estimate_command *command, c
 		      : neap_make_folder(text, 0777, err);
 }
 
-/* The first run got no view of the files: starts it under Landlock, or says why nothing can be run. */
+/* Called when the first run got no view of the files. Starts it under Landlock, or says why nothing can run. */
 static enum neap_status start_otherwise(struct neap_keeper_options *options, struct neap_estimate_job *job,
 					enum neap_status status, struct neap_error *err)
 {
@@ -248,8 +249,8 @@ static enum neap_status start_otherwise(struct neap_keeper_options *options, str
 			 first.message, second.message);
 }
 
-/* Where neap keeps what it compiles against the installed PyTorch (python/neap/_compiled.py): each run would compile
- * it again. False: there is no such folder. */
+/* The folder in which neap keeps what it compiles against the installed PyTorch (python/neap/_compiled.py). Without
+ * it each run would compile again. False: there is no such folder. */
 static bool make_cache(char path[NEAP_ESTIMATE_CAPACITY])
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -263,7 +264,7 @@ static bool make_cache(char path[NEAP_ESTIMATE_CAPACITY])
 	       realpath(text, path);
 }
 
-/* Starts it in a view of the files, or under Landlock where the system allows no view. */
+/* Starts the run in a view of the files, or under Landlock where the system allows no view. */
 static enum neap_status start_isolated(struct child *child, struct neap_estimate_job *job, char **argv,
 				       size_t side_by_side, struct neap_error *err)
 {
@@ -306,8 +307,8 @@ static enum neap_status start(const struct neap_estimate_command *command, struc
 	return status;
 }
 
-/* How many runs go side by side. Each has a processor. Together they take at most three quarters of the free host
- * memory, and write at most half of it (writes_limit). */
+/* How many runs may go side by side. Each needs a processor. Together they take at most three quarters of the free
+ * host memory, and write at most half of it (writes_limit). */
 static size_t room_for(long peak_kib, long written_kib)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN), free_kib = (long)(free_host_bytes() >> 10);
@@ -318,7 +319,7 @@ static size_t room_for(long peak_kib, long written_kib)
 	return (size_t)(memory < 1 ? 1 : memory < most ? memory : most);
 }
 
-/* How many go side by side now that some have ended. 0: none has. */
+/* How many runs may go side by side, by the needs of those that have ended. 0: none has ended. */
 static size_t room_known(const struct neap_estimate_job *jobs, size_t count)
 {
 	size_t room = 0;
@@ -337,7 +338,7 @@ static bool go_on(const struct neap_estimate_watch *watch, const char *what, uin
 	return watch->go_on(watch->context, what, elapsed_ns);
 }
 
-/* Optimizer updates of the process that has made most: RUN/steps.PID has a byte for each. */
+/* How many optimizer updates the process with the most has made: RUN/steps.PID has a byte for each. */
 static uint64_t count_updates(const char *folder)
 {
 	DIR *entries = opendir(folder);
@@ -372,7 +373,7 @@ static void show_jobs(const struct neap_estimate_watch *watch, const struct neap
 	go_on(watch, text, elapsed_ns);
 }
 
-/* Reaps those that have ended. Returns how many still run. */
+/* Reaps the runs that have ended. Returns how many still run. */
 static size_t reap(struct neap_estimate_job *jobs, size_t count)
 {
 	size_t running = 0;
@@ -417,7 +418,7 @@ static void put_off(struct neap_estimate_job *jobs, size_t count)
 	kill(jobs[last].pid, SIGTERM);
 }
 
-/* The next one that has not begun; `count`: none. */
+/* The next job that has not begun; `count`: none. */
 static size_t next_job(const struct neap_estimate_job *jobs, size_t count)
 {
 	size_t i = 0;

@@ -17,13 +17,14 @@
 struct neap_estimate_isolation {
 	bool in_place; /* the runs are not isolated at all */
 	bool no_network;
-	bool temporary;           /* the folder of the runs is: keeper.h */
+	bool temporary;           /* the folder of the runs is temporary: keeper.h */
 	const char *keep;         /* a folder for what is written, in a folder for each run; NULL: none */
 	enum neap_view_kind kind; /* what this system allows: found by the first run */
 };
 
-/* Required. Called often while runs are under way, or are judged. `what` goes on, for `elapsed_ns` by now: "run 1 of
- * 5: sm_90, 132 multiprocessors, 2 updates"; "": it is over; NULL: there is nothing to show. False ends the runs. */
+/* Required. Called often while runs are under way, or are judged. `what` has been going on for `elapsed_ns`: "run 1
+ * of 5: sm_90, 132 multiprocessors, 2 updates"; "": everything is over; NULL: there is nothing to show. False ends
+ * the runs. */
 struct neap_estimate_watch {
 	bool (*go_on)(void *context, const char *what, uint64_t elapsed_ns);
 	void *context;
@@ -35,9 +36,9 @@ struct neap_estimate_command {
 	char **parameters; /* "NAME=VALUE", NULL-terminated */
 	const char *steps; /* of --max-steps; NULL: until memory is steady */
 	const char *time_limit;
-	const char *forwards; /* of a program without optimizer, at most; NULL: to its end */
+	const char *forwards; /* the most forward passes of a program without optimizer; NULL: to its end */
 	struct neap_estimate_isolation *isolation;
-	const char *ranks; /* that the program is to take itself for the first of; NULL: as many as it starts */
+	const char *ranks; /* the program is told that it is the first of so many; NULL: as many as it starts */
 	struct neap_estimate_watch watch;
 };
 
@@ -45,14 +46,14 @@ struct neap_estimate_job {
 	char folder[NEAP_ESTIMATE_CAPACITY];
 	char spec[256]; /* NEAP_SIM */
 	char label[64]; /* for the progress line: "sm_90, 132 multiprocessors" */
-	/* "batch=48": instead of the one of that name among the command's; NULL: no more. */
+	/* "batch=48" takes the place of the command's parameter of that name; NULL: no more. */
 	const char *changes[NEAP_ESTIMATE_JOB_CHANGES + 1];
 	/* Runs for other GPUs, which this run's program forks (python/neap/_shared_runs.py); NULL: none. */
 	struct neap_estimate_job *others;
 	size_t other_count;
 	pid_t pid; /* of its `neap run`; 0: not started, or over */
 	bool over;
-	bool again;    /* it was told to end, and starts again once there is memory for it */
+	bool again;    /* it was told to end, and will start again once there is memory for it */
 	long peak_kib; /* peak host memory of its largest process */
 };
 
@@ -61,15 +62,17 @@ struct neap_estimate_job {
 void neap_estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
 			       const char *folder, const char *suffix, struct neap_estimate_job *ret_job);
 
-/* Starts all that are not over, `at_once` side by side, and waits for their ends. 0: as many as the machine has room
- * for. Each is taken to need 4 GiB of host memory, until one has shown what it takes; where that was too little, the
- * last ones end, and start again one after the other. Errors: NEAP_ECANCELED: the command's watch ended
- * them; NEAP_ENOTSUP where this system allows no isolation, and nothing was run; those of starting a process. */
+/* Starts all jobs that are not over, `at_once` side by side (0: as many as the machine has room for), and waits until
+ * all have ended. Until one job has shown how much host memory it takes, each counts as 4 GiB. If that was too
+ * little, the last ones are ended, and start again one after the other. Errors: NEAP_ECANCELED: the command's watch
+ * ended them; NEAP_ENOTSUP where this system allows no isolation, and nothing was run; those of starting a
+ * process. */
 enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *command, struct neap_estimate_job *jobs,
 					size_t count, size_t at_once, struct neap_error *err);
 
-/* Takes the others' runs, where the job's run, which is over, has left them whole: they are over then, each in its
- * own folder. None is taken of a program that wrote files, since the others would have found them. */
+/* Call it when the job's run is over. Takes over the other runs that this run forked and that are complete: they
+ * count as over, each in its own folder. If the program wrote files, takes none, since the other runs would have
+ * found those files. */
 void neap_estimate_job_take_others(struct neap_estimate_job *job);
 
 /* Removes a folder with everything in it. Ignores failures. */

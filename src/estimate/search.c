@@ -25,7 +25,7 @@ static bool is_among(const char *const *texts, const char *const *end, const cha
 	return false;
 }
 
-/* Adds a way for each there is that says nothing of the name of `change`. */
+/* Adds, for each way that does not set the name of `change`, a way with `change`. */
 static enum neap_status add_change(struct neap_estimate_search *search, const char *change, struct neap_error *err)
 {
 	size_t count = search->way_count;
@@ -97,15 +97,15 @@ uint64_t neap_estimate_search_accumulated(const struct neap_estimate_search *sea
 	return whole < 2 ? whole : 2;
 }
 
-/* What is known of a way on a GPU. NULL: nothing there. */
+/* The trials around a way's edge on a GPU. NULL: none. */
 struct bounds {
 	const struct neap_estimate_trial *low, *below; /* the largest that fits, and the next smaller one */
 	const struct neap_estimate_trial *high;  /* the smallest above `low` that does not, for whatever reason */
-	const struct neap_estimate_trial *under; /* without `low`: the largest below `high` that tells nothing */
+	const struct neap_estimate_trial *under; /* the largest below `high` that tells nothing, if no `low` */
 	size_t count;
 };
 
-/* It failed, or the time limit ended it: it tells nothing of memory. */
+/* Whether the trial failed, or the time limit ended it: then it tells nothing about memory. */
 static bool tells_nothing(const struct neap_estimate_trial *trial, size_t gpu)
 {
 	return trial->point.failed ||
@@ -151,7 +151,7 @@ static struct bounds find_bounds(const struct neap_estimate_search *search, size
 	return bounds;
 }
 
-/* The largest micro-batch that is at most `value`; the smallest where there is none. */
+/* The largest micro-batch that is at most `value`; the smallest if there is none. */
 static size_t index_of(const struct neap_estimate_search *search, uint64_t value)
 {
 	size_t i = 0;
@@ -168,8 +168,8 @@ static double meets(const struct neap_estimate_trial *a, const struct neap_estim
 	return drop > 0 ? (double)a->point.value + values * (double)a->point.headroom[gpu] / drop : NAN;
 }
 
-/* Between the largest that fits and the smallest that does not: the largest below the line through what is known,
- * which is the edge if the line is true; else the middle. */
+/* Chooses a micro-batch between the largest that fits and the smallest that does not: the largest below the line
+ * through the known trials, which is the edge if memory grows linearly; else the middle. */
 static size_t guess(const struct neap_estimate_search *search, const struct bounds *bounds, size_t low, size_t high,
 		    size_t gpu)
 {
@@ -187,7 +187,7 @@ static size_t guess(const struct neap_estimate_search *search, const struct boun
 	return index;
 }
 
-/* The next micro-batch to run. 0: the edge is known, or cannot be found. */
+/* The next micro-batch to run. 0: the edge is known, or no trial can find it. */
 static uint64_t next_value(const struct neap_estimate_search *search, size_t run, size_t way, size_t gpu)
 {
 	struct bounds bounds = find_bounds(search, run, way, gpu);
@@ -204,7 +204,7 @@ static uint64_t next_value(const struct neap_estimate_search *search, size_t run
 	return least >= high ? 0 : search->values[least + (high - least - 1) / 2];
 }
 
-/* The next micro-batch of a way that one of an architecture's GPUs asks for. */
+/* The next micro-batch of a way to run for an architecture: the first that one of its GPUs needs. */
 static uint64_t next_of_run(const struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
 			    size_t run, size_t way)
 {

@@ -1,5 +1,5 @@
-/* estimate/search_report.c: what `neap estimate --plan` found, for each GPU: the ways that fit, and then those that
- * do not. */
+/* estimate/search_report.c: writes what `neap estimate --plan` found for each GPU: first the ways that fit, then
+ * those that do not. */
 #include "estimate/text.h"
 
 #include "base/units.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
-#define NOT_SHOWN   3 /* ways that do not fit: of more, the nearest */
+#define NOT_SHOWN   3 /* ways that do not fit; if there are more, the nearest */
 
 /* A way on a GPU: a row. */
 struct row {
@@ -35,7 +35,7 @@ static struct row row_of(const struct neap_estimate_report *report, size_t way, 
 	return row;
 }
 
-/* The headroom, of what was run nearest to the edge. */
+/* The headroom of the trial that is nearest to the edge. */
 static const char *headroom_text(const struct row *row, size_t gpu, char text[NEAP_UNITS_CAPACITY])
 {
 	const struct neap_estimate_trial *trial = row->edge ? row->edge : row->next;
@@ -45,7 +45,7 @@ static const char *headroom_text(const struct row *row, size_t gpu, char text[NE
 	return text[0] == '+' ? text + 1 : text;
 }
 
-/* What the line has to say beside its figures. */
+/* Writes the remark that follows the row's figures. */
 static void remark(const struct row *row, size_t gpu, char text[NEAP_ESTIMATE_WHY + 64])
 {
 	const struct neap_estimate_point *next = row->next ? &row->next->point : NULL;
@@ -89,7 +89,7 @@ static void put_row(struct neap_buffer *out, const struct neap_estimate_search *
 	neap_report_wrap(out, first, changes);
 }
 
-/* The ways of a GPU in order, each that fits and as many others as are to be shown. */
+/* The ways of a GPU in order, all that fit, and as many others as there is room for. */
 static size_t shown_rows(const struct neap_estimate_report *report, size_t gpu, size_t most,
 			 struct row rows[NEAP_ESTIMATE_WAYS])
 {
@@ -137,7 +137,7 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
-/* The nearest way, where one is known not to fit. */
+/* Writes the nearest way, if it is known not to fit. */
 static void put_nearest(struct neap_buffer *out, const struct row *row, size_t gpu)
 {
 	const struct neap_estimate_point *next = row->next ? &row->next->point : NULL;

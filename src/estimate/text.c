@@ -1,5 +1,5 @@
-/* estimate/text.c: see text.h. The peaks and what they were for are those of the first GPU's run; the table has a row
- * for each GPU with the figures of its own run. */
+/* estimate/text.c: see text.h. The peaks and their uses come from the first GPU's run; the table has a row for each
+ * GPU with the figures of its own run. */
 #include "estimate/text.h"
 
 #include "base/printable.h"
@@ -189,7 +189,7 @@ static const struct neap_whatif *helpful(const struct neap_estimate_verdict *ver
 	return NULL;
 }
 
-/* Writes what changes to the training would save, if even the least that they save is enough. */
+/* Writes how much changes to the training would save, if even their smallest saving is enough. */
 static void put_predictions(struct neap_buffer *out, const struct neap_estimate_plan *plan,
 			    const struct neap_estimate_verdict *verdict)
 {
@@ -218,7 +218,7 @@ static void put_predictions(struct neap_buffer *out, const struct neap_estimate_
 	}
 }
 
-/* Changes that were run. */
+/* Writes the changes that were run. */
 static void put_tries(struct neap_buffer *out, const struct neap_estimate_report *report, size_t gpu)
 {
 	static const char *const verdicts[] = {[NEAP_ESTIMATE_NO] = "does not fit", [NEAP_ESTIMATE_YES] = "fits"};
@@ -249,7 +249,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
-/* The last two parts of a path. */
+/* The last two names in a path. */
 static const char *tail(const char *path)
 {
 	const char *at = path + strlen(path);
@@ -258,7 +258,7 @@ static const char *tail(const char *path)
 	return at;
 }
 
-/* Why more may be needed than this run shows. */
+/* Writes why the program may need more than this run shows. */
 static void put_cut_short(struct neap_buffer *out, const struct neap_estimate_run *run, enum neap_estimate_fits fits)
 {
 	const struct neap_estimate_process *process = &run->processes[run->worst];
@@ -387,7 +387,7 @@ static void put_curve(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
-/* What "probably" is for where nothing else is in doubt, once for all GPUs. */
+/* Says, once for all GPUs, why the answer is "probably" where nothing else is in doubt. */
 static void put_convolution(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = NULL;

@@ -1,4 +1,4 @@
-/* estimate/text.h: what an estimate shows: text, markup, JSON. Pure. */
+/* estimate/text.h: writes an estimate as text, markup and JSON. Pure. */
 #ifndef NEAP_ESTIMATE_TEXT_H
 #define NEAP_ESTIMATE_TEXT_H
 
@@ -21,18 +21,19 @@ struct neap_estimate_report {
 /* For a terminal: one screen, at most 100 columns. */
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);
 
-/* Its table of GPUs, with what it says of each. */
+/* The estimate's table of GPUs, with a remark on each. */
 void neap_estimate_gpus_text(struct neap_buffer *out, const struct neap_estimate_report *report);
 
-/* page.c. Markup for the allocations' page. The answer: whether it fits, the table of GPUs, with --fit the curve of
- * memory over the parameter, with --plan its ways; and the whole report, folded. */
+/* page.c. Writes markup for the allocations' page: whether the program fits, the table of GPUs, with --fit the curve
+ * of memory over the parameter, with --plan the ways; and the whole report, folded. */
 void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report);
 void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
 
 /* json.c. Schema 1; the caller owns it. If memory runs out, neap_json_failures counts it. */
 json_t *neap_estimate_json(const struct neap_estimate_report *report);
 
-/* search_report.c. Of `search`: lines below the GPUs, a table for the page, and JSON (null without). */
+/* search_report.c. Write `search` as lines below the GPUs, as a table for the page, and as JSON (null without a
+ * search). */
 void neap_estimate_search_text(struct neap_buffer *out, const struct neap_estimate_report *report);
 void neap_estimate_search_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
 json_t *neap_estimate_search_json(const struct neap_estimate_report *report);

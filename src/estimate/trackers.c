@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* If the user has set a value that is offline already, it stays. */
+/* A value of the user's that is offline already stays. */
 static const struct tracker {
 	const char *variable, *offline, *also[2];
 } trackers[] = {

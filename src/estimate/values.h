@@ -1,5 +1,6 @@
-/* estimate/values.h: the parameters of the command that `neap estimate` runs, and what is asked of them: the largest
- * value that fits (--fit), single changes (--try), all combinations for a number of samples (--plan). One thread. */
+/* estimate/values.h: the parameters of the command that `neap estimate` runs, and what the user asks about them: the
+ * largest value that fits (--fit), single changes (--try), all combinations for a number of samples (--plan). One
+ * thread. */
 #ifndef NEAP_ESTIMATE_VALUES_H
 #define NEAP_ESTIMATE_VALUES_H
 
@@ -7,7 +8,7 @@
 #include "estimate/model.h"
 #include "estimate/search.h"
 
-/* What the user gave. NULL: not given. The words are borrowed as long as the values live. */
+/* What the user gave. NULL: not given. The words must live as long as the values. */
 struct neap_estimate_values_given {
 	const struct neap_estimate_model *model;
 	char *const *argv;                      /* of the command, NULL-terminated */
@@ -21,11 +22,11 @@ struct neap_estimate_values {
 	char **parameters;                  /* "NAME=VALUE", NULL-terminated */
 	struct neap_estimate_fit fit;       /* name NULL: not asked for */
 	struct neap_estimate_search search; /* samples 0: not asked for */
-	uint64_t fit_value, accumulation;   /* the given ones; 0: none */
+	uint64_t fit_value, accumulation;   /* the values that the command has now; 0: none */
 	struct neap_estimate_tries tries;
 };
 
-/* Checks what was given, and finds each value that is asked for in the command. The caller calls
+/* Checks the options, and finds in the command each parameter that they name. The caller calls
  * neap_estimate_values_fini, also after a failure. Errors: NEAP_EINVAL, NEAP_ENOMEM. */
 enum neap_status neap_estimate_values_make(const struct neap_estimate_values_given *given,
 					   struct neap_estimate_values *values, struct neap_error *err);

@@ -1,15 +1,15 @@
-/* estimate/view.h: what a simulated run may change, and what it did change. An estimate runs the user's program,
- * which must change nothing that the user has.
+/* estimate/view.h: limits what a simulated run may change, and reports what it changed. An estimate runs the user's
+ * program, but must change none of the user's files.
  *
- *   overlay    the process gets its own mounts: each writable file system is covered by an overlay whose upper layer
- *              is a tmpfs of this view, of bounded size. The program sees what it writes; all of it goes with the
- *              last process of the view. As an ordinary user this takes a user namespace.
+ *   overlay    the process gets its own mounts: an overlay covers each writable file system; its upper layer is a
+ *              tmpfs of this view, of bounded size. The program sees what it writes; all of it vanishes with the last
+ *              process of the view. An ordinary user needs a user namespace for this.
  *   landlock   where the system allows no such mounts: writes outside the run's own folder fail (neap_view_restrict)
- *   in place   neither: only where the user asks for it
+ *   in place   neither of them: only if the user asks for it
  *
- * The run's own folder is written for real in each of them. With overlays so is neap's cache of what it compiles
- * against the installed PyTorch: to do that in each run would take too long. One thread,
- * and a process that has no other.
+ * Writes to the run's own folder are always real. With overlays, so are writes to neap's cache of libraries compiled
+ * against the installed PyTorch: compiling them in each run would take too long. One thread, in a process without
+ * other threads.
  */
 #ifndef NEAP_ESTIMATE_VIEW_H
 #define NEAP_ESTIMATE_VIEW_H
@@ -22,7 +22,7 @@
 
 #define NEAP_VIEW_NAMED 4 /* read-only folders that are named */
 
-/* UNKNOWN: the facts were not left, since the keeper (keeper.h) was killed. */
+/* UNKNOWN: the keeper (keeper.h) was killed before it left the facts. */
 enum neap_view_kind { NEAP_VIEW_UNKNOWN, NEAP_VIEW_IN_PLACE, NEAP_VIEW_LANDLOCK, NEAP_VIEW_MOUNTS };
 
 /* The facts of a run, in RUN/view.json. */
@@ -33,52 +33,53 @@ struct neap_view_facts {
 	uint64_t limit_bytes;                 /* limit for the bytes written, which lie in host memory */
 	uint64_t files, bytes, deleted;       /* written; deleted: files and folders that were there before */
 	char read_only[NEAP_VIEW_NAMED][256]; /* folders that could not be covered by an overlay */
-	uint64_t read_only_count;             /* of all of them */
+	uint64_t read_only_count;             /* how many such folders there are in all */
 	bool kept;                            /* the written files were copied to --keep-writes */
 	char trouble[256];                    /* why they were not copied, or not all; "": no reason */
-	char refused[256]; /* the last file that the program could not write, by its own error; "" */
-	char reason[64];   /* as the system names it: "Permission denied" */
+	char refused[256]; /* the last file that the program could not write, taken from its error; "": none */
+	char reason[64];   /* the system's name for the error: "Permission denied" */
 };
 
 struct neap_view_options {
-	const char *folder;   /* of the run, absolute: written for real */
-	const char *cache;    /* of what neap compiles for itself, absolute: likewise; NULL: none */
+	const char *folder;   /* the run's, absolute: writes to it are real */
+	const char *cache;    /* of libraries that neap compiles, absolute: likewise; NULL: none */
 	uint64_t limit_bytes; /* limit for the bytes written */
-	bool no_network;      /* nothing but the loopback device */
-	char *const *argv;    /* the program's, for paths among them; NULL-terminated */
+	bool no_network;      /* the program sees only the loopback device */
+	char *const *argv;    /* the program's: paths among them become writable; NULL-terminated */
 };
 
 /* The mounts of a view, seen from the process that made it. */
 struct neap_view {
 	int scratch_fd; /* the tmpfs: up/N are the upper layers */
-	char **paths;   /* of each layer: where its overlay stands; NULL: there is none */
+	char **paths;   /* for each layer the folder that its overlay covers; NULL: there is none */
 	size_t count;
 	struct neap_view_facts facts;
 };
 
-/* Puts this process into a view of its own, with the same working directory. After a failure the process is of no
- * use: it may be half in a view, and must end. Errors: NEAP_ENOTSUP: the system allows none; NEAP_EIO, NEAP_ENOMEM,
- * NEAP_EPERM: something else failed. */
+/* Puts this process into a view of its own, with the same working directory. After a failure the process must end: it
+ * may be half in a view. Errors: NEAP_ENOTSUP: the system allows none; NEAP_EIO, NEAP_ENOMEM, NEAP_EPERM: something
+ * else failed. */
 enum neap_status neap_view_enter(const struct neap_view_options *options, struct neap_view *ret_view,
 				 struct neap_error *err);
 
-/* Instead of a view, where the system allows none: binds this process and its children, for good. Landlock refuses
- * to write, make, remove, rename and cut files outside of what is named here with EACCES; what it does not know
- * (modes, owners, times, attributes; before its third version: cutting by path) a filter of system calls refuses with
- * EPERM. Still for real: the run's folder, /dev/shm (the simulator's memory, DataLoader's workers), and devices such
- * as /dev/null and the terminal. Sets TMPDIR and the runtime folders to a folder in the run's. Errors: NEAP_ENOTSUP:
- * this system has no Landlock, or no filter; others: then the process must end. */
+/* Restricts this process and its children for good, where the system allows no view. Outside the places listed here,
+ * Landlock refuses to write, make, remove, rename and truncate files, with EACCES. Landlock has no rights for modes,
+ * owners, times and attributes, nor before its third version for truncating by path; a filter of system calls refuses
+ * these with EPERM. Writes stay real in the run's folder, in /dev/shm (the simulator's memory, DataLoader's workers),
+ * and to devices such as /dev/null and the terminal. Sets TMPDIR and the runtime folders to a folder in the run's.
+ * Errors: NEAP_ENOTSUP: this system has no Landlock, or no filter; others: then the process must end. */
 enum neap_status neap_view_restrict(const char *folder, struct neap_error *err);
 
-/* Before the program starts: where no overlay stands on the folder of temporary files, they go into the run's. */
+/* Call it before the program starts. If no overlay covers the folder of temporary files, they go into the run's
+ * folder. */
 enum neap_status neap_view_find_temporary(const char *folder, struct neap_error *err);
 
-/* Fills the facts with what was written there; when nothing writes any more. With `keep_fd` (a folder; -1: none) it
- * is copied there. Failures are facts. */
+/* Fills the facts with what was written in the view. Call it when no process of the view writes any more. Copies the
+ * written files to `keep_fd` (a folder; -1: none). Failures become facts. */
 void neap_view_measure(struct neap_view *view, int keep_fd);
 
-/* RUN/view.json: by the process that made the view, and back. Reading also looks into the
- * program's own errors for a write that was refused. */
+/* Write and read RUN/view.json. The process that made the view writes it. Reading also looks into the program's own
+ * errors for a write that was refused. */
 enum neap_status neap_view_facts_write(const char *folder, const struct neap_view_facts *facts,
 				       struct neap_error *err);
 void neap_view_facts_read(const char *folder, struct neap_view_facts *ret_facts);

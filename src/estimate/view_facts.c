@@ -1,5 +1,5 @@
-/* estimate/view_facts.c: the facts of a view, to RUN/view.json and back, and in a sentence. The program may write in
- * RUN: what is read is bounded, and the file is written when the program has ended. */
+/* estimate/view_facts.c: writes the facts of a view to RUN/view.json, reads them back, and says them in a sentence.
+ * The program may write in RUN, so the reading is bounded, and the file is written after the program's end. */
 #include "estimate/view.h"
 
 #include "base/error.h"
@@ -74,7 +74,7 @@ static void take(const json_t *object, struct neap_view_facts *facts)
 
 /* --- a write that was refused --- */
 
-/* How each kind refuses, in the system's words, as Python, C and the shell print them. */
+/* The system's words with which each kind of isolation refuses, as Python, C and the shell print them. */
 static const struct refusal {
 	enum neap_view_kind kind;
 	const char *reason;

@@ -6,16 +6,16 @@
 
 #include <sys/stat.h>
 
-/* Folders that the program is likely to write to, and may: each exists, its path is resolved. In a user namespace an
- * overlay cannot copy up a folder of another owner, so these are made in the upper layer beforehand. A zeroed struct
- * is empty. */
+/* The folders that the program will probably write to, and has the right to: each exists, its path is resolved. In a
+ * user namespace an overlay cannot copy up a folder of another owner, so these are made in the upper layer
+ * beforehand. A zeroed struct is empty. */
 struct neap_view_places {
 	char **items;
 	size_t count;
 };
 
-/* The working directory, the home, /tmp and the like, and what the environment and `argv` name. Looks at each, so
- * that an automounter mounts it. */
+/* Finds the working directory, the home folder, /tmp and the like, and the folders that the environment and `argv`
+ * name. Looks at each, so that an automounter mounts it. */
 enum neap_status neap_view_places_find(char *const *argv, struct neap_view_places *ret_places,
 				       struct neap_error *err);
 void neap_view_places_fini(struct neap_view_places *places);
@@ -23,7 +23,7 @@ void neap_view_places_fini(struct neap_view_places *places);
 /* Makes, in the upper layer `upper_fd`, the folders of `path` that lie below `lower`, with their modes. */
 enum neap_status neap_view_place_make(int upper_fd, const char *lower, const char *path, struct neap_error *err);
 
-/* The mode of a copy of a folder that is ours, while the folder itself may be another's. */
+/* The mode for our own copy of a folder, which itself may belong to another user. */
 mode_t neap_view_mode(const char *path, const struct stat *about);
 
 /* Sets TMPDIR, the runtime folders and Triton's to a folder in the run's. */

@@ -9,8 +9,8 @@
  * copy of all mounts, made read-only, and overlays cover what has no mount below: whole file systems, else the
  * folders in them, and the places that the program is likely to write to.
  *
- * Nothing is taken for granted: at the end each mount that can be reached and written is one of the overlays, the
- * run's folder or the kernel's own, or the view is refused.
+ * At the end an audit checks that each mount that can be reached and written is one of the overlays, the run's folder
+ * or the kernel's own. Otherwise the view is refused.
  */
 #include "estimate/view.h"
 
@@ -241,7 +241,7 @@ static enum neap_status cover(struct work *work, const char *path, bool *ret_cov
 	return NEAP_OK;
 }
 
-/* Makes the mount at `target` read-only. What cannot be reached needs nothing. */
+/* Makes the mount at `target` read-only. A mount that cannot be reached needs no change. */
 static enum neap_status seal(const char *path, const char *target, struct neap_error *err)
 {
 	if (mount(NULL, target, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | flags_of(target), NULL) == 0 ||
@@ -269,7 +269,7 @@ static bool is_mount(const struct work *work, const char *path)
 
 static enum neap_status cover_in_parts(struct work *work, const char *path, struct neap_error *err);
 
-/* A second overlay would hide the mounts that have been put below the first. */
+/* Whether an overlay covers the path already: a second one would hide the mounts below the first. */
 static bool is_covered(const struct work *work, const char *path)
 {
 	for (size_t i = 0; i < work->view->count; i++)
@@ -278,7 +278,7 @@ static bool is_covered(const struct work *work, const char *path)
 	return false;
 }
 
-/* `path` is read-only in the view so far, unless it was covered as a part of another. */
+/* So far `path` is read-only in the view, unless it was covered as part of another folder. */
 static enum neap_status cover_or_name(struct work *work, const char *path, struct neap_error *err)
 {
 	bool covered = is_covered(work, path);
@@ -295,7 +295,7 @@ static enum neap_status cover_or_name(struct work *work, const char *path, struc
 	return work->in_namespace && has_mount_below(work, path) ? cover_in_parts(work, path, err) : NEAP_OK;
 }
 
-/* A service's socket answers on a read-only mount too: something else stands there in the view. */
+/* A service's socket answers on a read-only mount too, so this puts something else in its place in the view. */
 static enum neap_status hide_socket(struct work *work, const char *path, struct neap_error *err)
 {
 	char target[PATH_MAX];
@@ -337,14 +337,14 @@ static enum neap_status cover_in_parts(struct work *work, const char *path, stru
 
 /* --- the view --- */
 
-/* Whether it is seen in the copy of all mounts: an overlay above it may hide it. */
+/* Whether the mount is visible in the copy of all mounts: an overlay above may hide it. */
 static bool is_copied(const struct work *work, const char *target, const struct stat *about)
 {
 	struct stat copy;
 	return work->has_base && stat(target, &copy) == 0 && copy.st_dev == about->st_dev;
 }
 
-/* The mount that `path` lies on: they are sorted by path, so the last one above it. */
+/* Whether `path` lies on the mount: mounts are sorted by path, so `path` lies on the last one above it. */
 static bool lies_on(const struct work *work, const char *path, const struct neap_mount *mount_)
 {
 	const struct neap_mount *found = NULL;
@@ -363,8 +363,8 @@ static bool is_below_covered(const struct work *work, const char *path, const st
 	return false;
 }
 
-/* Covers the mount in the copy of all mounts, and each place on it that is still read-only then. This comes before
- * the mounts below it: an overlay would hide them. */
+/* Covers the mount in the copy of all mounts, and each place on it that is still read-only then. Call it before the
+ * mounts below are handled: an overlay would hide them. */
 static enum neap_status cover_with_places(struct work *work, const struct neap_mount *mount_, struct neap_error *err)
 {
 	enum neap_status status = cover_or_name(work, mount_->path, err);
@@ -386,7 +386,7 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 	if (!target_of(work, mount_->path, target))
 		return neap_fail(err, NEAP_ENOTSUP, "%.100s...: the path is too long", mount_->path);
 	if (stat(mount_->path, &about))
-		return NEAP_OK; /* out of reach: for the program too */
+		return NEAP_OK; /* the program cannot reach it either */
 	if (action == NEAP_VIEW_OVERLAY && !S_ISDIR(about.st_mode))
 		action = NEAP_VIEW_READ_ONLY;
 	if (!work->has_base && action == NEAP_VIEW_OVERLAY)
@@ -394,7 +394,7 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 	if (status || covered)
 		return status;
 	if (!is_copied(work, target, &about) && mount(mount_->path, target, NULL, MS_BIND, NULL))
-		return NEAP_OK; /* not there, then: what it stands on is covered */
+		return NEAP_OK; /* it is not in the view: the folder it stands on is covered */
 	if (action == NEAP_VIEW_AS_IT_IS)
 		return NEAP_OK;
 	status = seal(mount_->path, target, err);
@@ -416,13 +416,13 @@ static enum neap_status place_base(struct work *work, struct neap_error *err)
 	target_of(work, "/", target);
 	if (mount("/", target, NULL, MS_BIND | MS_REC, NULL))
 		return neap_fail(err, NEAP_ENOTSUP, "the mounts cannot be copied: %s", strerror(errno));
-	/* The copy has the scratch, too. It must not stay mounted there: its folder could not be removed. */
+	/* The copy contains the scratch too. Unmounts it there: otherwise its folder could not be removed. */
 	if (!target_of(work, work->options->folder, target) || umount2(target, MNT_DETACH))
 		return neap_fail(err, NEAP_ENOTSUP, "the scratch in the copy of the mounts: %s", strerror(errno));
 	return NEAP_OK;
 }
 
-/* Puts a folder into the view as it is, to be written for real. False: it cannot be. */
+/* Puts a folder into the view as it is, so that writes to it are real. False: it failed. */
 static bool place_folder(const struct work *work, const char *path, int fd)
 {
 	char target[PATH_MAX], from[64];

@@ -23,9 +23,9 @@
 
 struct walk {
 	struct neap_view_facts *facts;
-	int keep_fd;         /* -1: nothing is kept */
-	int deleted_fd;      /* the list of what is gone; -1: not there yet */
-	char path[PATH_MAX]; /* as the program knows it */
+	int keep_fd;         /* -1: no file is kept */
+	int deleted_fd;      /* the list of deleted files; -1: not made yet */
+	char path[PATH_MAX]; /* as the program sees it */
 };
 
 static void note_trouble(struct walk *walk)
@@ -36,7 +36,7 @@ static void note_trouble(struct walk *walk)
 			 strerror(errno));
 }
 
-/* neap's own: runtime folders and the simulator's memory. */
+/* Whether the path is neap's own: a runtime folder or the simulator's memory. */
 static bool is_own(const char *path)
 {
 	const char *name = strrchr(path, '/') + 1;
@@ -68,7 +68,7 @@ static int open_kept_folder(const struct walk *walk)
 	return fd;
 }
 
-/* Holes stay holes. */
+/* Copies a file; its holes stay holes. */
 static bool copy_bytes(int from, int to, off_t size)
 {
 	char bytes[COPY_BYTES];
