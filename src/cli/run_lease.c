@@ -81,6 +81,7 @@ void run_lease_end(struct run_lease *lease, int code)
 	bool hopeless = !lease->begun || code == NEAP_EXIT_USAGE;
 	if (hopeless && lease->wanted.ticket_fd >= 0 && !lease->over)
 		neap_lease_give_up(lease->wanted.ticket);
-	neap_lease_destroy(lease->lease, lease->over);
+	bool again = code == NEAP_EXIT_IO || code == NEAP_EXIT_OS || code == NEAP_EXIT_TRY_AGAIN;
+	neap_lease_destroy(lease->lease, lease->over, again);
 	lease->lease = NULL;
 }

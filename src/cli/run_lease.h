@@ -22,8 +22,8 @@ int run_lease_ticket(struct run_lease *lease, const struct neap_arguments *argum
 int run_lease_begin(struct run_lease *lease, const struct neap_arguments *arguments,
 		    struct neap_supervise_options *run);
 
-/* `code`: how the run ended. An added run without a result has given up. The exception is a run that ended before it
- * was in the queue, because it lacked a driver, disk space or the like: the queue's runner tries it again. */
+/* `code`: how the run ended. An added run without a result has given up. The exception is a run that lacked what may
+ * be there later (disk space, memory; before it was in the queue a driver too): the queue's runner tries it again. */
 void run_lease_end(struct run_lease *lease, int code);
 
 #endif

@@ -11,8 +11,8 @@
  *
  *   its lock is held             the guard of a killed supervisor still ends the command: later
  *   no command was started       the same run is started again, at its place in the queue. Where its `neap run` did
- *                                not get as far as the queue, after a pause (neap_ticket_pause_ns); after
- *                                NEAP_QUEUE_TRIES of them it has given up
+ *                                not get as far as the queue, or failed there for what may pass (a full disk), after
+ *                                a pause (neap_ticket_pause_ns); after NEAP_QUEUE_TRIES of them it has given up
  *   its command had ended        its result is made, and the ticket goes: it is not run again
  *   it has a result              the ticket goes
  *   its command was killed       another run, in another folder, at the same place; after NEAP_QUEUE_LOST of them

@@ -29,6 +29,7 @@ struct neap_lease {
 	struct neap_queue queue;
 	struct neap_ticket ticket;
 	bool joined;
+	uint32_t tries; /* of an added run: starts, up to this one, since one of them went further */
 };
 
 /* --- words --- */
@@ -169,6 +170,7 @@ static enum neap_status resume(struct neap_lease *lease, struct neap_error *err)
 	}
 	if (!status) {
 		lease->ticket = ticket;
+		lease->tries = given->tries;
 		lease->ticket.dropped = false; /* this process has not seen that yet */
 	}
 	free(tickets.items);
@@ -337,7 +339,9 @@ enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struc
 	return NEAP_OK;
 }
 
-static void give_up(struct neap_queue *queue, uint64_t number)
+/* Writes what becomes of an added run that ends without a result: it has given up; or, with `tries` above 0, it has
+ * no process, and so many starts behind it. */
+static void put_back(struct neap_queue *queue, uint64_t number, uint32_t tries)
 {
 	struct neap_tickets tickets = {0};
 	if (neap_queue_lock(queue, INSIDE_NS, NULL))
@@ -345,8 +349,12 @@ static void give_up(struct neap_queue *queue, uint64_t number)
 	struct neap_ticket *ticket =
 		neap_queue_read(queue, &tickets, NULL) ? NULL : neap_tickets_find(&tickets, number);
 	if (ticket) {
-		ticket->lost = NEAP_QUEUE_LOST;
+		if (tries)
+			ticket->tries = tries;
+		else
+			ticket->lost = NEAP_QUEUE_LOST;
 		ticket->holds = false;
+		ticket->pid = 0;
 		neap_queue_write(queue, ticket, NULL);
 	}
 	free(tickets.items);
@@ -358,18 +366,18 @@ void neap_lease_give_up(uint64_t ticket)
 	struct neap_queue queue;
 	if (neap_queue_open(NEAP_BACKEND_DEFAULT, &queue, NULL))
 		return;
-	give_up(&queue, ticket);
+	put_back(&queue, ticket, 0);
 	neap_queue_close(&queue);
 }
 
-void neap_lease_destroy(struct neap_lease *lease, bool over)
+void neap_lease_destroy(struct neap_lease *lease, bool over, bool again)
 {
 	if (!lease)
 		return;
 	if (lease->wanted->ticket_fd >= 0 && (over || lease->ticket.dropped))
 		neap_added_forget(lease->wanted->folder);
 	if (lease->joined && lease->wanted->ticket_fd >= 0 && !over)
-		give_up(&lease->queue, lease->wanted->ticket);
+		put_back(&lease->queue, lease->wanted->ticket, again ? lease->tries : 0);
 	else if (lease->joined)
 		neap_queue_remove(&lease->queue, lease->ticket.number);
 	neap_fd_close(&lease->turn.fd);

@@ -25,9 +25,10 @@ struct neap_lease;
 enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struct neap_lease **ret_lease,
 				   struct neap_turn **ret_turn, struct neap_error *err);
 
-/* Removes the ticket, and gives up its lock. `over`: the run has its result; an added ticket without one stays, and
- * has given up. One that had not joined the queue yet stays as it is: the runner tries again (added.h). */
-void neap_lease_destroy(struct neap_lease *lease, bool over);
+/* Removes the ticket, and gives up its lock. `over`: the run has its result. An added ticket without one stays: it
+ * has given up, or with `again` (what failed may pass: a full disk) the runner starts it again (added.h). One that
+ * had not joined the queue yet stays as it is. */
+void neap_lease_destroy(struct neap_lease *lease, bool over, bool again);
 
 /* Of an added run that had not joined the queue: its ticket is not tried again before its user says so. */
 void neap_lease_give_up(uint64_t ticket);

@@ -25,7 +25,7 @@ struct neap_ticket {
 	bool added;     /* `neap queue add`: it outlives its process, until its run is over */
 	bool dropped;   /* added, and then ended by the user: it outlives nothing */
 	uint32_t lost;  /* added: its runs that were killed; NEAP_QUEUE_LOST also: given up for another reason */
-	uint32_t tries; /* added: how often it was started since its process was in the queue last */
+	uint32_t tries; /* added: how often it was started without getting on; one that waits in the queue has 0 */
 	struct neap_needs needs;
 	uint32_t gpus;
 	char devices[NEAP_GPUS][48]; /* UUIDs: that it may use, or holds */

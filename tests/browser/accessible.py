@@ -78,6 +78,8 @@ def check(browser, name, address, axe, shots):
             page.until("document.readyState === 'complete' && (!window.neapPage || neapPage.settled())")
             if name == "live":
                 page.until("document.querySelectorAll('#processes tr').length === 1")
+            if name == "oom" and page.evaluate("neapPage.state().cursor !== JSON.parse(document.querySelector('#facts-0').textContent).failure[1]"):
+                problems.append("the page of a failed trace does not open at the failure")
             page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
             where = f"{name}, {width} pixels, {'dark' if dark else 'light'}"
             problems += [f"{where}: {rule}" for rule in broken_rules(page, axe)]

@@ -154,6 +154,52 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	expect cannot_begin
 }
 
+@test "a disk that is full when its turn comes: it is tried again, and runs once when there is room" {
+	unshare --mount true 2>/dev/null || skip "needs a small disk of its own: root"
+	mkdir state
+	cat >inside <<-'EOF'
+		set -e
+		ticket() { grep -qx "$1" state/neap/queue/*/1; }
+		mount -t tmpfs -o size=8m tmpfs state
+		hold --for 60000 3G & # outside the queue: no ticket of it makes room when it ends
+		until [ "$(neap info --json | jq '.processes | length')" = 1 ]; do sleep 0.02; done
+		neap queue add --needs 3G --device 0 -- sh -c 'echo ran >>ran' >/dev/null
+		until ticket "tries 0" && ! ticket "pid 0"; do sleep 0.02; done
+		cat /dev/zero >state/full 2>/dev/null || : # until it is
+		kill $!
+		until ticket "tries 1"; do
+			ticket "lost 0"
+			sleep 0.02
+		done
+		[ ! -e ran ]
+		rm state/full
+		until [ -e ran ] && ! [ -e state/neap/queue/*/1 ]; do
+			touch -c -d '1 hour ago' state/neap/queue/*/1 state/neap/runs/*/neap.log
+			sleep 0.02
+		done
+		cat ran
+		jq -r .outcome state/neap/runs/*/result.json
+	EOF
+	show 'unshare --mount bash inside'
+	expect full_later
+}
+
+@test "an added command of which one write to the disk fails, whichever: it runs once, and has its result" {
+	local count=40 n
+	for n in $(seq "$count"); do
+		LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="$n:$dir/failed-$n" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
+			neap queue add --needs 1M --name "job-$n" -- sh -c "echo $n >>ran" >/dev/null
+	done
+	until empty; do
+		if queued '.state == "given up"'; then return 1; fi
+		end_pauses
+		sleep 0.02
+	done
+	[ "$(sort -n ran)" = "$(seq "$count")" ]
+	[ "$(jq -r .outcome state/neap/runs/*/result.json | sort | uniq -c | xargs)" = "$count ok" ]
+	[ "$(ls failed-* | wc -l)" -gt 20 ]
+}
+
 @test "the result of an added command is made: others do not wait for that, and it is left to whoever makes it" {
 	local made
 	neap queue >/dev/null

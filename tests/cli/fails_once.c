@@ -1,0 +1,76 @@
+/* fails_once.c: preloaded into an added command's `neap run`: the call of a number that writes to the state fails,
+ * once, as on a full disk. NEAP_TEST_FAILS_ONCE="NUMBER:FILE"; the file is made when it has failed. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define VISIBLE    __attribute__((visibility("default")))
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static bool is_run(void)
+{
+	char line[64] = "";
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t length = read(fd, line, sizeof line - 1);
+	close(fd);
+	return length > 0 && !strcmp(line + strlen(line) + 1, "run");
+}
+
+static bool in_state(int fd)
+{
+	char link[64], path[PATH_MAX] = "";
+	const char *state = getenv("XDG_STATE_HOME");
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	return state && readlink(link, path, sizeof path - 1) > 0 && !strncmp(path, state, strlen(state));
+}
+
+static bool fails(void)
+{
+	static atomic_ulong calls;
+	const char *text = getenv("NEAP_TEST_FAILS_ONCE");
+	char *file = NULL;
+	if (!text || !is_run() || atomic_fetch_add(&calls, 1) + 1 != strtoul(text, &file, 10) || *file != ':')
+		return false;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, file + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return false;
+	close(fd);
+	errno = ENOSPC;
+	return true;
+}
+
+VISIBLE ssize_t write(int fd, const void *bytes, size_t length)
+{
+	return in_state(fd) && fails() ? -1 : REAL(write)(fd, bytes, length);
+}
+
+VISIBLE ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
+{
+	return in_state(fd) && fails() ? -1 : REAL(pwrite)(fd, bytes, length, at);
+}
+
+VISIBLE int fsync(int fd) { return in_state(fd) && fails() ? -1 : REAL(fsync)(fd); }
+
+VISIBLE int open(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+	va_end(rest);
+	const char *state = getenv("XDG_STATE_HOME");
+	if (flags & O_CREAT && state && !strncmp(path, state, strlen(state)) && fails())
+		return -1;
+	return REAL(open)(path, flags, mode);
+}
