@@ -18,7 +18,7 @@
 
 #define LOCK_NS (10 * NEAP_NS_PER_S)
 
-/* Refuses what no GPU can ever have: nobody would see it fail. */
+/* Refuses needs that no GPU can ever meet: nobody would see the command fail later. */
 static enum neap_status check_possible(struct neap_ticket *ticket, struct neap_monitor *monitor,
 				       struct neap_error *err)
 {
@@ -72,7 +72,8 @@ enum neap_status neap_queue_add(struct neap_queue *queue, struct neap_monitor *m
 
 /* --- the runner, which may have to be started --- */
 
-/* Inside a run, whose leftovers are ended: a runner would be one of them. So the run starts it when it is over. */
+/* Called inside a run. When a run is over it ends its leftover processes, and a runner would be one of them. So the
+ * run itself starts the runner when it is over. */
 static enum neap_status leave_to(const char *run_folder, const struct neap_queue *queue, struct neap_error *err)
 {
 	char path[4096];

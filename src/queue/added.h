@@ -7,14 +7,14 @@
  *
  * An added ticket outlives its process. The user's runner (`neap queue run`, one for each user) starts a `neap run`
  * for each such ticket that has none, and hands the ticket's lock on to it. After a kill at any instant, the run's
- * folder tells what to do (run/run_stage.h):
+ * folder tells the runner what to do (run/run_stage.h):
  *
- *   its lock is held             the guard of a killed supervisor still ends the command: later
+ *   its lock is held             the guard of a killed supervisor is still ending the command: the runner waits
  *   no command was started       the same run is started again, at its place in the queue. Where its `neap run` did
  *                                not get as far as the queue, or failed there for what may pass (a full disk), after
  *                                a pause (neap_ticket_pause_ns); after NEAP_QUEUE_TRIES of them it has given up
- *   its command had ended        its result is made, and the ticket goes: it is not run again
- *   it has a result              the ticket goes
+ *   its command had ended        the runner makes the run's result and removes the ticket, and does not run it again
+ *   it has a result              the runner removes the ticket
  *   its command was killed       another run, in another folder, at the same place; after NEAP_QUEUE_LOST of them
  *                                it has given up, and waits for `neap queue resume` or `end`
  *
@@ -26,10 +26,10 @@
 #include "queue/queue.h"
 #include "run/argv.h"
 
-#define NEAP_QUEUE_STARTED 32 /* of a user's added tickets so many wait with a process at once, the first ones */
+#define NEAP_QUEUE_STARTED 32 /* so many of a user's added tickets, the first ones, have a waiting process at once */
 
 struct neap_added {
-	const struct neap_argv *options; /* of `neap run`, without those that this module gives */
+	const struct neap_argv *options; /* the options of `neap run`, without those that this module adds */
 	char *const *command;            /* NULL-terminated */
 	struct neap_needs needs;
 	uint32_t gpus;
@@ -37,22 +37,24 @@ struct neap_added {
 };
 
 /* Makes a ticket, last in order, that has no process yet, and its run's folder. Then call neap_queue_revive. Takes
- * the queue's lock. Errors: NEAP_EINVAL: more than there is; those of making a folder and a ticket. */
+ * the queue's lock. Errors: NEAP_EINVAL: it needs more than the machine has; those of making a folder and a
+ * ticket. */
 enum neap_status neap_queue_add(struct neap_queue *queue, struct neap_monitor *monitor,
 				const struct neap_added *added, struct neap_ticket *ret_ticket,
 				struct neap_error *err);
 
-/* Removes RUN/queued: an environment may have secrets, and is not needed once the run is over. */
+/* Removes RUN/queued: an environment may hold secrets, and once the run is over nobody needs it. */
 void neap_added_forget(const char *folder);
 
-/* Starts the user's runner where there is none and an added ticket has no process. `program`: neap's own. Inside a
- * run, whose end would be the runner's, too: leaves it to that run, in RUN/revive. */
+/* Starts the user's runner if there is none and an added ticket has no process. `program`: neap's own. Inside a run
+ * it writes RUN/revive instead, so that the run starts the runner when it is over: a runner inside a run would end
+ * with it. */
 enum neap_status neap_queue_revive(struct neap_queue *queue, const char *program, struct neap_error *err);
 
-/* For a run that is over: does what was left to it. */
+/* Called for a run that is over. Starts the runner if the run's RUN/revive asks for it. */
 enum neap_status neap_queue_revive_left(const char *run_folder, const char *program, struct neap_error *err);
 
-/* The whole of the runner. Returns when nothing is left to do, or another process is the runner. */
+/* Is the user's runner. Returns when nothing is left to do, or another process is the runner. */
 enum neap_status neap_queue_runner(struct neap_queue *queue, const char *program, struct neap_error *err);
 
 #endif

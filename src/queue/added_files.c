@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* Not passed on: what names a run or a lease that this process is inside of. */
+/* Whether a variable names a run or a lease that this process is inside of: these are not passed on. */
 static bool is_own(const char *entry)
 {
 	static const char *const names[] = {
@@ -29,7 +29,7 @@ static bool is_own(const char *entry)
 
 static void add_text(struct neap_buffer *text, const char *item) { neap_buffer_append(text, item, strlen(item) + 1); }
 
-/* RUN/queued, whole or not at all. */
+/* Writes RUN/queued, whole or not at all. */
 static enum neap_status write_file(const char *folder, const struct neap_buffer *text, struct neap_error *err)
 {
 	char path[4096];

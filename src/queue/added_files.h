@@ -8,14 +8,14 @@
  * making a folder. */
 enum neap_status neap_added_make_folder(struct neap_ticket *ticket, struct neap_error *err);
 
-/* Of a run that was not begun. */
+/* Removes the folder of a run that has not begun. */
 void neap_added_remove_folder(const char *folder);
 
 /* Writes FOLDER/queued, with this process's environment, whole or not at all. */
 enum neap_status neap_added_write(const struct neap_queue *queue, const char *folder, const struct neap_added *added,
 				  struct neap_error *err);
 
-/* Likewise, as it is in another folder. */
+/* Copies the file of one run's folder to another's, whole or not at all. */
 enum neap_status neap_added_copy(const char *from, const char *to, struct neap_error *err);
 
 /* Splits it: the options and the command are added to `argv`, the environment to `environment`; the caller's to free,
@@ -23,13 +23,13 @@ enum neap_status neap_added_copy(const char *from, const char *to, struct neap_e
 enum neap_status neap_added_read(const char *folder, struct neap_argv *argv, struct neap_argv *environment,
 				 struct neap_error *err);
 
-/* A ticket of this user that `add` made. */
+/* Whether `add` made the ticket for this user. */
 static inline bool neap_added_is_mine(const struct neap_ticket *ticket, uid_t user)
 {
 	return ticket->added && ticket->uid == user;
 }
 
-/* One that should have a process, and has none. */
+/* Whether the ticket is this user's, and should have a process but has none. */
 static inline bool neap_added_is_orphan(const struct neap_ticket *ticket, uid_t user)
 {
 	return neap_added_is_mine(ticket, user) && !ticket->alive && !ticket->dropped && !ticket->paused &&

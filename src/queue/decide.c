@@ -1,7 +1,7 @@
 /* queue/decide.c: see decide.h. */
 #include "queue/decide.h"
 
-/* What is left of a device, while the entries are gone through. */
+/* The memory that is left on a device, after the entries served so far. */
 struct left {
 	uint64_t available_bytes, leased_bytes;
 	bool leased, whole; /* by any entry; by one that has all of it */
@@ -13,7 +13,7 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static bool has(uint32_t set, size_t device) { return set >> device & 1; }
 
-/* The entry's lease of a device: of what it was promised it uses `used_bytes` already. */
+/* Takes the entry's lease off a device. The entry uses `used_bytes` of its promise already. */
 static void lease(struct left *left, const struct neap_queue_entry *entry, size_t index, uint64_t used_bytes)
 {
 	bool whole = entry->needs.kind == NEAP_NEEDS_DEVICE;
@@ -53,7 +53,8 @@ static bool blocks(const struct state *state, size_t at)
 	return verdict == NEAP_QUEUE_LEASED || verdict == NEAP_QUEUE_BEHIND || verdict == NEAP_QUEUE_USED;
 }
 
-/* Returns the devices for which earlier entries wait that this one may not pass. *ret_first: the first of them. */
+/* Returns the devices that are closed to this entry: earlier entries that it may not pass wait for them. *ret_first:
+ * the first of those entries. */
 static uint32_t closed_to(const struct state *state, size_t at, size_t *ret_first)
 {
 	uint32_t closed = 0;
@@ -69,7 +70,7 @@ static uint32_t closed_to(const struct state *state, size_t at, size_t *ret_firs
 	return closed;
 }
 
-/* The best `gpus` of the open devices, those with the most memory available. Fewer, where fewer fit. */
+/* The best `gpus` of the open devices, those with the most memory available. Fewer if fewer fit. */
 static uint32_t choose(const struct state *state, const struct neap_queue_entry *entry, uint32_t open)
 {
 	uint32_t chosen = 0;
@@ -89,7 +90,7 @@ static uint32_t choose(const struct state *state, const struct neap_queue_entry 
 
 static uint32_t count_of(uint32_t set) { return (uint32_t)__builtin_popcount(set); }
 
-/* Why an entry that does not fit waits. */
+/* Says why an entry that does not fit waits. */
 static void explain(const struct state *state, const struct neap_queue_entry *entry, struct neap_queue_answer *answer)
 {
 	answer->verdict = NEAP_QUEUE_USED;

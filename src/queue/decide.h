@@ -1,16 +1,16 @@
 /* queue/decide.h: which entries of a queue may start, and on which devices. Pure: no files, no processes, no clock.
  *
- * The entries are served in order: the first one that fits starts, and later ones may start beside it. What an entry
- * that holds a lease was promised and does not use yet is not free:
+ * The entries are served in order: the first one that fits starts, and later ones may start beside it. Memory that a
+ * lease promises and its holder does not use yet is not free:
  *
  *   available(device) = free(device) - sum over its leases of max(0, promised - used)
  *
  *   invariant: the leases of a device never exceed its memory together, and one of a whole device is alone on it
  *
- * An entry that does not fit may be passed by later ones, or devices would stay idle. How long a run takes is not
- * known, so nobody can tell which ones would not delay it. Instead their number is bounded: entry e passes entry h
- * only if order(e) - order(h) <= NEAP_QUEUE_PASSES. Orders are numbers that each arrival takes one after another. So
- * at most that many entries pass an entry that waits; then its devices empty until it fits.
+ * Later entries may pass an entry that does not fit, or devices would stay idle. Nobody knows how long a run takes,
+ * so nobody can tell which of them would not delay that entry. Instead their number is bounded: entry e passes entry
+ * h only if order(e) - order(h) <= NEAP_QUEUE_PASSES. Orders are numbers that each arrival takes one after another.
+ * So at most that many entries pass an entry that waits; then its devices empty until it fits.
  */
 #ifndef NEAP_QUEUE_DECIDE_H
 #define NEAP_QUEUE_DECIDE_H
@@ -31,17 +31,17 @@ struct neap_queue_device {
 
 struct neap_queue_entry {
 	uint64_t order;
-	bool holds; /* a lease; else it waits */
-	bool aside; /* waits, and cannot start now: paused, stopped, without a process. It blocks nobody */
-	struct neap_needs needs;        /* of each of its devices; not NEAP_NEEDS_NONE */
+	bool holds; /* it has a lease; else it waits */
+	bool aside; /* waits, and cannot start now: paused, stopped, without a process. It blocks no other entry */
+	struct neap_needs needs;        /* what it needs of each of its devices; not NEAP_NEEDS_NONE */
 	uint32_t gpus;                  /* how many devices it needs, at least 1 */
-	uint32_t devices;               /* the set that it may use; holds: that it has */
+	uint32_t devices;               /* the set that it may use; if it holds a lease, the set that it has */
 	uint64_t used_bytes[NEAP_GPUS]; /* holds: what its processes use of each device; too low is safe */
 };
 
 enum neap_queue_verdict {
 	NEAP_QUEUE_HOLDS,
-	NEAP_QUEUE_START,  /* now, on `devices` */
+	NEAP_QUEUE_START,  /* it starts now, on `devices` */
 	NEAP_QUEUE_LEASED, /* leases of others are in its way */
 	NEAP_QUEUE_BEHIND, /* it would fit, but must not pass `behind` */
 	NEAP_QUEUE_USED,   /* memory that no lease covers is in its way */

@@ -124,7 +124,7 @@ enum neap_status neap_queue_move(struct neap_queue *queue, uint64_t number, uint
 	return status;
 }
 
-/* SIGTERM to the ticket's process, and to no other that has its PID now. */
+/* Sends SIGTERM to the ticket's process, and not to a later process with the same PID. */
 static enum neap_status signal_process(const struct neap_ticket *ticket, struct neap_error *err)
 {
 	struct neap_process process;
@@ -137,7 +137,7 @@ static enum neap_status signal_process(const struct neap_ticket *ticket, struct 
 		status = neap_fail_errno(err, errno, "ending process %d of ticket %" PRIu64, (int)ticket->pid,
 					 ticket->number);
 	else
-		neap_pidfd_signal(fd, SIGCONT); /* a stopped one ends too */
+		neap_pidfd_signal(fd, SIGCONT); /* so that a stopped process ends too */
 	if (fd >= 0)
 		close(fd);
 	return status;
@@ -153,11 +153,11 @@ enum neap_status neap_queue_end(struct neap_queue *queue, uint64_t number, bool 
 		return status;
 	status = find(&tickets, number, &ticket, err);
 	bool alive = !status && ticket->alive;
-	if (!status && ticket->added) { /* first: else it would be started again */
+	if (!status && ticket->added) { /* before the signal: else the runner would start it again */
 		ticket->dropped = true;
 		status = neap_queue_write(queue, ticket, err);
 	}
-	if (!status && alive && (ticket->pid || !ticket->added)) /* else its process is about to see that */
+	if (!status && alive && (ticket->pid || !ticket->added)) /* else its process will soon see it */
 		status = signal_process(ticket, err);
 	if (!status && !alive) {
 		if (ticket->uid == geteuid()) /* root follows no path that another user wrote */

@@ -89,7 +89,7 @@ void neap_lease_explain(const struct neap_tickets *tickets, const struct neap_qu
 
 /* --- joining --- */
 
-/* Which devices it may use. It may ask CUDA, which takes its time. */
+/* Finds the devices that the run may use. It may have to ask CUDA, which is slow. */
 static enum neap_status find_devices(const struct neap_lease_wanted *wanted, struct neap_monitor *monitor,
 				     struct neap_ticket *ticket, struct neap_error *err)
 {
@@ -136,8 +136,8 @@ enum neap_status neap_lease_describe(const struct neap_lease_wanted *wanted, str
 	return NEAP_OK;
 }
 
-/* `neap queue end` ended it, perhaps before it could be sent a signal: it ends as by that one. Where SIGTERM is
- * ignored it fails when it asks again. */
+/* `neap queue end` ended the ticket, perhaps before its process could get a signal: the process sends itself SIGTERM.
+ * If it ignores SIGTERM, it fails when it asks again. */
 static enum neap_status end_dropped(struct neap_lease *lease, struct neap_error *err)
 {
 	bool again = lease->ticket.dropped;
@@ -147,7 +147,7 @@ static enum neap_status end_dropped(struct neap_lease *lease, struct neap_error 
 	return neap_fail(err, NEAP_ECANCELED, "'neap queue end' ended ticket %" PRIu64, lease->ticket.number);
 }
 
-/* With the queue's lock: goes on with a ticket that is there already. */
+/* With the queue's lock: goes on with a ticket that exists already. */
 static enum neap_status resume(struct neap_lease *lease, struct neap_error *err)
 {
 	struct neap_tickets tickets = {0};
@@ -177,7 +177,7 @@ static enum neap_status resume(struct neap_lease *lease, struct neap_error *err)
 	return status;
 }
 
-/* With the queue's lock. */
+/* With the queue's lock: makes the run's ticket. */
 static enum neap_status join(struct neap_lease *lease, struct neap_error *err)
 {
 	lease->ticket.since_wall_ns = neap_wall_ns();
@@ -203,7 +203,7 @@ static void fill_devices(const struct neap_queue_look *look, uint32_t set, struc
 	}
 }
 
-/* Takes the lease that was decided on. */
+/* Takes the lease that decide.h gave. */
 static enum neap_status hold(struct neap_lease *lease, const struct neap_turn_answer *answer, struct neap_error *err)
 {
 	struct neap_ticket ticket = lease->ticket;
@@ -238,7 +238,7 @@ static enum neap_status answer(struct neap_lease *lease, struct neap_monitor *mo
 		goto out;
 	}
 	if (!status) {
-		ticket->holds = false; /* one that asks holds nothing, also after a write that failed */
+		ticket->holds = false; /* a ticket that still asks holds nothing, even after a failed write */
 		status = neap_queue_look_take(&tickets, monitor, &look, err);
 	}
 	if (status)
@@ -273,8 +273,8 @@ out:
 	return status;
 }
 
-/* With a ticket, what goes wrong now may be right later, but for a ticket that is gone or was ended. `locked`:
- * another process has the queue's lock. */
+/* Whether to ask again after a failure. With a ticket the next try may succeed, unless the ticket is gone or was
+ * ended. `locked`: another process has the queue's lock. */
 static enum neap_status put_off(const struct neap_lease *lease, bool locked, const struct neap_error *why,
 				struct neap_turn_answer *ret_answer, struct neap_error *err)
 {
@@ -303,7 +303,7 @@ static enum neap_status ask(void *context, struct neap_monitor *monitor, struct 
 	if (!status && !lease->ticket.device_count)
 		status = neap_lease_describe(wanted, monitor, &lease->ticket, err);
 	if (status) {
-		ret_answer->wait_ns = WAIT_MOST_NS; /* it took a look through CUDA */
+		ret_answer->wait_ns = WAIT_MOST_NS; /* it looked through CUDA, which is slow */
 		return status;
 	}
 	if (lease->ticket.device_count < wanted->gpus) {

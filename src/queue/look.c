@@ -39,7 +39,7 @@ static bool is_supervisor(const struct neap_ticket *ticket, const struct neap_pr
 	       ticket->uid == process->uid;
 }
 
-/* The ticket of the run that a process belongs to; `count`: none. */
+/* The index of the ticket of the run that a process belongs to; `count`: none. */
 static size_t ticket_of(const struct neap_tickets *tickets, pid_t pid)
 {
 	struct neap_process process = {0};
@@ -80,7 +80,7 @@ static void add_device(const struct neap_reading *reading, struct neap_queue_loo
 	snprintf(look->names[at], sizeof look->names[at], "%s", reading->name);
 }
 
-/* Whether it cannot start now: its user paused it, or its process is stopped, or it has none. */
+/* Whether the ticket cannot start now: its user paused it, or its process is stopped, or it has none. */
 static bool is_aside(const struct neap_ticket *ticket)
 {
 	struct neap_process process;
@@ -120,7 +120,7 @@ enum neap_status neap_queue_look_take(const struct neap_tickets *tickets, struct
 	size_t devices = monitor ? neap_monitor_device_count(monitor) : 0;
 	for (size_t i = 0; !status && i < devices && i < NEAP_GPUS; i++) {
 		if (read_device(monitor, i, reading, &stable, NULL)) {
-			look->device_count++; /* nobody starts there */
+			look->device_count++; /* no run starts there */
 			continue;
 		}
 		add_device(reading, look);

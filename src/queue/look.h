@@ -1,9 +1,10 @@
-/* queue/look.h: what decide.h needs to know: the devices as the driver shows them now, and what the runs that hold
- * leases use of them.
+/* queue/look.h: collects the facts that decide.h needs: the devices as the driver shows them now, and how much of
+ * them the runs with leases use.
  *
- * A process uses what was promised to the run whose supervisor it descends from. A device is read until two readings
- * agree: else a process that allocates or frees in between would count twice, or not at all. Where they do not, or
- * where the driver does not say what a process uses, its run counts as using nothing yet: nobody starts too early.
+ * The memory of a process counts against the promise to the run whose supervisor the process descends from. A device
+ * is read until two readings agree: else a process that allocates or frees in between would count twice, or not at
+ * all. If they never agree, or if the driver does not say how much a process uses, its run counts as using nothing
+ * yet. So no run starts too early.
  */
 #ifndef NEAP_QUEUE_LOOK_H
 #define NEAP_QUEUE_LOOK_H
@@ -21,7 +22,7 @@ struct neap_queue_look {
 };
 
 /* Looks and decides. `monitor` NULL: no driver, and every ticket waits. The caller calls neap_queue_look_fini.
- * A device that cannot be read has no UUID, so no ticket is given it. Errors: NEAP_ENOMEM. */
+ * A device that cannot be read has no UUID, so no ticket gets it. Errors: NEAP_ENOMEM. */
 enum neap_status neap_queue_look_take(const struct neap_tickets *tickets, struct neap_monitor *monitor,
 				      struct neap_queue_look *ret_look, struct neap_error *err);
 void neap_queue_look_fini(struct neap_queue_look *look);

@@ -29,7 +29,7 @@
 
 /* --- the folder --- */
 
-/* Our own folder, or one in which others cannot change our files. */
+/* Checks that the folder is our own, or one in which others cannot change our files. */
 static enum neap_status check_folder(const char *path, int fd, struct neap_error *err)
 {
 	struct stat info;
@@ -43,7 +43,8 @@ static enum neap_status check_folder(const char *path, int fd, struct neap_error
 	return NEAP_OK;
 }
 
-/* Makes a file of just this mode, whatever the umask: after fchmod a kill could leave one that others cannot open. */
+/* Makes a file with exactly this mode, whatever the umask. (With fchmod instead, a kill before it could leave a file
+ * that others cannot open.) */
 static int make_file(const struct neap_queue *queue, const char *name, mode_t mode)
 {
 	mode_t before = umask(0);
@@ -97,7 +98,7 @@ static enum neap_status open_folder(const char *path, bool make, struct neap_que
 	return status;
 }
 
-/* Of this machine: a home folder may be that of several. */
+/* The queue's folder for this machine: several machines may share a home folder. */
 static enum neap_status own_folder(char path[4096], struct neap_error *err)
 {
 	struct utsname host;
@@ -145,7 +146,7 @@ void neap_queue_close(struct neap_queue *queue)
 
 /* --- the lock --- */
 
-/* What the lock's file says; another user may have written it. */
+/* Reads the lock's file; another user may have written it. */
 static void read_lock(const struct neap_queue *queue, uint64_t *ret_last, int *ret_pid)
 {
 	char text[LOCK_BYTES + 1] = "";
@@ -212,7 +213,7 @@ enum neap_status neap_queue_lock(struct neap_queue *queue, uint64_t limit_ns, st
 			neap_clock_sleep(end.clock, LOCK_PAUSE_NS);
 	}
 	read_lock(queue, &last, &pid);
-	write_lock(queue, last, NULL); /* only so that the next one can say who we are */
+	write_lock(queue, last, NULL); /* so that the next process can say who had the lock */
 	return NEAP_OK;
 }
 
@@ -227,7 +228,8 @@ static bool number_of(const char *name, uint64_t *ret_number)
 	return *name >= '1' && *name <= '9' && !neap_u64_parse(name, ret_number, NULL) && *ret_number < NUMBER_MOST;
 }
 
-/* A write lock: of another's ticket only its owner can hold one, since only he can open it for writing. */
+/* A write lock on the whole file. Only the owner of a ticket can hold one, since nobody else can open it for
+ * writing. */
 static struct flock whole_file(short type) { return (struct flock){.l_type = type, .l_whence = SEEK_SET}; }
 
 static bool lock_ticket(int fd)
@@ -255,7 +257,7 @@ static bool read_ticket(const struct neap_queue *queue, uint64_t number, struct 
 		     pread(fd, bytes, sizeof bytes, 0) == NEAP_TICKET_BYTES && !neap_ticket_read(bytes, ticket, NULL);
 	bool alive = is_locked(fd);
 	close(fd);
-	/* a process was killed while it made its ticket; any other file is not ours to judge */
+	/* an empty file of ours: a process was killed while it made its ticket. Other files are not ours to judge */
 	if (!whole && !alive && S_ISREG(info.st_mode) && !info.st_size && info.st_uid == geteuid())
 		unlinkat(queue->folder_fd, name, 0);
 	if (!whole)
@@ -347,7 +349,7 @@ static enum neap_status write_ticket(int fd, const struct neap_ticket *ticket, s
 	return NEAP_OK;
 }
 
-/* In a shared queue each user has a share. */
+/* Checks that the queue has room for one more ticket, in a shared queue also for one more of this user. */
 static enum neap_status check_room(const struct neap_queue *queue, const struct neap_tickets *tickets,
 				   struct neap_error *err)
 {
@@ -379,7 +381,7 @@ enum neap_status neap_queue_claim(struct neap_queue *queue, struct neap_ticket *
 		last = tickets.items[i].number > last ? tickets.items[i].number : last;
 	status = check_room(queue, &tickets, err);
 	free(tickets.items);
-	while (!status && fd < 0) { /* a name that exists is no ticket, or one that we cannot see */
+	while (!status && fd < 0) { /* a file of that name exists: no ticket, or one that we cannot see */
 		name_of(++last, name);
 		fd = neap_fd_above_standard(make_file(queue, name, 0644)); /* others read what was promised */
 		if (fd < 0 && errno != EEXIST)

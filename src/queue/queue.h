@@ -10,12 +10,13 @@
  *                     In a shared folder the user who made it may remove it: then the next one makes another
  *   QUEUE/runner.UID  locked by the user's runner (added.h)
  *
- * There is no server. Each process that waits reads the tickets and the devices, decides with decide.h, and gives a
- * lease to itself alone, all under the lock. So a process killed at any instant has its lease or has not.
+ * There is no server. Each process that waits reads the tickets and the devices, decides with decide.h, and may give
+ * a lease to itself only, all under the lock. So a process that is killed at any instant either has its lease or does
+ * not.
  *
- * A shared folder has the mode 1777 (or 3770 with a group): anyone adds tickets, and changes only his own. A user who
- * means harm can hold up such a queue (he can hold its lock, or a ticket for all memory). He cannot take a lease that
- * was given, or make another user's run start on memory promised to someone.
+ * A shared folder has the mode 1777 (or 3770 with a group): every user may add tickets, and change only their own. A
+ * malicious user can hold up such a queue, by holding its lock or a ticket for all memory, but can neither take away
+ * a lease nor make another user's run start on promised memory.
  *
  * Where STATE is on a file system without locks, the queue is RUNTIME/queue, which does not survive a restart of the
  * machine. One thread.
@@ -48,10 +49,10 @@ void neap_queue_close(struct neap_queue *queue);
 enum neap_status neap_queue_lock(struct neap_queue *queue, uint64_t limit_ns, struct neap_error *err);
 void neap_queue_unlock(struct neap_queue *queue);
 
-/* The rest: with the lock held. */
+/* The functions below need the lock. */
 
-/* Reads all tickets, and removes those whose process has ended, as far as they are ours. The caller frees `items`.
- * Errors: NEAP_EBUSY: too many files; NEAP_ENOMEM, NEAP_EIO. */
+/* Reads all tickets, and removes our own tickets whose process has ended. The caller frees `items`. Errors:
+ * NEAP_EBUSY: too many files; NEAP_ENOMEM, NEAP_EIO. */
 enum neap_status neap_queue_read(struct neap_queue *queue, struct neap_tickets *ret_tickets, struct neap_error *err);
 
 /* Makes a ticket, last in order: fills its number, order and uid. *ret_fd: its file, locked. Errors: NEAP_EBUSY: too
@@ -62,13 +63,13 @@ enum neap_status neap_queue_claim(struct neap_queue *queue, struct neap_ticket *
 /* Opens a ticket whose process has ended, and locks it for the caller. Errors: NEAP_EBUSY: it is locked. */
 enum neap_status neap_queue_take(struct neap_queue *queue, uint64_t number, int *ret_fd, struct neap_error *err);
 
-/* Writes a ticket again. */
+/* Rewrites a ticket. */
 enum neap_status neap_queue_write(struct neap_queue *queue, const struct neap_ticket *ticket, struct neap_error *err);
 
-/* Also without the queue's lock, by the process that has the ticket's. */
+/* The process that has the ticket's lock may call it without the queue's lock. */
 void neap_queue_remove(struct neap_queue *queue, uint64_t number);
 
-/* NULL: there is none. */
+/* Finds a ticket by its number. NULL: there is none. */
 struct neap_ticket *neap_tickets_find(const struct neap_tickets *tickets, uint64_t number);
 
 #endif

@@ -19,7 +19,7 @@ const char *neap_ticket_state_text(const struct neap_tickets *tickets, const str
 /* The GPUs that it has: "0", "0,1"; "-" while it waits. Returns text. */
 const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_look *look, char text[64]);
 
-/* A new reference; NULL where memory is out. */
+/* Returns a new reference; NULL: out of memory. */
 json_t *neap_queue_json(const struct neap_queue *queue, const struct neap_tickets *tickets,
 			const struct neap_queue_look *look);
 

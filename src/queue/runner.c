@@ -84,7 +84,7 @@ static bool is_run_locked(const char *folder)
 	return locked;
 }
 
-/* The run was lost: another, with the same command. */
+/* The run was lost: makes another one, with the same command. */
 static enum neap_status make_another(struct neap_ticket *ticket, struct neap_error *err)
 {
 	struct neap_ticket next = *ticket;
@@ -99,7 +99,8 @@ static enum neap_status make_another(struct neap_ticket *ticket, struct neap_err
 	return status;
 }
 
-/* When its last start failed, at the latest: the ticket was written before, and its report perhaps after. */
+/* The latest time at which the ticket's last start can have failed: the ticket was written before the failure, and
+ * its report perhaps after. */
 static uint64_t failed_wall_ns(const struct neap_ticket *ticket)
 {
 	char path[4096];
@@ -116,11 +117,11 @@ static bool is_paused_after_failure(const struct neap_ticket *ticket)
 	    neap_run_stage_read(ticket->folder) == NEAP_STAGE_OVER)
 		return false;
 	uint64_t failed_ns = failed_wall_ns(ticket), now_ns = neap_wall_ns();
-	/* a clock that was set back does not prolong it */
+	/* a clock that was set back does not prolong the pause */
 	return now_ns >= failed_ns && now_ns - failed_ns < neap_ticket_pause_ns(ticket->tries);
 }
 
-/* Counts the start that is to come. A process that joins the queue sets the count to 0. */
+/* Counts the start that follows. A process that joins the queue sets the count to 0. */
 static enum neap_status count_try(struct neap_queue *queue, struct neap_ticket *ticket, struct neap_error *err)
 {
 	ticket->tries++;
@@ -129,7 +130,7 @@ static enum neap_status count_try(struct neap_queue *queue, struct neap_ticket *
 	return neap_queue_write(queue, ticket, err);
 }
 
-/* With the queue's lock and the ticket's (`fd`): starts its run, or another where this one had begun. */
+/* With the queue's lock and the ticket's (`fd`): starts its run, or another run if this one had begun. */
 static enum neap_status start_again(struct neap_queue *queue, struct neap_ticket *ticket, const char *program,
 				    bool begun, int fd, struct neap_error *err)
 {
@@ -153,14 +154,15 @@ static void forget_ticket(struct neap_queue *queue, const struct neap_ticket *ti
 	neap_queue_remove(queue, ticket->number);
 }
 
-/* What may be over later: a full disk, memory, processes, a folder that is not mounted yet. */
+/* Whether the trouble may pass: a full disk, too little memory, too many processes, a folder that is not mounted
+ * yet. */
 static bool may_pass(enum neap_status status)
 {
 	return status == NEAP_ENOSPC || status == NEAP_EIO || status == NEAP_ENOMEM || status == NEAP_EBUSY ||
 	       status == NEAP_ENOENT;
 }
 
-/* What failed is tried again, as often as that may help. */
+/* After a failure: gives the ticket up, unless another try may help. */
 static void retry_or_give_up(struct neap_queue *queue, struct neap_ticket *ticket, enum neap_status failed)
 {
 	if (!failed || (may_pass(failed) && ticket->tries < NEAP_QUEUE_TRIES))
@@ -176,7 +178,8 @@ struct ended {
 	char folder[sizeof((struct neap_ticket *)0)->folder];
 };
 
-/* With the queue's lock and the ticket's (`fd`). `made`: of making its result. */
+/* With the queue's lock and the ticket's (`fd`): removes the ticket, or tries or gives up. `made`: the status of
+ * making its result. */
 static void settle(struct neap_queue *queue, struct neap_ticket *ticket, const char *program, enum neap_status made,
 		   int fd)
 {
@@ -194,15 +197,15 @@ static void settle(struct neap_queue *queue, struct neap_ticket *ticket, const c
 	retry_or_give_up(queue, ticket, status);
 }
 
-/* Without the queue's lock or the ticket's, which is set aside meanwhile: makes the result, from recordings that may
- * be large. Its user may have changed the ticket when that is done. */
+/* Makes the result, from recordings that may be large. Holds neither the queue's lock nor the ticket's meanwhile, so
+ * the user may have changed the ticket when the result is done. */
 static void finish_ended(struct neap_queue *queue, const struct ended *ended, const char *program)
 {
 	struct neap_tickets tickets = {0};
 	int fd = -1;
 	enum neap_status status = neap_run_stage_recover_locked(ended->folder, NULL);
 	if (status == NEAP_EBUSY || neap_queue_lock(queue, LOCK_NS, NULL))
-		return; /* another makes it, or nobody gets on: the next look shows */
+		return; /* another process makes the result, or has the queue's lock: the next look shows */
 	if (!neap_queue_read(queue, &tickets, NULL)) {
 		struct neap_ticket *ticket = neap_tickets_find(&tickets, ended->number);
 		if (ticket && !strcmp(ticket->run_id, ended->run_id) &&
@@ -214,8 +217,8 @@ static void finish_ended(struct neap_queue *queue, const struct ended *ended, co
 	neap_queue_unlock(queue);
 }
 
-/* With the queue's lock and the ticket's (`fd`): does what its run's folder tells. True: the rest is left to
- * finish_ended. */
+/* With the queue's lock and the ticket's (`fd`): does what its run's folder tells. True: finish_ended has to do the
+ * rest. */
 static bool tend_one(struct neap_queue *queue, struct neap_ticket *ticket, const char *program, int fd)
 {
 	enum neap_run_stage stage = neap_run_stage_read(ticket->folder);
@@ -234,7 +237,8 @@ static bool tend_one(struct neap_queue *queue, struct neap_ticket *ticket, const
 	return false;
 }
 
-/* With the queue's lock. *ret_left: tickets of this user that the runner has to look after. */
+/* With the queue's lock: looks after the user's tickets. *ret_left: tickets of this user that the runner has to look
+ * after. */
 static enum neap_status tend(struct neap_queue *queue, const char *program,
 			     struct ended ret_ended[NEAP_QUEUE_STARTED], size_t *ret_ended_count, size_t *ret_left,
 			     struct neap_error *err)

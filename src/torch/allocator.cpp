@@ -8,10 +8,10 @@
 namespace neap_torch
 {
 
-/* What DataPtr calls; the allocator is never destroyed. */
+/* The function that a DataPtr calls; the allocator is never destroyed. */
 static void delete_block(void *pointer) { cca::get()->raw_delete(pointer); }
 
-/* A request on this thread, for the callback by which libneap asks for memory before it fails. */
+/* A request on this thread. libneap's callback, which asks for memory before the request fails, reads it. */
 struct Request {
 	Device *device;
 	cudaStream_t stream;
@@ -20,7 +20,7 @@ struct Request {
 };
 static thread_local Request *request_now;
 
-/* A capture of this thread allows only what is safe; mapping pages is, whatever its mode. */
+/* A capture on this thread allows only safe calls. Mapping pages is safe, whatever the capture's mode. */
 class Relaxed
 {
       public:
@@ -70,7 +70,7 @@ void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
 	return bytes ? allocate_on(open(current()), bytes, stream) : nullptr;
 }
 
-/* For the profiler: what was allocated or freed, and what is held after it. */
+/* Tells the profiler how much was allocated or freed, and how much is held afterwards. */
 void Allocator::report(void *pointer, int64_t bytes, Device &device) const
 {
 	neap_stats stats = {};
@@ -123,7 +123,7 @@ void *Allocator::allocate_on(Device &device, size_t bytes, cudaStream_t stream)
 			return pointer;
 	History::Scope scope(history_, cca::RecordContext::STATE);
 	Request request = {&device, stream, {}};
-	neap_error error; /* of a request that fails: to clear it takes as long as a hit */
+	neap_error error; /* only for a request that fails: clearing it takes as long as a hit */
 	uint64_t address = 0;
 	neap_status status;
 	{
@@ -164,7 +164,7 @@ void *Allocator::allocate_delegated(Device &device, size_t bytes, cudaStream_t s
 	return native_->raw_alloc_with_stream(bytes, stream);
 }
 
-/* The device and the bytes of a live block. */
+/* The device of a live block, and its bytes. */
 Device *Allocator::measure(void *pointer, int64_t &bytes) const
 {
 	neap_block_info block = {};
@@ -205,7 +205,7 @@ void Allocator::recordStream(const DataPtr &data, c10::Stream stream)
 	recordStream(data, c10::cuda::CUDAStream(stream));
 }
 
-/* Memory of someone else's (another process's, an uncached one) is skipped, as PyTorch does. */
+/* Skips memory that is not this allocator's (another process's, an uncached one), as PyTorch does. */
 void Allocator::recordStream(const DataPtr &data, c10::cuda::CUDAStream stream)
 {
 	if (!data.get() || data.get_deleter() != &delete_block)

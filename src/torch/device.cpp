@@ -31,8 +31,8 @@ void Device::watch()
 	libneap.neap_watch(alloc_, &watcher);
 }
 
-/* Called by C under a lock: nothing may be thrown through it. What cannot be kept for want of host memory is lost
- * from the history, nothing else. */
+/* Called by C under a lock: nothing may be thrown through it. If host memory runs out, the entry is lost from the
+ * history, and nothing else is. */
 void Device::on_change(void *context, const neap_alloc_change *change) noexcept
 {
 	try {
@@ -105,7 +105,7 @@ void Device::open_to_peers(uint64_t address, uint64_t bytes)
 		for (c10::DeviceIndex peer : peers_)
 			access.push_back({1, peer, 3});
 	}
-	/* A block that is put together of ends of pages is reported without the rest of its first and last page. */
+	/* A block that was joined from ends of pages is reported without the rest of its first and last page. */
 	uint64_t page = libneap.neap_device_info(device_)->page_bytes;
 	uint64_t begin = page ? address / page * page : address;
 	uint64_t end = page ? (address + bytes + page - 1) / page * page : address + bytes;

@@ -1,7 +1,7 @@
 /* torch/device.h: neap's allocator on one device of PyTorch's, opened when PyTorch first allocates there.
  *
- * Its watcher feeds the history and keeps what libneap does not: bytes reserved in each private pool, and which other
- * devices may use the memory (each range is opened to them when it is mapped).
+ * Its watcher feeds the history and keeps facts that libneap does not: how many bytes each private pool reserves, and
+ * which other devices may use the memory (each range is opened to them when it is mapped).
  *
  * Locks: `lock` guards pools and peers. It is never held while libneap is called. The watcher, which libneap calls
  * under its own lock, takes `watched`, a leaf. */
@@ -77,7 +77,7 @@ class Device
 	std::vector<c10::DeviceIndex> peers_;
 };
 
-/* Throws what PyTorch's callers expect of a failed call of libneap that is not "out of memory". */
+/* Throws the exception that PyTorch's callers expect for a failed call of libneap other than "out of memory". */
 void check(neap_status status, const neap_error &error);
 
 } // namespace neap_torch

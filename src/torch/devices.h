@@ -4,11 +4,11 @@
  *   Devices  opens them           Pools    private pools
  *   Reports  what is held         Allocator (allocator.h)  memory, settings, other processes
  *
- * Each is derived from the one before it and implements its part of the interface, in the file of its name. PyTorch's
- * interface changes from version to version: parameters come, and functions. So each function is declared in every
- * form that a supported version has, and none is marked `override`: where a form is the version's own it overrides,
- * elsewhere it is an overload that nobody calls. A function that a newer PyTorch adds without a default fails to
- * compile, and neap.install_allocator() says so.
+ * Each class is derived from the one before it and implements its part of the interface, in the file of its name.
+ * PyTorch's interface gets new parameters and functions from version to version. So each function is declared in
+ * every form that a supported version has, and none is marked `override`: the form of the installed version
+ * overrides, and the other forms are overloads that nobody calls. A function that a newer PyTorch adds without a
+ * default fails to compile, and neap.install_allocator() says so.
  *
  * Two kinds of memory are not neap's and go to PyTorch's own allocator (`native_`): pools with an allocator of their
  * own or with no_split, and everything while caching_allocator_enable(False) holds. */
@@ -47,7 +47,7 @@ class Devices : public cca::CUDAAllocator
 		Device *found = opened(device);
 		return C10_LIKELY(found != nullptr) ? *found : open_first(device);
 	}
-	/* The thread's. Of one device it is that: the runtime is not asked. */
+	/* The thread's current device. With a single device it is that one: the runtime is not asked. */
 	DeviceIndex current() const { return C10_LIKELY(count_ == 1) ? 0 : c10::cuda::current_device(); }
 	/* The device whose live block starts there. */
 	Device *owner(void *pointer, neap_block_info *block) const;

@@ -8,7 +8,7 @@ namespace
 
 thread_local Context current;
 
-/* What each PyTorch's entry is made of: the newest form that it has. */
+/* Makes an entry in the newest form that this PyTorch has. */
 template <typename E>
 E make(const Change &change, c10::DeviceIndex device, c10::approx_time_t time, Context context,
        const std::string &compiled, const std::string &metadata)

@@ -67,7 +67,7 @@ class History
 		bool set_ = false;
 	};
 
-	/* Whether block changes are wanted at all: only then they are worth a call each. */
+	/* Whether block changes are wanted at all: only then is each worth a call. */
 	bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 	bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
 

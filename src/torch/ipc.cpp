@@ -41,16 +41,16 @@ constexpr char kMagic[8] = "neap-1";
 constexpr size_t kBatch = 64;
 constexpr int kDescriptor = 1; /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 constexpr int kSeconds = 30;
-constexpr int kServeSeconds = 10;     /* for a receiver that is late: others may be waiting */
-constexpr int kReceivers = 8;         /* served at once */
-constexpr int kLookMs = 1000;         /* whether the listener is still there */
-constexpr int kAgainMs = 3 * kLookMs; /* to reach a sender, whose listener may be on its way back */
+constexpr int kServeSeconds = 10;     /* how long the server waits for a slow receiver: others may be waiting */
+constexpr int kReceivers = 8;         /* how many receivers are served at once */
+constexpr int kLookMs = 1000;         /* how often to check that the listener is still there */
+constexpr int kAgainMs = 3 * kLookMs; /* how long to try to reach a sender whose listener may be coming back */
 
 struct Name {
 	char magic[8];
 	int64_t pid;
 	uint64_t token[2];
-	uint64_t block; /* its address in the sender */
+	uint64_t block; /* the block's address in the sender */
 	uint64_t pages, page_bytes;
 };
 
@@ -91,7 +91,7 @@ static const Driver &driver()
 	return found;
 }
 
-/* A descriptor that is closed at the end of its block. */
+/* A descriptor that its destructor closes. */
 /* As base/descriptor.h: where the program has closed its standard descriptors, no file of neap's takes their place. */
 static int above_standard(int fd)
 {
@@ -115,11 +115,11 @@ struct Descriptor {
 	int fd;
 };
 
-/* Descriptors of the sender's side, which a forked child closes. */
+/* A descriptor of the sender's side: a forked child closes it. */
 class Kept
 {
       public:
-	/* `opens` returns a descriptor, or -1. No fork happens meanwhile. */
+	/* `opens` returns a descriptor, or -1. No fork happens during the call. */
 	template <typename F> explicit Kept(F opens)
 	{
 		std::lock_guard<std::mutex> guard(lock);
@@ -140,7 +140,7 @@ class Kept
 	Kept(const Kept &) = delete;
 	Kept &operator=(const Kept &) = delete;
 	int fd() const { return fd_; }
-	/* Whether the program has left it open. */
+	/* Whether the descriptor is still ours: the program may have closed it. */
 	bool is_ours() const { return fd_ >= 0 && is_same(was_); }
 
 	static void before_fork() { lock.lock(); }
@@ -191,7 +191,7 @@ static uint64_t page_count(const neap_block_info &block, uint64_t page_bytes)
 	return (end - first_page(block.address, page_bytes) + page_bytes - 1) / page_bytes;
 }
 
-/* Descriptors in one message, whose single byte of data says nothing. */
+/* Sends descriptors in one message; its single byte of data means nothing. */
 static bool send_descriptors(int to, const std::vector<std::unique_ptr<Kept>> &pages)
 {
 	std::vector<int> fds;
@@ -213,8 +213,8 @@ static bool send_descriptors(int to, const std::vector<std::unique_ptr<Kept>> &p
 	return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
-/* Calls again what a signal interrupted: with a timeout set, the kernel does not, even with SA_RESTART. Not for longer
- * than one timeout, however often signals come. */
+/* Repeats a call that a signal interrupted: with a timeout set, the kernel does not, even with SA_RESTART. Repeats
+ * for one timeout at most, however often signals come. */
 template <typename F> static auto uninterrupted(F call)
 {
 	auto until = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
@@ -224,7 +224,7 @@ template <typename F> static auto uninterrupted(F call)
 	return result;
 }
 
-/* Empty: the other side has ended, or does not answer. */
+/* Receives descriptors. Empty: the other side has ended, or does not answer. */
 static std::vector<int> receive_descriptors(int from)
 {
 	alignas(cmsghdr) char control[CMSG_SPACE(kBatch * sizeof(int))];
@@ -253,7 +253,7 @@ static void set_timeout(int fd, int seconds)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
 }
 
-/* Whether the other end belongs to this process's user, or to root: the kernel says so, not the peer. */
+/* Whether the other end belongs to this process's user or to root, by the kernel's word, not the peer's. */
 static bool is_trusted(int fd)
 {
 	ucred peer = {};
@@ -275,13 +275,14 @@ static int export_page(uint64_t address)
 	return fd;
 }
 
-/* One receiver: it names the block, and gets its pages. A failure closes the connection, which the receiver reports.
+/* Serves one receiver: the receiver names the block, and gets its pages. A failure closes the connection, and the
+ * receiver reports that.
  */
 void Allocator::serve_one(int peer) const
 {
 	Name wanted;
 	neap_block_info block = {};
-	if (recv(peer, &wanted, sizeof wanted, 0) != sizeof wanted) /* it is sent by one call */
+	if (recv(peer, &wanted, sizeof wanted, 0) != sizeof wanted) /* the receiver sends it in one call */
 		return;
 	Device *device = owner(reinterpret_cast<void *>(wanted.block), &block);
 	if (!device)
@@ -303,7 +304,8 @@ void Allocator::serve_one(int peer) const
 	}
 }
 
-/* Blocks all signals while a thread is started: the new thread inherits this, so that signals go to the program's own. */
+/* Blocks all signals while a thread is started: the new thread inherits the mask, so signals go to the program's own
+ * threads. */
 struct AllBlocked {
 	AllBlocked()
 	{
@@ -317,7 +319,7 @@ struct AllBlocked {
 	sigset_t before;
 };
 
-/* By the name that handles have, also when it is opened again. */
+/* Listens at the name that the handles carry, also when it listens again. */
 std::unique_ptr<Kept> Allocator::listen_for_receivers() const
 {
 	Name name = {};
@@ -337,7 +339,7 @@ std::unique_ptr<Kept> Allocator::listen_for_receivers() const
 	});
 }
 
-/* In a thread of its own, so that one that stalls keeps no other waiting. */
+/* Serves one receiver in a thread of its own, so that a receiver that stalls keeps no other waiting. */
 void Allocator::serve_apart(std::unique_ptr<Kept> peer)
 {
 	while (receivers_ >= kReceivers)
@@ -356,8 +358,8 @@ void Allocator::serve_apart(std::unique_ptr<Kept> peer)
 	}
 }
 
-/* The thread that serves receivers, for the rest of the process, or until it can listen no more: then the next tensor
- * that is shared starts another. */
+/* The thread that serves receivers for the rest of the process, or until it can no longer listen. Then the next
+ * tensor that is shared starts another one. */
 void Allocator::serve(std::unique_ptr<Kept> listener) noexcept
 {
 	for (bool listening = true; listening;) {
@@ -399,7 +401,7 @@ void Allocator::ensure_serving()
 		TORCH_CHECK(getrandom(token_, sizeof token_, 0) == sizeof token_,
 			    "neap: no random numbers from the kernel");
 		token_pid_ = getpid();
-		receivers_ = 0; /* those of a parent stayed there */
+		receivers_ = 0; /* a parent's threads stayed in the parent */
 	}
 	std::unique_ptr<Kept> listener = listen_for_receivers();
 	TORCH_CHECK(listener->fd() >= 0,
@@ -440,7 +442,7 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *pointer)
 }
 #endif
 
-/* A stretch of addresses with another process's pages. */
+/* A range of addresses that shows another process's pages. */
 struct Imported {
 	uint64_t address = 0, pages = 0, mapped = 0, page_bytes = 0;
 	c10::DeviceIndex device = 0;
@@ -452,7 +454,8 @@ struct Imported {
 				c10::DeviceGuard on(c10::Device(c10::DeviceType::CUDA, device));
 				(void)cudaDeviceSynchronize();
 			} catch (...) {
-				/* The device has failed: nothing runs on the memory. Out of here it would end us. */
+				/* The device has failed, so no work uses the memory. An exception that left here
+				 * would end the process. */
 			}
 			driver().cuMemUnmap(address, mapped * page_bytes);
 		}
@@ -473,7 +476,7 @@ static bool map_page(Imported &to, int fd)
 	return !result;
 }
 
-/* Asks the sender for the block. nullptr, with an errno: it does not listen. */
+/* Asks the sender for the block. nullptr, with an errno: the sender does not listen. */
 static std::unique_ptr<Descriptor> reach_sender(const Name &name)
 {
 	sockaddr_un address;
@@ -481,7 +484,7 @@ static std::unique_ptr<Descriptor> reach_sender(const Name &name)
 	auto peer = std::make_unique<Descriptor>(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (peer->fd < 0)
 		return nullptr;
-	set_timeout(peer->fd, kSeconds); /* of connect, too, which waits while many others do */
+	set_timeout(peer->fd, kSeconds); /* connect needs it too: it waits while many others wait */
 	auto reach = [&]() { return connect(peer->fd, reinterpret_cast<sockaddr *>(&address), length); };
 	if (uninterrupted(reach))
 		return nullptr;
@@ -490,7 +493,8 @@ static std::unique_ptr<Descriptor> reach_sender(const Name &name)
 	return send(peer->fd, &name, sizeof name, MSG_NOSIGNAL) == sizeof name ? std::move(peer) : nullptr;
 }
 
-/* The first pages. A sender whose descriptors the program closed listens again a moment later. */
+/* Receives the first pages. If the program closed the sender's descriptors, the sender listens again a moment
+ * later. */
 static std::vector<int> begin_import(const Name &name, std::unique_ptr<Descriptor> &ret_peer)
 {
 	auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kAgainMs);
@@ -534,7 +538,8 @@ static std::shared_ptr<Imported> import_block(const Name &name)
 	return made;
 }
 
-/* One mapping for all tensors of a block. What PyTorch's own allocator has shared, that one opens. */
+/* Makes one mapping for all tensors of a block. PyTorch's own allocator opens the blocks that it has shared
+ * itself. */
 std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 {
 	Name name;
@@ -548,7 +553,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 		return found;
 	std::shared_ptr<Imported> made = import_block(name);
 	std::shared_ptr<void> result(made, reinterpret_cast<void *>(made->address));
-	for (auto at = imported_.begin(); at != imported_.end();) /* each sender leaves some behind */
+	for (auto at = imported_.begin(); at != imported_.end();) /* each sender leaves expired entries */
 		at = at->second.expired() ? imported_.erase(at) : std::next(at);
 	imported_[handle] = result;
 	return result;

@@ -60,7 +60,7 @@ void Pools::endAllocateToPool(DeviceIndex index, Pool pool)
 	device.delegated_open -= delegated;
 }
 
-/* libneap asks the driver whether a stream is captured; PyTorch's own allocator has to be told. */
+/* libneap asks the driver whether a stream is captured; PyTorch's own allocator does not, so this tells it. */
 void Pools::markCaptureBegin(DeviceIndex index)
 {
 #ifdef NEAP_HAS_markCaptureBegin
@@ -113,7 +113,8 @@ int Pools::getPoolUseCount(DeviceIndex index, Pool pool)
 	return found == device->pools.end() ? 0 : found->second.uses;
 }
 
-/* libneap counts a pool's owners by its begins: one that matches no stream. */
+/* Adds an owner: libneap counts a pool's owners by the begins, so this begins the pool with a filter that matches no
+ * stream. */
 void Pools::use_add(Device &device, Pool pool)
 {
 	std::lock_guard<std::mutex> guard(device.lock);
@@ -203,7 +204,8 @@ void Pools::setUseOnOOM(DeviceIndex index, Pool pool, bool on_oom)
 	found->second.on_oom = on_oom;
 }
 
-/* neap always splits. PyTorch asks for it right after it has made a pool: it goes over to PyTorch's own allocator. */
+/* neap always splits blocks. PyTorch asks for no_split right after it has made a pool, so the pool goes over to
+ * PyTorch's own allocator. */
 void Pools::setNoSplit(DeviceIndex index, Pool pool)
 {
 #ifdef NEAP_HAS_setNoSplit
@@ -279,8 +281,8 @@ std::shared_ptr<cca::AllocatorState> Pools::getCheckpointState(DeviceIndex index
 	return state;
 }
 
-/* Frees what is live in the pool now and makes live what was then. PyTorch matches both with its tensors: a block
- * that lives before and after is in both lists. */
+/* Frees the pool's live blocks, and makes live again those of the earlier state. PyTorch matches both lists with its
+ * tensors: a block that is live in both states is in both lists. */
 cca::CheckpointDelta Pools::setCheckpointPoolState(DeviceIndex index, std::shared_ptr<cca::AllocatorState> state)
 {
 	auto *kept = dynamic_cast<PoolState *>(state.get());

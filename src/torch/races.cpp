@@ -19,15 +19,15 @@ bool is_over_device(const at::Tensor &tensor); /* values.cpp */
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 
-constexpr int64_t kRuns = 64; /* of bytes without a gap: so many are told one by one */
+constexpr int64_t kRuns = 64; /* so many runs of bytes without a gap are reported one by one */
 
 struct Races {
-	std::atomic<const neap_sim_races *> calls{nullptr}; /* null: nothing is told */
+	std::atomic<const neap_sim_races *> calls{nullptr}; /* null: nothing is reported */
 	std::atomic<bool> pinned{false};
 	std::atomic<bool> late{false};                    /* values come late */
-	std::atomic<uint32_t> backward{0};                /* where the backward pass that runs was called */
+	std::atomic<uint32_t> backward{0};                /* the place that called the running backward pass */
 	bool own_allocator = false;                       /* neap's: it waits before it takes pages away */
-	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the members below */
 	int fd = -1;
 	std::set<std::string> not_seen, names;
 } races;
@@ -136,7 +136,7 @@ std::string side_text(const neap_sim_race_side &side)
 	       "\",\"stream\":" + stream + ",\"device\":" + std::to_string(side.device) + "}";
 }
 
-/* The first line: whose test the process works for, if any (_races.py), and whether a line was lost. */
+/* The first line: the test that the process works for, if any (_races.py), and whether a line was lost. */
 std::string head()
 {
 	const char *of = getenv("NEAP_STREAMS_OF");
@@ -146,8 +146,8 @@ std::string head()
 
 constexpr off_t kLost = 8; /* the place of that 0 */
 
-/* Tells the reader that it does not find all: in the first line, or by leaving half of that. The file stays, since
- * other processes may have whole ones. */
+/* Tells the reader that lines are missing: says so in the first line, or leaves half of that line. The file stays,
+ * since other processes may have complete ones. */
 void lose()
 {
 	if (pwrite(races.fd, "1", 1, kLost) != 1)
@@ -162,7 +162,7 @@ void write_line(const std::string &line)
 	if (races.fd < 0 || write(races.fd, line.data(), line.size()) == (ssize_t)line.size())
 		return;
 	if (end >= 0)
-		(void)!ftruncate(races.fd, end); /* if that fails, half a line stays, which tells as much */
+		(void)!ftruncate(races.fd, end); /* if that fails, half a line stays, and the reader sees that too */
 	lose();
 }
 
@@ -194,7 +194,7 @@ void found(const neap_sim_race *race)
 
 /* -- the allocator ----------------------------------------------------------------------------------------------------- */
 
-/* Inside the allocator's lock: nothing is thrown, and Python's lock is not taken. */
+/* Runs inside the allocator's lock: it throws nothing, and does not take Python's lock. */
 void track(const cca::TraceEntry &entry)
 {
 	const neap_sim_races *to = calls();
@@ -223,7 +223,7 @@ void track(const cca::TraceEntry &entry)
 	}
 }
 
-/* In the child of a fork: the files are its parent's, and the devices do not work there. */
+/* Runs in the child of a fork: the files are the parent's, and the devices do not work in the child. */
 void forked()
 {
 	races.calls = nullptr;
@@ -235,7 +235,7 @@ void forked()
 	stacks_abandon();
 }
 
-/* Throws where the allocator is neither PyTorch's own nor neap's. It cannot be detached: without `calls` the tracker
+/* Throws if the allocator is neither PyTorch's own nor neap's. The tracker cannot be detached: without `calls` it
  * returns at once. */
 void attach()
 {
@@ -248,8 +248,8 @@ void attach()
 	attached = true;
 }
 
-/* Leaves no file of races behind that nothing is written to: who reads it takes the process for watched. A process that
- * restarted in place continues its file. */
+/* On failure it leaves no empty file of races behind: a reader would believe that the process was watched. A process
+ * that restarted in place continues its file. */
 bool open_files(const neap_sim_races *calls, const char *places, const char *header, const char *found_path)
 {
 	if (!stacks_open(places, header))
@@ -309,7 +309,7 @@ void races_add(RacesTouches *touches, const at::Tensor &tensor, uint32_t use)
 	add_bytes(touches, tensor, use, tensor.is_cuda() ? tensor.get_device() : kRacesHost);
 }
 
-/* The device of what has none of its own: the first that another touch has, else the current one. */
+/* The device for a touch that has none of its own: the first device of another touch, else the current one. */
 static int device_for(const RacesTouches &touches)
 {
 	for (int device : touches.devices)
@@ -411,10 +411,10 @@ void races_not_seen(const char *name)
 
 #define NEAP_EXPORT extern "C" __attribute__((visibility("default")))
 
-/* For the stand-ins: where the thread's work is asked for. */
+/* For the stand-ins: the place in the program that asks for this thread's work. */
 NEAP_EXPORT uint32_t neap_races_place(void) { return neap_torch::place(); }
 
-/* A backward pass begins here: its threads work for it. */
+/* A backward pass begins at this place: its threads count as working there. */
 NEAP_EXPORT void neap_races_backward(void)
 {
 	using namespace neap_torch;
@@ -430,8 +430,8 @@ NEAP_EXPORT void neap_races_layout(const neap_torch::FrameLayout *layout, const 
 
 NEAP_EXPORT size_t neap_races_text(char *text, size_t capacity) { return neap_torch::stacks_text(text, capacity); }
 
-/* After neap_values_start. False: the allocator tells nothing of its blocks, a file cannot be written, or the simulator
- * has no memory. */
+/* After neap_values_start. False: the allocator does not report its blocks, a file cannot be written, or the
+ * simulator is out of memory. */
 NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *places, const char *header,
 				  const char *found_path, bool own_allocator)
 {
@@ -450,14 +450,14 @@ NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *place
 	}
 }
 
-/* The program asked whether this had finished, and was told so. */
+/* The program asked whether this event had finished, and the answer was yes. */
 NEAP_EXPORT void neap_races_saw_event(uint64_t event)
 {
 	if (const neap_sim_races *to = neap_torch::calls())
 		to->saw_event((void *)(uintptr_t)event);
 }
 
-/* `device`: of the stream; a default one has no name of its own. */
+/* The same for a stream. `device`: the stream's, since default streams of all devices have one name. */
 NEAP_EXPORT void neap_races_saw_stream(uint64_t stream, int device)
 {
 	const neap_sim_races *to = neap_torch::calls();
@@ -470,7 +470,7 @@ NEAP_EXPORT void neap_races_saw_stream(uint64_t stream, int device)
 	}
 }
 
-/* What was reported is reported again: another test begins. */
+/* Another test begins: races that were reported before may be reported again. */
 NEAP_EXPORT void neap_races_again(void)
 {
 	if (const neap_sim_races *to = neap_torch::calls())

@@ -1,5 +1,5 @@
-/* torch/report.cpp: what is held: statistics, snapshots, the history; and the error of a request that found no
- * memory. */
+/* torch/report.cpp: reports how memory is held, as statistics, snapshots and history, and the error of a request that
+ * found no memory. */
 #include "report.h"
 
 #include <c10/cuda/CUDAException.h>
@@ -130,7 +130,7 @@ void Reports::resetPeakStats(DeviceIndex index)
 
 void Reports::emptyCache() { emptyCache({0, 0}); }
 
-/* Of one pool, or of everything. Under a capture nothing is given back. */
+/* Empties the cache of one pool, or of all. Under a capture nothing is given back. */
 void Reports::emptyCache(Pool pool)
 {
 	bool all = !pool.first && !pool.second;
@@ -189,7 +189,7 @@ static void segment_add(cca::SegmentInfo &segment, const neap_block_info &block,
 	segment.active_size += active ? info.size : 0;
 }
 
-/* Each stretch of mapped pages is a segment, as PyTorch shows its expandable ones. */
+/* Each range of mapped pages is a segment, as PyTorch shows its expandable ones. */
 void Reports::add_segments(Device &device, Pool pool, cca::SnapshotInfo &snapshot)
 {
 	bool all = !pool.first && !pool.second;
@@ -232,7 +232,7 @@ template <typename Native, typename Snapshot> static void native_snapshot(Native
 cca::SnapshotInfo Reports::snapshot(Pool pool, bool traces)
 {
 	cca::SnapshotInfo result;
-	native_snapshot(*native_, pool, result); /* its settings, and the segments of what it serves */
+	native_snapshot(*native_, pool, result); /* its settings, and the segments that it serves */
 	size_t devices = static_cast<size_t>(count_.load());
 	/* Before this snapshot's own entry, as PyTorch does. */
 	result.device_traces = traces ? history_.entries(devices) : std::vector<std::vector<Entry>>(devices);

@@ -1,5 +1,5 @@
-/* torch/report.h: what is held: statistics, snapshots, the history; and the error of a request that found no memory.
- * See devices.h. */
+/* torch/report.h: reports how memory is held, as statistics, snapshots and history, and the error of a request that
+ * found no memory. See devices.h. */
 #ifndef NEAP_TORCH_REPORT_H
 #define NEAP_TORCH_REPORT_H
 

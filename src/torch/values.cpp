@@ -1,5 +1,5 @@
-/* torch/values.cpp: on the simulator, what PyTorch's CUDA kernels would have computed, computed by its CPU kernels. One
- * object, compiled against the installed PyTorch by python/neap/_values.py.
+/* torch/values.cpp: on the simulator, PyTorch's CPU kernels compute the values that its CUDA kernels would have
+ * computed. One object, compiled against the installed PyTorch by python/neap/_values.py.
  *
  *   autograd, autocast, modes
  *        |
@@ -9,9 +9,10 @@
  *        v   3. its results, copied into those of 1; where a size depends on values, those of 1 are resized first
  *   CUDA, CPU
  *
- * So whatever shares storage shares values, and the caching allocator does what it does without values. An operation
- * that PyTorch composes of others is let through: those come here one by one. Operations that exist for CUDA alone have
- * kernels in Python, at the same key (python/neap/_twins.py); other keys do not see this one at all.
+ * So tensors that share storage share values, and the caching allocator behaves as it does without values. An
+ * operation that PyTorch composes of others passes through: those others come here one by one. Operations that exist
+ * for CUDA alone have kernels in Python, at the same key (python/neap/_twins.py); other keys do not see this key at
+ * all.
  *
  * The key is included thread by thread; autograd hands it on to its own.
  */
@@ -85,8 +86,8 @@ namespace neap_torch
 namespace
 {
 
-/* After a collective that is not NCCL's: what it brought is as good as what it took; what other processes sent is likely at
- * least. */
+/* After a collective that is not NCCL's: the received values are as good as those that this process gave; values that
+ * other processes sent are likely at least. */
 void mark_brought(const std::vector<IValue> &arguments)
 {
 	std::vector<at::Tensor> into, from;
@@ -207,7 +208,7 @@ Both both_from(at::TensorList read, at::TensorList written)
 	return both;
 }
 
-/* For a twin: whether it computes from `read` what belongs into `written`. */
+/* For a twin: whether it computes the values of `written` from `read`. */
 bool decide_twin(const std::string &name, at::TensorList read, at::TensorList written)
 {
 	if (races_on())
@@ -216,10 +217,10 @@ bool decide_twin(const std::string &name, at::TensorList read, at::TensorList wr
 	return worth(name, [&] { return both_from(read, written); });
 }
 
-/* For compiled code, before it runs: what these are computed from. */
+/* Called before compiled code runs: computes the late values that the code reads. */
 void settle_late(at::TensorList given) { late_settle({IValue(given)}); }
 
-/* Likewise, after it ran; Python knows the cost. */
+/* For compiled code, after it ran: as decide_twin, with a cost that Python knows. */
 bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 {
 	bool is_short = known_is_short();
@@ -233,7 +234,8 @@ bool decide_cost(double cost_ns, at::TensorList read, at::TensorList written)
 	return (!is_short && !known_matters()) || decide("", both, cost_ns);
 }
 
-/* It could not be computed; `stays`: it has what it had before. Of what a graph captures: at each replay. */
+/* The tensor could not be computed; `stays`: it keeps its earlier values. If a graph captures it, this holds at each
+ * replay. */
 void mark_unknown(const at::Tensor &tensor, bool stays)
 {
 	State state = stays ? State::Likely : State::Missing;
@@ -257,7 +259,7 @@ at::Tensor store_tensor(const at::Tensor &to, const at::Tensor &from)
 	return store(to, from);
 }
 
-/* The seed for what a function draws that CUDA's own function on this device drew just now. */
+/* The seed for a function's random numbers: CUDA's own function has just drawn as many on this device. */
 int64_t take_seed(int64_t device)
 {
 	return (int64_t)(seed_for(nullptr, c10::Device(at::kCUDA, (c10::DeviceIndex)device)) >> 1);
@@ -310,8 +312,8 @@ TORCH_LIBRARY(neap_values, library)
 	library.def("races_read(Tensor self) -> ()", neap_torch::races_host_read);
 }
 
-/* Puts `compute` before each operation that it computes. To be called once, before the key is included anywhere. `twins`:
- * the operations that have a kernel in Python, a line each. */
+/* Registers `compute` for each operation that it computes. Call it once, before the key is included anywhere.
+ * `twins`: the operations that have a kernel in Python, one a line. */
 extern "C" __attribute__((visibility("default"))) void neap_values_register(const char *twins)
 {
 	static std::vector<c10::RegistrationHandleRAII> kept;
@@ -319,8 +321,8 @@ extern "C" __attribute__((visibility("default"))) void neap_values_register(cons
 	neap_torch::script_watch();
 	std::string lines = std::string("\n") + twins + "\n";
 
-	/* All of them: where an operation is composed by default, that would stand at this key instead of the fallback, and
-	 * before another device's own function. */
+	/* Registers for all operations: an operation's default composition would otherwise take this key instead of
+	 * the fallback, and run before another device's own function. */
 	for (const auto &name : c10::Dispatcher::singleton().getAllOpNames()) {
 		auto op = c10::Dispatcher::singleton().findSchema(name);
 
@@ -337,8 +339,9 @@ extern "C" __attribute__((visibility("default"))) void neap_values_register(cons
 	}
 }
 
-/* CUDA is initialised: from here on values are computed; `whole`: all of them, else what is worth it; either in at most so
- * many bytes of host memory. False: the process's libcudart is not neap's, or NEAP_SIM forbids it. */
+/* Called when CUDA is initialised: values are computed from now on. `whole`: all of them, else those that are worth
+ * it. Both use at most so many bytes of host memory. False: the process's libcudart is not neap's, or NEAP_SIM
+ * forbids it. */
 extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool whole, uint64_t most_bytes)
 {
 	void *symbol = dlsym(RTLD_DEFAULT, "neap_sim_get_values");
@@ -354,8 +357,8 @@ extern "C" __attribute__((visibility("default"))) bool neap_values_start(bool wh
 	return true;
 }
 
-/* The process's own tensors, from now on: beyond so many bytes of host memory, together with values, large ones are lent theirs
- * (values_host.h). Once. */
+/* From now on, when the process's own tensors and the values take more than so many bytes of host memory, large
+ * tensors get lent memory (values_host.h). Call it once. */
 extern "C" __attribute__((visibility("default"))) void neap_values_lend(uint64_t most_bytes)
 {
 	neap_torch::host_start(most_bytes);
@@ -364,8 +367,8 @@ extern "C" __attribute__((visibility("default"))) void neap_values_lend(uint64_t
 /* The most bytes that were lent at one time. */
 extern "C" __attribute__((visibility("default"))) uint64_t neap_values_lent(void) { return neap_torch::host_lent(); }
 
-/* Of the bytes of a tensor, without the dispatcher, where the program's own modes would see it. 0: known, 1: likely,
- * 2: missing. */
+/* The state of a tensor's bytes. Does without the dispatcher, where the program's own modes would see a call. 0:
+ * known, 1: likely, 2: missing. */
 extern "C" __attribute__((visibility("default"))) int neap_values_state(uint64_t address, uint64_t bytes)
 {
 	if (neap_torch::brings)
@@ -373,7 +376,7 @@ extern "C" __attribute__((visibility("default"))) int neap_values_state(uint64_t
 	return (int)neap_torch::known_state_of(address, bytes);
 }
 
-/* For neap_races_start; once values are started. */
+/* For neap_races_start. Call it after values have started. */
 extern "C" __attribute__((visibility("default"))) const neap_sim_races *neap_values_races(void)
 {
 	const neap_sim_values *found = neap_torch::simulator.load();
@@ -383,7 +386,7 @@ extern "C" __attribute__((visibility("default"))) const neap_sim_races *neap_val
 
 extern "C" __attribute__((visibility("default"))) void neap_values_step(void) { neap_torch::known_step(); }
 
-/* For NCCL, through libcudart: what is known of the bytes that a call takes; missing: they are not worth moving. */
+/* For NCCL, through libcudart: the state of the bytes that a call sends; missing: they are not worth moving. */
 extern "C" __attribute__((visibility("default"))) int neap_values_take(uint64_t address, uint64_t bytes, int large,
 								       int exact)
 {

@@ -6,13 +6,14 @@ namespace neap_torch
 namespace
 {
 
-/* A tensor with bytes on a device. One that Python defines (a fake one of torch.compile) says that it is there, and is not. */
+/* Whether a tensor has bytes on a device. A tensor that Python defines (a fake one of torch.compile) claims a device,
+ * but has no bytes there. */
 bool is_device(const at::Tensor &tensor)
 {
 	return tensor.defined() && tensor.is_cuda() && !tensor.key_set().has(DispatchKey::Python);
 }
 
-/* Of a kind whose bytes are not those of one plain tensor: sparse, nested, quantized. */
+/* Whether the tensor's bytes are not those of one plain tensor: sparse, nested, quantized. */
 bool is_odd(const at::Tensor &tensor)
 {
 	return tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested() ||
@@ -21,7 +22,7 @@ bool is_odd(const at::Tensor &tensor)
 
 } // namespace
 
-/* The bytes from the tensor's first to its last. */
+/* How many bytes lie from the tensor's first to its last. */
 uint64_t values_extent(const at::Tensor &tensor)
 {
 	uint64_t elements = 1;
@@ -36,7 +37,7 @@ uint64_t values_extent(const at::Tensor &tensor)
 namespace
 {
 
-/* The plain tensors that hold the bytes of one that is odd. None: it is of a kind that nobody here knows. */
+/* The plain tensors that hold an odd tensor's bytes. None: its kind is unknown here. */
 std::vector<at::Tensor> members(const at::Tensor &tensor)
 {
 	if (tensor.is_sparse()) {
@@ -149,7 +150,7 @@ template <typename Change> IValue each(const IValue &value, const Change &change
 	return value;
 }
 
-/* Whether `test` holds for a tensor in the value. Nothing is copied: each operation asks this. */
+/* Whether `test` holds for a tensor in the value. It copies nothing, since each operation calls it. */
 template <typename Test> bool any_tensor(const IValue &value, const Test &test)
 {
 	if (value.isTensor())

@@ -8,10 +8,10 @@ namespace
 
 /* -- random numbers ------------------------------------------------------------------------------------------------- */
 
-thread_local uint64_t replayed; /* the place of the operation in the graph that is replayed; 0: none is */
+thread_local uint64_t replayed; /* the operation's place in the graph that is being replayed; 0: no replay */
 
 /* The seed for one operation, from the generator that CUDA's function drew from just now: the same seed and the same
- * number of draws before give the same values. They are not those of a GPU. */
+ * number of earlier draws give the same values. A GPU would give other values. */
 uint64_t seed_for(const IValue *asked, c10::Device device)
 {
 	at::Generator generator =
@@ -21,7 +21,7 @@ uint64_t seed_for(const IValue *asked, c10::Device device)
 	return hashed(generator.current_seed() * 0x9e3779b97f4a7c15ull + generator.get_offset() + (replayed << 40));
 }
 
-/* While it lives, CPU functions draw from `seed`, and the program's own sequence stays where it is. */
+/* While an object of it lives, CPU functions draw from `seed`, and the program's own sequence does not advance. */
 class Seeded
 {
       public:
@@ -44,7 +44,7 @@ class Seeded
 	at::Tensor kept_;
 };
 
-/* Below all that stands above this key, and the key itself. */
+/* While an object of it lives, calls go below this key and all keys above it. */
 class Below
 {
       public:
@@ -103,7 +103,7 @@ void mark(const IValue &value, State state)
 		known_mark(one, state);
 }
 
-/* Puts the host's result where CUDA's function has put its own; returns what takes that one's place. */
+/* Stores the host's result in the tensor that CUDA's function returned. Returns the tensor that takes its place. */
 at::Tensor store(const at::Tensor &to, const at::Tensor &from)
 {
 	if (!to.defined() || !from.defined() || to.is_same(from))
@@ -140,7 +140,7 @@ bool is_half(const at::Tensor &tensor)
 	return tensor.defined() && c10::isReducedFloatingType(tensor.scalar_type());
 }
 
-/* Once more in float32, where the CPU has no function for a narrower type. */
+/* Calls again in float32, if the CPU has no function for a narrower type. */
 void call_widened(const OperatorHandle &op, const Plan &plan, Stack *stack)
 {
 	std::vector<IValue> narrow(stack->begin(), stack->end());
@@ -178,7 +178,7 @@ namespace neap_torch
 namespace
 {
 
-/* The CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
+/* Calls the CPU's function on `stack`. False: there is none, or it cannot do this; the reason is noted. */
 bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 {
 	Stack again(*stack);
@@ -202,7 +202,7 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 		note_unknown(op, plan, error.what_without_backtrace());
 		return false;
 	} catch (const c10::NotImplementedError &error) {
-		/* Of one type, or of all. */
+		/* Is the function missing for one type, or for all? */
 		plan.unknown = !op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 		note_unknown(op, plan, error.what_without_backtrace());
 		return false;
@@ -218,7 +218,7 @@ bool call_host(const OperatorHandle &op, Plan &plan, Stack *stack)
 	return true;
 }
 
-/* Into CUDA's results at once. False: not possible, nothing is done. */
+/* Computes directly into CUDA's results. False: that is not possible, and nothing was done. */
 bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 {
 	Stack stack;
@@ -244,7 +244,7 @@ bool call_out(Plan &plan, const std::vector<IValue> &arguments, Stack *results)
 			sizes.push_back(given.back().sizes().vec());
 			strides.push_back(given.back().strides().vec());
 		}
-	Silent silent; /* where the results have another shape there is a warning, and the other way */
+	Silent silent; /* if the results have another shape, PyTorch warns, and the other way is taken */
 	c10::WarningUtils::WarningHandlerGuard quiet(&silent);
 
 	try {

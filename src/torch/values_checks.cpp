@@ -1,5 +1,5 @@
-/* torch/values_checks.cpp: arguments by which the CPU's function would leave its tensors, or end the process, where CUDA's
- * asserts on the device. A part of values.cpp. */
+/* torch/values_checks.cpp: checks for arguments with which the CPU's function would read outside of its tensors, or
+ * end the process, while CUDA's function fails an assertion on the device. A part of values.cpp. */
 
 namespace neap_torch
 {
@@ -34,7 +34,7 @@ void check_bounds(const at::Tensor &numbers, int64_t least, int64_t limit, const
 			  " out of bounds: on a GPU, an assertion of the device");
 }
 
-/* A list of numbers or a tensor. Undefined: there is none. */
+/* The numbers of a list or a tensor. Undefined: there are none. */
 at::Tensor numbers_of(const IValue &value)
 {
 	if (value.isIntList())
@@ -42,7 +42,7 @@ at::Tensor numbers_of(const IValue &value)
 	return value.isTensor() ? value.toTensor() : at::Tensor();
 }
 
-/* Of CTC: by the targets, by the time steps, and by what the forward pass has left for them. */
+/* Checks CTC's lengths against the targets, the time steps, and the forward pass's results. */
 void check_lengths(const Named &argument)
 {
 	const at::Tensor &targets = argument("targets").toTensor();
@@ -62,7 +62,7 @@ void check_lengths_back(const Named &argument)
 		     (argument("log_alpha").toTensor().size(-1) - 1) / 2 + 1, "target_lengths");
 }
 
-/* The segments of one axis: their lengths, or where each begins and ends. */
+/* Checks the segments of one axis: their lengths, or where each begins and ends. */
 void check_segments(const Named &argument)
 {
 	const at::Tensor &data = argument("data").toTensor();
@@ -81,7 +81,8 @@ void check_segments(const Named &argument)
 	}
 }
 
-/* As LAPACK's sytrf gives them: a row from 1 on, or, for a block of two rows, the negative of one twice. */
+/* Checks pivots as LAPACK's sytrf gives them: the number of a row, from 1; or, for a block of two rows, its negative,
+ * twice. */
 void check_pivots(const Named &argument)
 {
 	at::Tensor pivots = argument("pivots").toTensor().to(at::kLong).contiguous();
@@ -99,7 +100,7 @@ void check_pivots(const Named &argument)
 	}
 }
 
-/* Throws IndexError for indices by which the CPU's function would leave its tensors. */
+/* Throws IndexError for indices with which the CPU's function would read outside of its tensors. */
 void check_trusted(const OperatorHandle &op, const Plan &plan, const Stack &stack)
 {
 	size_t begin = stack.size() - plan.written.size();
@@ -130,8 +131,8 @@ at::Tensor tensor_of(const IValue &value)
 	return at::scalar_tensor(value.toScalar(), at::TensorOptions(value.toScalar().type()));
 }
 
-/* Divides by 1 what would overflow when it is divided by -1: the result is the same number, or no rest. Throws where there
- * is no such way. */
+/* Divides by 1 the numbers that would overflow when they are divided by -1: the quotient is the same number, or the
+ * remainder is 0. Throws if that cannot be done. */
 void mend_division(const Plan &plan, const std::string &name, Stack *stack, size_t begin)
 {
 	if (!plan.divides)

@@ -6,7 +6,7 @@ namespace neap_torch
 namespace
 {
 
-/* A mask among indices, as the indices of its elements that are set: CUDA's function would look for them itself. */
+/* Replaces a mask among indices by the indices of its set elements: CUDA's function would look for them itself. */
 void expand_masks(std::vector<IValue> &arguments, Stack *stack, size_t begin)
 {
 	for (size_t i = 0; i < arguments.size(); i++) {
@@ -47,7 +47,8 @@ c10::Device device_of(const std::vector<IValue> &arguments)
 	return found;
 }
 
-/* Blind, CUDA's function has found nothing for a result whose size depends on values: the CPU's makes its own. */
+/* CUDA's function, which ran blind, has found no elements for a result whose size depends on values, so the CPU's
+ * function makes its own result. */
 IValue host_out(const IValue &value)
 {
 	if (!value.isTensor() || !is_device(value.toTensor()) || is_odd(value.toTensor()) || value.toTensor().numel())
@@ -55,8 +56,8 @@ IValue host_out(const IValue &value)
 	return at::empty({0}, value.toTensor().options().device(at::kCPU));
 }
 
-/* The results of the CPU's function, on what `ret_results` holds or, if that is empty, on the arguments' host sides. False: it
- * has none. */
+/* Gets the results of the CPU's function, from the arguments in `ret_results` or, if that is empty, from the
+ * arguments' host sides. False: it has none. */
 bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
 		  Stack *ret_results)
 {
@@ -78,7 +79,8 @@ bool host_results(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 	return call_host(op, plan, ret_results);
 }
 
-/* A result that got its size and its block after it was marked: what stood there before says nothing about it. */
+/* Marks a result that got its size and its block after the marking: the earlier state of those bytes means nothing
+ * for it. */
 void mark_resized(const IValue &result, int64_t elements, const std::vector<IValue> &arguments)
 {
 	Both both;
@@ -90,7 +92,7 @@ void mark_resized(const IValue &result, int64_t elements, const std::vector<IVal
 	known_mark(result.toTensor(), worst_of(both.read) == State::Known ? State::Known : State::Likely);
 }
 
-/* `out=` of a size that depends on values: the CPU's function has put its result elsewhere. */
+/* Stores into an `out=` whose size depends on values: the CPU's function has put its result elsewhere. */
 void store_resized(const IValue &argument, const IValue &computed)
 {
 	if (!argument.isTensor() || !computed.isTensor() || !is_device(argument.toTensor()) ||
@@ -136,7 +138,7 @@ void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, cons
 	}
 }
 
-/* In place of those of CUDA's function. */
+/* Pushes the results in place of those of CUDA's function. */
 void push_results(const Plan &plan, const std::vector<IValue> &arguments, const Stack &computed, Stack *stack)
 {
 	c10::impl::ExcludeDispatchKeyGuard guard(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -150,8 +152,8 @@ void push_results(const Plan &plan, const std::vector<IValue> &arguments, const 
 	}
 }
 
-/* CUDA's function failed, blind. If it did because of what it would have read, the CPU's does not fail: then the results
- * are that one's, on the device. Else its own error is the program's. */
+/* CUDA's function, which ran blind, has failed. If it failed because it did not read the values, the CPU's function
+ * succeeds, and its results go to the device. Else the program gets the error of CUDA's function. */
 void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, Stack *stack,
 		   const std::exception_ptr &failure)
 {
@@ -167,7 +169,8 @@ void compute_alone(const OperatorHandle &op, Plan &plan, const std::vector<IValu
 	push_results(plan, arguments, computed, stack);
 }
 
-/* False: it failed after it had read zeros in place of values, and not for want of memory or by the device's own error. */
+/* Calls CUDA's function. False: it failed after it had read zeros in place of values, and the reason was neither
+ * memory nor an error of the device itself. */
 bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, std::exception_ptr *ret_failure)
 {
 	c10::impl::ExcludeDispatchKeyGuard guard(kKey);
@@ -187,7 +190,8 @@ bool call_device(const OperatorHandle &op, DispatchKeySet keys, Stack *stack, st
 	}
 }
 
-/* Nobody computes what it writes: that is noted, and its results are missing. What it writes in place stays. */
+/* Notes that nobody computes the operation: its results are missing. Tensors that it writes in place keep their
+ * values. */
 void leave_unknown(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results,
 		   const char *why)
 {

@@ -1,4 +1,5 @@
-/* torch/values_graphs.cpp: what a graph captures is computed by each replay. A part of values.cpp. */
+/* torch/values_graphs.cpp: each replay of a graph computes the operations that the graph captured. A part of
+ * values.cpp. */
 
 namespace neap_torch
 {
@@ -7,13 +8,13 @@ namespace
 {
 
 struct Captured {
-	c10::optional<OperatorHandle> op; /* none: a twin's, which Python computes */
+	c10::optional<OperatorHandle> op; /* none: a twin's operation, which Python computes */
 	Plan *plan;
 	c10::Device device;
 	std::vector<IValue> arguments; /* the host's side: it keeps no block of the device */
 	Stack results;                 /* likewise */
 	Both both;                     /* likewise */
-	std::function<void()> compute; /* in place of `op`: on what it holds itself */
+	std::function<void()> compute; /* called in place of `op`, on tensors that it holds itself */
 };
 
 struct {
@@ -39,7 +40,7 @@ void add_captured(Captured one)
 	list->push_back(std::move(one));
 }
 
-/* Each replay calls it, however little time there is. */
+/* Adds a function that each replay calls, however little time there is. */
 void add_captured_effect(std::function<void()> effect)
 {
 	add_captured(Captured{c10::nullopt, nullptr, c10::Device(at::kCUDA, 0), {}, {}, {}, std::move(effect)});
@@ -88,7 +89,7 @@ void capture_drop(int64_t number)
 	recordings.all.erase(number);
 }
 
-/* A twin's operation: whether it is captured, so that `replay` stops at it. */
+/* Captures a twin's operation, so that `replay` stops at it. Returns whether a graph is captured. */
 bool capture_twin()
 {
 	if (!is_capturing())
@@ -97,8 +98,8 @@ bool capture_twin()
 	return true;
 }
 
-/* Computes the operations of a recording from `from` on, to its end or to a twin's. Returns the place after that one, 0 at the
- * end. */
+/* Computes the operations of a recording from `from` on, to its end or to a twin's. Returns the place after the
+ * twin's operation; 0: the end. */
 int64_t replay(int64_t number, int64_t from)
 {
 	auto found = captured_of(number);

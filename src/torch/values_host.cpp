@@ -131,7 +131,7 @@ void take_back(void *context)
 	delete loan;
 }
 
-/* Ordinary memory that is counted. */
+/* A block of ordinary memory, which is counted. */
 struct Counted {
 	c10::DataPtr memory;
 	uint64_t bytes;
@@ -234,7 +234,7 @@ bool is_large(const Asked &asked)
 	       elements_of(asked.sizes) * c10::elementSize(type) >= kLargeBytes;
 }
 
-/* In place of what chooses the backend by the device: so does this. */
+/* Takes the place of the function that chooses the backend by the device, and does the same. */
 template <bool strided> void make_empty(const c10::OperatorHandle &op, c10::DispatchKeySet, torch::jit::Stack *stack)
 {
 	size_t begin = stack->size() - op.schema().arguments().size();
@@ -319,7 +319,7 @@ void skip(at::Generator generator, uint64_t draws)
 /* How many numbers of 32 bits the operation draws for so few elements, at most 47. */
 uint64_t draws_of_few(const c10::OperatorHandle &op, torch::jit::Stack arguments, int64_t elements)
 {
-	constexpr int64_t kGap = 2; /* where the real one is not contiguous */
+	constexpr int64_t kGap = 2; /* stands for a tensor that is not contiguous */
 	at::Tensor written = arguments[0].toTensor();
 	at::Generator generator = at::detail::createCPUGenerator(0);
 	bool whole = written.is_contiguous();
@@ -335,7 +335,8 @@ uint64_t draws_of_few(const c10::OperatorHandle &op, torch::jit::Stack arguments
 	return left == 1 ? 0 : (uint64_t)(kState + 1 - left);
 }
 
-/* PyTorch's functions draw as many for each 16 elements, and may draw some more for what is left of them. */
+/* How many numbers of 32 bits the operation draws. PyTorch's functions draw equally many for each 16 elements, and
+ * perhaps some more for the remaining ones. */
 uint64_t draws_for(const c10::OperatorHandle &op, const torch::jit::Stack &arguments)
 {
 	int64_t elements = arguments[0].toTensor().numel(), few = std::min<int64_t>(elements, 16 + elements % 16);

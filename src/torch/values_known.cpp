@@ -25,8 +25,8 @@ uint64_t values_bytes();
 namespace
 {
 
-constexpr double kStepNs = 1e9;       /* of each step: the least that there is */
-constexpr double kOperationNs = 30e3; /* and for each operation: three times what it takes without values */
+constexpr double kStepNs = 1e9;       /* the least time for each step */
+constexpr double kOperationNs = 30e3; /* and for each operation: three times its time without values */
 constexpr double kCheapNs = 50e3;
 constexpr double kSmallNs = 2e6;    /* at most: paid from a second of its own, which no large product can spend */
 constexpr double kMovedPerNs = 0.5; /* bytes between ranks: packed, sent, reduced, written */
@@ -41,7 +41,7 @@ struct Piece {
 
 struct {
 	std::mutex lock;
-	std::map<uintptr_t, Piece> pieces; /* by begin; disjoint; what is in none is known */
+	std::map<uintptr_t, Piece> pieces; /* by begin; disjoint; bytes outside of all pieces are known */
 	std::atomic<bool> any{false};
 	bool leaves_out = false;
 	uint64_t most_bytes = 0;
@@ -64,10 +64,10 @@ bool has_bytes(const at::Tensor &tensor)
 	return tensor.defined() && tensor.layout() == c10::kStrided && tensor.has_storage() && tensor.numel() > 0;
 }
 
-/* Of the pages under the tensor, those that the host has no memory for yet. */
+/* How many bytes of the pages under the tensor have no host memory yet. */
 uint64_t absent_bytes(const at::Tensor &tensor)
 {
-	constexpr uintptr_t kPages = 4096; /* asked for at once */
+	constexpr uintptr_t kPages = 4096; /* pages per call */
 	static const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	unsigned char resident[kPages];
 	uint64_t absent = 0;
@@ -125,7 +125,7 @@ at::Tensor host_once(const at::Tensor &tensor)
 	return bytes;
 }
 
-/* Fills the tensor with the table's numbers, from a place that goes by its address. */
+/* Fills the tensor with the table's numbers, from a place that depends on the tensor's address. */
 void spread(const at::Tensor &tensor, const at::Tensor &table)
 {
 	int64_t begin = (int64_t)(hashed((uint64_t)(uintptr_t)tensor.const_data_ptr()) & 4095);
@@ -321,7 +321,7 @@ bool known_take(double cost_ns)
 	if (known.spent + cost_ns <= std::max(kStepNs, known.given))
 		known.spent += cost_ns;
 	else if (cost_ns <= kSmallNs && known.spent_small + cost_ns <= kStepNs)
-		known.spent_small += cost_ns; /* sizes come from such: the boxes that meet an anchor */
+		known.spent_small += cost_ns; /* small operations give sizes: the boxes that meet an anchor */
 	else
 		return false;
 	return true;

@@ -1,15 +1,16 @@
 /* torch/values_late.cpp: values that come late (`--streams=delay`). A part of values.cpp.
  *
- *   an operation   1. CUDA's function, blind, at once: blocks, streams and events are as ever
+ *   an operation   1. CUDA's function, blind, at once: blocks, streams and events are as always
  *                  2. its values, from the bytes that its arguments have by then: when something waits for its stream
  *                     (`later` of neap/sim.h), on the thread that waits
  *
- * So a program whose orders are whole gets the numbers that it always gets, and one with a race those that a race
- * leaves. A queued operation keeps no block and no tensor of the program's: addresses alone, as a kernel.
+ * So a program that orders its streams correctly gets the same numbers as always, and a program with a race gets the
+ * numbers that the race leaves. A queued operation keeps only addresses, as a kernel does, and no block or tensor of
+ * the program's.
  *
- * Some cannot come late: their sizes depend on values, they read or write the host's own memory, they draw random
- * numbers (from the program's own generator), they are of several devices, or not PyTorch's. Before such an operation
- * neap computes what comes before it on its stream, and then the operation.
+ * The values of some operations cannot come late: their sizes depend on values, or they read or write the host's own
+ * memory, draw random numbers (from the program's own generator), use several devices, or are not PyTorch's. Before
+ * such an operation neap computes all earlier values on its stream, and then the operation.
  */
 namespace neap_torch
 {
@@ -40,7 +41,7 @@ bool is_plain_on(const at::Tensor &tensor, c10::Device device)
 	return !tensor.defined() || (is_device(tensor) && !is_odd(tensor) && tensor.device() == device);
 }
 
-/* Whether the host's tensor may be read when the operation is asked for. */
+/* Whether the operation may read the host's tensor at once, when it is called. */
 bool may_copy(const at::Tensor &tensor)
 {
 	return tensor.is_cpu() && !is_odd(tensor) && !tensor.key_set().has(DispatchKey::Python) &&
@@ -90,7 +91,7 @@ bool can_be_late(const OperatorHandle &op, const Plan &plan, c10::Device device,
 	return can;
 }
 
-/* Nothing is known of what it writes. What is an assertion on a GPU ends the wait here, too. */
+/* Marks the operation's results as unknown. A failure that is an assertion on a GPU ends the wait here too. */
 void fail_late(const Late &late, const std::exception &error)
 {
 	auto of_torch = dynamic_cast<const c10::Error *>(&error);
@@ -107,7 +108,7 @@ void fail_late(const Late &late, const std::exception &error)
 		races_fail();
 }
 
-/* On whatever thread waits: of its state nothing counts. */
+/* Runs on any thread that waits, and depends on none of that thread's state. */
 void compute_late(void *argument)
 {
 	std::unique_ptr<Late> late(static_cast<Late *>(argument));
@@ -137,7 +138,7 @@ IValue late_value(const IValue &value, bool copies)
 	return host_value(own);
 }
 
-/* What comes before the next work of these tensors' devices is computed now. */
+/* Computes now all values that come before the next work of these tensors' devices. */
 void late_settle(const std::vector<IValue> &values)
 {
 	std::vector<int> devices;
@@ -154,7 +155,7 @@ void late_settle(const std::vector<IValue> &values)
 	races_settle(devices);
 }
 
-/* Queues the values of an operation whose CUDA function has run. False: they are to be computed now. */
+/* Queues the values of an operation whose CUDA function has run. False: the caller has to compute them now. */
 bool late_put(const OperatorHandle &op, Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
 {
 	if (!races_are_late())

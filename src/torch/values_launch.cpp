@@ -1,9 +1,9 @@
-/* torch/values_launch.cpp: kernels that are launched outside of PyTorch's operations: those of CUDA extensions, and those that
- * the program loads through the driver's API (numba, nvRTC). A part of values.cpp.
+/* torch/values_launch.cpp: forgets values that kernels outside of PyTorch's operations may write: kernels of CUDA
+ * extensions, and kernels that the program loads through the driver's API (numba, nvRTC). A part of values.cpp.
  *
- * Nobody computes what such a kernel writes. Its parameters' types are in its C++ name: a pointer to what is not const may be
- * written. A kernel without such a name (extern "C") may write through each of its arguments. What one writes that a graph
- * captures is forgotten by each replay.
+ * Nobody computes such a kernel. Its C++ name has its parameters' types: it may write through a pointer to a type
+ * that is not const. A kernel without such a name (extern "C") may write through each of its arguments. If a graph
+ * captures the kernel, each replay forgets the values.
  */
 #include <cxxabi.h>
 #include <sstream>
@@ -26,7 +26,7 @@ struct {
 	std::unordered_map<std::string, bool> noted;
 } launches;
 
-/* Of this process's memory, which may not be there. */
+/* Reads this process's memory, which may not be mapped. */
 bool read_carefully(const void *from, void *into, size_t bytes)
 {
 	iovec to = {into, bytes}, source = {const_cast<void *>(from), bytes};
@@ -34,7 +34,7 @@ bool read_carefully(const void *from, void *into, size_t bytes)
 	return process_vm_readv(getpid(), &to, 1, &source, 1, 0) == (ssize_t)bytes;
 }
 
-/* `is_there`: a byte at least. A word at a multiple of its size lies in one page. */
+/* `is_there`: at least one byte of it is mapped. A word at a multiple of its size lies in one page. */
 bool read_word(const void *from, bool is_there, uint64_t *ret_word)
 {
 	if (!is_there || (uintptr_t)from % sizeof *ret_word != 0)
@@ -43,7 +43,8 @@ bool read_word(const void *from, bool is_there, uint64_t *ret_word)
 	return true;
 }
 
-/* A pointer or a number: one parameter of the kernel, whoever compiled it. numba makes several of an array. */
+/* Whether the type is a pointer or a number, and so one parameter of the kernel with every compiler. numba makes
+ * several parameters of an array. */
 bool is_plain(const std::string &type)
 {
 	static const std::string numbers = " bool char signed unsigned short int long float double ";
@@ -58,7 +59,7 @@ bool is_plain(const std::string &type)
 	return true;
 }
 
-/* By parameter: whether the kernel may write through it. Empty: not known. */
+/* For each parameter, whether the kernel may write through it. Empty: not known. */
 std::vector<bool> writes_of(const std::string &name, bool *ret_plain)
 {
 	std::vector<bool> writes;
@@ -92,7 +93,7 @@ struct Range {
 	uint64_t begin, bytes; /* 0: none */
 };
 
-/* The driver's allocation around the address, in so far as it lies between these. */
+/* The part of the driver's allocation around the address that lies between `low` and `high`. */
 Range driver_range(uint64_t address, uint64_t low, uint64_t high)
 {
 	static int (*const find)(unsigned long long *, size_t *, unsigned long long) = [] {
@@ -110,7 +111,7 @@ Range driver_range(uint64_t address, uint64_t low, uint64_t high)
 	return {low, std::min<uint64_t>(high, begin + bytes) - low};
 }
 
-/* PyTorch's block there; else memory that is not PyTorch's. */
+/* PyTorch's block at the address, or else memory that is not PyTorch's. */
 Range range_at(uint64_t address)
 {
 	uint64_t low = 0, high = UINT64_MAX;
@@ -132,7 +133,7 @@ Range range_at(uint64_t address)
 	return driver_range(address, low, high);
 }
 
-/* What the range holds stays, unless it is zeros, which a kernel would have overwritten. */
+/* Marks the values in the range as likely ones; zeros, which a kernel would have overwritten, as missing. */
 void forget_range(Range range)
 {
 	char content[kLookedAt];
@@ -167,7 +168,8 @@ void note_launch(const std::string &name, const char *why)
 	}
 }
 
-/* `loaded`: by the program, else an extension's, compiled as its C++ name says. `count`: of the arguments; 0: not known. */
+/* `loaded`: the program loaded the kernel; else it is an extension's, compiled as its C++ name says. `count`: the
+ * number of arguments; 0: not known. */
 void forget_launched(const char *symbol, void *const *arguments, size_t count, bool loaded)
 {
 	char *text = abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr);
@@ -194,7 +196,7 @@ void forget_launched(const char *symbol, void *const *arguments, size_t count, b
 	}
 }
 
-/* Each address among them. */
+/* Forgets the range at each address among the packed bytes. */
 void forget_packed(const void *packed, size_t bytes)
 {
 	uint64_t address;
@@ -208,7 +210,7 @@ void forget_packed(const void *packed, size_t bytes)
 
 } // namespace neap_torch
 
-/* PyTorch's allocator hands out a block, or takes one back: fewer than 0 bytes. From sim/runtime/torch.c. */
+/* PyTorch's allocator hands out a block, or takes one back (`bytes` below 0). From sim/runtime/torch.c. */
 extern "C" __attribute__((visibility("default"))) void neap_values_block(uint64_t address, int64_t bytes)
 {
 	std::lock_guard<std::mutex> guard(neap_torch::launches.lock);

@@ -6,12 +6,12 @@ namespace neap_torch
 namespace
 {
 
-/* The dispatcher calls a sparse or nested tensor's own function before `compute`. Before that one stands BackendSelect, which
- * is for operations without tensors. */
+/* The dispatcher calls a sparse or nested tensor's own function before `compute`. BackendSelect, which is for
+ * operations without tensors, comes before that function. */
 constexpr DispatchKey kOddKey = DispatchKey::BackendSelect;
 constexpr DispatchKey kOddKeys[] = {DispatchKey::SparseCUDA, DispatchKey::SparseCsrCUDA,
 				    DispatchKey::NestedTensorCUDA, DispatchKey::QuantizedCUDA};
-/* They change what a sparse tensor consists of, by other operations. */
+/* These operations change a sparse tensor's members through other operations. */
 const char *const kOddThrough[] = {
 	"aten::copy_",          "aten::copy_sparse_to_sparse_",   "aten::resize_as_sparse_",
 	"aten::sparse_resize_", "aten::sparse_resize_and_clear_", "aten::_coalesced_",
@@ -42,7 +42,7 @@ bool computes_odd(const OperatorHandle &op, const Plan &plan)
 	return has_odd(op) && gives && !is_among(kOddThrough, op.schema().name());
 }
 
-/* The CPU's function may have given a sparse tensor other members. */
+/* Copies the result back: the CPU's function may have given a sparse tensor other members. */
 void put_back(const at::Tensor &to, const at::Tensor &from)
 {
 	if (to.is_sparse()) {
@@ -70,7 +70,7 @@ void check_within(const at::Tensor &indices, int64_t limit)
 	TORCH_CHECK(least.item<int64_t>() >= 0 && most.item<int64_t>() < limit, "an index leaves the tensor");
 }
 
-/* Throws for a sparse tensor whose indices leave it; `strict`: also where PyTorch would not check them. */
+/* Throws for a sparse tensor whose indices point outside of it; `strict`: also where PyTorch would not check them. */
 void check_indices(const at::Tensor &tensor, bool strict)
 {
 	std::vector<at::Tensor> parts = members(tensor);
@@ -93,8 +93,8 @@ void check_indices(const at::Tensor &tensor, bool strict)
 							    tensor.layout());
 }
 
-/* On the host's sides that the arguments had before CUDA's function replaced their members. Sizes depend on the values, so
- * they are always computed. */
+/* Computes on the host's sides that the arguments had before CUDA's function replaced their members. Always computes,
+ * since sizes depend on the values. */
 void compute_odd(const OperatorHandle &op, Plan &plan, DispatchKeySet keys, Stack *stack, size_t begin)
 {
 	std::vector<IValue> arguments(stack->begin() + (ptrdiff_t)begin, stack->end());

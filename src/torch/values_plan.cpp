@@ -1,4 +1,4 @@
-/* torch/values_plan.cpp: what to do with an operation. A part of values.cpp. */
+/* torch/values_plan.cpp: plans how to compute an operation. A part of values.cpp. */
 
 namespace neap_torch
 {
@@ -23,13 +23,14 @@ enum class Kind {
 	Compute,
 };
 
-/* Indices that the CPU's function trusts: others than from `least` to the limit would read or write anywhere. */
+/* Indices that the CPU's function does not check: those outside of `least` to the limit would read or write
+ * anywhere. */
 struct Trusted {
 	const char *name, *indices;
-	const char *limit; /* the argument that has it: a number, or a tensor by its sizes */
+	const char *limit; /* the argument that gives the limit: a number, or a tensor with its sizes */
 	int dimensions; /* of those sizes, so many of the last, multiplied; 0: the first one; -3: the third from the end */
 	int least = 0;
-	int beyond = 0;                /* the limit, too: 1 */
+	int beyond = 0;                /* 1: the limit itself is allowed too */
 	const char *ignored = nullptr; /* the argument that has an index of no meaning */
 };
 
@@ -71,8 +72,9 @@ constexpr Examined kExamined[] = {{"aten::_ctc_loss", check_lengths},
 				  {"aten::_segment_reduce_backward", check_segments},
 				  {"aten::linalg_ldl_solve", check_pivots}};
 
-/* The CPU's function reads values and complains, where CUDA's asserts on the device or reads them, too: the program's own error.
- * Other complaints of the CPU's mean that it cannot do what CUDA does. */
+/* The CPU's function reads values and complains, where CUDA's function asserts on the device or reads them too: these
+ * are errors of the program itself. Other complaints of the CPU's function mean that it cannot do what CUDA's
+ * does. */
 const char *const kComplaints[] = {"out of bounds",
 				   "out of range",
 				   "not in the valid range",
@@ -86,7 +88,7 @@ const char *const kComplaints[] = {"out of bounds",
 				   "] is not finite",
 				   "number of ones in mask"};
 
-/* Of whole numbers: on a CPU the least one divided by -1 is a signal. A GPU gives that number. */
+/* Divisions of whole numbers: on a CPU the least number divided by -1 raises a signal. A GPU returns that number. */
 const char *const kDivides[] = {"aten::div",       "aten::div_", "aten::floor_divide", "aten::floor_divide_",
 				"aten::remainder", "aten::fmod", "aten::remainder_",   "aten::fmod_",
 				"aten::lcm",       "aten::lcm_"};
@@ -104,7 +106,7 @@ struct Plan {
 	std::vector<bool> fresh;           /* by result: it is neither an argument nor a view of one */
 	std::vector<int> same;             /* by result that is not fresh: the argument's place */
 	std::vector<bool> written;         /* by argument: the operation writes it */
-	std::atomic<bool> no_out{false};   /* that cannot do it: a type that only the other one computes in */
+	std::atomic<bool> no_out{false};   /* `out` cannot do it: only the variant without it computes in this type */
 	c10::optional<OperatorHandle> out; /* the same operation with its results as arguments */
 	std::vector<int> out_from;         /* by argument of `out`: the place of this one's; -1 - i: result i */
 	std::atomic<bool> unknown{false};  /* the CPU has no function for it */
@@ -121,7 +123,7 @@ const char *const kWhole[] = {"aten::copy_",
 			      "aten::_fft_c2r",
 			      "aten::ldexp",
 			      "aten::ldexp_"};
-/* Decides on the host, or has no values. */
+/* Operations that decide on the host, or have no values. */
 const char *const kBare[] = {"aten::_fused_sdp_choice",
 			     "aten::record_stream",
 			     "aten::resize_",
@@ -138,7 +140,7 @@ const char *const kBare[] = {"aten::_fused_sdp_choice",
 			     "aten::_assert_async",
 			     "aten::_assert_scalar"};
 
-/* Of their first argument. */
+/* Operations that overwrite their first argument. */
 const char *const kOverwrites[] = {
 	"aten::copy_",       "aten::fill_",          "aten::zero_",         "aten::normal_", "aten::uniform_",
 	"aten::random_",     "aten::bernoulli_",     "aten::exponential_",  "aten::cauchy_", "aten::geometric_",
@@ -200,7 +202,7 @@ bool matches(const c10::FunctionSchema &op, const c10::FunctionSchema &other, st
 	return true;
 }
 
-/* The variant of `op` that writes into given results, if it is the CPU's own. */
+/* Finds the variant of `op` that writes into given results, if the CPU has its own function for it. */
 void find_out(const OperatorHandle &op, Plan *plan)
 {
 	static const std::vector<c10::OperatorName> all = c10::Dispatcher::singleton().getAllOpNames();

@@ -1,4 +1,5 @@
-/* torch/values_races.cpp: what an operation uses of memory, for races between streams (races.h). A part of values.cpp. */
+/* torch/values_races.cpp: reports which memory an operation uses, for races between streams (races.h). A part of
+ * values.cpp. */
 
 namespace neap_torch
 {
@@ -69,7 +70,7 @@ class RacesOperation
 	RacesTouches written_;
 };
 
-/* An operation on the host alone. */
+/* Reports an operation on the host alone. */
 void races_on_host(const OperatorHandle &op, const Plan &plan, const Stack &stack, size_t begin)
 {
 	for (size_t i = 0; plan.kind == Kind::Compute && i < plan.written.size(); i++)

@@ -1,5 +1,5 @@
-/* torch/values_worth.cpp: whether an operation is worth computing (values=auto), and what is known of its results. A
- * part of values.cpp. */
+/* torch/values_worth.cpp: decides whether an operation is worth computing (values=auto), and marks how well its
+ * results are known. A part of values.cpp. */
 
 namespace neap_torch
 {
@@ -44,7 +44,7 @@ void gather_deep(const IValue &value, std::vector<at::Tensor> *into)
 			gather_deep(one, into);
 }
 
-/* Of an operation whose device function has run: `results` ends with its results. */
+/* Both lists, of an operation whose device function has run: `results` ends with its results. */
 Both both_of(const OperatorHandle &op, const Plan &plan, const std::vector<IValue> &arguments, const Stack &results)
 {
 	Both both;
@@ -76,8 +76,8 @@ template <size_t N> bool is_among_parts(const char *const (&parts)[N], const std
 
 const char *const kProducts[] = {"mm", "conv", "linear", "mv", "attention", "rnn", "lstm"};
 
-/* What the CPU's function takes, in nanoseconds of one core, roughly. A product of matrices of m x k and k x n elements
- * takes mkn steps: the root of the product of its three sizes. */
+/* Roughly how long the CPU's function takes, in nanoseconds of one core. A product of matrices of m x k and k x n
+ * elements takes mkn steps: the root of the product of its three sizes. */
 double cost_of(const std::string &name, const Both &both)
 {
 	double bytes = 0, first = 1, second = 1, result = 1;
@@ -112,8 +112,8 @@ State worst_of(const std::vector<at::Tensor> &tensors)
 	return worst;
 }
 
-/* What an operation that is left out probably gives, in whole numbers: a comparison of a value with itself is true, a value
- * is not infinite, the largest of a row is anywhere in it. */
+/* The whole numbers that an operation that is left out would probably give: a comparison of a value with itself is
+ * true, a value is not infinite, the largest value of a row may stand anywhere in it. */
 int64_t guess(const std::string &name, const Both &both, const at::Tensor &into)
 {
 	bool itself = both.read.size() == 2 && both.read[0].const_data_ptr() == both.read[1].const_data_ptr();
@@ -136,9 +136,9 @@ int64_t guess(const std::string &name, const Both &both, const at::Tensor &into)
 }
 
 thread_local uint64_t brought;   /* how often NCCL has asked what it takes: it marks what it brings */
-std::atomic<bool> brings{false}; /* it has, on any thread */
+std::atomic<bool> brings{false}; /* it has asked, on any thread */
 
-/* What a collective brings is marked when it is there. */
+/* Waits for a collective's results: they are marked when they arrive. */
 void await_brought(const std::vector<at::Tensor> &tensors)
 {
 	for (const at::Tensor &one : tensors)
@@ -147,19 +147,20 @@ void await_brought(const std::vector<at::Tensor> &tensors)
 				->open((uint64_t)(uintptr_t)one.const_data_ptr(), values_extent(one));
 }
 
-thread_local bool reads_known = true; /* what the operation that is computed now reads */
+thread_local bool reads_known = true; /* the current operation reads known values only */
 
 /* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
 bool decide(const std::string &name, const Both &both, double cost)
 {
 	State state = worst_of(both.read);
-	/* What reads missing values is not paid for: it would take the time from what can be known. */
+	/* An operation that reads missing values gets no time: it would take the time from operations with known
+	 * results. */
 	bool exact = !both.written.empty(), affordable = known_take(state == State::Known ? cost : 0), computed;
 
 	for (const at::Tensor &one : both.written)
 		exact = exact && !is_inexact(one);
 	reads_known = state == State::Known;
-	/* A product of likely values is larger than any that a model has: those are of both signs. */
+	/* A product of likely values is larger than any in a model, where values have both signs. */
 	bool grows = state != State::Known && !exact && is_among_parts(kProducts, name);
 	computed = known_is_whole() || (known_is_cheap(cost) && !grows) || (state == State::Known && affordable) ||
 		   (exact && state != State::Missing);

@@ -1,5 +1,5 @@
-/* torch/watch.cpp: what PyTorch's own allocator does, as events of this process's recording. One object, compiled
- * against the installed PyTorch by python/neap/_watch.py; it replaces nothing of PyTorch's.
+/* torch/watch.cpp: records what PyTorch's own allocator does, as events of this process's recording. One object,
+ * compiled against the installed PyTorch by python/neap/_watch.py; it replaces nothing of PyTorch's.
  *
  *   PyTorch's allocator --trace tracker, inside its lock--> track --> the agent's observer --> RUN/record.PID
  *                                                             \--> stacks_number (watch_stacks.h) --> RUN/stacks.PID
@@ -30,7 +30,7 @@ constexpr size_t kDevices = 64, kStreams = 1024;
 constexpr size_t kLine = 64;               /* bytes of a line of the processor's cache */
 constexpr uint64_t kRounding = 512;        /* of PyTorch's blocks */
 constexpr uint64_t kStackBytes = 1u << 20; /* requests of so many bytes have a stack each */
-constexpr uint32_t kStackEvery = 64;       /* of smaller ones, one of so many */
+constexpr uint32_t kStackEvery = 64;       /* of smaller requests, one in so many has one */
 
 constexpr uint32_t kVerifyEvery = 64;  /* stacks, one of so many */
 constexpr uint64_t kClockNs = 20000;   /* a time is computed from a reading of the clock that is so old */
@@ -55,8 +55,8 @@ struct Highest {
 	std::atomic<uint64_t> step{0}, bytes{0}; /* `bytes`: in the step with this number */
 };
 
-/* Guarded by the device's lock, inside which each tracker runs. What each entry needs lies in the first two lines of
- * the cache: between two entries the program's own data take the place of such lines. */
+/* Guarded by the device's lock, inside which each tracker runs. The members that each entry needs lie in the first
+ * two cache lines: between two entries the program's own data evict such lines. */
 struct alignas(kLine) Device {
 	bool on; /* its events are recorded; until then they are part of the state that is recorded first */
 	bool freeing;
@@ -123,7 +123,7 @@ uint64_t time_of(Times &times, uint64_t count)
 
 uint64_t rounded(uint64_t bytes) { return (bytes + kRounding - 1) / kRounding * kRounding; }
 
-/* Beyond kStreams streams all have the last number. */
+/* All streams beyond kStreams share the last number. */
 uint32_t number_of(Device &device, uintptr_t stream)
 {
 	if (!stream)
@@ -136,8 +136,8 @@ uint32_t number_of(Device &device, uintptr_t stream)
 	return device.streams;
 }
 
-/* Word by word, as struct neap_event_allocation has them: the processor waits where a struct is copied while its
- * stores are still on the way to memory. */
+/* Writes word by word, in the order of struct neap_event_allocation: the processor would wait if it copied a struct
+ * whose stores are still on the way to memory. */
 void record(const Device &device, neap_event_kind kind, const Block &block, uint32_t tag, uint64_t time_ns)
 {
 	struct neap_event event;
@@ -154,10 +154,10 @@ void record(const Device &device, neap_event_kind kind, const Block &block, uint
 	watch.event(watch.context, &event);
 }
 
-/* A private pool's number: of the two that PyTorch gives it, one is 0. */
+/* A private pool's number: PyTorch gives it two, one of which is 0. */
 uint64_t pool_number(const c10::cuda::MempoolId_t &pool) { return pool.first << 32 | (pool.second & UINT32_MAX); }
 
-/* Older versions do not tell it of an entry. */
+/* Older versions do not tell an entry's pool. */
 template <typename E> uint64_t pool_of(const E &entry)
 {
 	if constexpr (requires { entry.mempool_; })
@@ -217,8 +217,8 @@ neap_event_kind kind_of(Entry::Action action)
 	}
 }
 
-/* The two events of a free mostly come one after the other: they are one event then, which takes half the time and
- * space. So the first one waits for the next entry. */
+/* The two events of a free mostly come one after the other: then they are joined into one event, which takes half the
+ * time and space. So the first one waits for the next entry. */
 bool end_free(Device &device, const Entry &entry)
 {
 	bool completed = entry.action_ == Entry::FREE_COMPLETED && entry.addr_ == device.freed.address;
@@ -232,7 +232,7 @@ void track_on(Device &device, const Entry &entry)
 	if (device.freeing && end_free(device, entry))
 		return;
 	uint64_t time_ns = time_of(device.times, static_cast<uint64_t>(entry.time_.approx_t_));
-	/* Versions have its address as one type or another. */
+	/* The type of its address differs between versions. */
 	Block block = {entry.addr_, entry.size_, number_of(device, (uintptr_t)entry.stream_)};
 	switch (entry.action_) {
 	case Entry::ALLOC:
@@ -273,7 +273,7 @@ void track(const Entry &entry)
 		device.on = true;
 }
 
-/* What was there before: as events with the time before the snapshot. */
+/* Records the state before the start, as events with the time before the snapshot. */
 void record_state(uint64_t time_ns)
 {
 #ifdef NEAP_SNAPSHOT_TRACES
@@ -346,8 +346,9 @@ void start()
 		device.on = true;
 }
 
-/* The device's part of a step that ends: the most that was allocated in it. If PyTorch's own peak rose, it is that;
- * else what the tracker saw, which lacks the bytes beyond the rounded requests: as many as at that peak. */
+/* The device's part of a step that ends: the most that was allocated in it. If PyTorch's own peak rose, that peak
+ * counts. Else the tracker's figure counts, which lacks the bytes beyond the rounded requests: as many as at
+ * PyTorch's peak are added. */
 neap_event_step end_step(int i, uint64_t step)
 {
 	auto stats = cca::getDeviceStats(static_cast<c10::DeviceIndex>(i));
@@ -386,7 +387,7 @@ struct neap_watch_options {
 	uint64_t devices;
 };
 
-/* From now on each event of PyTorch's allocator goes to the observer; the state before it first. 0, or 1 with the
+/* From now on each event of PyTorch's allocator goes to the observer; the earlier state first. 0, or 1 with the
  * reason in `message`. One thread at a time calls this and neap_watch_stop. */
 EXPORT int neap_watch_start(const struct neap_watch_options *options, char *message, size_t capacity)
 {
@@ -417,7 +418,7 @@ EXPORT int neap_watch_start(const struct neap_watch_options *options, char *mess
 	return 1;
 }
 
-/* No events any more when it returns, so that the recording may go; the tracker stays. */
+/* No events come after it returns, so the recording may be freed; the tracker stays. */
 EXPORT void neap_watch_stop()
 {
 	using namespace neap_torch;
@@ -437,8 +438,8 @@ EXPORT size_t neap_watch_text(char *text, size_t capacity) { return neap_torch::
 
 EXPORT int neap_watch_full() { return neap_torch::stacks_full(); }
 
-/* The tag of the device's newest request that failed, by the stack that asked; 0: unknown. In the thread that asked,
- * while PyTorch's observers of failures run. */
+/* The tag of the device's newest request that failed, which names the stack that asked; 0: unknown. Call it in the
+ * thread that asked, while PyTorch's observers of failures run. */
 EXPORT uint32_t neap_watch_failed(int device)
 {
 	using namespace neap_torch;
@@ -446,8 +447,8 @@ EXPORT uint32_t neap_watch_failed(int device)
 	return stack ? NEAP_EVENT_FIRST_STACK + stack - 1 : 0;
 }
 
-/* Steps are done: the event STEP for each device that PyTorch has, or had, memory on. `number`: of the last
- * one; `since`: how many the events stand for; `name`: of the recording, 0: none. One thread at a time. */
+/* Steps are done: the event STEP for each device that PyTorch has, or had, memory on. `number`: the last step's;
+ * `since`: how many steps the events stand for; `name`: the recording's, 0: none. One thread at a time. */
 EXPORT void neap_watch_step(uint64_t number, uint64_t since, uint32_t name)
 {
 	using namespace neap_torch;

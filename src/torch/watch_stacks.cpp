@@ -39,7 +39,7 @@ struct Stacks {
 	void *(*thread)();
 	int (*line_of)(const void *code, int offset);
 
-	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows; a leaf */
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the members below; a leaf */
 	std::atomic<int> fd{-1};
 	std::atomic<bool> full{false};
 	uint32_t count = 0;
@@ -111,7 +111,7 @@ Str str_at(const char *object)
 		width, ascii};
 }
 
-/* Its text, not its address: another one may lie where this one lay. */
+/* Hashes its text, not its address: another text may lie where this one lay. */
 uint64_t mixed_str(uint64_t hash, const char *object)
 {
 	Str str = str_at(object);
@@ -123,7 +123,7 @@ uint64_t mixed_str(uint64_t hash, const char *object)
 	return mixed(hash, bytes);
 }
 
-/* The frames of this thread, innermost first, and a hash of their files, lines and functions. */
+/* Reads the frames of this thread, innermost first, and a hash of their files, lines and functions. */
 size_t walk(Frame *frames, uint64_t *ret_names)
 {
 	const FrameLayout &layout = stacks.layout;
@@ -186,7 +186,7 @@ void put_character(Text &text, uint32_t character)
 	}
 }
 
-/* Of a str that is too long the end, which says more of a path. */
+/* Writes a str; of one that is too long only the end, which says more about a path. */
 void put_str(Text &text, const char *object)
 {
 	Str str = str_at(object);
@@ -205,7 +205,7 @@ bool is_below(const char *code, const char *folder)
 	return folder && text.length > strlen(folder) && !memcmp(file, folder, strlen(folder));
 }
 
-/* Leaves out frames until kFrames are left: neap's own, then PyTorch's innermost, then the outermost. */
+/* Drops frames until kFrames remain: neap's own, then PyTorch's innermost, then the outermost. */
 size_t choose(Frame *frames, size_t count)
 {
 	size_t left = 0, surplus = 0;
@@ -271,7 +271,7 @@ bool append(const char *line, size_t length)
 uint32_t add(uint64_t hash, uint64_t names, Frame *frames, size_t count)
 {
 	Slot &slot = find(hash);
-	/* Other code may lie where code lay that is gone: its names and lines tell. */
+	/* Other code may lie where earlier code lay: the names and lines tell them apart. */
 	if (slot.hash.load(std::memory_order_relaxed) && slot.names == names)
 		return slot.number;
 	if (stacks.full || stacks.fd < 0 || stacks.count >= kStacks) {

@@ -44,7 +44,7 @@ constexpr size_t kFrames = 32;         /* of a line */
 constexpr size_t kWalked = 128;        /* frames that tell stacks apart */
 constexpr uint32_t kStacks = 1u << 16; /* of a file */
 
-/* Where the frames lay at the last walk. A zeroed struct is one, and any other; one thread at a time uses it. */
+/* Where the frames lay at the last walk. Any content is valid, zeros too; one thread at a time uses it. */
 struct Path {
 	const char *frames[kWalked];
 };
@@ -55,15 +55,15 @@ void stacks_layout(const FrameLayout *layout, const char *own, const char *torch
 /* Appends to the file, or begins it with the line `header`. False: it cannot be written, errno says why. */
 bool stacks_open(const char *path, const char *header);
 void stacks_close();
-/* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or it is full. Any thread,
- * with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to `verify`
- * also compares the functions' names, which takes longer: an address may come to mean something else. */
+/* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or the file is full. Any
+ * thread, with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to
+ * `verify` also compares the functions' names, which takes longer: an address may come to mean something else. */
 uint32_t stacks_number(Path &path, bool verify);
-/* Whether stacks were left out since the file was full. */
+/* Whether stacks were left out because the file was full. */
 bool stacks_full();
 /* This thread's frames as they would be written, for a check. Returns the length; at most `capacity` - 1. */
 size_t stacks_text(char *text, size_t capacity);
-/* In the child of a fork: as before stacks_open. */
+/* Call it in the child of a fork: the state becomes that before stacks_open. */
 void stacks_abandon();
 
 } // namespace neap_torch
