@@ -146,7 +146,7 @@ struct block *block_new(struct torch *torch, struct segment *segment, struct poo
 			uint64_t address, uint64_t size)
 {
 	if (!torch->idle) {
-		struct chunk *chunk = malloc(sizeof *chunk);
+		struct chunk *chunk = aligned_alloc(_Alignof(struct block), sizeof *chunk);
 		if (!chunk) {
 			torch->starved = true;
 			return NULL;

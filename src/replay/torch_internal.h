@@ -41,14 +41,17 @@ struct use {
 };
 
 struct block {
-	uint64_t address, size, requested, stream;
-	uint64_t serial;   /* distinguishes blocks that hostile recordings put at one address */
-	uint64_t priority; /* in the treap: a hash of the serial */
-	uint64_t age;      /* breaks ties of size: older memory is chosen first; 0: only the address breaks them */
+	/* The first cache line: what a search in a set reads. */
+	_Alignas(64) uint64_t address;
+	uint64_t size, stream;
+	uint64_t serial;            /* distinguishes blocks that hostile recordings put at one address */
+	uint64_t priority;          /* in the treap: a hash of the serial */
+	uint64_t age;               /* breaks ties of size: older memory first; 0: only the address breaks them */
+	struct block *left, *right; /* in a set; `right` also in the list of idle ones */
+	uint64_t requested;
 	struct pool *pool;
 	struct segment *segment;
 	struct block *prev, *next;                 /* neighbours by address */
-	struct block *left, *right;                /* in a set; `right` also in the list of idle ones */
 	struct block *givable_prev, *givable_next; /* in its pool's list of what a flush may give back */
 	struct use *uses;                          /* streams recorded since its alloc */
 	uint64_t free_calls_base;                  /* the pool's free_calls when it was put into the set */

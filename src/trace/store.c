@@ -172,37 +172,39 @@ struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t
 
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
 {
-	struct neap_trace_event *event = &cursor->previous;
 	uint64_t number;
 
 	if (cursor->next >= cursor->end)
 		return false;
+	/* A copy, for the registers: reading the cursor's own back as a whole would wait for each of its fields. */
+	struct neap_trace_event event = cursor->previous;
 	if (cursor->next % NEAP_STORE_GROUP == 0) {
 		cursor->at = cursor->store->groups[cursor->next / NEAP_STORE_GROUP];
-		*event = (struct neap_trace_event){.device = event->device};
+		event = (struct neap_trace_event){.device = event.device};
 	}
 	const unsigned char *at = cursor->at;
 	unsigned tag = *at++;
-	event->kind = tag & KIND_BITS;
+	event.kind = tag & KIND_BITS;
 	at = get_number(at, &number);
-	event->time_us += unzigzag(number);
+	event.time_us += unzigzag(number);
 	if (!(tag & SAME_PLACE)) {
 		at = get_number(at, &number);
-		event->address += unzigzag(number) * (tag & IN_512 ? 512 : 1);
+		event.address += unzigzag(number) * (tag & IN_512 ? 512 : 1);
 		at = get_number(at, &number);
-		event->size = unpack_size(number);
+		event.size = unpack_size(number);
 	}
 	if (!(tag & SAME_STACK)) {
 		at = get_number(at, &number);
-		event->stack = (uint32_t)number;
+		event.stack = (uint32_t)number;
 	}
 	if (!(tag & SAME_STREAM)) {
 		at = get_number(at, &number);
-		event->stream = (uint16_t)number;
+		event.stream = (uint16_t)number;
 	}
 	cursor->at = at;
 	cursor->next++;
-	*ret_event = *event;
+	cursor->previous = event;
+	*ret_event = event;
 	return true;
 }
 
