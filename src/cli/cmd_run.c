@@ -360,12 +360,12 @@ static enum neap_status default_folder(const char *run_id, char *text, size_t ca
 }
 
 /* Called after a run in STATE/runs, whose lock is still held: so that run's recordings stay. */
-static void bound_recordings(bool quiet)
+static void bound_recordings(bool recorded, bool quiet)
 {
 	struct neap_prune_done done;
 	struct neap_error err = {0};
 	char state[4096], size[NEAP_UNITS_CAPACITY];
-	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, &done, &err))
+	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, recorded, &done, &err))
 		fprintf(stderr, "neap run: old recordings were not deleted: %s\n", NEAP_PRINTABLE(err.message));
 	else if (done.runs && !quiet)
 		fprintf(stderr,
@@ -406,7 +406,7 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 			neap_run_stage_forget(neap_supervise_folder(supervise));
 		lease->over = !status;
 		if (!status && !neap_argument(arguments, "folder"))
-			bound_recordings(quiet);
+			bound_recordings(result.attached, quiet);
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

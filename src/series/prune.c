@@ -261,7 +261,7 @@ void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *ru
 	}
 }
 
-enum neap_status neap_prune_default(const char *state_folder, struct neap_prune_done *ret_done,
+enum neap_status neap_prune_default(const char *state_folder, bool recorded, struct neap_prune_done *ret_done,
 				    struct neap_error *err)
 {
 	struct neap_prune_rules rules = {
@@ -276,6 +276,8 @@ enum neap_status neap_prune_default(const char *state_folder, struct neap_prune_
 		return neap_fail(err, NEAP_EPARSE,
 				 NEAP_PRUNE_VARIABLE ": expected a size such as 512MiB, or 'unlimited', not '%.60s'",
 				 text);
+	if (!recorded)
+		return NEAP_OK;
 	status = neap_prune_scan(state_folder, false, false, &prune, err);
 	if (!status) {
 		neap_prune_plan(&prune, &rules);

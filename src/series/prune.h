@@ -71,8 +71,9 @@ void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct ne
 #define NEAP_PRUNE_DEFAULT_BYTES (1ull << 30)
 #define NEAP_PRUNE_VARIABLE      "NEAP_RECORDINGS_MAX"
 
-/* Applies that limit. Errors: NEAP_EPARSE for a variable that is not a size; then nothing is deleted. */
-enum neap_status neap_prune_default(const char *state_folder, struct neap_prune_done *ret_done,
+/* Applies that limit, if the run that ends has `recorded`: else nothing was added, and no folder is read. Errors:
+ * NEAP_EPARSE for a variable that is not a size; then nothing is deleted. */
+enum neap_status neap_prune_default(const char *state_folder, bool recorded, struct neap_prune_done *ret_done,
 				    struct neap_error *err);
 
 /* Whether neap makes files of this name in a run's folder. */
