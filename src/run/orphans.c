@@ -19,6 +19,7 @@ struct search {
 	struct neap_process *found;
 	size_t capacity, count;
 	struct neap_map parents; /* PID -> its parent's, of the processes that this search has read */
+	uint64_t since_ticks;    /* the supervisor's start; 0: it is dead */
 };
 
 static pid_t parent_of(struct search *search, pid_t pid)
@@ -61,8 +62,8 @@ static bool visit(void *context, const struct neap_process *process)
 	const struct neap_orphans_of *of = search->of;
 	char value[128], group[4200];
 	neap_map_put(&search->parents, (uint64_t)process->pid, (uint64_t)process->parent);
-	if (process->kernel || process->uid != getuid() || process->pid == of->except[0] ||
-	    process->pid == of->except[1])
+	if (process->kernel || process->uid != getuid() || process->start_ticks < search->since_ticks ||
+	    process->pid == of->except[0] || process->pid == of->except[1])
 		return true;
 	bool ours = descends_from(search, process->pid, of->ancestor) ||
 		    neap_group_find(process->pid, of->run_id, group, sizeof group);
@@ -76,6 +77,9 @@ enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap
 				   size_t capacity, size_t *ret_count, struct neap_error *err)
 {
 	struct search search = {.of = of, .found = ret_processes, .capacity = capacity};
+	struct neap_process supervisor;
+	if (of->ancestor && !neap_process_read_stat(of->ancestor, &supervisor, NULL))
+		search.since_ticks = supervisor.start_ticks;
 	enum neap_status status = capacity ? neap_process_each(visit, &search, err) : NEAP_OK;
 	neap_map_fini(&search.parents);
 	if (!status)

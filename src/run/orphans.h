@@ -15,7 +15,7 @@
 /* The run whose processes are meant. */
 struct neap_orphans_of {
 	const char *run_id;
-	pid_t ancestor;  /* the supervisor; 0: it is dead */
+	pid_t ancestor;  /* the supervisor; 0: it is dead. Processes that are older than it are not looked into */
 	pid_t except[2]; /* processes that are the supervisor's own; 0: none */
 };
 
