@@ -2,23 +2,29 @@
 
     first run    torch imported -- CUDA first used: forks -- runs to its end -- lets the others go on, as many as processors
     keeper of an other run                            \\- waits --------------- forks the run, and reports how it ended
-    other run                                                                  \\- with its own GPU and folder, to its end,
-                                                                                  or for two updates, if these are a run's
+    other run                                                                  \\- with its own GPU, folder and view of the
+                                                                                  files, to its end, or for two updates, if
+                                                                                  these are a run's
 
 NEAP_ESTIMATE_SHARED asks for it: the seconds that all runs together may take, then for each other run its folder and its NEAP_SIM.
 A complete other run leaves in its folder the same files as a run of its own. Two runs are alike if in the first two updates their
 allocators' statistics are the same, they used the same kernels, and their programs read the same facts about the GPU. If a fork
 would not be safe, or an other run fails, its folder is removed, and the GPU gets a run of its own. The keepers are not children of
 the program, which may wait for all of its children; they end with it, and end their runs.
+
+An other run's view (src/estimate/view_forks.c) starts with what the program had written when it forked. The keeper owns the
+connection to the process that makes the view; the view ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import multiprocessing
 import os
+import re
 import resource
 import select
 import shutil
@@ -37,12 +43,21 @@ _POLL_SECONDS = 0.05
 _AT_ONCE = 8  # at most, as in src/estimate/runs.c
 _GO = b"g"  # sent to a keeper
 _WHOLE = b"w"  # received from a keeper
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_OPENS_ONLY = os.O_CREAT | os.O_EXCL | os.O_TRUNC  # the flags of open(2) that act once
 
 
 class _Other(NamedTuple):
     folder: str
     keeper: socket.socket
+
+
+class _Opened(NamedTuple):
+    """A file on a disk that is open when the process forks: later its place is where the first run has come to."""
+
+    number: int
+    path: str
+    flags: int
+    place: int
 
 
 class _State:
@@ -52,11 +67,11 @@ class _State:
     asked: list[tuple[str, str]] = []  # folder and NEAP_SIM of each other run
     until = 0.0
     others: list[_Other] = []
+    opened: list[_Opened] = []
     first = ""  # of an other run: the folder of the first
     updates: list[dict[str, int]] = []  # the allocators' statistics after each, up to _UPDATES
     told: dict[str, None] = {}  # the facts about the GPU that the program read
     asking = threading.local()
-    wrote = False  # the program wrote a file, which another run would find
 
 
 def watch(torch: Any) -> None:
@@ -70,11 +85,10 @@ def watch(torch: Any) -> None:
     os.register_at_fork(after_in_child=_forget)
     _State.asked = [(folder, spec) for folder, _, spec in (line.partition("\t") for line in lines) if spec]
     _watch_answers(torch)
-    sys.addaudithook(_audit)
     _fork_before_cuda(torch)
 
 
-# Facts about the GPU that the program read, and whether it wrote files.
+# Facts about the GPU that the program read.
 
 
 def _watch_answers(torch: Any) -> None:
@@ -108,13 +122,6 @@ def _is_of_program(frame: Any) -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(os.path.dirname(_State.torch.__file__) + os.sep):
         frame = frame.f_back
     return frame is None or not frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep)
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and isinstance(arguments[0], (str, bytes)) and isinstance(arguments[2], int) and arguments[2] & _WRITES:
-        name = os.fsdecode(arguments[0])
-        own = name.startswith(("/dev/", "/proc/", os.environ.get("NEAP_RUN_DIR", "/dev/") + "/"))
-        _State.wrote = _State.wrote or not (own or "__pycache__" in name or ".pyc" in os.path.basename(name) or "/neap/" in name)
 
 
 # The fork.
@@ -156,14 +163,18 @@ def _fork() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     first = os.environ["NEAP_RUN_DIR"]
+    _State.opened = _opened()
     for folder, spec in asked:
         path = os.path.join(first, folder)
         os.mkdir(path, 0o700)
-        keeper = _start_keeper()
-        if keeper is None:
-            _begin_other(first, path, spec)
+        view, maker = _ask_for_view(first, folder)
+        keeper = _start_keeper(view) if maker else None
+        view.close()
+        if keeper is not None:
+            _State.others.append(_Other(path, keeper))
+        elif maker:
+            _become_other(first, path, spec, maker)
             return
-        _State.others.append(_Other(path, keeper))
 
 
 def _forget() -> None:
@@ -173,7 +184,19 @@ def _forget() -> None:
         one.keeper.close()
 
 
-def _start_keeper() -> socket.socket | None:
+def _ask_for_view(first: str, folder: str) -> tuple[socket.socket, int]:
+    """Returns the connection to the process that makes the view, and its PID; 0: there is no view."""
+    view = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    at = os.open(first, os.O_PATH)
+    try:
+        view.connect(f"/proc/self/fd/{at}/views")
+        view.send(folder.encode())
+        return view, int(view.recv(16) or 0)
+    finally:
+        os.close(at)
+
+
+def _start_keeper(view: socket.socket) -> socket.socket | None:
     """Starts a keeper. Returns None in the other run, once it may continue."""
     here, there = socket.socketpair()
     between = os.fork()
@@ -184,7 +207,7 @@ def _start_keeper() -> socket.socket | None:
         return here
     try:
         here.close()
-        if os.fork() or _keep(there):
+        if os.fork() or _keep(there, view):
             os._exit(0)
     except BaseException:  # do not let the program handle it
         os._exit(1)
@@ -192,7 +215,7 @@ def _start_keeper() -> socket.socket | None:
     return None
 
 
-def _keep(first: socket.socket) -> bool:
+def _keep(first: socket.socket, view: socket.socket) -> bool:
     """The keeper: forks the other run once the first run lets it. Returns False in that run. The first run's end, or its word, ends
     both."""
     if first.recv(1) != _GO:
@@ -205,6 +228,8 @@ def _keep(first: socket.socket) -> bool:
         if select.select([first], [], [], _POLL_SECONDS)[0]:
             os.kill(run, signal.SIGKILL)
         ended = os.waitpid(run, os.WNOHANG)
+    view.shutdown(socket.SHUT_WR)
+    view.recv(1)  # what the run wrote has been counted
     if not ended[1]:
         first.send(_WHOLE, socket.MSG_NOSIGNAL)
     return True
@@ -215,15 +240,34 @@ def _may_fork() -> bool:
     files."""
     if threading.active_count() > 1 or multiprocessing.active_children() or threading.current_thread() is not threading.main_thread():
         return False
-    if os.environ.get("TMPDIR", "").startswith(os.environ["NEAP_RUN_DIR"]):  # Landlock: files written there stay
+    run = os.environ["NEAP_RUN_DIR"]
+    if os.environ.get("TMPDIR", "").startswith(run) or not os.path.exists(f"{run}/views"):  # no view of its own: it would write there
         return False
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        if any(" rw-s " in line and " /" in line and not re.search(" (/dev/|/memfd:)", line) for line in maps):
+            return False
     for number in _descriptors():
         about = os.fstat(number)
         if stat.S_ISSOCK(about.st_mode) or stat.S_ISFIFO(about.st_mode):
             return False
-        if stat.S_ISREG(about.st_mode) and _flags_of(number) & _WRITES and not _is_memory(number):
-            return False
-    return True
+    return all(_opens_again(file) for file in _opened())
+
+
+def _opened() -> list[_Opened]:
+    found = []
+    for number in _descriptors():
+        path = os.readlink(f"/proc/self/fd/{number}")
+        if stat.S_ISREG(os.fstat(number).st_mode) and not path.startswith(("/memfd:", "/dev/shm/")):
+            with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as file:
+                about = dict(line.split(":", 1) for line in file)
+            found.append(_Opened(number, path, int(about["flags"], 8), int(about["pos"])))
+    return found
+
+
+def _opens_again(file: _Opened) -> bool:
+    """Whether its path still leads to it. Without one it can be read again all the same, through /proc."""
+    same = os.path.exists(file.path) and os.path.samestat(os.stat(file.path), os.fstat(file.number))
+    return same or file.flags & os.O_ACCMODE == os.O_RDONLY
 
 
 def _descriptors() -> list[int]:
@@ -235,13 +279,45 @@ def _descriptors() -> list[int]:
     return found
 
 
-def _flags_of(number: int) -> int:
-    with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as file:
-        return int(next(line.split()[1] for line in file if line.startswith("flags:")), 8)
+def _become_other(first: str, folder: str, spec: str, maker: int) -> None:
+    """This process is a run of its own now."""
+    try:
+        _join_view(maker)
+        _open_again()
+        _begin_other(first, folder, spec)
+    except BaseException:  # half of it would write as the first run
+        os._exit(1)
 
 
-def _is_memory(number: int) -> bool:
-    return os.readlink(f"/proc/self/fd/{number}").startswith(("/memfd:", "/dev/shm/"))
+def _join_view(maker: int) -> None:
+    """Of another user namespace this process gets no right."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    here = os.getcwd()
+    root = os.open(f"/proc/{maker}/root", os.O_PATH | os.O_CLOEXEC)
+    names = [name for name in ("user", "mnt") if os.readlink(f"/proc/self/ns/{name}") != os.readlink(f"/proc/{maker}/ns/{name}")]
+    for joined in [os.open(f"/proc/{maker}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]:
+        if libc.setns(joined, 0):
+            raise OSError(ctypes.get_errno(), "joining a view")
+        os.close(joined)
+    os.fchdir(root)
+    os.chroot(".")
+    os.chdir(here)
+    os.close(root)
+    if "user" in names:
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
+        none = (ctypes.c_uint32 * 6)()
+        if libc.capset(header, none) or libc.prctl(4, 1, 0, 0, 0):  # PR_SET_DUMPABLE, or else /proc/self is root's
+            raise OSError(ctypes.get_errno(), "giving up rights")
+
+
+def _open_again() -> None:
+    """The files of these names in this run's view, at its own places in them."""
+    for file in _State.opened:
+        path = file.path if os.path.exists(file.path) else f"/proc/self/fd/{file.number}"
+        again = os.open(path, file.flags & ~_OPENS_ONLY | os.O_CLOEXEC)
+        os.lseek(again, file.place, os.SEEK_SET)
+        os.dup2(again, file.number, inheritable=os.get_inheritable(file.number))
+        os.close(again)
 
 
 def _begin_other(first: str, folder: str, spec: str) -> None:
@@ -251,12 +327,6 @@ def _begin_other(first: str, folder: str, spec: str) -> None:
         output = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, number)
         os.close(output)
-    for number in _descriptors():  # reopen files that are open for reading, for offsets of its own
-        if stat.S_ISREG(os.fstat(number).st_mode) and not _is_memory(number):
-            again = os.open(f"/proc/self/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
-            os.lseek(again, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
-            os.dup2(again, number, inheritable=os.get_inheritable(number))
-            os.close(again)
     _State.first = first
     _State.torch.set_num_threads(1)  # OpenMP's other threads are the parent's
 
@@ -359,7 +429,7 @@ def end(interrupted: Any) -> None:
     if not waiting:
         return
     running: list[_Other] = []
-    may_run = not _State.wrote and getattr(sys, "last_value", None) is None
+    may_run = getattr(sys, "last_value", None) is None
     room = _room(_values._free_bytes(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
     try:
         while may_run and (waiting or running) and not interrupted() and time.monotonic() < _State.until:

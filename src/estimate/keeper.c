@@ -134,6 +134,34 @@ static enum neap_status start_run(struct start *start, struct neap_error *err)
 	return status;
 }
 
+/* --- views of what the program forks --- */
+
+struct service {
+	int socket_fd;
+	const struct neap_view *view;
+	const struct neap_view_options *options;
+};
+
+static int serve(void *context)
+{
+	const struct service *service = context;
+	return neap_view_serve(service->socket_fd, service->view, service->options);
+}
+
+/* Without it the program just forks nothing. The process ends with this one (end_the_rest). */
+static void start_service(const struct neap_view *view, const struct neap_view_options *options)
+{
+	struct service service = {neap_view_listen(options->folder), view, options};
+	pid_t child;
+	if (service.socket_fd < 0)
+		return;
+	(void)neap_spawn(
+		&(struct neap_spawn){
+			.doing = "serving views", .run = serve, .context = &service, .death_signal = SIGKILL},
+		&child, NULL);
+	close(service.socket_fd);
+}
+
 /* --- after the death of the parent --- */
 
 /* The folders above the run's folder, as they are outside the view. */
@@ -179,7 +207,7 @@ static int keep(void *context)
 {
 	struct start *start = context;
 	const struct neap_keeper_options *options = start->options;
-	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = options->kind}};
+	struct neap_view view = {.scratch_fd = -1, .machine_fd = -1, .root_fd = -1, .facts = {.kind = options->kind}};
 	struct neap_error err = {0};
 	struct above above = {.fds = {-1, -1}};
 	int keep_fd = -1;
@@ -201,10 +229,13 @@ static int keep(void *context)
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* other credentials would have cleared it */
 	if (getppid() != start->parent)
 		_exit(NEAP_SPAWN_FAILED);
+	if (options->kind == NEAP_VIEW_MOUNTS && options->view.forks)
+		start_service(&view, &options->view);
 	if (start_run(start, &err))
 		report(start->pipe_fd, &err);
 	close(start->pipe_fd);
 	int status = wait_for_run();
+	neap_view_stop_listening(options->view.folder);
 	neap_run_stage_resolve(options->view.folder); /* its guard, now our child, may still write */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)

@@ -97,14 +97,19 @@ static char **make_argv(const struct neap_estimate_command *command, struct neap
 	return list;
 }
 
+/* How many others the job's run may fork: none with --keep-writes, since their writes are not kept. */
+static size_t count_forks(const struct neap_estimate_command *command, const struct neap_estimate_job *job)
+{
+	return command->isolation->in_place || command->isolation->keep ? 0 : job->other_count;
+}
+
 /* Sets NEAP_ESTIMATE_SHARED for the job's run: how many seconds the run may take, and the other runs that it
  * forks. */
 static void set_shared(const struct neap_estimate_command *command, const struct neap_estimate_job *job)
 {
 	struct neap_buffer text = {0};
 	uint64_t limit_ns = 0;
-	if (!job->other_count || command->isolation->in_place ||
-	    neap_duration_parse(command->time_limit, &limit_ns, NULL))
+	if (!count_forks(command, job) || neap_duration_parse(command->time_limit, &limit_ns, NULL))
 		return;
 	neap_buffer_format(&text, "%llu", limit_ns / NEAP_NS_PER_S / 10 * 9);
 	for (size_t i = 0; i < job->other_count; i++)
@@ -144,19 +149,20 @@ static bool has_findings(const char *folder)
 
 void neap_estimate_job_take_others(struct neap_estimate_job *job)
 {
-	struct neap_view_facts facts;
-	neap_view_facts_read(job->folder, &facts);
 	for (size_t i = 0; i < job->other_count; i++) {
 		struct neap_estimate_job *other = &job->others[i];
+		struct neap_view_facts facts;
 		char name[32], made[NEAP_ESTIMATE_CAPACITY];
 		snprintf(name, sizeof name, OTHER "%zu", i);
 		struct stat info;
 		if (neap_path_join(made, sizeof made, job->folder, name) || lstat(made, &info))
 			continue;
 		/* The program can write here, so a link may lead out of its view. */
-		other->over = S_ISDIR(info.st_mode) && facts.kind == NEAP_VIEW_MOUNTS && !facts.files &&
-			      !facts.deleted && has_findings(made) && copy_file(job->folder, made, "result.json") &&
-			      copy_file(job->folder, made, "view.json") && rename(made, other->folder) == 0;
+		if (S_ISDIR(info.st_mode)) {
+			neap_view_facts_read(made, &facts);
+			other->over = facts.kind == NEAP_VIEW_MOUNTS && !facts.full && has_findings(made) &&
+				      copy_file(job->folder, made, "result.json") && rename(made, other->folder) == 0;
+		}
 		if (!other->over)
 			neap_estimate_remove(made);
 	}
@@ -275,7 +281,8 @@ static enum neap_status start_isolated(struct child *child, struct neap_estimate
 						       .cache = make_cache(cache) ? cache : NULL,
 						       .limit_bytes = writes_limit(side_by_side),
 						       .no_network = isolation->no_network,
-						       .argv = child->command->argv},
+						       .argv = child->command->argv,
+						       .forks = count_forks(child->command, job)},
 					      .temporary = isolation->temporary,
 					      .keep = isolation->keep ? kept : NULL,
 					      .argv = argv,

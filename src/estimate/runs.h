@@ -71,8 +71,7 @@ enum neap_status neap_estimate_jobs_run(const struct neap_estimate_command *comm
 					size_t count, size_t at_once, struct neap_error *err);
 
 /* Call it when the job's run is over. Takes over the other runs that this run forked and that are complete: they
- * count as over, each in its own folder. If the program wrote files, takes none, since the other runs would have
- * found those files. */
+ * count as over, each in its own folder. */
 void neap_estimate_job_take_others(struct neap_estimate_job *job);
 
 /* Removes a folder with everything in it. Ignores failures. */

@@ -46,6 +46,9 @@ struct neap_view_options {
 	uint64_t limit_bytes; /* limit for the bytes written */
 	bool no_network;      /* the program sees only the loopback device */
 	char *const *argv;    /* the program's: paths among them become writable; NULL-terminated */
+	size_t forks;         /* how many views neap_view_serve may make of this one; 0: none */
+	/* A view of the same files: what was written there is here from the start. NULL: none. */
+	const struct neap_view *from;
 };
 
 /* The mounts of a view, seen from the process that made it. */
@@ -53,6 +56,8 @@ struct neap_view {
 	int scratch_fd; /* the tmpfs: up/N are the upper layers */
 	char **paths;   /* for each layer the folder that its overlay covers; NULL: there is none */
 	size_t count;
+	int machine_fd; /* with `forks`: the mount namespace with the machine's mounts; else -1 */
+	int root_fd;    /* the root directory in it */
 	struct neap_view_facts facts;
 };
 
@@ -61,6 +66,18 @@ struct neap_view {
  * else failed. */
 enum neap_status neap_view_enter(const struct neap_view_options *options, struct neap_view *ret_view,
 				 struct neap_error *err);
+
+/* The socket in the run's folder at which processes of the view ask for views of their own. Before the program
+ * starts. Returns it; -1: it cannot be made. */
+int neap_view_listen(const char *folder);
+void neap_view_stop_listening(const char *folder);
+
+/* In a child of the process that made `view` with these options: makes a view of the same files, with what has been
+ * written by then, for each connection to the socket. Over a connection: a folder in the run's; the PID of a process
+ * in the new view, whose namespaces the asking process may join (python/neap/_shared_runs.py); the end. Then what was
+ * written is measured, and that folder gets the facts. Where a view cannot be made the connection just ends. Returns
+ * an exit code once all `forks` have asked. */
+int neap_view_serve(int socket_fd, const struct neap_view *view, const struct neap_view_options *options);
 
 /* Restricts this process and its children for good, where the system allows no view. Outside the places listed here,
  * Landlock refuses to write, make, remove, rename and truncate files, with EACCES. Landlock has no rights for modes,

@@ -1,4 +1,4 @@
-/* estimate/view_internal.h: functions shared by view_mounts.c and view_places.c. */
+/* estimate/view_internal.h: functions shared by view_forks.c, view_mounts.c and view_places.c. */
 #ifndef NEAP_ESTIMATE_VIEW_INTERNAL_H
 #define NEAP_ESTIMATE_VIEW_INTERNAL_H
 
@@ -25,6 +25,14 @@ enum neap_status neap_view_place_make(int upper_fd, const char *lower, const cha
 
 /* The mode for our own copy of a folder, which itself may belong to another user. */
 mode_t neap_view_mode(const char *path, const struct stat *about);
+
+/* Makes a user namespace, and those of `flags`, for an ordinary user. In it our user and group stay the same, and no
+ * others are known. */
+enum neap_status neap_view_unshare_as_user(int flags, struct neap_error *err);
+
+/* Copies what is in the layer of `from` whose overlay stands at `path` into the folder `upper_fd`. */
+enum neap_status neap_view_copy_layer(const struct neap_view *from, const char *path, int upper_fd,
+				      struct neap_error *err);
 
 /* Sets TMPDIR, the runtime folders and Triton's to a folder in the run's. */
 enum neap_status neap_view_move_folders(const char *folder, struct neap_error *err);

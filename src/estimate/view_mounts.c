@@ -75,10 +75,11 @@ static bool write_text(const char *path, const char *text)
 	return whole;
 }
 
-/* Makes a user namespace for an ordinary user. In it our user and group stay the same, and no others are known. */
-static enum neap_status unshare_as_user(int flags, uid_t user, gid_t group, struct neap_error *err)
+enum neap_status neap_view_unshare_as_user(int flags, struct neap_error *err)
 {
 	char users[64], groups[64];
+	uid_t user = geteuid();
+	gid_t group = getegid();
 	snprintf(users, sizeof users, "%u %u 1\n", user, user);
 	snprintf(groups, sizeof groups, "%u %u 1\n", group, group);
 	if (unshare(CLONE_NEWUSER | flags))
@@ -117,22 +118,32 @@ static enum neap_status start_loopback(struct neap_error *err)
 	return up ? NEAP_OK : neap_fail_errno(err, error_number, "a network of its own");
 }
 
+/* Keeps the mounts as they are for later views, and goes on in a copy of them. */
+static enum neap_status keep_machine(struct neap_view *view, struct neap_error *err)
+{
+	view->machine_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	view->root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (view->machine_fd < 0 || view->root_fd < 0 || unshare(CLONE_NEWNS))
+		return neap_fail_errno(err, errno, "a copy of the mounts");
+	return NEAP_OK;
+}
+
 static enum neap_status leave_the_system(struct work *work, struct neap_error *err)
 {
 	int flags = CLONE_NEWNS | (work->options->no_network ? CLONE_NEWNET : 0);
-	uid_t user = geteuid();
-	gid_t group = getegid();
 	enum neap_status status = NEAP_OK;
 	work->in_namespace = is_in_namespace();
 	if (unshare(flags)) {
 		work->in_namespace = true;
-		status = unshare_as_user(flags, user, group, err);
+		status = neap_view_unshare_as_user(flags, err);
 	}
 	if (!status && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
 		status = neap_fail(err, NEAP_ENOTSUP, "this system's mounts cannot be made private: %s",
 				   strerror(errno));
 	if (!status && work->options->no_network)
 		status = start_loopback(err);
+	if (!status && work->options->forks)
+		status = keep_machine(work->view, err);
 	return status;
 }
 
@@ -204,6 +215,8 @@ static enum neap_status prepare_upper(struct work *work, const char *path, struc
 	for (size_t i = 0; !status && work->in_namespace && i < work->places.count; i++)
 		if (neap_path_is_below(work->places.items[i], path))
 			status = neap_view_place_make(fd, path, work->places.items[i], err);
+	if (!status && work->options->from)
+		status = neap_view_copy_layer(work->options->from, path, fd, err);
 	close(fd);
 	return status;
 }
@@ -506,7 +519,8 @@ static enum neap_status find_here(struct work *work, struct neap_error *err)
 enum neap_status neap_view_enter(const struct neap_view_options *options, struct neap_view *ret_view,
 				 struct neap_error *err)
 {
-	struct neap_view view = {.scratch_fd = -1, .facts = {.kind = NEAP_VIEW_MOUNTS}};
+	struct neap_view view = {
+		.scratch_fd = -1, .machine_fd = -1, .root_fd = -1, .facts = {.kind = NEAP_VIEW_MOUNTS}};
 	struct work work = {.options = options, .view = &view, .run_fd = -1, .cache_fd = -1};
 	enum neap_status status = neap_view_places_find(options->argv, &work.places, err);
 	view.facts.limit_bytes = options->limit_bytes;

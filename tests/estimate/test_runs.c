@@ -122,11 +122,11 @@ static void write_file(const char *path, const char *name, const char *text)
 	assert_int_equal(neap_file_write(whole, text, strlen(text), NULL), NEAP_OK);
 }
 
-/* As the first run's process leaves them: one of two runs may have ended well, and left `findings`; its folder is a
- * link where `link`. */
-static void take_others(uint64_t written, const char *findings, bool link, struct neap_estimate_job others[2])
+/* As the first run's process leaves them: one of two runs may have ended well, and left `findings`; it wrote all that
+ * its view holds where `full`; its folder is a link where `link`. */
+static void take_others(bool full, const char *findings, bool link, struct neap_estimate_job others[2])
 {
-	struct neap_view_facts facts = {.kind = NEAP_VIEW_MOUNTS, .files = written};
+	struct neap_view_facts facts = {.kind = NEAP_VIEW_MOUNTS, .files = 1, .full = full};
 	struct neap_estimate_job first = {.others = others, .other_count = 2};
 	char made[NEAP_ESTIMATE_CAPACITY + 16], outside[NEAP_ESTIMATE_CAPACITY];
 	snprintf(outside, sizeof outside, "%s/outside", folder);
@@ -139,27 +139,27 @@ static void take_others(uint64_t written, const char *findings, bool link, struc
 	assert_int_equal(link ? symlink(outside, made) : 0, 0);
 	write_file(made, findings, "{}");
 	write_file(first.folder, "result.json", "{}");
-	assert_int_equal(neap_view_facts_write(first.folder, &facts, NULL), NEAP_OK);
+	assert_int_equal(neap_view_facts_write(made, &facts, NULL), NEAP_OK);
 	neap_estimate_job_take_others(&first);
 	assert_int_equal(access(made, F_OK), -1);
-	assert_true(!link || count_files(outside) == 1); /* its own */
+	assert_true(!link || count_files(outside) == 2); /* its own, and view.json */
 }
 
 static void runs_that_the_first_one_forked_are_taken(void **state)
 {
 	struct neap_estimate_job others[2] = {0};
 	(void)state;
-	take_others(0, "estimate.7.json", false, others);
+	take_others(false, "estimate.7.json", false, others);
 	assert_false(others[0].over);
 	assert_true(others[1].over);
 	assert_int_equal(count_files(others[1].folder), 3); /* its own, result.json and view.json */
 }
 
-static void none_are_taken_of_a_program_that_wrote(void **state)
+static void none_is_taken_whose_view_was_full(void **state)
 {
 	struct neap_estimate_job others[2] = {0};
 	(void)state;
-	take_others(1, "estimate.7.json", false, others);
+	take_others(true, "estimate.7.json", false, others);
 	assert_false(others[1].over);
 }
 
@@ -168,7 +168,7 @@ static void none_is_taken_without_findings(void **state)
 {
 	struct neap_estimate_job others[2] = {0};
 	(void)state;
-	take_others(0, "estimate.7.json.part", false, others);
+	take_others(false, "estimate.7.json.part", false, others);
 	assert_false(others[1].over);
 }
 
@@ -177,7 +177,7 @@ static void none_is_taken_through_a_link(void **state)
 {
 	struct neap_estimate_job others[2] = {0};
 	(void)state;
-	take_others(0, "estimate.7.json", true, others);
+	take_others(false, "estimate.7.json", true, others);
 	assert_false(others[1].over);
 }
 
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(the_first_runs_go_side_by_side, begin, end),
 		cmocka_unit_test_setup_teardown(a_run_that_was_put_off_starts_again, begin, end),
 		cmocka_unit_test_setup_teardown(runs_that_the_first_one_forked_are_taken, begin, end),
-		cmocka_unit_test_setup_teardown(none_are_taken_of_a_program_that_wrote, begin, end),
+		cmocka_unit_test_setup_teardown(none_is_taken_whose_view_was_full, begin, end),
 		cmocka_unit_test_setup_teardown(none_is_taken_without_findings, begin, end),
 		cmocka_unit_test_setup_teardown(none_is_taken_through_a_link, begin, end),
 	};

@@ -78,6 +78,45 @@ if os.fork() == 0:
 print(json.dumps(done))
 """
 
+# Asks for a view for a process that it forks, as python/neap/_shared_runs.py does for another GPU.
+FORKING = r"""
+import json, os, shutil, sys
+from neap import _shared_runs
+run = os.environ["NEAP_RUN_DIR"]
+def write(name, text):
+    with open(name, "w") as file:
+        file.write(text)
+def seen():
+    names = sorted(os.listdir("."))
+    return [names, {name: open(name).read() for name in ("model.pt", "new.pt", "log", "moved/file") if os.path.exists(name)}]
+write("model.pt", "by the first")
+log = open("log", "w")
+print("begun", file=log, flush=True)
+os.remove("removed")
+shutil.move("folder/deep", "moved")
+os.mkdir(run + "/other.0")
+view, maker = _shared_runs._ask_for_view(run, "other.0")
+before = seen()
+_shared_runs._State.opened = _shared_runs._opened()
+print("the first", file=log, flush=True)
+write("new.pt", "by the first, later")
+if os.fork() == 0:
+    view.close()
+    _shared_runs._join_view(maker)
+    _shared_runs._open_again()
+    again = seen()
+    print("the other", file=log, flush=True)
+    print(json.dumps([before, again, open("log").read(), open("/proc/self/status").read().split("CapPrm:")[1].split()[0]]), flush=True)
+    write("new.pt", "by the other")
+    write("removed", "by the other")
+    write(run + "/other.0/findings", "for real")
+    os._exit(0)
+os.wait()
+view.shutdown(1)
+view.recv(1)
+print(json.dumps([seen(), json.load(open(run + "/other.0/view.json"))["files"], json.load(open(run + "/other.0/view.json"))["deleted"]]))
+"""
+
 
 def deny(*names: str) -> None:
     """In the child: these system calls fail with EPERM, for good."""
@@ -143,7 +182,7 @@ class View(unittest.TestCase):
     def estimate(self, *options: str, command: "list[str] | None" = None, denied: "tuple[str, ...]" = (),
                  **more: str) -> "subprocess.CompletedProcess[str]":
         shutil.rmtree(self.runs, ignore_errors=True)
-        return subprocess.run([NEAP, "estimate", "--gpu", "t4-16gb", "--folder", str(self.runs), *options, "--",
+        return subprocess.run([NEAP, "estimate", "--gpu", "t4-16gb,h100-80gb", "--folder", str(self.runs), *options, "--",
                                *(command or [self.python, str(self.root / "harm.py")])], cwd=self.folder, env=self.environment(**more),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=lambda: self.prepare(denied))
 
@@ -194,6 +233,28 @@ class View(unittest.TestCase):
         self.assertEqual(facts["kind"], "mounts")
         self.assertGreaterEqual(facts["files"], 10)
         self.assertEqual(facts["deleted"], 2)  # old and removed: the folder is there again
+
+    def test_forks(self) -> None:
+        """A process that the program forks for another GPU goes on from what was written when it asked, and writes unseen."""
+        (self.root / "forks.py").write_text(FORKING)
+        package = str(pathlib.Path(NEAP).parents[1] / "python")
+        result = self.estimate(command=["env", f"PYTHONPATH={package}", self.python, str(self.root / "forks.py")])
+        self.check_unchanged()
+        (run,) = self.runs.iterdir()
+        lines = (run / "stdout.log").read_text().splitlines()
+        self.assertEqual(len(lines), 2, (result.stderr, (run / "stderr.log").read_text()))
+        before, seen, log, rights = json.loads(lines[0])
+        self.assertEqual(seen, before)
+        self.assertEqual(before[1], {"model.pt": "by the first", "log": "begun\n", "moved/file": "the user's folder/deep/file"})
+        self.assertNotIn("removed", before[0])
+        ordinary = os.geteuid() != 0 or self.user is not None
+        self.assertTrue(int(rights, 16) == 0 or not ordinary, rights)
+        (names, contents), files, deleted = json.loads(lines[1])
+        self.assertEqual((contents["new.pt"], contents["log"], log), ("by the first, later", "begun\nthe first\n", "begun\nthe other\n"))
+        self.assertNotIn("removed", names)
+        self.assertEqual((files, deleted), (4 + ordinary, 1))  # model.pt, new.pt, log, removed, and where it had to be copied moved/file
+        self.assertEqual((run / "other.0/findings").read_text(), "for real")
+        self.assertFalse((run / "views").exists())
 
     def mounted(self, script: str, command: str) -> "subprocess.CompletedProcess[str]":
         """An estimate among the mounts that `script` makes, and what is in the file "after" then."""

@@ -193,7 +193,13 @@ for step in range(50):
 """
 ASKING = TRAINING.replace("optimizer =", "torch.cuda.get_device_capability()\noptimizer =")
 ADAPTING = TRAINING.replace("int(sys.argv[2])", "torch.cuda.get_device_properties(0).multi_processor_count")
-WRITING = TRAINING.replace("optimizer =", "open('log', 'w').close()\noptimizer =")
+WRITING = ASKING.replace("model =", "log = open('log', 'w')\nlog.write('begun')\nmodel =").replace("    optimizer.zero_grad()", """
+    optimizer.zero_grad()
+    log.write(f" {step}")
+    log.flush()
+    torch.save(model.state_dict(), f"{step}.pt")
+    assert open("log").read() == " ".join(["begun", *map(str, range(step + 1))]), open("log").read()
+    assert not __import__("os").path.exists(f"{step + 1}.pt")""")
 GPUS = ("h100-80gb", "rtx5090-32gb", "a100-40gb", "l4-24gb")
 
 
@@ -232,9 +238,9 @@ class Shared(Estimate):
             self.assertEqual(self.forked, 1)
 
     @LONG
-    def test_not_of_a_program_that_writes(self) -> None:
+    def test_each_finds_only_what_it_wrote_itself(self) -> None:
         self.assertEqual(self.several(WRITING, "8", "64", gpus=GPUS[:2]), 2)
-        self.assertEqual(self.forked, 0)
+        self.assertEqual(self.forked, 1)
 
 
 class Fits(Estimate):
