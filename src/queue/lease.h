@@ -26,8 +26,8 @@ struct neap_lease;
 enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struct neap_lease **ret_lease,
 				   struct neap_turn **ret_turn, struct neap_error *err);
 
-/* Removes the ticket, and gives up its lock. `over`: the run has its result. Without a result an added ticket stays: it
- * has given up, or with `again` (the failure may pass: a full disk) the runner starts it again (added.h). An added
+/* Removes the ticket, and gives up its lock. `over`: the run has its result. Without a result an added ticket stays:
+ * it has given up, or with `again` (the failure may pass: a full disk) the runner starts it again (added.h). An added
  * ticket that had not joined the queue yet stays unchanged. */
 void neap_lease_destroy(struct neap_lease *lease, bool over, bool again);
 

@@ -36,7 +36,7 @@ static void put_other_failures(struct neap_buffer *out, const struct neap_analys
 	}
 }
 
-/* The PyTorch that wrote the trace, and the data that it wrote beside the device's events. */
+/* Writes which PyTorch wrote the trace, and which data it has beside the device's events. */
 static void put_beside(struct neap_buffer *out, const struct neap_trace *trace)
 {
 	const struct neap_trace_host *host = &trace->host;
@@ -68,7 +68,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 	uint64_t allocs = profile->kinds[NEAP_TRACE_ALLOC], frees = profile->kinds[NEAP_TRACE_FREE_REQUESTED];
 	char text[512], name[512];
 
-	if (!frees) /* older layouts */
+	if (!frees) /* older layouts have none */
 		frees = profile->kinds[NEAP_TRACE_FREE_COMPLETED];
 	neap_printable(name, sizeof name, path);
 	snprintf(text, sizeof text, "%s, device %zu of %zu, %u stream%s", neap_report_source_name(trace->source),
@@ -126,7 +126,7 @@ static uint64_t replayed(const struct neap_analysis *analysis, enum neap_metric 
 	return (uint64_t)analysis->replay.usage.stats.metric[metric][NEAP_CLASS_ALL].peak;
 }
 
-/* For a recording without allocations: the figures that its journal has of steps and failures. */
+/* For a recording without allocations: writes the journal's figures of steps and failures. */
 static void put_counted(struct neap_buffer *out, const struct neap_trace *trace)
 {
 	struct neap_run_facts facts = {0};
@@ -281,7 +281,7 @@ static void put_warnings(struct neap_buffer *out, const struct neap_analysis *an
 	}
 }
 
-/* What an analysis needs, and how to record it. */
+/* Writes what an analysis would need, and how to record it. */
 static void put_unrecorded(struct neap_buffer *out, const struct neap_trace *trace)
 {
 	static const char *const ways[] = {

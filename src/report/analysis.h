@@ -10,21 +10,22 @@
 void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
 			  size_t top);
 
-/* Likewise in two: what replays under other settings cannot change, and what they found. */
+/* The same in two parts: the part that replays under other settings cannot change, and what these replays found. */
 void neap_report_analysis_first(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
 				size_t top);
 void neap_report_analysis_rest(struct neap_buffer *out, const struct neap_analysis *analysis);
 
-/* Its parts. analysis_oom.c: fragmentation, what other settings would have done, a failure; analysis_steps.c: trends.
- * fit: one line, without its end, that the trace fits in the memory asked about; nothing if none was. fit_leak: a
- * sentence, when a leak would fill that memory. */
+/* The parts of the analysis. analysis_oom.c: fragmentation, what other settings would have done, a failure;
+ * analysis_steps.c: trends. fit: one line, without its end, that the trace fits in the memory asked about; nothing if
+ * none was. fit_leak: a sentence, when a leak would fill that memory. */
 void neap_report_fit(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_fit_leak(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top);
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);
 
-/* The peaks without what compiling took, if it took something; `when`: the updates in which it did, or "". */
+/* The peaks without the memory that compiling took, if it took any; `when`: the updates in which it compiled, or
+ * "". */
 void neap_report_compiled(struct neap_buffer *out, const char *first, const struct neap_compiled *compiled,
 			  const char *when);
 

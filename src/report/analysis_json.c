@@ -1,4 +1,4 @@
-/* report/analysis_json.c: numbers as numbers, in bytes; null where nothing is known. */
+/* report/analysis_json.c: an analysis as JSON: sizes are numbers, in bytes; null means unknown. */
 
 #include "analyze/run.h"
 #include "report/analysis.h"

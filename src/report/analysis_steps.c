@@ -1,4 +1,4 @@
-/* report/analysis_steps.c: a trace over its steps: leak and swing. */
+/* report/analysis_steps.c: how a trace's memory changes over its steps: leak and swing. */
 #include "report/analysis.h"
 
 #include "base/units.h"

@@ -1,4 +1,4 @@
-/* report/answer.c: one verdict, and at most two sentences below it. */
+/* report/answer.c: writes one verdict, and at most two sentences below it. */
 #include "report/answer.h"
 
 #include "base/units.h"
@@ -32,7 +32,7 @@ static void put_fix_text(struct neap_buffer *out, const struct neap_oom_card *ca
 	neap_buffer_fini(&text);
 }
 
-/* The first one, and the others folded. Those in force already are the last of all. */
+/* Writes the first fix, and the others folded. Fixes in force already come last. */
 static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	size_t count = 0;
@@ -105,7 +105,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_analysis *analys
 	neap_answer_end(out);
 }
 
-/* The least reserved comes first, after the trace's own. */
+/* The best setting: the least reserved comes first in the list, after the trace's own setting. */
 static const struct neap_whatif *best(const struct neap_whatifs *whatifs)
 {
 	for (size_t i = 1; i < whatifs->count; i++) {
@@ -118,7 +118,7 @@ static const struct neap_whatif *best(const struct neap_whatifs *whatifs)
 	return NULL;
 }
 
-/* Of a trace that does not leak. */
+/* Writes whether a trace that does not leak fits. */
 static void put_fit(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	struct neap_buffer verdict = {0};

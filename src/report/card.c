@@ -1,5 +1,5 @@
-/* report/card.c: the OOM card as text: what was asked, the arithmetic, the cause, who holds the memory and what pins
- * the rest, what was in force, what would help (card_help.c).
+/* report/card.c: the OOM card as text: the request, the arithmetic, the cause, who holds the memory and which blocks
+ * pin the rest, the settings in force, the fixes (card_help.c).
  *
  * Unknown figures have no line. No line is wider than 100 columns, whatever tags and texts the card has.
  */
@@ -69,7 +69,7 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	line(out, "missing", card->shortfall_bytes, "for this one request");
 }
 
-/* A limit, where enough bytes were free, but in no piece that the request could use. */
+/* Says that a limit failed the request: enough bytes were free, but in no piece that the request could use. */
 static void put_limited_pieces(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	bool useless = known_pieces(card) && card->largest_free_bytes >= card->block_bytes;
@@ -115,7 +115,7 @@ static void put_limit(struct neap_buffer *out, const struct neap_oom_card *card)
 	}
 }
 
-/* No batch is small enough. */
+/* Says that no batch is small enough. */
 static void put_model_alone(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_event_oom_model *model = &card->model;
@@ -173,7 +173,7 @@ static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *ca
 				      "the device counts it.");
 }
 
-/* Enough bytes are free, but this request cannot use them. */
+/* Says that enough bytes are free, but this request cannot use them. */
 static void put_fragmentation(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	neap_buffer_format(out, "fragmentation. %s are cached, ", NEAP_SIZE(card->cached_bytes));

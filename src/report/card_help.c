@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The whole interval decides: its middle alone would promise too much. */
+/* Whether the fix is enough: the whole interval of its saving decides, since its middle would promise too much. */
 static const char *enough(const struct neap_oom_card *card, const struct neap_fix *fix, char text[static 160])
 {
 	uint64_t shortfall_bytes = card->shortfall_bytes;
@@ -34,7 +34,7 @@ static const char *enough(const struct neap_oom_card *card, const struct neap_fi
 									     : "not enough alone";
 }
 
-/* It makes room, but the leak will take that too. */
+/* Whether the fix makes room, but the leak will take that room too. */
 static bool leaks_on(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
 	return card->growth_bytes > 0 && fix->kind != NEAP_FIX_LEAK && fix->saving_bytes >= card->shortfall_bytes;
@@ -114,7 +114,8 @@ static void report_need(const struct neap_oom_card *card, char *text, size_t cap
 		 NEAP_SIZE(need->fixed_bytes - need->model_bytes), before);
 }
 
-/* The shortfall covers this request. Only whole steps before it show what the rest of the step takes. */
+/* Says that the shortfall covers this request only. Only earlier whole steps show how much the rest of the step
+ * takes. */
 static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char peak[NEAP_UNITS_CAPACITY], text[320];
@@ -150,7 +151,8 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, "    ", text);
 }
 
-/* The replay does not reproduce the failure, so its results with other settings prove nothing. */
+/* Whether the trace completes in the replay with its own settings. Then the replay does not reproduce the failure,
+ * and its results with other settings prove nothing. */
 static bool own_fits(const struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;
@@ -308,7 +310,7 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 {
 	char text[640];
 	bool recorded = card->source == NEAP_TRACE_RECORDING;
-	/* Of a leak the card has named the line that keeps it. */
+	/* For a leak, the card has already named the line that keeps the memory. */
 	uint64_t named = card->leak.of_line ? card->leak.bytes : 0;
 	uint64_t unknown = card->unknown_bytes > named ? card->unknown_bytes - named : 0;
 

@@ -1,4 +1,4 @@
-/* report/cells.c: from figures to words. A figure that is not known is "-", never 0. */
+/* report/cells.c: turns figures into words. An unknown figure is "-", never 0. */
 #include "report/cells.h"
 #include "base/printable.h"
 #include "base/units.h"
@@ -86,7 +86,7 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 		if (result->drained) {
 			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], capacity, "%s",
 				 neap_duration_format(result->drain_ns, size));
-		} else if (result->drain_note[0]) { /* else the memory was not watched coming back */
+		} else if (result->drain_note[0]) { /* else nobody watched the memory come back */
 			strcpy(ret_cells->text[NEAP_COLUMN_DRAIN], "not free");
 			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
 		}

@@ -23,7 +23,7 @@ enum neap_report_column {
 enum neap_report_tone { NEAP_TONE_PLAIN, NEAP_TONE_GOOD, NEAP_TONE_WARN, NEAP_TONE_BAD };
 
 struct neap_report_cells {
-	char text[NEAP_COLUMN_COUNT][256]; /* "-" where nothing is known; no control characters; valid UTF-8 ends */
+	char text[NEAP_COLUMN_COUNT][256]; /* "-": unknown; no control characters; valid UTF-8 ends */
 	enum neap_report_tone tone[NEAP_COLUMN_COUNT];
 };
 
@@ -37,10 +37,11 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 /* The run's peak: the driver's figure, or the bytes that its allocators reserved if these are more. 0: unknown. */
 uint64_t neap_report_peak(const struct neap_result *result);
 
-/* `count` pointers into `results`, largest peak first, equal ones in their order; free() it. NULL: out of memory. */
+/* Returns `count` pointers into `results`, the largest peak first, equal ones in their order; free() it. NULL: out of
+ * memory. */
 const struct neap_result **neap_report_rank(const struct neap_result *results, size_t count);
 
-/* Columns a terminal takes for `length` bytes of UTF-8, counting each character as one. */
+/* How many columns a terminal needs for `length` bytes of UTF-8, with one column for each character. */
 size_t neap_report_width(const char *text, size_t length);
 
 #endif

@@ -1,4 +1,4 @@
-/* report/coarse.c: the levels of COARSE stretches, as steps. */
+/* report/coarse.c: draws the levels of COARSE stretches as a curve of steps. */
 #include "report/coarse.h"
 
 #include "base/error.h"

@@ -5,11 +5,11 @@
 #include "analyze/analysis.h"
 #include "base/buffer.h"
 
-/* Appends the highest levels of each stretch of the analysis's events, as an SVG; nothing where there is no event.
- * `top`: the bytes at its upper edge; 0: its own highest level. Errors: NEAP_ENOMEM. */
+/* Appends the highest levels of each stretch of the analysis's events, as an SVG; nothing if there are no events.
+ * `top`: the bytes at the drawing's upper edge; 0: its own highest level. Errors: NEAP_ENOMEM. */
 enum neap_status neap_coarse_put(struct neap_buffer *out, const struct neap_analysis *analysis, uint64_t top,
 				 struct neap_error *err);
-/* That highest level. */
+/* The highest level of the drawing. */
 uint64_t neap_coarse_top(const struct neap_analysis *analysis);
 
 #endif

@@ -22,7 +22,8 @@ enum neap_status neap_report_order_parse(const char *text, enum neap_report_orde
 	return neap_fail(err, NEAP_EINVAL, "expected file, peak, loss or time, not '%.40s'", text);
 }
 
-/* The value of a parameter in "a=1 b=x y c=3": it ends where the next parameter begins. Its length; 0: not there. */
+/* The value of a parameter in "a=1 b=x y c=3": the value ends where the next parameter begins. Returns its length; 0:
+ * not there. */
 static size_t find_value(const struct neap_report_columns *columns, const char *text, const char *name,
 			 const char **ret_value)
 {
@@ -165,7 +166,7 @@ bool neap_report_column_right(const struct neap_report_columns *columns, size_t 
 					      : chosen->kind != NEAP_KIND_PARAM;
 }
 
-/* The weight of a result: heavier ones come first. */
+/* A result's weight in this order: heavier ones come first. */
 static double weight(const struct neap_result *result, enum neap_report_order order)
 {
 	switch (order) {

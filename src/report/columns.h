@@ -21,7 +21,7 @@ enum neap_report_order {
 	NEAP_ORDER_TIME, /* the longest first */
 };
 
-/* `params`: the names of all parameters, borrowed: where in a result's parameters one value ends and the next begins.
+/* `params`: the names of all parameters, borrowed: by them a result's parameters are split into values.
  */
 struct neap_report_columns {
 	struct neap_report_column_chosen {
@@ -49,10 +49,11 @@ enum neap_status neap_report_columns_parse(const char *list, char *const *params
 void neap_report_column_text(const struct neap_report_columns *columns, size_t column,
 			     const struct neap_result *result, const struct neap_report_cells *cells, char *ret_text,
 			     size_t capacity);
-/* Whether it is a column of numbers: these are aligned to the right. */
+/* Whether the column has numbers, which are aligned to the right. */
 bool neap_report_column_right(const struct neap_report_columns *columns, size_t column);
 
-/* `count` pointers into `results` in the order chosen, equal ones in theirs; free() it. NULL: out of memory. */
+/* Returns `count` pointers into `results` in the chosen order, equal ones in their own; free() it. NULL: out of
+ * memory. */
 const struct neap_result **neap_report_ordered(const struct neap_report_columns *columns,
 					       const struct neap_result *results, size_t count);
 

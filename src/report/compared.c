@@ -34,7 +34,7 @@ enum neap_status neap_compared_load(const char *path, struct neap_compared_side 
 					    .counted_reserved_peak = NONE};
 	enum neap_status status = neap_trace_read(path, &side->trace, err);
 	if (!status) {
-		/* Not the device that ran out of memory: the other trace may have no such device. */
+		/* The busiest device, not the one that ran out of memory: the other trace may have no such device. */
 		options.device = neap_analysis_busiest(side->trace);
 		status = neap_analyze(side->trace, &options, &side->analysis, err);
 	}
@@ -89,7 +89,7 @@ static uint64_t slope(const struct neap_compared_side *side)
 						  : 0;
 }
 
-/* Of 100 updates, so that runs of different lengths compare. */
+/* The driver calls in 100 updates, so that runs of different lengths compare. */
 static uint64_t driver_calls(const struct neap_course *course)
 {
 	return course->updates ? (uint64_t)llround(100.0 * (double)course->driver_calls / (double)course->updates)
@@ -156,7 +156,7 @@ static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_CAP
 	return text;
 }
 
-/* "+384 MiB (+10.7 %)"; "" where it is none or not known. Returns text. */
+/* "+384 MiB (+10.7 %)"; "": no change, or not known. Returns text. */
 static const char *show_change(enum unit unit, uint64_t before, uint64_t after, char text[64])
 {
 	char size[NEAP_UNITS_CAPACITY];
@@ -199,7 +199,7 @@ static void put_unrecorded(struct neap_buffer *out, const char *name, const stru
 	neap_report_wrap(out, "  ", text);
 }
 
-/* By purpose, and by who holds it. */
+/* Writes the changes by purpose, and by holder. */
 static void put_holders(struct neap_buffer *out, const struct neap_compared *compared)
 {
 	const struct neap_change *changes = compared->changes;

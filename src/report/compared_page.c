@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a change has to exceed to be one, as in the verdict on cleanups (verdict.c). */
+/* Smaller changes count as none, as in the verdict on cleanups (verdict.c). */
 #define LEAST 0.02
 /* A step's time varies more: below this its change is not in the answer. */
 #define SLOWER 0.10
@@ -33,7 +33,7 @@ static void put_head(struct neap_buffer *out)
 		     "</header>\n<main>\n");
 }
 
-/* Of the figure that both sides have: reserved, else requested. */
+/* The peak of the figure that both sides have: reserved, else requested. */
 static uint64_t peak_of(const struct neap_compared *compared, const struct neap_analysis *analysis)
 {
 	bool both =
@@ -42,7 +42,7 @@ static uint64_t peak_of(const struct neap_compared *compared, const struct neap_
 	return both ? analysis->profile.reserved_peak.reserved : analysis->profile.requested_peak.requested;
 }
 
-/* Bad news of one trace, which its peak does not show. `said`: the verdict has its failure. */
+/* Writes bad news about one trace that its peak does not show. `said`: the verdict has its failure. */
 static bool put_news(struct neap_buffer *out, const char *name, const struct neap_analysis *analysis, bool said)
 {
 	const struct neap_leak *leak = &analysis->trends.leak;

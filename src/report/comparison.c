@@ -38,7 +38,7 @@ void neap_report_comparison_head(struct neap_buffer *out, const struct neap_comp
 
 static double ratio(uint64_t run_ns, uint64_t base_ns) { return (double)run_ns / (double)base_ns; }
 
-/* The ratio and its range, from each run's fastest tenth to its median; neither if the ratio may be 1. */
+/* Writes the ratio and its range, from each run's fastest tenth to its median; nothing if the ratio may be 1. */
 static void put_steps(struct neap_buffer *out, const struct neap_compared *base, const struct neap_compared *run)
 {
 	char from[NEAP_UNITS_CAPACITY], to[NEAP_UNITS_CAPACITY];

@@ -1,7 +1,7 @@
 /* report/explain.c: an out-of-memory message read by analyze/oom_text.h, for people.
  *
- * The text follows from the message's figures alone. It calls unknown what they do not show (which tensor, which
- * line, how much a smaller batch saves), and names the command that measures it. */
+ * The text follows from the message's figures alone. Facts that the figures do not show (which tensor, which line,
+ * how much a smaller batch saves) it calls unknown, and it names the command that measures them. */
 #include "report/explain.h"
 
 #include "base/units.h"
@@ -51,7 +51,7 @@ static void put_figures(struct neap_buffer *out, const struct neap_oom_text *fou
 		neap_buffer_text(out, "    (what the process holds was printed as a number below zero: left out)\n");
 }
 
-/* Fragmentation failed the request, but fixing it would save little. */
+/* Whether fragmentation failed the request, but fixing it would save little. */
 static bool nearly_full(const struct neap_oom_text *found)
 {
 	return known(found->cached_bytes) && known(found->reserved_bytes) &&
@@ -92,7 +92,7 @@ static void put_unknown(struct neap_buffer *out, enum neap_oom_wording wording)
 	neap_buffer_text(out, text);
 }
 
-/* Nothing is left of vLLM's share of the device. */
+/* Says that nothing is left of vLLM's share of the device. */
 static void put_share(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	neap_buffer_format(out, "%s: ", found->cause == NEAP_TEXT_LIMIT ? "the limit" : "capacity");

@@ -1,4 +1,4 @@
-/* report/markup.c: one character after the other, each copied, escaped or replaced. */
+/* report/markup.c: copies, escapes or replaces one character after the other. */
 #include "report/markup.h"
 
 #include "base/printable.h"

@@ -1,4 +1,4 @@
-/* report/markup.h: text from outside, for a page. */
+/* report/markup.h: escapes text from outside for a page. */
 #ifndef NEAP_REPORT_MARKUP_H
 #define NEAP_REPORT_MARKUP_H
 

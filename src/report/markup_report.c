@@ -1,5 +1,5 @@
-/* report/markup_report.c: a part at a time. Its lines become rows of cells; a line that only continues the one before
- * joins the last cell of that. */
+/* report/markup_report.c: makes markup, one part of the report at a time. The part's lines become rows of cells; a
+ * line that only continues the line before joins the last cell of that line. */
 #include "report/markup_report.h"
 
 #include "report/cells.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS  12   /* of a row; what is more belongs to the last one */
-#define DEEPER 3    /* levels that are told apart */
+#define CELLS  12   /* of a row; further ones are joined to the last one */
+#define DEEPER 3    /* levels of indentation that have a class of their own */
 #define HEADED 3    /* cells that make a line the head of a table */
 #define GAP    "  " /* at least, between cells */
 
@@ -125,7 +125,7 @@ static void put_row(struct neap_buffer *out, const struct part *part, const stru
 	bool headed = is_headed(part), number = is_number(cell(part, row, 0));
 	size_t deeper = row->indent > indent && !number ? (row->indent - indent + 1) / 2 : 0;
 	size_t blank =
-		number && row->indent > indent && row->count + 1 == columns; /* the cell above holds for it, too */
+		number && row->indent > indent && row->count + 1 == columns; /* the cell above applies to it too */
 
 	if (deeper)
 		neap_buffer_format(out, "<tr class=\"in%zu\">", deeper > DEEPER ? (size_t)DEEPER : deeper);
@@ -147,7 +147,7 @@ static void put_row(struct neap_buffer *out, const struct part *part, const stru
 	neap_buffer_text(out, "</tr>\n");
 }
 
-/* A column's head stands as its cells do. */
+/* Writes the heads of the columns, aligned as their cells. */
 static void put_table_head(struct neap_buffer *out, const struct part *part)
 {
 	const struct row *head = &part->rows[0];
@@ -165,7 +165,7 @@ static void put_table_head(struct neap_buffer *out, const struct part *part)
 	neap_buffer_text(out, "</tr></thead>");
 }
 
-/* A heading, or a part of one line. */
+/* Writes a heading, or a part that has one line. */
 static void put_line(struct neap_buffer *out, const char *tag, const struct part *part, const struct row *row)
 {
 	neap_buffer_format(out, "<%s>", tag);

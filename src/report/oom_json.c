@@ -35,7 +35,7 @@ static json_t *tags_json(const struct neap_oom_tag *tags, size_t count)
 	return list;
 }
 
-/* What a program has to do to apply the fix; null: the text alone says it. */
+/* What a program has to do to apply the fix; null: only the text says it. */
 static json_t *apply_json(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
 	static const struct {
@@ -90,7 +90,7 @@ static json_t *model_json(const struct neap_oom_card *card)
 		    BOOL("too_large_alone", card->model_alone));
 }
 
-/* What the whole step is predicted to take. */
+/* The predicted need of the whole step. */
 static json_t *need_json(const struct neap_oom_card *card)
 {
 	const struct neap_oom_need *need = &card->need;

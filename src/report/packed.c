@@ -1,4 +1,4 @@
-/* report/packed.c: packed numbers pass through three small buffers, piece by piece. */
+/* report/packed.c: packs numbers through three small buffers, piece by piece. */
 #include "report/packed.h"
 
 #include "base/error.h"

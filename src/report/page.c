@@ -6,7 +6,7 @@
  *   section   per run: curve (numbers as JSON), facts, OOM card
  *   scripts   dygraphs, then ours, which draws each curve from the JSON beside it
  *
- * Text from outside goes through neap_markup_text alone, into element content or a quoted attribute. The JSON holds
+ * Text from outside always goes through neap_markup_text, into element content or a quoted attribute. The JSON holds
  * numbers only, so nothing in it can end its script element. A content policy forbids the page to fetch anything.
  */
 #include "base/units.h"
@@ -273,7 +273,7 @@ static void put_curve(struct neap_buffer *out, const struct neap_result *result)
 	free(chosen);
 }
 
-/* One line of facts; nothing when there is nothing to say. */
+/* Writes one line of facts; nothing if there is nothing to say. */
 static void put_fact(struct neap_buffer *out, const char *label, const char *text, enum neap_report_tone tone)
 {
 	if (!text[0])
@@ -301,7 +301,7 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 	put_fact(out, "leak", text, NEAP_TONE_BAD);
 }
 
-/* The step at which the session forecast the end of memory, and how often the process restarted. */
+/* Writes at which step the session forecast the end of memory, and how often the process restarted. */
 static void put_forecast_fact(struct neap_buffer *out, const struct neap_result *result)
 {
 	unsigned long long low = result->memory_ends_low_step, high = result->memory_ends_high_step;

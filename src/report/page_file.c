@@ -1,4 +1,5 @@
-/* report/page_file.c: renaming a temporary over a device would replace the device; over a link, the link. */
+/* report/page_file.c: see page_file.h. Renaming a temporary file over a device would replace the device; over a link,
+ * the link. */
 #include "report/page_file.h"
 
 #include "base/error.h"

@@ -7,7 +7,7 @@
 
 struct neap_page_file {
 	struct neap_file file;
-	int fd; /* to be written to */
+	int fd; /* the caller writes to it */
 	bool direct, opened;
 };
 

@@ -1,4 +1,5 @@
-/* report/pieces.c: one pass with what is reserved now, in order of address; it never overlaps.
+/* report/pieces.c: finds the pieces in one pass. The list of the pieces that are reserved now is in order of address,
+ * and they never overlap.
  *
  *   reserved      |--- a ---|      |------ b ------|
  *   unmap                       |---------|
@@ -58,8 +59,8 @@ static size_t first_above(const struct finder *finder, uint64_t address)
 	return low;
 }
 
-/* Ends, at event `at`, the open pieces in `range`. Where none is open and `before` is set, a piece was there from
- * before the first event until `at`. */
+/* Ends, at event `at`, the open pieces in `range`. If none is open and `before` is set, a piece was there from before
+ * the first event until `at`. */
 static void end_range(struct finder *finder, const struct neap_piece *range, uint64_t at, bool before)
 {
 	uint64_t low = range->address, end = low + range->size;
@@ -130,7 +131,7 @@ static void see_event(struct finder *finder, const struct neap_trace_event *even
 	if (piece.size == 0)
 		return;
 	if (event->kind == NEAP_TRACE_SEGMENT_ALLOC || event->kind == NEAP_TRACE_SEGMENT_MAP) {
-		end_range(finder, &piece, at, false); /* an odd file, if one was there */
+		end_range(finder, &piece, at, false); /* if a piece was open there, the file is odd */
 		begin_piece(finder, &piece);
 	} else if (event->kind == NEAP_TRACE_SEGMENT_FREE || event->kind == NEAP_TRACE_SEGMENT_UNMAP) {
 		piece.stack = 0; /* the event has the stack of the release, not of the allocation */

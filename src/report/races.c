@@ -70,7 +70,7 @@ void neap_races_fini(struct neap_races *races)
 	*races = (struct neap_races){0};
 }
 
-/* To open anything else may take for ever. */
+/* Whether the path is a regular file: opening anything else may block for ever. */
 static bool is_file(const char *path)
 {
 	struct stat about;
@@ -89,7 +89,7 @@ static enum neap_status places_read(const char *folder, const char *name, struct
 		return neap_fail(err, NEAP_ENOMEM, "reading races: out of memory");
 	if (neap_path_join(path, sizeof path, folder, name) || !is_file(path) ||
 	    neap_file_read(path, FILE_BYTES, &places->text, NULL) || !places->text.length)
-		return NEAP_OK; /* its races are without lines */
+		return NEAP_OK; /* the process's races have no lines then */
 	for (char *next = places->text.data, *line; (line = strsep(&next, "\n")) && next;) {
 		char *tab = strchr(line, '\t');
 		if (!tab)
@@ -119,7 +119,7 @@ static bool is_library(const char *file)
 	       file[0] == '<';
 }
 
-/* The innermost frame of the program's own, else the innermost one. A number is that of the line plus 1; 0: none. */
+/* The innermost frame of the program's own, else the innermost one. A number is the line's number plus 1; 0: none. */
 static bool place_read(const struct places *places, uint64_t number, struct neap_race_place *place)
 {
 	char *text, *chosen[3] = {NULL, NULL, NULL}, *inner = NULL;
@@ -201,7 +201,7 @@ static char *key_of(const struct neap_race *race)
 	return neap_buffer_detach(&key);
 }
 
-/* False: out of memory, or the line is no race; the caller frees what is there. */
+/* False: out of memory, or the line is no race; the caller frees the parts that were read. */
 static bool race_read(const json_t *from, const struct places *places, struct neap_race *race)
 {
 	const json_t *block = json_object_get(from, "block");
@@ -279,7 +279,7 @@ static bool add_race(struct neap_races *races, const json_t *from, const struct 
 	return true;
 }
 
-/* Sets *ret_lost for half a line, and where the process says so. */
+/* Sets *ret_lost for half a line, and if the process says that lines were lost. */
 static bool add_line(struct neap_races *races, const char *line, const struct places *places, bool *ret_lost)
 {
 	json_t *from = NULL;
@@ -298,7 +298,7 @@ static bool add_line(struct neap_races *races, const char *line, const struct pl
 	return good;
 }
 
-/* `start`: what the file's name has before "races.". */
+/* `start`: the length of the part of the file's name before "races.". */
 static enum neap_status process_read(const char *folder, const char *name, int start, struct neap_races *races,
 				     struct neap_error *err)
 {

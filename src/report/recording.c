@@ -1,5 +1,5 @@
-/* report/recording.c: a recording in figures: steps, leak, the card of the last failure; without a failure, the
- * holders of memory at its end and, if the process still runs, how near it is to its limit. */
+/* report/recording.c: writes a recording in figures: steps, leak, the card of the last failure; without a failure,
+ * the holders of memory at its end and, if the process still runs, how near it is to its limit. */
 #include "report/recording.h"
 
 #include "analyze/holders.h"
@@ -79,7 +79,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 				   leak->steps_until_full);
 }
 
-/* The figures that the process reports now. `room_bytes`: of its only device; 0: not known. */
+/* Writes the figures that the process reports now. `room_bytes`: of its only device; 0: not known. */
 static void put_live(struct neap_buffer *out, const struct neap_attached *page, uint64_t room_bytes)
 {
 	char allocated[NEAP_UNITS_CAPACITY], reserved[NEAP_UNITS_CAPACITY], limit[NEAP_UNITS_CAPACITY],
@@ -104,7 +104,7 @@ static void put_live(struct neap_buffer *out, const struct neap_attached *page, 
 	}
 }
 
-/* The holders of memory at the end of the recording, device by device. */
+/* Writes the holders of memory at the end of the recording, device by device. */
 static enum neap_status put_holders(struct neap_buffer *out, const struct neap_trace *trace, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;

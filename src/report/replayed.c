@@ -200,7 +200,7 @@ static void put_match(struct neap_buffer *out, const struct neap_replay_match *m
 		"say.\n");
 }
 
-/* As which release of PyTorch, and why. */
+/* Writes as which release of PyTorch the trace was replayed, and why. */
 static void put_version(struct neap_buffer *out, const struct neap_replay_version *version)
 {
 	static const char *const reasons[] = {

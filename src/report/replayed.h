@@ -1,4 +1,5 @@
-/* report/replayed.h: what `neap replay` shows: what a trace costs under an allocator's policy. Pure functions. */
+/* report/replayed.h: writes what `neap replay` shows: how much memory a trace needs under an allocator's policy. Pure
+ * functions. */
 #ifndef NEAP_REPORT_REPLAYED_H
 #define NEAP_REPORT_REPLAYED_H
 

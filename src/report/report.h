@@ -14,7 +14,8 @@
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count,
 		       const struct neap_report_columns *columns, bool color);
 
-/* For each run that failed: why, and where its folder is; nothing if none failed. In the order of `results`.
+/* Writes for each failed run why it failed, and where its folder is; nothing if none failed. In the order of
+ * `results`.
  */
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count);
 
@@ -25,7 +26,7 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 
 /* The OOM card for a terminal, at most 100 columns. */
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card);
-/* Its cause; its last part: all that would have helped; and one fix of these in a line, without its number. */
+/* The card's cause; its last part, with all fixes; and one of these fixes in a line, without its number. */
 void neap_report_oom_cause(struct neap_buffer *out, const struct neap_oom_card *card);
 void neap_report_oom_fix(struct neap_buffer *out, const struct neap_oom_card *card, size_t index);
 void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card);

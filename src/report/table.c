@@ -1,5 +1,5 @@
-/* report/table.c: the ranked table. Columns are as wide as their widest cell; the rung, the longest, takes the rest
- * of the 120 columns, and continues below if that is too little.
+/* report/table.c: the ranked table. Columns are as wide as their widest cell. The rung, which is the longest, takes
+ * the rest of the 120 columns, and continues on the next line if that is too little.
  *
  *   NAME      OUTCOME      PEAK  HEADROOM    DRAIN  RETRIES  RUNG                  LEAK            TIME
  *   big       ok       5.98 GiB  1.52 GiB  3.10 ms        0  micro_batch 64 -> 16,  clean         12.3 s

@@ -162,7 +162,7 @@ static void put_size(struct device_data *data, const struct neap_life *life)
 	neap_packed_number(&data->packed, table_number(&data->sizes, life->size));
 }
 
-/* A text trace has ids instead, one for each allocation: nothing to draw. */
+/* A text trace has an id for each allocation in place of an address: there is nothing to draw. */
 static uint64_t address_of(const struct device_data *data, const struct neap_life *life)
 {
 	return data->analysis->trace->source == NEAP_TRACE_TEXT ? 0 : life->address;

@@ -5,10 +5,10 @@
 
 #include "base/buffer.h"
 
-/* Appends `text`; where it ends with a word that is explained ("peak reserved"), as that word's button. Text from
+/* Appends `text`. If it ends with a word that is explained ("peak reserved"), the word becomes a button. Text from
  * outside is escaped. */
 void neap_words_put(struct neap_buffer *out, const char *text);
-/* The explanations, once for a page. */
+/* Appends the explanations, once for each page. */
 void neap_words_explain(struct neap_buffer *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* report/wrap.h: a paragraph for a terminal. */
+/* report/wrap.h: wraps a paragraph for a terminal. */
 #ifndef NEAP_REPORT_WRAP_H
 #define NEAP_REPORT_WRAP_H
 
