@@ -38,7 +38,7 @@ static void give_none(struct neap_advice *advice, const char *format, ...)
 	va_end(arguments);
 }
 
-/* The least room that the session reported, and its last page size. False: they make no sense. */
+/* The least room that the session reported, and its last page size. False: the figures make no sense. */
 static bool find_headroom(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
 			  uint64_t *ret_page_bytes)
 {
@@ -65,7 +65,7 @@ struct predictor {
 	const struct neap_advice_way *way;   /* NULL: neap's own allocator */
 	struct neap_rerun_op *ops;           /* room for the step twice */
 	uint64_t room_bytes, page_bytes, kept_back_bytes;
-	uint64_t most;                                 /* nothing is predicted of a larger micro-batch; 0: no bound */
+	uint64_t most;                                 /* larger micro-batches get no prediction; 0: no bound */
 	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
 	bool failed;                                   /* host memory ran out */
 };
@@ -204,7 +204,7 @@ static void conclude(struct neap_advice *advice, struct predictor *predictor)
 	}
 	advice->micro_batch = split->micro_batch;
 	struct prediction equal = predict(predictor, split->micro_batch);
-	if (equal.fits) { /* else only because some parts are smaller */
+	if (equal.fits) { /* else it fits only because some parts are smaller */
 		advice->micro_batch = search(predictor, split->micro_batch);
 		best = predict(predictor, advice->micro_batch);
 	}
@@ -249,7 +249,7 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 	predictor.kept_back_bytes =
 		neap_plus(now.fits ? neap_apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
 			  model->unknown_bytes ? 2 * page_bytes : 0);
-	if (way && now.fits) /* earlier steps have left it what one step does not show */
+	if (way && now.fits) /* earlier steps have left memory that one step does not show */
 		predictor.kept_back_bytes = neap_plus(predictor.kept_back_bytes,
 						      neap_less(model->peak_reserved_bytes, now.reserved_bytes));
 	advice->replayed = true;
@@ -335,7 +335,7 @@ static const char *const sources[NEAP_BATCH_SOURCES] = {
 
 static const char *source_name(uint32_t source) { return sources[source < NEAP_BATCH_SOURCES ? source : 0]; }
 
-/* Whether the program's micro-batch is known, where no session told it. */
+/* Whether the program's micro-batch is known, if no session told it. */
 static bool is_sure(const struct neap_last_settings *settings, struct neap_advice *advice)
 {
 	const struct neap_event_batch *batch = &settings->batch;
@@ -352,7 +352,7 @@ static bool is_sure(const struct neap_last_settings *settings, struct neap_advic
 	return false;
 }
 
-/* Of the device of these settings. */
+/* Advises for the device of these settings. */
 static void advise(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
 		   struct neap_last_settings *settings, struct neap_advice *ret_advice)
 {
@@ -362,7 +362,7 @@ static void advise(const struct neap_record *record, const struct neap_leak *lea
 
 	settings->tags = way ? way->tags : NULL;
 	if (neap_advice_of_failure(record, settings, &advice) || (settings->found && !is_sure(settings, &advice))) {
-		/* they say why */
+		/* the settings say why */
 	} else if (settings->split.micro_batch >= MICRO_BATCH_MAX || !settings->split.accumulate) {
 		give_none(&advice, "the recording's micro-batch makes no sense");
 	} else if (leak->verdict == NEAP_LEAK_FOUND) {
@@ -388,12 +388,12 @@ static void advise(const struct neap_record *record, const struct neap_leak *lea
 	}
 	if (settings->found && settings->batch.source < NEAP_BATCH_SOURCES)
 		advice.source = (enum neap_batch_source)settings->batch.source;
-	if (settings->found && !settings->batch.accumulate) /* so the effective batch is not known */
+	if (settings->found && !settings->batch.accumulate) /* then the effective batch is not known */
 		advice.kept_micro_batch = advice.kept_accumulate = advice.kept_headroom_bytes = 0;
 	*ret_advice = advice;
 }
 
-/* Of a process with several devices. */
+/* Advises a process with several devices. */
 static void advise_tightest(const struct neap_record *record, const struct neap_leak *leak,
 			    const struct neap_advice_way *way, struct neap_advice *ret_advice)
 {

@@ -8,10 +8,10 @@
  *
  * Which bytes scale: if the recording has two splits, both are solved for; if not, sizes that the micro-batch divides
  * scale, except those tagged "parameters", "gradients", "optimizer" or "workspace". PyTorch's own allocator has no
- * such tags: there what the optimizer asks for does not scale, nor what a step leaves in the size of a parameter.
- * Large sizes that the micro-batch does not divide may be a kernel's scratch, which grows up to a bound. The first
- * steps of the program are repeated, too, since they leave the free pieces that later steps find. The advice is at
- * most 8 times the micro-batch in force: beyond that PyTorch may choose other kernels.
+ * such tags: there the optimizer's blocks do not scale, nor do blocks of a parameter's size that a step leaves. Large
+ * sizes that the micro-batch does not divide may be a kernel's scratch, which grows up to a bound. The first steps of
+ * the program are repeated, too, since they leave the free pieces that later steps find. The advice is at most 8
+ * times the micro-batch in force: beyond that PyTorch may choose other kernels.
  *
  * If the recording holds no whole step (the ring has wrapped within one), a straight line through the lowest and
  * highest bytes of the steps predicts instead; `replayed` is false and the uncertainty wide. An uncertainty above an
@@ -19,9 +19,9 @@
  *
  * If memory ran out before the first whole step: by how far that was, and what the model needs (advice_failed.c).
  *
- * The micro-batch is the session's; without one, what neap found of the program (NEAP_EVENT_BATCH), named with its
- * source. If two sources differ, or there is none, the answer is how to name it. A program without a session
- * that uses several devices gets the advice of the tightest one.
+ * The micro-batch is the session's; without a session, the one that neap found in the program (NEAP_EVENT_BATCH),
+ * named with its source. If two sources differ, or there is none, the answer says how to name it. A program without a
+ * session that uses several devices gets the advice of the tightest one.
  *
  * Uncertainty: the error of the prediction at the measured micro-batch, and pages for blocks that are live but not in
  * the recording; of PyTorch's own allocator also what it reserved beyond the repeated steps. The advised micro-batch
@@ -34,7 +34,7 @@
 #include "neap/train.h"
 #include "train/leak.h"
 
-/* Another allocator than neap's: what its tags tell, and how a step is done again. */
+/* Another allocator than neap's: the meaning of its tags, and how it repeats a step. */
 struct neap_advice_way {
 	const struct neap_step_tags *tags;
 	enum neap_status (*rerun)(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
@@ -48,7 +48,7 @@ struct neap_advice {
 	bool unaffected;               /* not given, as nothing that a step allocates grows with it */
 	char where[96];                /* " on CUDA device 1, the tightest of 2"; "": there is only one */
 	bool replayed;                 /* false: a straight line through the steps' extremes */
-	bool guessed;                  /* of a program without a whole step: perhaps it fits */
+	bool guessed;                  /* the program has no whole step: perhaps the micro-batch fits */
 	bool two_splits;               /* two splits in the recording show which bytes scale */
 	struct neap_split split;       /* in force at the end */
 	enum neap_batch_source source; /* of its micro-batch, if no session tells; UNKNOWN: one does */
@@ -69,12 +69,13 @@ struct neap_advice {
 void neap_advice(const struct neap_record *record, const struct neap_leak *leak, const struct neap_advice_way *way,
 		 struct neap_advice *ret_advice);
 
-/* advice_failed.c: of a program without session and without any whole step, by its last out-of-memory error. Fills
- * `given`, the split, and what it decides. False: there was no such error, or it tells nothing. */
+/* advice_failed.c: advice for a program without session and without any whole step, by its last out-of-memory error.
+ * Fills `given`, the split, and the members that the error decides. False: there was no such error, or it tells
+ * nothing. */
 bool neap_advice_of_failure(const struct neap_record *record, const struct neap_last_settings *settings,
 			    struct neap_advice *advice);
 
-/* Of several places: whether the first bounds the micro-batch more. One without advice does most, unless nothing
+/* Whether the first of two places bounds the micro-batch more. A place without advice bounds it most, unless nothing
  * there grows with the micro-batch. */
 bool neap_advice_tighter(const struct neap_advice *one, const struct neap_advice *than);
 /* Notes the place that the advice is for ("rank 3"), and how many places there are. */

@@ -9,7 +9,7 @@
 
 #define MICRO_BATCH_MAX (1ull << 32)
 
-/* The last failure of the device. False: there is none, or nothing is known of what the step needs. */
+/* The last failure of the device. False: there is none, or the step's need is not known. */
 static bool read_failure(const struct neap_record *record, uint16_t device, struct neap_oom_card *ret_card)
 {
 	size_t last = SIZE_MAX, count = 0;
@@ -39,7 +39,7 @@ static uint64_t find_largest(const struct neap_oom_card *card, uint64_t micro_ba
 	return fits;
 }
 
-/* By how much to divide a micro-batch that is not known; 0: nothing that is tried is enough. */
+/* By how much to divide a micro-batch that is not known; 0: no divisor that is tried is enough. */
 static unsigned find_divisor(const struct neap_oom_card *card)
 {
 	struct neap_oom_need later = neap_oom_later(&card->need);

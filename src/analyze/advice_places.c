@@ -1,4 +1,4 @@
-/* Upward advice where there are several devices or ranks: the tightest of them bounds the micro-batch of all. */
+/* Upward advice for several devices or ranks: the tightest of them bounds the micro-batch of all. */
 #include "analyze/advice.h"
 
 #include <stdio.h>

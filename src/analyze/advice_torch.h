@@ -1,5 +1,5 @@
-/* analyze/advice_torch.h: advice for a program with PyTorch's own allocator: the step is done again by the model of
- * that allocator, under the release and the settings that stand beside its recording (trace/stacks.h). */
+/* analyze/advice_torch.h: advice for a program with PyTorch's own allocator: the model of that allocator repeats the
+ * step, with the release and the settings that stand beside its recording (trace/stacks.h). */
 #ifndef NEAP_ANALYZE_ADVICE_TORCH_H
 #define NEAP_ANALYZE_ADVICE_TORCH_H
 

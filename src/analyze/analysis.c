@@ -135,7 +135,8 @@ static struct neap_compiled compiled_peaks(const struct neap_replay_result *repl
 				      .reserved_peak = peak(replay, NEAP_METRIC_RESERVED_BYTES)};
 }
 
-/* Replays without what was allocated to compile. What stays is part of the program: constants, say. */
+/* Replays without the blocks that were allocated to compile. Blocks that stay are part of the program: constants,
+ * say. */
 static enum neap_status replay_compiled(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 					struct neap_error *err)
 {
@@ -168,7 +169,7 @@ static enum neap_status replay_compiled(struct neap_analysis *analysis, const st
 	if (status)
 		goto out;
 	found = compiled_peaks(&result);
-	/* Recorded failures are not in this replay: where it reserves more than there was, it tells nothing. */
+	/* This replay has no recorded failures: if it reserves more than there was, it tells nothing. */
 	found.known = found.requested_peak <= all.requested_peak && found.allocated_peak <= all.allocated_peak &&
 		      found.reserved_peak <= all.reserved_peak &&
 		      (found.requested_peak < all.requested_peak || found.allocated_peak < all.allocated_peak ||
@@ -187,7 +188,7 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
-/* `replay`: on a device of this size, without a failure. */
+/* `replay`: one on a device of this size, without a failure. */
 static struct neap_analysis_fit fit_of(const struct neap_analysis *analysis, const struct neap_replay_result *replay,
 				       uint64_t memory_bytes)
 {

@@ -51,11 +51,11 @@ struct neap_analysis_options {
  * that torch.compile, and the choice among its kernels, allocated and freed. (A program with warm caches takes them.)
  */
 struct neap_compiled {
-	bool known; /* one of them is lower */
+	bool known; /* one of these peaks is lower than the program's */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
 };
 
-/* That a trace without a failure fits on the device that was asked about, by replay. */
+/* Whether a trace without a failure fits on the device that was asked about, by replay. */
 struct neap_analysis_fit {
 	uint64_t memory_bytes; /* of that device; 0: none was given, or it does not fit */
 	uint64_t reserved_peak, left_bytes;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct span {
-	size_t crossed;  /* ends of steps between its begin and its end */
+	size_t crossed;  /* how many steps end between its begin and its end */
 	bool unseen;     /* begun before the first event */
 	bool before;     /* begun before the first step; false if training had begun before the trace */
 	bool first;      /* begun in the first step */
@@ -139,7 +139,8 @@ static bool has_mate(uint64_t size, const uint64_t *sizes, size_t count)
 	return false;
 }
 
-/* A recording of PyTorch's own allocator has no mark where the first step begins: its forward is taken for that. */
+/* A recording of PyTorch's own allocator has no mark where the first step begins: its first forward counts as the
+ * beginning. */
 static void begin_steps(const struct neap_lives *lives, const struct neap_sites *sites, struct neap_steps *steps)
 {
 	if (steps->first_begin != UINT64_MAX || steps->midway || steps->count == 0)
@@ -168,7 +169,7 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, const struct nea
 	struct neap_life life;
 	while (neap_lives_next(&cursor, &life)) {
 		struct span span = span_of(steps, events, &life);
-		/* A batch that the program loads in each step is no companion of what it loaded before. */
+		/* A batch that the program loads in each step is not paired with data that it loaded before. */
 		bool batch = span.crossed < 2 && has_line(sites, &life) &&
 			     sites->phases[life.stack] != NEAP_PHASE_BACKWARD;
 		if (like_parameter(&span) || sites->phases[life.stack] == NEAP_PHASE_MODEL)

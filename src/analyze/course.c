@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define NEWEST 32 /* steps whose rhythm is looked for, and by which wholeness is measured */
+#define NEWEST 32 /* the newest steps: their rhythm is looked for, and they show how many events a whole step has */
 
 /* One kind of level, over all whole steps. */
 struct level {
@@ -55,7 +55,7 @@ static uint64_t events_of(const struct neap_steps *steps, size_t step)
 	return neap_less(steps->ends[step], begin_of(steps, step));
 }
 
-/* Half the median of the newest steps' events. The newest are always whole. */
+/* The least events of a whole step: half the median of the newest steps, which are always whole. */
 static uint64_t find_whole_events(const struct neap_timeline *timeline, const struct neap_steps *steps)
 {
 	uint64_t events[NEWEST];
@@ -137,7 +137,7 @@ static void visit(struct walk *walk)
 		if (step == steps->count)
 			break;
 		bool inside = cursor.now.event >= begin_of(steps, step);
-		if (cursor.now.event == 0) { /* as if it began after its first event: there was nothing before */
+		if (cursor.now.event == 0) { /* the step begins after its first event: before it there was nothing */
 			walk->allocated.now = cursor.now.rounded;
 			walk->reserved.now = cursor.now.reserved;
 		}
@@ -160,7 +160,7 @@ static struct neap_course_levels conclude(const struct walk *walk, const struct 
 	return (struct neap_course_levels){median(level->swings, walk->whole), neap_to_bytes(mean)};
 }
 
-/* Of an update, from the times of the steps' ends. `times`: room for one of each. */
+/* The time of an update, from the times of the steps' ends. `times`: room for one of each. */
 static uint64_t find_step_ns(const struct neap_steps *steps, uint64_t *times)
 {
 	size_t count = 0;

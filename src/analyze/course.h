@@ -1,9 +1,9 @@
-/* analyze/course.h: what a step of a trace is like: how far its memory swings and where it is in the mean, how long
- * it takes, how often it calls the driver, how many micro-batches it has. Pure.
+/* analyze/course.h: describes a trace's steps: how far memory swings within a step, its mean, how long a step takes,
+ * how often it calls the driver, how many micro-batches it has. Pure.
  *
- * Of steps that are whole in the trace; the first one, if there are three or more, warms up and is left out. Of a
- * long run, whose recording keeps only the net effect of most steps, those with at least half as many events as its
- * newest steps are whole.
+ * The figures are of steps that are whole in the trace. Of three or more the first is left out, since it warms up.
+ * The recording of a long run keeps only the net effect of most steps: there a step is whole if it has at least half
+ * as many events as the newest steps.
  */
 #ifndef NEAP_ANALYZE_COURSE_H
 #define NEAP_ANALYZE_COURSE_H
@@ -17,7 +17,7 @@ struct neap_course_levels {
 };
 
 struct neap_course {
-	size_t whole; /* steps that the figures are of; 0: there is none, and all else but step_ns is 0 */
+	size_t whole; /* how many steps the figures are of; 0: none, and all members but step_ns are 0 */
 	struct neap_course_levels allocated, reserved; /* reserved: 0 where the timeline does not know it */
 	uint64_t driver_calls, updates;                /* of all whole steps: segments made, grown or given back */
 	size_t micro_batches; /* of a step, by its rhythm (rhythm.h): median over the newest; 1: no rhythm */
@@ -28,7 +28,8 @@ struct neap_course {
 enum neap_status neap_course_find(const struct neap_timeline *timeline, const struct neap_steps *steps,
 				  struct neap_course *ret_course, struct neap_error *err);
 
-/* The least that the process could reserve of the device, as far as the recording says; UINT64_MAX: it does not. */
+/* How much of the device the process could reserve at least, by the recording; UINT64_MAX: the recording does not
+ * say. */
 uint64_t neap_course_headroom(const struct neap_timeline *timeline);
 
 #endif

@@ -66,7 +66,7 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 	return found;
 }
 
-/* If no split is known: by how much to divide the micro-batch. */
+/* By how much to divide the micro-batch, if no split is known. */
 static unsigned guess_divisor(const struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	for (int surely = 1; surely >= 0; surely--)
@@ -76,7 +76,7 @@ static unsigned guess_divisor(const struct neap_oom_card *card, const struct nea
 	return NEAP_OOM_DIVISOR_MAX;
 }
 
-/* What a whole step then takes, predicted. */
+/* Reports the predicted need of a whole step with a smaller micro-batch. */
 static void report_need(const struct neap_oom_card *card, double divisor, struct neap_fix *fix)
 {
 	snprintf(fix->how, sizeof fix->how, "a whole step then takes about %s%s",
@@ -180,7 +180,7 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 	}
 }
 
-/* Includes those in force: strike_active marks them. */
+/* Adds the rungs, also those in force: strike_active marks these. */
 static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	struct neap_saving savings[NEAP_SAVINGS];
@@ -300,7 +300,7 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 	}
 }
 
-/* Growth with the steps before the failure, since the split last changed. */
+/* Adds the leak as a fix: growth with the steps before the failure, since the split last changed. */
 static void fix_leak(struct neap_oom_card *card, const struct neap_oom_floor *floor)
 {
 	const struct neap_leak *leak = &floor->leak;
@@ -348,7 +348,7 @@ static void fix_model(struct neap_oom_card *card, const struct neap_demand *dema
 		 NEAP_SIZE(neap_plus(demand->parameters, demand->model)), more);
 }
 
-/* A fix that was in force when it failed cannot help again. */
+/* Marks the fixes that were in force at the failure: these cannot help again. */
 static void strike_active(struct neap_oom_card *card)
 {
 	static const struct {
@@ -412,7 +412,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 	neap_fix_sort(card);
 }
 
-/* A limit of unknown size: the replays tell how large it has to be. */
+/* Adds the fix of a limit of unknown size: the replays tell how large it has to be. */
 static void fix_unknown_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes, had = card->replays.memory_bytes;

@@ -13,7 +13,7 @@ bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64
 	return neap_oom_with_pieces(neap_oom_needed(need, divisor)) <= room_bytes;
 }
 
-/* What a whole step takes where each parameter has so many bytes of state for each of its own. */
+/* The need of a whole step if the optimizer keeps so many bytes of state for each byte of a parameter. */
 static struct neap_oom_need with_state(const struct neap_oom_card *card, double copies)
 {
 	struct neap_oom_need need = card->need;
@@ -26,7 +26,8 @@ static struct neap_oom_need with_state(const struct neap_oom_card *card, double 
 	return need;
 }
 
-/* An optimizer that keeps less, where no smaller micro-batch is enough: the one that keeps most of those that fit. */
+/* Adds an optimizer with less state, if no smaller micro-batch is enough: of those that fit, the one with the most
+ * state. */
 static void fix_optimizer(struct neap_oom_card *card)
 {
 	static const struct {
@@ -53,7 +54,7 @@ static void fix_optimizer(struct neap_oom_card *card)
 	}
 }
 
-/* Temporaries of all parameters at once, which PyTorch's default makes in an update. */
+/* Adds the fix for temporaries: in an update PyTorch's default makes temporaries of all parameters at once. */
 static void fix_update(struct neap_oom_card *card)
 {
 	struct neap_oom_need need = card->need;
@@ -93,7 +94,7 @@ static void fix_smaller_model(struct neap_oom_card *card)
 	uint64_t other = neap_less(need->fixed_bytes, need->model_bytes), headroom = card->room_bytes;
 	double grows = (double)need->model_bytes +
 		       (double)(need->scaled_bytes > need->update_bytes ? need->scaled_bytes : need->update_bytes);
-	/* What is left beside all else, less a tenth: a model cannot be divided at any size. */
+	/* The memory that is left for the model, less a tenth, since a model cannot shrink to every size. */
 	double left = (double)neap_less(headroom - headroom / 16, neap_plus(other, 2 * 20 * NEAP_MIB)) * 0.9;
 	unsigned percent = grows > 0 && left < grows ? (unsigned)(100 * left / grows) : 100;
 
@@ -134,7 +135,7 @@ void neap_fix_no_grad(struct neap_oom_card *card, const struct neap_oom_inputs *
 		 NEAP_SIZE(card->graph_bytes), NEAP_SIZE(largest));
 }
 
-/* The other parts of a step have ended before. */
+/* Judges the evaluation without a graph. The other parts of its step have ended before. */
 static void judge_no_grad(const struct neap_oom_card *card, struct neap_fix *fix)
 {
 	uint64_t left = neap_less(neap_plus(card->allocated_bytes, card->block_bytes), fix->saving_bytes);
@@ -146,7 +147,7 @@ static void judge_no_grad(const struct neap_oom_card *card, struct neap_fix *fix
 				     : NEAP_FIX_STEP_ENOUGH;
 }
 
-/* Whether a step would fit that needs this. */
+/* Whether a step with this need would fit. */
 static bool ends_step(const struct neap_oom_card *card, const struct neap_fix *fix, struct neap_oom_need need)
 {
 	uint64_t headroom = card->room_bytes, sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
@@ -198,7 +199,7 @@ static bool is_tight(const struct neap_oom_card *card, const struct neap_fix *fi
 	       neap_plus(card->room_bytes, fix->saving_bytes) < neap_plus(needed, needed / 100 * 28);
 }
 
-/* The most that a later step may take of what scales with the micro-batch, in tenths of what this one does. */
+/* The most that a later step may take of the bytes that scale with the micro-batch, in tenths of this step's. */
 static unsigned later_tenths(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
 	for (unsigned tenths = 10; tenths < LATER_TENTHS_MAX; tenths++) {
@@ -210,21 +211,21 @@ static unsigned later_tenths(const struct neap_oom_card *card, const struct neap
 	return LATER_TENTHS_MAX;
 }
 
-/* Judges by the predicted need of a whole step. What checkpointing and the like save is guessed from what memory is
- * for. */
+/* Judges by the predicted need of a whole step. The saving of checkpointing and the like is a guess, from the uses of
+ * memory. */
 void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix)
 {
 	if (fix->kind == NEAP_FIX_NO_GRAD) {
 		judge_no_grad(card, fix);
 		return;
 	}
-	/* Nothing is known of the step but that the replayed trace ended. */
+	/* About the step it is only known that the replayed trace succeeded. */
 	if (fix->replayed && !card->need.sure && card->model.parameter_bytes == 0) {
 		fix->perhaps = true;
 		return;
 	}
 	bool guessed = fix->uncertainty_bytes > 0 && fix->kind != NEAP_FIX_FREE_NEIGHBOURS &&
-		       fix->kind != NEAP_FIX_SMALLER_MICRO_BATCH; /* the need has in it what is not known */
+		       fix->kind != NEAP_FIX_SMALLER_MICRO_BATCH; /* the need includes unknown bytes */
 	bool ends = fix->kind == NEAP_FIX_SHARDING || ends_step(card, fix, card->need);
 	bool sure =
 		card->need.sure && !guessed && fix->kind != NEAP_FIX_SHARDING && !is_tight(card, fix, &card->need);

@@ -1,5 +1,5 @@
 /* analyze/fix_order.c: which fix comes first: a leak; then those that suffice, the cheapest first; those that perhaps
- * do; those that do not, by saving; last, those already in force. */
+ * suffice; those that do not, by saving; last, those already in force. */
 #include "analyze/oom_internal.h"
 
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static int group(const struct neap_fix *fix)
 		return 0;
 	if (fix->kind == NEAP_FIX_SMALLER_MODEL && fix->amount == 0)
 		return 4;
-	if (fix->kind == NEAP_FIX_NO_GRAD && fix->sufficient) /* it costs nothing, even if it has to be tried */
+	if (fix->kind == NEAP_FIX_NO_GRAD && fix->sufficient) /* it costs nothing, even if the user has to try it */
 		return 1;
 	return !fix->sufficient ? 3 : fix->perhaps && fix->step == NEAP_FIX_STEP_UNKNOWN ? 2 : 1;
 }

@@ -37,8 +37,8 @@ struct neap_fragments {
 	size_t worst_count;
 };
 
-/* The largest request that PyTorch's small pool serves. A failed request of a recording is what PyTorch asked of the
- * driver for it: 2 MiB for every small one, more than that for every other. */
+/* The largest request that PyTorch's small pool serves. In a recording a failed request has the size that PyTorch
+ * asked of the driver: 2 MiB for every small request, more for every other. */
 uint64_t neap_fragments_small_request(const struct neap_trace *trace);
 
 /* `request`: an event of a snapshot; NULL: none. Errors: NEAP_ENOMEM. */

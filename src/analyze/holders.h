@@ -7,7 +7,7 @@
 
 enum neap_holder_kind {
 	NEAP_HOLDER_SITE = 1, /* allocated at this line, or under this tag */
-	NEAP_HOLDER_FREED_AT, /* from before the recording; freed, later, at this line */
+	NEAP_HOLDER_FREED_AT, /* live before the recording, and freed later at this line */
 	NEAP_HOLDER_SIZE,     /* the file does not say where: blocks of this size class */
 };
 

@@ -33,7 +33,7 @@ static struct session *begin_session(struct finder *finder, uint16_t device)
 	return session;
 }
 
-/* Whether `newest` has taken its place. */
+/* Whether `newest` has replaced the session. */
 static bool is_over(const struct session *session, const struct session *newest)
 {
 	return session != newest && newest->count > 1 && session->last_ns < newest->first_ns;

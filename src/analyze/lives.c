@@ -1,12 +1,12 @@
 /* analyze/lives.c: one pass over the events with a map from address to the life that holds it. If a file has no
  * FREE_REQUESTED (older layouts) or no FREE_COMPLETED (text), the one end stands for both.
  *
- * A life that has not ended is whole, among `open`. Once it has, only this is kept of it, by its number:
+ * A life that has not ended is whole, among `open`. Of a life that has ended only this is kept, by its number:
  *
  *   freed         events from its begin to its free;     NEVER, or FAR: in the map far_freed
  *   tails         events from its free to its end;       TAIL_NEVER, or TAIL_FAR: in the map far_end; bit 7: paired
  *   freed_stacks  once any free has a stack of its own
- *   stacks        a map: of those whose event has none, while the final state has one
+ *   stacks        a map: the stacks of lives whose event has none, while the final state has one
  */
 #include "analyze/lives.h"
 
@@ -25,7 +25,7 @@
 #define NO_SPARE   SIZE_MAX
 
 struct open_life {
-	struct neap_life life; /* of a spare one: address is the next spare one */
+	struct neap_life life; /* in a spare entry, `address` is the index of the next spare one */
 	size_t number;
 };
 
@@ -81,7 +81,7 @@ static bool keep_stack(struct finder *finder, size_t number, uint32_t stack)
 	return !stack || lives->freed_stacks;
 }
 
-/* Keeps what is needed of an open life. */
+/* Keeps the needed members of an open life. */
 static bool pack(struct finder *finder, const struct open_life *open)
 {
 	struct neap_lives *lives = &finder->lives;
@@ -338,7 +338,7 @@ struct neap_life_cursor neap_lives_begin(const struct neap_lives *lives, size_t 
 	return cursor;
 }
 
-/* When the life that began with `begin` was freed and ended. */
+/* Fills when the life that began with `begin` was freed and ended. */
 static void unpack_ends(const struct neap_lives *lives, size_t number, struct neap_life *life)
 {
 	uint32_t freed = lives->freed[number];

@@ -24,17 +24,17 @@ struct neap_life {
 };
 
 /* All lives of a device: those from before the first event, whole, then one for each ALLOC event, in their order. Of
- * these only what their events do not say is kept, in some 9 bytes each (13 with stacks of frees), so lives are
- * visited by a cursor. The trace is borrowed. */
+ * the latter only facts that their events do not have are kept, in some 9 bytes each (13 with stacks of frees), so a
+ * cursor visits the lives. The trace is borrowed. */
 struct neap_lives {
 	const struct neap_trace *trace;
 	size_t device;
 	struct neap_life *early; /* from before the first event */
 	size_t count, before;    /* before: how many are early */
 	uint64_t odd;            /* events that do not fit: freed twice, allocated where something lives */
-	uint64_t *resized;       /* the events of frees that tell another size than their life has, in order */
+	uint64_t *resized;       /* the events of frees whose size differs from their life's, in order */
 	size_t resized_count;
-	/* Of the others, by number: when they were freed and ended, and where; see lives.c. */
+	/* For the other lives, by number: when they were freed and ended, and where; see lives.c. */
 	uint32_t *freed, *freed_stacks;
 	uint8_t *tails;
 	struct neap_map far_freed, far_end, stacks;
@@ -64,7 +64,7 @@ bool neap_lives_next(struct neap_life_cursor *cursor, struct neap_life *ret_life
 /* Sets `paired` of the life with this number. */
 void neap_lives_pair(struct neap_lives *lives, size_t number);
 
-/* Whether it holds its bytes just after `event`. NEAP_LIFE_BEFORE: before the first. */
+/* Whether the life holds its bytes just after `event`. NEAP_LIFE_BEFORE: before the first. */
 static inline bool neap_life_at(const struct neap_life *life, uint64_t event)
 {
 	if (event == NEAP_LIFE_BEFORE)

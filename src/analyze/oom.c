@@ -51,8 +51,8 @@ static bool predict_failure(const struct neap_timeline *timeline, const struct n
 	return true;
 }
 
-/* Whether the events have the allocations that led to it. Of a recording they may be lost, or never have been
- * there. */
+/* Whether the events have the allocations that led to the failure. A recording may have lost them, or never had
+ * them. */
 static bool is_kept(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure)
 {
 	const struct neap_timeline *timeline = parts->timeline;
@@ -61,7 +61,7 @@ static bool is_kept(const struct neap_trace_parts *parts, const struct neap_oom_
 		failure->levels.event >= neap_steps_first_kept(timeline->trace, timeline->device));
 }
 
-/* Which line keeps more with each step, as far as the events tell. */
+/* Finds which line keeps more with each step, as far as the events tell. */
 static enum neap_status name_leak(const struct neap_trace_parts *parts, struct neap_oom_card *card,
 				  struct neap_error *err)
 {
@@ -76,7 +76,7 @@ static enum neap_status name_leak(const struct neap_trace_parts *parts, struct n
 	return NEAP_OK;
 }
 
-/* Whether a block was made in a step that a failure ended. */
+/* Whether a block was made in a step that a failure has ended. */
 static bool of_failed_step(const struct neap_steps *steps, const struct neap_oom_failure *failure, uint64_t begin)
 {
 	for (size_t i = 0; i < failure->earlier_count; i++)
@@ -85,8 +85,8 @@ static bool of_failed_step(const struct neap_steps *steps, const struct neap_oom
 	return false;
 }
 
-/* What forward made in steps that earlier failures ended, and is live still. Not of the step under way: the program
- * may have gone on with what it had, as PyTorch does without memory for a convolution's workspace. */
+/* The live bytes that forward made in steps that earlier failures ended. The current step does not count: the program
+ * may have gone on after a failure, as PyTorch does without memory for a convolution's workspace. */
 static uint64_t left_by(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure, uint64_t event)
 {
 	size_t ended = neap_steps_before(parts->steps, event);

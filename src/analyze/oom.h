@@ -7,9 +7,9 @@
  *                                                          └─ other settings, by replay        oom_replay.c
  *
  * One struct, one text (report/report.h) and one JSON (report/oom_json.c) serve every source; fields that a source
- * cannot fill are marked as unknown. The parent (`neap run`) makes the card, or a command on demand, never the
- * process that has just run out. Every figure was measured in this run, or is marked as predicted, with the reason in
- * words.
+ * cannot fill are marked as unknown. The parent (`neap run`), or a command on demand, makes the card, but never the
+ * process that has just run out of memory. Every figure was measured in this run, or is marked as predicted, with the
+ * reason in words.
  *
  * A recording's journal has the device's size, the limit and the tags. A snapshot or a text trace has none of them:
  * its reserved bytes and the free bytes of the device count as the memory that the process could have had. If these
@@ -74,10 +74,10 @@ struct neap_fix {
 	 * limit, as a share of the device; the parameters, as a share; bytes of state for each byte of the
 	 * parameters; devices. 0: none. */
 	double amount;
-	/* It may not be enough: its saving or the step's need is a guess, or later steps may need more. */
+	/* The fix may not be enough: its saving or the step's need is a guess, or later steps may need more. */
 	bool perhaps;
-	/* If all that is unknown is later steps: for which it is enough. They may take so much, in tenths, of what in
-	 * this one depends on the batch. 0: not that. */
+	/* If only later steps are unknown: how large a later step may be. Its bytes that depend on the batch may be
+	 * so many tenths of this step's. 0: something else is unknown, or nothing. */
 	unsigned later_tenths;
 	const char *setting; /* SETTING: the value of PYTORCH_CUDA_ALLOC_CONF. Static */
 	int order;           /* in which the fixes were found; sorting keeps it among equals */
@@ -100,11 +100,11 @@ struct neap_oom_leak {
 	uint64_t since_step, bytes;          /* the first step that it is seen in; how much it took in all */
 	uint64_t ends_step;                  /* the last step that there was memory for */
 	char holder[NEAP_OOM_NAME_CAPACITY]; /* the line that holds most of it; "": not known */
-	uint64_t holder_bytes;               /* that it keeps of each step */
+	uint64_t holder_bytes;               /* the bytes that it keeps from each step */
 	bool of_line;                        /* the holder is a line of the program, or a tag: not only a size */
 };
 
-/* Known only from replaying the trace. */
+/* Figures that only a replay of the trace can tell. */
 struct neap_oom_replays {
 	bool done;             /* false: nothing was replayed */
 	bool unrecorded;       /* why not: another allocator's (PyTorch's own) allocations are not recorded */
@@ -122,15 +122,15 @@ struct neap_oom_replays {
 	uint64_t began_bytes;      /* of a snapshot: live before its first event; other settings place them again */
 };
 
-/* What a whole step is predicted to take at its highest, by what a smaller micro-batch changes. */
+/* The predicted peak of a whole step, split by how a smaller micro-batch changes it. */
 struct neap_oom_need {
-	bool known; /* of PyTorch's own allocator, whose events were recorded, or whose process told of its model */
-	bool sure;  /* false: how far the step was is not known, or not what the optimizer keeps */
+	bool known; /* for PyTorch's own allocator, if its events are recorded or its process described its model */
+	bool sure;  /* false: unknown is how far the step was, or how much the optimizer keeps */
 	bool alike; /* whole steps before took as much; else later ones may take more than this one */
 	uint64_t model_bytes;  /* parameters, gradients and optimizer state */
-	uint64_t fixed_bytes;  /* with what else does not depend on the micro-batch */
+	uint64_t fixed_bytes;  /* model_bytes and all else that does not depend on the micro-batch */
 	uint64_t scaled_bytes; /* with the micro-batch that failed */
-	uint64_t update_bytes; /* once these are gone: temporaries of an update */
+	uint64_t update_bytes; /* temporaries of an update, after the scaled bytes are freed */
 };
 
 struct neap_oom_card {
@@ -168,21 +168,21 @@ struct neap_oom_card {
 	bool steps_vary;              /* the peaks of those steps differ: a later one may take more than any before */
 	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
 	struct neap_oom_leak leak;
-	/* Live bytes that forward made in steps which earlier failures ended: a kept exception keeps what its frames
-	 * held. 0: none, or hardly any. */
+	/* Live bytes that forward made in steps that earlier failures ended: an exception that is kept also keeps the
+	 * blocks that its frames held. 0: none, or hardly any. */
 	uint64_t left_bytes;
-	struct neap_event_oom_model model; /* as the process told; zero: it did not */
+	struct neap_event_oom_model model; /* as the process described it; zero: it did not */
 	struct neap_oom_need need;
 	bool evaluates;       /* the step that failed was evaluating: no backward would have followed */
 	uint64_t graph_bytes; /* evaluates: what its graph held. 0: none, or not known */
 	/* How many times as much the request asked for as its line ever did in whole steps before. 0: not more, or
 	 * not known. */
 	double larger;
-	bool model_alone; /* its parameters, gradients and optimizer state exceed what the process could have had */
+	bool model_alone; /* its parameters, gradients and optimizer state exceed room_bytes */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
-	/* Where the tags are lines, from events: what the process itself counted by purpose. Largest first. */
+	/* If the tags are lines, from events: the process's own counts by purpose. Largest first. */
 	struct neap_oom_tag purposes[NEAP_OOM_PURPOSES];
 	size_t purpose_count;
 	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak first; then those that suffice, the cheapest first; those

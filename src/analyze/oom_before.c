@@ -33,7 +33,7 @@ static struct neap_life_cursor lives_of(const struct neap_trace_parts *parts)
 	return neap_lives_begin(parts->lives, parts->lives->before);
 }
 
-/* How many times as much as ever before. */
+/* How many times larger the request is than its line's largest earlier one. */
 static double larger(const struct neap_trace_parts *parts, uint32_t frame, uint64_t begin, uint64_t bytes)
 {
 	struct neap_life_cursor cursor = lives_of(parts);
@@ -48,7 +48,7 @@ static double larger(const struct neap_trace_parts *parts, uint32_t frame, uint6
 	return bytes >= LARGE_REQUEST && times >= LARGER ? times : 0;
 }
 
-/* Finds the first large block of forward in the step that failed, which is live still. */
+/* Finds the first large block that forward made in the step that failed and that is still live. */
 static bool find_first(const struct neap_trace_parts *parts, uint64_t begin, uint64_t event,
 		       struct neap_life *ret_life)
 {
@@ -61,7 +61,7 @@ static bool find_first(const struct neap_trace_parts *parts, uint64_t begin, uin
 	return false;
 }
 
-/* What became of a stack's blocks from before the step that failed. */
+/* How earlier steps treated the blocks of a stack. */
 struct former {
 	bool any, held_until_backward; /* one of them */
 	struct neap_life newest;
@@ -97,7 +97,7 @@ static bool evaluates(const struct neap_trace_parts *parts, const struct neap_oo
 						&how) == NEAP_CATEGORY_ACTIVATIONS);
 }
 
-/* What forward has made in this step, and its largest block. */
+/* Measures the bytes that forward has made in this step, and their largest block. */
 static void measure_graph(const struct neap_trace_parts *parts, uint64_t begin, struct neap_oom_card *card,
 			  struct neap_oom_inputs *inputs)
 {

@@ -2,7 +2,7 @@
  *
  *   most   = reserved + device free           what this process could have had without a limit
  *   room   = min(most, max(limit, reserved))  what it could have had
- *   held   = live + pending                   no memory of the cache
+ *   held   = live + pending                   memory outside of the cache
  *
  *   pool   = cached in the request's own pool; the other cached bytes are not to be had for it. Known of an
  *            allocator with pools whose events were recorded: if pool < need, no other layout of the cache would
@@ -44,7 +44,7 @@ uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 	return bytes > neap_oom_neighbours_unsure(card) ? bytes : 0;
 }
 
-/* The bytes are free, but in pieces: how much the largest usable piece lacks. */
+/* How much the largest usable piece is too small, if the bytes are free but in pieces. */
 static uint64_t missing_from_piece(const struct neap_oom_card *card, uint64_t grow_bytes, uint64_t segment_bytes)
 {
 	uint64_t need = card->block_bytes, piece = grow_bytes;

@@ -75,7 +75,7 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
  * larger. */
 void neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 		      struct neap_oom_card *card, struct neap_oom_inputs *inputs);
-/* Whether the card has been made from such events too. */
+/* Whether such events were added to the card. */
 static inline bool neap_oom_has_events(const struct neap_oom_card *card)
 {
 	return card->other_allocator && card->live_requested_bytes != NEAP_OOM_UNKNOWN;
@@ -83,7 +83,8 @@ static inline bool neap_oom_has_events(const struct neap_oom_card *card)
 
 /* OOMs in a journal, of one device or of all. */
 #define NEAP_OOM_ANY_DEVICE SIZE_MAX
-/* How many there are before the journal's index `end`; the index of one (from 0), or journal_count. */
+/* How many OOMs come before the journal's index `end`; the journal's index of OOM number `index` (from 0), or
+ * journal_count. */
 size_t neap_oom_count_before(const struct neap_record *record, size_t device, size_t end);
 size_t neap_oom_find(const struct neap_record *record, size_t device, size_t index);
 
@@ -94,16 +95,16 @@ enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap
 /* oom_need.c: predicts what the whole step needs. `demand`: at the failure; if PyTorch's events were recorded, the
  * request is added to it. */
 void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, struct neap_demand *demand);
-/* How many bytes have to be there for such a need, with what PyTorch's cache leaves in pieces. */
+/* How many bytes such a need takes, together with the pieces that PyTorch's cache leaves. */
 uint64_t neap_oom_with_pieces(uint64_t bytes);
 
 /* The need to be ready for: of a step like those before, or if none took as much, of a later one twice as large. */
 struct neap_oom_need neap_oom_later(const struct neap_oom_need *need);
-/* Whether a step of this need ends with so many bytes, the micro-batch divided. */
+/* Whether a step with this need fits in so many bytes, with the micro-batch divided. */
 bool neap_oom_step_fits(const struct neap_oom_need *need, double divisor, uint64_t room_bytes);
 
 #define NEAP_OOM_DIVISOR_MAX 64 /* of a micro-batch that is not known */
-/* A further fix, at the end. */
+/* Adds a fix at the end. */
 struct neap_fix *neap_fix_add(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
 			      uint64_t uncertainty_bytes);
 /* Sorts the card's fixes. */
@@ -115,7 +116,7 @@ void neap_fix_no_grad(struct neap_oom_card *card, const struct neap_oom_inputs *
 /* Sets whether the fix leaves enough for the whole step; the need is known. */
 void neap_fix_judge_by_need(const struct neap_oom_card *card, struct neap_fix *fix);
 
-/* Its parts. */
+/* The parts of neap_oom_conclude. */
 void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
 /* The steps before the failure in which a leak would show, and whether it does. */
 struct neap_oom_floor {
@@ -129,7 +130,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 /* Replays the trace on a device with card->replays.memory_bytes, and adds the results to the card and its fixes. */
 enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
 				 struct neap_oom_card *card, struct neap_error *err);
-/* Its last part. */
+/* The last part of neap_oom_replay. */
 void neap_oom_replay_fixes(struct neap_oom_card *card);
 
 /* step_headroom.c: how much memory a whole step takes with the settings under which a request failed.

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Whether an earlier message says the very same. vLLM writes its figures before its first message alone. */
+/* Whether an earlier message says exactly the same. vLLM writes its figures only before its first message. */
 static bool repeated(const struct neap_oom_text *found, const struct neap_oom_text *all, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* analyze/oom_need.c: what the whole step would have taken in which a request of PyTorch's own allocator failed.
+/* analyze/oom_need.c: predicts the need of a whole step in which a request of PyTorch's own allocator failed.
  *
  *   fixed    what the model needs: parameters, gradients, optimizer state, as the process recorded them at the
  *            failure, also of what was not there yet; and what lived longer than the step
@@ -29,7 +29,7 @@
 #define FACTOR_GUESS  4.0
 #define SURE_PERMILLE 200 /* of the modules have to be done to judge the rest by them */
 
-/* How many times as much the whole step takes as was there when it failed. */
+/* By how much to multiply the bytes at the failure to get those of the whole step. */
 static double rest_of_step(const struct neap_event_oom_model *model, bool *ret_sure)
 {
 	double factor;
@@ -53,7 +53,8 @@ static double rest_of_step(const struct neap_event_oom_model *model, bool *ret_s
 	return FACTOR_GUESS;
 }
 
-/* Parameters, gradients and state: as told, and no less than what is there. An unknown state is taken for Adam's. */
+/* Parameters, gradients and state: as the process described them, but no less than the live bytes. An unknown state
+ * counts as Adam's. */
 static uint64_t model_bytes(const struct neap_event_oom_model *told, const struct neap_demand *demand)
 {
 	uint64_t state = told->optimizer_bytes == UINT64_MAX ? neap_plus(told->gradient_bytes, told->gradient_bytes)
@@ -64,7 +65,8 @@ static uint64_t model_bytes(const struct neap_event_oom_model *told, const struc
 	return neap_plus(parameters, companions > demand->model ? companions : demand->model);
 }
 
-/* Adds the request, by what the program was doing. One of the model or of its optimizer is a part of what these need.
+/* Adds the request, by what the program was doing. A request of the model or its optimizer is part of their need
+ * already.
  */
 static void add_request(const struct neap_oom_card *card, struct neap_demand *demand)
 {
@@ -84,7 +86,7 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 
 	if (events)
 		add_request(card, demand);
-	/* Without events: what is not the model's is taken for the step's. */
+	/* Without events: all bytes that are not the model's count as the step's. */
 	uint64_t others = events ? neap_plus(demand->unknown, demand->leaked) : 0;
 	uint64_t resident = neap_plus(neap_plus(demand->parameters, demand->model), others);
 	uint64_t scaled = neap_less(neap_demand_total(demand), resident), need = neap_oom_step_need(card);

@@ -41,7 +41,7 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 
 	if (!replays->smallest_bytes || card->growth_bytes > 0)
 		return NEAP_OK;
-	/* Whether the trace itself has whole steps that were higher than this one. */
+	/* True if the trace itself has whole steps that were higher than this one. */
 	replays->smallest_whole = card->predicted || neap_oom_step_need(card) > 0;
 	if (!trace->record || card->predicted || card->other_allocator)
 		return NEAP_OK;
@@ -59,8 +59,8 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 	return NEAP_OK;
 }
 
-/* What the request's own pool has cached would not have served it, but all that is cached would have. If another
- * setting completes the trace, it is the pieces that failed it. */
+/* The cached bytes of the request's own pool would not have served it, but all cached bytes would have. If another
+ * setting completes the trace, the request failed because of the pieces. */
 static void judge_pieces(struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;

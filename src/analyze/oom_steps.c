@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define VARIES_SHARE 20 /* of a step's peak: steps that differ by less are taken for alike */
+#define VARIES_SHARE 20 /* of a step's peak: steps that differ by less count as alike */
 
 static void raise_to(uint64_t *value, uint64_t candidate)
 {
@@ -13,8 +13,8 @@ static void raise_to(uint64_t *value, uint64_t candidate)
 		*value = candidate;
 }
 
-/* The peaks of the steps with the settings in force. Whether they vary leaves out the first step, in which much is
- * made that stays. */
+/* The peaks of the steps with the settings in force. The test whether they vary leaves out the first step, which
+ * makes many blocks that stay. */
 static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
 {
 	uint64_t least = UINT64_MAX, most = 0;

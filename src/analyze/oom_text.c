@@ -371,7 +371,7 @@ bool neap_oom_text_bare(const struct neap_oom_text *found)
 	       !known(found->weights_bytes) && !known(found->shortfall_bytes);
 }
 
-/* `before`: the log before the message, back to the message before it. */
+/* `before`: the part of the log between the previous message and this one. */
 static void read_message(const char *text, size_t length, const char *before, size_t before_length,
 			 struct neap_oom_text *found)
 {

@@ -105,7 +105,7 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 				    struct neap_oom_text *ret_found, struct neap_error *err);
 
 /* oom_log.c. Reads at most `most` different messages of a log, with their lines: ranks and retries repeat one
- * another. Returns how many. `*ret_more`: those that say the same again, or came after. */
+ * another. Returns how many. `*ret_more`: how many repeat an earlier one, or come after the last one read. */
 size_t neap_oom_log_messages(const char *log, size_t length, struct neap_oom_text *ret_messages, size_t most,
 			     size_t *ret_more);
 

@@ -24,7 +24,7 @@ static inline void take(struct neap_oom_text *found, uint64_t *field, struct fig
 /* Reads "1.50 GiB" or "512 bytes" at the start of `text`. */
 bool neap_oom_figure_read(const char *text, struct figure *ret_figure);
 
-/* oom_text_jobs.c. `before`: the log's part before the message, back to the message before it; any bytes. */
+/* oom_text_jobs.c. `before`: the part of the log between the previous message and this one; any bytes. */
 void neap_oom_vllm_read(const char *before, size_t length, struct neap_oom_text *found);
 /* `text`: the message, from its opening on. */
 void neap_oom_slurm_read(const char *before, size_t before_length, const char *text, size_t length,

@@ -90,14 +90,14 @@ static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint
 	return demand_of(&found);
 }
 
-/* What is live at a failure, by purpose, and what the failed step made. */
+/* The live bytes at a failure, by purpose, and those that the failed step made. */
 struct last_step {
 	struct neap_categories live;
-	uint64_t forward, nameless, loaded; /* unknown ones of the failed step, by what asked for them */
-	uint64_t highest;                   /* of what a smaller micro-batch would have made smaller */
+	uint64_t forward, nameless, loaded; /* unknown bytes of the failed step, by who asked for them */
+	uint64_t highest;                   /* of the bytes that a smaller micro-batch would have reduced */
 };
 
-/* A block as it was at a failure: what the program freed after it, on its way out, tells nothing. */
+/* A block as it was at a failure: a free after it, on the program's way out, means nothing. */
 static struct neap_life as_at(const struct neap_life *life, uint64_t event)
 {
 	struct neap_life then = *life;
@@ -166,9 +166,10 @@ static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, 
 	return NEAP_OK;
 }
 
-/* Lifetimes tell nothing of blocks that the failed step made: whether they would have outlived it is not known. What
- * forward made are activations, and what has no stack, in autograd's threads, temporaries, but for the gradients that
- * the process has counted. What the program's own lines made since the last step is taken for its batch. */
+/* Lifetimes tell nothing about the failed step's blocks: nobody knows whether they would have outlived the step.
+ * Blocks that forward made count as activations; blocks without a stack, from autograd's threads, as temporaries,
+ * except the gradients that the process has counted; blocks that the program's own lines made since the last step as
+ * its batch. */
 static struct neap_demand demand_at(const struct last_step *step, uint64_t gradient_bytes)
 {
 	struct neap_demand demand = demand_of(&step->live);
@@ -241,7 +242,7 @@ static void take_pieces(struct neap_oom_card *card, const struct neap_trace *tra
 	card->pools_free_bytes = card->fragments.pools_free;
 }
 
-/* What the process counted itself. */
+/* The bytes that the process itself counted under a tag. */
 static uint64_t counted_bytes(const struct neap_oom_card *card, const char *tag)
 {
 	for (size_t i = 0; i < card->tag_count; i++)
@@ -250,7 +251,7 @@ static uint64_t counted_bytes(const struct neap_oom_card *card, const char *tag)
 	return 0;
 }
 
-/* Fills the purposes of what is live, with `unnamed_bytes` that no event tells of. */
+/* Fills the purposes of the live bytes; `unnamed_bytes` of them have no event. */
 static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struct neap_oom_card *card,
 			struct neap_oom_inputs *inputs)
 {

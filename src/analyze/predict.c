@@ -30,8 +30,7 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 	*field = neap_plus(*field, bytes);
 }
 
-/* The leak's tag is not known. Kinds that scale are reduced first, so that no more is predicted to be saved than can
- * be. */
+/* The leak's tag is not known. Kinds that scale are reduced first, so that the predicted saving is not too large. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
 {
 	uint64_t *fields[] = {&demand->activations, &demand->attention, &demand->temporaries, &demand->inputs,
@@ -61,7 +60,7 @@ struct walk {
 	uint64_t live[NEAP_RECORD_NAMES];
 	uint64_t end_ns, settings_ns; /* the session's end; when its settings last changed */
 	uint32_t device;
-	uint64_t step_peak_bytes; /* since then */
+	uint64_t step_peak_bytes; /* since the settings last changed */
 };
 
 /* Reads the last session's end; false when there is none. */

@@ -29,7 +29,7 @@
  * "parameters", "gradients", "optimizer" and "workspace" (model, which stays); any other is unknown. */
 struct neap_demand {
 	uint64_t activations, attention, temporaries, inputs, parameters, model, unknown;
-	uint64_t leaked; /* grown with the steps, whatever its tag: stays */
+	uint64_t leaked; /* bytes that grew with the steps, whatever their tag: these stay */
 };
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);

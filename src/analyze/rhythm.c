@@ -11,7 +11,7 @@
 #define HEAD       8   /* allocations that a micro-batch begins with, in this order */
 #define CANDIDATES 256 /* places that are tried */
 #define SLACK      8   /* micro-batches differ in length by at most an eighth: the first makes the gradients */
-#define TOOTH      16  /* one that counts takes a sixteenth of the step's swing or more */
+#define TOOTH      16  /* a micro-batch that counts takes at least a sixteenth of the step's swing */
 
 struct step {
 	const struct neap_beat *beats;
@@ -71,7 +71,7 @@ static uint64_t highest_in(const struct step *step, size_t from, size_t to)
 	return high;
 }
 
-/* What was given back within the first micro-batch. */
+/* The bytes that were freed within the first micro-batch. */
 static uint64_t freed_in_first(const struct step *step, size_t length)
 {
 	uint64_t taken = level_at(step, 0);
@@ -94,7 +94,7 @@ static bool falls_back(const struct step *step, size_t length)
 	uint64_t largest = 0;
 	for (size_t i = length; i < end; i++)
 		largest = step->beats[i].bytes > largest ? step->beats[i].bytes : largest;
-	/* A gradient, which is temporary only in the second one, may be the largest part of its rise. */
+	/* A gradient, which is temporary only in the second micro-batch, may be the largest part of its rise. */
 	bool freed = freed_in_first(step, length) >= (rise - (largest < rise ? largest : rise)) / 2;
 	return rise > 0 && freed && fall >= rise - rise / 2 && rise >= step->swing_bytes / TOOTH;
 }

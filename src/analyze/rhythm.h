@@ -25,7 +25,8 @@ struct neap_beat {
 /* `end_bytes`: live when the step ends. Returns 1 if nothing repeats, or if host memory ran out. */
 size_t neap_rhythm_find(const struct neap_beat *beats, size_t count, uint64_t end_bytes);
 
-/* Of a lane of a recording: the median over its newest steps that are whole in the allocation ring; 1: none. */
+/* The rhythm of a lane of a recording: the median over its newest steps that are whole in the allocation ring; 1:
+ * none. */
 uint64_t neap_rhythm_recorded(const struct neap_record *record, const struct neap_lanes *lanes, size_t lane);
 
 #endif

@@ -13,7 +13,7 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Of the step that ends with the journal's event `end`, after `begin_ns`. */
+/* The rhythm of the step that begins at `begin_ns` and ends with the journal's event `end`. */
 static uint64_t rhythm_of(const struct neap_record *record, uint64_t begin_ns, const struct neap_event *end,
 			  struct neap_beat *beats)
 {

@@ -85,7 +85,7 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
 		raise_to(&facts->peak_allocated_bytes, event->step.peak_bytes);
-		if (main && event->step.number > facts->memory_ends_high_step) /* memory did not end there */
+		if (main && event->step.number > facts->memory_ends_high_step) /* the forecast was wrong */
 			facts->memory_ends_step = facts->memory_ends_low_step = facts->memory_ends_high_step = 0;
 		break;
 	case NEAP_EVENT_OOM:
@@ -295,7 +295,8 @@ static struct neap_leak test_floor(const struct floor *floor, bool restarted, ui
 	return leak;
 }
 
-/* Of several trainings that follow one another: the steepest leak; without one, the last that was long enough. */
+/* The worse of two trainings that follow one another: the steeper leak; if neither leaks, the later one that was long
+ * enough. */
 static struct neap_leak worse_of(const struct neap_leak *before, const struct neap_leak *now)
 {
 	if (before->verdict != NEAP_LEAK_FOUND)

@@ -34,7 +34,7 @@ static bool of_neap(const char *file)
 	return strstr(file, "/neap/_") || begins(file, "neap/_") || ends(file, "/neap/hooks.py");
 }
 
-/* Python's own modules: lib/python3.12/contextlib.py, but not what is installed beside them. */
+/* Python's own modules: lib/python3.12/contextlib.py, but not packages that are installed beside them. */
 static bool of_python(const char *file)
 {
 	const char *lib = strstr(file, "/lib/python");

@@ -16,8 +16,8 @@ struct neap_state {
 	size_t block_count;
 };
 
-/* Just after `event`. *ret_known false: addresses are not known, and *ret_state is empty. Free with neap_state_fini.
- * Errors: NEAP_ENOMEM. */
+/* Finds the state just after `event`. *ret_known false: addresses are not known, and *ret_state is empty. Free with
+ * neap_state_fini. Errors: NEAP_ENOMEM. */
 enum neap_status neap_state_at(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 			       uint64_t event, struct neap_state *ret_state, bool *ret_known, struct neap_error *err);
 void neap_state_fini(struct neap_state *state);

@@ -19,7 +19,7 @@
 #define PASSES  3
 #define STAYS   UINT32_MAX /* never freed */
 #define LONGEST 65536      /* operations of the first steps */
-#define FIRST   3          /* steps that neap_step_model_first takes */
+#define FIRST   3          /* how many steps neap_step_model_first takes */
 #define GONE    UINT64_MAX /* a live block that was allocated after the step began */
 
 struct block {
@@ -28,7 +28,7 @@ struct block {
 	uint32_t slot;
 	bool dead;
 	size_t op;           /* of a block of the step: its allocation */
-	uint32_t born, gone; /* ends of steps that came before its allocation and its free; STAYS */
+	uint32_t born, gone; /* how many steps ended before its allocation, and before its free or STAYS */
 };
 
 struct builder {
@@ -204,7 +204,7 @@ static bool never_scales(const char *tag)
 	       !strcmp(tag, "workspace");
 }
 
-/* When, between two instants, the micro-batches became smaller; UINT64_MAX: they did not. */
+/* The time between two instants at which the micro-batches became smaller; UINT64_MAX: they did not. */
 static uint64_t find_smaller(const struct neap_record *record, const struct neap_last_settings *settings,
 			     uint64_t begin_ns, uint64_t end_ns)
 {
@@ -239,9 +239,9 @@ static struct neap_step_size guess(const struct builder *builder, const struct n
 	return (struct neap_step_size){.sample = bytes / samples, .smaller = smaller};
 }
 
-/* In PyTorch's own allocator gradients have no tag. What a step leaves, and is as large as a block that was there
- * before the last step and stays (a parameter, its state), is one: it does not scale. Nor do those that stay. False:
- * no host memory. */
+/* In PyTorch's own allocator gradients have no tag. A block that a step leaves counts as one if it is as large as a
+ * block that was there before the last step and stays (a parameter, its state). Neither kind scales. False: no host
+ * memory. */
 static bool keep_gradients(struct builder *builder, uint32_t last)
 {
 	struct neap_map sizes = {0};
@@ -274,7 +274,7 @@ static const struct neap_event *next_step(const struct builder *builder, size_t 
 	return NULL;
 }
 
-/* The operations of the step. False: no host memory. */
+/* Adds the operations of the step. False: no host memory. */
 static bool take_step(struct builder *builder)
 {
 	const struct neap_record *record = builder->record;

@@ -9,29 +9,30 @@
 
 struct neap_step_tags;
 
-/* The settings in force at the end of a recording, and the ones before. */
+/* The settings in force at the end of a recording, and those before them. */
 struct neap_last_settings {
 	struct neap_split split, before; /* before.micro_batch 0: there were no others */
 	uint64_t since_ns, before_since_ns;
 	uint64_t until_ns; /* when they changed again, or the request failed; UINT64_MAX: neither happened */
 	uint16_t device;   /* of the session's allocator */
 	bool from_change;  /* the step that begins where they changed counts as whole */
-	/* Without a session: where the micro-batch is from, and another one that says something else. */
+	/* Without a session: the source of the micro-batch, and another source that differs. */
 	bool found, many_devices; /* many: the process uses several */
 	struct neap_event_batch batch;
-	/* Of PyTorch's own allocator, whose blocks have stacks for tags: which of these are of the optimizer. */
+	/* For PyTorch's own allocator, whose blocks have stacks as tags: which stacks belong to the optimizer. */
 	const struct neap_step_tags *tags;
 };
 
-/* What the program's stacks tell. */
+/* Facts about the program's stacks. */
 struct neap_step_tags {
 	bool (*of_optimizer)(const void *context, uint32_t tag);
 	const void *context;
 };
 
-/* Those of the last session; without one, what neap found of the program. False: the recording has neither. */
+/* The settings of the last session; without one, those that neap found in the program. False: the recording has
+ * neither. */
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);
-/* What neap found of a program without a session, on one device. False: nothing. */
+/* The settings that neap found in a program without a session, on one device. False: none. */
 bool neap_found_settings(const struct neap_record *record, uint16_t device, struct neap_last_settings *ret_settings);
 
 #define NEAP_STEP_SCRATCH (192ull << 20) /* of a reduction: 1 MiB for each multiprocessor of the largest GPUs */

@@ -13,7 +13,7 @@ static uint16_t last_device(const struct neap_record *record)
 	return 0;
 }
 
-/* What neap found of a program without a session. A change of it counts from its event on. */
+/* Takes the settings that neap found in a program without a session. A change counts from its event on. */
 static void take_found(const struct neap_record *record, uint16_t only, struct neap_last_settings *settings)
 {
 	for (size_t i = 0; i < record->journal_count; i++) {
@@ -22,7 +22,7 @@ static void take_found(const struct neap_record *record, uint16_t only, struct n
 		if (!batch || (only != UINT16_MAX && event->device != only))
 			continue;
 		settings->many_devices |= settings->found && event->device != settings->device;
-		/* Becoming known is no change. */
+		/* The first event makes the settings known; it changes none. */
 		bool changed = settings->batch.micro_batch && batch->micro_batch != settings->batch.micro_batch;
 		if (settings->found && event->device != settings->device)
 			continue;
@@ -35,7 +35,7 @@ static void take_found(const struct neap_record *record, uint16_t only, struct n
 						      .ranks = batch->ranks ? batch->ranks : 1};
 		if (__builtin_mul_overflow(settings->split.micro_batch, settings->split.accumulate,
 					   &settings->split.batch))
-			settings->split.micro_batch = UINT64_MAX; /* which makes no sense, as advice says */
+			settings->split.micro_batch = UINT64_MAX; /* makes no sense: the advice says so */
 	}
 }
 

@@ -134,7 +134,7 @@ uint64_t neap_steps_updates(const struct neap_steps *steps, size_t i)
 		return steps->midway ? 0 : steps->numbers[0];
 	if (steps->numbers[i] > steps->numbers[i - 1])
 		return steps->numbers[i] - steps->numbers[i - 1];
-	return steps->numbers[i] == 1; /* of another training */
+	return steps->numbers[i] == 1; /* the first step of another training */
 }
 
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
@@ -150,7 +150,7 @@ size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
 	return low;
 }
 
-/* Where the training ends that begins with that step: the next one's steps are counted from 1 again. */
+/* The end of the training that begins with that step: the next training counts its steps from 1 again. */
 static size_t training_end(const struct neap_steps *steps, size_t begin)
 {
 	size_t end = begin + 1;

@@ -29,8 +29,8 @@ void neap_steps_fini(struct neap_steps *steps);
  * emptyings of the cache come before it. Else 0. */
 uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
 
-/* Of several trainings that follow one another: the steps of the longest, and those before `event` of the last one
- * that began before it. Both borrow. */
+/* If several trainings follow one another: the steps of the longest one; and the steps before `event` of the last
+ * training that began before it. Both borrow. */
 struct neap_steps neap_steps_longest(const struct neap_steps *steps);
 struct neap_steps neap_steps_last(const struct neap_steps *steps, uint64_t event);
 

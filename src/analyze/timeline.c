@@ -50,7 +50,7 @@ static unsigned change_of(const struct neap_timeline *timeline, uint64_t event, 
 	return timeline->changes[event / 2] >> (4 * (event % 2) + level) & 3u;
 }
 
-/* A second change of one level makes it odd. */
+/* Sets an event's change of a level. A second change of the same level makes it odd. */
 static void set_change(struct neap_timeline *timeline, uint64_t event, unsigned level, unsigned change)
 {
 	unsigned shift = 4 * (unsigned)(event % 2) + level;

@@ -5,7 +5,7 @@
  *               blocks are larger than asked because their rest could not be split off
  *   reserved    segments; known where the trace has events of segments or a final state
  *
- * Bytes reserved before the first event are those of the file's final state with the events undone.
+ * The bytes reserved before the first event follow from the file's final state with all events undone.
  */
 #ifndef NEAP_ANALYZE_TIMELINE_H
 #define NEAP_ANALYZE_TIMELINE_H
@@ -19,7 +19,7 @@ struct neap_trace_levels {
 	uint64_t event;                        /* just after this one; NEAP_LIFE_BEFORE: before the first */
 };
 
-/* By how much one event changes the levels, in all. */
+/* By how much one event changes each level, all its effects together. */
 struct neap_timeline_change {
 	uint64_t event;
 	int64_t requested, rounded;
@@ -29,7 +29,8 @@ struct neap_timeline {
 	const struct neap_trace *trace;
 	size_t device;
 	uint64_t count; /* events */
-	/* How each event changes the levels, in four bits, and the changes that those cannot say: see timeline.c. */
+	/* How each event changes the levels, in four bits, and the changes that four bits cannot hold: see
+	 * timeline.c. */
 	uint8_t *changes;
 	struct neap_timeline_change *odd; /* by event */
 	size_t odd_count;

@@ -79,7 +79,7 @@ static void take_recorded_peaks(const struct neap_timeline *timeline, struct nea
 	*ret_whole = whole;
 }
 
-/* Falls and rises by half the amplitude, over all steps. */
+/* How often the level falls and rises by half the amplitude, per step. */
 static double count_teeth(const struct neap_timeline *timeline, const struct neap_steps *steps, uint64_t half)
 {
 	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);

@@ -51,13 +51,13 @@ struct neap_trends {
 	double spread; /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
 	size_t period; /* 0: none */
 	uint64_t peak_event, trough_event; /* of the step with the highest peak */
-	struct neap_course course;         /* what a step is like */
+	struct neap_course course;         /* the figures of a step */
 	uint64_t retries;      /* times the cache was given back for a request that found the device full */
 	uint64_t emptied;      /* times the cache was emptied: runs of releases that no growth followed */
 	size_t emptied_period; /* steps from one to the next, nearly always; 0: they vary, or are few */
 };
 
-/* What grows most with these steps; ret_growing->holder.kind is 0 if nothing does. Errors: NEAP_ENOMEM. */
+/* The holder that grows most with these steps; ret_growing->holder.kind is 0 if nothing does. Errors: NEAP_ENOMEM. */
 enum neap_status neap_trends_grower(const struct neap_lives *lives, const struct neap_sites *sites,
 				    const struct neap_steps *steps, struct neap_growing *ret_growing,
 				    struct neap_error *err);

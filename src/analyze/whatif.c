@@ -28,7 +28,7 @@ static const struct {
 	[NEAP] = {"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
 };
 #define ROWS (sizeof table / sizeof table[0])
-/* Several workers take the longest first, and last the one that another may save. */
+/* With several workers the longest replays come first, and last the one that another replay may make needless. */
 static const uint8_t turns[ROWS] = {0, NEAP, SPLIT_128, 3, 1, 2, 6, SPLIT_512};
 
 /* Lower comes first. Without a bound everything fits. */
@@ -152,8 +152,8 @@ static void take_result(const struct tries *tries, size_t row, const struct neap
 	item->retries = (uint64_t)result->usage.stats.num_alloc_retries;
 }
 
-/* Where nothing is as large as the lower of two limits, the higher one changes nothing either. A replay that is
- * compared with its recording follows that. */
+/* If no block is as large as the lower of two limits, the higher limit changes nothing either. But a replay that is
+ * compared with its recording follows the recording. */
 static bool is_split_alike(const struct tries *tries)
 {
 	return tries->split.largest_bytes < SPLIT_LOWER && !tries->split.match.compared &&
@@ -177,7 +177,7 @@ static enum neap_status replay_row(struct tries *tries, size_t row, const struct
 	replay.policy = item->policy;
 	replay.settings = item->settings;
 	replay.alone = item->alone;
-	replay.go_on = replay.memory_bytes == 0; /* without a bound only what failed when recorded fails */
+	replay.go_on = replay.memory_bytes == 0; /* without a bound only requests that failed in the recording fail */
 	if (item->policy == NEAP_REPLAY_NEAP && !replay.memory_bytes)
 		replay.memory_bytes = tries->plenty;
 	return tries->patience.over ? NEAP_ECANCELED : neap_replay(tries->trace, &replay, ret_result, err);

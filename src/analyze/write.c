@@ -58,6 +58,6 @@ enum neap_status neap_trace_write(const struct neap_trace *trace, size_t device,
 	if (status && !strstr(err->message, path))
 		neap_error_prefix(err, "writing %s", path);
 	if (status == NEAP_ENOENT)
-		err->status = NEAP_EEXIST; /* exits 73: the input is there */
+		err->status = NEAP_EEXIST; /* exits 73: the input exists */
 	return status;
 }
