@@ -65,9 +65,9 @@ void neap_series_keep(struct neap_series *series, const struct neap_result *resu
 {
 	struct neap_error err = {0};
 	char key[NEAP_EXPERIMENT_KEY_CAPACITY] = "";
-	for (size_t i = 0; i < series->spec->count; i++)
-		if (!strcmp(series->spec->experiments[i].name, result->name))
-			neap_experiment_key(&series->spec->experiments[i], key);
+	size_t at = neap_spec_find(series->spec, result->name);
+	if (at < series->spec->count)
+		neap_experiment_key(&series->spec->experiments[at], key);
 	if (!series->history || !neap_history_put(series->history, series->spec->name, key, result, &err))
 		return;
 	neap_series_report_line(series, "%s", err.message);

@@ -97,16 +97,6 @@ static void read_side(const struct neap_series *series, size_t at, struct side *
 		closedir(entries);
 }
 
-/* Returns the index of the experiment, or `count` if there is none. */
-static size_t find(const struct neap_spec *spec, const char *name)
-{
-	size_t at = 0;
-
-	while (at < spec->count && strcmp(spec->experiments[at].name, name) != 0)
-		at++;
-	return at;
-}
-
 enum neap_status neap_series_compare(struct neap_series *series, struct neap_error *err)
 {
 	const struct neap_spec *spec = series->spec;
@@ -119,7 +109,7 @@ enum neap_status neap_series_compare(struct neap_series *series, struct neap_err
 	struct side run, other = {0};
 	for (size_t i = 0; i < spec->count; i++) {
 		const char *to = spec->experiments[i].compare_to;
-		size_t base = to ? find(spec, to) : spec->count;
+		size_t base = to ? neap_spec_find(spec, to) : spec->count;
 		struct neap_comparison *comparison = &summary->comparisons[summary->comparison_count];
 		if (base == spec->count)
 			continue;

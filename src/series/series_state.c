@@ -51,14 +51,6 @@ static enum neap_status apply_begin(struct neap_series_state *state, const struc
 	return NEAP_OK;
 }
 
-static size_t find_experiment(const struct neap_spec *spec, const char *name)
-{
-	size_t at = 0;
-	while (at < spec->count && strcmp(spec->experiments[at].name, name))
-		at++;
-	return at;
-}
-
 /* Resets each experiment that runs again, as if it had never started. Its attempt numbers continue, since folders
  * stay.
  */
@@ -72,13 +64,13 @@ static enum neap_status apply_edit(struct neap_series_state *state, const struct
 		return neap_fail(err, NEAP_EPARSE, "expected the experiments that are run again");
 	for (size_t i = 0; i < json_array_size(again); i++) {
 		const char *name = json_string_value(json_array_get(again, i));
-		if (!name || (!state->tolerant && find_experiment(spec, name) == spec->count))
+		if (!name || (!state->tolerant && neap_spec_find(spec, name) == spec->count))
 			return neap_fail(err, NEAP_EPARSE, "expected the names of experiments that are run again");
 	}
 	if (!state->tolerant && strcmp(neap_json_get_text(record, "spec_hash"), hash))
 		return neap_fail(err, NEAP_ESTATE, "the series file has changed since its last edit");
 	for (size_t i = 0; i < json_array_size(again); i++) {
-		size_t at = find_experiment(spec, json_string_value(json_array_get(again, i)));
+		size_t at = neap_spec_find(spec, json_string_value(json_array_get(again, i)));
 		if (at < spec->count)
 			state->experiments[at] =
 				(struct neap_step_experiment){.attempts = state->experiments[at].attempts};
@@ -120,7 +112,7 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 		return neap_fail(err, NEAP_EPARSE, "expected the experiments of submission %" PRIu32, submission);
 	for (size_t i = 0; i < json_array_size(members); i++) {
 		const char *name = json_string_value(json_array_get(members, i));
-		size_t at = name ? find_experiment(spec, name) : spec->count;
+		size_t at = name ? neap_spec_find(spec, name) : spec->count;
 		if (at == spec->count ? !name || !state->tolerant
 				      : state->experiments[at].open || state->experiments[at].ended)
 			return neap_fail(err, NEAP_EPARSE, "submitted an experiment that may not run: '%.60s'",
@@ -132,7 +124,7 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 	state->submissions = submission;
 	state->submitted = true;
 	for (size_t i = 0; i < json_array_size(members); i++) {
-		size_t at = find_experiment(spec, json_string_value(json_array_get(members, i)));
+		size_t at = neap_spec_find(spec, json_string_value(json_array_get(members, i)));
 		if (at == spec->count)
 			continue;
 		state->ends[at].submission = submission;
@@ -144,7 +136,7 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 static enum neap_status apply_needs(struct neap_series_state *state, const struct neap_spec *spec,
 				    const json_t *record, struct neap_error *err)
 {
-	size_t at = find_experiment(spec, neap_json_get_text(record, "experiment"));
+	size_t at = neap_spec_find(spec, neap_json_get_text(record, "experiment"));
 	const char *needs = neap_json_get_text(record, "needs");
 	struct neap_needs parsed;
 	if (at == spec->count && state->tolerant)
@@ -235,7 +227,7 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 {
 	const char *name = neap_json_get_text(record, "experiment");
 	json_int_t attempt = json_integer_value(json_object_get(record, "attempt"));
-	size_t at = find_experiment(spec, name);
+	size_t at = neap_spec_find(spec, name);
 	if (at == spec->count && state->tolerant)
 		return apply_to_gone(state, type, name, attempt, err);
 	if (at == spec->count || attempt < 1 || attempt > UINT32_MAX)

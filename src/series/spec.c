@@ -362,12 +362,14 @@ static enum neap_status add_experiment(struct neap_spec *spec, const struct neap
 			err, experiment->line, 1,
 			"experiments: the name '%.60s...' is too long with its grid, expected at most %d bytes", name,
 			NEAP_SPEC_NAME_CAPACITY - 1);
-	for (size_t i = 0; i < spec->count; i++)
-		if (!strcmp(spec->experiments[i].name, name))
-			return neap_fail_at(
-				err, experiment->line, 1,
-				"experiments: the name '%.80s' is taken by the one in line %u, expected another",
-				name, spec->experiments[i].line);
+	size_t same = neap_spec_find(spec, name);
+	if (same < spec->count)
+		return neap_fail_at(err, experiment->line, 1,
+				    "experiments: the name '%.80s' is taken by the one in line %u, expected another",
+				    name, spec->experiments[same].line);
+	uint64_t hash = neap_spec_hash(name, strlen(name));
+	if (!neap_map_get(&spec->names, hash, NULL) && !neap_map_put(&spec->names, hash, spec->count))
+		return no_memory(err);
 	if (!neap_array_grow(&spec->experiments, spec->count, sizeof *spec->experiments))
 		return no_memory(err);
 	struct neap_experiment *added = &spec->experiments[spec->count];
@@ -491,10 +493,8 @@ static enum neap_status check_compared(const struct neap_spec *spec, struct neap
 {
 	for (size_t i = 0; i < spec->count; i++) {
 		const struct neap_experiment *experiment = &spec->experiments[i];
-		bool found = !experiment->compare_to;
-		for (size_t k = 0; k < spec->count && !found; k++)
-			found = k != i && !strcmp(spec->experiments[k].name, experiment->compare_to);
-		if (!found)
+		size_t other = experiment->compare_to ? neap_spec_find(spec, experiment->compare_to) : i;
+		if (experiment->compare_to && (other == i || other == spec->count))
 			return neap_fail_at(err, experiment->line, 1,
 					    "compare_to: expected the name of another experiment, not '%.80s'",
 					    experiment->compare_to);
@@ -566,6 +566,16 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 	return status;
 }
 
+size_t neap_spec_find(const struct neap_spec *spec, const char *name)
+{
+	uint64_t at = 0;
+	if (!neap_map_get(&spec->names, neap_spec_hash(name, strlen(name)), &at))
+		return spec->count;
+	while (at < spec->count && strcmp(spec->experiments[at].name, name)) /* others with its hash come later */
+		at++;
+	return (size_t)at;
+}
+
 void neap_spec_fini(struct neap_spec *spec)
 {
 	if (!spec)
@@ -574,6 +584,7 @@ void neap_spec_fini(struct neap_spec *spec)
 		experiment_fini(&spec->experiments[i]);
 	free(spec->experiments);
 	free(spec->name);
+	neap_map_fini(&spec->names);
 	neap_spec_slurm_fini(&spec->slurm);
 	*spec = (struct neap_spec){0};
 }

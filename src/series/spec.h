@@ -23,6 +23,7 @@
 #ifndef NEAP_SERIES_SPEC_H
 #define NEAP_SERIES_SPEC_H
 
+#include "base/map.h"
 #include "run/argv.h"
 #include "series/spec_slurm.h"
 
@@ -58,7 +59,8 @@ struct neap_spec {
 	struct neap_spec_slurm slurm; /* used only with --slurm */
 	uint64_t hash;                /* of the file's bytes: a changed file is another series */
 	struct neap_experiment *experiments;
-	size_t count; /* at least 1 */
+	size_t count;          /* at least 1 */
+	struct neap_map names; /* a name's hash -> the index of the first experiment whose name has it */
 };
 
 /* Errors: NEAP_EPARSE with line and column, and what was expected; NEAP_ENOMEM. */
@@ -69,6 +71,9 @@ enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_sp
 enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, struct neap_error *err);
 
 void neap_spec_fini(struct neap_spec *spec);
+
+/* Returns the index of the experiment, or `count` if there is none. */
+size_t neap_spec_find(const struct neap_spec *spec, const char *name);
 
 /* The names of all parameters, in the order of the file. The caller calls neap_argv_fini. Errors: NEAP_ENOMEM. */
 enum neap_status neap_spec_parameter_names(const struct neap_spec *spec, struct neap_argv *ret_names);
