@@ -4,7 +4,8 @@
 usage: published.py [--neap PATH] [--python PATH]... [--only PATTERN]... [--json] [--jobs N] [--cause]
 
 The rows stand in bench/published/rows.py with their sources, the programs beside it. A row runs with the first --python that has its
-release of PyTorch and the packages it needs; where none has the release, with the nearest, which the table marks with "~".
+release of PyTorch and the packages it needs; where none has the release, with the nearest, which the table marks with "~". A row
+that no --python can run is listed with what they lack.
 --only takes rows whose source, place, kind or program contain one of the patterns. Exits 1 when a row is off by more than its
 printed digits, 0.5 % and what it allows for a cause that is known.
 """
@@ -59,6 +60,12 @@ def choose(row, pythons):
     wanted = tuple(int(part) for part in row.torch.split(".")[:2])
     nearest = min(fitting, key=lambda python: (abs(python.release[1] - wanted[1]), -python.release[1]))
     return nearest, nearest.release == wanted
+
+
+def lacks(row):
+    """What an interpreter needs for the row."""
+    release = [f"a PyTorch before {row.before[0]}.{row.before[1]}"] if row.before else []
+    return "needs " + ", ".join([*release, *row.needs])
 
 
 def run(neap, python, row):
@@ -127,12 +134,14 @@ def main():
             key = (row.profile, row.program, row.environment, row.ranks, python.path)
             started.setdefault(key, pool.submit(run, options.neap, python, row))
     results = []
-    wrong = 0
+    wrong = skipped = 0
     if not options.json:
         print(f"{'source':11}{'kind':33}{'GPU':14}{'PyTorch, here':15}{'figure':22}{'published':>19}{'neap, MiB':>11}{'error':>10}")
     for row in rows:
         python, exact = choose(row, pythons)
         if not python:
+            skipped += 1
+            print(f"{row.source:11}{row.kind:33}{row.program}: not run, {lacks(row)}", file=sys.stderr if options.json else sys.stdout)
             continue
         found = started[row.profile, row.program, row.environment, row.ranks, python.path].result()
         if isinstance(found, str) or row.figure not in found:
@@ -155,6 +164,7 @@ def main():
         json.dump(results, sys.stdout, indent=1)
     else:
         summary(results)
+        print(f"{len(results)} of {len(rows)} rows, {skipped} not run for want of an interpreter")
     return wrong > 0
 
 
