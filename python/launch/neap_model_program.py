@@ -53,7 +53,7 @@ def parse():
     parser.add_argument("--checkpointing", type=int, choices=(0, 1), default=0)
     parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of an update")
     parser.add_argument("--shard", choices=("none", "ddp", "fsdp"), default="none")
-    parser.add_argument("--steps", type=int, default=3, help="optimizer updates, or batches to infer")
+    parser.add_argument("--steps", type=int, help="optimizer updates (default: 50), or batches to infer (default: 3)")
     return parser.parse_args()
 
 
@@ -380,7 +380,7 @@ def train(options, job):
     optimizer = make_optimizer(options, model)
     mixed = options.precision in ("bf16", "fp16") and options.shard != "fsdp"
     scaler = torch.amp.GradScaler("cuda", enabled=options.precision == "fp16")
-    for step in range(1, options.steps + 1):
+    for step in range(1, (options.steps or 50) + 1):
         for _ in range(options.accumulation):
             inputs, target = job.batch("cuda")
             with torch.autocast("cuda", TYPES[options.precision], enabled=mixed):
@@ -398,7 +398,7 @@ def infer(options, job):
     model = place(options, job.model)
     model.eval()
     with torch.inference_mode():
-        for step in range(1, options.steps + 1):
+        for step in range(1, (options.steps or 3) + 1):
             inputs, _ = job.batch("cuda")
             model.generate(**inputs) if job.generates else model(**inputs)
             print(f"batch {step}", flush=True)

@@ -178,8 +178,6 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	estimate->command.isolation = &estimate->isolation;
 	estimate->command.watch = (struct neap_estimate_watch){estimate_progress_go_on, &estimate->progress};
 	code = estimate_parse_bounds(arguments, &estimate->command);
-	if (estimate->model.given.name && !estimate->command.steps)
-		estimate->command.steps = "3"; /* its batches are all alike */
 	if (!code)
 		code = estimate_parse_values(arguments, &estimate->model, estimate->command.argv, &estimate->values);
 	if (!code)
