@@ -59,7 +59,7 @@ def switch(attached):
 
 
 def trainee(allocations):
-    """A step of about so many allocations."""
+    """Makes a step with about so many allocations."""
     if allocations == 100:
         model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).cuda()
         x = torch.randn(1024, 512, device="cuda")
@@ -105,7 +105,7 @@ def first_steps():
 def traced():
     hooks._hook_steps()
     for path in pathlib.Path(os.environ["NEAP_RUN_DIR"]).glob("stacks.*"):
-        path.unlink()  # one file would be full after some turns
+        path.unlink()  # a single file would fill up after some turns
     _watch._start(torch)
 
 
@@ -113,7 +113,7 @@ KINDS = {"plain": lambda: None, "attached, first 256": first_steps, "attached": 
 
 
 def interval(differences):
-    """Their median, and the bounds of its interval of 95 %, by order."""
+    """The median of the differences, and the bounds of its 95 % interval, by rank."""
     ordered = sorted(differences)
     aside = max(0, int(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
     return statistics.median(ordered), ordered[aside], ordered[-1 - aside]
@@ -188,7 +188,7 @@ def sampled_child(allocations, seconds, kind, control):
 
 
 def samples(allocations, seconds, kind):
-    """Samples in all, in functions that recording calls, and in neap's libraries; nanoseconds a step."""
+    """The number of samples: all, in functions that recording calls, and in neap's libraries; and the nanoseconds a step."""
     folder = tempfile.mkdtemp(prefix="neap-cost-")
     control = os.path.join(folder, "control")
     data = os.path.join(folder, "perf.data")
@@ -260,7 +260,7 @@ def main():
         return statistics.median(times), statistics.fmean(times), spent / options.steps
 
     def cost(function, times):
-        """Nanoseconds of this thread's processor time, the median."""
+        """The median nanoseconds of this thread's processor time."""
         found = []
         for _ in range(times):
             began = time.thread_time_ns()

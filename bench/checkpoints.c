@@ -30,7 +30,7 @@ static double read_clock(clockid_t clock)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Since `from`; a zeroed one: since the epochs of the clocks. */
+/* The time since `from`; for a zeroed one, since the clocks' epochs. */
 static struct lap lap(struct lap from)
 {
 	return (struct lap){read_clock(CLOCK_MONOTONIC) - from.wall_s,
@@ -44,7 +44,7 @@ static int ascending(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* Of each clock by itself. */
+/* The median of each clock by itself. */
 static struct lap median(const struct lap laps[ROUNDS])
 {
 	double wall_s[ROUNDS], cpu_s[ROUNDS];
@@ -97,7 +97,7 @@ static int decide(size_t count, const struct neap_retention_options *rules)
 	return 0;
 }
 
-/* Reads the folder and asks of each name what it is. */
+/* Reads the folder and asks for each name's type. */
 static int walk(const char *path)
 {
 	DIR *folder = opendir(path);
@@ -112,7 +112,7 @@ static int walk(const char *path)
 	return 0;
 }
 
-/* An empty checkpoint, and with `beside` its metrics in a file. */
+/* Makes an empty checkpoint, and with `beside` a file with its metrics. */
 static int make(int folder_fd, size_t i, bool beside)
 {
 	const struct timespec when = {.tv_sec = (time_t)(1700000000 + i)};

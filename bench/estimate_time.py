@@ -20,7 +20,7 @@ GPU = "h100-80gb"
 
 
 def measure(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds, and seconds of a processor."""
+    """The seconds that passed, and those of a processor."""
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)

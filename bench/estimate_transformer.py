@@ -131,7 +131,7 @@ class Model(nn.Module):
         self.head = Linear(width, letters)
 
     def forward(self, tokens):
-        embedded = self.embedding(tokens)  # held to the end, as where the recordings were made
+        embedded = self.embedding(tokens)  # held to the end, as in the recorded runs
         x = embedded
         for block in self.blocks:
             x = block(x)
@@ -189,7 +189,7 @@ def main():
     model = Model(10000, options.context, 1024, 24, 16, 4096).to("cuda")
     optimizer = AdamW(model.parameters())
     tokens, targets = (torch.randint(0, 10000, (options.batch, options.context), device="cuda") for _ in range(2))
-    model.requires_grad_(not options.inference)  # autocast keeps its copies of parameters that do
+    model.requires_grad_(not options.inference)  # autocast keeps copies of parameters that require gradients
     precision = torch.autocast("cuda", torch.bfloat16) if options.bf16 else contextlib.nullcontext()
     for _ in range(options.steps):
         if options.inference:

@@ -39,7 +39,7 @@ ATTEMPTS = 8  # to make a program run out of memory
 
 
 def make_spec(family, rng):
-    """What a program is, as data."""
+    """Describes a program as data."""
     spec = {"family": family, "model": rng.choice(["transformer", "cnn", "lstm", "mlp"]), "steps": 6, "accumulate": 1,
             "optimizer": rng.choice(["AdamW", "AdamW", "Adam", "SGD", "momentum"]), "foreach": None, "seed": rng.randrange(1 << 30),
             "batch": rng.choice([96, 128, 192, 256]), "layers": rng.choice([2, 4, 6, 8]), "width": rng.choice([128, 192, 256, 384]),
@@ -70,7 +70,7 @@ def make_spec(family, rng):
 
 
 def grow(spec, round_):
-    """A program that ended: larger."""
+    """Makes a program that ended larger."""
     if spec.get("grow") == "layers":
         spec["layers"] += 4
     else:
@@ -202,7 +202,7 @@ def make_batch(torch, spec, count, length):
 
 
 def train(torch, spec):
-    """One program."""
+    """Trains one program."""
     rng = random.Random(spec["seed"])
     if spec["fraction"] < 1:
         torch.cuda.set_per_process_memory_fraction(spec["fraction"])
@@ -237,7 +237,7 @@ def train(torch, spec):
 
 
 def fork(work):
-    """A child that does it; its process number, and the end of a pipe to which it writes when it is ready."""
+    """Starts a child that does the work. Returns its PID, and the end of a pipe through which it says that it is ready."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -280,14 +280,14 @@ def hold(torch, size):
 
 
 def children(path):
-    """Runs the programs of a file, and writes what became of each beside it: process number and exit code."""
+    """Runs the programs of a file, and writes each one's PID and exit code beside it."""
     import torch
 
     found = {}
     for spec in json.loads(pathlib.Path(path).read_text()):
         holders = []
         sizes = [spec["neighbour"]] if spec["neighbour"] else []
-        sizes += [900] if spec["second"] else []  # it holds what another rank of such a program would
+        sizes += [900] if spec["second"] else []  # it holds the memory that another rank of such a program would hold
         for size in sizes:
             pid, ready = fork(hold(torch, size))
             os.read(ready, 1)
@@ -322,7 +322,7 @@ class Bench:
         }  # fmt: skip
 
     def warm_up(self):
-        """The first run of all compiles what records PyTorch's allocations, beside the program."""
+        """The very first run compiles, beside the program, the library that records PyTorch's allocations."""
         spec = dict(make_spec("transformer", random.Random(0)), number=0, batch=1, model="mlp")
         for _ in range(60):
             (recording, _) = self.run([spec])[0]
@@ -332,7 +332,7 @@ class Bench:
         raise SystemExit("PyTorch's allocations are not recorded here: is there a C++ compiler?")
 
     def run(self, specs, conf=""):
-        """All of them once: by number, the recording and the exit code."""
+        """Runs all of them once. Returns the recording and the exit code by number."""
         found = {}
         for first in range(0, len(specs), AT_ONCE):
             self.runs += 1

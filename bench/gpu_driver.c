@@ -210,7 +210,7 @@ static void run_here(size_t i, FILE *out)
 
 	report_begin(out, parts[i].name);
 	parts[i].run(&bench);
-	while (level > 1) /* a part that stopped inside a list */
+	while (level > 1) /* closes the lists in which a part stopped */
 		report_close(out);
 	if (bench.failed[0])
 		report_text(out, "failed", bench.failed);
@@ -253,7 +253,7 @@ static bool run_part(size_t i, FILE *out)
 	close(ends[0]);
 	if (child > 0) {
 		waitpid(child, &status, 0);
-		kill(-child, SIGKILL); /* what the part started */
+		kill(-child, SIGKILL); /* processes that the part started */
 	}
 	if (text && length > 0 && text[length - 1] == '\n') {
 		fwrite(text, 1, length, out);

@@ -52,9 +52,9 @@ struct bench {
 	struct neap_monitor *monitor; /* NULL: no NVML */
 	const struct neap_cuda *cuda;
 	CUdevice device;
-	size_t index;               /* NVML's, of this device */
+	size_t index;               /* NVML's index of this device */
 	char failed[TEXT_CAPACITY]; /* why the part stopped; "": it did not */
-	bool dry;                   /* on the simulator */
+	bool dry;                   /* this is the simulator */
 };
 
 /* Opens the driver, and device 0 with its primary context current. False: `failed` says why. */

@@ -1,5 +1,5 @@
-/* bench/gpu_driver_calls.c: what calls cost, one by one: on an idle device, by the size of a handle, and while a
- * kernel runs. */
+/* bench/gpu_driver_calls.c: measures single calls: on an idle device, by the size of a handle, and while a kernel
+ * runs. */
 #include "gpu_driver.h"
 
 #include <stdlib.h>
@@ -133,7 +133,7 @@ static CUmemAllocationProp on_device(CUdevice device)
 				     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 }
 
-/* `count` handles of `size` bytes, side by side in one reservation. */
+/* Times the calls for `count` handles of `size` bytes, side by side in one reservation. */
 static bool page_calls(struct bench *bench, struct times times[P_COUNT], size_t size, size_t count, CUdeviceptr base,
 		       CUmemGenericAllocationHandle *handles, uint64_t *ret_all_access_ns)
 {
@@ -236,8 +236,8 @@ void part_pages(struct bench *bench)
 
 /* -- while a kernel runs ---------------------------------------------------------------------------------------- */
 
-/* Which calls wait for work that is under way: a kernel of 20 ms runs, the call is made, and what it took is
- * reported. Memory that the call is about is not used by the kernel. */
+/* Finds which calls wait for running work: makes each call while a kernel of 20 ms runs, and reports how long it
+ * took. The kernel does not use the call's memory. */
 #define BUSY_NS 20000000ull
 
 struct busy {

@@ -1,5 +1,5 @@
-/* bench/gpu_driver_code.c: what a kernel's code and its local memory take of the device, from PTX that is written
- * here. */
+/* bench/gpu_driver_code.c: measures how much device memory a kernel's code and its local memory take, with PTX that
+ * is written here. */
 #include "gpu_driver.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void report_attribute(struct bench *bench, const char *key, CUfunction_at
 		report_signed(bench->out, key, value);
 }
 
-/* Loads, launches, launches again, unloads; after each what is free has fallen by. */
+/* Loads, launches, launches again, unloads, and reports after each by how much free memory has fallen. */
 static void measure(struct bench *bench, const char *name, const char *kernel_name, const char *ptx)
 {
 	uint64_t before = free_bytes(bench), zero = 0, began = now_ns();

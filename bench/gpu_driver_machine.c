@@ -1,4 +1,4 @@
-/* bench/gpu_driver_machine.c: which machine this is, what a context costs, and what NVML says of processes. */
+/* bench/gpu_driver_machine.c: reports the machine, the cost of a context, and NVML's view of processes. */
 #include "gpu_driver.h"
 
 #include <dirent.h>
@@ -43,7 +43,7 @@ static void report_line(FILE *out, const char *key, const char *path, const char
 		fclose(file);
 }
 
-/* The processor's flags say so in a virtual machine; the line is longer than any buffer. */
+/* Reports whether this is a virtual machine, by the processor's flags; their line is longer than any buffer. */
 static void report_virtual(FILE *out)
 {
 	FILE *file = fopen("/proc/cpuinfo", "r");
@@ -103,7 +103,7 @@ void part_machine(struct bench *bench)
 	char name[TEXT_CAPACITY] = "";
 	int number = 0;
 
-	/* What decides limits; nothing that names the machine. */
+	/* Facts that decide limits, but none that identify the machine. */
 	report_line(bench->out, "linux", "/proc/sys/kernel/osrelease", "", "-\n");
 	report_line(bench->out, "nvidia_module", "/proc/driver/nvidia/version", "NVRM version: ", "\n");
 	report_virtual(bench->out);
@@ -141,12 +141,12 @@ void part_machine(struct bench *bench)
 	report_reading(bench);
 }
 
-/* What starting takes, in time and memory, seen by NVML alone until there is a context. */
+/* How much time and memory the start takes; until there is a context, only NVML shows the memory. */
 void part_start(struct bench *bench)
 {
 	struct neap_error err = {0};
 	struct neap_monitor *monitor =
-		NULL; /* of device 0: of several, CUDA_VISIBLE_DEVICES should name NVML's first */
+		NULL; /* device 0's; if there are several, CUDA_VISIBLE_DEVICES should name NVML's first */
 	struct neap_reading before = {0}, after = {0};
 	CUcontext context = NULL;
 	CUdeviceptr at = 0;

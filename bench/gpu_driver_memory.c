@@ -57,8 +57,7 @@ static bool place_reservations(struct bench *bench)
 	return true;
 }
 
-/* Blocks in order; freed in order and allocated again; every second one freed and allocated again; then
- * reservations. */
+/* Places blocks in order; frees them in order and places them again; then every second one; then reservations. */
 void part_places(struct bench *bench)
 {
 	CUdeviceptr addresses[PLACES] = {0}, ignored[PLACES] = {0};
@@ -84,7 +83,7 @@ void part_places(struct bench *bench)
 		report_hex(bench->out, NULL, ignored[i]);
 	}
 	report_close(bench->out);
-	/* Small ones share a page of the driver: how far apart they lie, and what they take. */
+	/* Small blocks share a page of the driver: how far apart they lie, and how much they take. */
 	uint64_t before = free_bytes(bench);
 	report_list(bench->out, "of_512_bytes");
 	for (size_t i = 0; i < 6; i++) {
@@ -252,7 +251,7 @@ static void report_limit(struct bench *bench, const char *key, int resource)
 		report_signed(bench->out, key, limit.rlim_cur == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_cur);
 }
 
-/* A call that may fail without the part having failed: its result is what is wanted. */
+/* Reports a call whose result is wanted, even a failure: the part goes on. */
 static void report_result(struct bench *bench, const char *key, CUresult result)
 {
 	const char *name = NULL;
@@ -274,8 +273,8 @@ static void limit_reservation(struct bench *bench)
 	report_count(bench->out, "largest_reservation_bytes_below", size);
 }
 
-/* How many handles of 2 MiB one process maps: nearly the whole device, or until a call fails. What the last
- * thousand cost, beside the first. */
+/* How many handles of 2 MiB one process maps: nearly the whole device, or until a call fails. Compares the cost of
+ * the last thousand with that of the first. */
 static void limit_handles(struct bench *bench)
 {
 	const CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

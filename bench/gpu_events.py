@@ -55,7 +55,7 @@ def _indices(values, table):
 
 
 def pack(events):
-    """As a value for JSON."""
+    """Packs the events into a value for JSON."""
     actions, sizes, streams, addresses = ([event[column] for event in events] for column in range(4))
     names = sorted(set(actions))
     known_sizes = list(dict.fromkeys(sizes))
@@ -100,7 +100,7 @@ class Comparison:
 
 
 def _resynchronise(a, b, i, j, window, anchor):
-    """How many events to leave out of each, fewest first, until `anchor` of them are equal again; or None."""
+    """How many events to skip in each, fewest first, until `anchor` of them are equal again; or None."""
     for total in range(1, window):
         for skip in range(total + 1):
             x = i + skip
@@ -153,9 +153,9 @@ def compare(real, simulated, window=400, anchor=6):
 
 
 def _places(events):
-    """For each allocation where it lies: the number of its segment, and its offset there. None: no segment is known."""
+    """The place of each allocation: its segment's number, and its offset there. None: its segment is not known."""
     starts = []
-    segments = {}  # where it begins: its number, its size
+    segments = {}  # by its beginning: its number, its size
     count = 0
     places = []
     for action, size, _, address in events:
@@ -177,7 +177,7 @@ def _places(events):
 
 
 def peaks(events):
-    """The most bytes of blocks and of segments, as the events say: what a record must agree with in itself."""
+    """The most bytes of blocks and of segments, by the events: the rest of a record must agree with them."""
     allocated = reserved = 0
     most = [0, 0]
     for action, size, _, _ in events:

@@ -66,7 +66,7 @@ def mib(count):
 
 
 class Place:
-    """A folder, the command in it, and what is measured."""
+    """A folder, the command that runs in it, and the measured figures."""
 
     def __init__(self, neap, stack):
         self.neap = neap
@@ -91,7 +91,7 @@ class Place:
         return done
 
     def ask(self, *words):
-        """Again where the program was too busy to answer."""
+        """Asks, and asks again if the program was too busy to answer."""
         for _ in range(200 if SIMULATED else 30):
             done = self.command(*words, "--json", status=(0, 75))
             if done.returncode == 0:
@@ -243,7 +243,7 @@ def kill_and_drain(place):
 
 @check
 def card_of_a_full_device(place):
-    """No limit: the device itself is full."""
+    """Checks the card if the device itself is full, without a limit."""
     code = "import torch\nkept = []\nwhile True: kept.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda'))\n"
     place.command("run", "--folder", "run", "--", sys.executable, "-c", code, status=(1,))
     result = place.result()
@@ -284,7 +284,7 @@ def series_of_five(place):
 
 @check
 def estimates_beside_runs(place):
-    """What neap estimate said, and what then happened."""
+    """Compares neap estimate's answers with real runs."""
     runtime = pathlib.Path(place.neap).resolve().parent.parent / "sim" / "runtime"
     if not any(runtime.glob("libcudart.so.*")):
         place.note("`neap estimate` beside the run", "skipped: no stand-ins for CUDA's runtime in this build")
@@ -308,7 +308,7 @@ def estimates_beside_runs(place):
 
 
 def read(path):
-    """Checks that have a line; one that was cut off does not count."""
+    """The checks that have a line; a line that was cut off does not count."""
     if not path.exists():
         return {}
     return {row["check"]: row for row in map(json.loads, path.read_text().split("\n")[:-1])}

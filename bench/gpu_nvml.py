@@ -32,7 +32,7 @@ class Nvml:
             raise OSError(f"NVML has no device {index}")
 
     def memory(self):
-        """Of the device: used, free, and what the driver reserves beside them."""
+        """The device's used and free bytes, and those that the driver reserves."""
         found = _MemoryV2(version=V2)
         if self._library.nvmlDeviceGetMemoryInfo_v2(self._device, ctypes.byref(found)):
             return (None, None, None)
@@ -47,7 +47,7 @@ class Nvml:
         return [(p.pid, None if p.bytes == NOT_AVAILABLE else p.bytes) for p in list_[: count.value]]
 
     def own_bytes(self):
-        """Of this process; in a PID namespace NVML's PIDs are the host's: then those of the only process there is."""
+        """The bytes of this process. In a PID namespace NVML's PIDs are the host's: there the bytes of the only process."""
         found = self.processes() or []
         mine = [size for pid, size in found if pid == os.getpid()]
         return mine[0] if mine else found[0][1] if len(found) == 1 else None

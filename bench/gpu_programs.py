@@ -87,7 +87,7 @@ def compiled(model):
 
 @program
 def phases(run):
-    """What each library takes: a phase for the first call of each."""
+    """Shows how much memory each library takes: a phase for each library's first call."""
     x = torch.randn(1024, 1024, device="cuda")
     (x @ x).sum()
     run.phase("cuBLAS, fp32")
@@ -132,7 +132,8 @@ def one_rank():
 
 
 def backward_of(y, *inputs):
-    """A call of the backward pass, with gradients that are kept. (torch.autograd.grad's own thread frees results at any moment.)"""
+    """Returns a call of the backward pass that keeps the gradients. (torch.autograd.grad's own thread frees results at any
+    moment.)"""
     gradient = torch.ones_like(y)
 
     def call():
@@ -220,7 +221,7 @@ def call_list():
 
 @program
 def workspaces(run):
-    """Allocations of one call after another: sizes that it gave back, and sizes that it kept (its result, what it caches)."""
+    """Notes the allocations of one call after another: the sizes that it freed, and those that it kept (its result, its caches)."""
     for name, parts in call_list():
         try:
             for part, function in parts():
@@ -500,7 +501,7 @@ def gpt_inference(run):
 
 
 def hugging(run, kind, config, batch=4, length=256, amp=None, lora=None, **settings):
-    """A model of transformers, from a configuration: as its installed version makes it."""
+    """Trains a model of the installed transformers, made from a configuration."""
     import transformers
 
     torch.manual_seed(0)

@@ -38,7 +38,7 @@ LEAST_SECONDS = 15  # with less left, no program is begun
 
 
 class Run:
-    """One program: its phases, its steps, and what they took."""
+    """One program, its phases, its steps, and the memory and time that they took."""
 
     def __init__(self):
         import torch
@@ -68,7 +68,7 @@ class Run:
             return None
 
     def phase(self, name):
-        """Notes memory, when all work is done."""
+        """Notes the memory once all work is done."""
         cuda = self.torch.cuda
         process = None
         device = (None, None, None)
@@ -79,7 +79,7 @@ class Run:
         if cuda.is_initialized():
             cuda.synchronize()
             stats = cuda.memory_stats()
-            free = cuda.mem_get_info()[0] if self.total else None  # which makes a context
+            free = cuda.mem_get_info()[0] if self.total else None  # this call makes a context
             allocated = cuda.memory_allocated()
             reserved = cuda.memory_reserved()
             allocations = stats.get("allocation.all.allocated", 0)
@@ -101,7 +101,7 @@ class Run:
 
     @contextlib.contextmanager
     def call(self, name):
-        """Notes which allocations are made inside."""
+        """Notes the allocations that are made inside."""
         before = self._counts()
         yield
         self.torch.cuda.synchronize()
@@ -129,8 +129,8 @@ class Run:
 
 
 def workspaces(events, calls):
-    """Of each call (name, allocations and frees before it, after it): the sizes that it allocated and freed again, and those that it
-    kept. Frees may be counted twice (requested, completed): the completed ones are those of the statistics."""
+    """For each call (name, allocations and frees before it, after it) the sizes that it allocated and freed again, and those that
+    it kept. Frees may be counted twice (requested, completed): the statistics count the completed ones."""
     allocated = []  # [size, number of its free]
     live = {}
     freed = 0
@@ -188,7 +188,7 @@ def add_line(path, value):
 
 
 def read(path):
-    """Results by name: the newest of each; and what the first line says of the whole. A line that was cut off is left out."""
+    """The newest result of each name, and the first line's facts about all of them. Leaves out a line that was cut off."""
     head = {}
     results = {}
     text = pathlib.Path(path).read_text() if os.path.exists(path) else ""
@@ -219,7 +219,7 @@ def _forked(function, bound, one):
     if child == 0:
         status = 1
         try:
-            os.setsid()  # what it starts ends with it
+            os.setsid()  # processes that it starts end with it
             os.dup2(2, 1)
             result = function()
             one.write_text(json.dumps(result))
@@ -251,7 +251,7 @@ def finished(result, again):
 
 
 def every(names, out, seconds, case_seconds, again, run=work, say=print, clock=time.monotonic):
-    """Runs what has no result yet, while there is time. Returns the names that are left."""
+    """Runs the programs that have no result yet, while there is time. Returns the names that are left."""
     began = clock()
     _, results = read(out)
     left = [name for name in names if not finished(results.get(name), again)]
@@ -347,7 +347,7 @@ def remove_world():
 
 
 def write_head(out):
-    """Once, in the first line: where this was recorded. Asked in a child, so that this process makes no context."""
+    """Writes once, in the first line, where this was recorded. Asked in a child, so that this process makes no context."""
     if read(out)[0]:
         return
 

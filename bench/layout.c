@@ -1,4 +1,5 @@
-/* bench/layout.c: how near layouts of blocks known in advance come to their bound, and how long they take.
+/* bench/layout.c: measures how close layouts of blocks that are known in advance come to their bound, and how long
+ * they take.
  *
  * usage: bench_layout [--work N] [TRACE...]
  *
@@ -100,7 +101,7 @@ static void make_tiles(struct blocks *blocks, size_t count, bool sparse)
 	size_t made = 1;
 	blocks->items[0] = (struct neap_layout_block){TILES_BYTES, 0, count, 0};
 	while (made < count) {
-		/* The largest of some, so that they stay alike. */
+		/* Cuts the largest of a few, so that the tiles stay alike in size. */
 		size_t best = draw(made);
 		for (int i = 0; i < 8; i++) {
 			size_t other = draw(made);
@@ -166,7 +167,8 @@ static bool print_made_up(const char *name, size_t count)
 	return true;
 }
 
-/* The blocks allocated in events [first, end) of the device: those that outlive them live until `end`. */
+/* Takes the blocks allocated in events [first, end) of the device: a block that outlives these events ends at
+ * `end`. */
 static bool cut_step(const struct neap_trace *trace, size_t device, uint64_t first, uint64_t end,
 		     struct blocks *blocks)
 {
@@ -189,7 +191,7 @@ static bool cut_step(const struct neap_trace *trace, size_t device, uint64_t fir
 	return good;
 }
 
-/* Where the step that begins at event `first` ends. */
+/* The event at which the step that begins at event `first` ends. */
 static uint64_t step_end(const struct neap_trace *trace, const struct neap_trace_device *device, uint64_t first)
 {
 	bool marked = false;

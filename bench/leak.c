@@ -34,8 +34,8 @@ static double uniform(void)
 	return (double)((state * 2685821657736338717ull) >> 11) / 9007199254740992.0;
 }
 
-/* What a run's low-water marks do besides leaking: bytes over the base at `step`. `x`, `y`, `z`: the run's own
- * numbers in [0, 1); `*level`: carried from step to step. */
+/* How a run's low-water marks move apart from leaking: the bytes over the base at `step`. `x`, `y`, `z`: the run's
+ * own numbers in [0, 1); `*level`: carried from step to step. */
 typedef double shape_fn(size_t step, double x, double y, double z, double *level);
 
 static double steady(size_t step, double x, double y, double z, double *level)
@@ -66,7 +66,7 @@ static double evaluation(size_t step, double x, double y, double z, double *leve
 	return step % period == period - 1 ? (50 + 450 * y) * MIB : MIB * uniform();
 }
 
-/* The first steps create what then stays. */
+/* The first steps make blocks that then stay. */
 static double warm_up(size_t step, double x, double y, double z, double *level)
 {
 	(void)z, (void)level;
@@ -74,14 +74,14 @@ static double warm_up(size_t step, double x, double y, double z, double *level)
 	return ((double)step < steps ? full * (double)step / steps : full) + MIB * uniform();
 }
 
-/* The next batch is there already; its length varies. */
+/* The next batch is loaded already; its length varies. */
 static double variable_length(size_t step, double x, double y, double z, double *level)
 {
 	(void)step, (void)y, (void)z, (void)level;
 	return (64 + 448 * x) * MIB * uniform();
 }
 
-/* A cache that fills: ever slower. */
+/* A cache that fills ever more slowly. */
 static double filling_cache(size_t step, double x, double y, double z, double *level)
 {
 	(void)z, (void)level;
@@ -106,7 +106,7 @@ static double wandering(size_t step, double x, double y, double z, double *level
 static const struct {
 	const char *name;
 	shape_fn *shape;
-	bool leaks_too; /* leaks are hidden in it as well: not where 60 MiB in 60 steps drown */
+	bool leaks_too; /* leaks are hidden in this kind too, unless 60 MiB in 60 steps would drown in it */
 } kinds[] = {
 	{"steady", steady, true},
 	{"small buffers come and go", jitter, true},

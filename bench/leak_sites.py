@@ -182,14 +182,14 @@ def train(random_, leaks):
 
 
 def judge(path):
-    """The verdict, and the names of what grows, the steepest first."""
+    """The verdict, and the names of the growing holders, the steepest first."""
     said = subprocess.run([build / "src" / "neap", "analyze", path, "--json"], check=True, stdout=subprocess.PIPE).stdout
     trends = json.loads(said)["steps_trends"]
     return trends["leak"]["verdict"] == "leak", [holder["text"] for holder in trends["growing"]]
 
 
 def names(kind, piece):
-    """What the leak's own name must contain."""
+    """The texts that the leak's name must contain."""
     if kind == "snapshot":
         return f"loop.py:{LEAK_LINE} collect"
     power = 2 ** int(math.log2(piece))

@@ -46,7 +46,7 @@ def train(steps, blocks, done):
 
     for step in range(1, steps + 1):
         length = min(int(choose.lognormvariate(5.5, 0.35)), 1024)
-        for _ in range(4):  # as activations of four parts: what is live at once is bounded
+        for _ in range(4):  # like activations of four parts: this bounds the bytes that are live at once
             forward(length, blocks // 4)
         optimizer.step()
         if step % 10 == 0:
@@ -58,7 +58,7 @@ def train(steps, blocks, done):
 
 
 def zeroed(path):
-    """Bytes of zeroed data of a shared object: its segments are longer in memory than in the file."""
+    """How many bytes of a shared object are zeroed data: by so much its segments are longer in memory than in the file."""
     data = path.read_bytes()
     (at,) = struct.unpack_from("=Q", data, 32)
     size, count = struct.unpack_from("=2H", data, 54)
@@ -91,7 +91,7 @@ def taken(path):
 
 
 def steps_of(path):
-    """Of a recording: the steps with a mark, in order, with the allocations since the mark before."""
+    """The steps of a recording that have a mark, in order, each with the allocations since the previous mark."""
     data = path.read_bytes()
     capacities = struct.unpack_from("=2Q", data, 40)
     events = []
@@ -125,7 +125,7 @@ def watch(options, folder, done):
             files = sum(taken(p) for p in folder.glob(f"*.{pid}") if p.name.startswith(("record.", "kept.")))
             program = resident(pid)
             row = (files, taken(stacks), program, peak_of(run.pid))
-        except (OSError, ValueError, TypeError):  # not begun, or it has just ended
+        except (OSError, ValueError, TypeError):  # the run has not begun, or has just ended
             continue
         rows.append(row)
         seconds = time.monotonic() - began

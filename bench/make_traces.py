@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable
 KIB = 1 << 10
 MIB = 1 << 20
 
-# What PyTorch's default policy wasted on nine traces of these kinds that were measured with PyTorch itself, in percent.
+# How much PyTorch's default policy wasted on nine traces of these kinds, measured with PyTorch itself, in percent.
 LEAST_WASTE = {"varlen": 12.0, "accum": 3.0, "lora": 16.0, "cnn": 3.4, "moe": 9.0, "rlhf": 8.0, "serving": 4.0, "fsdp": 1.6,
                "longlived": 28.0}
 
@@ -102,7 +102,7 @@ class Transformer:
         trace.temporary(width, width)
         saved += [trace.alloc(width), trace.alloc(4 * batch * self.heads * length), trace.alloc(16), trace.alloc(16)]
         projected = trace.alloc(width)
-        saved.append(trace.alloc(width // 2))  # the mask of a dropout
+        saved.append(trace.alloc(width // 2))  # the dropout's mask
         saved.append(trace.alloc(width))
         trace.free(projected)
         saved += [trace.alloc(width), trace.alloc(4 * tokens), trace.alloc(4 * tokens), trace.alloc(4 * width)]
@@ -124,7 +124,7 @@ class Transformer:
             number = 1 + layer * 12 + index
             fresh = trace.alloc(2 * self.shapes[number])
             if number in gradients:
-                trace.free(fresh)  # it was added
+                trace.free(fresh)  # it was added to the sum
             else:
                 gradients[number] = fresh
 
@@ -206,7 +206,7 @@ class Transformer:
         trace.free(gradient, *held.pop(), *ids)
 
     def update(self, gradients: dict[int, int]) -> None:
-        """An optimizer that works on groups of parameters at once, then drops the gradients."""
+        """Updates groups of parameters at once, as such an optimizer does, then drops the gradients."""
         trace = self.trace
         trace.temporary(*[4] * 8, 4 * len(gradients))
         order = list(gradients)
@@ -379,7 +379,7 @@ def moe(trace: Trace, events: int) -> None:
 
 
 def generate(trace: Trace, batch: int, prompt: int, length: int, layers: int, hidden: int) -> None:
-    """Tokens one after another; each layer's cache is copied to a longer one."""
+    """Makes tokens one after another; each time copies each layer's cache to a longer one."""
     row = 2 * batch * hidden
     caches = [[trace.alloc(prompt * row), trace.alloc(prompt * row)] for _ in range(layers)]
     for position in range(prompt + 8, prompt + length, 8):
@@ -541,7 +541,8 @@ def make(kind: str, seed: int, events: int, same_steps: bool) -> Trace:
 
 
 def waste(command: str, path: pathlib.Path) -> tuple[float, int, int]:
-    """Percent over the requested peak of the smallest device under PyTorch's default policy; that peak; events."""
+    """By how many percent the smallest device under PyTorch's default policy exceeds the requested peak; that peak; the number of
+    events."""
     output = subprocess.run([command, "replay", str(path), "--policy", "torch", "--smallest", "--json"], check=True,
                             stdout=subprocess.PIPE, text=True).stdout
     result = json.loads(output)
@@ -549,7 +550,7 @@ def waste(command: str, path: pathlib.Path) -> tuple[float, int, int]:
 
 
 def check(command: str, paths: Iterable[tuple[str, pathlib.Path]]) -> int:
-    """The column of PyTorch's default policy; 1 where a trace wastes less than it must."""
+    """Prints the column of PyTorch's default policy. Returns 1 if a trace wastes less than it must."""
     low = 0
     print(f"{'trace':<14} {'events':>8} {'peak GiB':>9} {'default':>9} {'at least':>9}")
     for kind, path in paths:

@@ -63,8 +63,8 @@ def predictions(result):
 
 
 def halve(folder, shape, plain):
-    """What the OOM card of a device a little too small says that half the micro-batch saves, and what it saves of the peak,
-    both in bytes; None where the card says something else."""
+    """On a device that is a little too small: how many bytes half the micro-batch saves by the OOM card, and how many it really
+    saves of the peak. None: the card says something else."""
     batch, micro, *rest = shape
     record = next(pathlib.Path(folder).glob("record.*"))
     analysis = json.loads(subprocess.run([neap, "analyze", record, "--json", "--memory", str(plain["peak_reserved_bytes"] - 1)],
@@ -77,8 +77,8 @@ def halve(folder, shape, plain):
 
 
 def advise(folder, shape, peak_reserved):
-    """The headroom predicted for the micro-batch that is advised, and the measured one, in bytes, and the reserved peak of
-    the second; None when no more fits."""
+    """For the advised micro-batch the predicted and the measured headroom in bytes, and its reserved peak; None: no larger one
+    fits."""
     os.environ["NEAP_SIM"] = f"mem={int(peak_reserved * 1.8 / 2**20) + 8}MiB,world=predictions-{os.getpid()}-{pathlib.Path(folder).name}"
     result = run(f"{folder}-room", shape)
     if not result["advised_micro_batch"]:

@@ -53,7 +53,7 @@ class Python:
 
 
 def choose(row, pythons):
-    """The interpreter for a row (None: no one fits), and whether its release is the published one, or the source states none."""
+    """The interpreter for a row (None: none fits), and whether its release is the published one, or the source states none."""
     fitting = [python for python in pythons if python.fits(row)]
     if not fitting or not row.torch:
         return (fitting or [None])[0], True
@@ -69,7 +69,7 @@ def lacks(row):
 
 
 def run(neap, python, row):
-    """What a row's program prints and what its estimate says, by name, in bytes; a text where it failed."""
+    """The figures that a row's program prints and those of its estimate, by name, in bytes; a text if it failed."""
     program, *arguments = row.program.split()
     with tempfile.TemporaryDirectory() as folder:
         command = [neap, "estimate", "--json", "--values", "none", "--steps", "1000", "--time-limit", "1h", "--gpu", row.profile]
@@ -98,14 +98,14 @@ def shown(row, python, exact):
 
 
 def compare(row, found):
-    """A row's value here, its error in percent, whether it is within what is allowed."""
+    """A row's value here, its error in percent, and whether the error is allowed."""
     want, half = published(row)
     value = found[row.figure]
     return value, 100 * (value - want) / want, abs(value - want) <= half + want * row.within / 100
 
 
 def summary(results):
-    """Lines of how far off the allocated and the reserved peaks are."""
+    """Lines that say how far off the allocated and the reserved peaks are."""
     for word in "allocated", "reserved":
         errors = [abs(result["error"]) for result in results if word in result["figure"]]
         if errors:

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 		events += trace->devices[i].event_count;
 	if (stat(argv[1], &about) != 0)
 		return 66;
-	/* seconds, peak bytes, events: of the process as a whole, as Python's figures are */
+	/* seconds, peak bytes, events: for the whole process, as Python's figures */
 	printf("%.3f %" PRIu64 " %" PRIu64 "\n", (double)(end - begin) / 1e9, (uint64_t)usage.ru_maxrss * 1024,
 	       events);
 	neap_trace_free(trace);

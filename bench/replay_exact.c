@@ -65,7 +65,7 @@ static bool grows(const struct segment_event *event)
 	return event->kind == NEAP_TRACE_SEGMENT_ALLOC || event->kind == NEAP_TRACE_SEGMENT_MAP;
 }
 
-/* A range of addresses that the driver gave: where it begins is the driver's business, and all that may differ. */
+/* A range of addresses that the driver gave: the driver chooses its beginning, and only this may differ. */
 struct range {
 	uint64_t first, end; /* ours: what was mapped in it */
 	uint64_t shift;      /* theirs less ours */
@@ -76,7 +76,7 @@ struct ranges {
 	size_t count;
 };
 
-/* Every growth that is by the same shift from the recorded one is in the same range. False: too many. */
+/* Learns the ranges: growths with the same shift from the recorded ones lie in the same range. False: too many. */
 static bool learn_ranges(const struct list *theirs, const struct list *ours, struct ranges *ranges)
 {
 	size_t t = 0, o = 0;
@@ -119,7 +119,7 @@ static int by_address(const void *left, const void *right)
 	return (a->address > b->address) - (a->address < b->address);
 }
 
-/* What is given back at once is given back by address, and so in an order of the driver's. */
+/* Sorts segments that are given back together: they go by address, and so in the driver's order. */
 static void sort_releases(struct list *list)
 {
 	for (size_t first = 0, end; first < list->count; first = end + 1) {
@@ -192,7 +192,7 @@ static void again(const struct neap_trace *trace, struct neap_alloc *alloc, stru
 	neap_map_fini(&live);
 }
 
-/* The requests of the recording through a new allocator. */
+/* Passes the requests of the recording through a new allocator. */
 static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_bytes, const struct ranges *ranges,
 			       struct list *theirs, struct list *ours, struct counts *ret_counts,
 			       struct neap_error *err)
@@ -218,7 +218,7 @@ static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_b
 	return status;
 }
 
-/* What the process could have, as its session wrote; 0: it did not. */
+/* How much memory the process could have, by its session; 0: the session did not say. */
 static uint64_t headroom_of(const char *path)
 {
 	struct neap_record record;
@@ -252,7 +252,7 @@ int main(int argc, char **argv)
 		status = neap_fail(&err, NEAP_EINVAL, "the recording does not say what memory there was");
 	if (!status && trace->devices[0].lost)
 		status = neap_fail(&err, NEAP_EINVAL, "the recording has lost its first events");
-	/* Twice: the first time tells which ranges there are. */
+	/* Replays twice: the first time tells which ranges there are. */
 	if (!status)
 		status = replay(trace, memory_bytes, &ranges, &theirs, &ours, &counts, &err);
 	if (!status && !learn_ranges(&theirs, &ours, &ranges))

@@ -34,7 +34,7 @@ def options_of(random_):
 
 
 def run(where, options, mebibytes):
-    """Trains, and replays: the counts, then both peaks. A run that ends without memory is as good as one that does not."""
+    """Trains, and replays. Returns the counts, then both peaks. A run that runs out of memory is as good as another."""
     os.environ["NEAP_SIM"] = f"mem={mebibytes}MiB,world=exact-{os.getpid()}-{where.name}"
     subprocess.run([neap, "run", "--quiet", "--folder", where, "--", charlm, *options],
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -52,7 +52,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(NEAP_DEVICE="sim", XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder)
         for number in range(runs):
-            if number % 2 == 0:  # one with room, and the same with less than it took
+            if number % 2 == 0:  # one with enough room, and the same with less than that took
                 options = options_of(random_)
                 mebibytes = 1024
             else:

@@ -30,7 +30,7 @@ MIB = 2**20
 
 
 def random_settings(pick, release):
-    """Settings as in PYTORCH_CUDA_ALLOC_CONF, of those that this release knows."""
+    """Random settings for PYTORCH_CUDA_ALLOC_CONF, of those that this release knows."""
     settings = {}
     if pick.random() < 0.35:
         settings["expandable_segments"] = "True"
@@ -70,14 +70,14 @@ def random_size(pick):
 
 
 def random_operations(pick, release, count, graphs):
-    """[(verb, arguments...)]: blocks, pools and graphs by number. Which of them exist, the run finds out. Before 2.12 events do
-    not name their private pool: only graphs that stay to the end can be identified."""
+    """[(verb, arguments...)]: blocks, pools and graphs by number. The run finds out which of them exist. Before 2.12 events do not
+    name their private pool: only graphs that stay to the end can be identified."""
     operations = []
     sizes = [random_size(pick) for _ in range(pick.choice((4, 9, 30)))]
     streams = pick.choice((1, 1, 2, 4))
     pools = release >= 12 and pick.random() < 0.4
     graphs = graphs and pick.random() < 0.3
-    keep = pick.choice((4, 15, 60))  # how many blocks are there at a time
+    keep = pick.choice((4, 15, 60))  # how many blocks are live at a time
     made = 0
     for _ in range(count):
         kind = pick.random()
@@ -133,7 +133,7 @@ def random_program(seed, release):
 
 
 class Run:
-    """A program under way. What it could not do (an out of memory, a pool that is not there) it passes over."""
+    """A program under way. It skips operations that fail (out of memory, a missing pool)."""
 
     def __init__(self, torch, release, program):
         self.torch = torch
@@ -168,7 +168,7 @@ class Run:
     def record(self, number, stream):
         if number in self.blocks:
             self.blocks[number].record_stream(self.streams[stream])
-            if "garbage" in self.program["settings"]:  # a free that is completed may be waited for, or polled and collected
+            if "garbage" in self.program["settings"]:  # the program may wait for a free to complete, or poll and collect it
                 self.unclear_flushes += 1
 
     def work(self, stream):
@@ -182,8 +182,8 @@ class Run:
         return self.torch.cuda.memory_stats()["num_device_free"]
 
     def unseen(self, what):
-        """Runs what may flush: where that freed nothing, no recording can say so. Where a request that flushes follows at
-        once, it may be that request's: a snapshot in between or stacks of frees tell."""
+        """Runs an operation that may flush the cache. If it freed nothing, no recording can show it. If a request that flushes
+        follows at once, the flush may be the request's: a snapshot in between or stacks of frees tell."""
         freed = self.freed()
         flushes = self.flushes()
         what()
@@ -210,12 +210,12 @@ class Run:
         if self.release >= 10 and no_split:
             options["no_split"] = True
         self.pools[number] = self.torch.cuda.MemPool(**options)
-        if "no_split" in options:  # blocks that show it, whatever comes
+        if "no_split" in options:  # these blocks show it, whatever follows
             self.enter(number)
             for size in (1, MIB + 1):
                 self.alloc(("witness", len(self.blocks), size), size, 0)
             self.leave()
-        if on_oom:  # no event tells a request that came to the pool at last from one of its own
+        if on_oom:  # no event tells whether a request tried the pool last or belongs to it
             self.unclear_flushes += 1
 
     def enter(self, number):
@@ -272,7 +272,7 @@ class Run:
 
 
 def run_program(torch, release, program, folder):
-    """In a child: the snapshot, and what the allocator says of itself."""
+    """Runs a program in a child. Leaves the snapshot and the allocator's own statistics."""
     torch.cuda.init()
     if program["fraction"]:
         torch.cuda.set_per_process_memory_fraction(program["fraction"])
@@ -301,7 +301,7 @@ def load_stand_ins(build, major):
     for path in sorted(others):
         try:
             ctypes.CDLL(path, mode)
-        except OSError:  # of the other major version of CUDA
+        except OSError:  # the library is of CUDA's other major version
             pass
 
 
@@ -350,7 +350,7 @@ def replay(neap, program, truth, folder):
 
 
 def differences(release, truth, got):
-    """What is not the same: [(what, PyTorch's, the replay's)]."""
+    """The differences: [(what, PyTorch's, the replay's)]."""
     found = []
     match = got["recording"]
     if match is None:
@@ -371,7 +371,7 @@ def differences(release, truth, got):
         if wanted != have:
             found.append((key, wanted, have))
     extra = [key for key in got["memory_stats"] if key.startswith("reserved_bytes_by_private_pools.") and key not in truth["stats"]]
-    if extra and release >= 15:  # the oldest that is known to have them
+    if extra and release >= 15:  # the oldest release that is known to have them
         found.append(("statistics", "none", extra[0]))
     if match["first_difference"] is not None:
         found.append(("first different event", "none", match["first_difference"]))
@@ -403,7 +403,7 @@ class Session:
         self.partial = 0
 
     def run(self, number, folder):
-        """Runs a program and compares. The differences, or None where it was not to be run."""
+        """Runs a program and compares. Returns the differences; None: the program could not run."""
         program = random_program(self.options.seed * 1_000_003 + number, self.release)
         print(json.dumps({"seed": program["seed"], "folder": str(folder)}), file=self.worker.stdin, flush=True)
         answer = json.loads(self.worker.stdout.readline())

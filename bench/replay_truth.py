@@ -66,7 +66,7 @@ class Checker:
         return [(what, wanted, got) for what, wanted, got in pairs if wanted != got]
 
     def whole(self, run, got):
-        """Of a replay from the first event to the last."""
+        """Checks a replay from the first event to the last."""
         stats = flatten(run["memory_stats"])
         pairs = [(key, value, got["memory_stats"].get(key)) for key, value in stats.items()]
         counts = run["whole_run"]["counts"]

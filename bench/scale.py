@@ -31,7 +31,7 @@ def write_trace(path, events):
 
 
 def cost(command):
-    """Seconds of a processor, and bytes of memory at the most."""
+    """Seconds of a processor, and the highest memory in bytes."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

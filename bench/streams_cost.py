@@ -21,7 +21,7 @@ import values_cost
 
 
 def prefetcher():
-    """Batches are copied on a stream of their own while the step before computes."""
+    """Copies batches on a stream of their own while the previous step computes."""
     side = torch.cuda.Stream()
     hosts = [torch.randn(64, 256, pin_memory=True) for _ in range(2)]
     weights = [torch.randn(256, 256, device="cuda") for _ in range(4)]
@@ -66,7 +66,7 @@ def measure(steps):
 
 
 def measured(steps, *options):
-    """In a process of its own."""
+    """Measures in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="neap-streams-") as folder:
         words = [os.environ.get("NEAP", "neap"), "run", "--quiet", "--no-history", *options, "--folder", pathlib.Path(folder) / "run"]
         words += ["--", sys.executable, __file__, "--measure", "--steps", str(steps)]

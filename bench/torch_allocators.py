@@ -33,7 +33,7 @@ import warnings
 
 warnings.filterwarnings("ignore")
 import torch
-import torch._dynamo  # an optimizer's first step imports it
+import torch._dynamo  # the first step of an optimizer imports it
 import torch.distributed.fsdp
 from gpu_models import LoRA
 from neap import _library
@@ -257,7 +257,7 @@ def _work(script, allocator, steps, rank, ranks, port):
 
 
 def attempt(script, allocator, mebibytes, steps, ranks):
-    """What a run on such a device came to, of the first rank; None: it ran out of memory."""
+    """The figures of a run on such a device, of its first rank; None: it ran out of memory."""
     _attempts[0] += 1
     world = f"bench{os.getpid()}n{_attempts[0]}"
     os.environ["NEAP_SIM"] = f"mem={mebibytes}MiB,gpus={ranks},reserved=0,context=0,backing=none,world={world}"
@@ -303,8 +303,8 @@ _attempts = [0]
 
 
 def smallest(script, allocator, low, high, within, steps, ranks):
-    """The smallest device in MiB on which it completes, as it does on four larger ones: `high` is large enough, `low` may not be.
-    (Near the end it can complete on one device and not on the next larger one, where blocks lie elsewhere.)"""
+    """The smallest device in MiB on which the script completes, and on four larger ones too: `high` is large enough, `low` may be
+    too small. (Near the end it can complete on one device and not on the next larger one, where blocks lie elsewhere.)"""
     top = high
     grain = max(2, int(low * within / 100))
     while high - low > grain:
@@ -373,7 +373,7 @@ def _real_work(script, allocator, steps, limit):
 
 
 def _forked(function, bound):
-    """Its result; {"failed": why} where there is none. Ended after `bound` seconds."""
+    """The result of a forked call, or {"failed": why}. The call is ended after `bound` seconds."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -398,7 +398,7 @@ def _forked(function, bound):
 
 
 def real_rows(names, path, seconds, steps):
-    """Measures rows that the file lacks. The names of those that are left for want of time."""
+    """Measures rows that the file lacks. Returns the names that time ran out for."""
     end = time.monotonic() + seconds
     rows = {}
     if os.path.exists(path):

@@ -3,7 +3,7 @@
  *
  *     torch_log TRACE SETTINGS MEMORY EVENT-DELAY
  *
- * Requests that do not fit are gone without. The last line has the peaks of requested, allocated, active and reserved
+ * Requests that do not fit are skipped. The last line has the peaks of requested, allocated, active and reserved
  * bytes, retries and failures. */
 #include "base/error.h"
 #include "base/map.h"

@@ -54,7 +54,7 @@ class Segment:
         self.blocks = [Block(self, address, size, mapped=not expandable)]
 
     def join(self, block):
-        """Merges with neighbours in the same state; what is left of it."""
+        """Merges the block with neighbours in the same state; returns the merged block."""
         at = self.blocks.index(block)
         for other in (at - 1, at + 1):
             if 0 <= other < len(self.blocks):
@@ -70,7 +70,7 @@ class Segment:
         return block
 
     def cut(self, block, size):
-        """The front of a block; the rest stands behind it."""
+        """Cuts off and returns the front of a block; the rest follows it."""
         at = self.blocks.index(block)
         rest = Block(self, block.address + size, block.size - size, block.mapped)
         block.size = size
@@ -112,7 +112,7 @@ class Model:
     # Sizes.
 
     def rounded(self, size):
-        """To 512 bytes; or to the next of so many steps between two powers of two."""
+        """Rounds up to 512 bytes, or to the next of so many steps between two powers of two."""
         steps = self.set["divisions"][max(0, min(15, size.bit_length() - 21))] if size else 0
         if steps > 1 and size > 512 * steps:
             floor = 1 << (size.bit_length() - 1)
@@ -129,13 +129,13 @@ class Model:
     # Free blocks.
 
     def free_blocks(self, small, stream=None):
-        """In the order of the fit: stream, size, address."""
+        """The free blocks in the order in which they are tried: stream, size, address."""
         found = [b for s in self.segments if s.small == small and stream in (None, s.stream)
                  for b in s.blocks if b.idle and b.mapped]
         return sorted(found, key=lambda b: (b.segment.stream, b.size, b.address))
 
     def can_reach(self, block):
-        """With the unmapped piece behind it."""
+        """How far the block reaches together with the unmapped piece behind it."""
         blocks = block.segment.blocks
         after = blocks[blocks.index(block) + 1:][:1]
         return block.size + sum(b.size for b in after if not b.mapped)
@@ -281,7 +281,7 @@ class Model:
         return released >= wanted
 
     def collect(self):
-        """Unsplit large blocks that went unused for longer than the average, until enough is free."""
+        """Frees unsplit large blocks that were unused for longer than the average, until enough is free."""
         threshold = int(self.set["gc"] * self.allowed)
         if self.reserved <= threshold:
             return
@@ -426,7 +426,7 @@ def run_model(lines, settings, memory, delay):
 
 
 def in_order(log):
-    """Frees that complete at one moment have no order."""
+    """Sorts frees that complete at one moment: they have no order."""
     out = []
     run = []
     for line in log:

@@ -19,8 +19,8 @@ constexpr double run_ns = 20e6;
 constexpr size_t drawn = 1 << 16;
 constexpr size_t batch = 64;
 
-/* What PyTorch's own allocator, and neap as it, call beside each allocation and free. The simulator's runtime interposes
- * it (sim/runtime/torch.c). */
+/* The function that PyTorch's own allocator, and neap in its place, call for each allocation and free. The
+ * simulator's runtime interposes it (sim/runtime/torch.c). */
 constexpr const char *report_name = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 using report_function = decltype(&c10::reportMemoryUsageToProfiler);
 
@@ -116,7 +116,7 @@ double run_all(std::vector<worker> &workers, size_t pairs)
 	return most;
 }
 
-/* Nanoseconds of two reports: of an allocation and of a free that are not made. */
+/* Nanoseconds of two reports: of an allocation and a free that never happened. */
 double report_ns(report_function report)
 {
 	constexpr int pairs = 1 << 17;

@@ -54,7 +54,7 @@ def hurry(wanted):
 
 
 def measure(allocator, library, case, realtime):
-    """One case in a process of its own."""
+    """Measures one case in a process of its own."""
     name, size, live, threads = case
     os.environ["NEAP_SIM"] = f"mem=2TiB,reserved=0,context=0,backing=none,world=speed{os.getpid()}"
     reading, writing = os.pipe()
@@ -87,7 +87,7 @@ def measure(allocator, library, case, realtime):
 
 
 class Recorded:
-    """A process under `neap run`, where processes that it forks are recorded. It is asked for cases through two pipes."""
+    """A process under `neap run`, where processes that it forks are recorded. The bench asks it for cases through two pipes."""
 
     def __init__(self, command, folder, library, realtime):
         self._ends = [f"{folder}/{name}" for name in ("cases", "figures")]

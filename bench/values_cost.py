@@ -48,7 +48,7 @@ def convolutional():
 
 
 def small():
-    """Many operations that compute next to nothing: what neap adds to each one shows."""
+    """Many operations that compute almost nothing, so that neap's cost for each of them shows."""
     layers = [layer for _ in range(20) for layer in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU())]
     return nn.Sequential(*layers), torch.randn(8, 16), torch.randint(0, 16, (8,))
 

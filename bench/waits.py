@@ -23,7 +23,7 @@ neap = build + "/src/neap"
 
 
 def once(command, **how):
-    """Milliseconds, and those of a processor."""
+    """The milliseconds that passed, and those of a processor."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **how)

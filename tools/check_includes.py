@@ -13,7 +13,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 SUFFIXES = (".c", ".h", ".cpp", ".py", ".js")
 FILE_LINES = 500
-LONG_FILE_LINES = 600  # also without a reason: of tests, and of programs beside the two houses
+LONG_FILE_LINES = 600  # the limit for tests and others that need no reason, and of programs beside the two houses
 # Of src, sim and python.
 LONG_FILES = {
     "python/neap/_estimate.py": "one report, filled step by step by hooks that share its state",
@@ -46,7 +46,7 @@ LONG_FILES = {
 
 
 def table():
-    """The table's rows in ARCHITECTURE.md: | `folder` | `a`, `b` |"""
+    """The rows of the table in ARCHITECTURE.md: | `folder` | `a`, `b` |"""
     allowed = {}
     text = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
     section = text.split("## What may include what", 1)[1].split("\n## ", 1)[0]
@@ -56,14 +56,14 @@ def table():
 
 
 def folder_of(path, allowed):
-    """ "alloc/core" of src/alloc/core/fit.c and of "alloc/core/core.h": as deep as the table has rows."""
+    """ "alloc/core" of src/alloc/core/fit.c and of "alloc/core/core.h": as deep as the table's rows go."""
     parts = path.parts[1:] if path.parts[0] == "src" else path.parts
     deep = "/".join(parts[:2])
     return deep if deep in allowed or parts[0] == "sim" else parts[0]
 
 
 def includes(path, allowed):
-    """(line's number, folder, file) of each header of ours that is included with its folder."""
+    """(line's number, folder, file) of each of our headers that is included with its folder."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = re.match(r'\s*#\s*include\s+"([\w.-]+/[^"]+)"', line)
         if match:
@@ -99,7 +99,7 @@ def circle(allowed):
 
 
 def lengths():
-    """Files that are too long, and reasons that no file needs."""
+    """The files that are too long, and the reasons that no file needs."""
     folders = ("src", "sim", "include", "python", "tests", "examples", "bench", "fuzz", "tools")
     for path in sorted(path for folder in folders for path in (root / folder).rglob("*") if path.suffix in SUFFIXES and path.is_file()):
         name = str(path.relative_to(root))

@@ -37,7 +37,7 @@ def known_files():
 
 
 def layout(names):
-    """Places where clang-format would change something."""
+    """The places that clang-format would change."""
     if not shutil.which("clang-format"):
         print("clang-format is not installed: the layout is not checked")
         return []
@@ -65,7 +65,7 @@ def inputs(parameters):
 
 
 def functions(name, lines):
-    """Too long, or with too many inputs."""
+    """The functions that are too long or have too many inputs."""
     start = None
     for number, line in enumerate(lines, 1):
         if line == "{":
@@ -87,7 +87,7 @@ def functions(name, lines):
 
 
 def packed(name, tree):
-    """Several values written out in one assignment to several names, none of which the values use."""
+    """Assignments of several written-out values to several names, if the values use none of the names."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple)):
             continue

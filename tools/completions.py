@@ -19,7 +19,7 @@ PATHS = {"FILE", "DIR", "OUT", "PATH", "TRACE", "LOG", "RUNFOLDER", "FOLDER"}
 
 # A row of `neap info --csv` with a process. {0}: whether it is attached (1, 0, or both); 1: its PID, 4: its command.
 PROCESS = r's/^[0-9]+,[^,]*,([0-9]+),("(([^"]|"")*)"|[^,]*),{0},.*/{1}/p'
-ANY_PROCESS = {"kill", "info"}  # the commands that take a process which is not attached, too
+ANY_PROCESS = {"kill", "info"}  # commands that also take processes that are not attached
 
 
 class Option(NamedTuple):
@@ -29,7 +29,7 @@ class Option(NamedTuple):
     help: str
 
     def choices(self) -> list[str]:
-        """The words of a value such as min|max, and of --color and --log-level."""
+        """The choices in a value such as min|max, and those of --color and --log-level."""
         if "|" in self.value:
             return self.value.split("|")
         named = {"color": "auto always never", "log-level": "debug info warning error"}
@@ -41,14 +41,14 @@ class Command(NamedTuple):
     summary: str
     options: list[Option]
     words: list[str]  # its first operand is one of these; none: a file
-    starts_command: bool  # what follows -- is a command of its own
+    starts_command: bool  # the words after -- are a command of their own
 
     def takes_pids(self) -> bool:
-        """Whether its operands are processes."""
+        """Whether the command's operands are processes."""
         return self.name == "kill"
 
     def attached(self) -> str:
-        """Of PROCESS: those that it takes."""
+        """The part of PROCESS for the processes that the command takes."""
         return "[01]" if self.name in ANY_PROCESS else "1"
 
 

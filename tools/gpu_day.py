@@ -29,13 +29,13 @@ CUT_MOST = 2
 
 @dataclasses.dataclass
 class Setting:
-    """Where it runs."""
+    """Where a part runs, and with which programs."""
 
     python: str
     build: pathlib.Path
     out: pathlib.Path
     dry: bool = False
-    every: bool = True  # of a dry run: all programs
+    every: bool = True  # a dry run runs all programs
 
     @property
     def neap(self):
@@ -57,10 +57,10 @@ class Setting:
 class Part:
     name: str
     file: str  # what it writes
-    least: float  # seconds: with less left it is not begun
+    least: float  # with fewer seconds left the part is not begun
     most: float
     command: Callable[[Setting, float], list[str]]
-    stdout: bool = False  # its result is what it prints
+    stdout: bool = False  # its output is its result
 
 
 DRY_PROGRAMS = "phases,workspaces,gpt_bf16,resnet50_amp_last,llama_lora,gpt_lengths,lstm,serving,runs_out,ddp_one_rank,hf_gpt2_bf16"
@@ -118,7 +118,7 @@ def wanted(state):
 
 
 def copy_results(of, to):
-    """Files that are newer or not there; whole or not at all."""
+    """Copies files that are newer or missing; each whole or not at all."""
     if of == to or not of.is_dir():
         return
     to.mkdir(parents=True, exist_ok=True)
@@ -131,8 +131,8 @@ def copy_results(of, to):
 
 
 def execute(command, part, setting, bound, kept):
-    """The exit status; None where it was ended after `bound` seconds. Its stderr, and its stdout but where that is the result, go
-    into day.log."""
+    """The exit status; None if it was ended after `bound` seconds. Its stderr goes into day.log, and so does its stdout unless that
+    is the result."""
     with open(setting.out / "day.log", "a") as log:
         log.write(f"\n== {time.strftime('%H:%M:%S')} {part.name}: {' '.join(command)}\n")
         log.flush()
@@ -158,7 +158,7 @@ def execute(command, part, setting, bound, kept):
 
 
 def run(parts, setting, seconds, kept=KEPT, clock=time.monotonic, execute=execute, say=print):
-    """One command's worth. Exit status: 0 all parts passed, 1 all ended and one failed, 75 more is left."""
+    """Runs parts for one command. Exit status: 0 all parts passed, 1 all ended and one failed, 75 more is left."""
     began = clock()
     setting.out.mkdir(parents=True, exist_ok=True)
     copy_results(kept, setting.out)
@@ -169,11 +169,11 @@ def run(parts, setting, seconds, kept=KEPT, clock=time.monotonic, execute=execut
         if left < part.least:
             say(f"{part.name}: not begun: {max(left, 0):.0f} s are left, it wants {part.least:.0f}")
             continue
-        bound = left if setting.dry else min(left, part.most)  # a simulator's time is no GPU's
+        bound = left if setting.dry else min(left, part.most)  # times on a simulator say nothing about a GPU
         started = clock()
         try:
             status = execute(part.command(setting, bound - 5), part, setting, bound, kept)
-        except OSError as error:  # what it starts is not there
+        except OSError as error:  # the program to start is missing
             say(f"{part.name}: {error}")
             status = 127
         word = {None: "cut", 0: "passed", 75: "continues", 124: "cut"}.get(status, "failed")
@@ -190,7 +190,7 @@ def run(parts, setting, seconds, kept=KEPT, clock=time.monotonic, execute=execut
 
 
 def again(out, names):
-    """Forgets what failed of these parts, so that it is run again."""
+    """Forgets the failures of these parts, so that they are run again."""
     for part in PARTS:
         if part.name not in names:
             continue
@@ -203,7 +203,7 @@ def again(out, names):
 
 
 def carry(results):
-    """What to copy along with the tree: 64 MiB at most."""
+    """The files to copy along with the tree: 64 MiB at most."""
     if results:
         copy_results(pathlib.Path(results), KEPT)
     folders = [SOURCE / "build-gpu", *([KEPT] if KEPT.is_dir() else [])]
@@ -219,7 +219,8 @@ def carry(results):
 
 
 def usable(build):
-    """build-gpu, if what was built elsewhere runs here; else the tree is built here by tests/gpu.sh, whose first line is `tests`."""
+    """Returns build-gpu if its programs, built elsewhere, run here; else tests/gpu.sh, whose first line is `tests`, builds the tree
+    here."""
     program = build / "bench" / "gpu_driver"
     works = program.exists() and subprocess.run([program, "--list"], capture_output=True, check=False).returncode == 0
     if not works and (build / "prepared").exists():

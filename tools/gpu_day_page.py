@@ -12,7 +12,7 @@ BEFORE = "## To fill this page"
 
 
 def lines(path):
-    """Values of a file with a line of JSON each; a line that was cut off is left out."""
+    """The values of a file with a JSON value on each line; leaves out a line that was cut off."""
     found = []
     if not path.exists():
         return found
@@ -60,13 +60,13 @@ def section(folder, simulated=None):
 
 
 def _tests(path):
-    """What tests/gpu.sh printed, one level lower."""
+    """The output of tests/gpu.sh, with its headings one level lower."""
     text = path.read_text().strip() if path.exists() else ""
     return [("#" if line.startswith("#") else "") + line for line in text.splitlines()] + [""] if text else []
 
 
 def _values(value, prefix=""):
-    """Figures of a part, flat: (name, text)."""
+    """The figures of a part in a flat list: (name, text)."""
     for key, inner in value.items():
         if isinstance(inner, dict) and "median_us" not in inner:
             yield from _values(inner, f"{prefix}{key}: ")
@@ -83,7 +83,8 @@ def _figure(value):
 
 
 def _driver(parts):
-    """A table for each part; members that have the same names inside (handles of a size, kernels) are columns of a second one."""
+    """A table for each part; members with the same inner names (handles of one size, kernels) become the columns of a second
+    table."""
     text = ["### What the driver's calls cost, and what it decides", ""] if parts else []
     for name, part in parts.items():
         alike = [key for key, value in part.items() if isinstance(value, dict) and "median_us" not in value]

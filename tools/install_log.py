@@ -16,7 +16,7 @@ files = [pathlib.Path(line) for line in log.read_text().splitlines() if line and
 
 for folder in {file.parent for file in files if file.suffix == ".py"}:
     cache = folder / "__pycache__"
-    if cache.is_dir():  # of an earlier version
+    if cache.is_dir():  # left by an earlier version
         shutil.rmtree(cache)
     compileall.compile_dir(folder, maxlevels=0, quiet=1)
     if cache.is_dir():
@@ -28,7 +28,7 @@ if prefix in (pathlib.Path("/usr"), pathlib.Path("/usr/local")):  # the system's
 else:
     folders.add(prefix)
 
-# Meson still has the old file open, and adds to that one.
+# Meson still has the old file open, and appends to it.
 whole = log.with_suffix(".whole")
 in_order = files + sorted(folders, key=lambda folder: len(folder.parts), reverse=True)
 whole.write_text("".join(f"{path}\n" for path in in_order))

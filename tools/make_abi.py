@@ -63,7 +63,7 @@ class Headers:
         self.structs = {}
         for match in re.finditer(r"\bstruct (neap_\w+) \{", self.text):
             body = self.text[match.end():closing(self.text, match.end() - 1)]
-            self.structs[match[1]] = None  # known to its own members
+            self.structs[match[1]] = None  # its own members may name it
             self.structs[match[1]] = [field for part in split(body, ";") for field in self.fields(part)]
         functions = re.findall(r"\bNEAP_API ([^;]*);", self.text)
         self.functions = dict(self.function(" ".join(function.split())) for function in functions)
@@ -76,7 +76,7 @@ class Headers:
         return text
 
     def number(self, text):
-        """Of an enum's member, or an array's length."""
+        """The number of an enum's member, or of an array's length."""
         sum_or_shift = re.fullmatch(r"(\w+) (<<|\+) (\w+)", text)
         if sum_or_shift:
             left = self.number(sum_or_shift[1])
@@ -94,7 +94,7 @@ class Headers:
         return members
 
     def type(self, text, stars):
-        """As ctypes; `text` without const and stars."""
+        """The type in ctypes; `text` comes without const and stars."""
         if text.startswith("enum "):
             simple = "c.c_int"
         elif text.startswith("struct "):
@@ -165,7 +165,7 @@ class Headers:
 
 
 def prefix_of(members):
-    """What all names begin with, up to an underscore."""
+    """The common beginning of all names, up to an underscore."""
     words = [name.split("_") for name in members]
     same = 1
     while all(len(word) > same + 1 and word[same] == words[0][same] for word in words):

@@ -119,7 +119,7 @@ def parse_function(name, words):
 
 
 def parse_table(path):
-    """The settings and the functions of a table, in its order."""
+    """The settings and the functions of a table, in the table's order."""
     settings = {"library": path.stem, "version": "soname"}
     functions = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -143,7 +143,7 @@ def parse_table(path):
 
 
 def check_settings(function, settings):
-    """Each setting that the function's answer needs is there."""
+    """Checks that each setting that the function's answer needs is there."""
     if function.answer == "refuse" and function.code is None and "refused" not in settings:
         raise ValueError(f"{function.name}: refuse needs a code, or the setting refused")
     for rule in function.rules:

@@ -26,7 +26,7 @@ def escape(text: str) -> str:
 
 
 def description(lines: list[str]) -> list[str]:
-    """Paragraphs are filled, indented lines stay as they are."""
+    """Fills paragraphs, and leaves indented lines as they are."""
     page: list[str] = []
     before = ""
     for line in lines:

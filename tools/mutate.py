@@ -35,7 +35,7 @@ class Mutation(typing.NamedTuple):
 
 
 def read_mutations():
-    """As the head of tools/mutations.txt says."""
+    """Reads the mutations, in the form that the head of tools/mutations.txt describes."""
     text = (ROOT / "tools" / "mutations.txt").read_text(encoding="utf-8")
     for entry in filter(None, re.split(r"\n(?:\n|#.*)+", f"\n{text}")):
         head, *lines = entry.strip("\n").split("\n")
@@ -48,7 +48,7 @@ def read_mutations():
 
 
 def fits(mutation, folder):
-    """None where the code is there once; else why not."""
+    """None if the code occurs exactly once; else the reason why not."""
     file = folder / mutation.file
     if not file.is_file():
         return f"{mutation.file} does not exist"
@@ -71,7 +71,7 @@ def copy_sources(folder):
 
 
 class Build:
-    """The copy, built: its tests by name, and what each needs."""
+    """The built copy: its tests by name, and the targets that each needs."""
 
     def __init__(self, folder, log):
         self.folder = folder
@@ -88,7 +88,7 @@ class Build:
             for suite in test["suite"]:
                 self.tests[f"{suite.split(':')[-1]}/{test['name']}"] = test
         self.files = {}
-        self.common = []  # what tests may use without saying so: the simulator, the command, the Python package
+        self.common = []  # targets that tests may use without naming them: the simulator, the command, the Python package
         for target in self.introspect("--targets"):
             names = [str(pathlib.Path(name).relative_to(folder / "build")) for name in target["filename"]]
             self.files[target["id"]] = names
@@ -105,7 +105,7 @@ class Build:
         return run(["ninja", "-C", "build", "--quiet", *self.common, *sorted(names - set(self.common))], self.folder, self.log) == 0
 
     def run(self, tests, *options):
-        """The results by test, as meson calls them; where one fails, the rest may be missing."""
+        """The results by meson's name of the test; if one fails, the rest may be missing."""
         results = {}
         written = self.folder / "build" / "meson-logs" / "testlog.json"
         for suite in sorted({test.split("/")[0] for test in tests}):
@@ -129,7 +129,7 @@ def check(mutations):
 
 
 def attempt(build, mutation, skipped):
-    """What came of one mutation, in a word."""
+    """The result of one mutation, in a word."""
     if fits(mutation, build.folder):
         return "STALE"
     tests = [test for test in mutation.tests if test not in skipped]

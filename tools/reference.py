@@ -28,7 +28,7 @@ the log, of `print`) are for people and may change."""
 
 
 class Name:
-    """One public name: what it is, and its source."""
+    """One public name, its value and its source."""
 
     def __init__(self, label, value):
         self.label = label
@@ -70,7 +70,8 @@ def names():
 
 
 def signature(label, value):
-    """In one line or, where that is long, an argument a line. Annotations are texts there, in quotes of their own."""
+    """In one line or, if that is too long, with one argument on each line. Annotations are texts there, with quotes of their
+    own."""
     whole = inspect.signature(value)
     parameters = [part for part in whole.parameters.values() if part.name != "self"]
     shown = [re.sub(r": '([^']*)'", r": \1", str(part)) for part in parameters]
@@ -88,7 +89,7 @@ def example_of(text):
 
 
 def related(name, everything):
-    """Functions that take or return it, or whose examples use it, and that have an example."""
+    """Functions with an example that take or return the name, or whose examples use it."""
     word = re.compile(rf"\b{name.label}\b")
     found = []
     for other in everything:
@@ -108,7 +109,7 @@ def is_error(value):
 
 
 def shown_by(name, everything):
-    """Where its example is: its own, of a function, or of what holds a function's result."""
+    """Which name has its example: the name itself, a function, or the type that holds a function's result."""
     if example_of(name.text):
         return [name.label]
     direct = related(name, everything)
@@ -124,7 +125,7 @@ def raises_itself(function):
 
 
 def lacks(everything):
-    """Lines: a name and what its reference lacks."""
+    """Lines with a name and the parts that its reference lacks."""
     for name in everything:
         if not name.text:
             yield f"{name.label}: no text"
@@ -201,7 +202,7 @@ def label_of(name):
 
 
 def plug_in(path):
-    """A module that needs more than Python to be imported: its text, from its source."""
+    """The text of a module that needs more than Python to be imported, from its source."""
     return markdown(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
 
 

@@ -14,12 +14,12 @@ class Row:
     kind: str  # of the model and the training
     device: str  # as published
     profile: str  # of neap, the same architecture
-    torch: str  # as published; "" where it is not told
+    torch: str  # as published; "": not stated
     program: str  # in bench/published, and its arguments
     published: str  # with its unit
     figure: str = "max_memory_allocated"  # what the program prints, or else a peak of the estimate
     before: tuple[int, int] | None = None  # releases of PyTorch for which it holds: before this one
-    needs: tuple[str, ...] = ()  # packages beside PyTorch
+    needs: tuple[str, ...] = ()  # packages that it needs besides PyTorch
     environment: str = ""
     ranks: int = 1
     within: float = 0.5  # percent, beyond the printed digits
