@@ -118,7 +118,7 @@ def random_program(seed, release):
                "operations": random_operations(pick, release, pick.choice((60, 200, 500)), graphs)}
     if "per_process_memory_fraction" not in settings and pick.random() < 0.3:
         program["fraction"] = pick.choice((0.25, 0.5, 0.75, 1.0, pick.uniform(0.2, 1)))
-    # Some recordings begin midway, or their ring wraps: without garbage collection, whose ages would not be known.
+    # Some recordings begin midway, or their ring wraps. These have no garbage collection, since its ages would be unknown.
     program["begin"] = 0
     program["ring"] = 2**62
     if "garbage" not in settings and pick.random() < 0.2:

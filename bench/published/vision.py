@@ -51,7 +51,8 @@ class Shift(nn.Module):
 
 
 class Volume(nn.Module):
-    """A network for images, made one for volumes: times are the kernels' lengths in time, of the stem and each block's first layer."""
+    """Turns a network for images into one for volumes. `times`: how many frames the kernels of the stem and of each block's first
+    layer span."""
 
     def __init__(self, network, classes, stem, times, halved):
         super().__init__()

@@ -106,7 +106,7 @@ int cusolverGetVersion(int *ret_version)
 
 struct kind {
 	const char *name;
-	/* Elements at least: longer * the longer side + shorter * the shorter one + 1. */
+	/* The least number of elements: longer * the longer side + shorter * the shorter one + 1. */
 	int longer;
 	int shorter;
 	int matrices;

@@ -36,7 +36,7 @@ static uint64_t run_time(uint64_t start_ticks)
 static void take_command(char *line, size_t length, char *ret_text, size_t capacity)
 {
 	line[length] = '\0';
-	const char *slash = strrchr(line, '/'); /* of the first argument alone */
+	const char *slash = strrchr(line, '/'); /* only in the first argument */
 	char *start = slash && slash[1] ? line + (slash + 1 - line) : line;
 	for (char *c = start; c < line + length; c++)
 		if (!*c)

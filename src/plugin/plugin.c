@@ -13,7 +13,7 @@
 
 static struct {
 	neap_plugin_throw *throw_error;
-	pthread_mutex_t lock; /* the opening of devices */
+	pthread_mutex_t lock; /* guards the opening of devices */
 	struct neap_driver *driver;
 	_Atomic(struct neap_alloc *) allocs[NEAP_PLUGIN_DEVICES];
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};

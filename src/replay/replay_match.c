@@ -58,8 +58,8 @@ void replay_observe(void *context, enum neap_torch_action action, uint64_t addre
 		replay_differs(replay);
 }
 
-/* Where the driver put the segment that the recording has next. Addresses of an expandable one are reserved before
- * the driver is asked for memory, which may take until another request. */
+/* The place of the recording's next segment. Addresses of an expandable one are reserved before the driver is asked
+ * for memory, which may take until another request. */
 uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page)
 {
 	struct replay *replay = context;

@@ -57,7 +57,7 @@ struct block {
 	uint64_t free_calls_base;                  /* the pool's free_calls when it was put into the set */
 	uint32_t events;                           /* not complete yet */
 	bool allocated, mapped;
-	bool givable;       /* in that list */
+	bool givable;       /* it is in the givable list */
 	bool restored;      /* as in struct segment */
 	bool guessed;       /* for start.c: as in struct neap_torch_piece */
 	struct event *held; /* the event that a recording completes */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before what src/report/live.html has. */
+/* The page's beginning; src/report/live.html follows. */
 static const char page_head[] =
 	"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
 	"<meta name=\"viewport\" content=\"width=device-width\"><title>neap: GPU memory</title>\n"

@@ -34,7 +34,7 @@ constexpr uint32_t kStackEvery = 64;       /* of smaller requests, one in so man
 
 constexpr uint32_t kVerifyEvery = 64;  /* stacks, one of so many */
 constexpr uint64_t kClockNs = 20000;   /* a time is computed from a reading of the clock that is so old */
-constexpr uint64_t kRatioNs = 1000000; /* from when on the rate of PyTorch's counter is known well enough */
+constexpr uint64_t kRatioNs = 1000000; /* from this age on the rate of PyTorch's counter is exact enough */
 
 struct Block {
 	uint64_t address, bytes, stream; /* as requested; the stream's number */

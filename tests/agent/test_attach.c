@@ -375,7 +375,7 @@ static void page_is_recorded(void **state)
 	neap_alloc_destroy(alloc);
 }
 
-static const char *program; /* this one's path */
+static const char *program; /* the path of this program */
 
 /* In a program of its own: what another allocator published last is recorded at the program's exit. */
 static int publish_and_exit(void)

@@ -312,8 +312,8 @@ static bool all_streams(void *context, void *stream)
 	return true;
 }
 
-/* While a private pool is open, its filter sees each request, and what it gets is the pool's; and the lane never has
- * it, not even when it is freed after the pool was closed. */
+/* While a private pool is open, its filter sees each request, and the request gets a block of the pool. The lane
+ * never gets that block, not even when it is freed after the pool was closed. */
 static void pool_is_private(void **state)
 {
 	struct world *world = *state;

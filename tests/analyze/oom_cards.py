@@ -166,7 +166,7 @@ def first_request():
 
 
 def in_pieces():
-    """PyTorch's cache in pieces: its segments growing in place is what helps, unless they do."""
+    """PyTorch's cache is in pieces: segments that grow in place help, unless they do already."""
     for flags, first in ((1, "expandable segments"), (3, None)):
         text, found = recording(3 * GIB, 300 * MIB, 24 * GIB, 18 * GIB, cached=4 * GIB, largest=GIB, flags=flags)
         enough = [fix["kind"] for fix in found["fixes"] if fix["sufficient"] and fix["kind"] == "expandable segments"]

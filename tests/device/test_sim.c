@@ -53,7 +53,7 @@ static void device_and_monitor_agree(void **unused)
 	assert_int_equal(neap_monitor_read(monitor, index, &reading, &err), NEAP_OK);
 	assert_true(reading.processes[0].bytes == neap_device_context_bytes(device) + 64 * NEAP_MIB);
 
-	/* And we, as a process that is not attached, explain all that is used. */
+	/* Our process, which is not attached, accounts for all used memory. */
 	struct neap_ledger ledger;
 	struct neap_ledger_process processes[NEAP_READING_PROCESSES];
 	size_t count = 0;

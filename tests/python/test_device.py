@@ -176,7 +176,7 @@ class Holders(Case):
         torch._C._cuda_clearCublasWorkspaces()
         allocated = torch.cuda.memory_allocated()
         named = sum(item.bytes + item.saved for item in neap.lingering())
-        self.assertLess(abs(allocated - named), 16 * 1024)  # but for rounding all of it
+        self.assertLess(abs(allocated - named), 16 * 1024)  # all of it, apart from rounding
         del found, kept_in_a_global[:]
         self.assertLess(torch.cuda.memory_allocated(), allocated - 12 * MIB)
 

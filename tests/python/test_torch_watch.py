@@ -291,7 +291,8 @@ print(torch.backends.cuda.mem_efficient_sdp_enabled(), model.config._attn_implem
 
 
 class Forwards(Watch):
-    """Of a program without optimizer and DataLoader the steps are the forwards of its model, not of modules inside or beside."""
+    """In a program without optimizer and DataLoader each forward of the model is a step, but no forward of modules inside or beside
+    it."""
 
     script = """
 import copy, pickle, sys, torch

@@ -53,7 +53,7 @@ static void odd_values(void **state)
 	}
 }
 
-/* Which variables are set, and from what. */
+/* Checks which variables are set, and from which values. */
 static void both_variables(void **state)
 {
 	(void)state;

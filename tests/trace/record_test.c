@@ -31,7 +31,7 @@ int tear_down(void **state)
 	return rmdir(folder); /* fails if a temporary file was left behind */
 }
 
-/* An event all of whose words follow from `n`, so that a torn one shows. */
+/* An event whose words all follow from `n`, so that a torn event is noticed. */
 struct neap_event numbered(uint16_t kind, uint64_t n)
 {
 	return (struct neap_event){
