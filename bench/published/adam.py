@@ -1,6 +1,6 @@
 """Fine-tuning of timm's ViTs for 45 classes of images of 224 x 224, with optimizers of 32 and of 8 bits.
 
-usage: adam.py MODEL [--batch N] [--optimizer adam|adamw|adamw8bit] [--bf16] [--checkpointing] [--compile]
+usage: adam.py MODEL [--batch N] [--optimizer adam|adamw|adamw8bit] [--bf16] [--checkpointing]
 
 What pytorch/ao's benchmark of low-bit optimizers measures. With autocast to bfloat16; --bf16: weights, gradients and state in it. Prints
 the peak of four updates.
@@ -32,14 +32,11 @@ def main():
     parser.add_argument("--optimizer", choices=["adam", "adamw", "adamw8bit"], default="adamw")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--checkpointing", action="store_true")
-    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     model = timm.create_model(options.model, num_classes=45, img_size=224)
     model.set_grad_checkpointing(options.checkpointing)
     kind = torch.bfloat16 if options.bf16 else torch.float32
     model = model.to(kind).to("cuda").train()
-    if options.compile:
-        model.compile(fullgraph=True)
     optimizer = choose(options.optimizer)(model.parameters(), lr=1e-4, weight_decay=0)
     for _ in range(4):
         images = torch.empty(options.batch, 3, 224, 224, dtype=kind)

@@ -33,7 +33,7 @@ SOURCES = {
     "mmaction2": "https://github.com/open-mmlab/mmaction2, configs/recognition/*/README.md at 3f3ad9ca (gpu_mem)",
     "torchtitan": "https://github.com/pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md",
     "memory": "https://github.com/rasbt/pytorch-memory-optim, logs.md",
-    "torchao": "https://github.com/pytorch/ao, torchao/optim/README.md at 072500ab, torchao/prototype/low_bit_optim/README.md at 03cf0ade",
+    "torchao": "https://github.com/pytorch/ao, torchao/prototype/low_bit_optim/README.md at 03cf0ade",
     "FakeGPU": "https://github.com/FanBB2333/FakeGPU, docs/llm-sft-memory-estimation.md at 7d5cf83",
 }
 
@@ -176,21 +176,15 @@ TITAN = [
     titan("Table 3", "FSDP2, compile", "--compile", "62.0 GiB", 128),
 ]
 
-def optimizers(place, kind, arguments, published, torch=""):
-    words = {"--compile": "triton", "adamw8bit": "bitsandbytes"}
-    needs = ("timm", *(package for word, package in words.items() if word in arguments))
-    return Row("torchao", place, f"encoder, {kind}", "RTX 4070 Ti S", "rtx4090-24gb", torch, f"adam.py {arguments}", published, needs=needs)
+def optimizers(place, kind, arguments, published, *needs):
+    return Row("torchao", place, f"encoder, {kind}", "RTX 4070 Ti S", "rtx4090-24gb", "", f"adam.py {arguments}", published,
+               needs=("timm", *needs))
 
 
-HUGE = "vit_huge_patch14_224"
-GIANT = "vit_giant_patch14_dinov2 --batch 32 --bf16 --checkpointing"
 OPTIMIZERS = [
-    optimizers("03cf0ade", "full, bf16 mixed", f"{HUGE} --optimizer adam", "12.94 GB"),
-    optimizers("03cf0ade", "8-bit Adam, bf16 mixed", f"{HUGE} --optimizer adamw8bit", "8.31 GB"),
-    optimizers("03cf0ade", "bf16, checkpointing", GIANT, "9.82 GB"),
-    optimizers("072500ab", "bf16 mixed, compile", f"{HUGE} --compile", "12.23 GB", "2.4.0"),
-    optimizers("072500ab", "8-bit Adam, compile", f"{HUGE} --compile --optimizer adamw8bit", "8.32 GB", "2.4.0"),
-    optimizers("072500ab", "checkpointing, compile", f"{GIANT} --compile", "9.90 GB", "2.4.0"),
+    optimizers("Benchmarks", "full, bf16 mixed", "vit_huge_patch14_224 --optimizer adam", "12.94 GB"),
+    optimizers("Benchmarks", "8-bit Adam, bf16 mixed", "vit_huge_patch14_224 --optimizer adamw8bit", "8.31 GB", "bitsandbytes"),
+    optimizers("Optimizer CPU offload", "bf16, checkpointing", "vit_giant_patch14_dinov2 --batch 32 --bf16 --checkpointing", "9.82 GB"),
 ]
 
 ROWS = [*CONVOLUTIONS, *QWEN_ONE, *QWEN_RANKS, *GPT, *VIT, *VIDEOS, *OPTIMIZERS, *TITAN]
