@@ -13,7 +13,7 @@
 #define WORDS          64 /* options come first: later ones do not matter */
 #define COMMAND_BYTES  (1u << 20)
 #define VALUE_CAPACITY 32768
-#define LAUNCH         "/python/launch" /* ends the folder that `neap run` puts on PYTHONPATH */
+#define LAUNCH         "/launch" /* ends the folder that `neap run` puts on PYTHONPATH: of a wheel neap/launch */
 
 bool neap_is_python(const char *word)
 {
