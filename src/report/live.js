@@ -1,8 +1,13 @@
 "use strict";
 /* The live page of neap serve: asks /api again and again, and draws what it says. Every text from there is set as text. */
 (() => {
-	const PARTS = [["allocated", "allocated"], ["cached", "cached"], ["contexts", "context"], ["not_attached", "not attached"],
-		["unexplained", "unexplained"], ["free", "free"], ["driver_reserved", "driver"]];
+	const PARTS = [["allocated", "allocated", "Bytes of the blocks that attached programs hold."],
+		["cached", "cached", "Taken from the driver by attached programs, and in no block: neap clear returns it."],
+		["contexts", "context", "What the driver takes for an attached process before its first allocation."],
+		["not_attached", "not attached", "Held by processes whose allocator neap does not see."],
+		["unexplained", "unexplained", "Used, and no process accounts for it."],
+		["free", "free", "What the driver has left."], ["driver_reserved", "driver", "The driver's own part of the device."]];
+	const HEADS = ["PID", "user", "GPU", "run time", "in all", "allocated", "cached", "context", "other", "process"];
 	const COLUMNS = ["time_ms", "driver_reserved", "contexts", "allocated", "cached", "not_attached", "unexplained", "free"];
 	const curves = new Map(); /* by index: points, oldest first */
 	let everyMs = 1000, most = 600, seenMs = 0;
@@ -39,8 +44,9 @@
 		bar.setAttribute("role", "img");
 		for (const [key, name] of PARTS) {
 			bar.append(make("span", key));
-			const item = make("span"), value = make("span", "value");
-			item.append(make("i", key), name + " ", value);
+			const item = make("span"), value = make("span", "value"), word = make("button", "word", name);
+			word.setAttribute("popovertarget", "word-" + key);
+			item.append(make("i", key), word, " ", value);
 			item.dataset.part = key;
 			legend.append(item);
 		}
@@ -82,10 +88,13 @@
 		}
 	}
 
+	/* As nvidia-smi counts it: without the driver's own part. */
+	const used = (parts, total) => total - parts.free - parts.driver_reserved;
+
 	function showDevice(device, nowMs) {
 		const place = byId("gpu" + device.index) || section(device), ledger = device.ledger;
 		const busy = device.utilization_percent === null ? "" : ", " + device.utilization_percent + " % busy";
-		place.querySelector(".figures").textContent = size(ledger.total - ledger.free) + " of " + size(ledger.total) + " used" + busy;
+		place.querySelector(".figures").textContent = size(used(ledger, ledger.total)) + " of " + size(ledger.total) + " used" + busy;
 		const shown = [];
 		PARTS.forEach(([key, name], i) => {
 			const bytes = ledger[key];
@@ -101,7 +110,7 @@
 			points.push({time_ms: nowMs, ...ledger});
 		while (points.length > most) points.shift();
 		curves.set(device.index, points);
-		const canvas = place.querySelector("canvas"), peak = Math.max(...points.map((point) => ledger.total - point.free));
+		const canvas = place.querySelector("canvas"), peak = Math.max(...points.map((point) => used(point, ledger.total)));
 		canvas.setAttribute("aria-label", "memory in use, at most " + size(peak));
 		drawCurve(canvas, points, ledger.total);
 		const back = everyMs * most / 1000;
@@ -118,6 +127,7 @@
 			const name = make("td", "name", process.command || process.name || "?");
 			if (!process.attached) name.append(make("span", "quiet", process.stray_context ? " (a stray context)" : " (not attached)"));
 			row.append(name);
+			Array.from(row.cells).forEach((cell, i) => { cell.dataset.head = HEADS[i]; });
 			return row;
 		});
 		byId("processes").replaceChildren(...rows);
@@ -158,5 +168,12 @@
 		setTimeout(look, Math.max(everyMs, 500));
 	}
 
+	for (const [key, name, means] of PARTS) {
+		const word = make("div"), title = make("b", "", name);
+		word.id = "word-" + key;
+		word.popover = "auto";
+		word.append(title, " " + means);
+		document.querySelector("main").append(word);
+	}
 	look();
 })();

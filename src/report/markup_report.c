@@ -179,7 +179,7 @@ static void put_line(struct neap_buffer *out, const char *tag, const struct part
 static void put_part(struct neap_buffer *out, const struct part *part)
 {
 	const struct row *head = &part->rows[0];
-	size_t columns = 0, indent = SIZE_MAX;
+	size_t columns = is_headed(part) ? head->count + unnamed(part) : 0, indent = SIZE_MAX;
 
 	if (part->count == 1 && !is_headed(part)) {
 		put_line(out, "p", part, head);
