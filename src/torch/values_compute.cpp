@@ -1,5 +1,11 @@
 /* torch/values_compute.cpp: one operation on the host, and its results on the device. A part of values.cpp. */
 
+/* Of the OpenMP that PyTorch's libraries were linked to, if they were. */
+extern "C" {
+__attribute__((weak)) void omp_set_num_threads(int count);
+__attribute__((weak)) int omp_get_max_threads(void);
+}
+
 namespace neap_torch
 {
 
@@ -102,10 +108,30 @@ void store_resized(const IValue &argument, const IValue &computed)
 	known_mark(argument.toTensor(), reads_known ? State::Known : State::Likely);
 }
 
+/* While it lives, a brief operation's CPU function starts no other threads: it would wait for them longer than it works. */
+class OneThread
+{
+      public:
+	explicit OneThread(bool is_wanted) : before_(is_wanted && omp_set_num_threads ? omp_get_max_threads() : 1)
+	{
+		if (before_ > 1)
+			omp_set_num_threads(1);
+	}
+	~OneThread()
+	{
+		if (before_ > 1)
+			omp_set_num_threads(before_);
+	}
+
+      private:
+	int before_;
+};
+
 void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,
 		  Stack *results)
 {
 	Below guard;
+	OneThread brief(is_brief);
 	Stack computed;
 	size_t first = results->size() - plan.fresh.size();
 

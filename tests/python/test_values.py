@@ -316,8 +316,18 @@ def resident():
     return sum(int(next(two for two in lines if two.startswith("Rss:")).split()[1]) << 10 for one in lines if "memfd:neap-sim-memory" in one)
 
 
+def threads():
+    """Of this process: before a brief operation, after it, after a long one, and those that an operation may take."""
+    counts = []
+    for size in (1, 1 << 16, 1 << 22):
+        torch.ones(size, device="cuda") * 2
+        counts.append(len(os.listdir("/proc/self/task")))
+    return [*counts, torch.get_num_threads()]
+
+
 def large():
     """What a model that is too large to compute reads; state 0: computed, 1: likely, 2: missing."""
+    counts = threads()
     model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(6)]).to("cuda", torch.bfloat16)
     x = torch.ones(4096, 4096, device="cuda", dtype=torch.bfloat16)
     small = torch.ones(8, device="cuda").cumsum(0)
@@ -347,7 +357,7 @@ def large():
     states["repeated"] = model[1].weight.grad[0, :4].expand(3, 4).float().tolist()  # missing, one element at three places
     torch.distributed.destroy_process_group()
     unknown = [name for name, _ in _values.unknown()]
-    states |= {"resident": resident(), "unknown": unknown}
+    states |= {"resident": resident(), "unknown": unknown, "threads": counts}
     return {**states, "found": met.shape[0], "value": loss.item(), "rows": rows, "finite": finite, "sum": total, "peaks": peaks, "grown": grown}
 
 
@@ -516,6 +526,8 @@ class Values(unittest.TestCase):
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
         self.assertAlmostEqual(auto["sum"], 1, places=4)
+        before, brief, long, most = auto["threads"]
+        self.assertEqual((brief, long), (before, before + most - 1))
         bounded = found["full,values_memory=64MiB"]
         self.assertEqual(bounded["peaks"], auto["peaks"])
         self.assertTrue(16 << 20 < bounded["resident"] <= 66 << 20, bounded)
