@@ -1,15 +1,12 @@
 /* Detects NVIDIA's own CUDA runtime over this driver. That runtime asks for tables of functions that only NVIDIA's
  * driver has, finds none, and reports no device. A program has it if it is linked with it statically, or if its
- * libcudart is not neap's stand-in. A note about this goes where `neap run` finds it: NEAP_RUN_DIR/note.PID. */
+ * libcudart is not neap's stand-in. A note says so in the report of `neap run`. */
 #include "sim/driver/state.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MARK "/cudart.shm" /* a text that every build of the runtime contains */
 
@@ -54,35 +51,21 @@ void sim_note_foreign_runtime(const void *caller)
 {
 	static atomic_flag noted = ATOMIC_FLAG_INIT;
 	struct sought sought = {.caller = (uintptr_t)caller};
-	const char *folder = getenv("NEAP_RUN_DIR"), *name;
-	char path[4096], text[400];
+	const char *name;
 	Dl_info info;
-	int fd, length;
 
-	if (!folder || !dladdr(caller, &info) || !info.dli_fname)
+	if (!getenv("NEAP_RUN_DIR") || !dladdr(caller, &info) || !info.dli_fname)
 		return;
 	dl_iterate_phdr(find_mark, &sought);
 	if (!sought.found || atomic_flag_test_and_set(&noted))
 		return;
 	name = strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;
 	if (strncmp(name, "libcudart.so", 12) == 0)
-		length = snprintf(
-			text, sizeof text,
-			"%.240s is NVIDIA's own and finds no simulated GPU: neap's stand-in has to be loaded "
-			"before it (for Python, PYTHONPATH leads there)\n",
-			info.dli_fname);
+		sim_note("%.240s is NVIDIA's own and finds no simulated GPU: neap's stand-in has to be loaded "
+			 "before it (for Python, PYTHONPATH leads there)",
+			 info.dli_fname);
 	else
-		length =
-			snprintf(text, sizeof text,
-				 "%.240s contains NVIDIA's own CUDA runtime, which finds no simulated GPU: it has to "
-				 "be linked with the shared one (nvcc -cudart shared)\n",
-				 info.dli_fname);
-	if ((size_t)snprintf(path, sizeof path, "%s/note.%d", folder, (int)getpid()) >= sizeof path)
-		return;
-	fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return;
-	if (write(fd, text, (size_t)length) < 0)
-		length = 0; /* the note is lost, and the program goes on */
-	close(fd);
+		sim_note("%.240s contains NVIDIA's own CUDA runtime, which finds no simulated GPU: it has to be "
+			 "linked with the shared one (nvcc -cudart shared)",
+			 info.dli_fname);
 }

@@ -451,6 +451,8 @@ CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
 
 /* Once the driver is initialised, without the lock: loads neap's launcher into a Python that lacks it. */
 void sim_reach_python(void);
+/* A line of text for the report of `neap run`. */
+void sim_note(const char *format, ...) NEAP_PRINTF(1, 2);
 /* NVIDIA's own runtime, or a program that contains it, called from there. */
 void sim_note_foreign_runtime(const void *caller);
 

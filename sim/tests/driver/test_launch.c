@@ -1,6 +1,9 @@
 /* Modules, functions, launches, occupancy. */
 #include "sim_test.h"
 
+#include "base/buffer.h"
+#include "base/file.h"
+
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +268,34 @@ static void loaded_kernels_are_counted(void **state)
 	sim_end();
 }
 
+/* Of a program without CUDA's runtime: by the first one, once. */
+static void a_kernel_is_noted(void **state)
+{
+	char folder[] = "/tmp/neap-note-XXXXXX", path[64];
+	struct neap_buffer note = {0};
+	CUfunction function;
+	CUmodule module;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	setenv("NEAP_RUN_DIR", folder, 1);
+	sim_begin("noted", "h100-80gb");
+	assert_ok(t.cuda.cuModuleLoadData(&module, ptx));
+	assert_ok(t.cuda.cuModuleGetFunction(&function, module, "add"));
+	assert_ok(launch(function, 1, 1, 0, NULL));
+	assert_ok(launch(function, 1, 1, 0, NULL));
+	sim_end();
+	unsetenv("NEAP_RUN_DIR");
+	snprintf(path, sizeof path, "%s/note.%d", folder, (int)getpid());
+	assert_int_equal(neap_file_read(path, 4096, &note, NULL), NEAP_OK);
+	assert_string_equal(neap_buffer_string(&note),
+			    "kernel add was launched and computed nothing, as every kernel here: what it would have "
+			    "written keeps its old bytes\n");
+	neap_buffer_fini(&note);
+	unlink(path);
+	rmdir(folder);
+}
+
 static void launches_are_checked(void **state)
 {
 	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
@@ -521,6 +552,7 @@ static void tensor_maps_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_kernel_is_noted), /* first: a process notes one kernel */
 		cmocka_unit_test(ptx_names_its_functions_and_variables),
 		cmocka_unit_test(a_cubin_names_them_too_and_damage_is_refused),
 		cmocka_unit_test(modules_are_accounted_for),
