@@ -100,6 +100,23 @@ void check_pivots(const Named &argument)
 	}
 }
 
+at::Tensor tensor_of(const IValue &value)
+{
+	if (value.isTensor())
+		return value.toTensor();
+	return at::scalar_tensor(value.toScalar(), at::TensorOptions(value.toScalar().type()));
+}
+
+/* The CPU's function takes a step for each term and each element, and cannot be interrupted. */
+void check_terms(const Named &argument)
+{
+	constexpr int64_t kMost = 1 << 20;
+	at::Tensor terms = tensor_of(argument("n"));
+
+	TORCH_CHECK(!terms.numel() || !(terms.to(at::kDouble).max().item<double>() > (double)kMost), "more than ",
+		    kMost, " terms");
+}
+
 /* Throws IndexError for indices with which the CPU's function would read outside of its tensors. */
 void check_trusted(const OperatorHandle &op, const Plan &plan, const Stack &stack)
 {
@@ -122,13 +139,6 @@ void check_trusted(const OperatorHandle &op, const Plan &plan, const Stack &stac
 	}
 	if (plan.examine)
 		plan.examine(argument);
-}
-
-at::Tensor tensor_of(const IValue &value)
-{
-	if (value.isTensor())
-		return value.toTensor();
-	return at::scalar_tensor(value.toScalar(), at::TensorOptions(value.toScalar().type()));
 }
 
 /* Divides by 1 the numbers that would overflow when they are divided by -1: the quotient is the same number, or the

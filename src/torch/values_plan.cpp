@@ -60,6 +60,7 @@ void check_lengths(const Named &argument);
 void check_lengths_back(const Named &argument);
 void check_segments(const Named &argument);
 void check_pivots(const Named &argument);
+void check_terms(const Named &argument);
 
 struct Examined {
 	const char *name;
@@ -71,6 +72,7 @@ constexpr Examined kExamined[] = {{"aten::_ctc_loss", check_lengths},
 				  {"aten::segment_reduce", check_segments},
 				  {"aten::_segment_reduce_backward", check_segments},
 				  {"aten::linalg_ldl_solve", check_pivots}};
+constexpr const char *kPolynomials = "_polynomial_"; /* in the names of those that sum n terms */
 
 /* The CPU's function reads values and complains, where CUDA's function asserts on the device or reads them too: these
  * are errors of the program itself. Other complaints of the CPU's function mean that it cannot do what CUDA's
@@ -277,6 +279,8 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	for (const Examined &one : kExamined)
 		if (schema.name() == one.name)
 			plan->examine = one.check;
+	if (schema.name().find(kPolynomials) != std::string::npos && schema.argumentIndexWithName("n"))
+		plan->examine = check_terms;
 	if (is_bare(schema.name()))
 		plan->kind = Kind::Bare;
 	else if (schema.name().rfind("aten::", 0) != 0 && has(op, DispatchKey::CUDA) && !has(op, DispatchKey::CPU))

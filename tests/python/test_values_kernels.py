@@ -278,6 +278,15 @@ class TestOperations(unittest.TestCase):
             with self.assertRaises((RuntimeError, IndexError)):
                 refused()
 
+    def test_polynomials_of_too_many_terms(self):
+        """The CPU's function would take days."""
+        point = torch.rand(3, device="cuda")
+        found = torch.special.laguerre_polynomial_l(point, torch.tensor(1 << 40, device="cuda"))
+        self.assertFalse(_values.known(found))
+        self.assertIn(("aten::special_laguerre_polynomial_l", "more than 1048576 terms"), _values.unknown())
+        two = torch.special.laguerre_polynomial_l(point, 2)
+        torch.testing.assert_close(two, (point * point - 4 * point + 2) / 2)
+
     def test_lengths_and_pivots_that_would_end_the_process(self):
         """The CPU's functions leave their tensors for these."""
         data = torch.rand(8, device="cuda")
