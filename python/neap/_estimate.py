@@ -175,8 +175,7 @@ def finish() -> None:
 
 
 def _end_if_asked() -> None:
-    """Ends the process by the signal that asked for it. If finish() is still writing, leaves that to finish(), which calls this at
-    its end."""
+    """Ends the process by the signal that asked for it. While finish() is writing, does nothing: finish() calls this at its end."""
     number = _State.ended_by
     if not number or (_State.recording and not _State.written):
         return

@@ -1,11 +1,10 @@
 """Finds what holds tensors, and releases what may be released.
 
-The garbage collector knows every object that can hold another. The search goes from the tensors upward, with one pass over the heap
-per level:
+The garbage collector knows every object that can hold another. The search goes up from the tensors, one pass over the heap a level:
 
     tensor <- list <- dict of a module                       a global
     tensor <- cell <- tuple <- function                      a closure
-    tensor <- frame that has ended <- traceback           a saved traceback
+    tensor <- frame that has ended <- traceback              a saved traceback
     tensor <- object <- object <- itself, and nothing else   a cycle: gone after a collection
     tensor <- frame that runs                                in use; not visible before Python 3.13
 
@@ -14,15 +13,13 @@ refers to (_graphs.py): `history.append(loss)` keeps 4 bytes and all activations
 them. Other memory that only PyTorch's C++ side holds (a gradient, say) has no object to find: it is the difference between
 what is allocated and what is named here.
 
-The tensors of a model or an optimizer are not followed one by one: whatever holds the model holds them, so one search names all of
-them. A program of 800 layers has some 6000 such tensors.
+The tensors of a model or an optimizer (6000 at 800 layers) are not followed one by one: whatever holds the model holds them.
 
 Several tensors can share one storage (`out` and `out.detach()`): it is named once, with the holders of any of them.
-
 Objects that gc.freeze() has hidden from the collector are not found.
 
-Reading a running frame's variables would make Python (before 3.13) keep a copy of them in the frame, and with it the
-tensors: for a running frame, the function is named, and not the variable.
+Reading a running frame's variables would make Python (before 3.13) keep a copy of them in the frame, and with it the tensors: for
+a running frame, the function is named, and not the variable.
 """
 
 from __future__ import annotations

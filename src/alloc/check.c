@@ -1,4 +1,5 @@
 /* alloc/check.c: checks the invariants of README.md, exactly as they are written there. */
+#include "alloc/core/cache.h"
 #include "alloc/front/front.h"
 #include "alloc/views/views.h"
 #include "base/error.h"

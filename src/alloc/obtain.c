@@ -9,6 +9,7 @@
  *             still mapped
  *   emptied   if all that is not enough, the whole cache goes back to the driver, and everything is tried again
  */
+#include "alloc/core/cache.h"
 #include "alloc/front/front.h"
 #include "alloc/plan/plan.h"
 #include "alloc/request.h"

@@ -3,6 +3,7 @@
  *   device total = free + reserved here + this context + others      others: other processes
  *   reserved     = allocated + pending + cached
  */
+#include "alloc/core/cache.h"
 #include "alloc/request.h"
 #include "base/error.h"
 #include "base/units.h"

@@ -5,7 +5,7 @@
  *
  * A private pool has arenas of its own, so its blocks never mix with others.
  */
-#include "alloc/core/core.h"
+#include "alloc/core/cache.h"
 
 #include <stdlib.h>
 

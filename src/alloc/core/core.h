@@ -41,6 +41,7 @@ struct neap_lane;
 struct neap_plan;
 struct neap_stream;
 struct neap_cache;
+struct neap_size_trees;
 struct neap_arena;
 struct neap_segment;
 struct neap_view;
@@ -108,14 +109,6 @@ static inline CUmemGenericAllocationHandle segment_handle(const struct neap_segm
 	return part ? part[page % HANDLES_PART] : 0;
 }
 
-/* Trees by address, one for each multiple of BLOCK_ALIGNMENT up to SMALL_LIMIT_BYTES. Bit i of word w in `used` is
- * set if tree 64 * w + i is not empty, bit w of `words` if used[w] is not 0. */
-#define SIZE_TREES (SMALL_LIMIT_BYTES / BLOCK_ALIGNMENT)
-struct neap_size_trees {
-	uint64_t words, used[SIZE_TREES / 64];
-	struct neap_block *trees[SIZE_TREES];
-};
-
 /* The CACHED blocks that one stream freed in one arena. That stream may reuse them at once. */
 struct neap_cache {
 	struct neap_cache *next_of_arena;
@@ -124,7 +117,7 @@ struct neap_cache {
 	struct neap_stream *stream; /* NULL: the arena's idle blocks, which any stream may use */
 	struct neap_block *tree;    /* ordered by (bytes, address) */
 	/* Of a small arena with many blocks: they are in a tree for each size, and `tree` has only blocks that are
-	 * larger than SMALL_LIMIT_BYTES. NULL: `tree` has all. */
+	 * larger than SMALL_LIMIT_BYTES (cache.h). NULL: `tree` has all. */
 	struct neap_size_trees *sizes;
 	size_t count; /* its blocks */
 	/* largest.c: */
@@ -371,7 +364,7 @@ static inline struct neap_index_slot *neap_index_slot(struct neap_index_table *t
 	}
 }
 
-/* block.c: blocks, their neighbours and the index of free ones. Nothing here talks to the driver. */
+/* block.c: blocks and their neighbours. Nothing here talks to the driver. */
 bool neap_blocks_add(struct neap_alloc *alloc, size_t count);
 /* Makes sure that the next `count` calls of neap_block_new succeed. False: no host memory. */
 static inline bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
@@ -381,13 +374,6 @@ static inline bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
 struct neap_block *neap_block_new(struct neap_alloc *alloc);
 /* Cuts `block` (in no index) to `bytes`. Returns the rest, a block of the same state that is in no index either. */
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
-/* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
-struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
-/* The CACHED block that comes after, or before, (bytes, address) in the order of (bytes, address); NULL: none. */
-struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
-struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
-/* The lowest CACHED block that holds `bytes`, of a large arena; NULL: none. */
-struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 /* Makes a CACHED block LIVE, of `cache` (any of its arena); the bytes beyond `bytes` stay CACHED. One is ensured. */
 void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes, struct neap_cache *cache);
 /* Makes `block`, in no index, CACHED or UNMAPPED: joins it with neighbours of that state (and cache) and indexes the
@@ -508,24 +494,6 @@ enum neap_status neap_view_unmap(struct neap_alloc *alloc, struct neap_view *vie
 				 struct neap_error *err);
 /* Drops a view that is idle and not in use. If the driver refuses, the rest of the view stays. */
 enum neap_status neap_view_drop(struct neap_alloc *alloc, struct neap_view *view, struct neap_error *err);
-
-/* largest.c: the largest block of all caches. */
-/* Adds a new cache without blocks. False: no host memory. */
-bool neap_largest_add(struct neap_largest *index, struct neap_cache *cache);
-void neap_largest_remove(struct neap_largest *index, struct neap_cache *cache);
-/* Notes that the cache's tree changes. */
-static inline void neap_largest_note(struct neap_largest *index, struct neap_cache *cache)
-{
-	if (cache->noted)
-		return;
-	cache->noted = true;
-	cache->next_noted = index->noted;
-	index->noted = cache;
-}
-/* Bytes of the largest CACHED block: the largest request that a cache could serve. */
-uint64_t neap_largest_free(struct neap_alloc *alloc);
-/* Whether the heap agrees with the trees. */
-bool neap_largest_sound(const struct neap_largest *index);
 
 /* arena.c: streams, arenas, caches and private pools. The finders create what is missing; NULL: no host memory. */
 struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle);

@@ -24,7 +24,7 @@
  * `demand` is the most that was ever active or requested at once when no block fitted. Existing blocks stay where
  * they are.
  */
-#include "alloc/core/core.h"
+#include "alloc/core/cache.h"
 
 #define FITS_COUNTED  256
 #define THIN_DIVISOR  8

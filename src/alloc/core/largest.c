@@ -8,7 +8,7 @@
  *   heap[i]->largest >= heap[2 * i + 1]->largest, heap[2 * i + 2]->largest;   heap[i]->place == i
  *   a cache that is not noted: largest == the bytes of the last block of its tree
  */
-#include "alloc/core/core.h"
+#include "alloc/core/cache.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * and one mapping for each page. It neither creates nor releases memory. Pages whose work is done move first. For the
  * others the caller waits for their stream or, if that has no event to wait for, for the context.
  */
-#include "alloc/core/core.h"
+#include "alloc/core/cache.h"
 #include "base/error.h"
 
 /* How many spare pages a place needs. The pages of the place itself, [start, end), must stay. */

@@ -13,7 +13,7 @@
  * fail, and before the cache is emptied. Then the region's pages can be moved and given back like those of any cached
  * block.
  */
-#include "alloc/core/core.h"
+#include "alloc/core/cache.h"
 #include "alloc/plan/plan.h"
 
 #define SCARCE 128 /* memory is scarce if the peak demand leaves less than this part of it */

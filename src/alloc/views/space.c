@@ -4,6 +4,7 @@
  * and a prefix with the least excess is chosen. A pair that saves a whole page is preferred. If every pair exceeds
  * the request by much, a whole page is cut instead; its rest is a new end.
  */
+#include "alloc/core/cache.h"
 #include "alloc/views/views.h"
 
 #include <stdlib.h>
