@@ -1,5 +1,6 @@
 #include "races.h"
 
+#include "races_bytes.cpp"
 #include "watch_stacks.cpp"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 namespace neap_torch
 {
@@ -19,7 +21,11 @@ bool is_over_device(const at::Tensor &tensor); /* values.cpp */
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 
-constexpr int64_t kRuns = 64; /* so many runs of bytes without a gap are reported one by one */
+/* Pinned memory that was used. */
+struct Pinned {
+	c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+	uint64_t bytes;
+};
 
 struct Races {
 	std::atomic<const neap_sim_races *> calls{nullptr}; /* null: nothing is reported */
@@ -30,6 +36,7 @@ struct Races {
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the members below */
 	int fd = -1;
 	std::set<std::string> not_seen, names;
+	std::unordered_map<const void *, Pinned> pinned_at; /* by its begin */
 } races;
 
 const neap_sim_races *calls() { return races.calls.load(std::memory_order_acquire); }
@@ -42,73 +49,32 @@ uint32_t place()
 	return number ? number : races.backward.load(std::memory_order_relaxed);
 }
 
-/* -- what a tensor's elements are in memory -------------------------------------------------------------------- */
+/* -- pinned memory ------------------------------------------------------------------------------------------------ */
 
-struct Dimension {
-	int64_t size, stride;
-};
-
-/* The dimensions that matter, the innermost first; those that continue one another are one. */
-std::vector<Dimension> dimensions_of(const at::Tensor &tensor)
+/* PyTorch gives pinned memory out again only after its events have said that the work on it is done. So once another
+ * storage holds these bytes, their earlier uses are forgotten. `used`: only if a device has used this place before. */
+void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, bool used)
 {
-	std::vector<Dimension> all, joined;
+	const c10::Storage &storage = tensor.storage();
+	const void *begin = storage.data();
+	uint64_t bytes = storage.nbytes(), old = 0;
+	c10::intrusive_ptr<c10::StorageImpl> held; /* may be the last one, and is then freed without the lock */
 
-	for (int64_t d = 0; d < tensor.dim(); d++)
-		if (tensor.size(d) > 1 && tensor.stride(d) != 0)
-			all.push_back({tensor.size(d), tensor.stride(d)});
-	std::sort(all.begin(), all.end(), [](const Dimension &a, const Dimension &b) { return a.stride < b.stride; });
-	for (const Dimension &one : all) {
-		Dimension before = joined.empty() ? Dimension{1, 1} : joined.back();
-
-		if (one.stride == before.size * before.stride && (!joined.empty() || one.stride == 1)) {
-			if (joined.empty())
-				joined.push_back(one);
-			else
-				joined.back().size *= one.size;
-		} else {
-			joined.push_back(one);
+	pthread_mutex_lock(&races.lock);
+	auto found = races.pinned_at.find(begin);
+	bool is_new = found == races.pinned_at.end() && !used;
+	if (found != races.pinned_at.end()) {
+		held = found->second.storage.lock();
+		if (!held || held->data() != begin) {
+			old = found->second.bytes;
+			is_new = true;
 		}
 	}
-	return joined;
-}
-
-void add_range(RacesTouches *touches, uint64_t address, uint64_t bytes, uint32_t use, int device)
-{
-	touches->touches.push_back({address, bytes, use});
-	touches->devices.push_back(device);
-}
-
-/* Runs of `bytes` each, over the dimensions from `from` on. */
-void add_runs(RacesTouches *touches, uint64_t address, uint64_t bytes, const std::vector<Dimension> &dimensions,
-	      size_t from, uint64_t element, uint32_t use, int device)
-{
-	if (from == dimensions.size()) {
-		add_range(touches, address, bytes, use, device);
-		return;
-	}
-	for (int64_t i = 0; i < dimensions[from].size; i++)
-		add_runs(touches, address + (uint64_t)(i * dimensions[from].stride) * element, bytes, dimensions,
-			 from + 1, element, use, device);
-}
-
-void add_bytes(RacesTouches *touches, const at::Tensor &tensor, uint32_t use, int device)
-{
-	uint64_t address = (uint64_t)(uintptr_t)tensor.const_data_ptr(), element = tensor.element_size();
-	std::vector<Dimension> dimensions = dimensions_of(tensor);
-	bool inner = !dimensions.empty() && dimensions[0].stride == 1;
-	int64_t runs = 1;
-	uint64_t last = 0;
-
-	for (size_t i = 0; i < dimensions.size(); i++) {
-		last += (uint64_t)((dimensions[i].size - 1) * dimensions[i].stride);
-		if (i >= (size_t)inner)
-			runs *= dimensions[i].size;
-	}
-	if (runs <= kRuns)
-		add_runs(touches, address, (inner ? (uint64_t)dimensions[0].size : 1) * element, dimensions, inner,
-			 element, use, device);
-	else
-		add_range(touches, address, (last + 1) * element, use | NEAP_SIM_SPARSE, device);
+	if (is_new)
+		races.pinned_at.insert_or_assign(begin, Pinned{storage.getWeakStorageImpl(), bytes});
+	pthread_mutex_unlock(&races.lock);
+	if (old)
+		to->forget((uint64_t)(uintptr_t)begin, std::max(old, bytes));
 }
 
 /* -- what was found ------------------------------------------------------------------------------------------------ */
@@ -303,6 +269,7 @@ void races_add(RacesTouches *touches, const at::Tensor &tensor, uint32_t use)
 		if (!to->is_pinned((uint64_t)(uintptr_t)tensor.const_data_ptr()))
 			return;
 		races.pinned.store(true, std::memory_order_relaxed);
+		renew_pinned(to, tensor, false);
 	} else if (!tensor.is_cuda() && !over_device) {
 		return;
 	}
@@ -352,17 +319,10 @@ void races_host(const char *name, const at::Tensor &tensor, uint32_t use)
 	if (!to || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() ||
 	    tensor.layout() != c10::kStrided || !tensor.numel() || is_over_device(tensor))
 		return;
+	renew_pinned(to, tensor, true);
 	add_bytes(&touches, tensor, use, kRacesHost);
 	neap_sim_uses uses = {name, place(), touches.touches.data(), touches.touches.size()};
 	to->host(&uses);
-}
-
-void races_fresh(const at::Tensor &tensor)
-{
-	const neap_sim_races *to = calls();
-
-	if (to && tensor.defined() && tensor.is_cpu() && tensor.has_storage() && tensor.storage().nbytes())
-		to->forget((uint64_t)(uintptr_t)tensor.storage().data(), tensor.storage().nbytes());
 }
 
 bool races_are_late() { return races.late.load(std::memory_order_relaxed); }

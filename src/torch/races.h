@@ -40,9 +40,8 @@ void races_add(RacesTouches *touches, const at::Tensor &tensor, uint32_t use);
 const char *races_name(const std::string &name);
 /* Work on the current streams of these devices. `name` stays. */
 void races_work(const char *name, const RacesTouches &touches);
-/* The host uses this host tensor now, or has just got it from an allocator of pinned memory. */
+/* The host uses this host tensor now. */
 void races_host(const char *name, const at::Tensor &tensor, uint32_t use);
-void races_fresh(const at::Tensor &tensor);
 /* Whether values come late. */
 bool races_are_late();
 /* Whether this host tensor lies in memory that devices can reach. */

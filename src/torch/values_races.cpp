@@ -81,18 +81,6 @@ void races_on_host(const OperatorHandle &op, const Plan &plan, const Stack &stac
 		});
 }
 
-void races_made_on_host(const Plan &plan, const Stack &stack)
-{
-	size_t first = stack.size() - plan.fresh.size();
-
-	for (size_t i = 0; plan.kind != Kind::Through && i < plan.fresh.size(); i++)
-		if (plan.fresh[i])
-			(void)any_tensor(stack[first + i], [&](const at::Tensor &one) {
-				races_fresh(one);
-				return false;
-			});
-}
-
 template <typename Call>
 void with_races(const OperatorHandle &op, Stack *stack, size_t begin, bool device, const Call &call)
 {
@@ -101,7 +89,6 @@ void with_races(const OperatorHandle &op, Stack *stack, size_t begin, bool devic
 	if (!device && races_pinned()) {
 		races_on_host(op, plan, *stack, begin);
 		call();
-		races_made_on_host(plan, *stack);
 	} else if (device && (plan.kind == Kind::Compute || plan.kind == Kind::Custom)) {
 		RacesOperation operation(op, plan, *stack, begin);
 

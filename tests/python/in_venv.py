@@ -52,7 +52,7 @@ def compile_objects(python):
     that fails the tests tell."""
     digest = hashlib.sha256(os.environ["PYTHONPATH"].encode())
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for path in sorted(p for kind in ("src/torch/[vw]*", "include/neap/*.h") for p in glob.glob(f"{source}/{kind}")):
+    for path in sorted(p for kind in ("src/torch/[rvw]*", "include/neap/*.h") for p in glob.glob(f"{source}/{kind}")):
         with open(path, "rb") as file:
             digest.update(file.read())
     stamp = os.path.join(cache, "watch", f"ready-{stage}-{digest.hexdigest()[:24]}")

@@ -1,8 +1,9 @@
 """Programs of several streams, each correct, and the same with one order removed: for test_streams.py.
 
 A line that ends with "#! FIRST>SECOND" gives an order. Without any one of them the program has a race, which has to be reported,
-with the lines of these numbers (the empty line at the text's begin is 1); with all of them it has none. $NAME is replaced by each of the variants' values. A program is run as it stands, `torch` imported, `world` ranks of
-it where it names some.
+with the lines of these numbers (the empty line at the text's begin is 1) or names ("#@ NAME" ends such a line); with all of them it
+has none. "#! FIRST>SECOND: OTHER" has OTHER in its place instead of nothing. $NAME is replaced by each of the variants' values. A
+program is run as it stands, `torch` imported (and torch.distributed as `dist`), by so many `ranks`, from PyTorch `since` on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-_MARK = re.compile(r"\s*#! (\d+)>(\d+)$")
+_MARK = re.compile(r"\s*#! (\w+)>(\w+)(?:: (.*))?$")
+_NAME = re.compile(r"\s*#@ (\w+)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Template:
     text: str
     variants: tuple[dict[str, str], ...] = ({},)
     ranks: int = 1
+    since: str = "2.4"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Program:
     removed: str  # the line without which it is; "": it is correct
     lines: tuple[int, int]  # of its race
     ranks: int
+    since: str
 
 
 def _variants(**values: tuple[object, ...]) -> tuple[dict[str, str], ...]:
@@ -378,7 +382,7 @@ for step in range(6):
         host = loss.to("cpu", non_blocking=True)
         done = torch.cuda.Event()
         done.record(logging)
-    loss.record_stream(logging)  #! 12>9
+    loss.record_stream(logging)  #! 12>8
     del loss
     pending.append((host, done))
     if len(pending) > 1:
@@ -733,11 +737,13 @@ def programs(templates: tuple[Template, ...] = TEMPLATES) -> Iterator[Program]:
                 text = text.replace(f"${name}", value)
             name = " ".join([template.name, *(f"{key}={value}" for key, value in variant.items())])
             lines = text.splitlines()
-            yield Program(name, text, "", (0, 0), template.ranks)
+            named = {found[1]: at for at, line in enumerate(lines, 1) if (found := _NAME.search(line))}
+            yield Program(name, text, "", (0, 0), template.ranks, template.since)
             for at, line in enumerate(lines):
                 mark = _MARK.search(line)
                 if mark:
                     order = line[: mark.start()].strip()
                     indent = line[: len(line) - len(line.lstrip())]
-                    without = "\n".join([*lines[:at], f"{indent}pass  # without {order}", *lines[at + 1 :]]) + "\n"
-                    yield Program(f"{name} without {order}", without, order, (int(mark[1]), int(mark[2])), template.ranks)
+                    without = "\n".join([*lines[:at], f"{indent}{mark[3] or 'pass'}  # without {order}", *lines[at + 1 :]]) + "\n"
+                    first, second = (named.get(place) or int(place) for place in mark.groups()[:2])
+                    yield Program(f"{name} without {order}", without, order, (first, second), template.ranks, template.since)
