@@ -356,14 +356,29 @@ enum neap_status neap_races_read(const char *folder, struct neap_races *races, s
 
 /* --- those that are known --- */
 
+static bool is_key(const char *line)
+{
+	size_t length = strcspn(line, " ");
+	for (size_t i = 0; i < NEAP_RACE_KINDS; i++)
+		if (line[length] && strlen(kinds[i]) == length && !strncmp(line, kinds[i], length))
+			return true;
+	return false;
+}
+
 enum neap_status neap_races_accept(struct neap_races *races, const char *path, struct neap_error *err)
 {
 	struct neap_buffer text = {0};
 	enum neap_status status = neap_file_read(path, ACCEPT_BYTES, &text, err);
 	char *next = !status && text.length ? text.data : NULL;
-	for (char *line; next && (line = strsep(&next, "\n"));) {
+	size_t number = 0;
+	for (char *line; !status && next && (line = strsep(&next, "\n"));) {
 		line[strcspn(line, "\r")] = '\0';
-		for (size_t i = 0; *line != '#' && i < races->count; i++)
+		number++;
+		if (!*line || *line == '#')
+			continue;
+		if (!is_key(line))
+			status = neap_fail(err, NEAP_EPARSE, "%.200s, line %zu: not the key of a race", path, number);
+		for (size_t i = 0; i < races->count; i++)
 			if (!strcmp(line, races->list[i].key))
 				races->list[i].accepted = true;
 	}

@@ -75,7 +75,8 @@ struct neap_races {
 /* Adds those of all processes of a run. Free with neap_races_fini, also after a failure. */
 enum neap_status neap_races_read(const char *folder, struct neap_races *races, struct neap_error *err);
 void neap_races_fini(struct neap_races *races);
-/* Marks the races whose keys stand in this file, a line each; empty lines and those that begin with # are skipped. */
+/* Marks the races whose keys stand in this file, a line each; empty lines and those that begin with # are skipped.
+ * NEAP_EPARSE: a line is no key. */
 enum neap_status neap_races_accept(struct neap_races *races, const char *path, struct neap_error *err);
 size_t neap_races_open(const struct neap_races *races); /* that are not accepted */
 /* Whether there may be races that are not in the list, apart from those of kernels that are not seen. */

@@ -202,6 +202,9 @@ total = y.sum().item()
         again = self.command("check", "--streams", self.folder / "run", check=False)
         self.assertIn("program.py:7 in <module>: aten::mul reads it on stream 1", again.stdout)
         self.assertEqual(again.returncode, 1)
+        (self.folder / "known").write_text("# none yet\n\nprefetch.py:6\n")
+        again = self.command("check", "--streams", "--accept", "known", "run", check=False)
+        self.assertEqual((again.returncode, again.stderr), (65, "neap check: known, line 3: not the key of a race\n"))
 
     def test_words(self):
         for words in (["--streams", "--max-peak", "1GiB", "--", "true"], ["--accept", "x", "--max-peak", "1", "--", "true"]):
