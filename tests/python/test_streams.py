@@ -76,7 +76,7 @@ if sys.argv[1:2] == ["programs"]:
     sys.exit()
 
 from running import LONG, NEAP  # noqa: E402
-from streams_case import CORRECT, RACE, StreamsCase, function  # noqa: E402
+from streams_case import CORRECT, RACE, StreamsCase  # noqa: E402
 
 SECONDS = 1500  # against hanging alone
 
@@ -211,43 +211,6 @@ total = y.sum().item()
             self.assertEqual(self.command("check", *words, check=False).returncode, 64)
         self.assertEqual(self.command("run", "--streams", "--", "true", check=False, NEAP_DEVICE="cuda").returncode, 64)
         self.assertEqual(self.command("check", "--streams", self.folder / "none", check=False).returncode, 66)
-
-
-# A test that runs again, and one whose race is in another process, which this one never sees.
-MARKED = f"""
-import pytest, subprocess, sys
-
-{function("correct", CORRECT)}
-{function("race", RACE)}
-@pytest.mark.gpu_streams
-def test_safe():
-    correct()
-
-@pytest.mark.gpu_streams
-@pytest.mark.parametrize("again", range(2))
-def test_unsafe(again):
-    race()
-
-@pytest.mark.gpu_streams
-def test_child():
-    subprocess.run([sys.executable, "program.py"], check=True)
-
-def test_unmarked():
-    race()
-
-@pytest.mark.gpu_streams
-def test_none():
-    pass
-"""
-
-
-class Pytest(StreamsCase):
-    def test_marker(self):
-        self.program(RACE)
-        done = self.pytest(MARKED)
-        self.assertIn("3 failed, 3 passed", done.stdout)
-        self.assertEqual(done.stdout.count("test_marked.py:22 in race: aten::mul reads it on stream"), 2, done.stdout)
-        self.assertEqual(done.stdout.count("program.py:7 in <module>: aten::mul reads it on stream 1"), 1)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Races between streams: programs that fail, fork, end, or have an allocator that tells nothing of its blocks."""
+"""Races between streams: programs that fail, fork, end, or have an allocator that tells nothing of its blocks, and tests of pytest."""
 
 import json
 import unittest
 
-from streams_case import RACE, StreamsCase, function
+from streams_case import CORRECT, RACE, StreamsCase, function
 
 SMALL = """
 import torch
@@ -80,6 +80,34 @@ class Unsafe(unittest.TestCase):
 """
 
 
+# A test that runs again, and one whose race is in another process, which this one never sees.
+MARKED = f"""
+import pytest, subprocess, sys
+
+{function("correct", CORRECT)}
+{function("race", RACE)}
+@pytest.mark.gpu_streams
+def test_safe():
+    correct()
+
+@pytest.mark.gpu_streams
+@pytest.mark.parametrize("again", range(2))
+def test_unsafe(again):
+    race()
+
+@pytest.mark.gpu_streams
+def test_child():
+    subprocess.run([sys.executable, "program.py"], check=True)
+
+def test_unmarked():
+    race()
+
+@pytest.mark.gpu_streams
+def test_none():
+    pass
+"""
+
+
 class Ends(StreamsCase):
     def test_code_in_the_place_of_ended_code(self):
         done = self.check(PARTS, "--json")
@@ -129,6 +157,13 @@ class Ends(StreamsCase):
 
 
 class Pytest(StreamsCase):
+    def test_marker(self):
+        self.program(RACE)
+        done = self.pytest(MARKED)
+        self.assertIn("3 failed, 3 passed", done.stdout)
+        self.assertEqual(done.stdout.count("test_marked.py:22 in race: aten::mul reads it on stream"), 2, done.stdout)
+        self.assertEqual(done.stdout.count("program.py:7 in <module>: aten::mul reads it on stream 1"), 1)
+
     def test_cases_of_unittest(self):
         done = self.pytest(CASES)
         self.assertIn("1 failed, 1 passed", done.stdout)
