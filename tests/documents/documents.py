@@ -85,6 +85,7 @@ def shape(line):
     """The line with its figures taken out."""
     line = re.sub(rf"(?<!\S)({re.escape(getpass.getuser())}|root)(?=/|\s)", "USER", line)
     line = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", line)
+    line = re.sub(r"(?<=\ds) \(\d+:\d\d:\d\d\)", "", line)  # pytest's, of a minute or more
     line = re.sub(r"\d{8}-\d{6}-\d+-\d+", "RUN", line)
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(,\d+)?)?", "TIME", line)
     line = re.sub(r"\b\d+(:\d\d)+\b", "TIME", line)

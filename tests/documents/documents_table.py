@@ -59,7 +59,7 @@ TABLE = {
     ),
     "docs/ci.md": Document(
         torch=("neap check --streams", "neap check", "cat >test_scale.py", "pytest"),
-        fails=("neap check --streams",),
+        fails=("neap check --streams --",),
         before={"pytest": "export PYTHONPATH=$PWD/build/python PYTEST_PLUGINS=neap.pytest_plugin"},
     ),
     "docs/estimate.md": Document(torch=("neap estimate", "NEAP_SIM=values_memory")),
