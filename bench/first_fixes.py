@@ -8,8 +8,9 @@ PYTHON has PyTorch; without it: that of tools/python_env.sh. Families: transform
 evaluation inside training, a leak, a limit, neighbours, a second process, a model that is itself too large. Their sizes are
 random; a program that does not run out of memory gets larger batches until it does.
 
-A line a program: its family, the cause and the first fix that the card named, and "worked", "failed" or "failed, perhaps": the
-card had said perhaps. Then the same by family. Exit status 1 unless 95 of 100 worked and the card said perhaps for the rest.
+A line a program: its family, the cause and the first fix that the card named, "worked", "failed" or "failed, perhaps" (the card had
+said perhaps), and of how much of the live bytes the card names the purpose. Then the same by family. Exit status 1 unless 95 of 100
+worked and the card said perhaps for the rest.
 """
 
 import argparse
@@ -432,6 +433,25 @@ def measure(bench, arguments):
     return specs, cards, results
 
 
+def named(card):
+    """The share of the live bytes whose purpose the card names."""
+    live = card["allocated"]
+    return 1 - card["unknown_purpose"] / live if live else 1
+
+
+def report_named(specs, cards):
+    """The distribution over all cards, and by family the least."""
+    shares = sorted(named(card) for card, _ in cards.values())
+    least = {}
+    for spec in specs:
+        if spec["number"] in cards:
+            least[spec["family"]] = min(least.get(spec["family"], 1), named(cards[spec["number"]][0]))
+    enough = sum(share >= 0.95 for share in shares)
+    print(f"\nof the live bytes the card names the purpose: 95 % or more in {enough} of {len(shares)} cards", end="; ")
+    print(", ".join(f"{name} {100 * shares[int(at * (len(shares) - 1))]:.1f} %" for name, at in (("least", 0), ("a tenth", 0.1), ("median", 0.5))))
+    print("least by family: " + ", ".join(f"{family} {100 * share:.1f} %" for family, share in least.items()))
+
+
 def report(specs, cards, results):
     sums = collections.defaultdict(collections.Counter)
     for spec in specs:
@@ -446,11 +466,13 @@ def report(specs, cards, results):
         word = "worked" if worked else "failed, perhaps" if first["perhaps"] else "failed"
         sums[spec["family"]][word] += 1
         perhaps = " (perhaps)" if first["perhaps"] else ""
-        print(f"{number:3} {spec['family']:13} {spec['model']:11} {card['cause']:13} {word:15} {first['text'] or first['kind']}{perhaps}")
+        print(f"{number:3} {spec['family']:13} {spec['model']:11} {card['cause']:13} {word:15} {100 * named(card):5.1f} %", end=" ")
+        print(f"{first['text'] or first['kind']}{perhaps}")
     total = sum(sums.values(), collections.Counter())
     print(f"\n{'family':13} {'worked':>7} {'perhaps':>8} {'failed':>7}")
     for family, counts in [*sums.items(), ("all", total)]:
         print(f"{family:13} {counts['worked']:7} {counts['failed, perhaps']:8} {counts['failed']:7}")
+    report_named(specs, cards)
     return total["failed"] == 0 and total["worked"] >= 0.95 * sum(total.values())
 
 
