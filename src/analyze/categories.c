@@ -7,6 +7,7 @@
 #include <string.h>
 
 struct span {
+	size_t from;     /* how many steps have ended when it begins */
 	size_t crossed;  /* how many steps end between its begin and its end */
 	bool unseen;     /* begun before the first event */
 	bool before;     /* begun before the first step; false if training had begun before the trace */
@@ -28,6 +29,7 @@ static struct span span_of(const struct neap_steps *steps, uint64_t events, cons
 	if (from == 0 && known && steps->first_begin > 0 && steps->first_begin <= begin)
 		step_begin = steps->first_begin;
 	return (struct span){
+		.from = from,
 		.crossed = to > from ? to - from : 0,
 		.unseen = life->begin == NEAP_LIFE_BEFORE,
 		.before =
@@ -69,7 +71,9 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 			       ? NEAP_CATEGORY_GRADIENTS
 			       : NEAP_CATEGORY_TEMPORARIES;
 	case NEAP_PHASE_FORWARD:
-		if (span->crossed >= 2 || (steps->count == 0 && kept))
+		if (span->crossed >= 2)
+			return NEAP_CATEGORY_KEPT;
+		if (steps->count == 0 && kept)
 			return NEAP_CATEGORY_UNKNOWN;
 		if (freed == NEAP_PHASE_FORWARD)
 			return NEAP_CATEGORY_TEMPORARIES;
@@ -80,6 +84,11 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 		return NEAP_CATEGORY_WORKSPACES;
 	case NEAP_PHASE_COMPILING:
 		return kept ? NEAP_CATEGORY_UNKNOWN : NEAP_CATEGORY_TEMPORARIES;
+	case NEAP_PHASE_KEEPING:
+	case NEAP_PHASE_CHOOSING:
+		return span->crossed >= 2 || (kept && sites->phases[life->stack] == NEAP_PHASE_KEEPING)
+			       ? NEAP_CATEGORY_KEPT
+			       : NEAP_CATEGORY_UNKNOWN;
 	default:
 		return NEAP_CATEGORY_UNKNOWN;
 	}
@@ -154,41 +163,99 @@ static void begin_steps(const struct neap_lives *lives, const struct neap_sites 
 		}
 }
 
-enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
-				      struct neap_steps *steps, uint64_t events, struct neap_error *err)
+/* Sizes of blocks: that may be parameters; that may be their gradients or optimizer state; of these, what no line of
+ * the program's own asked for. */
+enum side { PARAMETERS, COMPANIONS, SURE, SIDES };
+
+struct sizes {
+	uint64_t *of[SIDES];
+	size_t count[SIDES];
+};
+
+static void add_sizes(const struct neap_lives *lives, const struct neap_sites *sites, const struct neap_steps *steps,
+		      uint64_t events, struct sizes *sizes)
 {
-	uint64_t *sizes[2] = {calloc(lives->count + 1, sizeof *sizes[0]), calloc(lives->count + 1, sizeof *sizes[0])};
-	size_t counts[2] = {0};
-	if (!sizes[0] || !sizes[1]) {
-		free(sizes[0]);
-		free(sizes[1]);
-		return neap_fail(err, NEAP_ENOMEM, "no memory for the sizes of a trace's blocks");
-	}
-	begin_steps(lives, sites, steps);
 	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
 	struct neap_life life;
 	while (neap_lives_next(&cursor, &life)) {
 		struct span span = span_of(steps, events, &life);
+		enum neap_phase phase = (enum neap_phase)sites->phases[life.stack];
+		bool own = has_line(sites, &life) && phase != NEAP_PHASE_BACKWARD;
+		if (like_parameter(&span) || phase == NEAP_PHASE_MODEL)
+			sizes->of[PARAMETERS][sizes->count[PARAMETERS]++] = life.size;
 		/* A batch that the program loads in each step is not paired with data that it loaded before. */
-		bool batch = span.crossed < 2 && has_line(sites, &life) &&
-			     sites->phases[life.stack] != NEAP_PHASE_BACKWARD;
-		if (like_parameter(&span) || sites->phases[life.stack] == NEAP_PHASE_MODEL)
-			sizes[0][counts[0]++] = life.size;
-		else if (like_companion(&span) && !batch)
-			sizes[1][counts[1]++] = life.size;
+		else if (like_companion(&span) && (span.crossed >= 2 || !own))
+			sizes->of[COMPANIONS][sizes->count[COMPANIONS]++] = life.size;
+		if (like_companion(&span) && (!own || phase == NEAP_PHASE_OPTIMIZER))
+			sizes->of[SURE][sizes->count[SURE]++] = life.size;
 	}
-	for (int side = 0; side < 2; side++)
-		qsort(sizes[side], counts[side], sizeof *sizes[side], by_size);
-	cursor = neap_lives_begin(lives, 0);
+	for (int side = 0; side < SIDES; side++)
+		qsort(sizes->of[side], sizes->count[side], sizeof *sizes->of[side], by_size);
+}
+
+static bool has_mate_in(const struct sizes *sizes, enum side side, const struct neap_life *life)
+{
+	return has_mate(life->size, sizes->of[side], sizes->count[side]);
+}
+
+/* Whether it shows that its line keeps what it makes. */
+static bool shows_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life,
+			  const struct sizes *sizes)
+{
+	return span->from > 0 && span->crossed >= 2 && sites->phases[life->stack] == NEAP_PHASE_UNKNOWN &&
+	       has_line(sites, life) && !has_mate_in(sizes, PARAMETERS, life) && !has_mate_in(sizes, SURE, life);
+}
+
+/* Lines that also made blocks which were freed before two steps had ended. A free in the last step, which did not
+ * end, tells nothing: a program that fails frees all on its way out. */
+static void find_choosing(const struct neap_lives *lives, struct neap_sites *sites, const struct neap_steps *steps,
+			  uint64_t events)
+{
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
 	while (neap_lives_next(&cursor, &life)) {
 		struct span span = span_of(steps, events, &life);
-		int other = like_parameter(&span);
-		if ((other || like_companion(&span)) && has_mate(life.size, sizes[other], counts[other]))
-			neap_lives_pair(lives, cursor.next - 1);
+		if (sites->phases[life.stack] == NEAP_PHASE_KEEPING && span.crossed < 2 &&
+		    span.from + span.crossed < steps->count)
+			sites->phases[life.stack] = NEAP_PHASE_CHOOSING;
 	}
-	free(sizes[0]);
-	free(sizes[1]);
-	return NEAP_OK;
+}
+
+enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_sites *sites, struct neap_steps *steps,
+				      uint64_t events, struct neap_error *err)
+{
+	struct sizes sizes = {0};
+	enum neap_status status = NEAP_OK;
+	bool keeps = false;
+
+	for (int side = 0; side < SIDES; side++) {
+		sizes.of[side] = calloc(lives->count + 1, sizeof *sizes.of[side]);
+		if (!sizes.of[side])
+			status = neap_fail(err, NEAP_ENOMEM, "no memory for the sizes of a trace's blocks");
+	}
+	if (status)
+		goto out;
+	begin_steps(lives, sites, steps);
+	add_sizes(lives, sites, steps, events, &sizes);
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life)) {
+		struct span span = span_of(steps, events, &life);
+		bool parameter = like_parameter(&span);
+		if ((parameter || like_companion(&span)) &&
+		    has_mate_in(&sizes, parameter ? COMPANIONS : PARAMETERS, &life))
+			neap_lives_pair(lives, cursor.next - 1);
+		if (shows_keeping(sites, &span, &life, &sizes)) {
+			sites->phases[life.stack] = NEAP_PHASE_KEEPING;
+			keeps = true;
+		}
+	}
+	if (keeps)
+		find_choosing(lives, sites, steps, events);
+out:
+	for (int side = 0; side < SIDES; side++)
+		free(sizes.of[side]);
+	return status;
 }
 
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
@@ -235,9 +302,9 @@ void neap_categories_at(const struct neap_lives *lives, const struct neap_sites 
 
 const char *neap_category_name(enum neap_category category)
 {
-	static const char *const names[NEAP_CATEGORIES] = {"parameters",  "gradients",   "optimizer state",
-							   "activations", "temporaries", "workspaces",
-							   "inputs",      "unknown"};
+	static const char *const names[NEAP_CATEGORIES] = {"parameters",  "gradients",       "optimizer state",
+							   "activations", "temporaries",     "workspaces",
+							   "inputs",      "kept over steps", "unknown"};
 	return names[category];
 }
 

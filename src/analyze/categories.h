@@ -8,8 +8,12 @@
  *                optimizer             kept past the step's end: optimizer state; else temporaries
  *                backward              kept past the step's end, or freed by zero_grad or the optimizer: gradients;
  *                                      else temporaries
- *                forward               freed by backward, or alive for long: activations; kept over 2 step ends:
- *                                      unknown; else temporaries
+ *                forward               kept over 2 step ends: kept over steps; freed by backward, or alive for long:
+ *                                      activations; else temporaries
+ *                a line that keeps     kept over 2 step ends: kept over steps; likewise what is not freed, if the
+ *                                      line kept all that it made in steps that ended. Such a line of Python is
+ *                                      none of the above, and made a block after the first step that was kept over
+ *                                      2 step ends, and whose size no block of the model has: a leak, a history
  *                cuBLAS, cuDNN         workspaces
  *   lifetime   where steps are known:
  *                before the first step, kept over 2 step ends      parameters, if a gradient or optimizer state has
@@ -46,6 +50,7 @@ enum neap_category {
 	NEAP_CATEGORY_TEMPORARIES,
 	NEAP_CATEGORY_WORKSPACES,
 	NEAP_CATEGORY_INPUTS, /* batches; by tag only */
+	NEAP_CATEGORY_KEPT,   /* over steps, and neither parameters, gradients nor optimizer state */
 	NEAP_CATEGORY_UNKNOWN,
 	NEAP_CATEGORIES
 };
@@ -57,11 +62,11 @@ struct neap_categories {
 	uint64_t blocks[NEAP_CATEGORIES][NEAP_HOWS];
 };
 
-/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block; and where
- * the first step begins, if no mark tells: with the first forward. Call it once, before the other functions. Errors:
- * NEAP_ENOMEM. */
-enum neap_status neap_categories_pair(struct neap_lives *lives, const struct neap_sites *sites,
-				      struct neap_steps *steps, uint64_t events, struct neap_error *err);
+/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block; which
+ * lines keep what they make; and where the first step begins, if no mark tells: with the first forward. Call it once,
+ * before the other functions. Errors: NEAP_ENOMEM. */
+enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_sites *sites, struct neap_steps *steps,
+				      uint64_t events, struct neap_error *err);
 
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
 				    const struct neap_life *life, enum neap_category_how *ret_how);

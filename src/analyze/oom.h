@@ -85,7 +85,7 @@ struct neap_fix {
 
 #define NEAP_OOM_FIXES         21
 #define NEAP_OOM_TAGS          33
-#define NEAP_OOM_PURPOSES      4
+#define NEAP_OOM_PURPOSES      NEAP_CATEGORIES
 #define NEAP_OOM_NAME_CAPACITY 160
 #define NEAP_OOM_UNKNOWN       UINT64_MAX
 
@@ -182,7 +182,8 @@ struct neap_oom_card {
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
-	/* If the tags are lines, from events: the process's own counts by purpose. Largest first. */
+	/* Where the tags are lines, from events: what is live by purpose; of the model, what the process itself
+	 * counted. Largest first. */
 	struct neap_oom_tag purposes[NEAP_OOM_PURPOSES];
 	size_t purpose_count;
 	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak first; then those that suffice, the cheapest first; those

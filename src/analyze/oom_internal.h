@@ -66,6 +66,9 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 				     uint64_t memory_bytes, struct neap_oom_card *card,
 				     struct neap_oom_inputs *ret_inputs, struct neap_error *err);
 
+/* The largest first. */
+void neap_oom_sort_tags(struct neap_oom_tag *tags, size_t count);
+
 /* Adds to a card from the journal what the events of PyTorch's own allocator tell: holders, purposes and free pieces.
  * The card's `fragments` and `event` are set. Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,

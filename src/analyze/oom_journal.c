@@ -48,6 +48,8 @@ static int by_live_bytes(const void *left, const void *right)
 	return a > b ? -1 : a < b;
 }
 
+void neap_oom_sort_tags(struct neap_oom_tag *tags, size_t count) { qsort(tags, count, sizeof *tags, by_live_bytes); }
+
 static void add_tag(struct neap_oom_card *card, const struct neap_record *record,
 		    const struct neap_event_tag_bytes *counted)
 {
@@ -128,7 +130,7 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 		card->elsewhere_free_bytes = card->largest_free_bytes; /* it failed: another stream's or pool's */
 		card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
 	}
-	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
+	neap_oom_sort_tags(card->tags, card->tag_count);
 }
 
 /* Reads what was in force at the failure, and the steps before it. */

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/units.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +80,7 @@ static struct neap_demand demand_of(const struct neap_categories *found)
 				    .parameters = sums[NEAP_CATEGORY_PARAMETERS],
 				    .model = sums[NEAP_CATEGORY_GRADIENTS] + sums[NEAP_CATEGORY_OPTIMIZER] +
 					     sums[NEAP_CATEGORY_WORKSPACES],
+				    .leaked = sums[NEAP_CATEGORY_KEPT],
 				    .unknown = sums[NEAP_CATEGORY_UNKNOWN]};
 }
 
@@ -93,8 +95,8 @@ static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint
 /* The live bytes at a failure, by purpose, and those that the failed step made. */
 struct last_step {
 	struct neap_categories live;
-	uint64_t forward, nameless, loaded; /* unknown bytes of the failed step, by who asked for them */
-	uint64_t highest;                   /* of the bytes that a smaller micro-batch would have reduced */
+	uint64_t nameless; /* bytes of the failed step without a stack, whose lifetime tells nothing */
+	uint64_t highest;  /* of the bytes that a smaller micro-batch would have reduced */
 };
 
 /* A block as it was at a failure: a free after it, on the program's way out, means nothing. */
@@ -109,27 +111,36 @@ static struct neap_life as_at(const struct neap_life *life, uint64_t event)
 	return then;
 }
 
+/* Lifetimes tell nothing about the failed step's blocks: nobody knows whether they would have outlived the step.
+ * Blocks that forward made count as activations; blocks without a stack, from autograd's threads, as temporaries;
+ * blocks that the program's own lines made since the last step as its batch. */
+static enum neap_category guess(const struct neap_trace_parts *parts, const struct neap_life *life, uint64_t event)
+{
+	if (!life->stack)
+		return NEAP_CATEGORY_TEMPORARIES;
+	if (parts->sites->phases[life->stack] == NEAP_PHASE_FORWARD)
+		return NEAP_CATEGORY_ACTIVATIONS;
+	/* In the first step the program may have loaded all its data. */
+	return neap_steps_before(parts->steps, event) > 0 ? NEAP_CATEGORY_INPUTS : NEAP_CATEGORY_UNKNOWN;
+}
+
 /* Counts a live block. Returns whether it is one of the failed step's that a smaller micro-batch makes smaller. */
 static bool count_live(const struct neap_trace_parts *parts, const struct neap_life *life, bool of_step,
 		       uint64_t event, struct last_step *found)
 {
-	const enum neap_phase phase = (enum neap_phase)parts->sites->phases[life->stack];
-	bool later = neap_steps_before(parts->steps, event) > 0; /* else the program may have loaded all its data */
 	enum neap_category_how how = NEAP_HOW_NOTHING;
 	struct neap_life then = as_at(life, event);
 	enum neap_category category = neap_category_of(parts->sites, parts->steps, event + 1, &then, &how);
+	bool nameless = of_step && category == NEAP_CATEGORY_UNKNOWN && !life->stack;
 
+	if (of_step && category == NEAP_CATEGORY_UNKNOWN)
+		category = guess(parts, life, event);
 	found->live.bytes[category][how] += life->size;
-	if (!of_step || category != NEAP_CATEGORY_UNKNOWN)
-		return of_step && (category == NEAP_CATEGORY_ACTIVATIONS || category == NEAP_CATEGORY_TEMPORARIES ||
-				   category == NEAP_CATEGORY_INPUTS);
-	if (!life->stack)
-		found->nameless += life->size;
-	else if (phase == NEAP_PHASE_FORWARD)
-		found->forward += life->size;
-	else if (later)
-		found->loaded += life->size;
-	return life->stack && (phase == NEAP_PHASE_FORWARD || later);
+	found->live.blocks[category][how]++;
+	found->nameless += nameless ? life->size : 0;
+	return of_step && !nameless &&
+	       (category == NEAP_CATEGORY_ACTIVATIONS || category == NEAP_CATEGORY_TEMPORARIES ||
+		category == NEAP_CATEGORY_INPUTS);
 }
 
 static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, uint64_t event,
@@ -166,25 +177,18 @@ static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, 
 	return NEAP_OK;
 }
 
-/* Lifetimes tell nothing about the failed step's blocks: nobody knows whether they would have outlived the step.
- * Blocks that forward made count as activations; blocks without a stack, from autograd's threads, as temporaries,
- * except the gradients that the process has counted; blocks that the program's own lines made since the last step as
- * its batch. */
-static struct neap_demand demand_at(const struct last_step *step, uint64_t gradient_bytes)
+/* Blocks of the failed step without a stack count as gradients, as far as the process has counted some that no
+ * lifetime shows. */
+static void take_gradients(struct last_step *step, uint64_t gradient_bytes)
 {
-	struct neap_demand demand = demand_of(&step->live);
 	uint64_t known = 0;
 
 	for (int how = 0; how < NEAP_HOWS; how++)
 		known += step->live.bytes[NEAP_CATEGORY_GRADIENTS][how];
 	uint64_t gradients = neap_less(gradient_bytes, known);
 	gradients = gradients < step->nameless ? gradients : step->nameless;
-	demand.unknown = neap_less(demand.unknown, step->forward + step->nameless + step->loaded);
-	demand.activations = neap_plus(demand.activations, step->forward);
-	demand.temporaries = neap_plus(demand.temporaries, step->nameless - gradients);
-	demand.inputs = neap_plus(demand.inputs, step->loaded);
-	demand.model = neap_plus(demand.model, gradients);
-	return demand;
+	step->live.bytes[NEAP_CATEGORY_TEMPORARIES][NEAP_HOW_NOTHING] -= gradients;
+	step->live.bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_NOTHING] += gradients;
 }
 
 /* The whole steps before the failure: their lowest requested and highest allocated bytes. */
@@ -263,17 +267,42 @@ static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struc
 		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
 }
 
-/* Fills the purposes from the tags. Returns the bytes of the tags that are purposes. */
-static uint64_t keep_purposes(struct neap_oom_card *card)
+/* Moves what the process counted of its model from the tags to the purposes. Returns its bytes. */
+static uint64_t keep_counted(struct neap_oom_card *card)
 {
-	struct neap_demand named = {0};
+	uint64_t bytes = 0;
 
-	for (size_t i = 0; i < card->tag_count && i < NEAP_OOM_PURPOSES; i++) {
-		card->purposes[card->purpose_count++] = card->tags[i];
+	for (size_t i = 0; i < card->tag_count && card->purpose_count < NEAP_OOM_PURPOSES; i++) {
+		struct neap_demand named = {0};
 		neap_demand_add(&named, card->tags[i].tag, card->tags[i].live_bytes);
+		if (named.unknown)
+			continue;
+		bytes += card->tags[i].live_bytes;
+		card->purposes[card->purpose_count] = card->tags[i];
+		card->purposes[card->purpose_count++].peak_bytes = NEAP_OOM_UNKNOWN;
 	}
 	card->tag_count = 0;
-	return neap_less(neap_demand_total(&named), named.unknown);
+	return bytes;
+}
+
+/* Adds the purposes that the events tell, and that the process has not counted. */
+static void add_purposes(struct neap_oom_card *card, const struct neap_categories *live)
+{
+	bool counted = card->purpose_count > 0;
+
+	for (int category = counted ? NEAP_CATEGORY_ACTIVATIONS : 0; category < NEAP_CATEGORIES; category++) {
+		struct neap_oom_tag found = {.peak_bytes = NEAP_OOM_UNKNOWN};
+		for (int how = 0; how < NEAP_HOWS; how++) {
+			found.live_bytes += live->bytes[category][how];
+			found.live_blocks += live->blocks[category][how];
+		}
+		if (category == NEAP_CATEGORY_UNKNOWN)
+			found.live_bytes = card->unknown_bytes;
+		snprintf(found.tag, sizeof found.tag, "%s", neap_category_name((enum neap_category)category));
+		if (found.live_bytes && card->purpose_count < NEAP_OOM_PURPOSES)
+			card->purposes[card->purpose_count++] = found;
+	}
+	neap_oom_sort_tags(card->purposes, card->purpose_count);
 }
 
 enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
@@ -294,16 +323,17 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	take_pieces(card, trace, failure->replayed);
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
-	struct neap_demand demand = demand_at(&step, counted_bytes(card, "gradients"));
-	uint64_t counted = keep_purposes(card);
+	take_gradients(&step, counted_bytes(card, "gradients"));
+	uint64_t counted = keep_counted(card);
 	inputs->segment_bytes = is_small(card, trace) ? 2 * NEAP_MIB : segment_of(card->block_bytes, &settings);
 	inputs->pages_mapped = settings.expandable_segments;
 	inputs->pool_bytes = card->fragments.known ? card->fragments.usable_bytes : UINT64_MAX;
 	inputs->scaled_bytes = step.highest;
-	take_demand(demand, neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
+	take_demand(demand_of(&step.live), neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
 	inputs->training |= card->model.parameter_bytes > 0;
 	if (card->unknown_bytes > neap_less(card->allocated_bytes, counted))
 		card->unknown_bytes = neap_less(card->allocated_bytes, counted);
+	add_purposes(card, &step.live);
 	neap_oom_compare(parts, failure, card, inputs);
 	return find_holders(parts, card, err);
 }

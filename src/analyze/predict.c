@@ -36,6 +36,7 @@ void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
 	uint64_t *fields[] = {&demand->activations, &demand->attention, &demand->temporaries, &demand->inputs,
 			      &demand->unknown};
 
+	bytes = neap_less(bytes, demand->leaked);
 	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
 		uint64_t part = bytes < *fields[i] ? bytes : *fields[i];
 		*fields[i] -= part;

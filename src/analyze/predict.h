@@ -29,11 +29,11 @@
  * "parameters", "gradients", "optimizer" and "workspace" (model, which stays); any other is unknown. */
 struct neap_demand {
 	uint64_t activations, attention, temporaries, inputs, parameters, model, unknown;
-	uint64_t leaked; /* bytes that grew with the steps, whatever their tag: these stay */
+	uint64_t leaked; /* bytes kept over the steps, or grown with them, whatever their tag: these stay */
 };
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
-/* Moves `bytes` from activations and the like to `leaked`: they were kept over the steps. */
+/* So many bytes are leaked: moves what of them does not count as that yet from activations and the like. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes);
 uint64_t neap_demand_total(const struct neap_demand *demand);
 

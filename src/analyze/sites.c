@@ -80,9 +80,9 @@ static bool compiles(const char *file, const char *name)
 static enum neap_phase phase_of_python(const char *file, const char *name)
 {
 	static const char *const step[] = {"step", "_init_group", "_step", "wrapper", "profile_hook_step", NULL};
-	static const char *const model[] = {
-		"load_state_dict",  "_load_from_state_dict", "from_pretrained", "init_weights",
-		"reset_parameters", "init_weight",           "build_model",     NULL};
+	static const char *const model[] = {"load_state_dict", "_load_from_state_dict", "from_pretrained",
+					    "init_weights",    "reset_parameters",      "init_weight",
+					    "build_model",     "initialize_parameters", NULL};
 	/* module.cuda() is _apply(lambda t: t.cuda()). */
 	static const char *const moved[] = {"_apply", "convert", "to", "cuda", "to_empty", "<lambda>", NULL};
 	if (strcmp(name, "zero_grad") == 0)

@@ -22,6 +22,8 @@ enum neap_phase {
 	NEAP_PHASE_ZERO_GRAD,
 	NEAP_PHASE_WORKSPACE,
 	NEAP_PHASE_COMPILING, /* torch.compile, and the timing of kernels to choose from */
+	NEAP_PHASE_KEEPING,   /* a line of the program's own that keeps what it makes, for all that is seen; */
+	NEAP_PHASE_CHOOSING,  /* one that keeps some of it; both are set by categories.h */
 };
 
 struct neap_sites {

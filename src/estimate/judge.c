@@ -170,6 +170,7 @@ static void predict(const struct neap_estimate_plan *plan, const struct neap_est
 		.temporaries = neap_estimate_category_bytes(categories, NEAP_CATEGORY_TEMPORARIES),
 		.inputs = neap_estimate_category_bytes(categories, NEAP_CATEGORY_INPUTS),
 		.parameters = neap_estimate_category_bytes(categories, NEAP_CATEGORY_PARAMETERS),
+		.leaked = neap_estimate_category_bytes(categories, NEAP_CATEGORY_KEPT),
 		.unknown = neap_estimate_category_bytes(categories, NEAP_CATEGORY_UNKNOWN)};
 	uint64_t samples = demand.activations + demand.temporaries + demand.inputs;
 	demand.model = neap_estimate_category_bytes(categories, NEAP_CATEGORY_GRADIENTS) +

@@ -97,7 +97,7 @@ const liveAt = (life, event) => device.begin[life] <= event && device.end[life] 
 /* ---- colours ---- */
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const hues = { category: [[212, 62, 50], [30, 76, 52], [128, 38, 46], [276, 42, 58], [350, 55, 58], [44, 34, 42], [188, 58, 42], [210, 8, 62]] };
+const hues = { category: [[212, 62, 50], [30, 76, 52], [128, 38, 46], [276, 42, 58], [350, 55, 58], [44, 34, 42], [188, 58, 42], [84, 52, 40], [210, 8, 62]] };
 
 function rgb(h, s, l) {
 	s /= 100; l /= 100;
@@ -109,7 +109,7 @@ function rgb(h, s, l) {
 }
 
 function colorOf(kind, value) {
-	if (kind === "category") return hues.category[value % 8];
+	if (kind === "category") return hues.category[value % 9];
 	if (kind === "size") return [250 - (value - 9) * 11 + 360, 52, 54];
 	if (kind === "stream") return [(212 + value * 137.5) % 360, 52, 52];
 	/* Those that hold the most at the peak are far apart from one another. */

@@ -262,6 +262,61 @@ static void data_is_no_part_of_the_model(void **state)
 	neap_trace_free(trace);
 }
 
+/* What forward, or a line of the program's, makes in the steps and keeps is no part of the model: a leak, a history.
+ * A second model is, though a line of the program's makes it in a step: its gradients have its size. */
+static void what_is_kept_over_steps(void **state)
+{
+	enum { STEPS = 6 };
+	(void)state;
+	struct neap_analysis analysis = {0};
+	struct maker maker;
+	begin(&maker);
+	uint32_t leaks = stack(&maker, "/home/me/job/train.py", "<module>", 4);
+	uint32_t model = stack(&maker, "/home/me/job/train.py", "make", 8);
+	uint32_t chooses = stack(&maker, "/home/me/job/train.py", "best", 12);
+	uint32_t loads = stack(&maker, "/home/me/job/train.py", "load", 16);
+	uint32_t forward = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 8 * MIB, model); /* a parameter, by its gradients */
+	for (size_t step = 0; step < STEPS; step++) {
+		char name[32];
+		snprintf(name, sizeof name, "step %zu", step);
+		range(&maker, NEAP_TRACE_BEGIN, name);
+		event(&maker, NEAP_TRACE_ALLOC, 0x100000000 + step * 0x10000000, 5 * MIB, leaks);
+		event(&maker, NEAP_TRACE_ALLOC, 0x200000000 + step * 0x10000000, 3 * MIB, forward);
+		event(&maker, NEAP_TRACE_ALLOC, 0x300000000 + step * 0x10000000, 7 * MIB, chooses);
+		if (step > 0 && step != 2) /* that of step 1 stays */
+			release(&maker, 0x300000000 + (step - 1) * 0x10000000, 7 * MIB, 0);
+		if (step > 0)
+			release(&maker, 0x50000000, 8 * MIB, 0);
+		if (step > 0)
+			release(&maker, 0x60000000, 24 * MIB, 0);
+		event(&maker, NEAP_TRACE_ALLOC, 0x50000000, 8 * MIB, 0);
+		event(&maker, NEAP_TRACE_ALLOC, 0x60000000, 24 * MIB, loads);
+		if (step == 3)
+			event(&maker, NEAP_TRACE_ALLOC, 0x70000000, 11 * MIB, model);
+		if (step > 4)
+			release(&maker, 0x80000000, 11 * MIB, 0);
+		if (step >= 4)
+			event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 11 * MIB, 0);
+		range(&maker, NEAP_TRACE_END, name);
+	}
+	event(&maker, NEAP_TRACE_ALLOC, 0x180000000, 5 * MIB, leaks); /* the newest, in a step that does not end */
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	struct neap_categories at_end, *categories = &at_end;
+	neap_categories_at(&analysis.lives, &analysis.sites, &analysis.steps, analysis.timeline.count,
+			   analysis.timeline.count - 1, categories);
+	assert_int_equal(analysis.steps.count, STEPS);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_KEPT][NEAP_HOW_FRAMES],
+			 (STEPS + 1) * 5 * MIB + (STEPS - 1) * 3 * MIB + 7 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_KEPT][NEAP_HOW_LIFETIME], 0);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME], 8 * MIB);
+	/* The second model, the batch, the newest that may be chosen, and the last gradients: not freed yet. */
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], (11 + 24 + 7 + 8 + 11) * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 /* A block from before the first event that outlives two steps is a parameter only if no step had ended by then: the
  * optimizer's state would look the same. */
 static void recordings_that_begin_midway(void **state)
@@ -521,19 +576,13 @@ static void course_of_the_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),
-		cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds),
-		cmocka_unit_test(what_compiling_takes),
-		cmocka_unit_test(what_is_no_line_of_the_program),
-		cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(data_is_no_part_of_the_model),
-		cmocka_unit_test(recordings_that_begin_midway),
-		cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(swings_and_their_causes),
-		cmocka_unit_test(why_steps_differ),
-		cmocka_unit_test(accumulation_by_its_rhythm),
-		cmocka_unit_test(course_of_the_steps),
+		cmocka_unit_test(peaks_of_a_text_trace),          cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds),     cmocka_unit_test(what_compiling_takes),
+		cmocka_unit_test(what_is_no_line_of_the_program), cmocka_unit_test(what_lifetimes_tell),
+		cmocka_unit_test(data_is_no_part_of_the_model),   cmocka_unit_test(what_is_kept_over_steps),
+		cmocka_unit_test(recordings_that_begin_midway),   cmocka_unit_test(a_leak_has_a_line),
+		cmocka_unit_test(swings_and_their_causes),        cmocka_unit_test(why_steps_differ),
+		cmocka_unit_test(accumulation_by_its_rhythm),     cmocka_unit_test(course_of_the_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
