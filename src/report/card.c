@@ -359,6 +359,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_oom_leak *leak = &card->leak;
 	char text[480], holder[NEAP_OOM_NAME_CAPACITY], line[NEAP_OOM_NAME_CAPACITY + 64] = "";
+	char first[NEAP_UNITS_CAPACITY], last[NEAP_UNITS_CAPACITY];
 
 	if (!card->growth_bytes)
 		return;
@@ -367,9 +368,10 @@ static void put_leak(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(line, sizeof line, " %s keeps %s more after each step.", holder,
 			 NEAP_SIZE(leak->holder_bytes));
 	snprintf(text, sizeof text,
-		 "since step %" PRIu64 " memory grew by %s per step, %s in all.%s At that rate it had to end in step "
-		 "%" PRIu64 ".",
-		 leak->since_step, NEAP_SIZE(card->growth_bytes), NEAP_SIZE(leak->bytes), line, leak->ends_step + 1);
+		 "since the %s step memory grew by %s per step, %s in all.%s At that rate it had to end in the %s "
+		 "step.",
+		 neap_nth(leak->since_step, first), NEAP_SIZE(card->growth_bytes), NEAP_SIZE(leak->bytes), line,
+		 neap_nth(leak->ends_step + 1, last));
 	neap_report_wrap(out, "  A leak: ", text);
 }
 
