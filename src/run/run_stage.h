@@ -5,8 +5,9 @@
  *               ended and memory has drained, which may take a minute. The guard (run/guard.h) writes it if the
  *               supervisor is killed before.
  *
- * Both are flushed to disk, and removed once result.json exists and the history has the run. In a folder whose lock
- * is free, the first of these files that exists tells the stage:
+ * Both are flushed to disk, and removed once result.json exists and the history has the run, or if the first start
+ * fails before it has started a command. In a folder whose lock is free, the first of these files that exists tells
+ * the stage:
  *
  *   result.json              the run is over
  *   ended                    the supervisor died after its command had ended: the result can still be made

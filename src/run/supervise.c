@@ -326,16 +326,19 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	run->host_kills = neap_host_kills(&evidence->host_counter);
 	run->started_ns = neap_supervise_now(run);
 	neap_observe_start(&run->observe, run->started_ns);
-	if (!run->started_once) {
+	const bool first = !run->started_once;
+	if (first)
 		status = neap_run_stage_begin(run, err);
-		if (status)
-			goto out;
+	if (first && !status) {
 		neap_group_make(run->run_id, &run->group); /* not earlier: without a guard nothing would remove it */
 		run->started_once = true;
 		run->first_started_ns = run->started_ns;
 		run->first_wall_ns = neap_wall_ns();
 	}
-	status = neap_child_start(run, argv, &evidence->spawn_errno, err);
+	if (!status)
+		status = neap_child_start(run, argv, &evidence->spawn_errno, err);
+	if (status && first)
+		neap_run_stage_forget(run->folder); /* no command was started: the run may be tried again */
 	if (status || evidence->spawn_errno) {
 		bool in_folder = evidence->spawn_errno < 0; /* the child could not enter its folder */
 		evidence->spawn_errno = abs(evidence->spawn_errno);

@@ -113,7 +113,7 @@ bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict 
 /* Ends the guard of a start. A command that still runs ends with it. */
 void neap_child_guard_end(struct neap_supervise *run);
 /* Starts the command. *ret_spawn_errno: why exec failed, below 0: why its folder could not be entered; then there is
- * no child. */
+ * no child. Errors: those of the logs, of pipes and of the guard; nothing was started. */
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *argv, int *ret_spawn_errno,
 				  struct neap_error *err);
 /* Before any start: checks that the logs can be written. */

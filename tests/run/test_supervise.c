@@ -1,11 +1,15 @@
-/* run/supervise.h with a clock that runs fast: limits of hours end a command at once. */
+/* run/supervise.h with a clock that runs fast: limits of hours end a command at once. And a start that fails. */
 #include "run/supervise.h"
+
+#include "run/run_stage.h"
 
 #include "support/test.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static char folder[TEST_FOLDER_CAPACITY];
 
@@ -78,11 +82,48 @@ static void test_grace(void **state)
 	neap_result_fini(&result);
 }
 
+/* Its turn has come, but its log has become a folder. */
+static enum neap_status spoil(void *log_path, struct neap_monitor *monitor, struct neap_turn_answer *ret_answer,
+			      struct neap_error *err)
+{
+	(void)monitor, (void)err;
+	assert_int_equal(unlink(log_path), 0);
+	assert_int_equal(mkdir(log_path, 0755), 0);
+	*ret_answer = (struct neap_turn_answer){.found = NEAP_ROOM_NOW};
+	return NEAP_OK;
+}
+
+/* The first start fails before a command runs: the folder says so, and a later run there succeeds. */
+static void test_start_fails(void **state)
+{
+	static char *const command[] = {"true", NULL};
+	char path[TEST_FOLDER_CAPACITY + 16];
+	snprintf(path, sizeof path, "%s/stderr.log", folder);
+	const struct neap_turn turn = {.ask = spoil, .context = path, .fd = -1};
+	struct neap_supervise_options options = {.command = command,
+						 .folder = folder,
+						 .log_files = true,
+						 .turn = &turn,
+						 .needs.kind = NEAP_NEEDS_DEVICE};
+	struct neap_supervise *supervise = NULL;
+	struct neap_result result = {0};
+	(void)state;
+	assert_int_equal(neap_supervise_begin(&options, &supervise, NULL), NEAP_OK);
+	assert_int_not_equal(neap_supervise_run(supervise, &result, NULL), NEAP_OK);
+	neap_supervise_end(supervise);
+	assert_int_equal(neap_run_stage_read(folder), NEAP_STAGE_UNBEGUN);
+	assert_int_equal(rmdir(path), 0);
+	result = run((struct neap_supervise_options){.command = command, .log_files = true});
+	assert_int_equal(result.outcome, NEAP_OUTCOME_OK);
+	neap_result_fini(&result);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_time_limit, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_grace, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_start_fails, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
