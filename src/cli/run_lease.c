@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/progress.h"
+#include "run/run_stage.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -81,7 +82,8 @@ void run_lease_end(struct run_lease *lease, int code)
 	bool hopeless = !lease->begun || code == NEAP_EXIT_USAGE;
 	if (hopeless && lease->wanted.ticket_fd >= 0 && !lease->over)
 		neap_lease_give_up(lease->wanted.ticket);
-	bool again = code == NEAP_EXIT_IO || code == NEAP_EXIT_OS || code == NEAP_EXIT_TRY_AGAIN;
+	bool passes = code == NEAP_EXIT_IO || code == NEAP_EXIT_OS || code == NEAP_EXIT_TRY_AGAIN;
+	bool again = passes && lease->lease && neap_run_stage_read(lease->wanted.folder) != NEAP_STAGE_BEGAN;
 	neap_lease_destroy(lease->lease, lease->over, again);
 	lease->lease = NULL;
 }

@@ -1,5 +1,6 @@
 /* fails_once.c: preloaded into an added command's `neap run`: the call of a number that writes to the state fails,
- * once, as on a full disk. NEAP_TEST_FAILS_ONCE="NUMBER:FILE"; the file is made when it has failed. */
+ * once, as on a full disk. NEAP_TEST_FAILS_ONCE="NUMBER:FILE"; the file is made when it has failed. With the number 0
+ * each call fails that writes to a run's folder, while the file is there. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,20 +29,20 @@ static bool is_run(void)
 	return length > 0 && !strcmp(line + strlen(line) + 1, "run");
 }
 
-static bool in_state(int fd)
-{
-	char link[64], path[PATH_MAX] = "";
-	const char *state = getenv("XDG_STATE_HOME");
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	return state && readlink(link, path, sizeof path - 1) > 0 && !strncmp(path, state, strlen(state));
-}
-
-static bool fails(void)
+static bool fails(const char *path)
 {
 	static atomic_ulong calls;
-	const char *text = getenv("NEAP_TEST_FAILS_ONCE");
+	const char *text = getenv("NEAP_TEST_FAILS_ONCE"), *state = getenv("XDG_STATE_HOME");
 	char *file = NULL;
-	if (!text || !is_run() || atomic_fetch_add(&calls, 1) + 1 != strtoul(text, &file, 10) || *file != ':')
+	unsigned long number = text ? strtoul(text, &file, 10) : 0;
+	if (!text || *file != ':' || !state || strncmp(path, state, strlen(state)) != 0 || !is_run())
+		return false;
+	if (!number) {
+		bool fails = strstr(path, "/runs/") && !access(file + 1, F_OK);
+		errno = ENOSPC;
+		return fails;
+	}
+	if (atomic_fetch_add(&calls, 1) + 1 != number)
 		return false;
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, file + 1, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -51,17 +52,24 @@ static bool fails(void)
 	return true;
 }
 
+static bool fd_fails(int fd)
+{
+	char link[64], path[PATH_MAX] = "";
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	return readlink(link, path, sizeof path - 1) > 0 && fails(path);
+}
+
 VISIBLE ssize_t write(int fd, const void *bytes, size_t length)
 {
-	return in_state(fd) && fails() ? -1 : REAL(write)(fd, bytes, length);
+	return fd_fails(fd) ? -1 : REAL(write)(fd, bytes, length);
 }
 
 VISIBLE ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at)
 {
-	return in_state(fd) && fails() ? -1 : REAL(pwrite)(fd, bytes, length, at);
+	return fd_fails(fd) ? -1 : REAL(pwrite)(fd, bytes, length, at);
 }
 
-VISIBLE int fsync(int fd) { return in_state(fd) && fails() ? -1 : REAL(fsync)(fd); }
+VISIBLE int fsync(int fd) { return fd_fails(fd) ? -1 : REAL(fsync)(fd); }
 
 VISIBLE int open(const char *path, int flags, ...)
 {
@@ -69,8 +77,7 @@ VISIBLE int open(const char *path, int flags, ...)
 	va_start(rest, flags);
 	mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
 	va_end(rest);
-	const char *state = getenv("XDG_STATE_HOME");
-	if (flags & O_CREAT && state && !strncmp(path, state, strlen(state)) && fails())
+	if (flags & O_CREAT && fails(path))
 		return -1;
 	return REAL(open)(path, flags, mode);
 }

@@ -200,6 +200,21 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	[ "$(ls failed-* | wc -l)" -gt 20 ]
 }
 
+@test "an added command of which neither the end nor the result can be written: it is not run again" {
+	LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="0:$dir/full" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
+		neap queue add --needs 1M -- sh -c 'echo ran >>ran; touch full' >/dev/null
+	until [ -e full ] && grep -qx 'pid 0' state/neap/queue/*/1; do sleep 0.02; done
+	rm full
+	until queued '.state == "given up"'; do
+		[ "$(cat ran)" = ran ]
+		end_pauses
+		sleep 0.02
+	done
+	! compgen -G 'state/neap/runs/*/result.json'
+	neap queue resume 1 >/dev/null # the user may run it again
+	until [ "$(wc -l <ran)" = 2 ]; do sleep 0.02; done
+}
+
 @test "the result of an added command is made: others do not wait for that, and it is left to whoever makes it" {
 	local made
 	neap queue >/dev/null
