@@ -23,8 +23,8 @@ int run_lease_begin(struct run_lease *lease, const struct neap_arguments *argume
 		    struct neap_supervise_options *run);
 
 /* `code`: how the run ended. An added run without a result has given up. The exception is a run that lacked what may
- * be there later (disk space, memory; before it was in the queue a driver too): if no command was started, the queue's
- * runner tries it again, and if the command's end is on disk, it makes the result. */
+ * be there later (disk space, memory; before it was in the queue a driver too): the queue's runner tries it again if
+ * no command was started, and makes the result if the command's end is on disk. */
 void run_lease_end(struct run_lease *lease, int code);
 
 #endif
