@@ -166,10 +166,10 @@ static enum neap_report_tone put_verdict(struct neap_buffer *out, const struct n
 	return yes ? NEAP_TONE_GOOD : probably ? NEAP_TONE_WARN : NEAP_TONE_BAD;
 }
 
-/* Writes the process's figures, which hold for all the GPUs. */
+/* Writes the process's figures: the least and the most of all the GPUs. */
 static void put_process(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
-	uint64_t low = UINT64_MAX, high = 0, reserved = 0;
+	uint64_t low = UINT64_MAX, high = 0, least = UINT64_MAX, reserved = 0;
 	for (size_t i = 0; i < report->plan->count; i++) {
 		const struct neap_estimate_run *run = &report->runs[report->plan->gpus[i].run];
 		uint64_t from, to;
@@ -178,6 +178,7 @@ static void put_process(struct neap_buffer *out, const struct neap_estimate_repo
 		neap_estimate_process_bytes(run, &report->verdicts[i].context, &from, &to);
 		low = from < low ? from : low;
 		high = to > high ? to : high;
+		least = run->reserved_high < least ? run->reserved_high : least;
 		reserved = run->reserved_high > reserved ? run->reserved_high : reserved;
 	}
 	if (low > high)
@@ -185,7 +186,8 @@ static void put_process(struct neap_buffer *out, const struct neap_estimate_repo
 	neap_buffer_format(out, "<p>At its peak nvidia-smi would show %s", SIZE(low));
 	if (high > low)
 		neap_buffer_format(out, " to %s", SIZE(high));
-	neap_buffer_format(out, " for the process; PyTorch reserves %s of it.</p>\n", SIZE(reserved));
+	neap_buffer_format(out, " for the process; of it PyTorch reserves %s%s.</p>\n",
+			   least < reserved ? "up to " : "", SIZE(reserved));
 }
 
 void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report)

@@ -90,7 +90,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_analysis *analys
 	neap_answer_begin(out, NEAP_TONE_BAD, verdict);
 	if (trends->growing_count > 0) {
 		neap_holder_text(analysis->trace, &trends->growing[0].holder, name, sizeof name);
-		neap_buffer_text(out, "<p>Most of it at ");
+		neap_buffer_text(out, "<p>The largest part at ");
 		neap_markup_text(out, name);
 		neap_buffer_format(out, ": %s with each step.</p>\n",
 				   NEAP_SIZE(trends->growing[0].leak.bytes_per_step));

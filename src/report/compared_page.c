@@ -84,7 +84,8 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 
 	if (compared->before.unrecorded || compared->after.unrecorded || neap_analysis_empty(a) ||
 	    neap_analysis_empty(b)) {
-		snprintf(verdict, sizeof verdict, "One of them has no allocation: there is no peak to compare");
+		snprintf(verdict, sizeof verdict, "%sOne of them has no allocation: there is no peak to compare",
+			 first);
 		tone = NEAP_TONE_WARN;
 	} else if (tone == NEAP_TONE_PLAIN) {
 		snprintf(verdict, sizeof verdict, "%sB peaks about as high as A: %s and %s %s", first,

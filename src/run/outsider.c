@@ -13,7 +13,6 @@
 #define WORDS          64 /* options come first: later ones do not matter */
 #define COMMAND_BYTES  (1u << 20)
 #define VALUE_CAPACITY 32768
-#define LAUNCH         "/launch" /* ends the folder that `neap run` puts on PYTHONPATH: of a wheel neap/launch */
 
 bool neap_is_python(const char *word)
 {
@@ -48,6 +47,19 @@ static const char switched_off[] = "NEAP_ATTACH=0 is set";
 static const char another[] = "it is another user's (sudo?): start neap inside, as in sudo -E neap run -- ...";
 static const char not_yet[] = "a Python program is attached when it uses PyTorch, or calls neap.attach()";
 
+/* Whether the folder that `neap run` puts on PYTHONPATH is there: its name ends in python/launch, of a wheel in
+ * neap/launch. */
+static bool has_launcher(const char *python_path)
+{
+	for (const char *at = python_path; (at = strstr(at, "/launch")); at++) {
+		bool ours = (at - python_path >= 7 && !memcmp(at - 7, "/python", 7)) ||
+			    (at - python_path >= 5 && !memcmp(at - 5, "/neap", 5));
+		if (ours && (at[7] == ':' || !at[7]))
+			return true;
+	}
+	return false;
+}
+
 const char *neap_outsider_why(const struct neap_outsider *process)
 {
 	if (!process->attach)
@@ -67,7 +79,7 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 	if (!process->python_path)
 		return "PYTHONPATH, which loads neap, was removed on the way (sudo does so, also with -E): "
 		       "start neap inside, as in sudo -E neap run -- ...";
-	if (!strstr(process->python_path, LAUNCH))
+	if (!has_launcher(process->python_path))
 		return "PYTHONPATH, which loads neap, is not as neap run sets it (where it is set, add what it was: "
 		       "PYTHONPATH=.:$PYTHONPATH)";
 	return not_yet;

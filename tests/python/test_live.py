@@ -410,7 +410,7 @@ print(batch, accumulate)
         done, result = self.run_script(code, check=False)
         self.assertEqual((done.returncode, result["outcome"], result["ooms"], result["steps"]), (1, "oom", 1, 3))
         self.assertIn("OutOfMemoryError: CUDA out of memory", done.stderr)  # Python's own traceback
-        self.assertRegex(result["oom_card"], r'Out of device memory: 3.91 GiB for "[^"]*script.py:7 <module>" in the 4th step on CUDA\s+device 0')
+        self.assertRegex(result["oom_card"], r'Out of device memory: 3.91 GiB for "[^"]*script.py:7 <module>" in the 4th\s+step\s+on\s+CUDA\s+device 0')
         self.assertIn("parameters", result["oom_card"])
 
     def test_short_steps_are_counted_and_seldom_recorded(self):

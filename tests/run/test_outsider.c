@@ -35,6 +35,7 @@ static void test_table(void **state)
 		{{"python3", "-X"}, "1", PATH, "when it uses PyTorch"},
 		{{"python3", "a.py"}, "1", NULL, "sudo -E neap run"},
 		{{"python3", "a.py"}, "1", "/y", "PYTHONPATH=.:$PYTHONPATH"},
+		{{"python3", "a.py"}, "1", "/home/u/launcher/src:/neap/launchpad", "PYTHONPATH=.:$PYTHONPATH"},
 		{{"python3", "a.py"}, "1", "/venv/lib/python3.11/site-packages/neap/launch", "when it uses PyTorch"},
 		{{"train"}, "1", PATH, "no folder", "no folder"},
 		{{"python3", "a.py"}, "1", PATH, "no folder", "no folder"},
