@@ -113,7 +113,16 @@ _estimate.finish()
 
 
 # A program that forks runs for three other GPUs, of which the second fails. Its argument: how it ends itself.
+# Each has the program's own view: tests/live/view.py tests views.
 SHARED = """
+import socket
+def ask(first, folder):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    there.close()
+    return here, os.getpid()
+
+open(FOLDER + "/views", "w").close()
+_estimate._shared_runs._ask_for_view, _estimate._shared_runs._join_view = ask, int
 runs, torch.cuda.memory_stats, torch.set_num_threads, torch._dynamo = _estimate._shared_runs, dict, id, torch
 sys.modules.update({"torch": torch, "torch._dynamo": torch})
 os.register_at_fork(after_in_child=runs._forget)
