@@ -448,7 +448,8 @@ def report_named(specs, cards):
             least[spec["family"]] = min(least.get(spec["family"], 1), named(cards[spec["number"]][0]))
     enough = sum(share >= 0.95 for share in shares)
     print(f"\nof the live bytes the card names the purpose: 95 % or more in {enough} of {len(shares)} cards", end="; ")
-    print(", ".join(f"{name} {100 * shares[int(at * (len(shares) - 1))]:.1f} %" for name, at in (("least", 0), ("a tenth", 0.1), ("median", 0.5))))
+    places = (("least", 0), ("a tenth", 0.1), ("median", 0.5))
+    print(", ".join(f"{name} {100 * shares[int(at * (len(shares) - 1))]:.1f} %" for name, at in places))
     print("least by family: " + ", ".join(f"{family} {100 * share:.1f} %" for family, share in least.items()))
 
 

@@ -86,6 +86,8 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 		return kept ? NEAP_CATEGORY_UNKNOWN : NEAP_CATEGORY_TEMPORARIES;
 	case NEAP_PHASE_KEEPING:
 	case NEAP_PHASE_CHOOSING:
+		if (span->before || life->paired) /* what the line made before the steps, or of the model's sizes */
+			return NEAP_CATEGORY_UNKNOWN;
 		return span->crossed >= 2 || (kept && sites->phases[life->stack] == NEAP_PHASE_KEEPING)
 			       ? NEAP_CATEGORY_KEPT
 			       : NEAP_CATEGORY_UNKNOWN;

@@ -93,6 +93,9 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 		return NEAP_PHASE_OPTIMIZER;
 	if (strcmp(name, "backward") == 0 || strstr(file, "torch/autograd/"))
 		return NEAP_PHASE_BACKWARD;
+	/* DDP makes its buckets of gradients anew at the beginning of the second forward. */
+	if (ends(file, "torch/nn/parallel/distributed.py") && strcmp(name, "_pre_forward") == 0)
+		return NEAP_PHASE_BACKWARD;
 	if (strcmp(name, "forward") == 0)
 		return NEAP_PHASE_FORWARD;
 	if (strstr(file, "torch/nn/modules/") && strcmp(name, "__init__") == 0) /* parameters made directly on the

@@ -395,7 +395,7 @@ void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *c
 	put_left(out, card);
 	put_arithmetic(out, card);
 	neap_report_oom_cause(out, card);
-	put_tags(out, "What it is for (measured)", card->purposes, card->purpose_count);
+	put_tags(out, "What it is for (by line, lifetime)", card->purposes, card->purpose_count);
 	put_tags(out, "Who holds it (measured)", card->tags,
 		 card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS);
 	put_pins(out, card);

@@ -276,7 +276,9 @@ static void what_is_kept_over_steps(void **state)
 	uint32_t chooses = stack(&maker, "/home/me/job/train.py", "best", 12);
 	uint32_t loads = stack(&maker, "/home/me/job/train.py", "load", 16);
 	uint32_t forward = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	uint32_t buckets = stack(&maker, "/x/torch/nn/parallel/distributed.py", "_pre_forward", 24);
 	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 8 * MIB, model); /* a parameter, by its gradients */
+	event(&maker, NEAP_TRACE_ALLOC, 0x20000000, 17 * MIB, leaks);
 	for (size_t step = 0; step < STEPS; step++) {
 		char name[32];
 		snprintf(name, sizeof name, "step %zu", step);
@@ -292,6 +294,8 @@ static void what_is_kept_over_steps(void **state)
 			release(&maker, 0x60000000, 24 * MIB, 0);
 		event(&maker, NEAP_TRACE_ALLOC, 0x50000000, 8 * MIB, 0);
 		event(&maker, NEAP_TRACE_ALLOC, 0x60000000, 24 * MIB, loads);
+		if (step == 1)
+			event(&maker, NEAP_TRACE_ALLOC, 0x90000000, 13 * MIB, buckets);
 		if (step == 3)
 			event(&maker, NEAP_TRACE_ALLOC, 0x70000000, 11 * MIB, model);
 		if (step > 4)
@@ -311,8 +315,11 @@ static void what_is_kept_over_steps(void **state)
 			 (STEPS + 1) * 5 * MIB + (STEPS - 1) * 3 * MIB + 7 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_KEPT][NEAP_HOW_LIFETIME], 0);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME], 8 * MIB);
-	/* The second model, the batch, the newest that may be chosen, and the last gradients: not freed yet. */
-	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], (11 + 24 + 7 + 8 + 11) * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_FRAMES], 13 * MIB); /* DDP's */
+	/* The second model, the batch, the newest that may be chosen, the last gradients, not freed yet, and what the
+	 * leaking line made before the first step. */
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING],
+			 (11 + 24 + 7 + 8 + 11 + 17) * MIB);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 }
