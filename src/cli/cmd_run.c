@@ -359,13 +359,15 @@ static enum neap_status default_folder(const char *run_id, char *text, size_t ca
 	return status ? status : neap_path_join(text, capacity, runs, run_id);
 }
 
-/* Called after a run in STATE/runs, whose lock is still held: so that run's recordings stay. */
-static void bound_recordings(bool recorded, bool quiet)
+/* Called while the run's lock is still held: so its own recordings stay. */
+static void bound_recordings(const char *folder, bool recorded, bool quiet)
 {
 	struct neap_prune_done done;
 	struct neap_error err = {0};
 	char state[4096], size[NEAP_UNITS_CAPACITY];
-	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, recorded, &done, &err))
+	if (neap_path_state(state, sizeof state, NULL))
+		return; /* then the run is not in STATE/runs */
+	if (neap_prune_default(state, folder, recorded, &done, &err))
 		fprintf(stderr, "neap run: old recordings were not deleted: %s\n", NEAP_PRINTABLE(err.message));
 	else if (done.runs && !quiet)
 		fprintf(stderr,
@@ -405,8 +407,8 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		if (!status && kept)
 			neap_run_stage_forget(neap_supervise_folder(supervise));
 		lease->over = !status;
-		if (!status && !neap_argument(arguments, "folder"))
-			bound_recordings(result.attached, quiet);
+		if (!status)
+			bound_recordings(neap_supervise_folder(supervise), result.attached, quiet);
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

@@ -261,15 +261,25 @@ void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *ru
 	}
 }
 
-enum neap_status neap_prune_default(const char *state_folder, bool recorded, struct neap_prune_done *ret_done,
-				    struct neap_error *err)
+/* Whether the run's folder lies in STATE/runs, whatever its path is called. */
+static bool is_in_state(const char *run_folder, const char *state_folder)
+{
+	char parent[4200], runs[4200];
+	struct stat above, of_state;
+	return !neap_path_join(parent, sizeof parent, run_folder, "..") &&
+	       !neap_path_join(runs, sizeof runs, state_folder, "runs") && !stat(parent, &above) &&
+	       !stat(runs, &of_state) && above.st_dev == of_state.st_dev && above.st_ino == of_state.st_ino;
+}
+
+enum neap_status neap_prune_default(const char *state_folder, const char *run_folder, bool recorded,
+				    struct neap_prune_done *ret_done, struct neap_error *err)
 {
 	struct neap_prune_rules rules = {
 		.recordings = true, .has_max_bytes = true, .max_bytes = NEAP_PRUNE_DEFAULT_BYTES};
 	struct neap_prune prune = {0};
 	const char *text = getenv(NEAP_PRUNE_VARIABLE);
 	*ret_done = (struct neap_prune_done){0};
-	if (text && !strcmp(text, "unlimited"))
+	if ((text && !strcmp(text, "unlimited")) || !is_in_state(run_folder, state_folder))
 		return NEAP_OK;
 	enum neap_status status = text && *text ? neap_size_parse(text, &rules.max_bytes, err) : NEAP_OK;
 	if (status)

@@ -66,15 +66,16 @@ struct neap_prune_done {
 
 void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct neap_prune_done *ret_done);
 
-/* The limit for the recordings in STATE/runs: above it, the end of a run deletes those of the oldest runs.
- * NEAP_RECORDINGS_MAX in the environment sets another size, or "unlimited". */
+/* The limit for the recordings in STATE/runs: above it, the end of a run there that recorded deletes those of the
+ * oldest runs. NEAP_RECORDINGS_MAX in the environment sets another size, or "unlimited". */
 #define NEAP_PRUNE_DEFAULT_BYTES (1ull << 30)
 #define NEAP_PRUNE_VARIABLE      "NEAP_RECORDINGS_MAX"
 
-/* Applies that limit, if the run that ends has `recorded`: else nothing was added, and no folder is read. Errors:
- * NEAP_EPARSE for a variable that is not a size; then nothing is deleted. */
-enum neap_status neap_prune_default(const char *state_folder, bool recorded, struct neap_prune_done *ret_done,
-				    struct neap_error *err);
+/* Applies that limit if the run that ends lies in STATE/runs and has `recorded`: else nothing was added there, and no
+ * folder is read. Errors: NEAP_EPARSE for a variable that is not a size, after any run in STATE/runs; then nothing is
+ * deleted. */
+enum neap_status neap_prune_default(const char *state_folder, const char *run_folder, bool recorded,
+				    struct neap_prune_done *ret_done, struct neap_error *err);
 
 /* Whether neap makes files of this name in a run's folder. */
 bool neap_prune_is_ours(const char *name);

@@ -123,6 +123,8 @@ is_cut() {
 	show 'neap run --run-id elsewhere --folder elsewhere -- hold 1M'
 	show 'neap run --run-id four -- hold 1M'
 	show 'cd $folders; ls */record.*; ls */result.json'
+	show 'neap run --quiet --run-id none -- sh -c exit; cd $folders; ls */record.* | wc -l' # it recorded nothing
+	show 'neap run --quiet --folder $folders/five -- hold 1M; cd $folders; ls */record.*' # as those of the queue
 	show 'NEAP_RECORDINGS_MAX=much neap run --quiet -- sh -c "exit 3"'
 	expect bound "$kib"
 }

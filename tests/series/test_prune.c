@@ -410,19 +410,21 @@ static void test_default(void **state)
 	put_run("runs/middle", "result.json", 20);
 	put_run("runs/new", "result.json", 10);
 	assert_int_equal(setenv(NEAP_PRUNE_VARIABLE, "unlimited", 1), 0);
-	assert_int_equal(neap_prune_default(state_folder, true, &done, &err), NEAP_OK);
+	assert_int_equal(neap_prune_default(state_folder, at("runs/new"), true, &done, &err), NEAP_OK);
 	assert_int_equal(done.runs, 0);
 	assert_int_equal(setenv(NEAP_PRUNE_VARIABLE, "much", 1), 0);
-	assert_int_equal(neap_prune_default(state_folder, true, &done, &err), NEAP_EPARSE);
+	assert_int_equal(neap_prune_default(state_folder, at("runs/new"), true, &done, &err), NEAP_EPARSE);
 	assert_non_null(strstr(err.message, NEAP_PRUNE_VARIABLE ": expected a size such as 512MiB"));
 	assert_int_equal(unsetenv(NEAP_PRUNE_VARIABLE), 0); /* 1 GiB */
-	assert_int_equal(neap_prune_default(state_folder, true, &done, &err), NEAP_OK);
+	assert_int_equal(neap_prune_default(state_folder, at("runs/new"), true, &done, &err), NEAP_OK);
 	assert_int_equal(done.runs, 0);
 	assert_true(is_there("runs/old/record.17"));
 	assert_int_equal(setenv(NEAP_PRUNE_VARIABLE, "150KiB", 1), 0);
-	assert_int_equal(neap_prune_default(state_folder, false, &done, &err), NEAP_OK);
+	assert_int_equal(neap_prune_default(state_folder, at("runs/new"), false, &done, &err), NEAP_OK);
 	assert_int_equal(done.runs, 0); /* the run that ends has added nothing */
-	assert_int_equal(neap_prune_default(state_folder, true, &done, &err), NEAP_OK);
+	assert_int_equal(neap_prune_default(state_folder, outside, true, &done, &err), NEAP_OK);
+	assert_int_equal(done.runs, 0); /* nor has one in another folder */
+	assert_int_equal(neap_prune_default(state_folder, at("runs/new"), true, &done, &err), NEAP_OK);
 	assert_int_equal(done.runs, 1);
 	assert_false(is_there("runs/old/record.17"));
 	assert_true(is_there("runs/old/result.json") && is_there("runs/middle/record.17") &&
