@@ -31,9 +31,10 @@ static pid_t parent_of(struct search *search, pid_t pid)
 	return (pid_t)parent;
 }
 
+/* Never true for process 1, which adopts any process: a supervisor may be the first process of a container. */
 static bool descends_from(struct search *search, pid_t pid, pid_t ancestor)
 {
-	for (int depth = 0; ancestor > 0 && depth < DEPTH && pid > 1; depth++)
+	for (int depth = 0; ancestor > 1 && depth < DEPTH && pid > 1; depth++)
 		if ((pid = parent_of(search, pid)) == ancestor)
 			return true;
 	return false;

@@ -2,8 +2,9 @@
  *
  * A process belongs to a run when it lives in the run's control group (run/group.h), when the environment it
  * started with has NEAP_RUN_ID=ID, or when it descends from the run's supervisor, which is the subreaper of
- * everything it started. Only processes of our own user count, never the caller. base/ending.h ends them, and never
- * signals a reused PID.
+ * everything it started. Descent does not count below process 1, the first of a container: it adopts the processes
+ * of others, too. Only processes of our own user count, never the caller. base/ending.h ends them, and never signals
+ * a reused PID.
  */
 #ifndef NEAP_RUN_ORPHANS_H
 #define NEAP_RUN_ORPHANS_H

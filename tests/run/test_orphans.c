@@ -133,6 +133,24 @@ static void test_by_descent(void **state)
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }
 
+/* The supervisor is a container's process 1, an ancestor of all: only the environment or the group decides. */
+static void test_first_process(void **state)
+{
+	(void)state;
+	struct neap_process found[8];
+	size_t count = 0;
+	pid_t other = start(NULL, "echo; exec sleep 1000");
+	pid_t ours = start(run_id, "echo; exec sleep 1000");
+	assert_int_equal(neap_orphans_find(&(struct neap_orphans_of){run_id, 1, {0}}, found, 8, &count, NULL),
+			 NEAP_OK);
+	kill(other, SIGKILL);
+	kill(ours, SIGKILL);
+	ended_by(other);
+	ended_by(ours);
+	assert_int_equal(count, 1);
+	assert_int_equal(found[0].pid, ours);
+}
+
 static void count_ended(void *context, const struct neap_ended *orphan)
 {
 	assert_int_not_equal(orphan->ended_by, 0); /* by SIGKILL if the grace is too short for so many */
@@ -160,7 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_match),    cmocka_unit_test(test_by_environment),
 		cmocka_unit_test(test_stubborn), cmocka_unit_test(test_by_descent),
-		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_many),     cmocka_unit_test(test_first_process),
 	};
 	return cmocka_run_group_tests_name("orphans", tests, setup, NULL);
 }
