@@ -87,26 +87,25 @@ static enum neap_status return_to_machine(const struct neap_view *view, struct n
 	return chdir(here) ? neap_fail_errno(err, errno, "%s", here) : NEAP_OK;
 }
 
-/* Of an ordinary user the view stands in a user namespace of its own: its parent's processes may join that. A second
- * one locks the mounts: what is read-only stays so for them. */
-static enum neap_status enter(const struct neap_view_options *options, struct neap_view *ret_view,
-			      struct neap_error *err)
-{
-	bool is_user = geteuid() != 0;
-	enum neap_status status = return_to_machine(options->from, err);
-	if (!status && is_user)
-		status = neap_view_unshare_as_user(CLONE_NEWNS, err);
-	if (!status)
-		status = neap_view_enter(options, ret_view, err);
-	if (!status && is_user)
-		status = neap_view_unshare_as_user(CLONE_NEWNS, err);
-	return status;
-}
-
 struct asked {
 	int fd; /* of the connection */
 	const struct neap_view_options *options;
 };
+
+/* An ordinary user's view gets a user namespace of its own: the asking process may join that, and may open what this
+ * process holds from then on. So the view is whole by then, and every file that leads out of it is closed. The
+ * namespace also locks the mounts: what is read-only stays so. */
+static enum neap_status enter(const struct asked *asked, struct neap_view *ret_view, struct neap_error *err)
+{
+	enum neap_status status = return_to_machine(asked->options->from, err);
+	if (!status)
+		status = neap_view_enter(asked->options, ret_view, err);
+	if (!status && !neap_spawn_close_others((const int[]){asked->fd, ret_view->scratch_fd}, 2))
+		status = neap_fail_errno(err, errno, "/proc/self/fd");
+	if (!status && geteuid() != 0)
+		status = neap_view_unshare_as_user(CLONE_NEWNS, err);
+	return status;
+}
 
 /* In a process of its own. */
 static int answer(void *context)
@@ -117,7 +116,7 @@ static int answer(void *context)
 	ssize_t length = recv(asked->fd, name, sizeof name - 1, 0);
 	name[length > 0 ? length : 0] = '\0';
 	if (strncmp(name, "other.", 6) != 0 || strchr(name, '/') ||
-	    neap_path_join(folder, sizeof folder, asked->options->folder, name) || enter(asked->options, &view, NULL))
+	    neap_path_join(folder, sizeof folder, asked->options->folder, name) || enter(asked, &view, NULL))
 		return NEAP_SPAWN_FAILED;
 	int count = snprintf(pid, sizeof pid, "%d", (int)getpid());
 	if (send(asked->fd, pid, (size_t)count, MSG_NOSIGNAL) != count)
@@ -144,7 +143,8 @@ int neap_view_serve(int socket_fd, const struct neap_view *view, const struct ne
 			return NEAP_SPAWN_FAILED;
 		(void)neap_spawn(&(struct neap_spawn){.doing = "making a view",
 						      .run = answer,
-						      .context = &(struct asked){fd, &of_fork}},
+						      .context = &(struct asked){fd, &of_fork},
+						      .fds = {NEAP_SPAWN_NULL, NEAP_SPAWN_NULL, NEAP_SPAWN_NULL}},
 				 &child, NULL);
 		close(fd);
 	}

@@ -89,6 +89,13 @@ def write(name, text):
 def seen():
     names = sorted(os.listdir("."))
     return [names, {name: open(name).read() for name in ("model.pt", "new.pt", "log", "moved/file") if os.path.exists(name)}]
+def harm(held):
+    for path in ("", "/work/model.pt", os.getcwd() + "/model.pt"):
+        for up in ("", "/..", "/../.."):
+            try:
+                write(held + up + path, "harm")
+            except OSError:
+                pass
 write("model.pt", "by the first")
 log = open("log", "w")
 print("begun", file=log, flush=True)
@@ -97,6 +104,9 @@ shutil.move("folder/deep", "moved")
 os.mkdir(run + "/other.0")
 view, maker = _shared_runs._ask_for_view(run, "other.0")
 before = seen()
+for number in os.listdir(f"/proc/{maker}/fd"):
+    harm(f"/proc/{maker}/fd/{number}")
+assert seen() == before
 _shared_runs._State.opened = _shared_runs._opened()
 print("the first", file=log, flush=True)
 write("new.pt", "by the first, later")
@@ -235,11 +245,13 @@ class View(unittest.TestCase):
         self.assertEqual(facts["deleted"], 2)  # old and removed: the folder is there again
 
     def test_forks(self) -> None:
-        """A process that the program forks for another GPU goes on from what was written when it asked, and writes unseen."""
+        """A process that the program forks for another GPU goes on from what was written when it asked, and writes unseen. No file
+        that the maker of its view holds leads out."""
         (self.root / "forks.py").write_text(FORKING)
         package = str(pathlib.Path(NEAP).parents[1] / "python")
         result = self.estimate(command=["env", f"PYTHONPATH={package}", self.python, str(self.root / "forks.py")])
         self.check_unchanged()
+        self.assertNotIn("harm", result.stdout + result.stderr)
         (run,) = self.runs.iterdir()
         lines = (run / "stdout.log").read_text().splitlines()
         self.assertEqual(len(lines), 2, (result.stderr, (run / "stderr.log").read_text()))
