@@ -40,6 +40,7 @@ from . import _notes, _values
 
 _UPDATES = 2  # after the second one the optimizer's state exists
 _POLL_SECONDS = 0.05
+_VIEW_SECONDS = 60.0  # for a view to be made: longer, and the GPU gets a run of its own
 _AT_ONCE = 8  # at most, as in src/estimate/runs.c
 _GO = b"g"  # sent to a keeper
 _WHOLE = b"w"  # received from a keeper
@@ -189,9 +190,15 @@ def _ask_for_view(first: str, folder: str) -> tuple[socket.socket, int]:
     view = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     at = os.open(first, os.O_PATH)
     try:
+        view.settimeout(_VIEW_SECONDS)
         view.connect(f"/proc/self/fd/{at}/views")
         view.send(folder.encode())
-        return view, int(view.recv(16) or 0)
+        maker = int(view.recv(16) or 0)
+        view.settimeout(None)
+        return view, maker
+    except BaseException:
+        view.close()
+        raise
     finally:
         os.close(at)
 

@@ -136,11 +136,15 @@ int neap_view_serve(int socket_fd, const struct neap_view *view, const struct ne
 						  .limit_bytes = options->limit_bytes / (at_once + 1),
 						  .argv = options->argv,
 						  .from = view};
-	for (size_t i = 0; i < options->forks; i++) {
+	size_t asked = 0;
+	while (asked < options->forks) {
 		int fd = accept4(socket_fd, NULL, NULL, SOCK_CLOEXEC);
 		pid_t child;
+		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+			continue;
 		if (fd < 0)
 			return NEAP_SPAWN_FAILED;
+		asked++;
 		(void)neap_spawn(&(struct neap_spawn){.doing = "making a view",
 						      .run = answer,
 						      .context = &(struct asked){fd, &of_fork},

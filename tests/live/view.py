@@ -107,6 +107,12 @@ before = seen()
 for number in os.listdir(f"/proc/{maker}/fd"):
     harm(f"/proc/{maker}/fd/{number}")
 assert seen() == before
+try:
+    more, none = _shared_runs._ask_for_view(run, "other.1")
+    assert not none
+    more.close()
+except ConnectionError:
+    pass
 _shared_runs._State.opened = _shared_runs._opened()
 print("the first", file=log, flush=True)
 write("new.pt", "by the first, later")
@@ -246,7 +252,7 @@ class View(unittest.TestCase):
 
     def test_forks(self) -> None:
         """A process that the program forks for another GPU goes on from what was written when it asked, and writes unseen. No file
-        that the maker of its view holds leads out."""
+        that the maker of its view holds leads out. Asking for one view too many fails at once."""
         (self.root / "forks.py").write_text(FORKING)
         package = str(pathlib.Path(NEAP).parents[1] / "python")
         result = self.estimate(command=["env", f"PYTHONPATH={package}", self.python, str(self.root / "forks.py")])

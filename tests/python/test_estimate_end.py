@@ -6,11 +6,13 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 from neap import _shared_runs
 
@@ -227,6 +229,14 @@ class Alike(unittest.TestCase):
             {"gaps": {}},
         ):
             self.assertFalse(_shared_runs._are_alike(self.run_of(**change), self.run_of()), change)
+
+    def test_no_view_comes(self) -> None:
+        """The program does not wait for a process that makes no view."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+            silent.bind(f"{folder}/views")
+            silent.listen()
+            with unittest.mock.patch.object(_shared_runs, "_VIEW_SECONDS", 0.01), self.assertRaisesRegex(OSError, "timed out"):
+                _shared_runs._ask_for_view(folder, "other.0")
 
     def test_a_process_with_threads_or_open_pipes_does_not_fork(self) -> None:
         holder = tempfile.TemporaryDirectory()
