@@ -55,7 +55,7 @@ struct neap_history_run {
 };
 
 /* Calls `visit` for each run, newest first, until it returns false. The run is valid only during the call. Errors:
- * also NEAP_EPARSE for a result that neap did not write. */
+ * also NEAP_EPARSE for a result that neap did not write; with fields_only, its lists are not looked into. */
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
 				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err);

@@ -4,7 +4,8 @@
  *
  * A list of all runs reads nothing else, so its time is that of this function. It accepts only values that it reads
  * exactly as neap_result_parse does. For others (an escape such as \u0001, another order, a number out of range) it
- * returns false, and the caller parses the whole text, which also finds the error if there is one.
+ * returns false, and the caller parses the whole text, which also finds the error if there is one. It does not see
+ * damage in the lists: `neap history` lists such a run without an error, and --json, which reads them, fails.
  */
 #include "store/result.h"
 

@@ -121,6 +121,25 @@ static void test_put_and_each(void **state)
 	neap_history_close(history);
 }
 
+/* A list reads the fields alone: it shows a run whose curve is damaged, which no reader of whole runs accepts. */
+static void test_fields_alone(void **state)
+{
+	(void)state;
+	static const char damage[] = "UPDATE runs SET result = replace(result, '\": [', '\": [7')"; /* its lists */
+	struct neap_history *history = open_history();
+	struct seen seen = {0};
+	sqlite3 *database = NULL;
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(database, damage, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(database);
+	const struct neap_history_filter fields = {.fields_only = true}, whole = {0};
+	assert_int_equal(neap_history_find(history, &fields, see, &seen, NULL), NEAP_OK);
+	assert_int_equal(seen.count, 1);
+	assert_int_equal(neap_history_find(history, &whole, see, &seen, NULL), NEAP_EPARSE);
+	neap_history_close(history);
+}
+
 static void test_peak(void **state)
 {
 	(void)state;
@@ -560,6 +579,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_put_and_each, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_fields_alone, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_peak, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_filter_and_prune, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_whole, set_up, tear_down),

@@ -181,16 +181,23 @@ static void test_missing_file(void **state)
 	assert_int_equal(got.exit_status, 42);
 }
 
-/* A good file with one text exchanged for another: refused, naming `key`, at its line. */
-static void refuse(const char *good, const char *from, const char *to, const char *key)
+/* A good file with one text exchanged for another. */
+static struct neap_buffer exchange(const char *good, const char *from, const char *to)
 {
 	const char *place = strstr(good, from);
 	if (!place)
 		fail_msg("the good file has no %s", from);
-	struct neap_buffer bad = {0};
-	neap_buffer_append(&bad, good, (size_t)(place - good));
-	neap_buffer_text(&bad, to);
-	neap_buffer_text(&bad, place + strlen(from));
+	struct neap_buffer text = {0};
+	neap_buffer_append(&text, good, (size_t)(place - good));
+	neap_buffer_text(&text, to);
+	neap_buffer_text(&text, place + strlen(from));
+	return text;
+}
+
+/* Such a file is refused, naming `key`, at its line. */
+static void refuse(const char *good, const char *from, const char *to, const char *key)
+{
+	struct neap_buffer bad = exchange(good, from, to);
 	assert_int_equal(neap_file_write(path, bad.data, bad.length, NULL), NEAP_OK);
 	struct neap_result got = {.exit_status = 42};
 	struct neap_error err = {0};
@@ -266,6 +273,54 @@ static void test_hostile(void **state)
 	neap_buffer_fini(&good);
 }
 
+/* The reader of lines leaves to the parser what is not as neap writes it, or not simple. */
+static void test_lines_refused(void **state)
+{
+	(void)state;
+	struct neap_result result, got;
+	struct neap_buffer good = {0};
+	fill(&result);
+	assert_int_equal(neap_result_init(&got, NULL), NEAP_OK);
+	assert_int_equal(neap_result_format("", &result, &good, NULL), NEAP_OK);
+	static const char *const cases[][2] = {
+		{"\"evidence\": \"\"", "\"evidence\": \"\\u0001\""},
+		{"\"evidence\": \"\"", "\"evidence\": \"\\b\""},
+		{"\"evidence\": \"\"", "\"evidence\": \"\x01\""},
+		{"\"evidence\": \"\"", "\"evidence\": \"\xc3\""},
+		{"\"evidence\": \"\"", "\"evidence\": null"},
+		{"\"evidence\": \"\",\n \"exit_status\": 137",
+		 "\"exit_status\": 137,\n \"evidence\": \"\""}, /* order */
+		{",\n \"exit_status\": 137", ""},
+		{",\n \"exit_status\"", ", \"exit_status\""},
+		{"\"exit_status\": 137", "\"exit_status\": 256"},
+		{"\"exit_status\": 137", "\"exit_status\": 0137"},
+		{"\"exit_status\": 137", "\"exit_status\": "},
+		{"\"retries\": 4294967295", "\"retries\": 4294967296"},
+		{"\"drain_ns\": 0", "\"drain_ns\": -1"},
+		{"\"drain_ns\": 0", "\"drain_ns\": 0.0"},
+		{"\"drain_ns\": 0", "\"drain_ns\": 9223372036854775808"},  /* 2^63 */
+		{"\"drain_ns\": 0", "\"drain_ns\": 18446744073709551617"}, /* 2^64 + 1, of 20 digits */
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": 1.5"},
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": -0.5"},
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": null"},
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": 1e999"},
+		{"\"attached\": true", "\"attached\": 1"},
+		{"\"host oom\"", "\"host\""},
+		{"\"schema\": 1", "\"schema\": 2"},
+		{"\"samples\": [", "\"samples\": 0, \"x\": ["},
+	};
+	assert_true(neap_result_read_lines(neap_buffer_string(&good), &got));
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct neap_buffer bad = exchange(neap_buffer_string(&good), cases[i][0], cases[i][1]);
+		if (neap_result_read_lines(neap_buffer_string(&bad), &got))
+			fail_msg("%s -> %s was read", cases[i][0], cases[i][1]);
+		neap_buffer_fini(&bad);
+	}
+	neap_buffer_fini(&good);
+	neap_result_fini(&got);
+	neap_result_fini(&result);
+}
+
 /* What another version did not write is zero or empty. */
 static void test_missing_keys(void **state)
 {
@@ -335,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_every_outcome), cmocka_unit_test(test_figures_beyond_json),
 		cmocka_unit_test(test_missing_file),  cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_fuzz),          cmocka_unit_test(test_missing_keys),
+		cmocka_unit_test(test_lines_refused),
 	};
 	return cmocka_run_group_tests_name("result", tests, set_up, tear_down);
 }
