@@ -407,8 +407,10 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		if (!status && kept)
 			neap_run_stage_forget(neap_supervise_folder(supervise));
 		lease->over = !status;
-		if (!status)
-			bound_recordings(neap_supervise_folder(supervise), result.attached, quiet);
+		const char *folder = neap_supervise_folder(supervise);
+		/* a run elsewhere does not make STATE */
+		if (!status && (!neap_argument(arguments, "folder") || strstr(folder, "/neap/runs/")))
+			bound_recordings(folder, result.attached, quiet);
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

@@ -127,6 +127,8 @@ is_cut() {
 	show 'neap run --quiet --folder $folders/five -- hold 1M; cd $folders; ls */record.*' # as those of the queue
 	show 'NEAP_RECORDINGS_MAX=much neap run --quiet -- sh -c "exit 3"'
 	expect bound "$kib"
+	XDG_STATE_HOME="$dir/other" neap run --quiet --no-history --folder elsewhere2 -- true
+	[ ! -e other ] # it has nothing to do there
 }
 
 @test "a run that begins while its folder is pruned makes the folder again" {
