@@ -220,10 +220,11 @@ static uint64_t free_host_bytes(void)
 	return neap_host_memory_read("", &memory, NULL) == NEAP_OK ? memory.available_bytes : 0;
 }
 
-/* How much a run may write: the runs side by side share half of the free host memory. */
-static uint64_t writes_limit(size_t side_by_side)
+/* How much a run may write: the runs side by side share half of the free host memory. Those that a run forks may
+ * together write as much as itself (neap_view_serve). */
+static uint64_t writes_limit(size_t side_by_side, size_t forks)
 {
-	uint64_t bytes = free_host_bytes() / 2 / side_by_side;
+	uint64_t bytes = free_host_bytes() / 2 / side_by_side / (forks ? 2 : 1);
 	return bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
 }
 
@@ -275,14 +276,15 @@ static enum neap_status start_isolated(struct child *child, struct neap_estimate
 				       size_t side_by_side, struct neap_error *err)
 {
 	struct neap_estimate_isolation *isolation = child->command->isolation;
+	size_t forks = count_forks(child->command, job);
 	char kept[NEAP_ESTIMATE_CAPACITY], cache[NEAP_ESTIMATE_CAPACITY];
 	struct neap_keeper_options options = {.kind = isolation->kind ? isolation->kind : NEAP_VIEW_MOUNTS,
 					      .view = {.folder = job->folder,
 						       .cache = make_cache(cache) ? cache : NULL,
-						       .limit_bytes = writes_limit(side_by_side),
+						       .limit_bytes = writes_limit(side_by_side, forks),
 						       .no_network = isolation->no_network,
 						       .argv = child->command->argv,
-						       .forks = count_forks(child->command, job)},
+						       .forks = forks},
 					      .temporary = isolation->temporary,
 					      .keep = isolation->keep ? kept : NULL,
 					      .argv = argv,

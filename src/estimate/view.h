@@ -73,10 +73,10 @@ int neap_view_listen(const char *folder);
 void neap_view_stop_listening(const char *folder);
 
 /* In a child of the process that made `view` with these options: makes a view of the same files, with what has been
- * written by then, for each connection to the socket. Over a connection: a folder in the run's; the PID of a process
- * in the new view, whose namespaces the asking process may join (python/neap/_shared_runs.py); the end. Then what was
- * written is measured, and that folder gets the facts. Where a view cannot be made the connection just ends. Returns
- * an exit code once all `forks` have asked. */
+ * written by then, for each connection to the socket; together they may take as much as `view`. Over a connection: a
+ * folder in the run's; the PID of a process in the new view, whose namespaces the asking process may join
+ * (python/neap/_shared_runs.py); the end. Then what was written is measured, and that folder gets the facts. Where a
+ * view cannot be made the connection just ends. Returns an exit code once all `forks` have asked. */
 int neap_view_serve(int socket_fd, const struct neap_view *view, const struct neap_view_options *options);
 
 /* Restricts this process and its children for good, where the system allows no view. Outside the places listed here,

@@ -129,11 +129,9 @@ static int answer(void *context)
 
 int neap_view_serve(int socket_fd, const struct neap_view *view, const struct neap_view_options *options)
 {
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	size_t at_once = processors > 0 && (size_t)processors < options->forks ? (size_t)processors : options->forks;
 	const struct neap_view_options of_fork = {.folder = options->folder,
 						  .cache = options->cache,
-						  .limit_bytes = options->limit_bytes / (at_once + 1),
+						  .limit_bytes = options->limit_bytes / options->forks,
 						  .argv = options->argv,
 						  .from = view};
 	size_t asked = 0;

@@ -130,7 +130,8 @@ if os.fork() == 0:
 os.wait()
 view.shutdown(1)
 view.recv(1)
-print(json.dumps([seen(), json.load(open(run + "/other.0/view.json"))["files"], json.load(open(run + "/other.0/view.json"))["deleted"]]))
+print(json.dumps([seen(), json.load(open(run + "/other.0/view.json"))["files"], json.load(open(run + "/other.0/view.json"))["deleted"],
+                  json.load(open(run + "/other.0/view.json"))["limit"]]))
 """
 
 
@@ -255,6 +256,7 @@ class View(unittest.TestCase):
         that the maker of its view holds leads out. Asking for one view too many fails at once."""
         (self.root / "forks.py").write_text(FORKING)
         package = str(pathlib.Path(NEAP).parents[1] / "python")
+        available = int(pathlib.Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) << 10
         result = self.estimate(command=["env", f"PYTHONPATH={package}", self.python, str(self.root / "forks.py")])
         self.check_unchanged()
         self.assertNotIn("harm", result.stdout + result.stderr)
@@ -267,11 +269,13 @@ class View(unittest.TestCase):
         self.assertNotIn("removed", before[0])
         ordinary = os.geteuid() != 0 or self.user is not None
         self.assertTrue(int(rights, 16) == 0 or not ordinary, rights)
-        (names, contents), files, deleted = json.loads(lines[1])
+        (names, contents), files, deleted, limit = json.loads(lines[1])
         self.assertEqual((contents["new.pt"], contents["log"], log), ("by the first, later", "begun\nthe first\n", "begun\nthe other\n"))
         self.assertNotIn("removed", names)
         self.assertEqual((files, deleted), (4 + ordinary, 1))  # model.pt, new.pt, log, removed, and where it had to be copied moved/file
         self.assertEqual((run / "other.0/findings").read_text(), "for real")
+        self.assertEqual(limit, self.facts()["limit"])  # of one fork, which may write as much as the first
+        self.assertLess(2 * limit, 0.7 * available)  # half of it at most, as it was then
         self.assertFalse((run / "views").exists())
 
     def mounted(self, script: str, command: str) -> "subprocess.CompletedProcess[str]":
