@@ -254,8 +254,8 @@ def _may_fork() -> bool:
         if any(" rw-s " in line and " /" in line and not re.search(" (/dev/|/memfd:)", line) for line in maps):
             return False
     for number in _descriptors():
-        about = os.fstat(number)
-        if stat.S_ISSOCK(about.st_mode) or stat.S_ISFIFO(about.st_mode):
+        mode = os.fstat(number).st_mode
+        if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode) or stat.S_ISDIR(mode):  # by a folder of the first run's view it would write there
             return False
     return all(_opens_again(file) for file in _opened())
 

@@ -238,33 +238,38 @@ class Alike(unittest.TestCase):
             with unittest.mock.patch.object(_shared_runs, "_VIEW_SECONDS", 0.01), self.assertRaisesRegex(OSError, "timed out"):
                 _shared_runs._ask_for_view(folder, "other.0")
 
-    def test_a_process_with_threads_or_open_pipes_does_not_fork(self) -> None:
+    def test_a_process_with_threads_pipes_or_open_folders_does_not_fork(self) -> None:
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         folder = holder.name
         os.environ["NEAP_RUN_DIR"] = folder
         self.addCleanup(os.environ.pop, "NEAP_RUN_DIR")
+        descriptors = _shared_runs._descriptors
+        inherited = descriptors()
+        ours = unittest.mock.patch.object(_shared_runs, "_descriptors", lambda: [number for number in descriptors() if number not in inherited])
+        ours.start()
+        self.addCleanup(ours.stop)
         self.assertFalse(_shared_runs._may_fork())  # nobody makes views
         pathlib.Path(folder, "views").touch()
-        before = _shared_runs._may_fork()
+        self.assertTrue(_shared_runs._may_fork())
         with tempfile.TemporaryFile() as file:
             self.assertFalse(_shared_runs._may_fork(), file)  # it has no path
         with open(f"{folder}/log", "w+") as file:
-            self.assertEqual(_shared_runs._may_fork(), before)
+            self.assertTrue(_shared_runs._may_fork())
             file.truncate(4096)
             with mmap.mmap(file.fileno(), 4096):
                 self.assertFalse(_shared_runs._may_fork())  # memory that the other would write, too
-        ends = os.pipe()
-        self.assertFalse(_shared_runs._may_fork())
-        for end in ends:
-            os.close(end)
+        for opened in (os.pipe(), [os.open(folder, os.O_RDONLY)]):
+            self.assertFalse(_shared_runs._may_fork(), opened)
+            for number in opened:
+                os.close(number)
         going = threading.Event()
         thread = threading.Thread(target=going.wait)
         thread.start()
         self.assertFalse(_shared_runs._may_fork())
         going.set()
         thread.join()
-        self.assertEqual(_shared_runs._may_fork(), before)
+        self.assertTrue(_shared_runs._may_fork())
 
 
 if __name__ == "__main__":
