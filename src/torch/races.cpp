@@ -52,7 +52,8 @@ uint32_t place()
 /* -- pinned memory ------------------------------------------------------------------------------------------------ */
 
 /* PyTorch gives pinned memory out again only after its events have said that the work on it is done. So once another
- * storage holds these bytes, their earlier uses are forgotten. `used`: only if a device has used this place before. */
+ * storage of its allocator holds these bytes, their earlier uses are forgotten. A storage without an allocator (NumPy's
+ * view, DLPack) is over memory that something else holds. `used`: only if a device has used this place before. */
 void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, bool used)
 {
 	const c10::Storage &storage = tensor.storage();
@@ -60,6 +61,8 @@ void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, bool used)
 	uint64_t bytes = storage.nbytes(), old = 0;
 	c10::intrusive_ptr<c10::StorageImpl> held; /* may be the last one, and is then freed without the lock */
 
+	if (!storage.allocator())
+		return;
 	pthread_mutex_lock(&races.lock);
 	auto found = races.pinned_at.find(begin);
 	bool is_new = found == races.pinned_at.end() && !used;

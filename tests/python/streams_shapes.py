@@ -49,6 +49,22 @@ torch.cuda.synchronize()
         ({"MAKE": "torch.empty(256, pin_memory=True)"}, {"MAKE": "torch.zeros(256).pin_memory()"}),
     ),
     Template(
+        "pinned buffer by NumPy's view",
+        """
+buffer = torch.empty(1 << 12, pin_memory=True)
+view = buffer.numpy()
+x = torch.zeros(1 << 12, device="cuda")
+copied = torch.cuda.Event()
+for i in range(8):
+    copied.synchronize()  #! copy>fill
+    host = torch.from_numpy(view)
+    host.fill_(float(i))  #@ fill
+    x.copy_(host, non_blocking=True)  #@ copy
+    copied.record()
+torch.cuda.synchronize()
+""",
+    ),
+    Template(
         "record_stream of a view",
         """
 side = torch.cuda.Stream()
