@@ -112,8 +112,12 @@ void store_resized(const IValue &argument, const IValue &computed)
 class OneThread
 {
       public:
-	explicit OneThread(bool is_wanted) : before_(is_wanted && omp_set_num_threads ? omp_get_max_threads() : 1)
+	explicit OneThread(bool is_wanted)
 	{
+		if (!is_wanted || !omp_set_num_threads)
+			return;
+		(void)at::get_num_threads(); /* gives a new thread the program's count */
+		before_ = omp_get_max_threads();
 		if (before_ > 1)
 			omp_set_num_threads(1);
 	}
@@ -124,7 +128,7 @@ class OneThread
 	}
 
       private:
-	int before_;
+	int before_ = 1;
 };
 
 void compute_host(const OperatorHandle &op, Plan &plan, c10::Device device, const std::vector<IValue> &arguments,

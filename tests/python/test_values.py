@@ -4,6 +4,7 @@ values, wherever no size depends on a value.
 `test_values.py peaks` trains with the values that NEAP_SIM asks for, and prints the peaks.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -317,12 +318,18 @@ def resident():
 
 
 def threads():
-    """Of this process: before a brief operation, after it, after a long one, and those that an operation may take."""
+    """Of this process: before a brief operation, after it, after a long one, and those that an operation may take; and the last,
+    set before a thread begins, in that thread after a brief operation."""
     counts = []
+    before = torch.get_num_threads()
     for size in (1, 1 << 16, 1 << 22):
         torch.ones(size, device="cuda") * 2
         counts.append(len(os.listdir("/proc/self/task")))
-    return [*counts, torch.get_num_threads()]
+    torch.set_num_threads(before + 1)
+    with concurrent.futures.ThreadPoolExecutor(1) as one:
+        kept = one.submit(lambda: (torch.ones(1 << 16, device="cuda") * 2, torch.get_num_threads())[1]).result()
+    torch.set_num_threads(before)
+    return [*counts, before, kept]
 
 
 def large():
@@ -526,8 +533,8 @@ class Values(unittest.TestCase):
         self.assertGreater(len(set(auto["rows"])), 3)
         self.assertTrue(all(0 <= row < 4096 for row in auto["rows"]), auto)
         self.assertAlmostEqual(auto["sum"], 1, places=4)
-        before, brief, long, most = auto["threads"]
-        self.assertEqual((brief, long), (before, before + most - 1))
+        before, brief, long, most, kept = auto["threads"]
+        self.assertEqual((brief, long, kept), (before, before + most - 1, most + 1))
         bounded = found["full,values_memory=64MiB"]
         self.assertEqual(bounded["peaks"], auto["peaks"])
         self.assertTrue(16 << 20 < bounded["resident"] <= 66 << 20, bounded)
