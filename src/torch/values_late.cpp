@@ -116,17 +116,15 @@ void compute_late(void *argument)
 					       c10::default_excluded_set |
 						       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
 						       DispatchKeySet(kKey));
-	bool before = reads_known, brief_before = is_brief;
+	bool before = reads_known;
 
 	reads_known = late->reads_known;
-	is_brief = false; /* that is of the operation that waits */
 	try {
 		compute_host(late->op, *late->plan, late->device, late->arguments, &late->results);
 	} catch (const std::exception &error) {
 		fail_late(*late, error);
 	}
 	reads_known = before;
-	is_brief = brief_before;
 }
 
 IValue late_value(const IValue &value, bool copies)

@@ -9,7 +9,6 @@ namespace
 
 constexpr double kFlopsPerNs = 10, kBytesPerNs = 4; /* of one core of a host, roughly */
 constexpr size_t kGuessedBytes = 1u << 28;
-constexpr double kBriefNs = 200e3; /* one thread is as fast as several, and faster where others use the cores, too */
 
 struct Both {
 	std::vector<at::Tensor> read, written; /* on devices */
@@ -149,7 +148,6 @@ void await_brought(const std::vector<at::Tensor> &tensors)
 }
 
 thread_local bool reads_known = true; /* the current operation reads known values only */
-thread_local bool is_brief = false;   /* values=auto: the current operation is */
 
 /* Whether the host computes this operation; if so, missing values that it reads become likely ones. Marks what it writes. */
 bool decide(const std::string &name, const Both &both, double cost)
@@ -162,7 +160,6 @@ bool decide(const std::string &name, const Both &both, double cost)
 	for (const at::Tensor &one : both.written)
 		exact = exact && !is_inexact(one);
 	reads_known = state == State::Known;
-	is_brief = cost <= kBriefNs;
 	/* A product of likely values is larger than any in a model, where values have both signs. */
 	bool grows = state != State::Known && !exact && is_among_parts(kProducts, name);
 	computed = known_is_whole() || (known_is_cheap(cost) && !grows) || (state == State::Known && affordable) ||
@@ -193,7 +190,6 @@ template <typename BothOf> bool worth(const std::string &name, const BothOf &bot
 	bool is_short = known_is_short();
 
 	reads_known = true;
-	is_brief = false;
 	if (!is_short && !known_matters() && !brings)
 		return true;
 	Both both = both_of();
