@@ -383,7 +383,7 @@ model(torch.zeros(100000, 2048, device="cuda")).sum().backward()
         done, _ = self.run_script(self.script, check=False)
         card = " ".join(done.stderr.split())
         self.assertEqual(card.count("Out of device memory"), 1)
-        self.assertRegex(card, r"What it is for \(by line, lifetime\) live peak blocks activations .* parameters 32\.0 MiB 32\.0 MiB 4 Who holds it")
+        self.assertRegex(card, r"What it is for \(by line, lifetime\) live blocks activations .* optimizer 64\.0 MiB 8 parameters 32\.0 MiB 4 ")
         self.assertIn("whole step is predicted to take", card)
         report = json.loads(self.command("analyze", "--json", "--to", "step:4", "run").stdout)
         purposes = {}
