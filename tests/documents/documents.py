@@ -191,7 +191,7 @@ def write_shown(command, shown):
             file.write("\n".join(shown) + "\n" if found[1] == "cat" else "".join(f"{line} " for line in shown).strip() + "\n")
 
 
-def run(shell, command, shown, pid):
+def run(shell, command, shown, pid, fails):
     """What is wrong with it, or None; and what it printed."""
     before = entry(table.before, command)
     if before:
@@ -201,7 +201,6 @@ def run(shell, command, shown, pid):
         command = re.sub(rf"\b{table.pid}\b", pid, command)
     command = with_own_worlds(command)
     write_shown(command, shown)
-    fails = entry(table.fails, command) is not None
     printed, status = shell.run(command)
     if not command.endswith("&") and bool(status) != fails:
         return f"exit status {status}", printed
@@ -219,11 +218,12 @@ try:
     for command, shown in commands(document.read_text(encoding="utf-8")):
         excuse = entry(table.not_run, command)
         needs_torch = entry(table.torch, command) is not None
+        fails = entry(table.fails, command) is not None
         if excuse is not None or (needs_torch and not with_torch):
             print(f"not run: {command}\n  {table.not_run[excuse] if excuse is not None else 'needs PyTorch, and NEAP_LONG=1'}")
             continue
         began = time.monotonic()
-        wrong, printed = run(shell, command, shown, pid)
+        wrong, printed = run(shell, command, shown, pid, fails)
         if command.endswith("&"):
             pid = settled(shell)
         if wrong:
