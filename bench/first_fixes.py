@@ -333,7 +333,7 @@ class Bench:
         raise SystemExit("PyTorch's allocations are not recorded here: is there a C++ compiler?")
 
     def run(self, specs, conf=""):
-        """Runs all of them once. Returns the recording and the exit code by number."""
+        """Runs each program once. Returns its recording and exit code, by the number of its spec."""
         found = {}
         for first in range(0, len(specs), AT_ONCE):
             self.runs += 1

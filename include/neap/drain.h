@@ -1,6 +1,5 @@
-/* neap/drain.h: waits until the memory of processes that have ended is free again. For a program that starts
- * processes on a device, one after another, each of which needs the memory of the one before. `neap run` waits in the
- * same way.
+/* neap/drain.h: waits until the memory of processes that have ended is free again. A program needs this if it starts
+ * one process after another on a device, and each needs the memory of the last one. `neap run` waits in the same way.
  *
  *     neap_drain_begin(&drain, &err)            what every device holds before
  *     start the processes, wait until they have ended

@@ -3,11 +3,11 @@
  *
  * It knows no driver and no PyTorch: streams and events are numbers, and its caller reports what happens.
  *
- *   stream s:   [work 1]--record e--[work 2]          each stream has a clock: of every stream, how much of its work
- *   stream t:   wait e--[work 1]                      comes before what is queued now. Events carry a copy of it
+ *   stream s:   [work 1]--record e--[work 2]          each stream has a clock: how much work of every stream
+ *   stream t:   wait e--[work 1]                      comes before its next work. An event carries a copy of it
  *
- *   bytes:      |---- cell ----|-- cell --|           each cell keeps its last uses: of which stream, the
- *                  write s:2      read t:1            number of the work, reading or writing, the block's life
+ *   bytes:      |---- cell ----|-- cell --|           each cell keeps its last uses, and of each the stream,
+ *                  write s:2      read t:1            the number of the work, read or write, the block's life
  *
  * A use is *ordered* after an earlier one if its stream's clock, or the host's, includes that one. Unordered uses
  * of one byte are a race, if one writes: in one life of the block a data race; else a lifetime race, as the block was

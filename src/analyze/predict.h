@@ -33,7 +33,7 @@ struct neap_demand {
 };
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
-/* So many bytes are leaked: moves what of them does not count as that yet from activations and the like. */
+/* `bytes` are leaked. Moves those that do not count as leaked yet, from activations and other kinds. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes);
 uint64_t neap_demand_total(const struct neap_demand *demand);
 

@@ -93,7 +93,7 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 		return NEAP_PHASE_OPTIMIZER;
 	if (strcmp(name, "backward") == 0 || strstr(file, "torch/autograd/"))
 		return NEAP_PHASE_BACKWARD;
-	/* DDP makes its buckets of gradients anew at the beginning of the second forward. */
+	/* At the start of the second forward DDP replaces the buckets that hold its gradients. */
 	if (ends(file, "torch/nn/parallel/distributed.py") && strcmp(name, "_pre_forward") == 0)
 		return NEAP_PHASE_BACKWARD;
 	if (strcmp(name, "forward") == 0)

@@ -13,7 +13,7 @@ char *series_continue_command(const struct neap_series_options *options, const c
 int series_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
 		     struct neap_slurm_summary *summary, bool *ret_report);
 
-/* Prints, after the plan of any series, the arrays, the argv and the script. */
+/* Prints the job arrays, the argv of sbatch and its script, after the plan that any series prints. */
 int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options);
 
 /* Runs as a task of a job array: becomes `neap run`. */

@@ -8,7 +8,7 @@
 #include "estimate/estimate.h"
 #include "store/json.h"
 
-/* The figures of the device of which the processes together took most. Each process counts with its own peak. */
+/* One device's figures: the device from which all processes together took most. Each counts with its own peak. */
 struct neap_estimate_driver {
 	uint64_t memory_bytes, contexts, processes;
 };

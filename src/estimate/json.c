@@ -69,7 +69,7 @@ static json_t *settings_json(const struct neap_estimate_verdict *verdict)
 	return list;
 }
 
-/* The predictions for a GPU on which the program does not fit. null: it fits. */
+/* The predicted fixes for a GPU on which the program does not fit. JSON's null: the program fits. */
 static json_t *predicted_json(const struct neap_estimate_verdict *verdict)
 {
 	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",

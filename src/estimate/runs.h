@@ -38,7 +38,7 @@ struct neap_estimate_command {
 	const char *time_limit;
 	const char *forwards; /* the most forward passes of a program without optimizer; NULL: to its end */
 	struct neap_estimate_isolation *isolation;
-	const char *ranks; /* the program is told that it is the first of so many; NULL: as many as it starts */
+	const char *ranks; /* how many ranks it believes there are, itself the first; NULL: as many as it starts */
 	struct neap_estimate_watch watch;
 };
 
@@ -53,7 +53,7 @@ struct neap_estimate_job {
 	size_t other_count;
 	pid_t pid; /* of its `neap run`; 0: not started, or over */
 	bool over;
-	bool again;    /* it was told to end, and will start again once there is memory for it */
+	bool again;    /* neap ended it, and will start it again once there is memory for it */
 	long peak_kib; /* peak host memory of its largest process */
 };
 

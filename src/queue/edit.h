@@ -17,8 +17,8 @@ enum neap_status neap_queue_pause(struct neap_queue *queue, uint64_t number, boo
  * started. */
 enum neap_status neap_queue_move(struct neap_queue *queue, uint64_t number, uint64_t place, struct neap_error *err);
 
-/* Ends a ticket: its run gets SIGTERM, as by Ctrl-C; an added one is not started again. *ret_signalled: it had a
- * process. Errors: also NEAP_ESTATE: its process was not found. */
+/* Ends a ticket. Its run gets SIGTERM and ends as by Ctrl-C; an added run does not start again. *ret_signalled: the
+ * ticket had a process. Errors: also NEAP_ESTATE: its process was not found. */
 enum neap_status neap_queue_end(struct neap_queue *queue, uint64_t number, bool *ret_signalled,
 				struct neap_error *err);
 

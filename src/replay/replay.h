@@ -17,8 +17,8 @@
 enum neap_replay_policy { NEAP_REPLAY_TORCH, NEAP_REPLAY_TORCH_EXPANDABLE, NEAP_REPLAY_NEAP };
 
 /* Up to 2.11 PyTorch takes the lowest of equal free blocks, so where the driver puts segments may decide how much it
- * reserves. 0: where the recording has them, else rising. 1: rising. 2: falling. More: each beyond one end of those
- * before it, chosen by chance, of which the number is the seed. */
+ * reserves. 0: where the recording has them, else rising. 1: rising. 2: falling. More: each segment lies above or
+ * below all earlier ones, at random; the number is the seed. */
 #define NEAP_REPLAY_ADDRESSES 6
 
 struct neap_replay_options {

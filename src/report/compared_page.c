@@ -33,7 +33,7 @@ static void put_head(struct neap_buffer *out)
 		     "</header>\n<main>\n");
 }
 
-/* The peak of the figure that both sides have: reserved, else requested. */
+/* The peak that is compared: reserved if both sides have it, else requested. */
 static uint64_t peak_of(const struct neap_compared *compared, const struct neap_analysis *analysis)
 {
 	bool both =

@@ -29,7 +29,7 @@ enum neap_race_kind {
 	NEAP_RACE_KINDS,
 };
 
-/* Where the program asked for something. */
+/* A line of the program, and the library's line below it that did the work. */
 struct neap_race_place {
 	char *file, *function; /* NULL: not known */
 	uint64_t line;

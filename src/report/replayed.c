@@ -200,7 +200,7 @@ static void put_match(struct neap_buffer *out, const struct neap_replay_match *m
 		"say.\n");
 }
 
-/* Writes as which release of PyTorch the trace was replayed, and why. */
+/* Writes the release of PyTorch whose rules the replay followed, and the reason for that choice. */
 static void put_version(struct neap_buffer *out, const struct neap_replay_version *version)
 {
 	static const char *const reasons[] = {

@@ -80,8 +80,8 @@ static uint64_t held_before(const struct neap_event *event)
 }
 
 /* Each event says how many bytes are live. If our sum is higher after events were lost, some of the older blocks were
- * freed meanwhile: most likely the youngest ones, since the model outlives the steps. (If our sum is lower, there are
- * blocks that were never seen; it is right again once they are freed.) */
+ * freed meanwhile: most likely the youngest ones, since the model outlives the steps. (If our sum is lower, some
+ * blocks were never seen; the sum is right again once they are freed.) */
 static void resolve(struct neap_keep *keep, const struct neap_event *event)
 {
 	size_t device = neap_keep_device(event), count = 0;

@@ -4,8 +4,8 @@
  * other programs there:
  *
  *   any command         the simulator's folder: libcuda.so.1, libnvidia-ml.so.1
- *   that is not Python the stand-ins' folder, too. In a Python the launcher loads them, and refuses what cannot be
- *                       simulated: the path would lead PyTorch to them all the same
+ *   other than Python   the stand-ins' folder, too. Python gets no path to them: its launcher loads them, or refuses
+ *                       what cannot be simulated, and a path would lead PyTorch past that refusal
  *
  * NEAP_LAUNCH names the launcher's folder to the simulator, which loads it into a Python whose PYTHONPATH was
  * replaced. The variables are set even if the command needs none of them. */

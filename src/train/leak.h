@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* neap_leak_test for steps of which only some are known: `numbers` has their numbers, ascending. The result is per
- * step, not per known step: levels between two known steps are assumed to lie on a line. Overwrites low_bytes. */
+/* neap_leak_test if only some steps are known: `numbers` has their numbers, ascending. The result is per step, not
+ * per known step: levels between two known steps are assumed to lie on a line. Overwrites low_bytes. */
 void neap_leak_test_numbered(uint64_t *low_bytes, const uint64_t *numbers, size_t count, uint64_t free_bytes,
 			     struct neap_leak *ret_leak);
 

@@ -114,7 +114,7 @@ static void test_orders(void **state)
 	end(races, 4);
 }
 
-/* A thread of the program is told of what has finished only when it asks again, or has waited. */
+/* A thread of the program learns that work has finished only if it asks again, or has waited for it. */
 static void test_asking(void **state)
 {
 	(void)state;

@@ -24,8 +24,7 @@ struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t by
 /* The lowest CACHED block that holds `bytes`, of a large arena; NULL: none. */
 struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 
-/* largest.c: the largest block of all caches. */
-/* Adds a new cache without blocks. False: no host memory. */
+/* largest.c: the heap of caches by their largest block. Adds a new cache without blocks. False: no host memory. */
 bool neap_largest_add(struct neap_largest *index, struct neap_cache *cache);
 void neap_largest_remove(struct neap_largest *index, struct neap_cache *cache);
 /* Notes that the cache's tree changes. */
