@@ -45,6 +45,8 @@ def undescribed(schema, path=""):
         yield from undescribed(field, f"{path}.{name}")
     if isinstance(schema.get("items"), dict):
         yield from undescribed(schema["items"], path + "[]")
+    for name, part in schema.get("$defs", {}).items():
+        yield from undescribed(part, f"$defs.{name}")
 
 
 class Checked:
