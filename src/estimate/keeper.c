@@ -25,6 +25,7 @@
 #define REAP_NS    (50 * NEAP_NS_PER_MS)
 
 static volatile sig_atomic_t runner; /* the PID of `neap run` */
+static pid_t server;                 /* the PID of the process that serves views; 0: none, or it was reaped */
 
 static void pass_on(int number)
 {
@@ -101,6 +102,8 @@ static int wait_for_run(void)
 	while ((ended = waitpid(-1, &other, 0)) != (pid_t)runner) {
 		if (ended < 0 && errno != EINTR)
 			return -1;
+		if (ended == server)
+			server = 0;
 	}
 	status = other;
 	runner = 0;
@@ -148,18 +151,26 @@ static int serve(void *context)
 	return neap_view_serve(service->socket_fd, service->view, service->options);
 }
 
-/* Without it the program just forks nothing. The process ends with this one (end_the_rest). */
+/* Without it the program just forks nothing. */
 static void start_service(const struct neap_view *view, const struct neap_view_options *options)
 {
 	struct service service = {neap_view_listen(options->folder), view, options};
 	pid_t child;
 	if (service.socket_fd < 0)
 		return;
-	(void)neap_spawn(
-		&(struct neap_spawn){
-			.doing = "serving views", .run = serve, .context = &service, .death_signal = SIGKILL},
-		&child, NULL);
+	if (!neap_spawn(
+		    &(struct neap_spawn){
+			    .doing = "serving views", .run = serve, .context = &service, .death_signal = SIGKILL},
+		    &child, NULL))
+		server = child;
 	close(service.socket_fd);
+}
+
+static void end_service(const char *folder)
+{
+	neap_view_stop_listening(folder);
+	if (server > 0)
+		kill(server, SIGKILL);
 }
 
 /* --- after the death of the parent --- */
@@ -235,7 +246,7 @@ static int keep(void *context)
 		report(start->pipe_fd, &err);
 	close(start->pipe_fd);
 	int status = wait_for_run();
-	neap_view_stop_listening(options->view.folder);
+	end_service(options->view.folder);
 	neap_run_stage_resolve(options->view.folder); /* its guard, now our child, may still write */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)
