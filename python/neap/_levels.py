@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from typing import Any
 
-from . import _abi, _library, _sources, _units, memory
+from . import _abi, _library, _notes, _sources, _units, memory
 from ._limits import limit_of
+
+log = logging.getLogger("neap")
 
 _UNKNOWN = (1 << 64) - 1
 
@@ -34,6 +37,47 @@ def device_left() -> int:
             most = min(d.free + d.reserved, _limit(d.index, d.total))
             left = min(left, max(most - d.max_allocated, 0))
     return left
+
+
+class Limit:
+    """A training's limit on what may be reserved. It ends with the training: each device gets the limit back that it had before."""
+
+    def __init__(self, limit: Any) -> None:
+        """`limit`: a share (float), a size, or None."""
+        if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
+            raise ValueError(f"Training: limit={limit!r}: a share is above 0 and at most 1")
+        self._limit: float | int | None = _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
+        self._before: list[tuple[_sources.Source, dict[int, float], dict[int, float]]] = []  # the shares before, and the training's
+
+    def begin(self) -> None:
+        """Sets it on each device that is in use."""
+        if self._limit is None:
+            return
+        before = [(source, source.fractions()) for source in _sources.sources()]
+        try:
+            self._set(self._limit)
+        finally:
+            self._before = [(source, shares, source.fractions()) for source, shares in before]
+
+    def _set(self, limit: float | int) -> None:
+        if isinstance(limit, float):
+            memory.set_memory_fraction(limit)  # which warns if that limits nothing
+            return
+        totals = {d.index: d.total for d in memory.get_gpu_memory_stats().devices if d.total}
+        for index, total in totals.items():
+            memory.set_memory_fraction(max(min(limit / total, 1.0), 1e-9), index)
+        if not totals:
+            log.warning("No memory was limited: %s", _sources.why_none())
+
+    @_notes.harmless("the limit from before a training")
+    def end(self) -> None:
+        """Sets the limits from before again, except where another caller, as `neap fraction`, has changed the limit since."""
+        before, self._before = self._before, []
+        for source, shares, limited in before:
+            now = source.fractions()
+            for index, share in limited.items():
+                if now.get(index) == share != shares.get(index, 1.0):
+                    source.set_fraction(shares.get(index, 1.0), index)
 
 
 class Level:

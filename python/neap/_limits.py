@@ -28,16 +28,20 @@ def watch(torch: Any) -> None:
     c._cuda_setMemoryFraction = set_and_remember
 
 
-def limit_of(torch: Any, index: int) -> int | None:
-    """Returns the bytes that PyTorch may reserve on a device, by any caller's limit; None: no known limit. Only for a device that
-    has a context: PyTorch asks the driver about it."""
-    total = torch.cuda.get_device_properties(index).total_memory
+def fraction_of(torch: Any, index: int) -> float:
+    """Returns the share of a device that PyTorch may reserve, by any caller's limit; 1: no known limit. Only for a device that has a
+    context: PyTorch asks the driver about it."""
     ask = getattr(torch._C, "_cuda_getMemoryFraction", None)
     if ask is None:
-        fraction = _set.get(index, 1.0)
-        return None if fraction >= 1 else int(fraction * total)
+        return _set.get(index, 1.0)
     with torch.cuda.device(index):  # PyTorch asks the driver about the current device
-        fraction = ask(index)
+        return float(ask(index))
+
+
+def limit_of(torch: Any, index: int) -> int | None:
+    """Returns the same in bytes; None: no known limit."""
+    fraction = fraction_of(torch, index)
+    total = torch.cuda.get_device_properties(index).total_memory
     return None if fraction >= 1 else int(fraction * total + 1e-3)  # some versions report their bytes as a share of the total
 
 

@@ -36,7 +36,7 @@ class MemoryOptions:
     host memory, below which to warn; to clean up and take a rung; to stop early and cleanly. Rungs and stops need two steps in a
     row below; after a rung, the training waits eight steps."""
 
-    limit: float | Size | None = None  # a share of the device (a float, 0 < f <= 1), or a size
+    limit: float | Size | None = None  # a share of the device (a float, 0 < f <= 1), or a size; for this training alone
     threshold_mb: int | None = None  # (2**20 bytes) warns if reserved memory passes it
     warn_below: Size | None = None
     degrade_below: Size | None = None

@@ -82,6 +82,9 @@ class Source(Protocol):
     def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
         """Limits how much may be reserved on one device or all. Returns the limited devices, each with its total bytes."""
 
+    def fractions(self) -> dict[int, float]:
+        """Returns the share of each device that may be reserved; 1: no limit."""
+
     def memory_stats(self, index: int | None) -> dict[str, Any]:
         """Returns the counters of one device (None: the one in use), under PyTorch's names; {}: it holds nothing there."""
 
@@ -337,6 +340,9 @@ class NeapSource:
                 a.set_fraction(fraction)
         return {d.index: d.total for d in self.devices() if index is None or d.index == index}
 
+    def fractions(self) -> dict[int, float]:
+        return {a.index: _library.library().neap_get_fraction(a._live()) or 1.0 for a in self._open()}
+
     def _counters(self, index: int | None) -> tuple[int, list[_abi.Stats]]:
         open_ones = self._open()
         chosen = open_ones[0].index if index is None and open_ones else index
@@ -458,6 +464,9 @@ class TorchSource:
             _limits.limit(self._torch, fraction, i)
             totals[i] = total
         return totals
+
+    def fractions(self) -> dict[int, float]:
+        return {i: _limits.fraction_of(self._torch, i) for i in self.indices()}
 
     def _used(self, index: int | None) -> int:
         return int(self._cuda.current_device()) if index is None else index

@@ -78,13 +78,6 @@ def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milest
     return model, optimizer, made
 
 
-def _parse_limit(limit: Any) -> float | int | None:
-    """Returns a share (float) or bytes (int)."""
-    if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
-        raise ValueError(f"Training: limit={limit!r}: a share is above 0 and at most 1")
-    return _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
-
-
 class Training:
     """Trains a model; the text at the top of the module describes the loop.
 
@@ -192,7 +185,7 @@ class Training:
                 log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
 
     def _set_levels(self, of: MemoryOptions) -> None:
-        self._memory_limit = _parse_limit(of.limit)
+        self._limit = _levels.Limit(of.limit)
         self._device_level = _levels.Level("device memory", of.warn_below, of.degrade_below, of.stop_below)
         self._host_level = _levels.Level("host memory", of.host_warn_below, of.host_degrade_below, of.host_stop_below)
 
@@ -426,19 +419,6 @@ class Training:
         self._milestones.append(Milestone(name, self._step, memory.log_stats(log.info, name, before), before))
         _events.mark(mark, name, value)
 
-    def _limit(self) -> None:
-        limit = self._memory_limit
-        if limit is None:
-            return
-        if isinstance(limit, float):
-            memory.set_memory_fraction(limit)  # which warns if that limits nothing
-            return
-        totals = {d.index: d.total for d in memory.get_gpu_memory_stats().devices if d.total}
-        for index, total in totals.items():
-            memory.set_memory_fraction(max(min(limit / total, 1.0), 1e-9), index)
-        if not totals:
-            log.warning("No memory was limited: %s", _sources.why_none())
-
     def _after_step(self) -> None:
         if self._options.cleanup.every_steps and self._step % self._options.cleanup.every_steps == 0:
             self._cleanups.run(_abi.CleanupReason.EVERY_STEP if self._options.cleanup.every_steps == 1 else _abi.CleanupReason.PERIODIC)
@@ -514,6 +494,7 @@ class Training:
                 raise
             finally:
                 self._ranks.close()
+                self._limit.end()
 
     @_notes.harmless("cleanup after a failure")
     def _failed(self, error: Exception) -> None:
@@ -537,7 +518,7 @@ class Training:
         if self._options.cleanup.on_start:
             _cleanups.leftovers()
             self._cleanups.run(_abi.CleanupReason.START)
-        self._limit()
+        self._limit.begin()
         self._begin_peaks()
         self._peak = 0
         if self._made:

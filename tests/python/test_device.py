@@ -396,6 +396,19 @@ class Trainings(TrainingCase):
         with self.assertRaises(ValueError):
             self.training(256, memory=neap.MemoryOptions(threshold_mb=-1))
 
+    def test_its_limit_ends_with_it(self):
+        total = torch.cuda.get_device_properties(0).total_memory
+        for before in (1.0, 0.75):
+            torch.cuda.set_per_process_memory_fraction(before)
+            self.training(64, memory=neap.MemoryOptions(limit=0.5)).train()
+            self.assertEqual(_limits.limit_of(torch, 0), None if before == 1 else int(before * total))
+            with self.assertRaises(neap.TrainingOutOfMemory):
+                self.training(4096, memory=neap.MemoryOptions(limit="200 MiB"), ladder=False).train()
+            self.assertEqual(_limits.limit_of(torch, 0), None if before == 1 else int(before * total))
+        others = neap.CallbackOptions(on_step=lambda *_: torch.cuda.set_per_process_memory_fraction(0.25))
+        self.training(64, memory=neap.MemoryOptions(limit=0.5), callbacks=others).train()
+        self.assertEqual(_limits.limit_of(torch, 0), int(0.25 * total))
+
     def test_a_failure_leaves_nothing(self):
         training = self.training(4096, memory=neap.MemoryOptions(limit="200 MiB"), ladder=False)
         before = torch.cuda.memory_allocated()
