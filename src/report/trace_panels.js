@@ -78,9 +78,15 @@ function legendSums(kind, held) {
 	return Array.from(device.purposes, (key) => found.get(key) || { key: key, bytes: 0 });
 }
 
+/* What a purpose is, as the page's table of words has it. */
+function meaning(purpose) {
+	return $("word-" + purpose.replace(/ /g, "-")).textContent;
+}
+
 function fillLegend() {
 	const kind = $("color").value, group = groupOfColor[kind], held = sums(groups[group]), legend = $("legend");
 	legend.textContent = "";
+	$("meaning").textContent = chosen !== null && chosen.kind === "category" ? meaning(words.categories[chosen.value]) : "";
 	for (const sum of legendSums(kind, held)) {
 		const item = legendItem(groups[group].text(sum.key), sum.bytes, cssColor(kind, sum.key));
 		item.setAttribute("aria-pressed", String(chosen !== null && chosen.kind === group && chosen.value === sum.key));

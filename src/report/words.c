@@ -32,6 +32,18 @@ static const struct {
 	{"rung", "A step of the ladder that a run takes when memory is short: a smaller micro-batch first."},
 	{"leak", "What memory grows by with each step."},
 	{"peak", "The most that was taken at one instant."},
+	/* What memory is for: analyze/categories.h. */
+	{"parameters", "The weights of the model, and its buffers."},
+	{"gradients", "What backward made and the optimizer has not used yet."},
+	{"optimizer state", "What the optimizer keeps for each parameter: Adam's two moments, SGD's momentum."},
+	{"activations", "What forward keeps until backward needs it. It grows with the micro-batch."},
+	{"temporaries", "Results that live for a part of one step."},
+	{"workspaces", "What cuBLAS and cuDNN asked for, to compute in."},
+	{"inputs", "Batches, as the program named them."},
+	{"kept over steps",
+	 "Made in a step and kept after it, and neither parameters, gradients nor optimizer state: a history, a "
+	 "leak."},
+	{"unknown", "Nothing shows what these bytes are for."},
 };
 #define WORDS (sizeof words / sizeof *words)
 

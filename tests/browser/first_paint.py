@@ -166,6 +166,11 @@ def check_words(page):
     page.evaluate("document.querySelector('.tiles button.word').click()")
     expect(["as many as the program asked for"], text_of(page, "[popover]:popover-open"), "a word of the figures")
     page.key("Escape")
+    page.evaluate("Array.from(document.querySelectorAll('#legend button')).find((item) => item.textContent.startsWith('activations')).click()")
+    expect(["keeps until backward needs it"], text_of(page, "#meaning"), "a purpose of the legend")
+    page.evaluate("document.querySelector('#legend button[aria-pressed=true]').click()")
+    if text_of(page, "#meaning"):
+        raise AssertionError("a purpose that is no longer chosen is explained")
 
 
 def check_keys(page):
