@@ -47,7 +47,7 @@ static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[
 
 const char *sim_world_folder(void) { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
-static void device_from_spec(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device)
+void sim_world_fill_device(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device)
 {
 	*ret_device = (struct device_state){
 		.total = spec->total_bytes,
@@ -229,7 +229,7 @@ enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *sp
 	shared->release_delay_ns = spec->release_delay_ns;
 	shared->device_count = spec->device_count;
 	for (i = 0; i < spec->device_count; i++)
-		device_from_spec(spec, i, &shared->devices[i]);
+		sim_world_fill_device(spec, i, &shared->devices[i]);
 	__atomic_store_n(&shared->magic, WORLD_MAGIC, __ATOMIC_RELEASE);
 	return NEAP_OK;
 }

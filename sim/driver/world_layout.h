@@ -80,6 +80,7 @@ bool sim_world_valid(const struct shared *shared);
 const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec);
 /* Fills it from the spec, with no process in it. */
 enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err);
+void sim_world_fill_device(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device);
 /* Notices dead processes and ended drains. Mutex held. */
 void sim_world_settle(struct sim_world *world);
 /* The same, but only for processes that concern these devices (one bit each); 0: for none. */

@@ -115,18 +115,18 @@ static void view_world(const struct shared *shared, uint32_t devices, struct sim
 			view_share(shared, &shared->shares[i], place, view);
 }
 
-static enum neap_status inspect_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
+/* The world that the spec would create, with no process in it. */
+static void inspect_spec(const struct sim_spec *spec, struct sim_view *view)
 {
-	struct shared *shared = calloc(1, sizeof *shared);
-	enum neap_status status;
+	view->release_delay_ns = spec->release_delay_ns;
+	view->device_count = spec->device_count;
+	for (uint32_t i = 0; i < spec->device_count; i++) {
+		struct device_state device;
 
-	if (!shared)
-		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
-	status = sim_world_fill(shared, spec, err);
-	if (!status)
-		view_world(shared, SIM_EVERY_DEVICE, view);
-	free(shared);
-	return status;
+		sim_world_fill_device(spec, i, &device);
+		view_device(&device, i, &view->devices[i]);
+		view->devices[i].free_bytes = device.total - device.reserved;
+	}
 }
 
 /* Whether the file is not filled yet: just opened, or its creator died before filling it. flock held. */
@@ -187,7 +187,8 @@ static enum neap_status inspect_file(struct sim_world *world, const struct sim_s
 		if (sim_world_life_held(world->fd, -1))
 			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
 					 sim_world_contradiction(world->shared, spec));
-		return inspect_spec(spec, view, err); /* no process is in it: the next one to enter recreates it */
+		inspect_spec(spec, view); /* no process is in it: the next one to enter recreates it */
+		return NEAP_OK;
 	}
 	if (sim_world_lock(world) != NEAP_OK)
 		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
@@ -208,8 +209,10 @@ static enum neap_status inspect_open(struct sim_world *world, struct sim_watch *
 {
 	bool made = is_mapped(watch, world) && sim_world_sized(world) && sim_world_valid(watch->mapped);
 
-	if (!made && is_unmade(world))
-		return inspect_spec(spec, view, err);
+	if (!made && is_unmade(world)) {
+		inspect_spec(spec, view);
+		return NEAP_OK;
+	}
 	if (!sim_world_sized(world))
 		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
 	enum neap_status status = map_again(world, watch, err);
@@ -243,10 +246,12 @@ enum neap_status sim_watch_read(struct sim_watch *watch, const struct sim_spec *
 	else
 		sim_world_name(&world, spec->world);
 	status = sim_world_open(&world, false, err);
-	if (!status)
+	if (!status) {
 		status = inspect_open(&world, watch, spec, devices, view, err);
-	else if (status == NEAP_ENOENT)
-		status = inspect_spec(spec, view, err);
+	} else if (status == NEAP_ENOENT) {
+		inspect_spec(spec, view);
+		status = NEAP_OK;
+	}
 	if (!status)
 		*ret_view = *view;
 	sim_world_close(&world);
