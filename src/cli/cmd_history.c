@@ -178,7 +178,9 @@ static int list(struct neap_history *history, struct request *request, const str
 	enum neap_status status = history ? neap_history_count(history, &request->filter, &found, &err) : NEAP_OK;
 	if (!request->json && !request->csv && !request->limited)
 		request->filter.limit = LIST_MOST;
-	request->filter.fields_only = !request->json;
+	request->filter.depth = request->json  ? NEAP_HISTORY_WHOLE
+				: request->csv ? NEAP_HISTORY_FIELDS
+					       : NEAP_HISTORY_LISTED;
 	if (!status && history)
 		status = neap_history_find(history, &request->filter, list_one, &listing, &err);
 	if (!status && !listing.count && !request->json && !request->csv)

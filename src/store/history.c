@@ -2,7 +2,8 @@
  *
  * One table, one row a run. The column `result` holds all of struct neap_result as JSON (store/result.h; in SQL:
  * json_extract(result, '$.advice')), with a thinned memory curve; the whole curve stays in the run's folder. Queries
- * choose runs by the other columns. store/history_file.c has the file and its schema.
+ * choose runs by the other columns, which a list shows without the result. store/history_file.c has the file and its
+ * schema.
  */
 #include "store/history_internal.h"
 
@@ -12,6 +13,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Keeps one sample of each group of neighbours: the one with the most reserved bytes, or at equal ones the most
  * allocated bytes. So peaks survive. `ret_points` has room for NEAP_HISTORY_SAMPLES. */
@@ -156,11 +158,48 @@ static enum neap_status choose(struct neap_history *history, const char *verb, c
 	return status;
 }
 
-/* Reads the statement's current row and passes it to `visit`. `fields`: a result for the fields alone; NULL: `visit`
- * needs the lists too. */
-static enum neap_status visit_row(sqlite3_stmt *statement, struct neap_result *fields,
-				  bool (*visit)(void *context, struct neap_history_run *run), void *context,
-				  bool *ret_more, struct neap_error *err)
+/* The columns that `find` asks for: the result, or what a list shows of it. */
+static const char whole_columns[] = "SELECT series, experiment_key, result";
+static const char listed_columns[] =
+	"SELECT series, run_id, name, rung, outcome, ended_wall_ns, duration_ns, peak_bytes, steps, id";
+
+static bool take_text(sqlite3_stmt *statement, int column, char **field)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	if (!text || sqlite3_column_type(statement, column) != SQLITE_TEXT)
+		return false;
+	return !strcmp(text, *field) || !neap_result_set(field, text, NULL); /* most are the last row's */
+}
+
+static bool take_number(sqlite3_stmt *statement, int column, uint64_t *field)
+{
+	sqlite3_int64 number = sqlite3_column_int64(statement, column);
+	*field = (uint64_t)number;
+	return sqlite3_column_type(statement, column) == SQLITE_INTEGER && number >= 0;
+}
+
+/* Takes what a list shows from the row's columns. False: the result has to be read, if only to find its error. */
+static bool take_listed(sqlite3_stmt *statement, struct neap_result *result)
+{
+	const char *outcome = (const char *)sqlite3_column_text(statement, 4);
+	return outcome && neap_outcome_named(outcome, &result->outcome) && take_text(statement, 1, &result->run_id) &&
+	       take_text(statement, 2, &result->name) && take_text(statement, 3, &result->rung) &&
+	       take_number(statement, 5, &result->ended_wall_ns) && take_number(statement, 6, &result->duration_ns) &&
+	       take_number(statement, 7, &result->peak_device_bytes) && take_number(statement, 8, &result->steps);
+}
+
+/* How `find` reads rows, and to whom it passes them. */
+struct reading {
+	struct neap_history *history;
+	struct neap_result *fields; /* for results without their lists; NULL: `visit` needs the lists too */
+	sqlite3_stmt *one;          /* reads one row's result by its id; made when it is first needed */
+	bool (*visit)(void *context, struct neap_history_run *run);
+	void *context;
+	bool more;
+};
+
+/* Reads a row of whole_columns. */
+static enum neap_status visit_row(struct reading *reading, sqlite3_stmt *statement, struct neap_error *err)
 {
 	const char *series = (const char *)sqlite3_column_text(statement, 0);
 	const char *key = (const char *)sqlite3_column_text(statement, 1);
@@ -170,9 +209,9 @@ static enum neap_status visit_row(sqlite3_stmt *statement, struct neap_result *f
 	struct neap_history_run run = {series, key, &result};
 	if (!series || !key || !json)
 		return neap_fail(err, NEAP_ENOMEM, "reading the history: out of memory");
-	if (fields && neap_result_read_lines(json, fields)) {
-		run.result = fields;
-		*ret_more = visit(context, &run);
+	if (reading->fields && neap_result_read_lines(json, reading->fields)) {
+		run.result = reading->fields;
+		reading->more = reading->visit(reading->context, &run);
 		return NEAP_OK;
 	}
 	neap_buffer_text(&text, json);
@@ -181,8 +220,30 @@ static enum neap_status visit_row(sqlite3_stmt *statement, struct neap_result *f
 		status = neap_result_parse("the history", &text, &result, err);
 	neap_buffer_fini(&text);
 	if (!status)
-		*ret_more = visit(context, &run);
+		reading->more = reading->visit(reading->context, &run);
 	neap_result_fini(&result);
+	return status;
+}
+
+/* Reads a row of listed_columns. */
+static enum neap_status visit_listed(struct reading *reading, sqlite3_stmt *statement, struct neap_error *err)
+{
+	sqlite3 *database = reading->history->database;
+	struct neap_history_run run = {(const char *)sqlite3_column_text(statement, 0), "", reading->fields};
+	if (run.series && take_listed(statement, reading->fields)) {
+		reading->more = reading->visit(reading->context, &run);
+		return NEAP_OK;
+	}
+	char sql[128];
+	snprintf(sql, sizeof sql, "%s FROM runs WHERE id = ?", whole_columns);
+	enum neap_status status = NEAP_OK;
+	if ((!reading->one && sqlite3_prepare_v2(database, sql, -1, &reading->one, NULL) != SQLITE_OK) ||
+	    sqlite3_bind_int64(reading->one, 1, sqlite3_column_int64(statement, 9)) != SQLITE_OK ||
+	    sqlite3_step(reading->one) != SQLITE_ROW)
+		status = neap_history_fail(database, "reading", reading->history->path, err);
+	if (!status)
+		status = visit_row(reading, reading->one, err);
+	sqlite3_reset(reading->one);
 	return status;
 }
 
@@ -190,22 +251,27 @@ enum neap_status neap_history_find(struct neap_history *history, const struct ne
 				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err)
 {
+	bool listed = filter->depth == NEAP_HISTORY_LISTED && !history->unlisted;
 	sqlite3_stmt *statement = NULL;
 	struct neap_result fields = {0};
-	bool more = true;
+	struct reading reading = {.history = history, .visit = visit, .context = context, .more = true};
 	int code = SQLITE_DONE;
-	enum neap_status status = filter->fields_only ? neap_result_init(&fields, err) : NEAP_OK;
+	enum neap_status status = neap_result_init(&fields, err);
+	if (filter->depth != NEAP_HISTORY_WHOLE)
+		reading.fields = &fields;
 	if (!status)
-		status = choose(history, "SELECT series, experiment_key, result",
+		status = choose(history, listed ? listed_columns : whole_columns,
 				" ORDER BY ended_wall_ns DESC, id DESC", filter, &statement, err);
-	for (uint64_t left = filter->limit ? filter->limit : UINT64_MAX; !status && more && left > 0; left--) {
+	for (uint64_t left = filter->limit ? filter->limit : UINT64_MAX; !status && reading.more && left > 0;
+	     left--) {
 		if ((code = sqlite3_step(statement)) != SQLITE_ROW)
 			break;
-		status = visit_row(statement, filter->fields_only ? &fields : NULL, visit, context, &more, err);
+		status = listed ? visit_listed(&reading, statement, err) : visit_row(&reading, statement, err);
 	}
 	if (!status && code != SQLITE_ROW && code != SQLITE_DONE)
 		status = neap_history_fail(history->database, "reading", history->path, err);
 	sqlite3_finalize(statement);
+	sqlite3_finalize(reading.one);
 	neap_result_fini(&fields);
 	return status;
 }

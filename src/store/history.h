@@ -9,13 +9,13 @@
 
 struct neap_history;
 
-#define NEAP_HISTORY_SCHEMA 3 /* `PRAGMA user_version` */
+#define NEAP_HISTORY_SCHEMA 4 /* `PRAGMA user_version` */
 
-/* Opens the file, or creates it. Converts the file of neap 0.1 in place. Renames a damaged file to
- * PATH.damaged-TIME, and a file with a schema that it cannot read to PATH.earlier-TIME, and starts a new one:
- * `ret_note` (room for 512, may be NULL) then reports this, else is "". Opens a file that cannot be written (the
- * disk is full) for reading, with a note. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP
- * for the file of a newer neap. */
+/* Opens the file, or creates it. Converts the file of an earlier neap, from 0.1 on, in place. Renames a damaged file
+ * to PATH.damaged-TIME, and a file with a schema that it cannot read to PATH.earlier-TIME, and starts a new one:
+ * `ret_note` (room for 512, may be NULL) then reports this, else is "". Opens a file that cannot be written (the disk
+ * is full) for reading, with a note. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the
+ * file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
@@ -39,13 +39,22 @@ enum neap_status neap_history_peak(struct neap_history *history, const char *ser
 enum neap_status neap_history_duration(struct neap_history *history, const char *series, const char *experiment,
 				       const char *key, uint64_t *ret_ns, struct neap_error *err);
 
+/* How much of a result is read. */
+enum neap_history_depth {
+	NEAP_HISTORY_WHOLE,
+	NEAP_HISTORY_FIELDS, /* without its lists */
+	/* run_id, name, outcome, ended_wall_ns, duration_ns, steps, rung, and in peak_device_bytes the higher of the
+	 * peaks on the device and reserved; the other fields have any value */
+	NEAP_HISTORY_LISTED,
+};
+
 /* Which runs; a zeroed struct: all. Names are patterns with *, ? and [...] (SQLite's GLOB). */
 struct neap_history_filter {
 	const char *series, *name, *outcome;   /* NULL: any. outcome: its name */
 	const char *run;                       /* a run_id, or its beginning */
 	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
 	uint64_t limit;                        /* only so many, the newest; 0: all */
-	bool fields_only;                      /* find gives results without their lists, and keeps them */
+	enum neap_history_depth depth;         /* less than WHOLE: find keeps the results that it gives */
 };
 
 struct neap_history_run {
@@ -55,7 +64,7 @@ struct neap_history_run {
 };
 
 /* Calls `visit` for each run, newest first, until it returns false. The run is valid only during the call. Errors:
- * also NEAP_EPARSE for a result that neap did not write; with fields_only, its lists are not looked into. */
+ * also NEAP_EPARSE for a result that neap did not write; what `depth` leaves out is not looked into. */
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
 				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err);

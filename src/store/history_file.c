@@ -26,13 +26,28 @@
 #define BUSY_MS 30000 /* how long to wait for another process */
 
 #define VERSION           NEAP_HISTORY_SCHEMA
-#define CONVERTED_VERSION 2 /* neap 0.1's: the same columns, and one for each figure, which `result` has as well */
-_Static_assert(VERSION == 3, "the schema's last line has it");
+#define UNLISTED_VERSION  3 /* without the computed columns */
+#define CONVERTED_VERSION 2 /* neap 0.1's: a column for each figure, which `result` has as well */
+_Static_assert(VERSION == 4, "the last line of `listed` has it");
 static const char schema[] =
 	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, experiment_key TEXT NOT NULL,"
 	" run_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, outcome TEXT NOT NULL, ended_wall_ns INTEGER NOT NULL,"
-	" result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);CREATE INDEX runs_ended "
-	"ON runs (ended_wall_ns);PRAGMA user_version = 3";
+	" result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);";
+
+/* What a list shows and filters ask for, in one index, so that neither reads `result`. The columns are computed from
+ * `result`; NULL where it is no JSON. They have no type, so that SQLite does not make a number of a text. */
+#define COMPUTED(name, value) "ALTER TABLE runs ADD COLUMN " name " AS (iif(json_valid(result), " value ", NULL));"
+#define FIELD(name)           "json_extract(result, '$." name "')"
+/* clang-format off */
+static const char listed[] =
+	COMPUTED("peak_bytes", "max(" FIELD("peak_device_bytes") ", " FIELD("peak_reserved_bytes") ")")
+	COMPUTED("duration_ns", FIELD("duration_ns"))
+	COMPUTED("steps", FIELD("steps"))
+	COMPUTED("rung", FIELD("rung"))
+	"DROP INDEX IF EXISTS runs_ended;"
+	"CREATE INDEX runs_listed ON runs (ended_wall_ns, id, series, run_id, name, outcome, peak_bytes, duration_ns, "
+	"steps, rung);PRAGMA user_version = 4";
+/* clang-format on */
 
 /* Rows that neap 0.1 had converted from a development version have no `result`: their main figures are kept. */
 static const char convert_before[] = "ALTER TABLE runs RENAME TO earlier; DROP INDEX runs_experiment; DROP INDEX "
@@ -104,7 +119,9 @@ static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t 
 static enum neap_status make_table(struct neap_history *history, sqlite3_int64 version,
 				   const struct misfit **ret_misfit, struct neap_error *err)
 {
-	const char *const steps[] = {version ? convert_before : "", schema, version ? convert_after : ""};
+	bool convert = version == CONVERTED_VERSION;
+	const char *const steps[] = {convert ? convert_before : "", version == UNLISTED_VERSION ? "" : schema,
+				     convert ? convert_after : "", listed};
 	sqlite3 *database = history->database;
 	if (sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
 		return neap_history_fail(database, "opening", history->path, err);
@@ -127,7 +144,7 @@ static enum neap_status check_version(struct neap_history *history, const struct
 				      struct neap_error *err)
 {
 	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	bool make = version == 0 || version == CONVERTED_VERSION;
+	bool make = version == 0 || version == CONVERTED_VERSION || version == UNLISTED_VERSION;
 	enum neap_status status = make ? make_table(history, version, ret_misfit, err) : NEAP_OK;
 	if (status)
 		return status;
@@ -152,8 +169,8 @@ static enum neap_status open_checked(struct neap_history *history, const struct 
 {
 	char verdict[128] = "";
 	*ret_misfit = NULL;
-	int code =
-		sqlite3_open_v2(history->path, &history->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+	int code = sqlite3_open_v2(history->path, &history->database,
+				   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
 	if (code != SQLITE_OK)
 		return neap_history_fail(history->database, "opening", history->path, err);
 	sqlite3_busy_timeout(history->database, BUSY_MS);
@@ -213,7 +230,7 @@ static void write_uri(const char *path, char *uri)
 }
 
 /* Opens the file as it is, for reading, if SQLite could not make the log's index beside it, or convert it: the disk
- * is full, or the file is another user's. Both versions have what readers ask for. False if there is a log: its rows
+ * is full, or the file is another user's. All versions have what readers need. False if there is a log: its rows
  * would be missing. */
 static bool open_as_it_stands(struct neap_history *history)
 {
@@ -225,14 +242,16 @@ static bool open_as_it_stands(struct neap_history *history)
 	if (!stat(log, &info) && info.st_size > 0)
 		return false;
 	write_uri(history->path, uri);
-	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
+	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX,
+			    NULL) != SQLITE_OK)
 		return false;
 	if (neap_history_is_checked(history->path))
 		strcpy(verdict, "ok");
 	else
 		ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	return !strcmp(verdict, "ok") && (version == VERSION || version == CONVERTED_VERSION);
+	history->unlisted = version != VERSION;
+	return !strcmp(verdict, "ok") && version >= CONVERTED_VERSION && version <= VERSION;
 }
 
 /* Renames the file, never over a file that was set aside before. Renames also a log that SQLite has left, as it may

@@ -109,9 +109,8 @@ static void test_put_and_each(void **state)
 	assert_string_equal(seen.ids[1], "r3/oom");
 	assert_string_equal(seen.ids[2], "r1/ok");
 	seen = (struct seen){0};
-	assert_int_equal(
-		neap_history_find(history, &(struct neap_history_filter){.fields_only = true}, see, &seen, NULL),
-		NEAP_OK);
+	const struct neap_history_filter fields = {.depth = NEAP_HISTORY_FIELDS};
+	assert_int_equal(neap_history_find(history, &fields, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 3);
 	assert_string_equal(seen.ids[0], "r2/failed");
 	assert_string_equal(seen.ids[2], "r1/ok");
@@ -133,7 +132,7 @@ static void test_fields_alone(void **state)
 	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
 	assert_int_equal(sqlite3_exec(database, damage, NULL, NULL, NULL), SQLITE_OK);
 	sqlite3_close(database);
-	const struct neap_history_filter fields = {.fields_only = true}, whole = {0};
+	const struct neap_history_filter fields = {.depth = NEAP_HISTORY_FIELDS}, whole = {0};
 	assert_int_equal(neap_history_find(history, &fields, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 1);
 	assert_int_equal(neap_history_find(history, &whole, see, &seen, NULL), NEAP_EPARSE);
@@ -514,7 +513,7 @@ static void test_earlier(void **state)
 	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
 	neap_history_close(history);
 	assert_int_equal(ask_number("SELECT count(*) FROM runs WHERE run_id = 'r1'"), 1);
-	assert_int_equal(ask_number("PRAGMA user_version"), 3);
+	assert_int_equal(ask_number("PRAGMA user_version"), 4);
 	snprintf(command, sizeof command, "grep -q 'an old run' %s/history.db.earlier-*", folder);
 	assert_int_equal(system(command), 0);
 }
