@@ -267,37 +267,41 @@ static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struc
 		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
 }
 
-/* Moves what the process counted of its model from the tags to the purposes. Returns its bytes. */
-static uint64_t keep_counted(struct neap_oom_card *card)
+/* Moves what the process counted of its model from the tags to the purposes. */
+static void keep_counted(struct neap_oom_card *card)
 {
-	uint64_t bytes = 0;
-
 	for (size_t i = 0; i < card->tag_count && card->purpose_count < NEAP_OOM_PURPOSES; i++) {
 		struct neap_demand named = {0};
 		neap_demand_add(&named, card->tags[i].tag, card->tags[i].live_bytes);
 		if (named.unknown)
 			continue;
-		bytes += card->tags[i].live_bytes;
 		card->purposes[card->purpose_count] = card->tags[i];
 		card->purposes[card->purpose_count++].peak_bytes = NEAP_OOM_UNKNOWN;
 	}
 	card->tag_count = 0;
-	return bytes;
 }
 
-/* Adds the purposes that the events tell, and that the process has not counted. */
+/* Adds the purposes that the events tell, and that the process has not counted. The events may not tell the purpose
+ * of blocks that the process has counted: unknown is only what neither names. */
 static void add_purposes(struct neap_oom_card *card, const struct neap_categories *live)
 {
+	uint64_t named_bytes = 0;
 	bool counted = card->purpose_count > 0;
 
+	for (size_t i = 0; i < card->purpose_count; i++)
+		named_bytes += card->purposes[i].live_bytes;
 	for (int category = counted ? NEAP_CATEGORY_ACTIVATIONS : 0; category < NEAP_CATEGORIES; category++) {
 		struct neap_oom_tag found = {.peak_bytes = NEAP_OOM_UNKNOWN};
 		for (int how = 0; how < NEAP_HOWS; how++) {
 			found.live_bytes += live->bytes[category][how];
 			found.live_blocks += live->blocks[category][how];
 		}
-		if (category == NEAP_CATEGORY_UNKNOWN)
+		if (category == NEAP_CATEGORY_UNKNOWN) {
+			uint64_t nameless = neap_less(card->allocated_bytes, named_bytes);
+			card->unknown_bytes = nameless < card->unknown_bytes ? nameless : card->unknown_bytes;
 			found.live_bytes = card->unknown_bytes;
+		}
+		named_bytes += found.live_bytes;
 		snprintf(found.tag, sizeof found.tag, "%s", neap_category_name((enum neap_category)category));
 		if (found.live_bytes && card->purpose_count < NEAP_OOM_PURPOSES)
 			card->purposes[card->purpose_count++] = found;
@@ -324,15 +328,13 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_gradients(&step, counted_bytes(card, "gradients"));
-	uint64_t counted = keep_counted(card);
+	keep_counted(card);
 	inputs->segment_bytes = is_small(card, trace) ? 2 * NEAP_MIB : segment_of(card->block_bytes, &settings);
 	inputs->pages_mapped = settings.expandable_segments;
 	inputs->pool_bytes = card->fragments.known ? card->fragments.usable_bytes : UINT64_MAX;
 	inputs->scaled_bytes = step.highest;
 	take_demand(demand_of(&step.live), neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
 	inputs->training |= card->model.parameter_bytes > 0;
-	if (card->unknown_bytes > neap_less(card->allocated_bytes, counted))
-		card->unknown_bytes = neap_less(card->allocated_bytes, counted);
 	add_purposes(card, &step.live);
 	neap_oom_compare(parts, failure, card, inputs);
 	return find_holders(parts, card, err);

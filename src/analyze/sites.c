@@ -77,6 +77,12 @@ static bool compiles(const char *file, const char *name)
 		is_any(name, functions));
 }
 
+/* Functions of a loss, which a program may call outside any module: cross_entropy, mse_loss, ... */
+static bool is_loss(const char *file, const char *name)
+{
+	return ends(file, "torch/nn/functional.py") && (ends(name, "_loss") || strstr(name, "entropy"));
+}
+
 static enum neap_phase phase_of_python(const char *file, const char *name)
 {
 	static const char *const step[] = {"step", "_init_group", "_step", "wrapper", "profile_hook_step", NULL};
@@ -96,7 +102,7 @@ static enum neap_phase phase_of_python(const char *file, const char *name)
 	/* At the start of the second forward DDP replaces the buckets that hold its gradients. */
 	if (ends(file, "torch/nn/parallel/distributed.py") && strcmp(name, "_pre_forward") == 0)
 		return NEAP_PHASE_BACKWARD;
-	if (strcmp(name, "forward") == 0)
+	if (strcmp(name, "forward") == 0 || is_loss(file, name))
 		return NEAP_PHASE_FORWARD;
 	if (strstr(file, "torch/nn/modules/") && strcmp(name, "__init__") == 0) /* parameters made directly on the
 										   device */

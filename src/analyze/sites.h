@@ -5,8 +5,8 @@
  * neap's it is the tag.
  *
  * What the program was doing follows from names that mean one thing in every program (torch/optim, autograd::Engine,
- * nn.Module._call_impl, functions named forward, backward or step, cuBLAS's workspaces, Dynamo's and Inductor's
- * compilers), the innermost first.
+ * nn.Module._call_impl, functions named forward, backward or step, losses of nn.functional, cuBLAS's workspaces,
+ * Dynamo's and Inductor's compilers), the innermost first.
  */
 #ifndef NEAP_ANALYZE_SITES_H
 #define NEAP_ANALYZE_SITES_H

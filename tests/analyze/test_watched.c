@@ -188,6 +188,38 @@ static void test_card_of_a_first_step(void **state)
 	neap_buffer_fini(&text);
 }
 
+/* In the first step no lifetime shows what a block is for. What a loss makes is of the forward; what the process has
+ * counted of its model is not unknown, also where the events do not tell which blocks it has. */
+static void test_card_of_a_first_step_names_purposes(void **state)
+{
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 300 * WATCHED_MIB, 0);
+	assert_non_null(watched_alloc(&watched, 40 * WATCHED_MIB, WATCHED_LEAK)); /* 8 of it are parameters */
+	assert_non_null(watched_alloc(&watched, 100 * WATCHED_MIB, WATCHED_LOSS));
+	assert_null(watched_alloc(&watched, 200 * WATCHED_MIB, WATCHED_FORWARD));
+	emit_limits(&watched, 300 * WATCHED_MIB);
+	watched_emit(&watched,
+		     neap_event_of_tag_bytes(
+			     0, (struct neap_event_tag_bytes){
+					.tag = watched.observer->name(watched.observer->context, "parameters"),
+					.live_blocks = WATCHED_LAYERS + 1,
+					.live_bytes = (WATCHED_LAYERS * 4 + 8) * WATCHED_MIB}));
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_int_equal(card.unknown_bytes, 32 * WATCHED_MIB);
+	assert_int_equal(card.purpose_count, 3);
+	assert_string_equal(card.purposes[0].tag, "activations");
+	assert_int_equal(card.purposes[0].live_bytes, 100 * WATCHED_MIB);
+	assert_string_equal(card.purposes[1].tag, "parameters");
+	assert_string_equal(card.purposes[2].tag, "unknown");
+	assert_int_equal(card.purposes[2].live_bytes, 32 * WATCHED_MIB);
+	neap_buffer_fini(&text);
+}
+
 /* After whole steps: of an evaluation, whose graph no backward uses; and of a training in evaluation mode. */
 static void test_card_of_an_evaluation(void **state)
 {
@@ -490,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_card_in_part),
 		cmocka_unit_test(test_card_of_an_evaluation),
 		cmocka_unit_test(test_card_of_a_first_step),
+		cmocka_unit_test(test_card_of_a_first_step_names_purposes),
 		cmocka_unit_test(test_card_of_a_model_alone),
 		cmocka_unit_test(test_card_of_an_update),
 		cmocka_unit_test(test_largest_micro_batch),

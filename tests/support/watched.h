@@ -23,7 +23,8 @@ enum watched_line {
 	WATCHED_BACKWARD,
 	WATCHED_OPTIMIZER,
 	WATCHED_LEAK,
-	WATCHED_EVALUATION
+	WATCHED_EVALUATION,
+	WATCHED_LOSS
 };
 
 struct watched {
@@ -158,7 +159,8 @@ static inline void watched_open(struct watched *watched, const char *folder, con
 	      "3\t/lib/torch/optim/adamw.py\t112\tstep\t/home/me/gpt.py\t61\t<module>\n"
 	      "4\t/home/me/gpt.py\t70\tlog_loss\n"
 	      "5\t/lib/torch/nn/functional.py\t77\tlinear\t/home/me/gpt.py\t42\tforward\t/home/me/"
-	      "gpt.py\t80\tevaluate\n",
+	      "gpt.py\t80\tevaluate\n"
+	      "6\t/lib/torch/nn/functional.py\t3494\tcross_entropy\t/home/me/gpt.py\t59\t<module>\n",
 	      file);
 	fclose(file);
 	for (size_t i = 0; i < WATCHED_LAYERS; i++)
