@@ -203,8 +203,8 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 {
 	const struct neap_trace_event *event = &replay->event;
 	uint64_t block = 0;
-	if (!is_release(event) && event->kind != NEAP_TRACE_FREE_COMPLETED)
-		replay->run = (struct replay_run){.flushed = replay->run.count > 0 || replay->run.flushed};
+	if (replay->run.count > 0 && !is_release(event) && event->kind != NEAP_TRACE_FREE_COMPLETED)
+		replay->run = (struct replay_run){.flushed = true};
 	switch (event->kind) {
 	case NEAP_TRACE_ALLOC:
 		replay->result.match.allocs++;
@@ -248,11 +248,14 @@ static void note_work(struct replay *replay)
 		result->events_applied < result->events / 4 ? &result->warm_up : &result->warm;
 	struct neap_policy_totals now;
 	replay->policy->totals(replay->policy, &now);
+	work->events++;
+	if (now.calls == totals->calls && now.synchronizations == totals->synchronizations &&
+	    now.peak_bytes == totals->peak_bytes) /* after nearly all events; then nothing was taken either */
+		return;
 	uint64_t growth = now.peak_bytes > totals->peak_bytes ? now.taking - totals->taking : 0;
 	work->growth_calls += growth;
 	work->other_calls += now.calls - totals->calls - growth;
 	work->synchronizations += now.synchronizations - totals->synchronizations;
-	work->events++;
 	*totals = now;
 }
 
