@@ -52,14 +52,20 @@ void neap_buffer_text(struct neap_buffer *buffer, const char *text)
 
 void neap_buffer_vformat(struct neap_buffer *buffer, const char *format, va_list args)
 {
+	size_t free_bytes = buffer->failed ? 0 : buffer->capacity - buffer->length;
+	char *end = free_bytes ? buffer->data + buffer->length : NULL;
 	va_list again;
 
 	va_copy(again, args);
-	int length = vsnprintf(NULL, 0, format, args);
+	int length = vsnprintf(end, free_bytes, format, args);
+	bool fits = length >= 0 && (size_t)length < free_bytes;
+	if (!fits && end)
+		*end = '\0'; /* without the part that fitted */
 	if (length < 0)
 		buffer->failed = true;
-	else if (grow(buffer, (size_t)length)) {
-		vsnprintf(buffer->data + buffer->length, (size_t)length + 1, format, again);
+	else if (fits || grow(buffer, (size_t)length)) {
+		if (!fits)
+			vsnprintf(buffer->data + buffer->length, (size_t)length + 1, format, again);
 		buffer->length += (size_t)length;
 	}
 	va_end(again);

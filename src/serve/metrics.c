@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/printable.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +127,14 @@ static void put_device_labels(struct neap_buffer *out, const struct neap_metrics
 	put_label(out, "UUID", metrics->devices[device].uuid);
 }
 
-/* Fifteen digits: bytes are exact up to 900 TiB. */
-static void put_value(struct neap_buffer *out, double value) { neap_buffer_format(out, "} %.15g\n", value); }
+/* Fifteen digits: bytes are exact up to 900 TiB. A whole number is written as one: that takes a third of the time. */
+static void put_value(struct neap_buffer *out, double value)
+{
+	if (fabs(value) < 1e15 && trunc(value) == value)
+		neap_buffer_format(out, "} %" PRId64 "\n", (int64_t)value);
+	else
+		neap_buffer_format(out, "} %.15g\n", value);
+}
 
 static void write_devices(struct neap_buffer *out, const struct neap_metrics *metrics)
 {
@@ -152,10 +159,9 @@ static void write_devices(struct neap_buffer *out, const struct neap_metrics *me
 	}
 }
 
-static void put_process(struct neap_buffer *out, const struct neap_metrics *metrics,
-			const struct neap_metrics_process *process, const char *name)
+static void put_process_labels(struct neap_buffer *out, const struct neap_metrics *metrics,
+			       const struct neap_metrics_process *process)
 {
-	neap_buffer_format(out, "%s{", name);
 	put_device_labels(out, metrics, process->device);
 	neap_buffer_format(out, ",pid=\"%d\",", (int)process->account.pid);
 	put_label(out, "user", process->user);
@@ -165,47 +171,85 @@ static void put_process(struct neap_buffer *out, const struct neap_metrics *metr
 	put_label(out, "run", process->run);
 }
 
+/* The labels of each process are made once and copied for each metric. */
 static void write_processes(struct neap_buffer *out, const struct neap_metrics *metrics)
 {
-	for (size_t m = 0; m < COUNT(process_metrics); m++) {
+	struct neap_buffer labels = {0};
+	size_t *ends = calloc(metrics->process_count + 1, sizeof *ends);
+	for (size_t i = 0; ends && i < metrics->process_count; i++) {
+		put_process_labels(&labels, metrics, &metrics->processes[i]);
+		ends[i + 1] = labels.length;
+	}
+	out->failed = out->failed || !ends || labels.failed;
+	for (size_t m = 0; !out->failed && m < COUNT(process_metrics); m++) {
 		put_head(out, process_metrics[m].name, process_metrics[m].help);
 		for (size_t i = 0; i < metrics->process_count; i++) {
 			double value = process_metrics[m].value(&metrics->processes[i]);
 			if (isnan(value))
 				continue;
-			put_process(out, metrics, &metrics->processes[i], process_metrics[m].name);
+			neap_buffer_text(out, process_metrics[m].name);
+			neap_buffer_text(out, "{");
+			neap_buffer_append(out, labels.data + ends[i], ends[i + 1] - ends[i]);
 			put_value(out, value);
 		}
 	}
+	neap_buffer_fini(&labels);
+	free(ends);
 }
 
-static bool same_run(const struct neap_metrics_process *a, const struct neap_metrics_process *b)
+/* A process's place among the processes of its run on its device. */
+struct member {
+	const struct neap_metrics_process *process;
+	const struct neap_metrics_process *first; /* of its run there */
+};
+
+static int by_run(const void *left, const void *right)
 {
-	return a->device == b->device && strcmp(a->run, b->run) == 0;
+	const struct neap_metrics_process *a = ((const struct member *)left)->process;
+	const struct neap_metrics_process *b = ((const struct member *)right)->process;
+	int order = (a->device > b->device) - (a->device < b->device);
+	if (!order)
+		order = strcmp(a->run, b->run);
+	return order ? order : (a > b) - (a < b);
 }
 
-/* Whether the process is the first of its run on its device: the run's metrics are written at its turn. */
-static bool speaks(const struct neap_metrics *metrics, size_t index)
+static int by_first(const void *left, const void *right)
 {
-	for (size_t i = 0; i < index; i++)
-		if (same_run(&metrics->processes[i], &metrics->processes[index]))
-			return false;
-	return metrics->processes[index].run[0];
+	const struct member *a = left, *b = right;
+	int order = (a->first > b->first) - (a->first < b->first);
+	return order ? order : (a->process > b->process) - (a->process < b->process);
+}
+
+/* The processes that belong to runs, run by run in the order of their first processes. Returns their number. */
+static size_t sort_runs(const struct neap_metrics *metrics, struct member *members)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < metrics->process_count; i++)
+		if (metrics->processes[i].run[0])
+			members[count++].process = &metrics->processes[i];
+	qsort(members, count, sizeof *members, by_run);
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_metrics_process *process = members[i].process;
+		bool same = i > 0 && members[i - 1].process->device == process->device &&
+			    !strcmp(members[i - 1].process->run, process->run);
+		members[i].first = same ? members[i - 1].first : process;
+	}
+	qsort(members, count, sizeof *members, by_first);
+	return count;
 }
 
 static void write_runs(struct neap_buffer *out, const struct neap_metrics *metrics)
 {
-	for (size_t m = 0; m < COUNT(run_metrics); m++) {
+	struct member *members = calloc(metrics->process_count + 1, sizeof *members);
+	size_t count = members ? sort_runs(metrics, members) : 0;
+	out->failed = out->failed || !members;
+	for (size_t m = 0; !out->failed && m < COUNT(run_metrics); m++) {
 		put_head(out, run_metrics[m].name, run_metrics[m].help);
-		for (size_t i = 0; i < metrics->process_count; i++) {
-			const struct neap_metrics_process *first = &metrics->processes[i];
+		for (size_t i = 0; i < count;) {
+			const struct neap_metrics_process *first = members[i].first;
 			double sum = 0;
-			if (!speaks(metrics, i))
-				continue;
-			for (size_t p = i; p < metrics->process_count; p++) {
-				double value = same_run(first, &metrics->processes[p])
-						       ? run_metrics[m].value(&metrics->processes[p])
-						       : 0;
+			for (; i < count && members[i].first == first; i++) {
+				double value = run_metrics[m].value(members[i].process);
 				sum += isnan(value) ? 0 : value;
 			}
 			neap_buffer_format(out, "%s{", run_metrics[m].name);
@@ -215,6 +259,7 @@ static void write_runs(struct neap_buffer *out, const struct neap_metrics *metri
 			put_value(out, sum);
 		}
 	}
+	free(members);
 }
 
 void neap_metrics_write(struct neap_buffer *out, const struct neap_metrics *metrics)

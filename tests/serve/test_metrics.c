@@ -81,6 +81,17 @@ static void test_values(void **state)
 	assert_true(has("neap_fb_used_bytes{gpu=\"0\",UUID=\"GPU-a\"} 989560464998399"));
 }
 
+/* Runs stand in the order of their first processes, which other processes may lie between. */
+static void test_order_of_runs(void **state)
+{
+	(void)state;
+	processes[0].run = processes[2].run = "run-2";
+	processes[2].device = 0;
+	assert_true(has("neap_run_processes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-2\"} 2\n"
+			"neap_run_processes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-1\"} 1"));
+	assert_true(has("neap_run_used_bytes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-2\"} 50"));
+}
+
 static size_t count(const char *part)
 {
 	char *text = text_of();
@@ -144,9 +155,8 @@ static void test_hostile_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_values, make),
-		cmocka_unit_test_setup(test_unknown, make),
-		cmocka_unit_test_setup(test_form, make),
+		cmocka_unit_test_setup(test_values, make),        cmocka_unit_test_setup(test_order_of_runs, make),
+		cmocka_unit_test_setup(test_unknown, make),       cmocka_unit_test_setup(test_form, make),
 		cmocka_unit_test_setup(test_hostile_names, make),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
