@@ -1,5 +1,6 @@
-/* The agent in a process with allocators on the simulator: asked through its own socket by a client in the same
- * process (the server is another thread, so that nothing is different from a client outside). What its tests share.
+/* The agent in a process with allocators on the simulator. A client in the same process asks it through its own
+ * socket: the server runs in another thread, so that it cannot tell this client from one outside. This header is what
+ * its tests share.
  */
 #ifndef NEAP_TESTS_AGENT_TEST_H
 #define NEAP_TESTS_AGENT_TEST_H
@@ -22,7 +23,7 @@ int tear_down(void **state);
 void path_in(char text[128], const char *suffix);
 bool exists(const char *suffix);
 
-/* What fails in these fails the test. */
+/* These fail the test when the call fails. */
 void must(enum neap_status status, const struct neap_error *err);
 struct neap_alloc *make_alloc(void);
 uint64_t take(struct neap_alloc *alloc, size_t bytes);
@@ -35,9 +36,9 @@ bool has_number(const struct neap_fields *reply, size_t device_index, unsigned f
 enum neap_status ask_fraction(struct neap_client *client, double fraction, struct neap_fields *ret_reply,
 			      struct neap_error *err);
 
-/* Reserved bytes as the page has them; -1: no allocator. */
+/* The page's figure of reserved bytes; -1: no allocator. */
 int64_t page_reserved(void);
-/* The newest event of this kind in the process's recording; its count. */
+/* The newest event of this kind in the process's recording. Returns how many there are. */
 size_t recorded(uint16_t kind, struct neap_event *ret_event);
 
 #endif

@@ -21,7 +21,7 @@ static int64_t page_peak(void)
 	return attached.devices[0].stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak;
 }
 
-/* An allocator that was there before neap_attach, and what info and the page say of it. */
+/* An allocator that was there before neap_attach: what `neap info` and the page show of it. */
 static void attached_process_is_seen(void **state)
 {
 	(void)state;
@@ -57,7 +57,7 @@ static void attached_process_is_seen(void **state)
 	neap_detach();
 }
 
-/* NEAP_FRACTION is for allocators without a limit of their own; a malformed one is reported, and harms nothing. */
+/* NEAP_FRACTION applies to allocators without a limit of their own. A malformed one is reported and ignored. */
 static void fraction_by_environment(void **state)
 {
 	(void)state;
@@ -105,7 +105,7 @@ static void own_observer(void *context, const struct neap_event *event)
 	++*(int *)context;
 }
 
-/* A program's own observer stays; our counters are published all the same. */
+/* The program's own observer stays; the counters are published all the same. */
 static void own_observer_is_kept(void **state)
 {
 	(void)state;
@@ -126,8 +126,8 @@ static void own_observer_is_kept(void **state)
 	neap_alloc_destroy(alloc);
 }
 
-/* Ends a child that has a copy of all that its parent holds: as another program, in which a checker of leaks sees
- * none of it. */
+/* Ends a child that has a copy of all that its parent holds. It execs another program, so that a leak checker does
+ * not report the copy. */
 static void leave(int code)
 {
 	char text[16];
@@ -136,7 +136,7 @@ static void leave(int code)
 	_exit(127);
 }
 
-/* The child of a fork is not attached and cannot touch what is the parent's. */
+/* A forked child is not attached, and cannot touch what belongs to the parent. */
 static void fork_drops_the_agent(void **state)
 {
 	(void)state;
@@ -161,8 +161,8 @@ static void fork_drops_the_agent(void **state)
 		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_USER}});
 		neap_reset_peak_stats(alloc); /* writes to where the page was */
 		neap_detach();
-#ifndef __SANITIZE_THREAD__ /* which cannot start threads in the child of a process with several */
-		bad |= neap_attach(NULL) != NEAP_OK ? 4 : 0; /* for itself it may */
+#ifndef __SANITIZE_THREAD__ /* it cannot start threads in a child of a process that has several */
+		bad |= neap_attach(NULL) != NEAP_OK ? 4 : 0; /* the child may attach for itself */
 		bad |= neap_page_read(folder, getpid(), &attached, NULL) != NEAP_OK ? 8 : 0;
 		bad |= attached.device_count != 0 ? 16 : 0;
 		neap_detach();
@@ -188,7 +188,7 @@ static void fork_drops_the_agent(void **state)
 	neap_detach();
 }
 
-/* Something wrote over the page: the agent disables itself, says why, and does nothing any more. */
+/* When something writes over the page, the agent disables itself, says why and stops working. */
 static void damage_disables(void **state)
 {
 	(void)state;
@@ -221,7 +221,7 @@ static void damage_disables(void **state)
 	neap_detach();
 }
 
-/* A runtime folder that is not safely ours: refused, and the program goes on. */
+/* A runtime folder that is not safely ours is refused; the program continues. */
 static void unsafe_folders(void **state)
 {
 	(void)state;
@@ -266,7 +266,7 @@ static void no_room_for_the_recording(void **state)
 	assert_false(exists(".sock"));
 }
 
-/* What an earlier process of this PID left is replaced. */
+/* Files that an earlier process of this PID left are replaced. */
 static void stale_files_are_replaced(void **state)
 {
 	(void)state;
@@ -312,7 +312,7 @@ static void environment_decides(void **state)
 	neap_alloc_destroy(alloc);
 	neap_detach();
 	unlink(path);
-	/* A run's folder that is not there: not attached, and nothing else is wrong. */
+	/* If the run's folder is missing the process is not attached, and works as usual. */
 	setenv("NEAP_RUN_DIR", "/nowhere/at/all", 1);
 	alloc = make_alloc();
 	assert_int_equal(neap_attach_state(&err), NEAP_ENOENT);
@@ -343,14 +343,14 @@ static void signals_are_the_hosts(void **state)
 	neap_client_close(&client);
 	sigset_t pending;
 	sigpending(&pending);
-	assert_true(sigismember(&pending, SIGUSR1)); /* nobody else could take it */
+	assert_true(sigismember(&pending, SIGUSR1)); /* no other thread could take it */
 	int number;
 	sigwait(&one, &number);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	neap_detach();
 }
 
-/* What the page shows is in the recording too: when an allocator comes to it, when one goes, at a detach. */
+/* The page's figures are recorded too: when an allocator joins, when one leaves, at a detach. */
 static void page_is_recorded(void **state)
 {
 	(void)state;
@@ -377,7 +377,7 @@ static void page_is_recorded(void **state)
 
 static const char *program; /* the path of this program */
 
-/* In a program of its own: what another allocator published last is recorded at the program's exit. */
+/* Run as a program of its own: at its exit the last figures of another allocator are recorded. */
 static int publish_and_exit(void)
 {
 	struct neap_published counters = {.device_uuid = "0123456789abcde", .context_bytes = 7};

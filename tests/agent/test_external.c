@@ -1,5 +1,5 @@
-/* Another allocator in the process, played by the main thread; its peer is a client in a second thread, on the
- * agent's own socket. */
+/* Another allocator in the process, played by the main thread. A second thread is its peer: a client on the agent's
+ * own socket. */
 #include "neap/neap.h"
 #include "proto/client.h"
 #include "proto/page.h"
@@ -50,7 +50,7 @@ static void peer_end(struct peer *peer)
 	neap_client_close(&peer->client);
 }
 
-/* What CLOCK_REALTIME shows while the machine's clock is being set: it is this much ahead. */
+/* CLOCK_REALTIME while somebody sets the machine's clock: it is this much ahead. */
 static int64_t ahead_s;
 int __real_clock_gettime(clockid_t id, struct timespec *time);
 int __wrap_clock_gettime(clockid_t id, struct timespec *time);
@@ -162,7 +162,7 @@ static void test_fraction_refused(void **state)
 	assert_non_null(strstr(peer.err.message, "a graph is being captured"));
 }
 
-/* A clock that is set back after a bound was taken ends no wait before its time, and prolongs none. */
+/* If the clock is set back after a deadline was computed, no wait ends early and none gets longer. */
 static void test_clock_is_set(void **state)
 {
 	struct peer peer = {.request = NEAP_REQUEST_RESET_PEAK};
@@ -182,7 +182,8 @@ static void test_clock_is_set(void **state)
 	__atomic_store_n(&ahead_s, 0, __ATOMIC_RELAXED);
 }
 
-/* Taken and not begun when the program closes: withdrawn, and busy for the peer. Without one: as if there were none.
+/* A request that was taken but not begun when the program closes is withdrawn; the peer reads "busy". Without an
+ * allocator the agent answers as if there had never been one.
  */
 static void test_withdrawn(void **state)
 {
@@ -204,7 +205,7 @@ static void test_withdrawn(void **state)
 	assert_int_equal(after.status, NEAP_OK);
 }
 
-/* A detach does not wait for a request that nobody answers. */
+/* A detach does not wait for a request that stays unanswered. */
 static void test_detach_withdraws(void **state)
 {
 	struct peer peer = {.request = NEAP_REQUEST_CLEAR};
@@ -245,7 +246,7 @@ static void test_publish(void **state)
 	assert_int_equal(neap_external_publish(&counters, &err), NEAP_ESTATE);
 }
 
-/* A child has neither the page nor the external allocator of its parent, and may have its own. */
+/* A child has neither the page nor the external allocator of its parent, but may register its own. */
 static void test_fork(void **state)
 {
 	struct neap_external_request request;
@@ -260,7 +261,7 @@ static void test_fork(void **state)
 		bool closed = neap_external_next(0, &request, &err) == NEAP_ECANCELED;
 		bool unattached = neap_external_publish(&counters, &err) == NEAP_ESTATE;
 		bool own = neap_external_open("PyTorch", &err) == NEAP_OK;
-#ifndef __SANITIZE_THREAD__ /* which lets no forked child start a thread */
+#ifndef __SANITIZE_THREAD__ /* the thread sanitizer lets no forked child start a thread */
 		own = own && neap_attach(&err) == NEAP_OK && neap_external_publish(&counters, &err) == NEAP_OK;
 #endif
 		neap_detach();

@@ -1,5 +1,5 @@
-/* What a host does to the agent without asking: allocates while it detaches, forks while it works, closes its
- * descriptors, gives it a folder it cannot use. The host must not notice. */
+/* What a host does without asking the agent: it allocates while the agent detaches, forks while the agent works,
+ * closes its descriptors, gives it a folder that it cannot use. The host must not notice. */
 #include "neap/neap.h"
 #include "support/test.h"
 #include "trace/record.h"
@@ -53,7 +53,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* An allocator that was given the agent's observer goes on while the recording behind it is taken away. */
+/* An allocator that has the agent's observer continues while its recording is taken away. */
 static void detaching_from_a_busy_host(void **state)
 {
 	(void)state;
@@ -76,7 +76,7 @@ static void detaching_from_a_busy_host(void **state)
 	neap_detach();
 }
 
-/* A second recording has the names of what was named in the first. */
+/* A second recording repeats the names that the first one had. */
 static void names_after_attaching_again(void **state)
 {
 	(void)state;
@@ -104,7 +104,7 @@ static void names_after_attaching_again(void **state)
 
 struct holder {
 	struct neap_alloc *alloc;
-	long forking; /* the thread that is about to fork, 0 before */
+	long forking; /* the thread that is about to fork; 0 before that */
 	int inside, released;
 };
 
@@ -122,7 +122,7 @@ static char state_of(long thread)
 	return end ? end[2] : '?';
 }
 
-/* Holds the allocator's lock until the other thread has begun to wait: for the lock, or for its child. */
+/* Holds the allocator's lock until the other thread waits for the lock or for its child. */
 static void hold(void *context, const struct neap_block_info *block)
 {
 	struct holder *holder = context;
@@ -145,8 +145,8 @@ static void *hold_thread(void *argument)
 	return NULL;
 }
 
-/* A fork while another thread (the agent's, say, that clears) is inside the allocator: in the child it can be used as
- * far as the driver is not needed. */
+/* Forks while another thread is inside the allocator, as the agent's thread is during a clear. The child can use the
+ * allocator, except for what needs the driver. */
 static void forking_while_an_allocator_works(void **state)
 {
 	(void)state;
@@ -176,7 +176,8 @@ static void forking_while_an_allocator_works(void **state)
 	neap_detach();
 }
 
-/* Forks where a signal handler might: inside of a hit, whose lane this thread holds. The observer is called there. */
+/* Forks where a signal handler might: inside a hit, while this thread holds the lane. The observer is called
+ * there. */
 static struct {
 	unsigned events, fork_at;
 	pid_t child;
@@ -193,8 +194,8 @@ static void fork_inside(void *context, const struct neap_event *event)
 		alarm(60);
 }
 
-/* Both continue where they were, and their counters agree: once while the lane is locked, once while this thread owns
- * it. */
+/* Parent and child both continue, and their counters agree: once while the lane is locked, once while this thread
+ * owns it. */
 static void forking_inside_of_a_hit(void **state)
 {
 	(void)state;
@@ -213,7 +214,7 @@ static void forking_inside_of_a_hit(void **state)
 			assert_int_equal(neap_free(alloc, block), NEAP_OK);
 		}
 		if (!interrupted.child)
-			neap_publish(alloc, NULL); /* the page is the parent's */
+			neap_publish(alloc, NULL); /* the page belongs to the parent */
 		bool sound = neap_alloc_check(alloc, NULL) == NEAP_OK;
 		if (!interrupted.child) {
 			neap_alloc_destroy(alloc);
@@ -227,7 +228,7 @@ static void forking_inside_of_a_hit(void **state)
 	neap_detach();
 }
 
-/* The descriptor that this process has open for the page; -1: none. */
+/* The descriptor under which this process has the page open; -1: none. */
 static int page_descriptor(void)
 {
 	char wanted[128], link[64], target[256];
@@ -242,7 +243,7 @@ static int page_descriptor(void)
 	return found;
 }
 
-/* A host that closed what it does not know, and has opened a file of its own at the same number. */
+/* The host closes descriptors that it does not know, then opens a file of its own under the same number. */
 static void the_page_s_descriptor_is_reused(void **state)
 {
 	(void)state;
@@ -263,14 +264,14 @@ static void the_page_s_descriptor_is_reused(void **state)
 	close(other);
 }
 
-/* What attaching made before it failed is taken away again. */
+/* When attaching fails, everything that it made is removed again. */
 static void failing_leaves_nothing(void **state)
 {
 	(void)state;
 	char path[128], inside[160];
 	path_in(path, ".page-new");
 	snprintf(inside, sizeof inside, "%s/file", path);
-	assert_int_equal(mkdir(path, 0700), 0); /* where the page is to be made */
+	assert_int_equal(mkdir(path, 0700), 0); /* this is where the page would be made */
 	assert_int_equal(mkdir(inside, 0700), 0);
 	assert_int_not_equal(neap_attach(NULL), NEAP_OK);
 	rmdir(inside);

@@ -1,10 +1,10 @@
-/* Two processes of one run on one device: one is out of memory, and the other gives back what it caches. Every system
- * call on the way is made to fail, and both are out of memory at once.
+/* Two processes of one run on one device: one runs out of memory, and the other gives back what it caches. The test
+ * makes every system call on the way fail, and has both run out of memory at once.
  *
  *   this process --a letter--> the other: c caches 150 MiB   m allocates in vain, 50 times   e empties its cache
  *                <--a letter--
  *
- * It also plays a peer that lies: with a digit, an index of `lies`, it answers the next request itself.
+ * The other process also plays a lying peer: a digit, an index of `lies`, makes it answer the next request itself.
  */
 #include "agent_test.h"
 
@@ -26,7 +26,7 @@
 static int to_other = -1, from_other = -1;
 static pid_t other;
 
-/* The system calls of asking, as seen by this thread: the Nth fails. */
+/* Makes the Nth system call that asking needs fail, in this thread. */
 static _Thread_local unsigned long calls, failing;
 static const int errors[] = {EINTR, EMFILE, ENOMEM, EAGAIN, EPIPE, ECONNRESET};
 static int fails_with;
@@ -62,7 +62,7 @@ WRAP(DIR *, opendir, (const char *path), (path))
 WRAP(struct dirent *, readdir64, (DIR * opened), (opened))
 WRAP(ssize_t, pread64, (int fd, void *bytes, size_t length, off_t at), (fd, bytes, length, at))
 
-/* In the other process. */
+/* Runs in the other process. */
 
 static void letter_to(int fd) { assert_int_equal(write(fd, "", 1), 1); }
 
@@ -82,7 +82,7 @@ static const struct lie {
 	uint64_t freed_bytes;
 	bool cut; /* the last byte is never sent */
 } lies[] = {
-	{.freed_bytes = 5 * MIB}, /* the truth would look like this */
+	{.freed_bytes = 5 * MIB}, /* this is what the truth would look like */
 	{.freed_bytes = UINT64_MAX - 5},
 	{.payload_bytes = REPLY_CAPACITY - NEAP_FRAME_HEADER_BYTES, .freed_bytes = 6 * MIB},
 	{.payload_bytes = REPLY_CAPACITY - NEAP_FRAME_HEADER_BYTES + 1, .freed_bytes = 6 * MIB},
@@ -125,7 +125,7 @@ static void answer_with(const struct lie *lie, int to)
 	int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof address), 0);
 	assert_int_equal(listen(listening, 1), 0);
-	/* The one that asks may find no time to connect. */
+	/* The asking process may find no time to connect. */
 	assert_int_equal(setsockopt(listening, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
 	letter_to(to);
 	int fd = accept(listening, NULL, NULL);
@@ -207,7 +207,7 @@ static void other_gives_back(void **state)
 	assert_int_equal(try_taking(alloc, &err), NEAP_OK);
 	neap_last_asked(alloc, &asked);
 	assert_true(asked.processes == 1 && asked.answered == 1 && asked.freed_bytes == 150 * MIB);
-	/* What it gives is not enough: then the recording tells. */
+	/* If that is not enough, the recording says so. */
 	uint64_t held = take(alloc, 70 * MIB);
 	have_other('c');
 	assert_int_equal(try_taking(alloc, &err), NEAP_EOOM);
@@ -218,7 +218,7 @@ static void other_gives_back(void **state)
 	neap_detach();
 }
 
-/* A process that cannot be reached, as one that died and left its page, is not counted as asked. */
+/* A process that cannot be reached is not counted as asked, for example one that died and left its page. */
 static void one_is_out_of_reach(void **state)
 {
 	(void)state;
@@ -241,8 +241,8 @@ static void one_is_out_of_reach(void **state)
 	neap_detach();
 }
 
-/* A peer of the same user may answer anything: only a whole answer of a size that fits counts, and no more than the
- * device has. */
+/* A peer of the same user may answer anything. Only a complete answer of a plausible size counts, and for no more
+ * than the device has. */
 static void one_lies(void **state)
 {
 	static const struct {
@@ -284,8 +284,8 @@ static size_t open_descriptors(void)
 	return count;
 }
 
-/* A call that fails costs at most the other's memory: the request then ends with NEAP_EOOM, nothing is leaked, and
- * the next one succeeds. */
+/* A call that fails costs at most the other process's memory: the request then ends with NEAP_EOOM, nothing leaks,
+ * and the next request succeeds. */
 static void every_call_fails(void **state)
 {
 	(void)state;
@@ -320,7 +320,7 @@ static void every_call_fails(void **state)
 	neap_detach();
 }
 
-/* Each holds what the other would need, and asks the other while that asks it: both come to their end. */
+/* Each holds what the other needs, and they ask each other at the same time: both requests end. */
 static void both_are_out_of_memory(void **state)
 {
 	(void)state;
@@ -331,7 +331,7 @@ static void both_are_out_of_memory(void **state)
 	allocate_in_vain(alloc);
 	hear();
 	neap_free(alloc, held);
-	/* And in turns, where each can have it while the other does not hold it. */
+	/* They take turns: each can have the memory while the other does not hold it. */
 	tell('m');
 	allocate_in_vain(alloc);
 	hear();
@@ -362,7 +362,7 @@ static int descriptors_in_fork(void)
 	return WEXITSTATUS(status);
 }
 
-/* A child has none of the sockets and files by which a thread is asking at that moment. */
+/* A child inherits none of the sockets and files that a thread is asking through at that moment. */
 static void forking_while_a_thread_asks(void **state)
 {
 	(void)state;

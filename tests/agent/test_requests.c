@@ -1,4 +1,4 @@
-/* What an attached process does when it is asked: clear, reset, fraction, also in the middle of its work. */
+/* What an attached process answers to clear, reset and fraction, also while it works. */
 #include "agent_test.h"
 
 #include "device/driver.h"
@@ -40,7 +40,8 @@ static void clear_gives_memory_back(void **state)
 	neap_detach();
 }
 
-/* A limit below what is reserved empties the cache; below what is live, growth fails with an error that names it. */
+/* A limit below the reserved bytes empties the cache. Below the live bytes, growth fails with an error that names the
+ * limit. */
 static void fraction_limits(void **state)
 {
 	(void)state;
@@ -77,7 +78,7 @@ static void fraction_limits(void **state)
 	snprintf(limit, sizeof limit, "limit %.2f MiB", (double)(uint64_t)(small * (double)total) / (double)MIB);
 	if (!strstr(err.message, limit))
 		fail_msg("'%s' does not say '%s'", err.message, limit);
-	/* Nothing else is a fraction, and what is in force stays. */
+	/* Any other number is no fraction; the limit in force stays. */
 	static const double wrong[] = {0, -0.5, 1.0001, 0.0 / 0.0, 1.0 / 0.0};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		assert_int_equal(ask_fraction(&client, wrong[i], &reply, &err), NEAP_EINVAL);
@@ -92,8 +93,8 @@ static void fraction_limits(void **state)
 	neap_detach();
 }
 
-/* During a graph capture nothing may be given back: that device's part is refused with the reason, and nothing
- * changes. */
+/* Nothing may be given back during a graph capture: the request is refused for that device, with the reason, and
+ * nothing changes. */
 static void capture_refuses_its_part(void **state)
 {
 	(void)state;
@@ -115,7 +116,7 @@ static void capture_refuses_its_part(void **state)
 	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
 	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_STATUS), NEAP_ESTATE);
 	assert_true(number_of(&reply, 0, NEAP_FIELD_RESERVED) >= 9 * MIB);
-	/* A limit is in force all the same. */
+	/* A limit still takes effect. */
 	must(ask_fraction(&client, 0.01, &reply, &(struct neap_error){0}), &(struct neap_error){0});
 	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_STATUS), NEAP_ESTATE);
 	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT) < 9 * MIB);
@@ -185,7 +186,7 @@ struct worker {
 	int stop;
 };
 
-/* Allocators come, work and go while they are asked. */
+/* Allocators are created, work and are destroyed while requests arrive. */
 static void *work(void *argument)
 {
 	struct worker *worker = argument;

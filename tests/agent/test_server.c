@@ -1,4 +1,4 @@
-/* The agent's server against peers that stall, lie, hang up or come in numbers. The handler here is the test's own.
+/* The agent's server against peers that stall, lie, hang up or come in large numbers. The handler is the test's own.
  */
 #include "agent/server.h"
 #include "base/clock.h"
@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #define ECHO     77u
-#define BOUND_MS 60000 /* against hanging: nothing here waits for it */
+#define BOUND_MS 60000 /* guards against a hang: no test waits for it */
 #define BOUND_NS (BOUND_MS * NEAP_NS_PER_MS)
 
 static char folder[64];
 static struct neap_server server;
-static sem_t entered, gate; /* a request of 2000 posts the one and waits for the other */
+static sem_t entered, gate; /* a request of 2000 posts `entered` and waits for `gate` */
 static int forbidden;       /* requests of 3000 that were executed */
 static int left_behind;     /* of 4000 */
-static int failures;        /* all written before the thread ends, read after it was joined */
+static int failures;        /* written before the thread ends, read after it was joined */
 
 static enum neap_status handle(void *context, unsigned command, const struct neap_fields *arguments,
 			       struct neap_field_writer *reply, struct neap_error *err)
@@ -50,7 +50,7 @@ static enum neap_status handle(void *context, unsigned command, const struct nea
 	return NEAP_OK;
 }
 
-/* The server's clock, and ours: the system's, set forward as far as a test says (meson.build: --wrap). */
+/* The server's clock and the test's: the system's, set forward by as much as the test says (meson.build: --wrap). */
 static _Atomic uint64_t forward_ns;
 const struct neap_clock *__real_neap_clock_system(void);
 const struct neap_clock *__wrap_neap_clock_system(void);
@@ -131,7 +131,7 @@ static void expect_echo(struct neap_client *client, uint64_t value)
 		fail_msg("%s", err.message);
 }
 
-/* Reads until the server closes; what came before is an error frame with these words. */
+/* Reads until the server closes. The frame before that must be an error that contains these words. */
 static void expect_refusal(int fd, enum neap_status status, const char *words)
 {
 	struct neap_frame frame = {0};
@@ -213,8 +213,8 @@ static void broken_frames_are_refused(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Peers that stop in the middle fill every place; the bound frees them, and the waiting peers are served. It may
- * strike any slow peer, this test too. */
+/* Peers that stop in the middle of a frame take every place. The time limit frees the places, and the waiting peers
+ * are served. It may strike any slow peer, even this test. */
 static void stalled_peers_are_dropped(void **state)
 {
 	(void)state;
@@ -244,7 +244,7 @@ static void stalled_peers_are_dropped(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Hanging up at each byte of a request, and without reading the reply, harms nobody. */
+/* Nobody is harmed by a peer that hangs up after any byte of a request, or without reading the reply. */
 static void hanging_up_anywhere(void **state)
 {
 	(void)state;
@@ -301,9 +301,9 @@ static void expect_answer(int fd, uint64_t value)
 	neap_buffer_fini(&payload);
 }
 
-/* Half a frame from as many peers as there are places, and then as many honest requests at once: the honest ones are
- * answered long before the bound of a turn would free the places, and those of the silent that were in the way are
- * gone. */
+/* As many peers as there are places send half a frame, and then as many honest peers send requests at once. The
+ * server answers the honest ones long before the time limit would free the places, and closes the silent peers that
+ * were in the way. */
 static void many_at_once(void **state)
 {
 	(void)state;
@@ -334,9 +334,9 @@ static void many_at_once(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Every place is taken and another peer knocks. The one that has been idle longest has sent its request since the
- * server last looked: it was the server that kept it waiting, so the next one gives way. The server is held up in
- * requests, so that it sees things in this order and no other. */
+/* Every place is taken, and another peer connects. The peer that has been idle longest has sent its request since the
+ * server last looked. The server itself kept it waiting, so the next one has to go. Requests hold the server up, so
+ * that it sees all this in exactly this order. */
 static void waiting_bytes_keep_a_place(void **state)
 {
 	(void)state;
@@ -350,7 +350,7 @@ static void waiting_bytes_keep_a_place(void **state)
 	}
 	encode_request(bytes, 2000, false);
 	assert_int_equal(send(clients[0].fd, bytes, NEAP_FRAME_HEADER_BYTES, MSG_NOSIGNAL), NEAP_FRAME_HEADER_BYTES);
-	expect_echo(&clients[2], 7); /* by now that header is read, and client 1 idle longest */
+	expect_echo(&clients[2], 7); /* by now the server has read that header, and client 1 is idle longest */
 	send_request(clients[3].fd, 2000, false);
 	sem_wait(&entered);
 	forward_ns += 3 * NEAP_NS_PER_S;
@@ -360,7 +360,7 @@ static void waiting_bytes_keep_a_place(void **state)
 			      MSG_NOSIGNAL),
 			 REQUEST_BYTES - NEAP_FRAME_HEADER_BYTES);
 	sem_post(&gate);
-	sem_wait(&entered); /* it has seen the knock, and client 0's request */
+	sem_wait(&entered); /* it has seen the new connection and client 0's request */
 	send_request(clients[1].fd, 5, false);
 	sem_post(&gate);
 	expect_answer(clients[1].fd, 5);
@@ -375,8 +375,8 @@ static void waiting_bytes_keep_a_place(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* A whole request whose peer gave up while the server was held up: it is not executed afterwards, unless it says that
- * nobody waits for it. */
+/* A peer sends a whole request and gives up while the server is held up. The server does not execute it afterwards,
+ * unless the request says that nobody waits for it. */
 static void given_up_requests_are_not_executed(void **state)
 {
 	(void)state;
@@ -397,7 +397,7 @@ static void given_up_requests_are_not_executed(void **state)
 	open_client(&good);
 	sem_post(&gate);
 	for (uint64_t i = 0; i < 4; i++)
-		expect_echo(&good, i); /* it came after the one that is gone */
+		expect_echo(&good, i); /* it came after the peer that is gone */
 	neap_client_close(&good);
 	neap_client_close(&slow);
 	stop();
@@ -408,7 +408,7 @@ static void given_up_requests_are_not_executed(void **state)
 	sem_destroy(&gate);
 }
 
-/* A host that closes all descriptors: the server gives up, says so, and closes nothing that is not its own. */
+/* When the host closes all descriptors, the server gives up, says so, and closes none that is not its own. */
 static void host_closes_descriptors(void **state)
 {
 	(void)state;

@@ -30,7 +30,7 @@ void world_open(struct world *world, const char *spec)
 	world->events.name_count = 1;
 	world->observer = (struct neap_observer){on_event, on_name, &world->events,
 						 .concurrent = getenv("TEST_CONCURRENT") != NULL};
-	const char *shared = getenv("TEST_WORLD"); /* set where processes share one */
+	const char *shared = getenv("TEST_WORLD"); /* set when processes share one world */
 	if (shared)
 		snprintf(text, sizeof text, "%s,world=%s", spec, shared);
 	else

@@ -1,4 +1,5 @@
-/* tests/alloc/harness.h: a simulated world of this process's own, and what the allocator's tests do in it. */
+/* tests/alloc/harness.h: a simulated world of this process's own, and the operations that the allocator's tests
+ * share. */
 #ifndef NEAP_TESTS_ALLOC_HARNESS_H
 #define NEAP_TESTS_ALLOC_HARNESS_H
 
@@ -38,9 +39,9 @@ void world_open(struct world *world, const char *spec);
 /* Fails the test when the simulator has detected a race or an illegal access. */
 void world_close(struct world *world);
 void world_alloc(struct world *world, double fraction); /* creates the allocator, with the events' observer */
-/* The invariants, and no detected error: as it is, and again with the bins emptied. */
+/* Checks the invariants and that no error was detected: as things are, and again after emptying the bins. */
 void world_check(struct world *world);
-/* As it is alone: the next request finds what the bins hold. */
+/* Only as things are: the next request finds the bins as they were. */
 void world_look(struct world *world);
 
 uint64_t take(struct world *world, size_t bytes, void *stream);
@@ -53,7 +54,7 @@ const struct neap_event *event_find(const struct events *events, enum neap_event
 
 uint64_t random_next(uint64_t *state);
 
-/* For a test of its own world of 256 MiB, with an allocator. */
+/* For a test that has its own world of 256 MiB with an allocator. */
 int world_setup(void **state);
 int world_teardown(void **state);
 

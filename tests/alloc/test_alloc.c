@@ -66,7 +66,8 @@ static void test_empty_in_the_middle(void **state)
 	world_check(world);
 }
 
-/* Storage for blocks comes in chunks: an operation that needs one more or two more works at every fill of a chunk. */
+/* Blocks are described in chunks of storage. An operation that needs one or two more descriptions works however full
+ * the last chunk is. */
 static void test_block_storage(void **state)
 {
 	struct world *world = *state;
@@ -92,7 +93,8 @@ static void test_block_storage(void **state)
 	}
 }
 
-/* Work is queued on the block when it is freed; emptying waits for it, and on another stream the bytes are new. */
+/* Work is queued on the block when it is freed: emptying the cache waits for it, and another stream gets new
+ * bytes. */
 static void test_empty_waits(void **state)
 {
 	struct world *world = *state;
@@ -166,7 +168,7 @@ static void test_fraction(void **state)
 	a = take(world, 64 * MIB, NULL);
 	give(world, a);
 	void *other = stream_new(world);
-	a = take(world, 60 * MIB, other); /* within the limit only if the default stream's cache goes */
+	a = take(world, 60 * MIB, other); /* this stays within the limit only if the default stream's cache goes */
 	world_check(world);
 	assert_int_equal(neap_set_fraction(world->alloc, 1, &err), NEAP_OK);
 	uint64_t c = take(world, 100 * MIB, other);
@@ -239,7 +241,7 @@ static void test_oom_report(void **state)
 	assert_string_equal(world->events.names[oom->oom.tag], "activations");
 	const struct neap_event_oom_limits *limits = neap_event_as_oom_limits(oom + 1);
 	assert_true(limits->limit_bytes == UINT64_MAX && limits->device_total_bytes == 256 * MIB);
-	/* total = free + reserved + what contexts and others hold */
+	/* total = free + reserved + what contexts and other processes hold */
 	assert_int_equal(oom->oom.device_free_bytes + oom->oom.held.reserved_bytes + limits->others_bytes, 256 * MIB);
 	assert_int_equal(oom[2].kind, NEAP_EVENT_TAG_BYTES);
 	assert_string_equal(world->events.names[oom[2].tag_bytes.tag], "parameters");
@@ -253,7 +255,7 @@ static void test_oom_report(void **state)
 	assert_int_equal(tags[0].peak_bytes, 100 * MIB);
 	assert_int_equal(tags[1].live_blocks, 1);
 	give(world, b);
-	/* A size beyond everything is an OOM like any other, and the longest message still fits. */
+	/* A size that exceeds everything is an ordinary OOM, and even the longest message fits. */
 	neap_tag_set("a tag of more than twenty letters");
 	assert_int_equal(neap_set_fraction(world->alloc, 0.3137, &err), NEAP_OK);
 	assert_int_equal(neap_malloc(world->alloc, SIZE_MAX, NULL, &address, &err), NEAP_EOOM);
@@ -306,11 +308,11 @@ static void test_pool(void **state)
 	give(world, outside);
 	give(world, a);
 	world_check(world);
-	/* The graph may run again: the pool's pages stay until it is released. */
+	/* The graph may run again, so the pool's pages stay until the pool is released. */
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_OK);
 	assert_int_equal(freed, 4 * MIB);
 	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 4 * MIB);
-	/* It may have run on them since: they are waited for once more. */
+	/* The graph may have run on them since: the release waits for them once more. */
 	struct neap_stats before, after;
 	neap_get_stats(world->alloc, &before);
 	assert_int_equal(neap_pool_release(world->alloc, 1, 2), NEAP_OK);
@@ -370,7 +372,8 @@ static void test_capture(void **state)
 	world_check(world);
 }
 
-/* The driver does not survive a fork: a child that drops what it inherited must leave the parent's memory alone. */
+/* The driver does not survive a fork: a child that drops its inherited allocator must leave the parent's memory
+ * alone. */
 static void test_fork(void **state)
 {
 	struct world *world = *state;

@@ -1,5 +1,5 @@
-/* While the driver is called no write of the published counters is open: a call may take long, and readers must see
- * the counters meanwhile. The driver's table is wrapped, and each call that the allocator makes about memory looks.
+/* No write of the published counters may be open while the driver is called: a call may take long, and readers must
+ * see the counters meanwhile. The test wraps the driver's table; each memory call of the allocator checks the page.
  */
 #include "harness.h"
 

@@ -1,6 +1,6 @@
-/* Everything that can fail is made to fail, once at a time, at every place a scenario passes: the Nth driver call and
- * the Nth host allocation, for N = 1, 2, ... until the scenario runs through untouched. After each: the invariants
- * hold, the status is an honest one, the scenario succeeds when repeated, and nothing is left of it on the device.
+/* Makes everything fail that can fail, one call at a time: the Nth driver call and the Nth host allocation of a
+ * scenario, for N = 1, 2, ... until the scenario completes without a failure. After each one the invariants hold, the
+ * status is correct, the scenario succeeds when repeated, and nothing of it is left on the device.
  *
  * Usage: test_alloc_faults [SPEC]
  */
@@ -14,16 +14,15 @@ struct scene {
 	struct world world;
 	void *one, *two;
 	enum neap_status (*scenario)(struct scene *scene);
-	bool plan, planned; /* one is wanted; one has served */
+	bool plan, planned; /* a plan is wanted; a plan has served a request */
 };
 
 static enum neap_status keep(enum neap_status first, enum neap_status next) { return first ? first : next; }
 
 static bool only(void *context, void *stream) { return stream == context; }
 
-/* Passes every path once: growth in both classes, several pages, two streams, pending frees, the miss path that
- * brings memory from one stream to the other, an OOM, a private pool, a release from the middle. Frees whatever it
- * got. */
+/* Takes every path once: growth in both classes, several pages, two streams, pending frees, a miss that brings memory
+ * from one stream to the other, an OOM, a private pool, a release from the middle. Frees everything it got. */
 static enum neap_status scenario(struct scene *scene)
 {
 	struct neap_alloc *alloc = scene->world.alloc;
@@ -47,7 +46,8 @@ static enum neap_status scenario(struct scene *scene)
 	enum neap_status began = neap_pool_begin(alloc, 0, 1, only, scene->two, NULL);
 	status = keep(status, began);
 	enum neap_status pooled = neap_malloc(alloc, 2 * MIB, scene->two, &at[5], NULL);
-	/* While a pool is open the cache cannot be returned, so this is what out of memory is called then. */
+	/* While a pool is open the cache cannot be returned, so a request for more than is free runs out of memory
+	 * here. */
 	status = keep(status, pooled == NEAP_ESTATE ? NEAP_EOOM : pooled);
 	if (!began) {
 		neap_pool_end(alloc, 0, 1);
@@ -63,7 +63,8 @@ static enum neap_status scenario(struct scene *scene)
 	return keep(status, neap_empty_cache(alloc, &freed, NULL));
 }
 
-/* Two streams take turns with most of the device: pages move, then the arena is shared, then too much is asked for.
+/* Two streams take turns with most of the device: pages move, then the streams share the arena, then a request is too
+ * large.
  */
 static enum neap_status turns(struct scene *scene)
 {
@@ -79,7 +80,7 @@ static enum neap_status turns(struct scene *scene)
 		struct neap_sim_range range = {large, 40 * MIB, 1};
 		struct neap_sim_kernel kernel = {
 			.name = "turn", .duration_ns = 1000000, .ranges = &range, .range_count = 1};
-		if (large) /* this may be the call that fails: then there is no work to wait for */
+		if (large) /* this may be the call that failed: then there is no work to wait for */
 			scene->world.sim->launch(streams[turn % 2], &kernel);
 		neap_free(alloc, large);
 	}
@@ -116,8 +117,8 @@ static enum neap_status steps(struct scene *scene)
 	return keep(status, neap_empty_cache(alloc, &freed, NULL));
 }
 
-/* A full device with ends of pages free: views are made, kept, changed and dropped. Without virtual memory there are
- * none. */
+/* The device is full, with free ends of pages: views are made, kept, changed and dropped. Without virtual memory
+ * there are no views. */
 static enum neap_status ends(struct scene *scene)
 {
 	struct neap_alloc *alloc = scene->world.alloc;
@@ -125,7 +126,7 @@ static enum neap_status ends(struct scene *scene)
 	void *streams[2] = {scene->two, scene->one};
 	if (!neap_device_info(scene->world.device)->page_bytes)
 		return NEAP_OK;
-	/* Where a fault has left pages elsewhere, the ends would not be as they must. */
+	/* After a fault pages may lie elsewhere: then the ends are not where this test needs them. */
 	enum neap_status status = neap_empty_cache(alloc, &freed, NULL);
 	for (int i = 0; i < 18; i++)
 		status = keep(status, neap_malloc(alloc, 3 * MIB, scene->one, &at[i], NULL));
@@ -141,7 +142,7 @@ static enum neap_status ends(struct scene *scene)
 		struct neap_sim_range range = {wide, bytes, 1};
 		struct neap_sim_kernel kernel = {
 			.name = "turn", .duration_ns = 1000000, .ranges = &range, .range_count = 1};
-		if (wide) /* this may be the call that fails: then there is no work to wait for */
+		if (wide) /* this may be the call that failed: then there is no work to wait for */
 			scene->world.sim->launch(streams[turn % 2], &kernel);
 		neap_free(alloc, wide);
 	}
@@ -159,7 +160,7 @@ static void scene_open(struct scene *scene)
 	assert_int_equal(neap_alloc_create(scene->world.device, &options, &scene->world.alloc, NULL), NEAP_OK);
 }
 
-/* The fault is gone: everything works, and nothing was lost. */
+/* Without the fault everything works, and nothing was lost. */
 static void scene_close(struct scene *scene, uint64_t free_before, long n)
 {
 	struct neap_error err = {0};
@@ -206,7 +207,7 @@ static void faults_of_driver(struct scene *scene, const char *name, int code, ui
 
 static void test_driver_call_fails(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_UNKNOWN, 1); }
 static void test_driver_call_oom(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_OUT_OF_MEMORY, 1); }
-/* The driver breaks for good at some call: no rollback works either. */
+/* From some call on the driver fails for good: not even a rollback works. */
 static void test_driver_breaks(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_UNKNOWN, 0); }
 static void test_unmap_breaks(void **state) { faults_of_driver(*state, "cuMemUnmap", CUDA_ERROR_UNKNOWN, 0); }
 static void test_release_breaks(void **state) { faults_of_driver(*state, "cuMemRelease", CUDA_ERROR_UNKNOWN, 0); }

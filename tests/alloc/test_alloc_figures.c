@@ -1,4 +1,4 @@
-/* What an allocator tells: counters and their summary, events, the published page, its blocks. */
+/* What an allocator reports: counters and their summary, events, the published page, its blocks. */
 #include "harness.h"
 
 static void on_key(void *context, const char *key, int64_t value)
@@ -105,7 +105,7 @@ static void test_publish(void **state)
 	neap_publish(world->alloc, NULL);
 	give(world, a);
 	assert_memory_equal(&page.stats, &copy.stats, sizeof page.stats);
-	page.sequence |= 1; /* its writer died inside a write */
+	page.sequence |= 1; /* its writer died in the middle of a write */
 	assert_int_equal(neap_published_read(&page, &copy), NEAP_EBUSY);
 	neap_publish(world->alloc, &page);
 	world_check(world);
@@ -126,7 +126,7 @@ static void on_kernel(void *argument)
 	peek->reserved = copy.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
 }
 
-/* A long wait inside the allocator keeps no reader out: no write is open while the driver is called. */
+/* A long wait inside the allocator keeps no reader out: no write is open during a driver call. */
 static void test_published_during_a_wait(void **state)
 {
 	struct world *world = *state;
@@ -139,7 +139,7 @@ static void test_published_during_a_wait(void **state)
 	struct neap_sim_kernel kernel = {"peek", 1000000000, &range, 1, on_kernel, &peek};
 	assert_int_equal(world->sim->launch(one, &kernel), 0);
 	give(world, a);
-	give(world, take(world, 200 * MIB, two)); /* waits for the kernel, which looks at the page */
+	give(world, take(world, 200 * MIB, two)); /* waits for the kernel, which reads the page */
 	assert_int_equal(peek.status, NEAP_OK);
 	assert_int_equal(peek.reserved, 240 * MIB); /* what the driver had left comes first */
 	world_check(world);
@@ -178,8 +178,8 @@ static void test_each_block(void **state)
 	assert_int_equal(tally.cached, metric(world, NEAP_METRIC_RESERVED_BYTES) - (int64_t)tally.live);
 }
 
-/* Of whatever counters, also those that no allocator has: within its room, and as wide as PyTorch's where they are
- * sane. */
+/* The summary for arbitrary counters, even impossible ones: it fits its buffer, and is as wide as PyTorch's if the
+ * counters are sane. */
 static void test_summary(void **state)
 {
 	static const int64_t counts[] = {0, 1, 786432, (int64_t)1 << 50, INT64_MAX, -1, INT64_MIN};

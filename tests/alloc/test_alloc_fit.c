@@ -1,8 +1,8 @@
-/* Which of two holes serves a request: the smaller one, until many requests leave thin remainders; then the lower
- * one. On a full device, also one of the other class. */
+/* Which of two holes serves a request: the smaller one, but the lower one once many requests have left thin
+ * remainders. On a full device a hole of the other class may serve it, too. */
 #include "harness.h"
 
-/* Lets `count` requests of `bytes` come and go; where the last one was. */
+/* `count` requests of `bytes` come and go. Returns the address of the last one. */
 static uint64_t repeat(struct world *world, size_t bytes, int count)
 {
 	uint64_t address = 0;
@@ -49,7 +49,8 @@ static void test_fit(void **state)
 	world_close(&world);
 }
 
-/* On a full device an end of a page serves requests of either class, and is the other class's again afterwards. */
+/* On a full device an end of a page serves requests of either class, and belongs to the other class again
+ * afterwards. */
 static void test_page_ends(void **state)
 {
 	struct world world;
@@ -102,7 +103,8 @@ static struct hole *best_hole(struct hole *holes, size_t count, uint64_t bytes)
 	return best;
 }
 
-/* Beside many free blocks, which are in a tree for each size, the same block serves as of one list of them all. */
+/* Many free blocks are kept in a tree for each size. The block that serves is the same as with one list of them
+ * all. */
 static void test_many_small(void **state)
 {
 	static uint64_t at[SMALL_BLOCKS], taken[SMALL_TAKES];

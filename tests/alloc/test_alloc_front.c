@@ -1,6 +1,6 @@
-/* The fast way of requests (src/alloc/front): several threads take and give on several streams, and give what
- * others took, each with a ledger of its own. After each phase every counter is what the ledgers sum to, the blocks
- * were nobody else's meanwhile, and the peak is neither below what was held at once nor above what could have been.
+/* The fast path of requests (src/alloc/front): several threads allocate and free on several streams, and free what
+ * others allocated. Each keeps a ledger of its own. After each phase every counter equals the sum of the ledgers, no
+ * two blocks overlapped meanwhile, and the peak lies between what was held at once and what could have been.
  *
  * NEAP_LONG=1: 10^8 operations. NEAP_SEED=N repeats a run's choices.
  */
@@ -19,14 +19,14 @@
 #define SLOTS   256
 #define PHASES  8
 #define BURST   400
-#ifdef __SANITIZE_THREAD__ /* which takes twenty times as long, and sees a race however seldom it comes to harm */
+#ifdef __SANITIZE_THREAD__ /* slows the test down twenty times, but reports a race even if it seldom does harm */
 #define ROUNDS 10000
 #else
 #define ROUNDS 40000
 #endif
 
 struct slot {
-	uint64_t address; /* 0: nothing; taken over by an atomic exchange */
+	uint64_t address; /* 0: nothing; taken by an atomic exchange */
 	uint64_t bytes;
 };
 
@@ -34,9 +34,9 @@ struct game {
 	struct world world;
 	struct neap_published page;
 	void *streams[STREAMS];
-	struct slot shared[SLOTS]; /* any hand puts in and takes out */
+	struct slot shared[SLOTS]; /* any hand puts blocks in and takes them out */
 	uint64_t rounds, seed;
-	uint64_t read; /* copies that the reader got */
+	uint64_t read; /* copies that the reader received */
 	int stop;
 };
 
@@ -45,14 +45,14 @@ struct hand {
 	pthread_t thread;
 	int number;
 	uint64_t random;
-	int64_t blocks, bytes, requested; /* taken and not given; over all hands: live */
+	int64_t blocks, bytes, requested; /* allocated less freed; the sum over all hands is what is live */
 	uint64_t takes, gives;
 	const char *wrong;
 };
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-/* Few sizes, as a training has them: bins fill. Now and then one that nobody else asks for. */
+/* Few sizes, as in a training, so that bins fill. Now and then a size that no other request has. */
 static uint64_t pick_bytes(struct hand *hand)
 {
 	static const uint64_t sizes[] = {1, 512, 513, 4096, 40000, 262144, 1 << 20, (1 << 20) + 1, 3 << 20};
@@ -102,8 +102,8 @@ static void play(struct hand *hand)
 	__atomic_store_n(&slot->address, mine.address, __ATOMIC_RELEASE);
 }
 
-/* So many pairs in a row that the thread becomes the owner of its stream's lane, unless another one interferes: then
- * the other one takes the lane from its owner. */
+/* Allocates and frees so many times in a row that the thread becomes the owner of its stream's lane, unless another
+ * thread interferes: that one then takes the lane from its owner. */
 static void burst(struct hand *hand)
 {
 	void *stream = hand->game->streams[(unsigned)hand->number % STREAMS];
@@ -187,7 +187,7 @@ static void phase(struct game *game, struct hand *hands)
 		gives += hands[i].gives;
 	}
 	assert_int_equal(neap_published_read(&game->page, &copy),
-			 NEAP_OK); /* with what lanes did since the last lock */
+			 NEAP_OK); /* includes what lanes did since the last lock */
 	neap_get_stats(game->world.alloc, &stats);
 	assert_memory_equal(&copy.stats, &stats, sizeof stats);
 	if (consistent(&stats))
@@ -203,7 +203,7 @@ static void phase(struct game *game, struct hand *hands)
 	world_check(&game->world);
 }
 
-/* Live blocks of the ledger overlap nowhere. */
+/* Live blocks of the ledger do not overlap. */
 static int by_address(const void *left, const void *right)
 {
 	const struct slot *a = left, *b = right;
@@ -275,7 +275,7 @@ static uint16_t after(uint16_t kind)
 						   : NEAP_EVENT_ALLOC;
 }
 
-/* Of each address: taken, given, taken, given, with the same bytes, and no event twice or missing. */
+/* At each address allocations and frees alternate with the same bytes; no event comes twice, and none is missing. */
 static void check_events(const struct neap_record *record)
 {
 	struct neap_map last = {0}; /* address -> index + 1 of its last event */
@@ -321,7 +321,8 @@ static void test_ledgers_recorded(void **state)
 	unlink(path);
 }
 
-/* What the program may not do with a block in a bin, and what a lane may not do with one that another stream uses. */
+/* What the program may not do with a block in a bin, and what a lane may not do with a block that another stream
+ * uses. */
 static void test_slots(void **state)
 {
 	struct world world;
@@ -355,7 +356,7 @@ static void test_slots(void **state)
 	world_close(&world);
 }
 
-/* A lane that has slots of one recorder stores nothing in them once the observer is another one, and the first is
+/* A lane that has slots of a recorder writes nothing into them once there is another observer and that recorder is
  * gone. */
 static void test_observer_exchanged(void **state)
 {
@@ -424,7 +425,7 @@ static void hold_up(void *context, const struct neap_event *event)
 	held_up.together = sem_timedwait(&held_up.entered, &until) == 0;
 }
 
-/* A thread that gave up on a lane in use has taken it from its owner: the next one still waits for that owner. */
+/* A thread took the lane from its owner, then stopped waiting for it: the next thread still waits for that owner. */
 static void test_given_up(void **state)
 {
 	static const struct neap_observer observer = {.event = hold_up, .concurrent = true};
@@ -450,8 +451,8 @@ static void test_given_up(void **state)
 	world_close(&world);
 }
 
-/* What two threads share: the allocator, the other thread's stream, and `held`, the allocated bytes that the first
- * thread's last event names. */
+/* Two threads share the allocator, the other thread's stream, and `held`: the allocated bytes in the first thread's
+ * last event. */
 static struct {
 	struct world world;
 	pthread_t owner;
@@ -466,8 +467,8 @@ static void note_held(void *context, const struct neap_event *event)
 		beside.held = event->held.allocated_bytes;
 }
 
-/* Allocates and frees `most` blocks on the stream, and again until this thread owns the stream's lane. Then allocates
- * `kept` blocks, and keeps them. */
+/* Allocates and frees `most` blocks on the stream, again and again until this thread owns the stream's lane. Then
+ * allocates `kept` blocks and keeps them. */
 static void own_lane(void *stream, size_t most, size_t kept)
 {
 	uint64_t blocks[16];
@@ -483,11 +484,11 @@ static void own_lane(void *stream, size_t most, size_t kept)
 
 static void *keep_three(void *nothing)
 {
-	own_lane(beside.stream, 4, 3); /* few calls of the core: the other lane's headroom stays */
+	own_lane(beside.stream, 4, 3); /* few calls of the core, so that the other lane's headroom stays */
 	return nothing;
 }
 
-/* An event tells what other threads' lanes hold, too, as of the event's time. */
+/* An event also counts what other threads' lanes hold at the event's time. */
 static void test_held_beside(void **state)
 {
 	static const struct neap_observer observer = {.event = note_held, .concurrent = true};
@@ -513,7 +514,7 @@ static void test_held_beside(void **state)
 	world_close(&beside.world);
 }
 
-/* The same calls with and without the fast way: what one thread does leaves the very same counters, peaks included.
+/* The same calls with and without the fast path: one thread leaves exactly the same counters, peaks included.
  */
 static void one_thread(const struct neap_observer *observer, uint64_t seed, struct neap_stats *ret_stats)
 {
@@ -558,7 +559,7 @@ static void test_same_counters(void **state)
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct neap_stats fast, slow;
 		one_thread(NULL, seed, &fast);
-		one_thread(&one_at_a_time, seed, &slow); /* such an observer keeps all in the core */
+		one_thread(&one_at_a_time, seed, &slow); /* such an observer keeps every request in the core */
 		for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 			assert_memory_equal(fast.metric[same[i]], slow.metric[same[i]], sizeof fast.metric[same[i]]);
 	}

@@ -1,5 +1,5 @@
-/* What the front (src/alloc/front) promises, one promise a test: each by one thread, which knows whether a lane or
- * the core serves a request. Without a promise's lines its test fails. */
+/* What the front (src/alloc/front) promises, one promise a test. One thread makes the requests and knows whether a
+ * lane or the core serves each. A test fails if the lines that keep its promise are removed. */
 #include "alloc/agent.h"
 #include "alloc/front/front.h"
 #include "harness.h"
@@ -7,7 +7,7 @@
 #define PAGE  (2 * MIB)
 #define BLOCK 4096
 
-/* Requests that lanes have served since the allocator's lock was taken last. */
+/* Requests that lanes have served since the allocator's lock was last taken. */
 static int64_t hits(const struct world *world)
 {
 	const struct neap_front *front = &world->alloc->front;
@@ -36,7 +36,7 @@ static struct neap_lane *lane_of(const struct world *world, void *stream)
 	return NULL;
 }
 
-/* `count` blocks, at most 16, are taken and given until the stream's bin has them; one of another size stays live,
+/* Allocates and frees `count` blocks, at most 16, until the stream's bin has them. A block of another size stays live
  * and is returned. */
 static uint64_t fill_bin(struct world *world, size_t bytes, int count, void *stream)
 {
@@ -52,8 +52,8 @@ static uint64_t fill_bin(struct world *world, size_t bytes, int count, void *str
 	return live;
 }
 
-/* Both have a page before the bins are filled: to get one empties them. And each has been at work lately, so that it
- * is given room. */
+/* Both streams get a page before the bins are filled, because getting one empties the bins. Both have worked lately,
+ * so that both get headroom. */
 static void fill_bins(struct world *world, size_t bytes, int count, void *const streams[2])
 {
 	for (int i = 0; i < 2; i++)
@@ -74,7 +74,7 @@ static struct neap_tag_bytes tag_now(struct world *world, const char *name)
 	return found;
 }
 
-/* A tag's peak is exact although other tags had more, which makes room for all of them together. */
+/* A tag's peak is exact even if other tags had more, which gives all of them together headroom. */
 static void tag_has_room_of_its_own(void **state)
 {
 	struct world *world = *state;
@@ -98,7 +98,7 @@ static void tag_has_room_of_its_own(void **state)
 	world_check(world);
 }
 
-/* So many blocks live at once, besides what is. */
+/* Has `count` more blocks live at once. */
 static void peak(struct world *world, int count, size_t bytes)
 {
 	uint64_t blocks[8];
@@ -108,8 +108,8 @@ static void peak(struct world *world, int count, size_t bytes)
 		give(world, blocks[i]);
 }
 
-/* Two lanes have half of the room each, whichever of the figures is the first to come to its peak: each has served
- * two requests by itself when a third would be too much for both together. */
+/* Each of two lanes has half of the headroom, whichever figure reaches its peak first: each has served two requests
+ * by itself when a third would be too much for both together. */
 static void lanes_share_what_room_there_is(void **state)
 {
 	static const struct {
@@ -140,7 +140,7 @@ static void lanes_share_what_room_there_is(void **state)
 	}
 }
 
-/* Likewise for a tag, where other tags had more. */
+/* The same for a tag, when other tags had more. */
 static void lanes_share_a_tags_room(void **state)
 {
 	struct world *world = *state;
@@ -161,7 +161,7 @@ static void lanes_share_a_tags_room(void **state)
 	world_look(world);
 }
 
-/* A name that the allocator has not seen yet gets its bytes, although the bin has a block. */
+/* A name that is new to the allocator gets its bytes counted, even if the bin has a block. */
 static void new_tag_is_counted(void **state)
 {
 	struct world *world = *state;
@@ -176,7 +176,7 @@ static void new_tag_is_counted(void **state)
 	world_check(world);
 }
 
-/* The lowest and the highest since the program asked last are exact, although the peak is higher than that. */
+/* The lowest and the highest figures since the program last asked are exact, even if the peak is higher. */
 static void extremes_are_exact(void **state)
 {
 	struct world *world = *state;
@@ -203,8 +203,8 @@ static void extremes_are_exact(void **state)
 	world_check(world);
 }
 
-/* The last live block of a stream is the core's to free, which records an event behind it: the stream may be gone
- * afterwards, and its memory still is known to be idle. */
+/* The core frees the last live block of a stream and records an event behind it: afterwards the program may destroy
+ * the stream, and its memory is still known to be idle. */
 static void last_block_closes_its_stream(void **state)
 {
 	struct world *world = *state;
@@ -223,7 +223,7 @@ static void last_block_closes_its_stream(void **state)
 	world_check(world);
 }
 
-/* While freed blocks wait for other streams, the core is asked now and then, however often a bin has a block. */
+/* While freed blocks wait for other streams, some requests go to the core, however often a bin has a block. */
 static void hits_do_not_hold_up_pending_frees(void **state)
 {
 	struct world *world = *state;
@@ -259,15 +259,15 @@ static void none_is_given(struct world *world)
 	assert_true(given.more);
 }
 
-/* A bin's blocks wait for the work that was queued before the lane was given them. `last`: they were the stream's
- * last live ones, which the core puts into the bin. */
+/* A bin's blocks wait for the work that was queued before the lane got them. `last`: they were the stream's last live
+ * ones, which the core puts into the bin. */
 static void emptied_bin_waits(struct world *world, bool last)
 {
 	struct neap_given_back given = {0};
 	void *stream = stream_new(world);
 	take(world, 512, NULL);
 	uint64_t live = fill_bin(world, 2 * PAGE, 1, stream);
-	assert_int_equal(neap_give_back(world->alloc, &given, NULL), NEAP_OK); /* all is known to be done */
+	assert_int_equal(neap_give_back(world->alloc, &given, NULL), NEAP_OK); /* all of it is known to be complete */
 	if (last)
 		give(world, live);
 	uint64_t block = take(world, 2 * PAGE, stream);
@@ -287,7 +287,7 @@ static void emptied_bin_waits_for_its_lane(void **state) { emptied_bin_waits(*st
 
 static void emptied_bin_waits_for_the_core(void **state) { emptied_bin_waits(*state, true); }
 
-/* A free in a lane alone makes the device wait before memory is unmapped. */
+/* Memory that was freed in a lane only: the device waits before it is unmapped. */
 static void lanes_frees_are_waited_for(void **state)
 {
 	struct world *world = *state;
@@ -312,8 +312,8 @@ static bool all_streams(void *context, void *stream)
 	return true;
 }
 
-/* While a private pool is open, its filter sees each request, and the request gets a block of the pool. The lane
- * never gets that block, not even when it is freed after the pool was closed. */
+/* While a private pool is open its filter sees each request, and the pool serves the request. The lane never gets
+ * that block, not even if it is freed after the pool was closed. */
 static void pool_is_private(void **state)
 {
 	struct world *world = *state;
@@ -351,7 +351,7 @@ static void bins_are_bounded(void **state)
 		for (int i = 0; i < 10; i++) {
 			give(world, blocks[i]);
 			if (round % 2)
-				world_look(world); /* computes the room again, from what is in the bins */
+				world_look(world); /* computes the limit again, from what is in the bins */
 		}
 		world_look(world);
 		assert_in_range(lane_of(world, NULL)->binned_bytes, 8 * MIB, most);
@@ -359,7 +359,7 @@ static void bins_are_bounded(void **state)
 	world_check(world);
 }
 
-/* Where little is left of the device, bins are emptied and stay shut: their bytes are for all. */
+/* When the device is nearly full, bins are emptied and stay closed: their bytes are for everyone. */
 static void bins_are_shut_when_memory_is_short(void **state)
 {
 	struct world *world = *state;
@@ -387,7 +387,7 @@ static void see(void *context, const struct neap_event *event)
 		seen->held[seen->count++] = event->allocation.held.allocated_bytes;
 }
 
-/* The events of one lane count what the others have done since the lock was taken. */
+/* The events of one lane count what the other lanes have done since the lock was taken. */
 static void events_count_all_lanes(void **state)
 {
 	struct world *world = *state;
@@ -411,7 +411,7 @@ static void no_change(void *context, const struct neap_alloc_change *change)
 	*(int *)context += change->kind == NEAP_EVENT_ALLOC;
 }
 
-/* A watcher of blocks sees each. */
+/* A watcher of blocks sees every block. */
 static void watcher_sees_all(void **state)
 {
 	struct world *world = *state;
@@ -419,7 +419,7 @@ static void watcher_sees_all(void **state)
 	const struct neap_watcher watcher = {.changed = no_change, .context = &changes, .blocks = true};
 	fill_bin(world, BLOCK, 8, NULL);
 	neap_watch(world->alloc, &watcher);
-	assert_int_equal(lane_of(world, NULL)->binned_bytes, 0); /* what nobody gets from there is in no bin */
+	assert_int_equal(lane_of(world, NULL)->binned_bytes, 0); /* no lane serves any more, so no bin has blocks */
 	for (int i = 0; i < 8; i++)
 		take(world, BLOCK, NULL);
 	neap_watch(world->alloc, NULL);
@@ -427,7 +427,7 @@ static void watcher_sees_all(void **state)
 	world_check(world);
 }
 
-/* Of large sizes that share a bin, a block of one never serves the other. */
+/* When large sizes share a bin, a block of one size never serves another. */
 static void bin_is_of_one_size(void **state)
 {
 	struct world *world = *state;

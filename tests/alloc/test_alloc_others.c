@@ -1,12 +1,12 @@
-/* Two processes on one device: what the other holds is a figure of its own when memory runs out, and when it is given
- * back the same request succeeds. */
+/* Two processes on one device. When memory runs out, the other process's memory is a figure of its own; after it is
+ * given back, the same request succeeds. */
 #include "harness.h"
 
 #include <sys/wait.h>
 
 #define SPEC "mem=256MiB,reserved=4MiB,context=16MiB"
 
-/* The other process: holds 100 MiB until it is asked to empty its cache, then until its pipe is closed. */
+/* The other process: holds 100 MiB until it is asked to empty its cache, then waits until its pipe is closed. */
 static void neighbour(int from_parent, int to_parent)
 {
 	struct world world;
@@ -35,7 +35,7 @@ static void test_others(void **state)
 	setenv("TEST_WORLD", name, 1);
 	assert_int_equal(pipe(down), 0);
 	assert_int_equal(pipe(up), 0);
-	/* Before this process opens its driver, which no fork survives. */
+	/* Fork before this process opens its driver, which does not survive a fork. */
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (!child) {
@@ -49,7 +49,7 @@ static void test_others(void **state)
 	world_open(&world, SPEC);
 	world_alloc(&world, 0);
 	assert_int_equal(neap_malloc(world.alloc, 140 * MIB, NULL, &address, &err), NEAP_EOOM);
-	/* 252, the driver's own left out = 16 context and 100 of the other + 16 context here + 120 free */
+	/* 252 (all but the driver's own) = 16 context and 100 of the other + 16 context here + 120 free */
 	assert_non_null(strstr(err.message, "252 MiB total, 120 MiB free"));
 	assert_non_null(strstr(err.message, "16.0 MiB context; others 116 MiB."));
 	const struct neap_event *limits = event_find(&world.events, NEAP_EVENT_OOM_LIMITS, 0);

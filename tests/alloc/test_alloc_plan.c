@@ -1,5 +1,5 @@
-/* Steps that repeat, served from a plan: the same figures as without one, no race between streams, and no harm when a
- * step differs, memory is short or the host has none. */
+/* Steps that repeat are served from a plan: with the same figures as without one, without a race between streams, and
+ * without harm when a step differs, the device is full or the host has no memory. */
 #include "alloc/agent.h"
 #include "alloc/front/front.h"
 #include "alloc/plan/plan.h"
@@ -23,7 +23,7 @@ static void end_step(struct world *world)
 	world_check(world);
 }
 
-/* As if many pages had been moved. */
+/* Pretends that many pages had been moved. */
 static void strain(struct world *world)
 {
 	neap_alloc_lock(world->alloc);
@@ -32,7 +32,7 @@ static void strain(struct world *world)
 	neap_alloc_unlock(world->alloc);
 }
 
-/* Blocks of 20, 30 and 10 MiB, at most two live at once, and a small one. Their addresses. */
+/* Allocates blocks of 20, 30 and 10 MiB, at most two live at once, and a small one. Stores their addresses. */
 static void run_step(struct world *world, uint64_t at[4])
 {
 	strain(world);
@@ -58,7 +58,7 @@ static void test_same_figures(void **state)
 	struct world planned, plain;
 	uint64_t at[4], again[4];
 	(void)state;
-	/* Not at the same time: a world belongs to the process. */
+	/* One after the other: a world belongs to the process. */
 	struct neap_stats stats[2];
 	for (int plan = 0; plan < 2; plan++) {
 		struct world *world = plan ? &planned : &plain;
@@ -79,8 +79,8 @@ static void test_same_figures(void **state)
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		assert_memory_equal(&stats[0].metric[same[i]], &stats[1].metric[same[i]],
 				    sizeof stats[0].metric[same[i]]);
-	/* Two blocks of 20 and 30 MiB and the weights: no more is reserved than their pages, and one for the small
-	 * one. */
+	/* Two blocks of 20 and 30 MiB and the weights: only their pages are reserved, and one page for the small
+	 * block. */
 	assert_int_equal(stats[1].metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current, 92 * MIB);
 }
 
@@ -97,12 +97,12 @@ static void test_surprise(void **state)
 	uint64_t first = take(&world, 20 * MIB, NULL), odd = take(&world, 31 * MIB, NULL);
 	assert_true(in_region(&world, first));
 	assert_false(in_region(&world, odd));
-	/* Out of step, the region serves what else would need new memory. */
+	/* When the step differs, the region serves requests that would otherwise need new memory. */
 	uint64_t next = take(&world, 30 * MIB, NULL);
 	assert_true(in_region(&world, next));
 	give(&world, next);
 	end_step(&world);
-	/* The block that should be free by now is not: its place is taken, the rest goes on. */
+	/* A block that the plan expects to be free is still live: its place is taken, the rest continues. */
 	uint64_t late = take(&world, 20 * MIB, NULL), second = take(&world, 30 * MIB, NULL);
 	assert_false(in_region(&world, late));
 	assert_true(in_region(&world, second));
@@ -111,7 +111,7 @@ static void test_surprise(void **state)
 	give(&world, late);
 	give(&world, second);
 	world_check(&world);
-	/* After eight steps that differ, the last two above among them, the plan ends. */
+	/* The plan ends after eight steps that differ, the last two above among them. */
 	end_step(&world);
 	for (int i = 0; i < 6; i++) {
 		assert_non_null(world.alloc->region);
@@ -127,7 +127,7 @@ static bool all_streams(void *context, void *stream)
 	return true;
 }
 
-/* What a private pool asks for is the pool's, although the plan expects it. */
+/* A private pool serves its own requests, even those that the plan expects. */
 static void test_pool(void **state)
 {
 	struct world world;
@@ -151,7 +151,7 @@ static void test_pool(void **state)
 	world_close(&world);
 }
 
-/* Another process gets the region only where there is nothing else to give. */
+/* Another process gets the region only if there is nothing else to give back. */
 static void test_give_back(void **state)
 {
 	struct world world;
@@ -189,12 +189,12 @@ static void test_short_memory(void **state)
 		end_step(&world);
 	}
 	assert_non_null(world.alloc->region);
-	/* More than is left beside the region. */
+	/* More than there is beside the region. */
 	uint64_t large = take(&world, 100 * MIB, NULL);
 	assert_null(world.alloc->region);
 	world_check(&world);
 	give(&world, large);
-	/* It rests for as long as it has watched, learns two steps and starts again. */
+	/* The plan rests for as long as it has watched, learns two steps and starts again. */
 	int steps = 0;
 	for (; !world.alloc->region; steps++) {
 		assert_true(steps < 8);
@@ -278,7 +278,7 @@ static void play(struct game *game, const struct op *op)
 		assert_int_equal(neap_free(alloc, *at), NEAP_OK);
 		*at = 0;
 	} else if (*at && neap_record_stream(alloc, *at, stream) == NEAP_OK) {
-		/* The program's own order: what reads waits for what wrote. */
+		/* The program's own order: the work that reads waits for the work that wrote. */
 		assert_int_equal(game->world.cuda->cuEventRecord(game->written, game->owner[op->block]), 0);
 		assert_int_equal(game->world.cuda->cuStreamWaitEvent(stream, game->written, 0), 0);
 		touch(&game->world, stream, *at, game->bytes[op->block], 0, duration);
@@ -287,7 +287,7 @@ static void play(struct game *game, const struct op *op)
 	world_check(&game->world);
 }
 
-/* What outlived the step before the last is freed. */
+/* Frees the blocks that outlived the step before the last. */
 static void finish(struct game *game)
 {
 	strain(&game->world);
@@ -321,7 +321,7 @@ static void test_random(void **state)
 			game->streams[i] = i ? stream_new(&game->world) : NULL;
 		assert_int_equal(game->world.cuda->cuEventCreate(&game->written, CU_EVENT_DISABLE_TIMING), 0);
 		make_step(game);
-		/* Steps without marks take longer to be sure of, and are left alone at first. */
+		/* Steps without marks need more repetitions, and are left alone at first. */
 		int quiet = game->marked ? 0 : 40;
 		for (int step = 0; step < quiet + 24; step++) {
 			size_t odd = step < quiet || pick(game, 6) ? OPS : pick(game, game->count);
@@ -340,12 +340,12 @@ static void test_random(void **state)
 		served[game->marked] += game->served;
 		game->served = 0;
 	}
-	/* Not every seed repeats a step undisturbed in each round; over all of them plans must have served. */
+	/* Some seeds have no undisturbed steps in a round; over all seeds plans must have served. */
 	assert_true(served[false] > 100 && served[true] > 100);
 	free(game);
 }
 
-/* Threads on streams of their own, each with steps that repeat, under a device that is too small for both. */
+/* Threads with streams of their own and steps that repeat, on a device that is too small for both. */
 struct worker {
 	struct world *world;
 	void *stream;

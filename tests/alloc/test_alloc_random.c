@@ -1,11 +1,11 @@
-/* Random malloc, free, record_stream and empty_cache over several streams, with kernels that touch the blocks while
- * they are queued far behind: the simulator reports a race or an access to unmapped memory where the allocator gave
- * bytes away too early. A ledger of our own says what is live; the invariants are checked after every operation.
+/* Random malloc, free, record_stream and empty_cache over several streams. Kernels that touch the blocks are queued
+ * far behind: if the allocator gave bytes away too early, the simulator reports a race or an access to unmapped
+ * memory. A ledger of the test knows what is live; the invariants are checked after every operation.
  *
- * Usage: test_alloc_random [SPEC [roomy | few]]    (of the simulated device, on which memory is tight unless it is
- * roomy; NEAP_SEED=N repeats a run)
+ * Usage: test_alloc_random [SPEC [roomy | few]]. SPEC is the simulated device, on which memory is tight unless the
+ * second argument is `roomy`. NEAP_SEED=N repeats a run.
  *
- * `few`: of few sizes, with the bins left as they are, so that the front serves a good part of the requests.
+ * `few`: few sizes, and the bins stay as they are, so that the front serves a good part of the requests.
  */
 #include "alloc/agent.h"
 #include "alloc/front/front.h"
@@ -17,13 +17,13 @@
 struct shadow {
 	uint64_t address, bytes;
 	int stream;
-	uint32_t used_on; /* bits of streams that were recorded */
+	uint32_t used_on; /* bits of the recorded streams */
 };
 
 struct game {
 	struct world world;
 	uint64_t random, live_bytes, ooms;
-	uint64_t takes, hits; /* hits: of the front */
+	uint64_t takes, hits; /* hits: those of the front */
 	void *streams[STREAMS];
 	struct shadow blocks[MOST];
 	size_t count;
@@ -31,7 +31,7 @@ struct game {
 };
 
 static const char *spec = "mem=96MiB,reserved=0,context=8MiB";
-static bool roomy; /* enough for all, so that streams come to share what they cache */
+static bool roomy; /* enough memory for all, so that streams come to share what they cache */
 static bool few;
 
 static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
@@ -54,7 +54,7 @@ static uint64_t live_pages(const struct game *game, uint64_t page)
 	return count;
 }
 
-/* Out of memory must mean that the pages without a live byte, whichever stream cached them, are too few. */
+/* Out of memory is right only if there are too few pages without a live byte, whichever stream cached them. */
 static void check_refusal(const struct game *game, uint64_t bytes)
 {
 	const struct neap_device_info *info = neap_device_info(game->world.device);
@@ -77,7 +77,7 @@ static uint64_t pick_bytes(struct game *game)
 	return few ? sizes[pick(game, game->calm ? 4 : 5)] : 1 + pick(game, limit);
 }
 
-/* Requests that lanes have served since the allocator's lock was taken last. */
+/* Requests that lanes have served since the allocator's lock was last taken. */
 static uint64_t hits_now(const struct game *game)
 {
 	const struct neap_front *front = &game->world.alloc->front;
@@ -126,7 +126,7 @@ static void play_give(struct game *game, size_t index)
 	give(&game->world, block.address);
 }
 
-/* Another stream reads the block behind what its own stream has queued. */
+/* Another stream reads the block after the work that its own stream has queued. */
 static void play_share(struct game *game, size_t index)
 {
 	struct shadow *block = &game->blocks[index];
@@ -150,7 +150,7 @@ static void play_fraction(struct game *game)
 	assert_int_equal(neap_set_fraction(game->world.alloc, fractions[pick(game, 4)], NULL), NEAP_OK);
 }
 
-/* Takes large blocks until memory ends, with half of what was live in the cache. */
+/* Takes large blocks until memory runs out, with half of what was live in the cache. */
 static void play_out(struct game *game)
 {
 	uint64_t ooms = game->ooms;
@@ -175,8 +175,8 @@ static void play(struct game *game)
 		play_fraction(game);
 }
 
-/* Much is taken and given where memory is plentiful, then as much is taken as there is, and so on: what lanes were
- * given has to move. */
+/* Allocates and frees much while memory is plentiful, then takes all there is, and so on: the memory that lanes got
+ * has to move. */
 static void play_few(struct game *game, int step)
 {
 	struct neap_given_back given;
@@ -186,7 +186,7 @@ static void play_few(struct game *game, int step)
 	if (what < 20 && game->count)
 		play_share(game, pick(game, game->count));
 	else if (what < 22)
-		neap_give_back(game->world.alloc, &given, NULL); /* or it cannot, as it says */
+		neap_give_back(game->world.alloc, &given, NULL); /* or it cannot give back, and says so */
 	else if (step % 500 == 0)
 		assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
 	else if (what < 24)
@@ -219,7 +219,7 @@ static void test_random(void **state)
 			play_few(game, step);
 		else
 			play(game);
-		/* Between two checks lanes go on for as long as they may. */
+		/* Between two checks lanes continue as long as they may. */
 		if (!few || pick(game, 8) == 0)
 			check(game);
 	}
@@ -235,7 +235,7 @@ static void test_random(void **state)
 	neap_get_stats(game->world.alloc, &stats);
 	assert_int_equal(stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current, 0);
 	assert_int_equal(stats.num_ooms, game->ooms);
-	/* The run was tight enough to be worth it. */
+	/* Memory must have been tight enough for the test to mean something. */
 	assert_true(roomy || (game->ooms > 0 && stats.num_alloc_retries > 0));
 	world_check(&game->world);
 }
@@ -247,7 +247,7 @@ static int setup(void **state)
 	struct neap_alloc_options options = {.observer = &game->world.observer, .no_plan = few};
 	world_open(&game->world, spec);
 	if (neap_alloc_create(game->world.device, &options, &game->world.alloc,
-			      &err)) /* a plan would shut the front */
+			      &err)) /* a plan would close the front */
 		fail_msg("%s", err.message);
 	game->random = test_seed();
 	for (int i = 1; i < STREAMS; i++)

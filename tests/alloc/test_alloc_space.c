@@ -1,10 +1,10 @@
-/* Which ends of pages make a block together (src/alloc/views): of runs of free bytes that are made up here. */
+/* Which ends of pages together make a block (src/alloc/views). The test makes up the runs of free bytes. */
 #include "alloc/views/views.h"
 #include "support/test.h"
 
 #define PAGE (2 * MIB)
 
-/* Free bytes: from so many KiB to so many. */
+/* Free bytes, from and to in KiB. */
 struct run {
 	uint64_t from, to;
 };
@@ -29,7 +29,7 @@ static struct neap_stitch stitch(const struct run *runs, size_t count, uint64_t 
 	return made;
 }
 
-/* The pair that exceeds the request least; of it the suffix is used up, and the prefix has the rest. */
+/* Choose the pair that exceeds the request least. The suffix is used completely; the rest stays in the prefix. */
 static void least_excess(void **state)
 {
 	static const struct run runs[] = {
@@ -46,7 +46,8 @@ static void least_excess(void **state)
 	assert_int_equal(made.prefix_bytes, 476 * KIB);
 }
 
-/* What a pair exceeds by is lost: where that is much, a page is cut, whose rest is a new end. */
+/* The bytes by which a pair exceeds the request are lost. If they are many, a page is cut, and its rest becomes a new
+ * end. */
 static void page_is_cut(void **state)
 {
 	static const struct run runs[] = {{3072, 4096}, {8192, 9216}, {16384, 18432}};
@@ -54,14 +55,14 @@ static void page_is_cut(void **state)
 	struct neap_stitch made = stitch(runs, COUNT(runs), 1500 * KIB);
 	assert_int_equal(made.suffix_page, 2048 * KIB);
 	assert_int_equal(made.suffix_bytes, 1024 * KIB);
-	assert_int_equal(made.prefix_page, 0); /* a whole page, which is not chosen yet */
+	assert_int_equal(made.prefix_page, 0); /* a whole page, not chosen yet */
 	assert_int_equal(made.whole_pages, 0);
 	made = stitch(runs, COUNT(runs), 1950 * KIB);
 	assert_int_equal(made.prefix_page, 8192 * KIB);
 	assert_int_equal(made.prefix_bytes, 926 * KIB);
 }
 
-/* A pair that saves a whole page is better than one that exceeds less. */
+/* A pair that saves a whole page is better than a pair that exceeds the request less. */
 static void page_is_saved(void **state)
 {
 	static const struct run runs[] = {{2148, 4096}, {8192, 9216}, {16384, 18432}};

@@ -1,8 +1,9 @@
-/* Memory that one stream cached serves another: pages move behind an event. The simulator reports a page that is
- * unmapped too early. */
+/* Memory that one stream cached serves another stream: pages move behind an event. The simulator reports a page that
+ * is unmapped too early. */
 #include "harness.h"
 
-/* Pages move from one stream to another behind an event: neither the device nor the driver's memory is touched. */
+/* Pages move from one stream to another behind an event, without waiting for the device and without memory from the
+ * driver. */
 static void test_pages_move(void **state)
 {
 	struct world *world = *state;
@@ -45,7 +46,7 @@ static void test_destroyed_stream(void **state)
 	touch(world, two, a, 200 * MIB, 1, 1000);
 	give(world, a);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
-	assert_int_equal(freed, 240 * MIB); /* new pages came first, then those of the stream that is gone */
+	assert_int_equal(freed, 240 * MIB); /* new pages first, then those of the destroyed stream */
 	world_check(world);
 }
 
@@ -69,7 +70,7 @@ static void test_closed_stream(void **state)
 }
 
 /* Streams that take turns with much memory come to share it: nothing is mapped any more, each waits for the other on
- * the device alone, and no byte is touched by both at once. */
+ * the device only, and no byte is touched by both at once. */
 static void test_turns(void **state)
 {
 	struct world *world = *state;
@@ -90,7 +91,7 @@ static void test_turns(void **state)
 	}
 	assert_int_equal(world->sim->calls("cuMemMap") + world->sim->calls("cuMemUnmap"), maps);
 	assert_int_equal(world->sim->calls("cuCtxSynchronize") + world->sim->calls("cuEventSynchronize"), syncs);
-	/* A demand that leaves no room parts them again: all but what is kept is to be had. */
+	/* A request for nearly everything separates them again: all but the kept memory is available. */
 	uint64_t all = take(world, 230 * MIB, streams[1]);
 	touch(world, streams[1], all, 230 * MIB, 1, 1000);
 	world_check(world);

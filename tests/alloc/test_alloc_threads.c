@@ -1,5 +1,5 @@
-/* Several threads hammer one allocator while others read its published counters and empty its cache. What a reader
- * gets is consistent: the equations between counters hold in every copy. Run it under the thread sanitizer too. */
+/* Several threads work on one allocator while others read its published counters and empty its cache. Readers get
+ * consistent copies: the equations between counters hold in every one. Run it under the thread sanitizer too. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -12,11 +12,11 @@ struct shared {
 	struct world world;
 	struct neap_published page;
 	void *streams[THREADS];
-	int number, stop;     /* atomically, as the rest */
-	uint64_t reads, ooms; /* reads: copies that a reader got */
+	int number, stop;     /* atomic, as the rest */
+	uint64_t reads, ooms; /* reads: copies that a reader received */
 };
 
-/* One thread and what it holds. It has no context current but while it talks to the driver itself. */
+/* A thread and what it holds. It has a current context only while it calls the driver itself. */
 struct hand {
 	struct shared *shared;
 	int number;
@@ -33,7 +33,7 @@ static const char *use(struct hand *hand, int slot, int stream, int write)
 	return hand->shared->world.sim->launch(hand->shared->streams[stream], &kernel) ? "launch" : NULL;
 }
 
-/* Lets another stream read the block, ordered by an event, and says so. */
+/* Lets another stream read the block, ordered by an event, and records that stream. */
 static const char *share(struct hand *hand, int slot)
 {
 	struct shared *shared = hand->shared;
@@ -87,8 +87,8 @@ static const char *play(struct hand *hand)
 	return wrong;
 }
 
-/* However the threads are scheduled, a copy is read while this one has blocks. It comes: the reader ends last, and
- * when all threads wait here nobody writes. */
+/* However the threads are scheduled, a reader gets a copy while this thread has blocks: the reader ends last, and
+ * nobody writes while all threads wait here. */
 static void await_read(struct shared *shared)
 {
 	uint64_t before = __atomic_load_n(&shared->reads, __ATOMIC_RELAXED);
@@ -191,7 +191,7 @@ static void test_tight(void **state)
 	run_threads("mem=24MiB,reserved=0,context=8MiB", true);
 }
 
-/* There is enough that the streams come to share it. */
+/* There is enough memory for the streams to come to share it. */
 static void test_roomy(void **state)
 {
 	(void)state;

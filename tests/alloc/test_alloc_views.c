@@ -1,6 +1,6 @@
-/* Blocks of views: put together of ends of pages when nothing else is left, without a call of the driver the second
- * time, in order behind other streams' work, counted once. The simulator knows bytes by their page, so that it
- * reports a race between two addresses of the same bytes, and work on an address that is not mapped any more.
+/* Blocks of views: made of ends of pages when nothing else is left, without a driver call the second time, ordered
+ * behind other streams' work, counted once. The simulator identifies bytes by their page, so it reports a race
+ * between two addresses of the same bytes, and work on an address that is no longer mapped.
  *
  * NEAP_SEED=N repeats a run of the random program.
  */
@@ -25,7 +25,7 @@ static void fill(struct world *world, void *stream, uint64_t at[BLOCKS])
 	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 56 * MIB);
 }
 
-/* Frees 1 MiB at the end of a page and 1 MiB at the beginning of another, each beside a whole page. */
+/* Frees 1 MiB at the end of a page and 1 MiB at the beginning of another, each next to a whole page. */
 static void make_ends(struct world *world, const uint64_t at[BLOCKS])
 {
 	give(world, at[1]);
@@ -49,7 +49,7 @@ static uint64_t page_calls(const struct world *world)
 
 struct sums {
 	uint64_t mapped, at;
-	int odd; /* unmapped blocks that are not whole pages: bytes that are in a view */
+	int odd; /* unmapped blocks that are not whole pages: their bytes are in a view */
 };
 
 static void add(void *context, const struct neap_block_info *info)
@@ -63,7 +63,8 @@ static void add(void *context, const struct neap_block_info *info)
 		sums->odd++;
 }
 
-/* What snapshots and recordings sum up is what is reserved, but for spare pages. Whether a view is in use. */
+/* The sums of snapshots and recordings equal what is reserved, except for spare pages. Returns whether a view is in
+ * use. */
 static bool sums_check(struct world *world)
 {
 	struct sums sums = {0};
@@ -106,19 +107,19 @@ static void test_again(void **state)
 		give(world, wide);
 		world_check(world);
 		assert_false(sums_check(world));
-		/* A little less than the view has will do, too. */
+		/* A request for a little less than the view has gets it, too. */
 		assert_int_equal(take(world, 6 * MIB - (size_t)round * 100000, NULL), wide);
 		world_check(world);
 	}
 	give(world, wide);
 	assert_int_equal(page_calls(world), calls);
-	/* What it was made of is free at home. */
+	/* The bytes that it was made of are free at their own addresses. */
 	assert_int_equal(take(world, 3 * MIB, NULL), at[1]);
 	assert_int_equal(take(world, 3 * MIB, NULL), at[4]);
 	world_check(world);
 }
 
-/* The same for another process, which waits for nothing here. */
+/* The same on behalf of another process, for which nothing waits here. */
 static void test_other_process(void **state)
 {
 	struct world *world = *state;
@@ -139,7 +140,7 @@ static void test_other_process(void **state)
 	world_check(world);
 }
 
-/* Pages that are given back are in no view any more; those of a view in use stay. */
+/* Pages that were given back are in no view any more; the pages of a view in use stay. */
 static void test_give_back(void **state)
 {
 	struct world *world = *state;
@@ -161,7 +162,7 @@ static void test_give_back(void **state)
 	world_check(world);
 }
 
-/* A page moves to the small class: it leaves the view, whose other pages stay in it. */
+/* A page moves to the small class: it leaves the view, and the view's other pages stay. */
 static void test_move(void **state)
 {
 	struct world *world = *state;
@@ -180,7 +181,7 @@ static void test_move(void **state)
 	world_check(world);
 }
 
-/* Bytes that another stream freed and still works on, and a block that another stream uses when it is freed. */
+/* Bytes that another stream freed and still works on, and a block that another stream still uses when it is freed. */
 static void test_order(void **state)
 {
 	struct world *world = *state;
@@ -213,8 +214,8 @@ static void test_order(void **state)
 	world_check(world);
 }
 
-/* Where the page of the suffix has become free as a whole, the prefix is used up and the page is cut: what is left of
- * it stays beside the bytes before it. */
+/* If the whole page of the suffix became free, the prefix is used completely and the page is cut: its rest stays next
+ * to the bytes before it. */
 static void test_cut(void **state)
 {
 	struct world *world = *state;
@@ -229,8 +230,7 @@ static void test_cut(void **state)
 	world_check(world);
 }
 
-/* A kept view is not made smaller for a block that needs less of it: it serves its own size again, without
- * mapping. */
+/* A kept view does not shrink for a block that needs less: it serves its own size again, without mapping. */
 static void test_size(void **state)
 {
 	struct world *world = *state;
@@ -253,7 +253,7 @@ static void test_size(void **state)
 	world_check(world);
 }
 
-/* The pages of a view stay mapped until the work on its last block is done. */
+/* A view's pages stay mapped until the work on its last block has completed. */
 static void test_busy(void **state)
 {
 	struct world *world = *state;
@@ -279,7 +279,7 @@ static bool never(void *context, void *stream)
 	return false;
 }
 
-/* A graph may be being captured: no view is made, and none that is kept is used. */
+/* A graph may be under capture: no view is made, and no kept view is used. */
 static void test_pools(void **state)
 {
 	struct world *world = *state;

@@ -1,4 +1,4 @@
-/* Memory for another process: what an allocator gives back without waiting, and when others are asked for theirs. */
+/* Memory for other processes: what an allocator gives back without waiting, and when it asks others for theirs. */
 #include "harness.h"
 
 #include "alloc/agent.h"
@@ -27,13 +27,13 @@ static void idle_memory_is_given(void **state)
 	const struct neap_event *event = event_find(&world->events, NEAP_EVENT_EMPTY_CACHE, 0);
 	assert_true(event && event->empty_cache.freed_bytes == 32 * MIB);
 	assert_int_equal(given_back(world).bytes, 0);
-	/* Also once nothing is live: the default stream can always be asked. */
+	/* It works even after the last live block is gone: the default stream can always be queried. */
 	give(world, live);
 	assert_int_equal(given_back(world).bytes, 8 * MIB);
 	world_check(world);
 }
 
-/* No call waits; what is in use is given by a later call, although the stream has more work by then. */
+/* No call waits. Memory in use is given back by a later call, even if the stream has new work by then. */
 static void work_under_way_is_not_waited_for(void **state)
 {
 	struct world *world = *state;
@@ -123,7 +123,7 @@ static void *give_in_thread(void *argument)
 	return status || given.bytes != 32 * MIB || !as_before ? world : NULL;
 }
 
-/* neap cannot know of a capture on a stream that it never saw: the agent's thread must not spoil it. */
+/* neap cannot know of a capture on a stream that it has never seen: the agent's thread must not invalidate it. */
 static void unknown_capture_survives(void **state)
 {
 	struct world *world = *state;
@@ -182,7 +182,7 @@ static void others_are_asked_and_it_is_tried_again(void **state)
 	assert_int_equal(neap_alloc_create(world->device, NULL, &neighbour, NULL), NEAP_OK);
 	assert_int_equal(neap_malloc(neighbour, 150 * MIB, NULL, &address, NULL), NEAP_OK);
 	assert_int_equal(neap_free(neighbour, address), NEAP_OK);
-	/* It answers, and gives nothing. */
+	/* The other process answers, but gives nothing. */
 	hook_state.answer = (struct neap_asked){.processes = 2, .answered = 1};
 	assert_int_equal(try_taking(world, 200 * MIB, &err), NEAP_EOOM);
 	assert_int_equal(hook_state.calls, 1);
@@ -200,7 +200,7 @@ static void others_are_asked_and_it_is_tried_again(void **state)
 
 static bool in_callback(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt)
 {
-	static bool inside; /* the request in here fails, and calls back, too */
+	static bool inside; /* the request in here fails and calls back, too */
 	uint64_t address = 0;
 	(void)context, (void)attempt;
 	if (inside)
@@ -211,7 +211,7 @@ static bool in_callback(void *context, struct neap_alloc *alloc, size_t bytes, u
 	return false;
 }
 
-/* Not where it cannot help, during a capture, or by a request from inside of another's end. */
+/* Nobody is asked if that cannot help, during a capture, or by a request made inside another one's end. */
 static void others_are_not_asked_in_vain(void **state)
 {
 	struct world *world = *state;
@@ -222,9 +222,9 @@ static void others_are_not_asked_in_vain(void **state)
 	neap_set_alloc_hook(&hook);
 	memset(&hook_state, 0, sizeof hook_state);
 	hook_state.answer = (struct neap_asked){.processes = 1, .answered = 1};
-	assert_int_equal(try_taking(world, 257 * MIB, &err), NEAP_EOOM); /* the device has less */
+	assert_int_equal(try_taking(world, 257 * MIB, &err), NEAP_EOOM); /* more than the device has */
 	assert_int_equal(neap_set_fraction(world->alloc, 0.5, NULL), NEAP_OK);
-	assert_int_equal(try_taking(world, 129 * MIB, &err), NEAP_EOOM); /* the limit is less */
+	assert_int_equal(try_taking(world, 129 * MIB, &err), NEAP_EOOM); /* more than the limit */
 	assert_int_equal(neap_set_fraction(world->alloc, 1, NULL), NEAP_OK);
 	uint64_t live = take(world, MIB, stream);
 	assert_int_equal(world->cuda->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);

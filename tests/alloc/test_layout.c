@@ -1,5 +1,5 @@
-/* Layouts of blocks known in advance: no overlap, by an independent look at every pair; never below the bound; the
- * optimum where all orders can be tried; inputs that are wrong or huge; each failure of the host's memory. */
+/* Layouts of blocks known in advance: no overlap, checked independently for every pair; never below the bound;
+ * optimal where all orders can be tried; wrong or huge inputs; and each failed host allocation. */
 #include "alloc/plan/plan.h"
 #include "support/host_fails.h"
 #include "support/test.h"
@@ -22,7 +22,7 @@ static bool live_together(const struct neap_layout_block *a, const struct neap_l
 	return a->from < b->to && b->from < a->to;
 }
 
-/* The most bytes live at once: it begins where a block begins. */
+/* The most bytes live at once. This maximum is always reached where a block begins. */
 static uint64_t bound_of(const struct neap_layout_block *blocks, size_t count)
 {
 	uint64_t bound = 0;
@@ -64,7 +64,7 @@ static struct neap_layout lay_out(struct neap_layout_block *blocks, size_t count
 static void make_random(struct neap_layout_block *blocks, size_t count, uint64_t sizes, uint64_t events)
 {
 	for (size_t i = 0; i < count; i++) {
-		/* One after another: the order of an initialiser's parts is the compiler's choice. */
+		/* In separate statements: the compiler may choose the order of an initialiser's parts. */
 		uint64_t from = draw(events), bytes = 1 + draw(sizes), life = 1 + draw(events);
 		blocks[i] = (struct neap_layout_block){bytes, from, from + life, 0};
 	}
@@ -83,11 +83,11 @@ static void test_random(void **state)
 		assert_true(layout.total_bytes <= first);
 		by_skyline += layout.tries == 2 && layout.total_bytes == layout.bound_bytes;
 	}
-	/* The second try is the skyline of the first one's order. */
+	/* The second attempt is the skyline of the first one's order. */
 	assert_true(by_skyline > 0);
 }
 
-/* First fit in one order, by looking at every offset where a block ends. */
+/* First fit in one order, by trying every offset at which a block ends. */
 static uint64_t total_of_order(struct neap_layout_block *blocks, const size_t *order, size_t count)
 {
 	uint64_t total = 0;
@@ -107,7 +107,7 @@ static uint64_t total_of_order(struct neap_layout_block *blocks, const size_t *o
 	return total;
 }
 
-/* Of all orders of order[fixed..]. */
+/* The best of all orders of order[fixed..]. */
 static uint64_t best_of_orders(struct neap_layout_block *blocks, size_t *order, size_t fixed, size_t count)
 {
 	uint64_t best = UINT64_MAX;
@@ -155,7 +155,7 @@ static void test_training_step(void **state)
 	}
 	struct neap_layout layout = lay_out(blocks, count, 1000000);
 	assert_int_equal(layout.total_bytes, layout.bound_bytes);
-	/* Blocks that live at the peak come first, the longest of them lowest: no search is needed. */
+	/* Blocks that live at the peak come first, those that live longest at the bottom: no search is needed. */
 	assert_int_equal(layout.tries, 1);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(blocks[i].offset % 512, 0);
@@ -172,7 +172,7 @@ static void test_same_result(void **state)
 	assert_memory_equal(blocks, again, sizeof blocks);
 }
 
-/* A full rectangle cut in two again and again: some layout meets the bound, and none has room to spare. */
+/* A full rectangle, cut in two again and again: some layout meets the bound exactly. */
 static void make_tiles(struct neap_layout_block *blocks, size_t count)
 {
 	size_t made = 1;
@@ -191,9 +191,9 @@ static void make_tiles(struct neap_layout_block *blocks, size_t count)
 	}
 }
 
-/* How near the search comes to the bound, on instances that stay the same, and in how many tries: the search goes the
- * same way everywhere. A change of it that raises a total makes layouts worse. One that lowers totals is welcome, and
- * changes the figures here. */
+/* How near the search comes to the bound on fixed instances, and in how many attempts. The search is deterministic. A
+ * change that raises a total makes layouts worse. A change that lowers totals is welcome, and changes the figures
+ * here. */
 static void test_quality(void **state)
 {
 	static const struct {

@@ -1,5 +1,6 @@
-/* The plan by itself: when it learns, which steps it finds, with and without marks, what it expects, when it gives
- * up. Programs are made up here: they ask and free as a program would, and memory is short when the test says so. */
+/* The plan by itself: when it learns, which steps it finds with and without marks, what it expects, when it gives up.
+ * The test makes up programs: they allocate and free as a program would, and memory is tight when the test says
+ * so. */
 #include "alloc/plan/plan.h"
 
 #include <setjmp.h>
@@ -69,7 +70,7 @@ static void advise(struct program *program)
 	}
 }
 
-/* No two live blocks that the plan has placed may overlap, and all lie in the region. */
+/* No two live blocks placed by the plan may overlap, and all lie in the region. */
 static void assert_apart(const struct program *program, const struct block *block)
 {
 	assert_true(block->offset + block->bytes <= program->region);
@@ -80,7 +81,7 @@ static void assert_apart(const struct program *program, const struct block *bloc
 	}
 }
 
-/* The number to free it by. */
+/* Returns the number to free it by. */
 static uint64_t ask(struct program *program, uint64_t bytes, uint32_t stream)
 {
 	advise(program);
@@ -156,7 +157,7 @@ static void test_serves(void **state)
 		assert_int_equal(program->served, 2 * i);
 	}
 	program_free(program);
-	/* One that fails at its first step was no plan. */
+	/* A plan that fails at its first step was no plan. */
 	program = learned();
 	neap_plan_stop(program->plan);
 	while (program->starts == 1)
@@ -175,7 +176,7 @@ static void test_surprise(void **state)
 	assert_int_equal(program->served, 1);
 	four_blocks(program, 3001);
 	assert_int_equal(program->served, 3);
-	/* More than expected, fewer, another stream. */
+	/* More requests than expected, fewer, another stream. */
 	four_blocks(program, 3001);
 	assert_true(neap_plan_expects(program->plan, &(struct neap_plan_request){4000, 0, 0}, &offset));
 	assert_false(neap_plan_lost(program->plan));
@@ -200,7 +201,7 @@ static void test_gives_up(void **state)
 	assert_int_equal(program->stops, 0);
 	four_blocks(program, 9000);
 	assert_int_equal(program->stops, 1);
-	/* It rests for as long as it has watched, the next time for twice as long. */
+	/* The plan rests for as long as it has watched, the next time for twice as long. */
 	program->starting = false;
 	uint64_t rested[3] = {0};
 	for (int i = 0; i < 3; i++) {
@@ -214,7 +215,7 @@ static void test_gives_up(void **state)
 	program_free(program);
 }
 
-/* The same requests, freed in another order: a block is planned until the later of its ends. */
+/* The same requests, freed in another order: a block is planned to live until the later of its two ends. */
 static void test_other_lives(void **state)
 {
 	struct program *program = program_new();
@@ -228,10 +229,10 @@ static void test_other_lives(void **state)
 		mark(program);
 	}
 	assert_int_equal(program->starts, 1);
-	/* Two would do, were the lives those of one step. */
+	/* Two would be enough if all blocks lived within one step. */
 	assert_int_equal(program->region, 3 * 2000);
 	program_free(program);
-	/* Steps without a request are no steps, and without a block to plan there is no plan. */
+	/* Steps without a request do not count, and without a block to plan there is no plan. */
 	program = program_new();
 	for (int i = 0; i < 3; i++)
 		mark(program);
@@ -244,7 +245,7 @@ static void test_other_lives(void **state)
 	neap_plan_destroy(NULL);
 }
 
-/* A plan has nothing to gain while no page has to move, and watching costs speed. */
+/* A plan gains nothing while no page has to move, and watching costs speed. */
 static void test_rests(void **state)
 {
 	struct program *program = program_new();
@@ -253,7 +254,7 @@ static void test_rests(void **state)
 	for (int i = 0; i < 10; i++)
 		four_blocks(program, 3000);
 	assert_int_equal(program->watched, 0);
-	/* Once is not enough to plan for: it learns that the steps repeat, and lets be. */
+	/* Once is not enough to plan for: it learns that the steps repeat, and makes no plan. */
 	program->moved = 100000;
 	ask(program, 77, 0);
 	program->moved = 0;
@@ -261,7 +262,7 @@ static void test_rests(void **state)
 		four_blocks(program, 3000);
 	assert_int_equal(program->starts, 0);
 	assert_in_range(program->watched, 8, 20);
-	/* Nor is a region of 7000 bytes worth it where a step moves hardly any. */
+	/* A region of 7000 bytes is not worth it either if a step hardly moves any. */
 	program->moved = 10;
 	for (int i = 0; i < 100; i++)
 		four_blocks(program, 3000);
@@ -273,7 +274,8 @@ static void test_rests(void **state)
 	program_free(program);
 }
 
-/* Forward and back through layers, all alike but for one in the middle, then an optimizer: loops within the step. */
+/* Forward and back through layers that are all alike except one in the middle, then an optimizer: loops within the
+ * step. */
 #define LAYERS 24
 static void layers(struct program *program, uint64_t width, size_t odd)
 {
@@ -317,7 +319,7 @@ static void test_finds_step(void **state)
 			layers(program, 9000, LAYERS);
 		assert_int_equal(program->starts, 1);
 		assert_int_equal(program->stops, 0);
-		/* It begins where least is live, and has room for the whole step, but for the small blocks. */
+		/* The step begins where least is live; the region holds the whole step except the small blocks. */
 		assert_int_equal(program->level_at_start, program->lowest);
 		assert_in_range(program->region, LAYERS_PEAK(9000) - 600 * LAYERS, LAYERS_PEAK(9000));
 		program->asked = program->served = 0;
@@ -327,7 +329,7 @@ static void test_finds_step(void **state)
 	}
 }
 
-/* A loop in the step that goes round for longer than two steps need to be sure of. */
+/* A loop in the step that repeats more often than two steps would need to be recognised. */
 static void test_long_loop(void **state)
 {
 	struct program *program = program_new();
@@ -346,7 +348,7 @@ static void test_noise(void **state)
 {
 	struct program *program = program_new();
 	(void)state;
-	/* One layer of each seventh step differs, then each step has a difference. */
+	/* In every seventh step one layer differs, then every step has a difference. */
 	for (size_t i = 0; i < 21; i++)
 		layers(program, 9000, i % 7 ? LAYERS : i);
 	assert_int_equal(program->starts, 1);
@@ -355,7 +357,7 @@ static void test_noise(void **state)
 		layers(program, 9000, i);
 	assert_int_equal(program->stops, 0);
 	assert_true(program->served > program->asked / 2);
-	/* An evaluation: other requests for several steps. */
+	/* An evaluation: other requests for the length of several steps. */
 	for (int i = 0; i < 3 * LAYERS_REQUESTS; i++)
 		release(program, ask(program, 3000 + draw(program, 50) * 500, 0));
 	assert_true(neap_plan_lost(program->plan));
@@ -374,7 +376,7 @@ static void test_noise(void **state)
 	program_free(program);
 }
 
-/* Watching costs speed: a program that never repeats is left alone, for longer and longer. */
+/* Watching costs speed: a program that never repeats is left alone, for longer each time. */
 static void test_never_repeats(void **state)
 {
 	struct program *program = program_new();
@@ -392,7 +394,7 @@ static void test_never_repeats(void **state)
 	program_free(program);
 }
 
-/* Steps that are always almost as the one before: what is proposed breaks again and again. */
+/* Each step is almost like the one before: every proposed plan breaks. */
 static void test_near_repeats(void **state)
 {
 	struct program *program = program_new();
@@ -401,7 +403,7 @@ static void test_near_repeats(void **state)
 		layers(program, 9000, i % LAYERS);
 	assert_int_equal(program->starts, 0);
 	program_free(program);
-	/* Of two sizes at random, and of one alone: loops, but no step of more than they are. */
+	/* Two sizes at random, and one size alone: loops, but no step of more than the loop itself. */
 	program = program_new();
 	for (size_t i = 0; i < 300000; i++)
 		release(program, ask(program, 2000 + 100 * draw(program, 2), 0));
@@ -409,7 +411,7 @@ static void test_near_repeats(void **state)
 	program_free(program);
 }
 
-/* A step longer than half of what a plan learns from: it rests, and its memory stays bounded. */
+/* A step is longer than half of what a plan can learn from: the plan rests, and its memory stays bounded. */
 static void test_too_long(void **state)
 {
 	struct program *program = program_new();
@@ -424,8 +426,8 @@ static void test_too_long(void **state)
 	program_free(program);
 }
 
-/* The same requests again and again, without marks; each time a block more stays live, or one more is freed that was
- * there before: no step has come back to the level where it began. */
+/* The same requests again and again, without marks. Each time one more block stays live, or one more block from
+ * before is freed: no step returns to the level at which it began. */
 static void drifting_steps(struct program *program, int drift)
 {
 	enum { HELD = 20, STEPS = 12 };
@@ -460,8 +462,8 @@ static void test_drift(void **state)
 	}
 }
 
-/* A step that repeats without a strain is not worth a plan, and no reason to rest: the next strain is learned
- * from. */
+/* A step that repeats without moving pages is not worth a plan, and no reason to rest: the plan learns when pages
+ * move again. */
 static void test_no_strain(void **state)
 {
 	struct program *program = program_new();
@@ -478,7 +480,8 @@ static void test_no_strain(void **state)
 	program_free(program);
 }
 
-/* A number of a request that the plan has not seen (another way of the allocator): it begins to learn again. */
+/* A request number that the plan has not seen (the allocator served it in another way): the plan learns from the
+ * beginning. */
 static void test_gap(void **state)
 {
 	struct program *program = program_new();

@@ -1,5 +1,5 @@
-/* What PyTorch's interface asks of an allocator beyond malloc and free: a block by its address, a watcher that knows
- * streams and pools, pools without a capture, and pools put back into an earlier state. */
+/* What PyTorch's interface asks of an allocator beyond malloc and free: finding a block by its address, a watcher
+ * that knows streams and pools, pools without a capture, and restoring a pool to an earlier state. */
 #include "harness.h"
 
 static bool only(void *context, void *stream) { return stream == context; }
@@ -77,7 +77,7 @@ static void test_watch(void **state)
 	world_check(world);
 }
 
-/* A pool that is used without a capture does not keep the rest of the cache. */
+/* A pool that is used without a capture does not stop the rest of the cache from being freed. */
 static void test_use(void **state)
 {
 	struct world *world = *state;
@@ -90,13 +90,13 @@ static void test_use(void **state)
 	give(world, a);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
 	assert_int_equal(freed, 4 * MIB); /* the pool keeps its own */
-	/* A graph capture into another pool meanwhile does, until it ends. */
+	/* A graph capture into another pool does, until it ends. */
 	assert_int_equal(neap_pool_begin(world->alloc, 5, 6, only, other, NULL), NEAP_OK);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_ESTATE);
 	assert_int_equal(neap_pool_end(world->alloc, 5, 6), NEAP_OK);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
 	assert_int_equal(neap_pool_end(world->alloc, 1, 2), NEAP_OK);
-	/* Of the pool alone, and only once nothing owns it. */
+	/* Frees the pool's memory only, and only once nothing owns the pool. */
 	give(world, take(world, 6 * MIB, other));
 	assert_int_equal(neap_pool_empty(world->alloc, 1, 2, &freed, NULL), NEAP_OK);
 	assert_int_equal(freed, 0);
@@ -125,7 +125,7 @@ static void test_restore(void **state)
 	assert_int_equal(neap_pool_restore(world->alloc, &kept[1], NULL), NEAP_EINVAL); /* it is live */
 	for (int i = 0; i < 3; i++)
 		give(world, at[i]);
-	/* From the middle of the cached bytes, then what is beside it. */
+	/* From the middle of the cached bytes first, then what is next to it. */
 	assert_int_equal(neap_pool_restore(world->alloc, &kept[1], NULL), NEAP_OK);
 	world_check(world);
 	assert_int_equal(metric(world, NEAP_METRIC_ALLOCATED_BYTES), kept[1].bytes);
@@ -151,7 +151,7 @@ static void test_restore(void **state)
 	world_check(world);
 }
 
-/* A driver that exports nothing (a container may forbid it) gives pages all the same. */
+/* A driver that cannot export memory (a container may forbid it) still gives pages. */
 static void test_shareable(void **state)
 {
 	struct world *world = *state;
@@ -163,7 +163,7 @@ static void test_shareable(void **state)
 	world->sim->fault("cuMemCreate", 0, 1, CUDA_ERROR_NOT_PERMITTED);
 	assert_int_equal(neap_malloc(alloc, 2 * MIB, NULL, &address, NULL), NEAP_OK);
 	assert_int_equal(world->sim->calls("cuMemCreate"), calls + 2);
-	/* From then on it does not ask again. */
+	/* From then on the allocator does not try again. */
 	world->sim->fault("cuMemCreate", 0, 1, CUDA_ERROR_NOT_PERMITTED);
 	assert_int_equal(neap_malloc(alloc, 2 * MIB, NULL, &address, NULL), NEAP_EDRIVER);
 	world->sim->fault(NULL, 0, 0, 0);

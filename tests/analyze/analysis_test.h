@@ -1,5 +1,4 @@
-/* tests/analyze/analysis_test.h: an analysis that must succeed, and what a snapshot that is built by hand is built
- * of. */
+/* tests/analyze/analysis_test.h: an analysis that must succeed, and the parts of a hand-made snapshot. */
 #ifndef NEAP_TESTS_ANALYSIS_TEST_H
 #define NEAP_TESTS_ANALYSIS_TEST_H
 
@@ -7,7 +6,7 @@
 #include "analyze/analysis.h"
 #include "support/test.h"
 
-/* Of the busiest device. */
+/* Analyses the busiest device. */
 void analyze(const struct neap_trace *trace, struct neap_instant from, struct neap_instant to,
 	     struct neap_analysis *analysis);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""oom_cards.py NEAP: the card of failures at the edges. Snapshots as PyTorch writes them and recordings of neap's are made
-here; each card's cause, figures and first fix are those that the way it was made says, and so are its sentences."""
+"""oom_cards.py NEAP: the card of failures at the edges. The test makes snapshots as PyTorch writes them and
+recordings as neap writes them; each card's cause, figures, first fix and sentences must be those that follow from how
+the failure was made."""
 import json
 import pickle
 import struct
@@ -18,7 +19,7 @@ FOLDER = tempfile.TemporaryDirectory()
 
 
 class Device:
-    """One device of a snapshot: what happened, and what is there at the end."""
+    """One device of a snapshot: its events, and its state at the end."""
 
     def __init__(self, number=0):
         self.number = number
@@ -71,7 +72,7 @@ class Device:
 
 
 def held(size, parts=1):
-    """A device that holds `size` in so many blocks."""
+    """A device that holds `size` bytes in `parts` blocks."""
     device = Device()
     for part in range(parts):
         device.segment(BASE + part * 64 * GIB, size // parts)
@@ -90,7 +91,7 @@ def write_snapshot(path, devices, conf):
 
 def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, context=0, flags=0, tags=(), largest=0, cached=0,
                     tag=""):
-    """An OOM as the journal tells of it; include/neap/event.h."""
+    """An OOM as the journal records it; see include/neap/event.h."""
     names = ["", "parameters", "activations and other"]
 
     def event(number, kind, payload):
@@ -125,7 +126,7 @@ def recording(*args, **named):
 
 
 def expect(card, cause, missing, first=None, says=(), never=()):
-    """The first fix is one that is enough; None: none is."""
+    """The first fix is enough by itself; None: no fix is."""
     text, found = card
     enough = [fix["kind"] for fix in found["fixes"] if fix["sufficient"] and not fix["active_already"]]
     assert (found["cause"], found["missing"]) == (cause, missing), text
@@ -139,7 +140,7 @@ def expect(card, cause, missing, first=None, says=(), never=()):
 
 
 def first_request():
-    """Nothing comes before it."""
+    """No fix comes before it."""
     alone = "This one request, 30.0 GiB, is 7.00 GiB larger than all that this process could have here, 23.0 GiB:"
     expect(snapshot(Device().oom(30 * GIB, 23 * GIB)), "capacity", 7 * GIB,
            says=[alone, "a smaller request, or a device with more room", "--memory with the size of the device",
@@ -151,7 +152,7 @@ def first_request():
     found = expect(snapshot(Device().oom(4 * GIB, 20 * GIB)), "limit", 4 * GIB, "higher limit",
                    says=["a fraction set on the process, or something like it, refused it", "a limit of 4.00 GiB at least:"])
     assert found["smallest_memory"] == 4 * GIB and not found["settings"]
-    # PyTorch's own, of which neap's recording has no allocation; then neap's own.
+    # First PyTorch's own allocator, of which neap's recording has no allocations; then neap's.
     found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, flags=1), "capacity", 7 * GIB,
                    says=[alone, "Out of device memory: 30.0 GiB for a request at step 0", "PyTorch's own allocator held nothing"],
                    never=["already in use", "micro-batch", "other processes on this device end"])
@@ -166,7 +167,7 @@ def first_request():
 
 
 def in_pieces():
-    """PyTorch's cache is in pieces: segments that grow in place help, unless they do already."""
+    """PyTorch's cache is in pieces: expandable segments would help, unless they are already on."""
     for flags, first in ((1, "expandable segments"), (3, None)):
         text, found = recording(3 * GIB, 300 * MIB, 24 * GIB, 18 * GIB, cached=4 * GIB, largest=GIB, flags=flags)
         enough = [fix["kind"] for fix in found["fixes"] if fix["sufficient"] and fix["kind"] == "expandable segments"]
@@ -176,20 +177,22 @@ def in_pieces():
 
 
 def one_rule():
-    """A snapshot's cause follows the rule of a recording's: a segment is missing, and a limit binds, whatever is free."""
-    # PyTorch asks the driver for 20 MiB to serve 3 MiB: 10 MiB free are 10 MiB short.
+    """The cause of a snapshot follows the same rule as a recording's: a segment is missing, and a limit refuses it,
+    however much is free."""
+    # PyTorch asks the driver for 20 MiB to serve 3 MiB: with 10 MiB free, 10 MiB are missing.
     expect(snapshot(held(2 * GIB).oom(3 * MIB, 10 * MIB)), "fragmentation", 10 * MIB)
-    # Less than the segment is free, and the limit keeps most of that: without the others it would refuse all the same.
+    # Less than the segment is free, and the limit withholds most of that: even without other processes it would
+    # refuse.
     limit = int(0.35 * 24 * GIB)
     found = expect(snapshot(held(8 * GIB, 4).oom(GIB, 900 * MIB), conf="per_process_memory_fraction:0.35", more=["--memory", "24GiB"]),
                    "capacity", 9 * GIB - limit, says=["614 MiB more than the 8.40 GiB that this process could"],
                    never=["Others hold", "other processes on this device end"])
     assert found["room"] == found["memory"] == limit
-    # With such a limit it would not have failed: another one refused it.
+    # With such a limit the request would have succeeded: another limit refused it.
     found = expect(snapshot(held(2 * GIB).oom(GIB, 5 * GIB), conf="per_process_memory_fraction:0.9", more=["--memory", "80GiB"]),
                    "limit", GIB, "higher limit", says=["allowed the 2.00 GiB reserved, but not this."])
     assert found["limit"] is None and found["room"] == 2 * GIB
-    # The device is as large as the user says, also where a limit refused.
+    # The device is as large as the user says, even if a limit refused.
     found = expect(snapshot(held(8 * GIB, 4).oom(4 * GIB, 15 * GIB), more=["--memory", "6GiB"]), "limit", 6 * GIB, "higher limit")
     assert found["room"] == found["memory"] == 6 * GIB
 
@@ -207,7 +210,7 @@ def larger_than_the_device():
 
 
 def limits():
-    """Set by the program: it is the cheapest fix, and the replay is on what it left."""
+    """The program has set it: it is the cheapest fix, and the replay uses the memory that it left."""
     device = held(8 * GIB, 4).oom(4 * GIB, 15 * GIB)
     found = expect(snapshot(device), "limit", 4 * GIB, "higher limit",
                    says=["allowed the 8.00 GiB reserved, but not this.",
@@ -223,7 +226,7 @@ def limits():
 
 
 def neighbours():
-    """Others hold the rest: what a snapshot cannot tell, the size of the device does."""
+    """Others hold the rest: a snapshot cannot show it, but the size of the device does."""
     device = held(2 * GIB).oom(GIB, 200 * MIB)
     expect(snapshot(device), "capacity", 824 * MIB,
            says=["are 824 MiB more than the 2.20 GiB that this process could have here", "--memory with the size of the device"])
@@ -233,13 +236,13 @@ def neighbours():
     expect(snapshot(Device().oom(4 * GIB, GIB), more=["--memory", "24GiB"]), "neighbours", 3 * GIB, "end other processes")
     expect(recording(4 * GIB, GIB, 24 * GIB, flags=1), "neighbours", 3 * GIB, "end other processes",
            says=["our context, whose size is not known, is in it"])
-    # What may all be the context and the driver is nobody's.
+    # Memory that may all be the context and the driver is attributed to nobody.
     for room in ([], ["--memory", "24GiB"]):
         expect(snapshot(held(20 * GIB).oom(4 * GIB, 3 * GIB), more=room), "capacity", GIB, never=["other processes on this"])
     expect(recording(3 * GIB, 300 * MIB, 24 * GIB, 20 * GIB, largest=2764 * MIB, flags=1,
                      tags=[("activations and other", 20 * GIB)]), "capacity", 8 * MIB, "smaller micro-batch",
            says=["micro-batch divided by 2,"])
-    # Not a byte is free, and it is not this process.
+    # Not a byte is free, and this process does not hold them.
     expect(recording(512 * MIB, 0, 24 * GIB, 2 * GIB, flags=1, tags=[("parameters", 2 * GIB)]), "neighbours", 512 * MIB,
            "end other processes", says=["Others hold 22.0 GiB"])
 
@@ -263,7 +266,7 @@ def beginnings():
 
 
 def pools():
-    """What lies free in another pool or stream is not for this request: three graphs, each with its pool."""
+    """Free memory in another pool or stream cannot serve this request: three graphs, each with its pool."""
     device = held(2 * GIB)
     for number in range(8, 20, 4):
         addr = BASE + number * GIB
@@ -276,7 +279,7 @@ def pools():
            says=["largest free piece for it 0 B, elsewhere 1.75 GiB", "one of 1.75 GiB belongs to another stream or pool",
                  "5.25 GiB lie free in private pools of captured graphs"])
     assert found["largest_free"] == 0 and found["largest_free_elsewhere"] == 1792 * MIB
-    # Though no event names its pool, the replay keeps them apart: it fails where it failed.
+    # No event names its pool, but the replay keeps the pools apart: it fails at the same place.
     assert found["settings"][0]["first_oom_event"] == 17, text
     assert [row["fits"] for row in found["settings"] if row["name"] == "expandable_segments:True"] == [False], text
     device = Device()
@@ -291,7 +294,7 @@ def pools():
 
 
 def several_devices():
-    """The one that ran out is asked about, whichever is the busiest."""
+    """The card is about the device that ran out of memory, whichever device is the busiest."""
     first = held(2 * GIB)
     second = Device(1)
     for _ in range(9):

@@ -60,7 +60,7 @@ static inline void recording_step(struct recording *recording, uint64_t step, ui
 							      .micro_batches = ticks}});
 }
 
-/* The last event is that of another device. */
+/* Makes the last event one of another device. */
 static inline void recording_on(struct recording *recording, uint16_t device)
 {
 	struct neap_record *record = &recording->record;
@@ -85,7 +85,7 @@ static inline void recording_split(struct recording *recording, uint64_t micro_b
 						   .ranks = 1}});
 }
 
-/* An out-of-memory in MiB, as the allocator records one. `limit` 0: none. */
+/* An OOM event with figures in MiB, as the allocator records one. `limit` 0: no limit. */
 struct recorded_oom {
 	const char *tag;
 	uint64_t request, free, allocated, reserved, limit, total, largest, others, pending;

@@ -1,4 +1,4 @@
-/* Upward advice from recordings made by hand: sizes that are known, so that the answer is too. */
+/* Advice for a larger micro-batch, from recordings made by hand: all sizes are known, so the answer is too. */
 
 #include "analyze/advice.h"
 #include "recording.h"
@@ -8,7 +8,7 @@
 
 static const struct neap_leak clean = {.verdict = NEAP_LEAK_CLEAN};
 
-/* A recording with its blocks: level and addresses follow from what is taken and given. */
+/* A recording and its blocks: levels and addresses follow from what is allocated and freed. */
 struct story {
 	struct recording recording;
 	uint64_t level, peak, lowest, next_address, step;
@@ -69,7 +69,7 @@ static void end_step(struct story *story)
 	story->peak = story->level;
 }
 
-/* A step with 1 MiB a sample of activations and, while they live, scratch memory. */
+/* A step with 1 MiB of activations for each sample and, while they live, scratch memory. */
 static void do_step(struct story *story, uint64_t micro_batch, const char *scratch_tag, uint64_t scratch_bytes)
 {
 	uint64_t activations = take(story, "activations", micro_batch * NEAP_MIB);
@@ -104,7 +104,7 @@ static void test_largest_that_fits(void **state)
 	assert_false(advice.two_splits);
 	assert_int_equal(advice.micro_batch, 72);
 	assert_int_equal(advice.room_bytes, 101 * NEAP_MIB);
-	assert_int_equal(advice.headroom_bytes, 1 * NEAP_MIB); /* half a page is nobody's */
+	assert_int_equal(advice.headroom_bytes, 1 * NEAP_MIB); /* half a page is of no use */
 	assert_int_equal(advice.uncertainty_bytes, 0);
 	assert_int_equal(advice.fixed_bytes, 20 * NEAP_MIB);
 	assert_int_equal(advice.kept_micro_batch, 32);
@@ -118,7 +118,7 @@ static void test_largest_that_fits(void **state)
 		"accumulation 1, headroom 41.0 MiB");
 	recording_end(&story.recording);
 
-	/* The tag says that the scratch memory grows: 10 pages are left as they are, the rest is for 2 MiB a sample.
+	/* The tag says that the scratch memory grows: 10 pages stay as they are, the rest is for 2 MiB a sample.
 	 */
 	story = story_begin(100, 8, 9);
 	take(&story, "parameters", 20 * NEAP_MIB);
@@ -161,7 +161,7 @@ static void test_least_room_counts(void **state)
 	recording_end(&story.recording);
 }
 
-/* A rung was taken: what scales is solved for, whatever the tag says. */
+/* A rung was taken: the search solves for what scales, whatever the tag says. */
 static void test_two_splits(void **state)
 {
 	struct story story = story_begin(40, 32, 1);
@@ -209,8 +209,8 @@ static void test_two_splits(void **state)
 	recording_end(&story.recording);
 }
 
-/* 41 samples in 21 + 20, with 1 MiB a sample: the smaller part scales as the larger one does, and the batch is kept
- * in parts that are not equal. */
+/* 41 samples in 21 + 20, with 1 MiB a sample: the smaller part scales like the larger one, and the batch is kept in
+ * unequal parts. */
 static void test_unequal_parts(void **state)
 {
 	struct story story = story_begin(64, 21, 2);
@@ -223,7 +223,7 @@ static void test_unequal_parts(void **state)
 		give(&story, "activations", take(&story, "activations", 21 * NEAP_MIB), 21 * NEAP_MIB);
 		recording_add(&story.recording,
 			      (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .smaller_parts = {.count = 1}});
-		/* Before it gives back anything, a part holds 8 MiB of its own: this is where the step is highest. */
+		/* Before a part gives anything back it holds 8 MiB of its own: the step's highest level is there. */
 		uint64_t scratch = take(&story, "workspace", 8 * NEAP_MIB);
 		give(&story, "activations", take(&story, "activations", 20 * NEAP_MIB), 20 * NEAP_MIB);
 		give(&story, "workspace", scratch, 8 * NEAP_MIB);
@@ -255,7 +255,7 @@ static void test_unequal_parts(void **state)
 	recording_end(&story.recording);
 }
 
-/* The ring has wrapped: parameters show when they are freed at the end, or never. */
+/* The ring has wrapped: parameters show only when they are freed at the end, or never. */
 static void test_wrapped(void **state)
 {
 	(void)state;
@@ -296,7 +296,7 @@ static void test_no_whole_step(void **state)
 	assert_false(advice.replayed);
 	assert_int_equal(advice.sample_bytes, NEAP_MIB);
 	assert_int_equal(advice.fixed_bytes, 20 * NEAP_MIB);
-	assert_int_equal(advice.micro_batch, 76); /* two pages are kept back */
+	assert_int_equal(advice.micro_batch, 76); /* two pages are reserved */
 	assert_int_equal(advice.headroom_bytes, 4 * NEAP_MIB);
 	assert_int_equal(advice.uncertainty_bytes, 4 * NEAP_MIB);
 	neap_advice_text(&advice, text, sizeof text);
@@ -304,7 +304,7 @@ static void test_no_whole_step(void **state)
 	assert_non_null(strstr(text, "headroom 4.00 MiB \u00b1 4.00 MiB"));
 	recording_end(&story.recording);
 
-	/* At micro-batch 1 a page for each of many small blocks: the line says nothing of what 50 would take. */
+	/* At micro-batch 1 each of many small blocks takes a page: the line says nothing about what 50 would take. */
 	story = story_begin(100, 1, 64);
 	for (int i = 0; i < 3; i++) {
 		give(&story, "activations", take(&story, "activations", NEAP_MIB), NEAP_MIB);
@@ -367,7 +367,7 @@ static void add_batch(struct story *story, uint16_t device, struct neap_event_ba
 	recording_add(&story->recording, neap_event_of_batch(device, batch));
 }
 
-/* Without a session: what neap found of the program, where its sources agree. */
+/* Without a session: what neap found out about the program, if its sources agree. */
 static void test_found(void **state)
 {
 	struct story story = story_begin(101, 8, 4);
@@ -388,7 +388,7 @@ static void test_found(void **state)
 	assert_non_null(strstr(text, "micro-batch 72 is the largest predicted to fit (now 8, the DataLoader's "
 				     "batch_size): it would reserve 100 MiB"));
 	assert_non_null(strstr(text, "; the effective batch of 32 is kept by 32 x accumulation 1"));
-	/* Without the accumulation nothing is said of the effective batch. */
+	/* Without the accumulation there is no statement about the effective batch. */
 	record->journal[record->journal_count - 1].batch.accumulate = 0;
 	record->journal[record->journal_count - 1].batch.source = NEAP_BATCH_NAMED;
 	advice = advise(&story);
@@ -396,7 +396,7 @@ static void test_found(void **state)
 	neap_advice_text(&advice, text, sizeof text);
 	assert_non_null(strstr(text, "(now 8, NEAP_MICRO_BATCH)"));
 	assert_null(strstr(text, "effective batch"));
-	/* It is unsure, and says how to name it. */
+	/* The advice is unsure, and says how to name the batch. */
 	record->journal[record->journal_count - 1].batch =
 		(struct neap_event_batch){8, 4, NEAP_BATCH_LOADER, 1, NEAP_BATCH_INPUTS, 16};
 	advice = advise(&story);
@@ -413,7 +413,7 @@ static void test_found(void **state)
 	recording_end(&story.recording);
 }
 
-/* Adds what a recording has, as of another device. */
+/* Adds the events of a recording as those of another device. */
 static void add_device(struct recording *recording, const struct neap_record *from, uint16_t device,
 		       uint64_t headroom_mib)
 {
@@ -463,7 +463,7 @@ static void test_tightest_device(void **state)
 	assert_non_null(strstr(text,
 			       "micro-batch 32 is the largest predicted to fit on rank 3, the tightest of 4, "
 			       "there on CUDA device 1, the tightest of 3 (now 8, the DataLoader's batch_size)"));
-	/* One of which nothing is known: no advice. */
+	/* A device of which nothing is known gets no advice. */
 	record->journal[record->journal_count - 1].batch.micro_batch = 0;
 	neap_advice(record, &clean, NULL, &advice);
 	assert_false(advice.given);
@@ -475,7 +475,7 @@ static void test_tightest_device(void **state)
 	recording_end(&other.recording);
 }
 
-/* Numbers that make no sense, and events in no order: an answer or none, but no harm. */
+/* Senseless numbers, and events in a random order: advice or none, but no harm. */
 static void test_hostile(void **state)
 {
 	uint64_t seed = 1;

@@ -68,8 +68,8 @@ static void instants_that_are_not_there(void **state)
 	neap_trace_free(trace);
 }
 
-/* Parameters (made before the steps), then per step: an activation that backward frees, a gradient that lives into
- * the next step, a temporary of the optimizer, and in the first step the optimizer's state. */
+/* Parameters, made before the steps. In each step: an activation that backward frees, a gradient that lives into the
+ * next step, a temporary of the optimizer; in the first step also the optimizer's state. */
 static struct neap_trace *training(size_t steps)
 {
 	struct maker maker;
@@ -160,7 +160,7 @@ static void what_compiling_takes(void **state)
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 
-	begin(&maker); /* the program itself takes as much afterwards */
+	begin(&maker); /* the program itself takes as much later */
 	made = stack(&maker, "/home/me/job/model.py", "forward", 20);
 	compiler = stack(&maker, "/v/torch/_dynamo/convert_frame.py", "__call__", 1);
 	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 20 * MIB, compiler);
@@ -175,7 +175,7 @@ static void what_compiling_takes(void **state)
 	neap_trace_free(trace);
 }
 
-/* Frames of PyTorch, of neap and of Python itself stand for the program's line that called them. */
+/* Frames of PyTorch, neap and Python itself are attributed to the program's line that called them. */
 static void what_is_no_line_of_the_program(void **state)
 {
 	static const char *const files[] = {"/venv/lib/python3.12/site-packages/neap/_estimate.py",
@@ -199,7 +199,7 @@ static void what_is_no_line_of_the_program(void **state)
 	neap_trace_free(trace);
 }
 
-/* The same without frames: lifetimes tell, and say that they did. */
+/* The same without frames: the purposes come from lifetimes, and the analysis says so. */
 static void what_lifetimes_tell(void **state)
 {
 	(void)state;
@@ -213,7 +213,7 @@ static void what_lifetimes_tell(void **state)
 	assert_string_equal(analysis.steps.how, "marks of steps");
 	assert_int_equal(analysis.steps.count, 3);
 	const struct neap_categories *categories = &analysis.categories;
-	/* Where the first step began is not known: the first block may be a parameter or not. */
+	/* The first step's beginning is unknown: the first block may be a parameter or not. */
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], 8 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_ACTIVATIONS][NEAP_HOW_LIFETIME], 16 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_TEMPORARIES][NEAP_HOW_LIFETIME], 4096);
@@ -222,8 +222,8 @@ static void what_lifetimes_tell(void **state)
 	neap_trace_free(trace);
 }
 
-/* Data that is loaded once lives as parameters do, and a batch from step to step as gradients do: what has no
- * companion of its size, and what a line of the program loads in each step, is neither. */
+/* Data that is loaded once lives as long as parameters do, and a batch from step to step as gradients do. A block
+ * without a companion of its size is neither, nor is a block that a line of the program loads in each step. */
 static void data_is_no_part_of_the_model(void **state)
 {
 	(void)state;
@@ -262,8 +262,8 @@ static void data_is_no_part_of_the_model(void **state)
 	neap_trace_free(trace);
 }
 
-/* What forward, or a line of the program's, makes in the steps and keeps is no part of the model: a leak, a history.
- * A second model is, though a line of the program's makes it in a step: its gradients have its size. */
+/* What forward or a line of the program makes in the steps and keeps is not part of the model: it is a leak or a
+ * history. A second model that the program makes in a step is one, since its gradients have its size. */
 static void what_is_kept_over_steps(void **state)
 {
 	enum { STEPS = 6 };
@@ -286,7 +286,7 @@ static void what_is_kept_over_steps(void **state)
 		event(&maker, NEAP_TRACE_ALLOC, 0x100000000 + step * 0x10000000, 5 * MIB, leaks);
 		event(&maker, NEAP_TRACE_ALLOC, 0x200000000 + step * 0x10000000, 3 * MIB, forward);
 		event(&maker, NEAP_TRACE_ALLOC, 0x300000000 + step * 0x10000000, 7 * MIB, chooses);
-		if (step > 0 && step != 2) /* that of step 1 stays */
+		if (step > 0 && step != 2) /* the block of step 1 stays */
 			release(&maker, 0x300000000 + (step - 1) * 0x10000000, 7 * MIB, 0);
 		if (step > 0)
 			release(&maker, 0x50000000, 8 * MIB, 0);
@@ -304,7 +304,7 @@ static void what_is_kept_over_steps(void **state)
 			event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 11 * MIB, 0);
 		range(&maker, NEAP_TRACE_END, name);
 	}
-	event(&maker, NEAP_TRACE_ALLOC, 0x180000000, 5 * MIB, leaks); /* the newest, in a step that does not end */
+	event(&maker, NEAP_TRACE_ALLOC, 0x180000000, 5 * MIB, leaks); /* the newest, in a step that has not ended */
 	struct neap_trace *trace = finish(&maker);
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
 	struct neap_categories at_end, *categories = &at_end;
@@ -316,16 +316,16 @@ static void what_is_kept_over_steps(void **state)
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_KEPT][NEAP_HOW_LIFETIME], 0);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME], 8 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_FRAMES], 13 * MIB); /* DDP's */
-	/* The second model, the batch, the newest that may be chosen, the last gradients, not freed yet, and what the
-	 * leaking line made before the first step. */
+	/* The second model, the batch, the newest block that may be either, the last gradients, not freed yet, and
+	 * what the leaking line made before the first step. */
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING],
 			 (11 + 24 + 7 + 8 + 11 + 17) * MIB);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 }
 
-/* A block from before the first event that outlives two steps is a parameter only if no step had ended by then: the
- * optimizer's state would look the same. */
+/* A block that was there before the first event and outlives two steps is a parameter only if no step had ended by
+ * then: optimizer state would look the same. */
 static void recordings_that_begin_midway(void **state)
 {
 	(void)state;
@@ -361,7 +361,7 @@ static void recordings_that_begin_midway(void **state)
 	}
 }
 
-/* 40 steps; in each 3 MiB are kept by one line, and 64 MiB come and go. */
+/* 40 steps: in each, one line keeps 3 MiB, and 64 MiB come and go. */
 static void a_leak_has_a_line(void **state)
 {
 	(void)state;
@@ -392,7 +392,7 @@ static void a_leak_has_a_line(void **state)
 	neap_trace_free(trace);
 }
 
-/* Without growth: `high` MiB at its highest in every step, in `teeth` teeth; every `period`th step twice that. */
+/* Without growth: each step reaches `high` MiB in `teeth` teeth; every `period`th step reaches twice that. */
 static void swing_of(size_t teeth, size_t period, struct neap_trends *ret_trends)
 {
 	struct neap_analysis analysis = {0};
@@ -426,8 +426,8 @@ static void swings_and_their_causes(void **state)
 	assert_int_equal(trends.period, 5);
 }
 
-/* 70 steps of 16 MiB, or of 8 to 24 where `varies`; before each seventh `evaluation` MiB more, with a mark; with
- * `kept` each step keeps 4 MiB, and each tenth gives them back. */
+/* 70 steps of 16 MiB, or of 8 to 24 with `varies`; before each seventh an evaluation of `evaluation` MiB more, with a
+ * mark. With `kept` each step keeps 4 MiB, and each tenth frees them. */
 static enum neap_swing swing_by(bool varies, int evaluation, bool kept, size_t *ret_period)
 {
 	struct neap_analysis analysis = {0};
@@ -464,7 +464,7 @@ static void why_steps_differ(void **state)
 	assert_int_equal(swing_by(false, 64, false, &period), NEAP_SWING_EVALUATION);
 	assert_int_equal(period, 7);
 	assert_int_equal(swing_by(true, 64, false, &period), NEAP_SWING_EVALUATION);
-	/* It is marked, but takes little: lengths are why. */
+	/* It is marked but takes little: the different lengths are the reason. */
 	assert_int_equal(swing_by(true, 1, false, &period), NEAP_SWING_VARIABLE);
 	assert_int_equal(period, 0);
 	assert_int_equal(swing_by(false, 0, true, &period), NEAP_SWING_CLEANUP);
@@ -473,9 +473,9 @@ static void why_steps_differ(void **state)
 	assert_int_equal(swing_by(false, 0, false, &period), NEAP_SWING_STEP);
 }
 
-/* 12 steps of a model whose gradients are far larger than its activations, so that levels alone show one rise a step:
- * `micro_batches` each, then an optimizer that is not fused. `samples` gives the sizes of the activations. Before
- * each fourth step `evaluated` batches run forward only. */
+/* 12 steps of a model whose gradients are far larger than its activations, so that the levels alone show one rise a
+ * step. Each step has `micro_batches`, then an optimizer that is not fused; `samples` gives the sizes of the
+ * activations. Before each fourth step `evaluated` batches run forward only. */
 static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, bool varies,
 		       struct neap_trends *ret_trends)
 {
@@ -495,7 +495,7 @@ static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, b
 			size_t bytes = samples * (varies ? 2000 + chance / 65536 % 2000 : 20480);
 			neap_buffer_format(&text, "a %zu %zu 0\n", id, bytes / 16);
 			for (size_t i = 1; i <= layers;
-			     i++) { /* each layer the same, with scratch that goes at once */
+			     i++) { /* all layers alike, with scratch memory that goes at once */
 				neap_buffer_format(&text, "a 2 %zu 0\na %zu %zu 0\nf 2\n", bytes / 4, id + i, bytes);
 				if (!backward && i > 1)
 					neap_buffer_format(&text, "f %zu\n", id + i - 1);
@@ -530,17 +530,17 @@ static void accumulation_by_its_rhythm(void **state)
 	accumulate(6, 16, 0, false, &trends);
 	assert_int_equal(trends.course.micro_batches, 6);
 	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
-	/* With evaluation between; and neither layers nor the optimizer are taken for micro-batches. */
+	/* With an evaluation in between. Neither layers nor the optimizer count as micro-batches. */
 	accumulate(2, 48, 5, false, &trends);
 	assert_int_equal(trends.course.micro_batches, 2);
 	accumulate(1, 96, 0, false, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
 	accumulate(1, 96, 5, false, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
-	/* Lengths that change have no such rhythm. */
+	/* Changing lengths have no such rhythm. */
 	accumulate(2, 48, 0, true, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
-	/* Nor have layers that are all alike, and keep what they take until all of it goes. */
+	/* Neither have layers that are all alike and keep what they allocate until all of it goes. */
 	struct neap_analysis analysis = {0};
 	char text[4096] = "a 100 1048576 0\n";
 	for (size_t step = 0, length = strlen(text); step < 8; step++) {
@@ -557,7 +557,7 @@ static void accumulation_by_its_rhythm(void **state)
 	neap_trace_free(trace);
 }
 
-/* What a step is like, of 10 steps: 10 MiB rise and fall once. */
+/* The shape of 10 steps that each rise and fall by 10 MiB once. */
 static void course_of_the_steps(void **state)
 {
 	struct neap_analysis analysis = {0};

@@ -1,4 +1,4 @@
-/* Why memory ran out, what would have helped, and the state at an instant, on traces small enough to be reckoned by
+/* Why memory ran out, what would have helped, and the state at an instant, on traces small enough to work out by
  * hand. */
 #include "analysis_test.h"
 
@@ -15,8 +15,8 @@ static const struct neap_whatif *whatif(const struct neap_whatifs *whatifs, cons
 	return NULL;
 }
 
-/* max_split_size_mb:32 keeps a cached block of 64 MiB from serving 40 MiB, which takes a segment of its own: without
- * the setting 64 MiB would have been enough. With expandable segments beside it likewise. */
+/* With max_split_size_mb:32 a cached block of 64 MiB cannot serve 40 MiB, which takes a segment of its own; without
+ * the setting 64 MiB would have been enough. The same holds with expandable segments. */
 static void settings_that_are_better_left_out(void **state)
 {
 	(void)state;
@@ -45,7 +45,7 @@ static void settings_that_are_better_left_out(void **state)
 	assert_int_equal(whatif(whatifs, "with roundup_power2_divisions:8")->reserved_peak, 104 * MIB);
 	neap_analysis_fini(&analysis);
 
-	/* What was set is not tried; what would not change anything has no row. */
+	/* A setting that was in force is not tried. A setting that would change nothing has no row. */
 	trace->settings =
 		(struct neap_trace_settings){.known = true, .max_split_size = -1, .expandable_segments = true};
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
@@ -85,7 +85,7 @@ static void add_segment(struct maker *maker, uint64_t address, bool two, uint32_
 	neap_build_block(&maker->build, &rest);
 }
 
-/* A cached block of 200 MiB may not serve 40 MiB under a limit of 128 MiB, and may under one of 512 MiB. */
+/* A cached block of 200 MiB must not serve 40 MiB under a limit of 128 MiB, but may under a limit of 512 MiB. */
 static void limits_that_differ(void **state)
 {
 	(void)state;
@@ -106,8 +106,8 @@ static void limits_that_differ(void **state)
 	neap_trace_free(trace);
 }
 
-/* A device of 101 MiB, 100 of them reserved: 72 live, and 28 free in pieces that live blocks keep apart; 24 are asked
- * for. */
+/* A device of 101 MiB, 100 of them reserved: 72 are live, and live blocks separate the 28 free ones. 24 are
+ * requested. */
 static void a_failure_by_fragmentation(void **state)
 {
 	(void)state;
@@ -151,7 +151,7 @@ static void a_failure_by_fragmentation(void **state)
 	assert_int_equal(oom->fixes[0].kind, NEAP_FIX_SETTING);
 	assert_true(oom->fixes[0].replayed && oom->fixes[0].sufficient);
 	assert_string_equal(oom->fixes[0].text, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-	/* Nothing tells what most of it is for: no change of training is predicted. */
+	/* The purpose of most memory is unknown: no change of the training is predicted. */
 	assert_int_equal(oom->unknown_bytes, 72 * MIB);
 	for (size_t i = 0; i < oom->fix_count; i++)
 		assert_int_equal(oom->fixes[i].kind, NEAP_FIX_SETTING);
@@ -190,7 +190,8 @@ static void a_predicted_failure_has_the_pieces_of_the_replay(void **state)
 	neap_trace_free(trace);
 }
 
-/* A segment without a live block goes back whole; of an expandable one the pages of 20 MiB that are free as a whole.
+/* A segment without a live block is returned whole; an expandable one returns its pages of 20 MiB that are free as a
+ * whole.
  */
 static void what_emptying_the_cache_returns(void **state)
 {
@@ -266,11 +267,11 @@ static void the_state_at_an_instant(void **state)
 	assert_int_equal(found.segments, 3);
 	assert_int_equal(found.reserved, 100 * MIB);
 	assert_int_equal(found.live, 11 * MIB);
-	/* 15 + 16, and of the expandable one what is free in the two pages that the block is in. */
+	/* 15 + 16, and the free part of the two pages of the expandable segment that hold the block. */
 	assert_int_equal(found.pinned, (15 + 16 + 38) * MIB);
 	assert_int_equal(found.releasable, 20 * MIB);
 	assert_int_equal(found.largest_free, 39 * MIB);
-	/* The peak is that very instant; the end is the file's own. */
+	/* The peak is at that very instant; the state at the end is the file's own. */
 	assert_int_equal(analysis.fragments_at_peak.reserved, 100 * MIB);
 	assert_int_equal(analysis.fragments.reserved, 20 * MIB);
 	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, NULL, &found, &err),

@@ -1,7 +1,8 @@
 /* When each allocation began and ended, and the levels that follow. */
 #include "analysis_test.h"
 
-/* A block freed and never allocated was there before; one allocated twice has lost its free. */
+/* A block that is freed but was never allocated was there before; of a block that is allocated twice, the free was
+ * lost. */
 static void lives_from_before(void **state)
 {
 	(void)state;
@@ -35,8 +36,8 @@ static void lives_from_before(void **state)
 	neap_trace_free(trace);
 }
 
-/* Levels are the sums of what lives, whatever odd events say: a free with another size than its allocation's, an
- * allocation at a live block's address, a free that completes 200 events after its request. */
+/* Levels are the sums of the live blocks, whatever odd events claim: a free whose size differs from its allocation's,
+ * an allocation at a live block's address, a free that completes 200 events after its request. */
 static void levels_of_odd_events(void **state)
 {
 	(void)state;
@@ -73,7 +74,8 @@ static void levels_of_odd_events(void **state)
 	neap_trace_free(trace);
 }
 
-/* Where frees have their allocations' stacks, they say nothing of the free, but where an early block came from. */
+/* If frees carry their allocations' stacks, they do not show where the free was, but where an early block came
+ * from. */
 static void frees_with_the_stacks_of_allocations(void **state)
 {
 	(void)state;

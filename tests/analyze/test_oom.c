@@ -1,4 +1,4 @@
-/* The OOM card: each cause from its own arithmetic, each fix with its own figures; two failures, two cards. */
+/* The OOM card: each cause and each fix from its own figures; two failures make two cards. */
 #include "analyze/oom.h"
 #include "recording.h"
 #include "support/test.h"
@@ -93,7 +93,7 @@ static void test_capacity(void **state)
 	assert_int_equal(card.fixes[card.fix_count - 1].kind, NEAP_FIX_SMALLER_MODEL);
 }
 
-/* The split is the first down the ladder that suffices, and no deeper. */
+/* The split is the first one down the ladder that is enough. */
 static void test_deeper_split(void **state)
 {
 	struct recorded_oom oom = capacity;
@@ -102,11 +102,11 @@ static void test_deeper_split(void **state)
 	oom.request = 5000; /* 11000 wanted by what scales and the rest: 4500 short, 11100 - 4500 left of 11100 */
 	oom.tags[2].live = 1000;
 	oom.allocated = oom.reserved = 3100;
-	oom.others = 4400 - 500; /* all still there, but held by others than us: only the split is looked at */
+	oom.others = 4400 - 500; /* all are still there, but other processes hold them: only the split is checked */
 	struct neap_oom_card card = card_for(&oom);
 	assert_int_equal(card.shortfall_bytes, 4500 * NEAP_MIB);
 	const struct neap_fix *fix = fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH);
-	/* What scales is 6100: half saves 3050, a quarter left saves 4575. */
+	/* 6100 scale: half saves 3050, a quarter left saves 4575. */
 	assert_string_equal(fix->text, "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)");
 	assert_int_equal(fix->saving_bytes, 4575 * NEAP_MIB);
 	assert_true(fix->sufficient);
@@ -120,13 +120,15 @@ static void test_untagged_widens(void **state)
 	oom.tags[2].tag = ""; /* the 5000 are of unknown use; 1100 scale for sure */
 	struct neap_oom_card card = card_for(&oom);
 	const struct neap_fix *fix = fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH);
-	/* Halved: 550 for sure, 500 are short: enough. Of the unknown between nothing and 2500 more. */
+	/* Halved: 550 for sure, and 500 are short, so it is enough. The unknown bytes save between nothing and 2500
+	 * more. */
 	assert_string_equal(fix->text, "micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)");
 	assert_int_equal(fix->saving_bytes, 1800 * NEAP_MIB);
 	assert_int_equal(fix->uncertainty_bytes, 1250 * NEAP_MIB);
 }
 
-/* Nothing is tagged: no split is sure to suffice, so the first is named that does in the middle of its interval. */
+/* Nothing is tagged: no split is surely enough, so the first is named that is enough in the middle of its
+ * interval. */
 static void test_all_untagged(void **state)
 {
 	struct recorded_oom oom = capacity;
@@ -162,7 +164,7 @@ static void test_limit(void **state)
 	assert_true(card.fixes[0].sufficient);
 	assert_string_equal(card.fixes[0].text, "a lower bound: limit raised by at least 900 MiB to 4.79 GiB "
 						"(fraction 0.62); the device had room for 7.42 GiB");
-	/* In pieces it would have fitted under the limit; the device had room for the whole. */
+	/* In pieces the request would have fitted under the limit; the device had room for it whole. */
 	oom.limit = 5000;
 	oom.allocated = 3900;
 	oom.reserved = 4900;
@@ -170,7 +172,7 @@ static void test_limit(void **state)
 	card = card_for(&oom);
 	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
 	assert_true(card.shortfall_bytes > 0);
-	/* A free piece that is large enough is of another stream or pool: it is not a reason to call nothing missing.
+	/* A free piece that is large enough belongs to another stream or pool: something is still missing.
 	 */
 	oom.largest = 1000;
 	card = card_for(&oom);
@@ -178,7 +180,8 @@ static void test_limit(void **state)
 	assert_int_equal(card.shortfall_bytes, 900 * NEAP_MIB);
 }
 
-/* PyTorch's small and large requests have pools of their own: a piece of the other is of no use, and named. */
+/* PyTorch has separate pools for small and large requests: a piece of the other pool is of no use, and the card names
+ * it. */
 static void test_pools(void **state)
 {
 	struct recording recording = recording_begin();
@@ -202,7 +205,7 @@ static void test_pools(void **state)
 	assert_int_equal(card.largest_free_bytes, NEAP_MIB / 2);
 	assert_int_equal(card.elsewhere_free_bytes, 16 * NEAP_MIB);
 	assert_int_equal(card.elsewhere_pool, NEAP_OOM_POOL_LARGE);
-	/* In the pool that it was for, a piece that is large enough is another stream's. */
+	/* In the request's own pool, a piece that is large enough belongs to another stream. */
 	recording_oom(&recording, &oom);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
 						      .oom_pools = {.small_failed = 1,
@@ -223,7 +226,7 @@ static void test_pools(void **state)
 	recording_end(&recording);
 }
 
-/* Other processes were asked before it failed: a figure of this failure, not of the next. */
+/* Other processes were asked before it failed: a figure of this failure, not of the next one. */
 static void test_others_asked(void **state)
 {
 	struct recording recording = recording_begin();
@@ -241,7 +244,7 @@ static void test_others_asked(void **state)
 	recording_end(&recording);
 }
 
-/* What is not known of the free pieces is not a figure. */
+/* Unknown facts about the free pieces do not become figures. */
 static void test_unknown_piece(void **state)
 {
 	struct recording recording = recording_begin();
@@ -259,7 +262,7 @@ static void test_unknown_piece(void **state)
 	recording_end(&recording);
 }
 
-/* The raise that is named is the one that is judged: this request's, and what the step takes after it. */
+/* The card judges the raise that it names: this request's, and what the step takes after it. */
 static void test_limit_of_a_step(void **state)
 {
 	static const struct {
@@ -305,7 +308,7 @@ static void test_neighbours(void **state)
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_FREE_NEIGHBOURS);
 	assert_int_equal(card.fixes[0].saving_bytes, (4400 - 300 - 160) * NEAP_MIB); /* context; 1/50 of the device */
 	assert_true(card.fixes[0].sufficient);
-	/* The same bytes missing, but they are our own context: no neighbour is blamed. */
+	/* The same bytes are missing, but they are our own context: no neighbour is blamed. */
 	oom.context = 4400;
 	card = card_for(&oom);
 	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
@@ -326,7 +329,7 @@ static void test_fragmentation(void **state)
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_EXPANDABLE_SEGMENTS);
 	assert_false(card.fixes[0].active_already);
 
-	/* Where pages are mapped already, the advice is not tried. */
+	/* If pages are mapped already, the advice is not tried. */
 	struct recording recording = recording_begin();
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_SEGMENT_MAP});
 	recording_oom(&recording, &oom);
@@ -371,7 +374,7 @@ static void test_leak_comes_first(void **state)
 	assert_int_equal(card.growth_bytes, 20 * NEAP_MIB);
 	assert_int_equal(card.leak.since_step, 1);
 	assert_int_equal(card.leak.bytes, 1200 * NEAP_MIB);
-	/* Of 7500 MiB a step takes 7000 at most, and its floor then rises. */
+	/* A step takes at most 7000 of 7500 MiB; then its floor rises. */
 	assert_int_equal(card.leak.ends_step, 60 + (card.room_bytes / NEAP_MIB - 7000) / 20);
 	recording_end(&recording);
 
@@ -428,20 +431,20 @@ static void test_rungs(void **state)
 	assert_int_equal(card.step, 2);
 	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE);
 	assert_int_equal(card.rungs_active, 1u << NEAP_RUNG_CHECKPOINTING);
-	assert_int_equal(card.tag_count, 4); /* those of the run's end are not its */
+	assert_int_equal(card.tag_count, 4); /* the tags at the end of the run are not this card's */
 	assert_true(fix_in(&card, NEAP_FIX_CHECKPOINTING)->active_already);
 	assert_string_equal(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH)->text,
 			    "micro-batch 32 -> 16, accumulation 2 -> 4 (effective batch stays 64)");
 	card = card_of(&recording, 1);
 	assert_int_equal(card.device, 1);
-	assert_int_equal(card.tag_count, 0);               /* the other device's tags are not taken */
+	assert_int_equal(card.tag_count, 0);               /* the tags of the other device are not taken */
 	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE); /* nor its rung */
 	assert_int_equal(neap_oom_card(&recording.record, 3, &card, &err), NEAP_ENOENT);
 	recording_end(&recording);
 }
 
-/* Peaks are those of the steps with the settings in force. A leak shows in the steps before a rung where those after
- * it are too few, and a rung's own fall in memory is none of it. */
+/* The peaks are those of steps with the settings in force. If there are too few steps after a rung, a leak shows in
+ * the steps before it, and the rung's own fall in memory does not count. */
 static void test_steps_before_a_rung(void **state)
 {
 	struct recording recording = recording_begin();
@@ -468,7 +471,7 @@ static void test_steps_before_a_rung(void **state)
 	recording_end(&recording);
 }
 
-/* Steps of variable length say that a later one may take more; the first step, and a few percent, do not. */
+/* Steps of variable length mean that a later one may take more. The first step and a few percent do not mean that. */
 static void test_steps_that_vary(void **state)
 {
 	static const struct {
@@ -490,7 +493,7 @@ static void test_steps_that_vary(void **state)
 	}
 }
 
-/* What another device's steps took is nothing of this one's. */
+/* The steps of another device do not count for this one. */
 static void test_two_devices(void **state)
 {
 	struct recording recording = recording_begin();
@@ -520,7 +523,7 @@ static void test_two_devices(void **state)
 	recording_end(&recording);
 }
 
-/* Recordings of nonsense: no fault, and figures that hold together. */
+/* Senseless recordings: no crash, and figures that are consistent. */
 static void test_nonsense(void **state)
 {
 	static const uint64_t values[] = {0, 1, 7, 1 << 20, 1ull << 40, 1ull << 63, UINT64_MAX};

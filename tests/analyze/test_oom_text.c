@@ -1,4 +1,4 @@
-/* Out-of-memory messages in every wording, and texts that are none. */
+/* Out-of-memory messages in every wording, and texts that are no such message. */
 #include "analyze/oom_text.h"
 
 #include "support/test.h"
@@ -79,7 +79,7 @@ static void test_reserved(void **state)
 	found = first(
 		"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; 2.00 GiB already "
 		"allocated; 5.19 MiB free; 3.10 GiB reserved in total by PyTorch)");
-	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION); /* a third of what is its own */
+	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION); /* a third of its own memory */
 }
 
 static const char sentences[] = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 764.00 MiB. GPU 1 has "
@@ -119,7 +119,7 @@ static void test_sentences(void **state)
 	assert_false(found.self_by_other_pid);
 }
 
-/* A log wraps at any blank, draws a box and colours: the same is read. */
+/* A log wraps at any blank, and draws boxes and colours: the same message is read. */
 static void test_wrapped(void **state)
 {
 	(void)state;
@@ -128,7 +128,7 @@ static void test_wrapped(void **state)
 	for (size_t seam = 0; seam < sizeof seams / sizeof seams[0]; seam++) {
 		size_t length = 0, blanks = 0;
 		for (const char *at = sentences; *at; at++) {
-			/* the opening's own blanks stay */
+			/* the blanks of the opening stay */
 			if (*at == ' ' && ++blanks > 4 && blanks % 3 == 0) {
 				strcpy(text + length, seams[seam]);
 				length += strlen(seams[seam]);
@@ -145,7 +145,7 @@ static void test_wrapped(void **state)
 static void test_oddities(void **state)
 {
 	(void)state;
-	/* 2.1 misspelt it; a number below zero printed unsigned */
+	/* 2.1 misspelt it; a negative number was printed unsigned */
 	struct neap_oom_text found = first(
 		"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of 23.69 GiB of which "
 		"1.00 GiB is "
@@ -156,7 +156,7 @@ static void test_oddities(void **state)
 	assert_int_equal(found.process_bytes, UNKNOWN);
 	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION);
 
-	/* in a container the process itself is listed, by its PID outside */
+	/* in a container the process lists itself under its PID outside */
 	found = first("CUDA out of memory. Tried to allocate 3.25 GiB. GPU 1 has a total capacity of 93.02 GiB of "
 		      "which 1.18 GiB "
 		      "is free. Process 2752205 has 91.82 GiB memory in use. Of the allocated memory 90.63 GiB is "
@@ -219,7 +219,7 @@ static void test_bare_and_none(void **state)
 	}
 }
 
-/* A full device: the driver has a scrap left, larger than the request, and cannot hand it out. */
+/* A full device: the driver has a small rest, larger than the request, and cannot hand it out. */
 static void test_full_of_neighbours(void **state)
 {
 	(void)state;
@@ -237,7 +237,7 @@ static void test_full_of_neighbours(void **state)
 		      "PyTorch but unallocated.");
 	assert_int_equal(found.cause, NEAP_TEXT_NEIGHBOURS);
 	assert_int_equal(found.processes[0].pid, 123);
-	/* With room, it is something else that refused. */
+	/* There is room, so something else refused. */
 	found = first(
 		"CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 3.79 GiB total capacity; 654.97 MiB already "
 		"allocated; 600.00 MiB free; 666.00 MiB reserved in total by PyTorch)");
@@ -290,7 +290,7 @@ static void test_other_programs(void **state)
 	assert_string_equal(found.backend, "NCCL");
 }
 
-/* Two in a row: neither takes the other's figures. */
+/* Two in a row: neither message takes the other's figures. */
 static void test_several(void **state)
 {
 	(void)state;
@@ -318,7 +318,7 @@ static const char vllm[] =
 	"available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
 	"engine.\n";
 
-/* Its figures stand before the message, worded differently from version to version. */
+/* Its figures stand before the message, in words that differ from version to version. */
 static void test_vllm(void **state)
 {
 	(void)state;
@@ -390,7 +390,7 @@ static void test_slurm(void **state)
 	assert_int_equal(found.process_bytes, UNKNOWN);
 }
 
-/* Any bytes: an answer or none, and the loop ends. */
+/* Any bytes: a message or none, and the search ends. */
 static void mutate(const char *whole, size_t size, unsigned *seed)
 {
 	for (unsigned round = 0; round < 3000; round++) {

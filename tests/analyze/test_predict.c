@@ -1,5 +1,5 @@
-/* Predictions: each kind of bytes by its own rule, the bounds hold the middle, and the bytes by tag at the peak of a
- * recording are followed back from its end. */
+/* Predictions: each kind of bytes has its own rule, and the bounds enclose the middle. The bytes by tag at a
+ * recording's peak are reconstructed backward from its end. */
 #include "analyze/predict.h"
 #include "recording.h"
 #include "support/test.h"
@@ -59,7 +59,7 @@ static void test_no_telling(void **state)
 	assert_false(neap_predict(&demand, &none, &plain, 0, &prediction));
 	assert_false(neap_predict(&demand, &plain, &none, 0, &prediction));
 	assert_int_equal(prediction.bytes, 77);
-	assert_true(neap_predict(&demand, &mixed, &mixed, 0, &prediction)); /* in force already: nothing changes */
+	assert_true(neap_predict(&demand, &mixed, &mixed, 0, &prediction)); /* already in force: nothing changes */
 	assert_int_equal(prediction.bytes, neap_demand_total(&demand));
 	/* Unknown bytes may scale or not; huge ones stay bytes. */
 	const struct neap_demand unknown = {.unknown = 1000}, huge = {.activations = UINT64_MAX, .model = UINT64_MAX};
@@ -96,7 +96,7 @@ static void test_savings(void **state)
 			    "MiB of the peak of 9.08 GiB (predicted, each alone)");
 	neap_savings_text(savings, 2, 9300 * NEAP_MIB, cut, sizeof cut);
 	assert_string_equal(cut, "memory-efficient at");
-	/* In force already, or nothing to act on: nothing to save. */
+	/* Already in force, or nothing to act on: it saves nothing. */
 	assert_int_equal(neap_predict_savings(&demand, MIXED | CHECKPOINTING, 4, savings), 1);
 	assert_int_equal(neap_predict_savings(&demand, 0, 1, savings), 2);
 	assert_int_equal(neap_predict_savings(&only, 0, 4, savings), 0);
@@ -159,17 +159,17 @@ static void test_demand_at_peak(void **state)
 	assert_int_equal(found.attention, 500);
 	assert_int_equal(found.temporaries, 20);
 	assert_int_equal(found.parameters, 1000);
-	assert_int_equal(found.unknown, 70 + 10); /* the untagged; and the 10 of the second step's peak */
+	assert_int_equal(found.unknown, 70 + 10); /* the untagged bytes, and the 10 of the second step's peak */
 	assert_int_equal(neap_demand_total(&found), 4600);
 	recording_end(&recording);
 
-	recording = recorded_run(true); /* a free is missing: it does not add up */
+	recording = recorded_run(true); /* a free is missing, so the sums do not agree */
 	found.model = 77;
 	assert_false(neap_demand_at_peak(&recording.record, &found));
 	assert_int_equal(found.model, 77);
 	recording_end(&recording);
 
-	/* The last settings of another device's session are not this one's. */
+	/* The last settings of another device's session do not apply here. */
 	recording = recorded_run(false);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
 						      .tag_bytes = {.tag = recording_name(&recording, "activations"),

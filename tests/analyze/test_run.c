@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A run of `steps`, each with `ticks` micro-batches that rise from 100 to 300 MiB in four blocks and fall again. */
+/* A run of `steps`; each has `ticks` micro-batches that rise from 100 to 300 MiB in four blocks and fall again. */
 static struct recording make_run(uint64_t steps, uint64_t ticks)
 {
 	struct recording recording = recording_begin();
@@ -66,7 +66,8 @@ static void test_process(void **state)
 	recording_end(&recording);
 }
 
-/* The page's peaks count where the ring has lost the allocations that made them, and are no level of the curve. */
+/* If the ring has lost the allocations behind the page's peaks, the peaks still count, but are no level of the
+ * curve. */
 static void test_page(void **state)
 {
 	struct recording recording = recording_begin();
@@ -90,7 +91,8 @@ static void test_page(void **state)
 	recording_end(&recording);
 }
 
-/* A forecast stands until a step beyond it was done: after a rung, or a restart in place, memory ends later or never.
+/* A forecast is valid until a step beyond it was done: after a rung, or a restart in place, memory ends later or
+ * never.
  */
 static void test_forecast(void **state)
 {
@@ -155,11 +157,11 @@ static void test_facts(void **state)
 	assert_int_equal(facts.first_rungs, 0);
 	assert_int_equal(facts.last_rungs, 1u << NEAP_RUNG_CHECKPOINTING);
 	assert_int_equal(facts.cleanups, 2);
-	assert_int_equal(facts.cleanup_freed_bytes, 70); /* the second gave back what was taken since the first */
+	assert_int_equal(facts.cleanup_freed_bytes, 70); /* the second one freed what was allocated since the first */
 	assert_int_equal(facts.cleanup_retaken_bytes, 30);
 	assert_int_equal(facts.cleanup_ns, 10);
 	assert_int_equal(facts.peak_allocated_bytes, 300 * NEAP_MIB);
-	assert_int_equal(facts.peak_reserved_bytes, 321 * NEAP_MIB); /* not what others hold */
+	assert_int_equal(facts.peak_reserved_bytes, 321 * NEAP_MIB); /* without what others hold */
 	assert_int_equal(facts.first_split.micro_batch, 8);
 	assert_int_equal(facts.last_split.micro_batch, 4);
 	assert_int_equal(facts.last_split.accumulate, 8);
@@ -175,7 +177,7 @@ static void test_facts(void **state)
 	recording_end(&recording);
 }
 
-/* An allocation, or (below 0) a free, of so many MiB. */
+/* Allocates, or (below 0) frees, this many MiB. */
 static void move_level(struct recording *recording, uint64_t *mib, int64_t by)
 {
 	uint64_t bytes = (uint64_t)(by < 0 ? -by : by) * NEAP_MIB;
@@ -189,7 +191,7 @@ static void move_level(struct recording *recording, uint64_t *mib, int64_t by)
 									.bytes = bytes}));
 }
 
-/* A program without a session, whose gradients are larger than its activations: levels rise once a step, whatever its
+/* A program without a session whose gradients are larger than its activations: levels rise once a step, whatever its
  * micro-batches. */
 static enum neap_fluctuation_cause cause_without_session(int micro_batches)
 {
@@ -203,7 +205,7 @@ static enum neap_fluctuation_cause cause_without_session(int micro_batches)
 			for (int64_t layer = 1; layer <= 4; layer++)
 				move_level(&recording, &mib, 10 * layer);
 			move_level(&recording, &mib, 300);
-			move_level(&recording, &mib, i == 0 ? -100 : -400); /* the first one's gradients stay */
+			move_level(&recording, &mib, i == 0 ? -100 : -400); /* the gradients of the first one stay */
 		}
 		move_level(&recording, &mib, -300);
 		recording_step(&recording, step, 300 * NEAP_MIB, (micro_batches > 1 ? 1000 : 700) * NEAP_MIB, 1);
@@ -232,7 +234,7 @@ static void test_fluctuation(void **state)
 	assert_true(facts.fluctuation.teeth_per_step == 4);
 	assert_int_equal(facts.fluctuation.amplitude_bytes, 200 * NEAP_MIB);
 	assert_int_equal(facts.leak.verdict, NEAP_LEAK_CLEAN);
-	/* The ring has wrapped: the steps it still holds whole say the same. */
+	/* The ring has wrapped: the steps that it still holds whole show the same. */
 	recording.record.allocations_lost = 500;
 	memmove(recording.record.allocations, recording.record.allocations + 500,
 		(recording.record.allocation_count -= 500) * sizeof *recording.record.allocations);
@@ -245,7 +247,7 @@ static void test_fluctuation(void **state)
 	neap_run_facts(&recording.record, 0, &facts);
 	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_STEP);
 	assert_true(facts.fluctuation.teeth_per_step == 1);
-	/* The same teeth, four a step, of steps that had one micro-batch: something else makes them. */
+	/* The same teeth, four a step, but the steps had one micro-batch: something else causes them. */
 	recording_end(&recording);
 	recording = make_run(25, 4);
 	for (size_t i = 0; i < recording.record.journal_count; i++)
@@ -277,7 +279,7 @@ static void test_leak(void **state)
 	recording_end(&recording);
 }
 
-/* Programs without sessions: steps that are counted from 1 again are another training's, with a floor of its own. */
+/* Programs without sessions: steps whose numbers restart at 1 belong to another training, with its own floor. */
 static void test_trainings_in_one_process(void **state)
 {
 	static const uint64_t leaks[] = {0, 32, 0}; /* MiB a step */
@@ -287,7 +289,7 @@ static void test_trainings_in_one_process(void **state)
 	(void)state;
 	for (size_t training = 0; training < 3; training++)
 		for (uint64_t step = training < 2 ? 1 : 2; step <= 60;
-		     step += 1 + step % 2) /* a joined mark, at last */
+		     step += 1 + step % 2) /* finally a joined mark */
 			recording_step(&recording, step, (1000 * (3 - training) + leaks[training] * step) * NEAP_MIB,
 				       NEAP_GIB, 1);
 	neap_run_facts(&recording.record, 0, &facts);
@@ -320,7 +322,7 @@ static void test_curve(void **state)
 	assert_int_equal(count, recording.record.allocation_count + recording.record.journal_count);
 	assert_int_equal(points[0].time_ns, 0);
 	assert_curve(points, count);
-	/* It does not: extremes are kept, and there is one tooth too many to keep each. */
+	/* It does not fit: extremes are kept, but there is one tooth too many to keep them all. */
 	recording.record.allocations[1777].held.allocated_bytes = 999 * NEAP_MIB;
 	recording.record.allocations[2345].held.allocated_bytes = 1;
 	count = neap_run_curve(&recording.record, points, 100);
@@ -336,7 +338,7 @@ static void test_curve(void **state)
 	assert_int_equal(neap_run_curve(&recording.record, points, 0), 0);
 	recording_end(&recording);
 
-	/* The ring has wrapped: before it, each step gives its peak and its lowest. */
+	/* The ring has wrapped: for the time before it, each step gives its peak and its lowest. */
 	recording = make_run(10, 1);
 	recording.record.allocations_lost = 45;
 	memmove(recording.record.allocations, recording.record.allocations + 45,
@@ -375,12 +377,12 @@ static void test_taken_again(void **state)
 		}
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.cleanups, 18);
-	assert_int_equal(facts.cleanup_freed_bytes, (12 + 9 * 12) * NEAP_MIB); /* the second device's went for good */
+	assert_int_equal(facts.cleanup_freed_bytes, (12 + 9 * 12) * NEAP_MIB); /* the second device's were lost */
 	assert_int_equal(facts.cleanup_retaken_bytes, 8 * 12 * NEAP_MIB);
 	recording_end(&recording);
 }
 
-/* Two devices train side by side, and only one leaks: its steps are counted once, and its slope is whole. */
+/* Two devices train side by side and only one leaks: its steps are counted once, and its slope is complete. */
 static void test_two_devices(void **state)
 {
 	struct recording recording = recording_begin();
@@ -406,14 +408,14 @@ static void test_two_devices(void **state)
 	assert_int_equal(facts.leak.steps + facts.leak.warm_up_steps, 120);
 	assert_int_equal(facts.steps, 120);
 	assert_int_equal(facts.ticks, 120);
-	assert_int_equal(facts.first_split.micro_batch, 8); /* the first of equals, not the last that spoke */
+	assert_int_equal(facts.first_split.micro_batch, 8); /* the first of equals, not the last that was recorded */
 	assert_int_equal(facts.peak_allocated_bytes, 450 * NEAP_MIB);
 	assert_int_equal(facts.fluctuation.amplitude_bytes, 50 * NEAP_MIB);
 	assert_int_equal(facts.rungs, 1);
 	recording_end(&recording);
 }
 
-/* No event of a session's start: steps of the same numbers are still those of two devices. */
+/* Without an event for a session's start, steps with the same numbers still belong to two devices. */
 static void test_devices_unannounced(void **state)
 {
 	struct recording recording = recording_begin();
@@ -447,7 +449,7 @@ static void test_two_sessions(void **state)
 	recording_end(&recording);
 }
 
-/* Sessions one after another, as of trials: they add up, also where one did not say that it was over. */
+/* Sessions one after another, such as trials: they add up, even if one did not record its end. */
 static void test_sessions_in_turn(void **state)
 {
 	struct recording recording = recording_begin();
@@ -461,13 +463,13 @@ static void test_sessions_in_turn(void **state)
 	}
 	assert_true(slope_of(&recording, &facts) == 0);
 	assert_int_equal(facts.steps, 120);
-	/* A longer one passes the number at which those before it ended. */
+	/* A longer session passes the step number at which the earlier ones ended. */
 	recording_split(&recording, 8, 1);
 	for (uint64_t step = 1; step <= 60; step++)
 		recording_step(&recording, step, 10 * NEAP_MIB, 200 * NEAP_MIB, 1);
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.steps, 180);
-	/* One that goes on from a checkpoint. */
+	/* A session that continues from a checkpoint. */
 	recording_split(&recording, 8, 1);
 	for (uint64_t step = 1001; step <= 1020; step++)
 		recording_step(&recording, step, 10 * NEAP_MIB, 200 * NEAP_MIB, 1);
@@ -476,7 +478,7 @@ static void test_sessions_in_turn(void **state)
 	recording_end(&recording);
 }
 
-/* The curve is one device's, and so is the request. */
+/* The curve belongs to one device, and so does the request. */
 static void test_devices_apart(void **state)
 {
 	struct recording recording = recording_begin();

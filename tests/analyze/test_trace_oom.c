@@ -1,5 +1,5 @@
-/* The card of a recording with its replays: figures from the journal, the trace's outcomes, what the ring has lost,
- * and what no time was left for. */
+/* The card of a recording with its replays: the journal's figures, the outcomes of the replays, events that the ring
+ * has lost, and replays that there was no time for. */
 
 #include "analyze/oom.h"
 #include "base/units.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An allocator's recording, made by hand: blocks one after another in one mapped range that grows by pages. */
+/* An allocator's recording made by hand: blocks one after another in one mapped range that grows by pages. */
 struct maker {
 	char path[64];
 	struct neap_recorder *recorder;
@@ -80,7 +80,7 @@ static void run_out(struct maker *maker, uint64_t bytes, uint64_t free)
 						       .device_total_bytes = maker->reserved + free + 10 * MIB,
 						       .others_bytes = 10 * MIB,
 						       .context_bytes = 8 * NEAP_MIB}});
-	/* Figures of another thread, meanwhile. */
+	/* Meanwhile another thread's figures are recorded. */
 	tell(maker, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_USER}});
 	tell(maker,
 	     (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
@@ -121,7 +121,7 @@ static const struct neap_whatif *row(const struct neap_oom_card *card, const cha
 	return NULL;
 }
 
-/* 30 MiB live of 32; 4 are asked for: 2 are missing, whichever the allocator. */
+/* 30 MiB of 32 are live and 4 are requested: 2 are missing, whichever the allocator. */
 static void capacity_replayed(void **state)
 {
 	(void)state;
@@ -148,7 +148,7 @@ static void capacity_replayed(void **state)
 	assert_int_equal(card.replays.lost_events, 0);
 	assert_true(card.replays.whatifs.items[0].own && !card.replays.whatifs.items[0].fits);
 	assert_int_equal(card.replays.whatifs.items[0].first_oom_event, 30);
-	/* PyTorch's own, which is not a setting of this allocator: reported, but not as a fix. */
+	/* PyTorch's setting, which this allocator does not have: reported, but not as a fix. */
 	assert_false(row(&card, "PyTorch with its defaults")->fits);
 	assert_true(row(&card, "neap's allocator")->active);
 	for (size_t i = 0; i < card.fix_count; i++)
@@ -162,7 +162,7 @@ static uint64_t at_seven(void *context)
 	return 7;
 }
 
-/* No time: everything is named, nothing is claimed. */
+/* No time: every setting is named, nothing is claimed. */
 static void no_patience(void **state)
 {
 	const struct neap_clock stopped = {.now = at_seven};
@@ -183,20 +183,20 @@ static void no_patience(void **state)
 	assert_true(card.replays.done);
 	assert_false(card.replays.smallest_tried);
 	assert_int_equal(card.replays.smallest_bytes, 0);
-	/* One nanosecond more is enough: time stands still. */
+	/* One nanosecond more is enough: the clock stands still. */
 	card = card_of(trace, 0, (struct neap_trace_oom_options){.deadline = {&stopped, 8}});
 	assert_true(card.replays.smallest_tried);
 	neap_trace_free(trace);
 }
 
-/* 20 MiB that stay, allocated before the ring's first event; then 64 pairs that overwrite it. */
+/* 20 MiB that stay, allocated before the ring's first event; then 64 pairs overwrite that event. */
 static void a_beginning_that_is_lost(void **state)
 {
 	(void)state;
 	struct maker maker;
 	begin(&maker, 65);
 	take(&maker, 0, 20 * MIB, "parameters");
-	take(&maker, 20 * MIB, 6 * MIB, "activations"); /* freed within the ring: known by its free */
+	take(&maker, 20 * MIB, 6 * MIB, "activations"); /* freed within the ring: the free shows it */
 	for (uint64_t i = 0; i < 64; i++) {
 		take(&maker, 26 * MIB, MIB, "activations");
 		if (i == 60)
@@ -212,15 +212,15 @@ static void a_beginning_that_is_lost(void **state)
 	assert_int_equal(card.replays.before_bytes, 20 * MIB);
 	assert_true(trace->devices[0].before_stack > 0);
 	assert_int_equal(card.live_requested_bytes, 20 * MIB);
-	assert_false(card.fragments.known); /* segments from before are in no event */
+	assert_false(card.fragments.known); /* segments from before have no event */
 	assert_int_equal(card.replays.memory_bytes, 32 * MIB);
 	assert_false(card.replays.whatifs.items[0].fits);
 	assert_int_equal(card.replays.smallest_bytes, 34 * MIB);
 	neap_trace_free(trace);
 }
 
-/* A failure that is older than every kept allocation: only the journal has it. Nor are the steps that ended
- * before those allocations any of the trace's. */
+/* A failure that is older than every kept allocation: only the journal has it. The steps that ended before those
+ * allocations are not the trace's either. */
 static void a_failure_that_is_overwritten(void **state)
 {
 	(void)state;
@@ -251,7 +251,7 @@ static void a_failure_that_is_overwritten(void **state)
 	neap_trace_free(trace);
 }
 
-/* Two devices: numbers are those of the journal, and each has its own trace. */
+/* Two devices: the numbers are those of the journal, and each has its own trace. */
 static void which_of_several(void **state)
 {
 	(void)state;
@@ -273,7 +273,7 @@ static void which_of_several(void **state)
 	card = card_of(trace, 1, (struct neap_trace_oom_options){0});
 	assert_int_equal(card.device, 1);
 	assert_int_equal(card.block_bytes, 5 * MIB);
-	assert_false(card.replays.done); /* nothing is known of that device's size */
+	assert_false(card.replays.done); /* that device's size is not known */
 	card = card_of(trace, 2, (struct neap_trace_oom_options){0});
 	assert_int_equal(card.device, 0);
 	assert_int_equal(card.number, 2);
@@ -285,7 +285,7 @@ static void which_of_several(void **state)
 	neap_trace_free(trace);
 }
 
-/* A file that makes up a device: no replay on it, and the rest stands. */
+/* A file that claims a device that there is not: no replay on it, and the rest remains. */
 static void a_device_that_cannot_be(void **state)
 {
 	(void)state;

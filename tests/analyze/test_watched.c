@@ -55,7 +55,8 @@ static void test_as_a_snapshot(void **state)
 			assert_true(watched_step(&watched, 30));
 		watched_end(&watched);
 		analyze(&watched, &trace, &analysis);
-		/* PyTorch's model chooses every block and segment as recorded: its release and settings are known. */
+		/* PyTorch's model chooses every block and segment as recorded, since its release and settings are
+		 * known. */
 		assert_int_equal(analysis.replay.version.to, 15);
 		assert_true(neap_analysis_exact(&analysis));
 		assert_int_equal(analysis.replay.settings.expandable_segments, i == 1);
@@ -64,7 +65,7 @@ static void test_as_a_snapshot(void **state)
 		assert_int_equal(of(&analysis, NEAP_CATEGORY_PARAMETERS), WATCHED_LAYERS * 4 * WATCHED_MIB);
 		assert_int_equal(of(&analysis, NEAP_CATEGORY_OPTIMIZER), WATCHED_LAYERS * 8 * WATCHED_MIB);
 		assert_true(of(&analysis, NEAP_CATEGORY_GRADIENTS) > 0);
-		/* That of the last layer is freed at once: it counts as a temporary. */
+		/* The last layer's is freed at once, and counts as a temporary. */
 		assert_int_equal(of(&analysis, NEAP_CATEGORY_ACTIVATIONS), (WATCHED_LAYERS - 1) * 30 * WATCHED_MIB);
 		char text[320];
 		neap_holder_text(trace, &analysis.holders[0], text, sizeof text);
@@ -74,7 +75,7 @@ static void test_as_a_snapshot(void **state)
 	}
 }
 
-/* What the session or the hooks write after a failure. */
+/* Writes what the session or the hooks write after a failure. */
 static void emit_limits(struct watched *watched, uint64_t device_bytes)
 {
 	watched_emit(watched,
@@ -114,14 +115,14 @@ static void test_card_of_capacity(void **state)
 	emit_limits(&watched, device_bytes);
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	/* Cached and free together are as much as was asked for, but no setting would have brought them together. */
+	/* The cached and free bytes together are as many as were requested, but no setting would have joined them. */
 	assert_true(card.cached_bytes + card.device_free_bytes >= card.block_bytes);
 	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
 	assert_true(card.other_allocator);
 	assert_int_equal(card.step, 4);
-	/* The line that asked never asked for more than 20 MiB. */
+	/* The line that made the request never requested more than 20 MiB. */
 	assert_true(card.larger == 3);
-	/* The journal's figures of the device, and the events' of who holds it. */
+	/* The journal's figures of the device, and the events' figures of who holds it. */
 	assert_int_equal(card.device_total_bytes, device_bytes + 505 * WATCHED_MIB);
 	assert_int_equal(card.context_bytes, 500 * WATCHED_MIB);
 	assert_string_equal(card.tag, "me/gpt.py:42 forward");
@@ -136,7 +137,7 @@ static void test_card_of_capacity(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* What the process tells of its model. */
+/* Writes what the process reports about its model. */
 static void emit_model(struct watched *watched, uint64_t parameters, uint64_t optimizer, uint64_t update,
 		       enum neap_oom_phase phase, uint32_t permille)
 {
@@ -157,7 +158,7 @@ static const struct neap_fix *fix_of(const struct neap_oom_card *card, enum neap
 	return NULL;
 }
 
-/* In the first step: half of the model's modules are done, and the optimizer's state is not there yet. */
+/* In the first step: half of the model's modules are done, and there is no optimizer state yet. */
 static void test_card_of_a_first_step(void **state)
 {
 	struct neap_buffer text = {0};
@@ -177,10 +178,10 @@ static void test_card_of_a_first_step(void **state)
 	assert_true(card.need.known && card.need.sure && !card.model_alone);
 	assert_int_equal(card.need.scaled_bytes, 2500 * WATCHED_MIB);
 	assert_int_equal(card.need.model_bytes, 4 * WATCHED_LAYERS * 4 * WATCHED_MIB);
-	/* An eighth: 128 + 313, and room for a later step twice as large; a quarter would be 128 + 1250 then. */
+	/* An eighth: 128 + 313, and room for a later step twice as large; with a quarter it would be 128 + 1250. */
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_SMALLER_MICRO_BATCH);
 	assert_true(card.fixes[0].amount == 8 && card.fixes[0].step == NEAP_FIX_STEP_ENOUGH);
-	assert_true(card.fixes[0].perhaps); /* nothing is known of later steps */
+	assert_true(card.fixes[0].perhaps); /* later steps are unknown */
 	assert_non_null(strstr(neap_buffer_string(&text), "The whole step is predicted to take 2.57 GiB"));
 	/* (128 + 313 * 2.4) * 17 / 16 + 40 < 1000, but not with 2.5. */
 	assert_int_equal(card.fixes[0].later_tenths, 24);
@@ -220,7 +221,7 @@ static void test_card_of_a_first_step_names_purposes(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* After whole steps: of an evaluation, whose graph no backward uses; and of a training in evaluation mode. */
+/* After whole steps: of an evaluation whose graph no backward uses, and of a training in evaluation mode. */
 static void test_card_of_an_evaluation(void **state)
 {
 	static const enum watched_line lines[] = {WATCHED_EVALUATION, WATCHED_FORWARD};
@@ -248,7 +249,8 @@ static void test_card_of_an_evaluation(void **state)
 		make_card(&watched, &card, &text);
 		assert_int_equal(card.evaluates, n == 0);
 		assert_int_equal(card.graph_bytes, n == 0 ? 14 * 60 * WATCHED_MIB : 0);
-		/* Two blocks instead of 15, and even four are enough; a smaller batch may not be, for later ones. */
+		/* Two blocks instead of 15, or even four, are enough. A smaller batch may not be enough for later
+		 * blocks. */
 		assert_int_equal(card.fixes[0].kind, n == 0 ? NEAP_FIX_NO_GRAD : NEAP_FIX_SMALLER_MICRO_BATCH);
 		assert_int_equal(card.fixes[0].step, NEAP_FIX_STEP_ENOUGH);
 		assert_int_equal(card.fixes[0].perhaps, n == 1);
@@ -257,7 +259,7 @@ static void test_card_of_an_evaluation(void **state)
 	}
 }
 
-/* No batch is small enough: no fix of the batch is named. An optimizer with less state is. */
+/* No batch is small enough, so no fix changes the batch. An optimizer with less state is a fix. */
 static void test_card_of_a_model_alone(void **state)
 {
 	struct neap_buffer text = {0};
@@ -273,7 +275,7 @@ static void test_card_of_a_model_alone(void **state)
 	assert_null(watched_alloc(&watched, 300 * WATCHED_MIB, WATCHED_OPTIMIZER));
 	emit_limits(&watched, 980 * WATCHED_MIB);
 	emit_model(&watched, 300, 600, 300, NEAP_OOM_PHASE_UPDATE, 0);
-	watched_free(&watched, state_block); /* on the way out: it was state all the same */
+	watched_free(&watched, state_block); /* freed on the way out, but it was state */
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
 	assert_true(card.model_alone && card.need.sure);
@@ -291,7 +293,7 @@ static void test_card_of_a_model_alone(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* The model fits, and temporaries of its whole update do not. */
+/* The model fits, but the temporaries of its whole update do not. */
 static void test_card_of_an_update(void **state)
 {
 	struct neap_buffer text = {0};
@@ -315,8 +317,8 @@ static void test_card_of_an_update(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* The cache is in pieces: with expandable segments the trace goes on, by replay. Cached bytes would have served the
- * smaller request; of the larger one they would have been a part, so that is no fragmentation. */
+/* The cache is in pieces: in the replay, the trace continues with expandable segments. Cached bytes would have served
+ * the smaller request, but only a part of the larger one, so that one is not fragmentation. */
 static void test_card_of_fragments(void **state)
 {
 	static const struct {
@@ -354,7 +356,7 @@ static void test_card_of_fragments(void **state)
 	}
 }
 
-/* Nothing is cached, and what is free on the device is more than was asked for, but less than a segment. */
+/* Nothing is cached. The device has more free than was requested, but less than a segment. */
 static void test_card_of_a_segment(void **state)
 {
 	struct neap_buffer text = {0};
@@ -362,7 +364,7 @@ static void test_card_of_a_segment(void **state)
 	struct watched watched;
 
 	(void)state;
-	watched_begin(&watched, folder, "", 50 * WATCHED_MIB, 0); /* two segments, of which the model fills 32 MiB */
+	watched_begin(&watched, folder, "", 50 * WATCHED_MIB, 0); /* two segments; the model fills 32 MiB of them */
 	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
 	assert_non_null(watched_alloc(&watched, 4 * WATCHED_MIB, WATCHED_FORWARD));
 	assert_null(watched_alloc(&watched, 8 * WATCHED_MIB, WATCHED_FORWARD));
@@ -376,7 +378,7 @@ static void test_card_of_a_segment(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* Memory that was cached when it ran out again: on a larger device it would have served the request. */
+/* The memory was cached when it ran out again: on a larger device it would have served the request. */
 static void test_smallest_after_two_failures(void **state)
 {
 	void *blocks[20] = {0};
@@ -401,7 +403,7 @@ static void test_smallest_after_two_failures(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* The ring has lost the beginning: the card says of how many live bytes nothing is known. */
+/* The ring has lost the beginning: the card says how many live bytes are unknown. */
 static void test_card_in_part(void **state)
 {
 	struct neap_buffer text = {0};
@@ -416,14 +418,14 @@ static void test_card_in_part(void **state)
 	emit_limits(&watched, 400 * WATCHED_MIB);
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	/* The model and the optimizer's state were there before. */
+	/* The model and the optimizer's state existed before. */
 	assert_in_range(card.unknown_bytes, 90 * WATCHED_MIB, 110 * WATCHED_MIB);
 	assert_true(card.replays.lost_events > 0);
 	assert_non_null(strstr(neap_buffer_string(&text), "live nothing tells what"));
 	neap_buffer_fini(&text);
 }
 
-/* Six steps of micro-batches of so many MiB on a device. False: memory ran out. */
+/* Six steps with micro-batches of this many MiB on a device. False: memory ran out. */
 static bool train(struct watched *watched, uint64_t device_bytes, uint64_t mib)
 {
 	bool ok = true;
@@ -434,8 +436,9 @@ static bool train(struct watched *watched, uint64_t device_bytes, uint64_t mib)
 	return ok;
 }
 
-/* Of a program with 1 MiB a sample: what is advised fits on the device, in no more than was predicted, and a tenth
- * more does not. Sizes that do not scale, but that the micro-batch divides or that may be scratch, cost some of it.
+/* A program with 1 MiB a sample: the advised micro-batch fits on the device in no more than was predicted, and a
+ * tenth more does not fit. Sizes that do not scale, but that the micro-batch divides or that may be scratch, cost
+ * some of it.
  */
 static void test_largest_micro_batch(void **state)
 {
@@ -489,8 +492,8 @@ static void test_tight_limit(void **state)
 	}
 }
 
-/* A fix that is enough for a step like the ones before may not be for the next one, where these differ. A leak has a
- * line of its own. */
+/* If steps differ, a fix that is enough for a step like the earlier ones may not be enough for the next one. A leak
+ * has its own line. */
 static void test_steps_that_vary(void **state)
 {
 	struct neap_oom_card card = {.room_bytes = 800 * WATCHED_MIB,

@@ -1,4 +1,4 @@
-/* An array that grows keeps its items, also after some of them went. */
+/* An array that grows keeps its items, even after some were removed. */
 #include "base/array.h"
 
 #include "support/test.h"
@@ -19,7 +19,7 @@ static void test_grows(void **state)
 		}
 		for (size_t i = 0; i < count; i++)
 			assert_int_equal(items[i], i * 3);
-		count = round ? 5 : 8; /* within the first items, and where it has to grow */
+		count = round ? 5 : 8; /* within the first items, and where the array has to grow */
 	}
 	free(items);
 }

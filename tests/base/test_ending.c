@@ -1,4 +1,5 @@
-/* Processes are ended by SIGTERM, stopped ones too, stubborn ones by SIGKILL; one with another start time is not. */
+/* Processes are ended by SIGTERM, even stopped ones; stubborn ones by SIGKILL. A process with another start time is
+ * not ended. */
 #include "base/ending.h"
 
 #include "support/test.h"
@@ -8,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GRACE_MS 60000 /* nobody waits for it: those that it is given to heed SIGTERM */
+#define GRACE_MS 60000 /* never reached: processes that get this grace obey SIGTERM */
 
-/* A child that waits for signals; SIGTERM ignored when `stubborn`. It is ready when this returns. */
+/* A child that waits for signals; it ignores SIGTERM if `stubborn`. It is ready when this returns. */
 static struct neap_ended start(bool stubborn)
 {
 	struct neap_ended child = {.ended_by = -1};

@@ -1,4 +1,5 @@
-/* Files published whole or not at all, the folders neap keeps things in, and what /proc says of processes. */
+/* Files published whole or not at all, the folders in which neap keeps things, and what /proc says about
+ * processes. */
 #include "base/error.h"
 #include "base/file.h"
 #include "base/paths.h"
@@ -59,7 +60,7 @@ static void files_appear_whole(void **unused)
 	const char *path = in_folder("whole");
 
 	(void)unused;
-	neap_file_abort(&file); /* nothing open: nothing closed (0 is someone else's) */
+	neap_file_abort(&file); /* nothing is open, so nothing is closed (0 belongs to someone else) */
 	assert_int_not_equal(fcntl(0, F_GETFD), -2);
 	assert_int_equal(neap_file_write(path, "old", 3, &err), NEAP_OK);
 	assert_int_equal(neap_file_begin(&file, path, 0600, &err), NEAP_OK);
@@ -119,7 +120,7 @@ static void failed_writes_leave_the_old_file(void **unused)
 	close(fd);
 }
 
-/* Standard input is closed, and there is no descriptor above the standard ones: the file is made, and cannot be kept.
+/* Standard input is closed, and no descriptor above the standard ones is free: the file is made but cannot be kept.
  */
 static void a_file_without_a_descriptor_is_not_left(void **unused)
 {
@@ -237,7 +238,7 @@ static bool find_self(void *context, const struct neap_process *process)
 	return process->pid != getpid();
 }
 
-/* One that goes from program to program: there is no instant at which it has no environment. */
+/* A process that goes from program to program: it has its environment at every instant. */
 static void the_environment_is_read_in_the_middle_of_an_exec(void **unused)
 {
 	(void)unused;
@@ -276,11 +277,11 @@ static void processes_are_read(void **unused)
 	assert_int_equal(self.session, getsid(0));
 	assert_true(self.rss_bytes > 100000 && self.start_ticks > 0);
 	assert_true(neap_process_alive(getpid(), self.start_ticks));
-	assert_false(neap_process_alive(getpid(), self.start_ticks + 1)); /* the PID of another life */
+	assert_false(neap_process_alive(getpid(), self.start_ticks + 1)); /* the PID of an earlier process */
 	assert_int_equal(neap_process_each(find_self, &found, &err), NEAP_OK);
 	assert_true(found);
 
-	/* A name that looks like the end of the field, and a zombie. */
+	/* A name that contains what looks like the end of the field, and a zombie. */
 	int ends[2], ready[2];
 	char byte;
 	assert_int_equal(pipe(ends), 0);
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "again") == 0)
 		return execv("/proc/self/exe", argv);
-	/* What a process started with is only in /proc if it was there at exec. */
+	/* /proc shows only the environment that a process had at its exec. */
 	if (!getenv("NEAP_TEST_START")) {
 		setenv("NEAP_TEST_START", "here=now", 1);
 		execv("/proc/self/exe", argv);

@@ -1,4 +1,4 @@
-/* What the host has left, from a tree of files of our own. */
+/* What the host has left, read from a tree of files that the test makes. */
 #include "base/file.h"
 #include "base/hostmem.h"
 #include "support/test.h"
@@ -54,7 +54,7 @@ static void test_host(void **state)
 {
 	(void)state;
 	assert_int_equal(read_it().available_bytes, 4000 * 1024);
-	put("/proc/self/cgroup", "0::/a/b\n"); /* none of its files is there */
+	put("/proc/self/cgroup", "0::/a/b\n"); /* its files do not exist */
 	assert_int_equal(read_it().available_bytes, 4000 * 1024);
 	assert_false(read_it().by_group);
 	assert_int_equal(read_it().host_total_bytes, 8000 * 1024);
@@ -67,7 +67,7 @@ static void test_groups(void **state)
 	put("/sys/fs/cgroup/a/b/memory.max", "max\n");
 	put("/sys/fs/cgroup/a/b/memory.current", "1000\n");
 	assert_false(read_it().by_group);
-	/* A group above limits. Its file cache is free memory. */
+	/* A group below groups with limits. Its file cache is free memory. */
 	put("/sys/fs/cgroup/a/memory.max", "1000000\n");
 	put("/sys/fs/cgroup/a/memory.current", "900000\n");
 	assert_int_equal(read_it().available_bytes, 100000);
@@ -90,7 +90,7 @@ static void test_version_1(void **state)
 	assert_int_equal(read_it().available_bytes, 200);
 }
 
-/* Nonsense is not known; it is never a number. */
+/* Nonsense means "not known", never a number. */
 static void test_nonsense(void **state)
 {
 	static const char *const lines[] = {

@@ -45,7 +45,7 @@ static void map_follows_shadow(void **unused)
 	for (int operation = 0; operation < 20000; operation++) {
 		uint64_t value = next_random(&random_state);
 		size_t i = next_random(&random_state) % KEYS;
-		/* Swings between mostly growing and mostly shrinking. */
+		/* Alternates between mostly growing and mostly shrinking. */
 		bool put = next_random(&random_state) % 100 < (operation / 2000 % 2 ? 30u : 70u);
 		if (put) {
 			assert_true(neap_map_put(&map, key_of(i), value));

@@ -1,4 +1,4 @@
-/* What a terminal may be given, and what it may not. */
+/* What may be printed on a terminal, and what may not. */
 #include "base/printable.h"
 
 #include "support/test.h"
@@ -66,7 +66,7 @@ static void test_cut(void **state)
 	assert_int_equal(text[0], 'z');
 }
 
-/* Whatever the bytes, what comes out is UTF-8 that may be printed, and filtering it again changes nothing. */
+/* Whatever the bytes, the output is printable UTF-8, and filtering it again changes nothing. */
 static void test_random(void **state)
 {
 	static const char often[] = {'\xc2', '\x9b', '\xe2', '\x80', '\xae', 'A'};

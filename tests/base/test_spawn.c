@@ -1,4 +1,5 @@
-/* Children: what they get, how they end, what is read of them, and what the parent learns where something fails. */
+/* Children: what they inherit, how they end, what is read from them, and what the parent learns if something
+ * fails. */
 #include "base/process.h"
 #include "base/spawn.h"
 
@@ -28,7 +29,7 @@ static void set_handler(int number, void (*handler)(int))
 	assert_int_equal(sigaction(number, &action, NULL), 0);
 }
 
-/* The exit code of a child, which must start and end. */
+/* Returns the exit code of a child, which must start and end. */
 static int code_of(const struct neap_spawn *spawn)
 {
 	struct neap_error err = {0};
@@ -150,7 +151,7 @@ static int pause_for_ever(void *unused)
 	return 0;
 }
 
-/* Starts a child that ends with this process, which then ends. */
+/* Starts a child that ends together with this process, which then ends. */
 static int leave_child(void *unused)
 {
 	pid_t child;
@@ -166,7 +167,7 @@ static void a_child_ends_with_its_parent(void **unused)
 	assert_int_equal(pipe(ends), 0);
 	assert_int_equal(code_of(&(struct neap_spawn){.run = leave_child}), 0);
 	close(ends[1]);
-	assert_int_equal(read(ends[0], &byte, 1), 0); /* nobody has the pipe any more */
+	assert_int_equal(read(ends[0], &byte, 1), 0); /* no process has the pipe any more */
 	close(ends[0]);
 }
 
@@ -205,7 +206,7 @@ static void signals_are_as_usual(void **unused)
 	set_handler(SIGUSR1, SIG_DFL);
 }
 
-/* A timer interrupts each call that waits. */
+/* A timer interrupts each waiting call. */
 static void interrupted_calls_go_on(void **unused)
 {
 	const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {0};
@@ -319,7 +320,7 @@ static void a_grandchild_is_not_waited_for(void **unused)
 
 /* --- descriptors --- */
 
-/* Returns 0, or the line of what is wrong: nobody sees an assertion here. */
+/* Returns 0, or the line of the failed check: an assertion in here would not be noticed. */
 static int run_without_standard(void *unused)
 {
 	struct neap_buffer output = {0}, errors = {0};

@@ -37,7 +37,7 @@ static void errors_are_filled(void **unused)
 		assert_string_not_equal(neap_status_name((enum neap_status)status), "NEAP_UNKNOWN");
 }
 
-/* Whatever the offset of the cut, no half character stays. */
+/* Whatever the offset of the cut, no partial character stays. */
 static void long_messages_end_at_a_character(void **unused)
 {
 	char text[600] = "";
@@ -55,7 +55,7 @@ static void long_messages_end_at_a_character(void **unused)
 		assert_memory_equal(err.message, text, length);
 		assert_int_not_equal((unsigned char)text[length] & 0xc0, 0x80);
 
-		/* The same when a prefix or an errno's text pushes the end out. */
+		/* The same if a prefix or an errno's text moves the end past the limit. */
 		neap_error_prefix(&err, "prefix");
 		length = strlen(err.message) - 8;
 		assert_memory_equal(err.message + 8, text, length);
@@ -97,7 +97,7 @@ static void buffers_grow_and_hand_over(void **unused)
 	assert_null(buffer.data);
 
 	neap_buffer_text(&buffer, "kept");
-	neap_buffer_append(&buffer, "", SIZE_MAX / 2); /* no such room: marked, not crashed */
+	neap_buffer_append(&buffer, "", SIZE_MAX / 2); /* more than there can be: marked, no crash */
 	neap_buffer_text(&buffer, "lost");
 	assert_int_equal(neap_buffer_status(&buffer, NULL), NEAP_ENOMEM);
 	assert_string_equal(neap_buffer_string(&buffer), "kept");

@@ -1,4 +1,4 @@
-/* Bounded locks and joins: by the clock that nobody sets. */
+/* Bounded locks and joins use the monotonic clock, which nobody sets. */
 #include "base/clock.h"
 #include "base/wait.h"
 #include "support/test.h"
@@ -21,7 +21,7 @@ static void *take(void *bound_s)
 	return (void *)(intptr_t)result;
 }
 
-/* Whether the thread sleeps, or is over. */
+/* Whether the thread sleeps or has ended. */
 static bool is_waiting(void)
 {
 	char path[64], state = '?';

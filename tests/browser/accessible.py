@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def make_trace(path):
-    """Steps that grow until one more request does not fit."""
+    """Steps that grow until a request does not fit."""
     with open(path, "w", encoding="utf-8") as out:
         for step in range(30):
             out.write(f"a {step * 2} {64 << 20} 0\na {step * 2 + 1} {8 << 20} 0\nf {step * 2 + 1}\ns\n")
@@ -56,7 +56,7 @@ def broken_rules(page, axe):
 
 @contextlib.contextmanager
 def live_page(neap, hold, folder):
-    """The address of a server, beside a process that holds memory."""
+    """The address of a server, next to a process that holds memory."""
     environment = dict(os.environ, NEAP_DEVICE="sim", NEAP_SIM="mem=1GiB,gpus=2,world=accessible-live", XDG_STATE_HOME=folder,
                        XDG_RUNTIME_DIR=folder)  # fmt: skip
     holder = subprocess.Popen([hold, "--for", "600000", "100M"], env=dict(environment, NEAP_ATTACH="1"))

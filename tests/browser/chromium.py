@@ -45,7 +45,7 @@ class Chromium:
                    "--user-data-dir=" + os.path.join(folder, "profile"), "about:blank"]
 
         def place():
-            # The protocol's pipes are descriptors 3 and 4, whatever ours are.
+            # The protocol uses descriptors 3 and 4, whatever ours are.
             low = os.dup(to_read)
             high = os.dup(of_write)
             low, high = (os.dup(low), os.dup(high)) if min(low, high) < 5 else (low, high)
@@ -138,7 +138,7 @@ class Page:
         self.browser.call("Target.closeTarget", targetId=self.target)
 
     def evaluate(self, expression):
-        """Of a promise, what it comes to."""
+        """The result of a promise."""
         result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
@@ -146,7 +146,7 @@ class Page:
         return result["result"].get("value")
 
     def until(self, expression):
-        """Evaluates until it is true; for the browser's own frames, not for time to pass."""
+        """Evaluates until it is true. For what the browser's own frames bring, not for time to pass."""
         while True:
             value = self.evaluate(expression)
             if value:
@@ -154,7 +154,7 @@ class Page:
             self.evaluate("new Promise((go) => setTimeout(go, 20))")
 
     def frame(self):
-        """Two frames later: what was asked for is drawn."""
+        """Waits two frames: then everything that was requested is drawn."""
         self.evaluate("new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
 
     def mouse(self, kind, x, y, **more):

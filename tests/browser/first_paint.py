@@ -28,7 +28,7 @@ LONG = os.environ.get("NEAP_LONG") == "1"
 
 
 def text_of(page, selector):
-    """Its text, with plain digits."""
+    """The element's text, with plain digits."""
     return page.evaluate(f"document.querySelector({selector!r}).textContent").replace("\u202f", "")
 
 
@@ -63,7 +63,8 @@ def height(page, known):
 
 
 def zoom_to(page, known):
-    """With the wheel alone, until it is wide and high enough to be pointed at. Returns how long the pictures took."""
+    """Zooms with the wheel alone, until the place is wide and high enough to be pointed at. Returns how long the
+    pictures took."""
     took = []
     for _ in range(200):
         view = page.evaluate("neapPage.state().view")
@@ -72,7 +73,7 @@ def zoom_to(page, known):
         if wide and high:
             break
         x, y = place(page, known)
-        page.wheel(x, math.ceil(y), -200, 0 if not wide else SHIFT)  # the browser rounds down: it would sink out of sight
+        page.wheel(x, math.ceil(y), -200, 0 if not wide else SHIFT)  # the browser rounds down: the place would leave the screen
         page.until("neapPage.settled()")
         took.append(page.evaluate("neapPage.state().slow"))
     else:
@@ -92,13 +93,13 @@ def check_place(page, known):
         raise AssertionError(f"{frames} frames in the details, {known['frames']} in the trace")
     expect([f"{shown(known['name'])}  {shown(known['file'])}:{known['line']}"], text_of(page, "#details"), "the details")
     state = page.evaluate("neapPage.state()")
-    column = (state["view"]["x1"] - state["view"]["x0"]) / 1000  # at most so many events share one
+    column = (state["view"]["x1"] - state["view"]["x0"]) / 1000  # at most this many events share one column
     if abs(state["cursor"] - known["event"]) > column + 1:
         raise AssertionError(f"the cursor is at {state['cursor']}, not at {known['event']}")
 
 
 def check_picture(page, shots, places):
-    """Every known place by wheel, pointer and click."""
+    """Visits every known place by wheel, pointer and click."""
     took = []
     page.screenshot(os.path.join(shots, "whole.png"), whole=True)
     for known in places:
@@ -112,7 +113,7 @@ def check_picture(page, shots, places):
 
 
 def check_hole(page, hole):
-    """In the map, where a block was that left its segment empty."""
+    """In the map, the place of a block that left its segment empty."""
     page.evaluate("document.querySelector('#map').focus()")
     page.key("0")
     page.evaluate("document.querySelector('#map').scrollIntoView({block: 'center'})")
@@ -123,7 +124,8 @@ def check_hole(page, hole):
 
 
 def check_segments(page, places):
-    """At the landmark: the segment that it fills names it as the holder, the one with the most free bytes stands first."""
+    """At the landmark: the segment that it fills names it as the holder, and the segment with the most free bytes
+    comes first."""
     landmark = next(known for known in places if known["what"] == "landmark")
     page.evaluate("""(() => { const order = document.querySelector('#order'); order.value = 'size';
         order.dispatchEvent(new Event('change')); document.querySelector('#segments').scrollIntoView({block: 'center'}); })()""")
@@ -138,13 +140,14 @@ def check_segments(page, places):
 
 
 def flame_boxes(page, part):
-    """Left, width and text of each box of the flame graph whose text has that part, in pixels."""
+    """Left, width and text, in pixels, of each box of the flame graph whose text contains `part`."""
     return page.evaluate("Array.from(document.querySelectorAll('#flame button'), (box) => [box.offsetLeft, box.offsetWidth,"
                          f" box.textContent]).filter((box) => box[2].includes({json.dumps(part)}))")
 
 
 def check_flame(page):
-    """At the landmark: its line is as wide as its share, a click on it makes it the whole width, a click above goes back."""
+    """At the landmark: its line is as wide as its share. A click on it gives it the whole width; a click above goes
+    back."""
     width = page.evaluate("document.querySelector('#flame').clientWidth")
     share = float(text_of(page, "#held tbody tr:first-child td:nth-child(2)")) / 100
     (box,) = flame_boxes(page, "landmark.py:77")
@@ -162,7 +165,7 @@ def check_flame(page):
 
 
 def check_words(page):
-    """A word explains itself at a touch."""
+    """A word is explained at a touch."""
     page.evaluate("document.querySelector('.tiles button.word').click()")
     expect(["as many as the program asked for"], text_of(page, "[popover]:popover-open"), "a word of the figures")
     page.key("Escape")
@@ -235,13 +238,13 @@ def open_page(browser, url, width, height, dark=False):
 
 
 def times_of(page):
-    """When the first content was painted, and when everything was there."""
+    """When the first content was painted, and when everything had arrived."""
     return (page.until("performance.getEntriesByName('first-contentful-paint').map((e) => e.startTime)[0]"),
             page.evaluate("performance.getEntriesByName('neap-ready')[0].startTime"))
 
 
 def measure(executable, url, folder, times):
-    """Each time in a browser of its own, whose first page it is."""
+    """Each time in a new browser, whose first page it is."""
     found = []
     for index in range(times):
         own = os.path.join(folder, str(index))
@@ -287,7 +290,7 @@ def main():
         return 77
     shots = os.path.abspath(arguments.folder)
     os.makedirs(shots, exist_ok=True)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # its helpers may write to the last
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # its helper processes may write until they end
         trace = os.path.join(folder, "trace.pickle")
         page = os.path.join(shots, "page.html")
         maker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_trace.py")

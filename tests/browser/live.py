@@ -54,7 +54,7 @@ def look(page, folder, holder):
 
 
 def problems(page, address):
-    """Requests to the server itself are what it is for."""
+    """Requests to the server itself are expected."""
     return [one for one in page.problems if not one.startswith(f"request: {address}/") and one != "request: data:,"]
 
 

@@ -91,7 +91,7 @@ class Run:
             self.out.clear()
 
     def new_address(self, rounded, stack):
-        """Freed places are used again for what is rounded to the same quarter of a power of two."""
+        """Freed addresses are reused for sizes that round to the same quarter of a power of two."""
         quarter = 1 << max((rounded - 1).bit_length() - 3, 9)
         rounded = (rounded + quarter - 1) // quarter * quarter
         if self.free.get(rounded):
@@ -121,7 +121,7 @@ class Run:
         self.free.setdefault(place, []).append(address)
 
     def note(self, address, what):
-        """It is in the page at the event that has just happened: remembers where."""
+        """Remembers where it is in the page, at the event that has just happened."""
         below = 0
         for other, (size, *_) in self.live.items():  # in order of allocation
             if other == address:

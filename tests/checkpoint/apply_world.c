@@ -94,7 +94,7 @@ void start_empty(void)
 		make(folder, &checkpoints[i]);
 	put_in(folder, "epoch=5-val_loss=0.7.ckpt.pin", "", 0);
 	put_in(folder, "notes.txt", "notes.txt", 100);
-	/* what has been in the trash for its time, and what a killed purge has left */
+	/* what has been in the trash long enough, and what a killed purge has left */
 	snprintf(path, sizeof path, "%s/" TRASH, folder);
 	assert_int_equal(mkdir(path, 0755), 0);
 	snprintf(path, sizeof path, "%s/" TRASH "/until-1000-1-0", folder);
@@ -180,7 +180,7 @@ int in_trash(const struct checkpoint *checkpoint, bool *ret_with_sidecar)
 	return count;
 }
 
-/* Where a file is: bit 0: in the folder; bit 1: in a batch that can be restored. */
+/* Where a file is. Bit 0: in the folder; bit 1: in a batch that can be restored. */
 static unsigned places(const char *name)
 {
 	const struct checkpoint one = {.name = name};
@@ -206,7 +206,7 @@ static bool is_in_one_batch(const struct checkpoint *checkpoint)
 	return found;
 }
 
-/* Of several files: each is in one place; all are in the same one when apply has run to its end since. */
+/* For several files: each is in one place; all are in the same place if apply has since run to its end. */
 static void check_group(const struct checkpoint *checkpoint, const char *what, unsigned long call, bool with_trash,
 			bool finished)
 {
@@ -278,7 +278,7 @@ struct neap_retention_plan plan(void)
 int begin(void **state)
 {
 	(void)state;
-	/* in memory where that can be had: hundreds of flushes */
+	/* in memory if possible: it flushes hundreds of times */
 	snprintf(base, sizeof base, "%s/neap-apply-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	return mkdtemp(base) ? 0 : -1;
 }

@@ -31,9 +31,9 @@ void start_empty(void);
 bool holds(const char *path, const char *content);
 bool exists_in(const char *parent, const char *name);
 bool is_whole(const char *parent, const struct checkpoint *checkpoint);
-/* How many batches that can be restored hold it whole; -1: one holds a part of it. */
+/* How many restorable batches hold it whole; -1: one holds a part of it. */
 int in_trash(const struct checkpoint *checkpoint, bool *ret_with_sidecar);
-/* After whatever happened. `finished`: apply has run to its end since. */
+/* Holds after anything that happened. `finished`: apply has since run to its end. */
 void check(const char *what, unsigned long call, bool with_trash, bool finished);
 struct neap_retention_plan plan(void);
 int begin(void **state);

@@ -1,5 +1,5 @@
 /* See the header. Each call is defined under its symbol in the C library (programs with 64-bit file offsets call the
- * ...64 ones), asks whether it may happen, and goes on to the next definition. */
+ * ...64 ones), asks whether it may proceed, and goes on to the next definition. */
 #include "failing_calls.h"
 
 #include <dirent.h>
@@ -18,10 +18,10 @@
 #define EXPORT __attribute__((visibility("default")))
 
 struct failing_calls failing_calls;
-static unsigned long noted[4096]; /* the calls that are not write(2), as far as there is room */
+static unsigned long noted[4096]; /* the calls other than write(2), as many as there is room for */
 static size_t noted_count;
 
-/* Whether the call that is about to happen fails; may not return at all. */
+/* Whether the next call fails. May not return at all. */
 static bool fails(bool writes, bool is_write)
 {
 	if (!failing_calls.armed || (failing_calls.writing_only && !writes))
@@ -37,7 +37,7 @@ static bool fails(bool writes, bool is_write)
 	return true;
 }
 
-/* True, for it stands where a call says that it writes. */
+/* Always true: it stands in the place of a call's WRITES. */
 static bool meanwhile(void)
 {
 	void (*others)(void) = failing_calls.meanwhile;
@@ -115,7 +115,7 @@ EXPORT int call_fsync(int fd)
 	return failing ? -1 : next(fd);
 }
 
-/* Told from its end by errno alone. */
+/* Only errno tells an error from the end. */
 #define READDIR(symbol, identifier)                                                                                  \
 	EXPORT void *identifier(DIR *folder) __asm__(symbol);                                                        \
 	EXPORT void *identifier(DIR *folder)                                                                         \

@@ -1,4 +1,4 @@
-/* tests/checkpoint/retention_test.h: a folder of checkpoints, in which a test works. */
+/* tests/checkpoint/retention_test.h: a folder of checkpoints in which a test works. */
 #ifndef NEAP_TESTS_RETENTION_TEST_H
 #define NEAP_TESTS_RETENTION_TEST_H
 
@@ -9,7 +9,7 @@
 #define DAY_NS (UINT64_C(86400) * 1000000000)
 
 extern char folder[TEST_FOLDER_CAPACITY];
-extern const struct neap_retention_options all_old; /* what is older than a day goes, into the trash */
+extern const struct neap_retention_options all_old; /* what is older than a day goes into the trash */
 
 int set_up(void **state);
 /* On a tmpfs, on most machines: it takes any time. */

@@ -1,5 +1,5 @@
-/* Every system call of an apply fails in turn, and the process is killed before each: what the plan keeps is always
- * there, nothing is half deleted outside the trash, and the next apply finishes the work. */
+/* Every system call of an apply fails in turn, and the process is killed before each: the files that the plan keeps
+ * always stay, nothing is half deleted outside the trash, and the next apply finishes the work. */
 #include "apply_world.h"
 
 #include "base/file.h"
@@ -19,8 +19,8 @@
 
 static void save_it_again(void) { put_in(folder, checkpoints[0].name, "saved again", 0); }
 
-/* NFS cannot rename and refuse a name that is taken in one step: what is saved under the name of one that comes back,
- * at that very instant, stays; and else it comes back, a file as well as a folder. */
+/* NFS cannot, in one step, rename and refuse a name that is taken. A file that is saved at that very instant, under
+ * the name of one that is being restored, stays. Otherwise the old one comes back, be it a file or a folder. */
 static void test_restore_over_nfs(void **state)
 {
 	(void)state;
@@ -53,7 +53,7 @@ static void test_restore_over_nfs(void **state)
 		assert_true(is_whole(folder, &checkpoints[i]));
 }
 
-/* Where there are no locks an owner's file holds others off: a living one's, and not one whose process is gone. */
+/* Without locks an owner's file keeps others out if its process lives, but not if it is gone. */
 static void test_without_locks(void **state)
 {
 	struct neap_retention_result result;
@@ -104,7 +104,7 @@ static void test_without_locks(void **state)
 	close(ready[1]);
 }
 
-/* Before anything else is changed the newest is flushed; where that fails, nothing goes. */
+/* The newest is flushed before anything else changes; if that fails, nothing goes. */
 static void test_newest_first(void **state)
 {
 	(void)state;
@@ -132,7 +132,7 @@ static void test_newest_first(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* In a child, with the calls armed: the exit status: 0 where apply reported success, 1 where not. */
+/* Runs in a child with the calls armed. Exit status 0: apply reported success; 1: it did not. */
 static int apply_armed(const struct neap_retention_options *options, struct failing_calls armed)
 {
 	struct neap_retention_plan made = plan();
@@ -161,7 +161,7 @@ static int apply_armed(const struct neap_retention_options *options, struct fail
 	return WEXITSTATUS(status);
 }
 
-/* Twice: what was split comes back whole first, and goes with the next plan. */
+/* Applies twice: what was split is first restored whole, and goes with the next plan. */
 static void finish(const struct neap_retention_options *options)
 {
 	struct neap_retention_result result;
@@ -176,7 +176,7 @@ static void finish(const struct neap_retention_options *options)
 	}
 }
 
-/* How many calls an undisturbed apply makes: counted here, in this process. */
+/* How many calls an undisturbed apply makes: this process counts them. */
 static unsigned long count_calls(const struct neap_retention_options *options)
 {
 	struct neap_retention_plan made;
@@ -196,7 +196,7 @@ static unsigned long count_calls(const struct neap_retention_options *options)
 	return failing_calls.asked;
 }
 
-/* Under a sanitizer a fork takes several times as long: of the instants every third. */
+/* Under a sanitizer a fork takes several times as long: test every third instant. */
 #ifdef __SANITIZE_ADDRESS__
 #define STEP 3
 #else
@@ -246,7 +246,7 @@ static void test_for_good(void **state)
 	try_all(false);
 }
 
-/* The same for bringing back: whole, here or in the trash, at any instant. */
+/* The same for restoring: whole, here or in the trash, at any instant. */
 static void test_restore(void **state)
 {
 	struct neap_retention_result result;
@@ -277,7 +277,7 @@ static void test_restore(void **state)
 		assert_true(WIFSIGNALED(status));
 		check("restore killed before call", call, true, false);
 		enum neap_status again = neap_retention_restore(folder, "*", &result, &err);
-		assert_true(again == NEAP_OK || again == NEAP_ENOENT); /* nothing was left to bring back */
+		assert_true(again == NEAP_OK || again == NEAP_ENOENT); /* nothing was left to restore */
 		for (size_t i = 0; i < CHECKPOINTS; i++) {
 			assert_true(is_whole(folder, &checkpoints[i]));
 			assert_true(!checkpoints[i].sidecar || exists_in(folder, checkpoints[i].sidecar));
@@ -302,8 +302,8 @@ static enum neap_status save(const char *path, const char *content, struct neap_
 	return status;
 }
 
-/* A save: the old file or the new one, whole, at any instant; a failure is reported and leaves the old one, until the
- * last call (the folder's flush), after which the new one is there already. */
+/* A save leaves the old file or the new one, whole, at any instant. A failure is reported and leaves the old one,
+ * except in the last call (the flush of the folder), after which the new one is in place. */
 static void test_save_calls(void **state)
 {
 	unsigned long calls = 0;

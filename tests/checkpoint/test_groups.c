@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Files that are one checkpoint stay, go and come back together. */
+/* Files that make up one checkpoint stay, go and come back together. */
 static void test_groups(void **state)
 {
 	const struct neap_retention_options rules = {.keep_best = 1, .older_than_ns = DAY_NS, .trash_ns = DAY_NS};
@@ -28,7 +28,7 @@ static void test_groups(void **state)
 	}
 	put("rng_epoch_1.npy", "rng", 9);
 	put("rng_epoch_3.bin", "rng", 7);
-	put("s_10-00001-of-00002.safetensors", "x", 9); /* not the numbers that most count */
+	put("s_10-00001-of-00002.safetensors", "x", 9); /* not the numbering that most files have */
 	put("s_10.safetensors.index.json", "{\"weight_map\": {}}", 9);
 	put("epoch_3.json", "{\"lr\": 1}", 7);
 	put("optimizer_epoch_9.pt", "nothing to go with", 9);
@@ -53,7 +53,7 @@ static void test_groups(void **state)
 	made = plan(&rules);
 	assert_int_equal(made.trash_count, result.moved_count);
 	neap_retention_plan_fini(&made);
-	/* by the name of any part; not when the name of another one is taken */
+	/* restored by the name of any part, but not if another part's name is taken */
 	put("rng_epoch_3.bin", "saved again", 0);
 	assert_int_equal(neap_retention_restore(folder, "optimizer_epoch_3.pt", &result, &err), NEAP_EEXIST);
 	assert_int_equal(access("optimizer_epoch_3.pt", F_OK), -1);
@@ -65,7 +65,7 @@ static void test_groups(void **state)
 			 0);
 }
 
-/* What holds one part holds all; a pattern that names one means all. */
+/* Whatever holds one part holds all of them; a pattern that names one part means all. */
 static void test_group_is_held(void **state)
 {
 	struct neap_retention_options rest = {.delete_rest = true};
@@ -95,7 +95,7 @@ static void test_group_is_held(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* Saved again between plan and apply: all of it stays. */
+/* A checkpoint that is saved again between plan and apply stays whole. */
 static void test_group_changed(void **state)
 {
 	const struct neap_retention_options rest = {.delete_rest = true, .trash_ns = DAY_NS};
@@ -115,7 +115,7 @@ static void test_group_changed(void **state)
 	assert_int_equal(access(".neap-trash", F_OK), -1);
 }
 
-/* The newest and the best by name, but cut off: the newest and the best that are whole stay. */
+/* The newest and the best by name are cut off: the newest and the best whole ones stay. */
 static void test_torn(void **state)
 {
 	const struct neap_retention_options rules = {.keep_best = 1, .older_than_ns = DAY_NS, .trash_ns = DAY_NS};
@@ -131,14 +131,14 @@ static void test_torn(void **state)
 	assert_int_equal(entry(&made, "step=1-loss=0.2.pt")->best_rank, 1);
 	assert_true(entry(&made, "step=2-loss=0.5.pt")->drop);
 	assert_true(entry(&made, "step=3-loss=0.6.pt")->reasons & NEAP_KEEP_NEWEST);
-	assert_false(entry(&made, "step=4-loss=0.1.pt")->drop); /* it may be being written */
+	assert_false(entry(&made, "step=4-loss=0.1.pt")->drop); /* it may still be under way */
 	assert_true(entry(&made, "step=5-loss=0.1.pt")->reasons & NEAP_DROP_TORN);
 	for (size_t i = 0; i < made.count; i++)
 		if (!strcmp(made.entries[i].name, "step=5-loss=0.1.pt"))
 			neap_retention_reason_text(&made, &rules, i, text, sizeof text);
 	assert_string_equal(text, "torn: its zip archive has no end, loss 0.1");
 	neap_retention_plan_fini(&made);
-	/* where nothing is whole, they are counted as any */
+	/* if no checkpoint is whole, they count like any others */
 	assert_int_equal(unlink("step=1-loss=0.2.pt") | unlink("step=2-loss=0.5.pt") | unlink("step=3-loss=0.6.pt"),
 			 0);
 	made = plan(&rules);

@@ -77,7 +77,7 @@ static void test_count(void **state)
 		{"mp_rank_00_model_states.pt", -1, 0},
 		{"model-seed-3.pt", -1, 0},
 		{"model_12.pt", CHECKPOINT_BARE, 12},
-		{"step_99999999999999999999999.pt", -1, 0}, /* more than can be counted */
+		{"step_99999999999999999999999.pt", -1, 0}, /* too large to count */
 	};
 
 	(void)state;

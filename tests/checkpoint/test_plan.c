@@ -1,4 +1,4 @@
-/* The rules, over facts made up here; and at random, against what must always hold. */
+/* The rules, over made-up facts; and random facts against the invariants. */
 #include "neap/checkpoint.h"
 
 #include "support/test.h"
@@ -43,7 +43,7 @@ static struct neap_retention_plan plan_of(const struct given *given, size_t coun
 	return plan;
 }
 
-/* The names that go, in the plan's order, with a space after each. */
+/* The names that the plan deletes, in its order, with a space after each. */
 static void dropped(const struct neap_retention_plan *plan, char *text, size_t capacity)
 {
 	text[0] = '\0';
@@ -113,7 +113,7 @@ static void test_rules(void **state)
 	       "b c e f ");
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.grace_ns = 10 * DAY, .delete_rest = true},
 	       "c d e f ");
-	/* the oldest go until the rest fits, but for the best */
+	/* the oldest go until the rest fits, but the best stays */
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 35}, "d e f ");
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 30, .keep_best = 2},
 	       "b d f ");
@@ -121,7 +121,7 @@ static void test_rules(void **state)
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 6}, "");
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 3, .keep_best = 1},
 	       "d e f ");
-	/* the best stay, or yield: the worst of them first, never the very best nor the newest */
+	/* the best stay, or go from the worst up; the very best and the newest always stay */
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 2, .keep_best = 3},
 	       "d f ");
 	expect(six, 6, NEAP_METRIC_MIN,
@@ -136,12 +136,12 @@ static void test_rules(void **state)
 	       &(struct neap_retention_options){
 		       .max_checkpoints = 2, .keep_best = 3, .keep_last = 2, .best_yields = true},
 	       "d e f ");
-	/* where no metric is: the newest yield as well, the oldest of them first */
+	/* without a metric the newest go as well, the oldest of them first */
 	expect(unmeasured, 4, NEAP_METRIC_MODE_UNKNOWN,
 	       &(struct neap_retention_options){
 		       .max_checkpoints = 2, .keep_best = 3, .newest_for_best = true, .best_yields = true},
 	       "c d ");
-	/* what goes by age leaves room */
+	/* what goes by age makes room */
 	expect(six, 6, NEAP_METRIC_MIN,
 	       &(struct neap_retention_options){.max_total_bytes = 40, .older_than_ns = 11 * DAY}, "e f ");
 	neap_retention_defaults(&options);
@@ -162,7 +162,7 @@ static void test_facts(void **state)
 	for (size_t i = 0; i < sizeof holding / sizeof *holding; i++)
 		expect((struct given[])SIX(holding[i]), 6, NEAP_METRIC_MIN, &rest, "b c d e ");
 	expect((struct given[])SIX(NEAP_CHECKPOINT_FOLDER), 6, NEAP_METRIC_MIN, &rest, "b c d e f ");
-	/* what no rule is asked for, no killed save's rest goes either; a young one may be being written */
+	/* without a rule no rest of a killed save goes either; a young one may still be under way */
 	expect((struct given[])SIX(NEAP_CHECKPOINT_UNFINISHED), 6, NEAP_METRIC_MIN, &rest, "b c d e f ");
 	expect((struct given[])SIX(NEAP_CHECKPOINT_UNFINISHED), 6, NEAP_METRIC_MIN,
 	       &(struct neap_retention_options){0}, "");
@@ -171,7 +171,7 @@ static void test_facts(void **state)
 	expect(young, 2, NEAP_METRIC_MODE_UNKNOWN, &rest, ""); /* and it is not "the newest" */
 }
 
-/* last.ckpt is the youngest and best.ckpt a copy of the best: they take nobody's place. */
+/* last.ckpt is the youngest and best.ckpt a copy of the best: they do not count. */
 static void test_copies(void **state)
 {
 	static const struct given copies[] = {{"best", 1, NONE, 1, 0.1, NEAP_CHECKPOINT_NAMED},
@@ -186,7 +186,7 @@ static void test_copies(void **state)
 	       "c ");
 }
 
-/* Step and time disagree: both ends stay. */
+/* Step and time disagree: the newest by either stays. */
 static void test_newest(void **state)
 {
 	static const struct given copied[] = {{"old-step", 1, 10, 1, NO_METRIC, 0},
@@ -214,7 +214,7 @@ static void test_newest(void **state)
 		NEAP_OK);
 	assert_int_equal(plan.drop_count, 0);
 	neap_retention_plan_fini(&plan);
-	/* nor is a file of the future old enough to go, though it is not the newest */
+	/* a file of the future is not old enough to go either, even if it is not the newest */
 	static const struct given later[] = {
 		{"a", 0, 3, 1, NO_METRIC, 0}, {"b", 0, 2, 1, NO_METRIC, 0}, {"c", 1, 1, 1, NO_METRIC, 0}};
 	plan = plan_of(later, 3, NEAP_METRIC_MODE_UNKNOWN);
@@ -312,7 +312,7 @@ static struct neap_retention_plan random_plan(void)
 	return plan_of(given, count, NEAP_METRIC_MIN);
 }
 
-/* One that goes: it was due, nothing held it, and enough of the others are as good. */
+/* A checkpoint may go only if it was due, nothing held it, and enough of the others are as good. */
 static void check_dropped(const struct neap_retention_plan *plan, const struct neap_retention_options *options,
 			  const struct neap_retention_entry *entry)
 {
@@ -390,8 +390,8 @@ static void shuffle(struct neap_retention_plan *plan)
 	}
 }
 
-/* Whatever the facts and rules: the best N, the newest and all that is held stay; what goes was due; the sums hold;
- * and the order in which the folder was read changes nothing. */
+/* Whatever the facts and rules: the best N, the newest and all held ones stay; what goes was due; the sums agree; and
+ * the order in which the folder was read changes nothing. */
 static void test_random(void **state)
 {
 	const char *seed_text = getenv("NEAP_TEST_SEED");

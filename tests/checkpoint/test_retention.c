@@ -65,7 +65,7 @@ static void test_metrics(void **state)
 	assert_non_null(strstr(err.message, "say min or max"));
 }
 
-/* Twenty old checkpoints; of some there is a reason to stay, which the comments say. */
+/* Twenty old checkpoints; some have a reason to stay, which the comments give. */
 static void put_held(const char *outside)
 {
 	for (int i = 1; i <= 20; i++) {
@@ -122,7 +122,7 @@ static void check_held(const struct neap_retention_plan *made)
 			    strcmp(made->entries[i].name, "dataset.tar"));
 }
 
-/* A process that has opened the file, and holds it until it is killed. */
+/* A process that has opened the file and holds it until it is killed. */
 static pid_t start_holder(const char *name)
 {
 	int ready[2];
@@ -143,7 +143,7 @@ static pid_t start_holder(const char *name)
 	return child;
 }
 
-/* Between plan and apply one is opened by another process, one written again, one pinned, one taken away. */
+/* Between plan and apply one is opened by another process, one written again, one pinned, one removed. */
 static void apply_changed(struct neap_retention_plan *made, const struct neap_retention_options *options)
 {
 	struct neap_retention_result result;
@@ -165,7 +165,7 @@ static void apply_changed(struct neap_retention_plan *made, const struct neap_re
 	assert_int_equal(result.changed_count, 3);
 }
 
-/* Nothing that somebody needs, or that cannot be judged, goes. */
+/* Nothing goes that another process needs or that cannot be judged. */
 static void test_holds(void **state)
 {
 	struct neap_retention_options options = all_old;
@@ -200,7 +200,7 @@ static void test_holds(void **state)
 	unlink(outside);
 }
 
-/* Writes a file again, keeping what is asked for of what it was. */
+/* Writes a file again, keeping the given attributes of the old one. */
 static void write_again(const char *name, const char *content, bool same_file, bool same_time)
 {
 	struct stat was;
@@ -216,7 +216,7 @@ static void write_again(const char *name, const char *content, bool same_file, b
 		assert_int_equal(rename("fresh", name), 0);
 }
 
-/* A checkpoint that was written again since the plan stays, even if its size, its time or its inode alone says so. */
+/* A checkpoint that was written again since the plan stays, even if only its size, its time or its inode shows it. */
 static void test_written_again(void **state)
 {
 	struct neap_retention_result result;
@@ -240,7 +240,8 @@ static void test_written_again(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* The metric is the one that most carry, in whatever order they are read: two of three, whichever the third is. */
+/* The metric is the one that most files carry, in whatever order they are read: two of three, whichever is the
+ * third. */
 static void test_inferred(void **state)
 {
 	const struct neap_retention_options options = {.keep_best = 1, .older_than_ns = DAY_NS};
@@ -320,7 +321,8 @@ static void test_trash(void **state)
 	assert_int_equal(neap_retention_plan_make("/nowhere/at/all", &all_old, 0, &made, &err), NEAP_ENOENT);
 }
 
-/* What another process still fills, and may take back out of, is not deleted under it, though its time is over. */
+/* A batch that another process still fills, and may take files out of, is not deleted meanwhile, even if its time is
+ * over. */
 static void test_trash_in_use(void **state)
 {
 	struct neap_retention_result result;
@@ -329,7 +331,7 @@ static void test_trash_in_use(void **state)
 	(void)state;
 	assert_int_equal(mkdir(".neap-trash", 0755) | mkdir(".neap-trash/until-1000-1-0", 0755), 0);
 	put(".neap-trash/until-1000-1-0/step_1.pt", "one", 9);
-	/* what a deletion of a batch of the same name has not finished */
+	/* what is left of an unfinished deletion of a batch of the same name */
 	assert_int_equal(mkdir(".neap-trash/gone-until-1000-1-0-0", 0755), 0);
 	int fd = open(".neap-trash/until-1000-1-0", O_RDONLY | O_DIRECTORY);
 	assert_true(fd >= 0);
@@ -339,7 +341,7 @@ static void test_trash_in_use(void **state)
 	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_EBUSY);
 	assert_int_equal(result.deleted_count, 0);
 	assert_int_equal(access(".neap-trash/until-1000-1-0/step_1.pt", F_OK), 0);
-	/* nor brought back while it is filled or deleted: it might be a part of one */
+	/* nor restored while it is filled or deleted: it might be incomplete */
 	assert_int_equal(neap_retention_restore(folder, "step_1.*", &result, &err), NEAP_EBUSY);
 	assert_non_null(strstr(err.message, "try again"));
 	assert_int_equal(access(".neap-trash/until-1000-1-0/step_1.pt", F_OK), 0);
@@ -354,8 +356,8 @@ static void test_trash_in_use(void **state)
 	assert_int_equal(access(".neap-trash", F_OK), -1);
 }
 
-/* Metrics that somebody writes before the checkpoint whose they are do not follow an older one of the same name into
- * the trash; what an apply that was killed left behind does. */
+/* Metrics that are written before their checkpoint do not follow an older checkpoint of the same name into the trash.
+ * Metrics that a killed apply left behind do. */
 static void test_metrics_first(void **state)
 {
 	struct neap_retention_result result;
@@ -433,7 +435,7 @@ static void test_folders(void **state)
 	assert_non_null(strstr(err.message, "runs/a: it is one checkpoint"));
 }
 
-/* A time that does not fit 64 bits of nanoseconds is later than all others, and older than nothing. */
+/* A time that does not fit 64 bits of nanoseconds is later than all others, and never old enough. */
 static void test_far_future(void **state)
 {
 	const struct neap_retention_options rest = {.delete_rest = true};
@@ -456,7 +458,7 @@ static void test_far_future(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* A folder that fills up while it trains: it holds what the rules say after each save. */
+/* A folder that fills up during training: after each save it holds what the rules say. */
 static void test_save(void **state)
 {
 	const struct neap_retention_options rules = {
@@ -485,7 +487,7 @@ static void test_save(void **state)
 				 access("step=6-loss=0.6.pt", F_OK),
 			 0);
 	assert_int_equal(access(".neap-trash", F_OK), -1);
-	/* retention that is refused loses no save, and deletes nothing */
+	/* if retention is refused, the save still succeeds and nothing is deleted */
 	const struct neap_retention_options unknown = {.keep_best = 1, .delete_rest = true, .metric = "beauty"};
 	assert_int_equal(neap_checkpoint_begin("step=7.pt", &checkpoint, &err), NEAP_OK); /* in the working folder */
 	assert_int_equal(neap_checkpoint_commit_and_retain(checkpoint, &unknown, NULL, &retention, &err), NEAP_OK);
@@ -494,7 +496,7 @@ static void test_save(void **state)
 }
 
 /* Several processes save into one folder and tidy it at once: no save fails, a process that tidies too late reports
- * it, and the newest is there. */
+ * it, and the newest is in place. */
 static void test_together(void **state)
 {
 	enum { PROCESSES = 3, SAVES = 20 };

@@ -15,7 +15,7 @@ static struct checkpoint_role role(const char *name)
 	return read;
 }
 
-/* Names of a row have one key, those of other rows have others. */
+/* The names of one row have one key; those of other rows have others. */
 static void test_keys(void **state)
 {
 	static const char *const rows[][6] = {
@@ -99,11 +99,11 @@ static void test_groups(void **state)
 	static const struct given pairs[] = {{"optimizer_epoch_1.pt", 1}, {"model_epoch_1.pt", 1},
 					     {"model_epoch_2.pt", 2},     {"rng_epoch_2.npy", 2},
 					     {"epoch_2.json", 2},         {"epoch_3.json", 0}};
-	/* the model has no word for its role: the counts tell */
+	/* the model's role has no word: the counts tell */
 	static const struct given counted[] = {{"optimizer_epoch_1.pt", 1}, {"resnet50_epoch_1.pt", 1},
 					       {"resnet50_epoch_2.pt", 2},  {"optimizer_epoch_2.pt", 2},
 					       {"optimizer_epoch_3.pt", 3}, {"optimizer_step_2.pt", 4}};
-	/* of two models with the same count either may be its own: all three stay together */
+	/* either of two models with the same count may belong to it: all three stay together */
 	static const struct given either[] = {{"a_epoch_1.pt", 1},
 					      {"b_epoch_1.pt", 1},
 					      {"optimizer_epoch_1.pt", 1},

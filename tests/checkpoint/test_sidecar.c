@@ -1,4 +1,4 @@
-/* Files of metrics: what is read, and where what cannot be read goes wrong. */
+/* Files of metrics: what is read, and the place of what cannot be read. */
 #include "checkpoint/sidecar.h"
 
 #include "support/test.h"
@@ -25,7 +25,7 @@ static void see(void *context, const char *word, unsigned depth, double value)
 static enum neap_status scan(bool yaml, const char *text, size_t length, struct seen *seen, struct neap_error *err)
 {
 	const struct checkpoint_sidecar_visitor visitor = {.number = see, .context = seen};
-	char *copy = malloc(length + 1); /* exactly as long, for the address sanitizer */
+	char *copy = malloc(length + 1); /* exactly this long, for the address sanitizer */
 
 	assert_non_null(copy);
 	memcpy(copy, text, length);

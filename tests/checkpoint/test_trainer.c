@@ -1,4 +1,4 @@
-/* What is read from the files of trainers: pickles of all protocols, states, and what is damaged. */
+/* What is read from the files of trainers: pickles of all protocols, states, and damaged files. */
 #include "checkpoint/pickle.h"
 #include "checkpoint/writer.h"
 #include "support/test.h"
@@ -100,7 +100,7 @@ static void test_protocols(void **state)
 
 		if (scan(protocols[i].bytes, protocols[i].length, &seen, &err) != NEAP_OK)
 			fail_msg("%zu: %s at %u", i, err.message, (unsigned)err.position);
-		if (i == 0) /* one item after the other */
+		if (i == 0) /* the items one after the other */
 			assert_string_equal(seen.text,
 					    "a ( metric_for_best_model accuracy ) a ( greater_is_better 1 ) "
 					    "a ( n list ) other ( a dict ) other ( t other ) ");
@@ -147,7 +147,7 @@ static void test_numbers(void **state)
 	}
 }
 
-/* Each cut, and each of these, is an error with its place; a call is never more than a blank value. */
+/* Each cut file, and each of these, is an error with its place; a call is never more than an empty value. */
 static void test_bad(void **state)
 {
 	static const struct {
@@ -192,7 +192,7 @@ static void test_bad(void **state)
 	assert_string_equal(seen.text, "other ( k other ) ");
 }
 
-/* More than a million values: refused, not taken for granted. */
+/* More than a million values: refused, not assumed to be true. */
 static void test_limits(void **state)
 {
 	size_t length = (1u << 20) + 64;
@@ -246,7 +246,7 @@ static void test_state(void **state)
 	assert_int_equal(checkpoint_read_state("{\"global_step\": 1", 17, &record), NEAP_EPARSE);
 }
 
-/* A zip with one stored member archive/data.pkl, of another length than it says where `lie` is set. */
+/* A zip with one stored member archive/data.pkl. With `lie` it declares another length than the real one. */
 static size_t archive(unsigned char *bytes, const char *pickle, size_t length, uint32_t lie)
 {
 	static const char name[] = "archive/data.pkl";

@@ -93,7 +93,7 @@ static void test_zip(void **state)
 		assert_null(checkpoint_torn(fd, "x.pt", false));
 		for (size_t cut = 0; cut < length; cut++) {
 			put("x.pt", bytes, cut);
-			/* fewer than four bytes do not show that it is one */
+			/* fewer than four bytes do not show that it is a zip */
 			if (!checkpoint_torn(fd, "x.pt", false) != (cut > 0 && cut < 4))
 				fail_msg("cut after %zu bytes", cut);
 		}
@@ -179,13 +179,13 @@ static void test_orbax(void **state)
 	assert_null(checkpoint_torn(fd, "1000", true));
 	put("1000/_CHECKPOINT_METADATA", open_text, strlen(open_text));
 	put("1000/_CHECKPOINT_METADATA", "{\"metrics\": {}}", 15);
-	assert_null(checkpoint_torn(fd, "1000", true)); /* it does not say */
+	assert_null(checkpoint_torn(fd, "1000", true)); /* it does not say that it is not committed */
 	put("1000/_CHECKPOINT_METADATA", open_text, strlen(open_text));
 	put("1000/commit_success.txt", "", 0);
 	assert_null(checkpoint_torn(fd, "1000", true));
 }
 
-/* What a format looks like, with bytes changed, cut out and put in. */
+/* Data that resembles a format, with bytes changed, cut out and inserted. */
 static void test_fuzz(void **state)
 {
 	static const char tensors[] = "\50\0\0\0\0\0\0\0{\"w\":{\"data_offsets\":[0,8],\"dtype\":\"F32\"}}........";

@@ -43,7 +43,7 @@ static void assert_content(const char *text)
 	assert_string_equal(bytes, text);
 }
 
-/* Files in the folder: a temporary that was left behind would show. */
+/* Counts the files in the folder: a temporary that was left behind would show. */
 static size_t files(void)
 {
 	struct dirent *entry;
@@ -127,11 +127,11 @@ static void test_full(void **state)
 	assert_int_equal(first, NEAP_OK);
 	assert_int_equal(second, NEAP_OK);
 	assert_true(third == NEAP_EIO || third == NEAP_ENOSPC);
-	assert_int_equal(fourth, third); /* a hole in the middle is never committed */
+	assert_int_equal(fourth, third); /* a file with a hole in the middle is never committed */
 	assert_int_equal(commit, third);
 	assert_non_null(strstr(err.message, path));
 	assert_string_equal(err.message, again.message);
-	assert_int_equal(left, 1); /* the temporary's space was given back at once */
+	assert_int_equal(left, 1); /* the temporary's space was freed at once */
 	assert_int_equal(files(), 1);
 	assert_content("the old one");
 }
@@ -161,7 +161,7 @@ static void test_killed(void **state)
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_content("the old one");
-	assert_int_equal(files(), 2); /* what nobody could tidy up has a name that says whose it was */
+	assert_int_equal(files(), 2); /* the name of a temporary that could not be removed says whose it was */
 	snprintf(temporary, sizeof temporary, "%s.tmp-%d-0", path, (int)child);
 	assert_int_equal(unlink(temporary), 0);
 }

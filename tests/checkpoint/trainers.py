@@ -60,7 +60,7 @@ class Pickler(pickle.Pickler):
 
 
 def save(path, object):
-    """torch.save, as far as it matters here."""
+    """What matters here of torch.save."""
     data = io.BytesIO()
     storages = []
     Pickler(data, storages).dump(object)

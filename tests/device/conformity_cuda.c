@@ -1,6 +1,6 @@
 /* CUDA's own header against our list of functions and constants, at compile time. cuda.h renames functions by macros
- * (cuMemAlloc to cuMemAlloc_v2); with the macro below it declares each version under its own name instead, and the
- * versioned name is what is compared. The parameters of our list are read with CUDA's types here. */
+ * (cuMemAlloc to cuMemAlloc_v2). With the macro below it declares each version under its own name, and the versioned
+ * name is compared. CUDA's types stand in for the types in our list's parameters. */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaProfiler.h>

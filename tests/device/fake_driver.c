@@ -211,7 +211,7 @@ static nvmlReturn_t nvml_count(unsigned int *ret)
 	return NVML_SUCCESS;
 }
 
-/* CUDA's device is the second here. */
+/* CUDA's device is the second one here. */
 static char nvml_devices[2];
 
 static nvmlReturn_t nvml_handle(unsigned int index, nvmlDevice_t *device)

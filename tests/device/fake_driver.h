@@ -1,4 +1,5 @@
-/* A CUDA and an NVML table made here: one device, and a count of calls of which any one can be made to fail. */
+/* CUDA and NVML tables made by the test: one device. The calls are counted, and any one of them can be made to
+ * fail. */
 #ifndef TESTS_DEVICE_FAKE_DRIVER_H
 #define TESTS_DEVICE_FAKE_DRIVER_H
 
@@ -10,7 +11,7 @@ extern struct fake {
 	int calls;          /* CUDA calls so far */
 	int fail_at;        /* the call (from 1) that fails; 0: none */
 	CUresult code;      /* with this */
-	const char *failed; /* the name of the call that was failed */
+	const char *failed; /* the name of the call that failed */
 	int retained;       /* primary context references */
 	CUcontext stack[8];
 	int depth;
@@ -24,7 +25,7 @@ extern struct fake {
 } fake;
 
 void fake_reset(void);
-/* Every REQUIRED function of the table is there; those the tests do not call answer "not supported". */
+/* Every REQUIRED function of the table exists; those that the tests do not call answer "not supported". */
 struct neap_cuda fake_cuda(void);
 struct neap_nvml fake_nvml(void);
 extern const unsigned char fake_uuid[16];

@@ -1,5 +1,5 @@
-/* Our declarations of the driver ABI against CUDA's cuda.h. That this program was built says that prototypes and
- * constants agree (conformity_cuda.c); run, it compares sizes and offsets. */
+/* Our declarations of the driver ABI against CUDA's cuda.h. Building this program proves that prototypes and
+ * constants agree (conformity_cuda.c); running it compares sizes and offsets. */
 #include "device/cuda_api.h"
 
 #include "layouts.h"

@@ -1,5 +1,5 @@
-/* The driver and its devices over a table made here: what is read, which context is current, and every call failing
- * in turn. */
+/* The driver and its devices over a table made by the test: what is read, which context is current, and every call
+ * failing in turn. */
 #include "fake_driver.h"
 
 #include "support/test.h"
@@ -40,7 +40,7 @@ static void device_says_what_it_is(void **unused)
 	/* NVML lists this device second: found by its UUID. */
 	assert_int_equal(neap_device_context_bytes(device), 500);
 
-	/* The context was there already: its cost cannot be measured any more. */
+	/* The context existed already: its cost can no longer be measured. */
 	assert_int_equal(neap_device_open(driver, 0, &again, &err), NEAP_OK);
 	assert_int_equal(neap_device_context_bytes(again), 0);
 	assert_int_equal(fake.retained, 2);
@@ -116,8 +116,8 @@ static void guard_nests_and_restores(void **unused)
 	neap_driver_close(driver);
 }
 
-/* Opens, asks, closes; with every CUDA call failing in turn. Nothing may be left retained or current, the outputs are
- * untouched, and the message names CUDA's code. */
+/* Opens, queries and closes, with every CUDA call failing in turn. No context stays retained or current, the outputs
+ * are untouched, and the message names CUDA's code. */
 static void every_call_may_fail(void **unused)
 {
 	struct neap_cuda cuda = fake_cuda();
@@ -217,7 +217,7 @@ static void child_of_a_fork_is_refused(void **unused)
 			  neap_device_open(driver, 0, &another, NULL) == NEAP_ESTATE;
 		neap_device_close(device);
 		neap_driver_close(driver);
-		_exit(ok && fake.calls == before ? 0 : 1); /* and not one call into the driver */
+		_exit(ok && fake.calls == before ? 0 : 1); /* and without one driver call */
 	}
 	assert_int_equal(waitpid(child, &wait_status, 0), child);
 	assert_int_equal(wait_status, 0);

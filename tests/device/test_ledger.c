@@ -1,4 +1,4 @@
-/* The ledger adds up whatever it is given; the monitor reads what NVML says in all its variants. */
+/* The ledger adds up for any input; the monitor reads all variants of NVML's answers. */
 #include "device/ledger.h"
 #include "fake_driver.h"
 #include "support/test.h"
@@ -21,7 +21,7 @@ struct account {
 	size_t count;
 };
 
-/* The account of what was read; its parts add up. */
+/* The account of a reading; its parts add up. */
 static struct account account_of(const struct neap_reading *reading, const struct neap_ledger_attached *attached,
 				 size_t attached_count)
 {
@@ -61,7 +61,7 @@ static void ledger_splits_every_byte(void **unused)
 	assert_true(processes[0].attached && processes[0].other == 100 && processes[0].cached == 600);
 	assert_true(!processes[1].attached && processes[1].bytes == 700 && processes[1].other == 0);
 	assert_true(processes[2].bytes == NEAP_BYTES_UNKNOWN);
-	/* NVML does not list it (a PID of another namespace). */
+	/* NVML does not list it (its PID is of another namespace). */
 	assert_true(processes[3].pid == 9 && processes[3].attached && processes[3].bytes == NEAP_BYTES_UNKNOWN &&
 		    processes[3].other == 0 && processes[3].allocated == 5);
 }
@@ -76,7 +76,7 @@ static void unexplained_may_be_negative(void **unused)
 	assert_int_equal(account.ledger.unexplained, -200);
 }
 
-/* The host's programs take from the same memory: it is not unexplained. */
+/* The host's programs use the same memory: their part is not "unexplained". */
 static void unified_memory_counts_the_host(void **unused)
 {
 	struct neap_reading reading = {.total_bytes = 1000, .used_bytes = 600, .free_bytes = 400, .unified = true};
@@ -96,7 +96,7 @@ static void one_process_is_one_row(void **unused)
 		.process_count = 2,
 		.processes = {{.pid = 1, .bytes = 200}, {.pid = 1, .bytes = 100}},
 	};
-	/* Two allocators in one process share its context; torn figures never give a negative cache. */
+	/* Two allocators in one process share its context; inconsistent figures never give a negative cache. */
 	struct neap_ledger_attached attached[] = {attach(1, 40, 100, 80), attach(1, 50, 60, 70)};
 	struct account account = account_of(&reading, attached, 2);
 	const struct neap_ledger_process *processes = account.processes;
@@ -137,7 +137,7 @@ static void monitor_reads_all_variants(void **unused)
 
 	fake.has_memory_v2 = false; /* an older driver: "used" folds the reserved bytes in */
 	fake.bytes_known = false;   /* a container */
-	fake.process_count = 300;   /* more than the first try has room for, and than a reading holds */
+	fake.process_count = 300;   /* more than fit in the first try, and in a reading */
 	assert_int_equal(neap_monitor_read(monitor, 1, &reading, NULL), NEAP_OK);
 	assert_true(!reading.reserved_known && reading.reserved_bytes == 0 && reading.used_bytes == 400);
 	assert_int_equal(reading.process_count, NEAP_READING_PROCESSES);
@@ -175,7 +175,7 @@ static nvmlReturn_t give_clock(nvmlDevice_t device, unsigned int clock, unsigned
 	return clock == NVML_CLOCK_SM ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* Not in the order of their times. */
+/* The samples are not in the order of their times. */
 static nvmlReturn_t give_samples(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
 				 unsigned long long since)
 {
@@ -214,7 +214,7 @@ static void monitor_reads_what_a_device_does(void **unused)
 	assert_int_equal(condition.temperature_celsius, 64);
 	assert_true(condition.power_watts == 310 && condition.power_limit_watts == 310 &&
 		    condition.clock_mhz == 1980);
-	assert_int_equal(condition.busy_count, 2); /* the newest of each process */
+	assert_int_equal(condition.busy_count, 2); /* the newest sample of each process */
 	assert_true(condition.busy[0].pid == 7 && condition.busy[0].percent == 31);
 	assert_true(condition.busy[1].pid == 8 && condition.busy[1].percent == 6);
 	neap_monitor_condition(monitor, 99, &condition);

@@ -1,4 +1,4 @@
-/* Which holder of device memory is a leftover: a table. */
+/* A table: which holder of device memory is a leftover. */
 #include "device/leftovers.h"
 
 #include "support/test.h"
@@ -10,13 +10,13 @@ static void test_decide(void **state)
 		const char *own_run;
 		enum neap_leftover expected;
 	} cases[] = {
-		/* Neap's, of a run that is over. */
+		/* A process of a neap run that is over. */
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_ENDED},
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, NULL, NEAP_LEFTOVER_ENDED},
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "", NEAP_LEFTOVER_ENDED},
-		/* A run that goes on: another's, or a sibling's of our series. */
+		/* A process of a run that continues: another run, or a sibling in our series. */
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_GOES_ON}, "b", NEAP_LEFTOVER_NONE},
-		/* Our own run, whatever its lock says. */
+		/* A process of our own run, whatever its lock says. */
 		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NONE},
 		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NONE},
 		/* This process, its parent, its child. */
@@ -24,14 +24,14 @@ static void test_decide(void **state)
 		 "b",
 		 NEAP_LEFTOVER_NONE},
 		{{.seen = true, .related = true, .uid = 0}, "b", NEAP_LEFTOVER_NONE},
-		/* Not neap's, or nobody can tell. */
+		/* Not neap's, or unknown. */
 		{{.seen = true, .uid = 7}, "b", NEAP_LEFTOVER_NAMED},
 		{{.seen = true, .uid = 7, .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NAMED},
 		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NAMED},
-		/* Another user's, even with our run's ID; root's is not an exception. */
+		/* Another user's, even with our run's ID; root is no exception. */
 		{{.seen = true, .uid = 8, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
 		{{.seen = true, .uid = 0, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
-		/* Of a namespace that we do not see. */
+		/* Of a namespace that we cannot see. */
 		{{.uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
 		{{0}, NULL, NEAP_LEFTOVER_COUNTED},
 	};

@@ -1,4 +1,4 @@
-/* The device layer over the simulator: the same code as on a real driver, with a world of its own. */
+/* The device layer over the simulator, with a world of its own: the same code runs on a real driver. */
 #include "base/units.h"
 #include "device/driver.h"
 #include "device/ledger.h"
@@ -38,13 +38,13 @@ static void device_and_monitor_agree(void **unused)
 	assert_int_equal(neap_monitor_read(monitor, index, &reading, &err), NEAP_OK);
 	assert_string_equal(reading.uuid_text, info->uuid_text);
 
-	/* NVML lists us with our context; whatever the driver keeps for itself is apart. */
+	/* NVML lists us with our context; the bytes that the driver keeps for itself are separate. */
 	assert_int_equal(reading.process_count, 1);
 	assert_int_equal(reading.processes[0].pid, getpid());
 	assert_true(neap_device_context_bytes(device) > 0);
 	assert_true(reading.processes[0].bytes == neap_device_context_bytes(device));
 
-	/* Bytes taken show in both accounts. */
+	/* Allocated bytes show in both accounts. */
 	assert_int_equal(neap_device_memory(device, &free_before, &total, &err), NEAP_OK);
 	assert_int_equal(neap_device_enter(device, &guard, &err), NEAP_OK);
 	assert_int_equal(neap_driver_cuda(driver)->cuMemAlloc(&address, 64 * NEAP_MIB), CUDA_SUCCESS);
@@ -94,7 +94,7 @@ static void set_world(const char *more)
 	setenv("NEAP_SIM", world, 1);
 }
 
-/* CUDA's ordinal 0 is NVML's 1 here: whatever is asked of NVML must go by UUID. */
+/* CUDA's ordinal 0 is NVML's 1 here: every NVML query must use the UUID. */
 static void orders_differ(void **unused)
 {
 	static struct neap_reading reading;
@@ -105,7 +105,7 @@ static void orders_differ(void **unused)
 	size_t index = 9;
 
 	(void)unused;
-	for (int visible = 0; visible < 2; visible++) { /* all; then, as CUDA counts, the second only */
+	for (int visible = 0; visible < 2; visible++) { /* all; then the second one only, as CUDA counts */
 		set_world(",order=reversed");
 		if (visible)
 			setenv("CUDA_VISIBLE_DEVICES", "1", 1);
@@ -116,7 +116,7 @@ static void orders_differ(void **unused)
 		assert_int_equal(index, visible ? 0 : 1);
 		assert_int_equal(neap_monitor_read(monitor, index, &reading, &err), NEAP_OK);
 		assert_string_equal(reading.uuid_text, neap_device_info(device)->uuid_text);
-		assert_int_equal(reading.process_count, 1); /* us, and only there */
+		assert_int_equal(reading.process_count, 1); /* our process, and only there */
 		assert_true(neap_device_context_bytes(device) > 0);
 		assert_true(reading.processes[0].bytes == neap_device_context_bytes(device));
 		assert_int_equal(neap_monitor_read(monitor, 1 - index, &reading, &err), NEAP_OK);
@@ -129,7 +129,7 @@ static void orders_differ(void **unused)
 	set_world("");
 }
 
-/* The guard across two devices: what was current comes back, whatever was done inside. */
+/* The guard across two devices restores the context that was current, whatever happened inside. */
 static void guard_across_devices(void **unused)
 {
 	struct neap_driver *driver = NULL;
@@ -153,7 +153,7 @@ static void guard_across_devices(void **unused)
 	neap_device_leave(&again);
 	cuda->cuCtxGetCurrent(&current);
 	assert_ptr_equal(current, neap_device_context(devices[1]));
-	/* asking the other device does not move us */
+	/* a query to the other device does not move us */
 	uint64_t free_bytes, total_bytes;
 	assert_int_equal(neap_device_memory(devices[0], &free_bytes, &total_bytes, &err), NEAP_OK);
 	cuda->cuCtxGetCurrent(&current);

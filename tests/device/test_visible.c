@@ -1,4 +1,4 @@
-/* CUDA's first device, asked for without using CUDA in this process: as the command does. */
+/* Finding CUDA's first device without using CUDA in this process, as the command does. */
 #include "device/driver.h"
 #include "device/monitor.h"
 #include "device/visible.h"
@@ -74,7 +74,7 @@ static void lists(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
 }
 
-/* An ordinal is CUDA's, whose order NVML does not have. */
+/* An ordinal is CUDA's, and NVML does not have CUDA's order. */
 static void orders(void **state)
 {
 	(void)state;
@@ -115,12 +115,12 @@ static void no_time(void **state)
 	assert_int_equal(neap_visible_first(NEAP_BACKEND_SIM, 0, first, &err), NEAP_ETIMEDOUT);
 	assert_string_equal(first, "untouched");
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-	setenv("NEAP_SIM", "gtx9000", 1); /* the error is that of neap_driver_open */
+	setenv("NEAP_SIM", "gtx9000", 1); /* the error is the one of neap_driver_open */
 	assert_int_equal(neap_visible_first(NEAP_BACKEND_SIM, LIMIT_NS, first, &err), NEAP_EDRIVER);
 	assert_non_null(strstr(err.message, "gtx9000"));
 }
 
-/* The child that had no time is killed, and leaves the world; the last one to leave it removes it. */
+/* The child that had no time is killed and leaves the world; the last process to leave it removes it. */
 static int teardown(void **state)
 {
 	struct neap_monitor *monitor = NULL;

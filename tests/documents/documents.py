@@ -46,7 +46,7 @@ def entry(entries, line):
 
 
 def blocks(text):
-    """The lines of each fenced block that has no language."""
+    """The lines of each fenced block without a language."""
     fence = None
     lines = []
     for line in text.splitlines():
@@ -82,10 +82,10 @@ def commands(text):
 
 
 def shape(line):
-    """The line with its figures taken out."""
+    """The line without its figures."""
     line = re.sub(rf"(?<!\S)({re.escape(getpass.getuser())}|root)(?=/|\s)", "USER", line)
     line = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", line)
-    line = re.sub(r"(?<=\ds) \(\d+:\d\d:\d\d\)", "", line)  # pytest's, of a minute or more
+    line = re.sub(r"(?<=\ds) \(\d+:\d\d:\d\d\)", "", line)  # those of pytest, for a minute or more
     line = re.sub(r"\d{8}-\d{6}-\d+-\d+", "RUN", line)
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(,\d+)?)?", "TIME", line)
     line = re.sub(r"\b\d+(:\d\d)+\b", "TIME", line)
@@ -101,7 +101,7 @@ def shape(line):
 
 
 def missing(shown, printed):
-    """The first shown line that does not come, in order; None when all do."""
+    """The first shown line that is missing, in order; None if all are there."""
     at = 0
     shapes = [shape(line) for line in printed]
     for line in shown:
@@ -115,7 +115,7 @@ def missing(shown, printed):
 
 
 def with_own_worlds(command):
-    """The command with each NEAP_SIM in a world that no other test is in, the same one for the same settings."""
+    """The command with each NEAP_SIM in a world of its own; the same settings give the same world."""
     return re.sub(
         r"NEAP_SIM=([^ ;\n]+)",
         lambda found: f"{found[0]},world=document-{os.getpid()}-{hashlib.sha1(found[1].encode()).hexdigest()[:8]}",
@@ -159,7 +159,8 @@ class Shell:
         sys.exit(f"FAILED: the shell ended in: {command}")
 
     def end(self):
-        """Ends the shell and what it has started, in the background as well: a supervisor that is asked to ends its command."""
+        """Ends the shell and everything that it has started, also in the background: a supervisor that is asked to
+        end ends its command."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.bash.pid, number)
@@ -173,7 +174,7 @@ class Shell:
 
 
 def settled(shell):
-    """Waits until the training that runs in the background is attached; its PID."""
+    """Waits until the training in the background is attached. Returns its PID."""
     for _ in range(600):
         lines, _ = shell.run("neap info --json 2>/dev/null")
         pid = re.search(r'"pid": ?(\d+)', "\n".join(lines))
@@ -184,7 +185,7 @@ def settled(shell):
 
 
 def write_shown(command, shown):
-    """The file that `cat FILE` or `fold FILE` shows, where the page is the only one to say what is in it."""
+    """The file that `cat FILE` or `fold FILE` shows, if only the page has its contents."""
     found = re.fullmatch(r"(cat|fold) (?:.* )?(\S+\.(?:yaml|log))", command)
     if found and not os.path.exists(f"{home}/{found[2]}"):
         with open(f"{home}/{found[2]}", "w", encoding="utf-8") as file:
@@ -192,7 +193,7 @@ def write_shown(command, shown):
 
 
 def run(shell, command, shown, pid, fails):
-    """What is wrong with it, or None; and what it printed."""
+    """What is wrong with the command, or None; and what it printed."""
     before = entry(table.before, command)
     if before:
         shell.run(with_own_worlds(table.before[before]))

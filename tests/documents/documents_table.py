@@ -1,4 +1,4 @@
-"""What documents.py has to know of a document. Each line is given by its beginning."""
+"""What documents.py needs to know about each document. Lines are given by their beginnings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """Of one document."""
+    """The entries of one document."""
 
     not_run: dict[str, str] = dataclasses.field(default_factory=dict)  # command: why not
     torch: tuple[str, ...] = ()  # commands that need PyTorch
     fails: tuple[str, ...] = ()  # commands whose exit status is not 0
-    before: dict[str, str] = dataclasses.field(default_factory=dict)  # command: what the page takes for granted
-    output: tuple[str, ...] = ()  # first lines of blocks that show output or text, and no command
+    before: dict[str, str] = dataclasses.field(default_factory=dict)  # command: what the page assumes
+    output: tuple[str, ...] = ()  # first lines of blocks that show output or text, without a command
     pid: str = ""  # of the training in the background, as the page shows it
 
 

@@ -1,5 +1,5 @@
-/* How much code of a fat binary is loaded: cubins and fat binaries that are made here, as they are and compressed,
- * the image that a device is given, libraries on disk with the file that a process leaves, and damaged ones. */
+/* How much code of a fat binary is loaded: cubins and fat binaries made by the test, plain and compressed; the image
+ * that a device gets; libraries on disk with the file that a process leaves; and damaged ones. */
 #include "estimate/code.h"
 #include "estimate/fatbin.h"
 
@@ -49,7 +49,7 @@ static uint32_t name(const char *text)
 }
 
 /* Kernels of `first` and `second` bytes, 40 bytes of constants and 1000 of variables. A thread of the first kernel
- * has 96 bytes of stack, of the second 4096. */
+ * has 96 bytes of stack, one of the second 4096. */
 static void make_cubin(struct bytes *bytes, uint64_t first, uint64_t second)
 {
 	static const unsigned char code[8192];
@@ -165,7 +165,7 @@ static void a_cubin_has_kernels_and_more(void **unused)
 	assert_int_equal(neap_cubin_measure(cubin.data, cubin.length - 1, first, 1, &sizes), NEAP_EPARSE);
 }
 
-/* The code of the first kernel of the image that a device is given; 0: none. */
+/* The code of the first kernel in the image that a device gets; 0: none. */
 static uint64_t given(const struct bytes *fat, unsigned int capability, size_t expected)
 {
 	struct neap_fatbin_image images[NEAP_FATBIN_IMAGES];
@@ -223,7 +223,7 @@ static void lz4_is_expanded(void **unused)
 	assert_int_equal(neap_fatbin_expand(&image, &plain), NEAP_OK);
 	assert_int_equal(plain[274], 'a');
 	free(plain);
-	for (size_t length = 0; length < sizeof packed; length++) { /* cut short, and of another length */
+	for (size_t length = 0; length < sizeof packed; length++) { /* cut off, and with another length */
 		image = (struct neap_fatbin_image){packed, length, 21, NEAP_FATBIN_LZ4};
 		assert_int_equal(neap_fatbin_expand(&image, &plain), NEAP_EPARSE);
 		image = (struct neap_fatbin_image){packed, sizeof packed, 12 + length, NEAP_FATBIN_LZ4};
@@ -259,7 +259,7 @@ static void damage_is_refused(void **unused)
 	}
 }
 
-/* A library of one segment: two fat binaries at 0x1000 and behind it. */
+/* A library of one segment: two fat binaries, at 0x1000 and right behind. */
 static size_t write_library(const char *path)
 {
 	static struct bytes fat;

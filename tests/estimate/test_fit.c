@@ -10,8 +10,8 @@
 
 struct program {
 	double fixed, each, square; /* bytes */
-	uint64_t breaks;            /* from this value on it fails; 0: never */
-	bool convolves;             /* no bound is known for its workspaces */
+	uint64_t breaks;            /* the program fails from this value on; 0: never */
+	bool convolves;             /* its workspaces have no known bound */
 };
 
 static int64_t need(const struct program *program, uint64_t value)
@@ -37,7 +37,7 @@ static void run(const struct program *program, uint64_t headroom, struct neap_es
 	}
 }
 
-/* What the search finds from `start`; *ret_runs: how many runs it took. */
+/* The result of the search from `start`; *ret_runs: how many runs it took. */
 static uint64_t search(const struct program *program, uint64_t headroom, uint64_t start, size_t *ret_runs,
 		       bool *ret_open)
 {
@@ -49,7 +49,7 @@ static uint64_t search(const struct program *program, uint64_t headroom, uint64_
 	run(program, headroom, &fit, start);
 	while ((value = neap_estimate_fit_next(&fit, plan, 0)) && fit.count < NEAP_ESTIMATE_POINTS) {
 		for (size_t i = 0; i < fit.count; i++)
-			assert_true(fit.points[i].value != value); /* none is run twice */
+			assert_true(fit.points[i].value != value); /* no value is run twice */
 		fit.tries[0]++;
 		run(program, headroom, &fit, value);
 	}

@@ -1,4 +1,4 @@
-/* Does a run fit on a GPU? The judge on small made runs: what contexts, workspaces and other processes leave of a
+/* Does a run fit on a GPU? The judge on small made-up runs: what contexts, workspaces and other processes leave of a
  * GPU, to the page. */
 #include "estimate/estimate.h"
 
@@ -10,13 +10,13 @@
 #define PAGE      NEAP_REPLAY_PAGE_BYTES
 #define CODE      (512 * MIB) /* what context.c assumes: for all code, */
 #define LIBRARIES (256 * MIB) /* for NVIDIA's libraries, */
-#define VERSIONS  (64 * MIB)  /* and for other drivers */
+#define VERSIONS  (64 * MIB)  /* for other drivers */
 #define BARE      (100 * MIB)
 #define OWN       (10 * MIB) /* the driver's */
-#define REQUESTED (20 * MIB) /* by PLAIN: the smallest memory that it ends in */
+#define REQUESTED (20 * MIB) /* by PLAIN: the smallest memory in which it completes */
 
 static const char plain[] = "a 1 20971520 0\n";
-/* The second block is no part of the first one's segment, which has to be released. */
+/* The second block is not part of the first one's segment, which has to be released. */
 static const char flushing[] = "a 1 20971520 0\nf 1\na 2 31457280 0\n";
 
 static struct sim_profile profile = {
@@ -74,7 +74,7 @@ static void add_gap(struct world *world, const char *library, const char *functi
 	snprintf(gap->function, sizeof gap->function, "%s", function);
 }
 
-/* In a GPU with so much beside what its driver takes. */
+/* Judges for a GPU with this much memory besides what its driver takes. */
 static const struct neap_estimate_verdict *judge(struct world *world, uint64_t bytes)
 {
 	struct neap_error err = {0};
@@ -118,7 +118,7 @@ static void a_page_decides(void **state)
 	drop(world);
 }
 
-/* What is missing of a GPU that has not even a context's memory is missing too. */
+/* If the GPU does not even have the memory for a context, what is missing of that counts as missing, too. */
 static void less_than_a_context(void **state)
 {
 	(void)state;
@@ -135,7 +135,7 @@ static void a_workspace_decides(void **state)
 	struct world *world = make(plain);
 	uint64_t high = BARE + CODE + REQUESTED;
 	add_gap(world, "cudnn", "cudnnConvolutionForward", 3, 2 * MIB, 6 * MIB);
-	add_gap(world, "cublas", "cublasLtMatmul", 1, MIB, 9 * MIB); /* the largest, above what it has here */
+	add_gap(world, "cublas", "cublasLtMatmul", 1, MIB, 9 * MIB); /* the largest, more than it takes here */
 	assert_int_equal(neap_estimate_workspace(&world->run), most);
 	expect(world, high + 8 * MIB, YES, 0);
 	expect(world, high + 8 * MIB - PAGE, MAYBE, NEAP_ESTIMATE_WORKSPACE, -page);
@@ -145,7 +145,7 @@ static void a_workspace_decides(void **state)
 	drop(world);
 }
 
-/* A convolution's workspace of any size is no part of the sums, and of a program that fits beside them in doubt. */
+/* A convolution's workspace of any size is not part of the sums. A program that fits without it is in doubt. */
 static void a_workspace_without_a_bound(void **state)
 {
 	(void)state;
@@ -173,7 +173,7 @@ static uint64_t pools(const struct neap_estimate_context *context)
 	return bytes;
 }
 
-/* What a library takes itself is part of the context, for each call of one process. */
+/* Memory that a library allocates itself is part of the context, once for each call of one process. */
 static void pools_are_beside(void **state)
 {
 	(void)state;
@@ -206,7 +206,7 @@ static const struct neap_estimate_part *part(const struct neap_estimate_context 
 	return NULL;
 }
 
-/* Where the process's own code is known, it replaces the assumption for all code. */
+/* If the process's own code is known, it replaces the assumption for all code. */
 static void known_code_is_counted(void **state)
 {
 	(void)state;
@@ -238,7 +238,7 @@ static void known_code_is_counted(void **state)
 	assert_int_equal(context.low_bytes, BARE + 5 * MIB);
 	assert_int_equal(context.high_bytes, BARE + VERSIONS + 16 * MIB + stacks + LIBRARIES);
 
-	world->run.code.cublas = true; /* of CUDA 13 its code is known, for sm_86 */
+	world->run.code.cublas = true; /* the code of CUDA 13 is known, for sm_86 */
 	context = neap_estimate_context(&world->plan, 0, &world->run);
 	assert_int_equal(part(&context, "cuBLAS code")->high_bytes, 384 * MIB);
 	assert_int_equal(part(&context, "cuBLAS code")->source, NEAP_ESTIMATE_ASSUMED);
@@ -263,19 +263,19 @@ static void known_code_is_counted(void **state)
 	profile.context_seen_mib = 0;
 	profile.context_seen = NULL;
 
-	world->run.code.unread = 1; /* one kernel's code is not known: the assumption for all of it */
+	world->run.code.unread = 1; /* the code of one kernel is unknown: the assumption for all code */
 	context = neap_estimate_context(&world->plan, 0, &world->run);
 	assert_int_equal(part(&context, "library code")->high_bytes, CODE);
 	profile.multiprocessors = 0;
 	drop(world);
 }
 
-/* The fourth block fits into the second segment and into what is left of the first: only in the second it leaves the
- * first whole, for the fifth. */
+/* The fourth block fits into the second segment and into the rest of the first. Only in the second it leaves room for
+ * the fifth block in the first. */
 static const char tied[] = "a 1 62914560 0\na 2 41943040 0\nf 1\na 3 20971520 0\nf 2\na 4 41943040 0\nf 3\n"
 			   "a 5 62914560 0\n";
 
-/* Up to 2.11 the lower of the two is chosen: reserved is an interval, and "yes" holds in every order. */
+/* Up to 2.11 PyTorch takes the lower of the two: reserved is an interval, and "yes" holds in every order. */
 static void addresses_decide(void **state)
 {
 	(void)state;
@@ -297,7 +297,7 @@ static void addresses_decide(void **state)
 	drop(world);
 }
 
-/* Each rank on the GPU has a context, a workspace, and what it reserves; one on another GPU counts nothing. */
+/* Each rank on the GPU has a context, a workspace and what it reserves; a rank on another GPU does not count. */
 static void ranks_share_a_gpu(void **state)
 {
 	(void)state;
@@ -322,7 +322,7 @@ static void ranks_share_a_gpu(void **state)
 	assert_int_equal(low, 3 * BARE + 22 * MIB + REQUESTED);
 	assert_int_equal(high, all);
 
-	world->run.processes[0].device_uuid[0] = '\0'; /* not known: none shares it */
+	world->run.processes[0].device_uuid[0] = '\0'; /* unknown: no rank shares it */
 	expect(world, alone + REQUESTED, YES, 0);
 	drop(world);
 }
@@ -336,7 +336,7 @@ static void kernels_for_the_architecture(void **state)
 		     {"sm_80 sm_90 ", false},
 		     {"sm_86 ", false},
 		     {"sm_75 sm_90 ", true},
-		     {"sm_89 ", true}, /* later than it, of its generation */
+		     {"sm_89 ", true}, /* later than it, of the same generation */
 		     {"sm_50 sm_60 sm_120 ", true}};
 	(void)state;
 	struct world *world = make(plain);
@@ -350,7 +350,7 @@ static void kernels_for_the_architecture(void **state)
 	drop(world);
 }
 
-/* Ten blocks of 30 MiB, each replaced by one of 16 MiB. Then one of 140 MiB, as much as the ten gaps together. */
+/* Ten blocks of 30 MiB, each replaced by one of 16 MiB, then one of 140 MiB: as much as the ten gaps together. */
 static struct world *make_fragmented(void)
 {
 	char text[4096] = "";
@@ -369,7 +369,7 @@ static uint64_t smallest(const struct world *world, const char *settings)
 	return bytes;
 }
 
-/* Of PyTorch's own allocator, as they are offered. */
+/* Settings of PyTorch's own allocator, as they are offered. */
 static bool offers(const struct neap_estimate_verdict *verdict, const char *settings)
 {
 	for (size_t i = 0; i < verdict->settings.count; i++) {
@@ -400,7 +400,7 @@ static void settings_that_help(void **state)
 	drop(world);
 }
 
-/* A setting has to leave the workspace as well: with less it is not offered, though it completes without it. */
+/* A setting has to leave room for the workspace, too: otherwise it is not offered, even if the replay completes. */
 static void settings_that_do_not_help(void **state)
 {
 	(void)state;
@@ -435,7 +435,7 @@ static void emptied_caches_are_counted(void **state)
 	drop(world);
 }
 
-/* Before the second update (or forward pass) the time limit leaves "yes" open, and "no" as it is. */
+/* If the time limit comes before the second update (or forward pass), "yes" becomes open, and "no" stays. */
 static void a_run_that_was_cut_short(void **state)
 {
 	static const struct {
@@ -458,13 +458,13 @@ static void a_run_that_was_cut_short(void **state)
 		expect(world, high, cut_short ? MAYBE : NEAP_ESTIMATE_YES,
 		       cut_short ? NEAP_ESTIMATE_CUT_SHORT : NEAP_ESTIMATE_SURE, 0);
 		expect(world, high - PAGE, MAYBE, NEAP_ESTIMATE_CONTEXT, -(int64_t)PAGE);
-		assert_int_equal(world->verdict.settings.count > 0, !cut_short); /* what would help is open too */
+		assert_int_equal(world->verdict.settings.count > 0, !cut_short); /* fixes are open too */
 		expect(world, BARE, NO, -(int64_t)(CODE + REQUESTED));
 	}
 	drop(world);
 }
 
-/* While each update takes more than those before it, "yes" is open, and "no" is not. */
+/* While each update takes more than the earlier ones, "yes" becomes open, but "no" does not. */
 static void a_run_that_still_grows(void **state)
 {
 	static const struct {
@@ -513,7 +513,7 @@ static void predicts_what_would_help(void **state)
 	drop(world);
 }
 
-/* A run's files may say anything, which is never less than nothing. */
+/* A run's files may contain anything: the judge never takes that for less than nothing. */
 static void figures_beyond_all_memory(void **state)
 {
 	(void)state;
@@ -565,7 +565,7 @@ static void a_run_takes_the_callers_bound_on_values(void **state)
 	struct neap_error err = {0};
 	char spec[256];
 	assert_int_equal(neap_estimate_plan("h100-80gb", 0, NULL, &plan, &err), NEAP_OK);
-	assert_int_equal(neap_estimate_bound_values(&plan, "mem=six", &err), NEAP_OK); /* for others to refuse */
+	assert_int_equal(neap_estimate_bound_values(&plan, "mem=six", &err), NEAP_OK); /* left for others to refuse */
 	neap_estimate_spec(&plan, 0, 0, "w", spec, sizeof spec);
 	assert_null(strstr(spec, "values_memory"));
 	assert_int_equal(neap_estimate_bound_values(&plan, "mem=6GiB,values_memory=lots", &err), NEAP_EPARSE);

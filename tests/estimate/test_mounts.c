@@ -1,4 +1,4 @@
-/* The list of mounts, and what each becomes in the view of a simulated run. */
+/* The list of mounts, and what each of them becomes in the view of a simulated run. */
 #include "estimate/mountinfo.h"
 
 #include "support/test.h"
@@ -38,14 +38,14 @@ static void reads_a_line(void **state)
 	assert_true(find(&mounts, 40)->device == makedev(0, 44));
 	assert_int_equal(find(&mounts, 40)->parent, 27);
 	assert_false(find(&mounts, 40)->read_only);
-	assert_true(find(&mounts, 41)->read_only); /* the file system is */
+	assert_true(find(&mounts, 41)->read_only); /* the file system is read-only */
 	assert_true(find(&mounts, 42)->read_only); /* the mount is */
 	for (size_t i = 0; i < mounts.count; i++)
 		assert_true(mounts.items[i].visible);
 	neap_mounts_fini(&mounts);
 }
 
-/* What another mount covers, at the same folder or above, is not visible. */
+/* A mount is not visible if another one covers it, at the same folder or above. */
 static void knows_what_is_hidden(void **state)
 {
 	struct neap_mounts mounts = parse("20 1 0:1 / / rw - ext4 a rw\n"
@@ -64,7 +64,7 @@ static void knows_what_is_hidden(void **state)
 			{32, false}, {33, true},  {34, true}, {35, true}};
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
 		assert_int_equal(find(&mounts, expected[i].id)->visible, expected[i].visible);
-	for (size_t i = 1; i < mounts.count; i++) /* parents before what stands on them */
+	for (size_t i = 1; i < mounts.count; i++) /* parents before the mounts on them */
 		for (size_t n = 0; n < i; n++)
 			assert_false(strcmp(mounts.items[n].path, mounts.items[i].path) != 0 &&
 				     neap_path_is_below(mounts.items[n].path, mounts.items[i].path));
@@ -83,7 +83,7 @@ static void refuses_what_is_not_of_the_form(void **state)
 		"27 1 99999999999:0 / / rw - ext4 b rw",
 		"27 1 254:0 / relative rw - ext4 b rw",
 		"27 1 254:0 / /not-the-root rw - ext4 b rw",
-		"27 28 0:0 / / rw - ext4 b rw\n28 27 0:0 / / rw - ext4 b rw", /* each on the other */
+		"27 28 0:0 / / rw - ext4 b rw\n28 27 0:0 / / rw - ext4 b rw", /* each is mounted on the other */
 		"",
 	};
 	(void)state;
@@ -95,7 +95,7 @@ static void refuses_what_is_not_of_the_form(void **state)
 	}
 }
 
-/* Every prefix of a list, and every byte of it replaced: an error or a list, and an end. */
+/* Every prefix of a list, and every byte of it replaced: the reader ends with an error or a list. */
 static void survives_any_bytes(void **state)
 {
 	static const char text[] =

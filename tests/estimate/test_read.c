@@ -1,4 +1,4 @@
-/* A run's folder that cannot be read: each failure says what, and where. */
+/* A run's folder that cannot be read: each failure says what failed, and where. */
 #include "estimate/estimate.h"
 
 #include "base/file.h"
@@ -41,7 +41,7 @@ static void put_result(void)
 	neap_result_fini(&result);
 }
 
-/* What the failure says. */
+/* Checks the message of the failure. */
 static void expect(const char *path, enum neap_status expected, const char *words)
 {
 	static struct neap_estimate_run run;
@@ -62,7 +62,7 @@ static void a_path_that_is_too_long(void **state)
 	expect(path, NEAP_EINVAL, "too long");
 }
 
-/* result.json is within the limit, what the process wrote is not. */
+/* The path of result.json is within the limit, the path of the process's file is not. */
 static void a_file_whose_path_is_too_long(void **state)
 {
 	static char path[4096 + 8];
@@ -71,7 +71,7 @@ static void a_file_whose_path_is_too_long(void **state)
 	put_result();
 	put("estimate.18446744073709551615.json", "{}");
 	memcpy(path, folder, length);
-	while (length < 4096 - strlen("/result.json") - 1) /* "/." is no other folder */
+	while (length < 4096 - strlen("/result.json") - 1) /* "/." names the same folder */
 		path[length] = length % 2 == strlen(folder) % 2 ? '/' : '.', length++;
 	if (path[length - 1] == '/')
 		path[length - 1] = '\0';

@@ -1,4 +1,4 @@
-/* Runs side by side. This program stands for `neap run`, too, which neap_estimate_jobs_run starts: /proc/self/exe. */
+/* Runs side by side. neap_estimate_jobs_run starts /proc/self/exe: so this program also plays `neap run`. */
 #include "base/file.h"
 #include "base/hostmem.h"
 #include "estimate/runs.h"
@@ -25,7 +25,7 @@ static size_t count_files(const char *path)
 	return count;
 }
 
-/* As `neap run --param folder=FOLDER --param others=N`: leaves a file in FOLDER, and waits until N are there. */
+/* Like `neap run --param folder=FOLDER --param others=N`: leaves a file in FOLDER, and waits until there are N. */
 static int stand_in(char **argv)
 {
 	const char *begun = "", *others = "";
@@ -88,7 +88,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* Nothing is known of them yet, and there is memory for two. */
+/* Nothing is known about them yet, and there is memory for two. */
 static void the_first_runs_go_side_by_side(void **state)
 {
 	struct neap_estimate_job jobs[2] = {0};
@@ -104,7 +104,7 @@ static void the_first_runs_go_side_by_side(void **state)
 	assert_true((after.tv_sec - before.tv_sec) * 1000 < WAIT_MS); /* neither waited in vain for the other */
 }
 
-/* Memory was short: it was told to end, and its folder goes. */
+/* Memory was short: the run was asked to end, and its folder is removed. */
 static void a_run_that_was_put_off_starts_again(void **state)
 {
 	struct neap_estimate_job jobs[2] = {{.again = true}};
@@ -122,8 +122,8 @@ static void write_file(const char *path, const char *name, const char *text)
 	assert_int_equal(neap_file_write(whole, text, strlen(text), NULL), NEAP_OK);
 }
 
-/* As the first run's process leaves them: one of two runs may have ended well, and left `findings`; it wrote all that
- * its view holds where `full`; its folder is a link where `link`. */
+/* Folders as the first run's process leaves them. One of two runs may have ended well and left `findings`; with
+ * `full` it has filled its view, with `link` its folder is a link. */
 static void take_others(bool full, const char *findings, bool link, struct neap_estimate_job others[2])
 {
 	struct neap_view_facts facts = {.kind = NEAP_VIEW_MOUNTS, .files = 1, .full = full};
@@ -163,7 +163,7 @@ static void none_is_taken_whose_view_was_full(void **state)
 	assert_false(others[1].over);
 }
 
-/* Its process was never let go on, or was killed while it wrote. */
+/* Its process was never continued, or was killed while it wrote. */
 static void none_is_taken_without_findings(void **state)
 {
 	struct neap_estimate_job others[2] = {0};

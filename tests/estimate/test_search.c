@@ -8,11 +8,11 @@
 
 #define UNIT (1ll << 30)
 
-/* A way needs `fixed`, and `each` for a sample. On the second of two GPUs there is half the memory. */
+/* A way needs `fixed`, and `each` for every sample. The second of two GPUs has half the memory. */
 struct need {
 	int64_t fixed, each;
-	uint64_t breaks; /* from this micro-batch on it fails; 0: never */
-	uint64_t begins; /* with smaller ones it fails */
+	uint64_t breaks; /* it fails from this micro-batch on; 0: never */
+	uint64_t begins; /* it fails with smaller ones */
 };
 
 struct search {
@@ -52,7 +52,7 @@ static void run(struct search *is)
 		for (size_t i = 0; i < count; i++) {
 			struct neap_estimate_point *point = &trials[i].point;
 			const struct need *need = &is->needs[trials[i].way];
-			for (size_t other = 0; other < is->search.count; other++) /* none is run twice */
+			for (size_t other = 0; other < is->search.count; other++) /* no value is run twice */
 				assert_false(is->search.trials[other].way == trials[i].way &&
 					     is->search.trials[other].point.value == point->value);
 			assert_int_equal(is->search.samples % point->value, 0);
@@ -129,8 +129,8 @@ static void orders_by_micro_batch_and_headroom(void **state)
 	end(&is);
 }
 
-/* A way that fails with small micro-batches, as BatchNorm does with one sample, and one that fails always. The second
- * GPU has too little for what works on the first. */
+/* A way that fails with small micro-batches, as BatchNorm does with one sample, and a way that always fails. The
+ * second GPU has too little memory for what works on the first. */
 static void goes_on_where_small_ones_fail(void **state)
 {
 	static const struct need needs[] = {

@@ -1,4 +1,4 @@
-/* A plan that finds nothing says what comes nearest. */
+/* If a plan finds nothing, the report says what comes nearest. */
 #include "estimate/text.h"
 
 #include "support/test.h"
