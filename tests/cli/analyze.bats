@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
-# neap analyze and neap compare: a text trace, a snapshot made from it, and files that are none.
+# neap analyze and neap compare: a text trace, a snapshot made from it, and files that are no traces.
 
 load ../support/command.bash
 
 prepare() { printf 'a 1 8388608 0\na 2 16777216 0\nf 2\na 3 4096 1\ns\n' >trace.txt; }
 
-# The page says what this build's version and size are.
+# The page names this build's version and size.
 page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 
 @test "a text trace: its peaks, and unknown figures are reported as unknown" {
@@ -66,7 +66,7 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 	gzip trace.txt
 	show 'neap analyze trace.txt.gz'
 	expect pipe '(/dev|/proc/self)/fd/\d+/PIPE'
-	# Nobody writes: it waits, as everything does, and a signal ends it.
+	# Nobody writes to the pipe: the command waits, and a signal ends it.
 	mkfifo never
 	for command in analyze replay; do
 		neap "$command" never 3>&- &
@@ -83,7 +83,7 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 		awk -v every=$every 'BEGIN { print "a 1 8388608 0"
 			for (s = 1; s <= 40; s++) { print "a 2 16777216 0\nf 2"; if (s % every == 0) print "e"; print "s" } }' >every$every
 	done
-	# Once now and once then is not a period.
+	# Two times at different distances are not a period.
 	printf 'a 1 100 0\ne\ns\ne\ns\ns\ns\ne\ns\ns\ne\ns\n' >odd
 	show 'neap analyze every10 | grep emptied'
 	show 'neap analyze every1 | grep emptied'
@@ -93,7 +93,7 @@ page_size='^(Page: .*), [\d.]+ KiB/\1, SIZE'
 	expect emptied
 }
 
-@test "files that are none: where in them, and the exit code" {
+@test "files that are no traces: the place of the error, and the exit code" {
 	printf 'a 1 100 0\nf 2\n' >bad.txt
 	printf '\x80\x04}\x94(' >cut.pickle
 	: >empty
@@ -131,10 +131,10 @@ assert page.count('class="coarse"') == 2 and "<script" not in page
 PYTHON
 	for n in $(seq 90); do echo "a $n 8388608 0"; done >rising.txt
 	neap compare rising.txt rising.txt --html rising.html >/dev/null
-	! grep -q V100.0H rising.html # no event lacks its place in the curve
+	! grep -q V100.0H rising.html # each event has its place in the curve
 }
 
-@test "--html: one page beside the report, with nothing to fetch; names in it stay text" {
+@test "--html: one page besides the report that fetches nothing; names in it stay text" {
 	printf 'm <b>x</b>\n' >>trace.txt
 	mv trace.txt 'a<b>"&.txt'
 	show "neap analyze 'a<b>\"&.txt' --html page.html"
@@ -166,7 +166,7 @@ PYTHON
 	grep -q '"from":1,"to":4,"events":4,"lives":3' other.html
 }
 
-@test "--html: where it cannot be written nothing is lost" {
+@test "--html: a page that cannot be written does not cost the report" {
 	show 'neap analyze trace.txt --html ./trace.txt'
 	show 'head -n 1 trace.txt'
 	show 'neap analyze trace.txt --html .'
@@ -181,7 +181,7 @@ PYTHON
 	expect html_failed 'writing \d+ bytes/writing N bytes'
 }
 
-# The recording of a process whose own allocator neap does not see: it has its steps, and no allocation.
+# The recording of a process whose own allocator neap does not see: it has the steps, but no allocations.
 unrecorded() {
 	mkdir "$1"
 	neap analyze trace.txt --write "$1/it.record" >/dev/null
@@ -189,21 +189,21 @@ unrecorded() {
 	printf '%08d' 0 | tr 0 '\0' | dd of="$1/record.$2" bs=1 seek=64 conv=notrunc status=none # allocation_written
 }
 
-@test "a run's folder without allocations: what is not recorded, and how to record it" {
+@test "a run's folder without allocations: what is missing, and how to record it" {
 	unrecorded run 11
 	show 'neap analyze run --html page.html'
 	show 'neap analyze run --json | jq -c "[.requested_peak, .counted_without_allocations]"'
 	show 'grep -c "No allocation is in it" page.html'
-	# As neap estimate leaves it: the snapshot of that process has what its recording has not.
+	# As neap estimate leaves it: the process's snapshot has what its recording lacks.
 	neap analyze trace.txt --write run/snapshot.11.pickle >/dev/null
 	show 'neap analyze run | head -n 2'
-	# Where nothing tells of allocations either.
+	# And if neither records allocations.
 	printf 's\n' >steps.txt
 	show 'neap analyze steps.txt'
 	expect unrecorded "$page_size"
 }
 
-@test "compare takes run folders; what is in neither is not compared" {
+@test "compare takes run folders; a figure that neither has is not compared" {
 	unrecorded one 11
 	unrecorded two 12
 	mkdir three

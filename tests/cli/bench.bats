@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# neap bench alloc: its figures are there and of the right kind. How large they are is no test's business.
+# neap bench alloc: its figures exist and have the right type. No test checks how large they are.
 
 check() {
 	python3 -c 'import json, sys
@@ -27,7 +27,7 @@ for row in rows:
 	[ "$(grep -c '^  threads .* 64.0 KiB ' <<<"$output")" -eq 3 ]
 }
 
-@test "what makes no sense is refused" {
+@test "senseless arguments are refused" {
 	for wrong in "nothing" "alloc --case none" "alloc --size 0" "alloc --threads 0" "alloc --threads 17"; do
 		run "$NEAP" bench $wrong
 		[ "$status" -eq 64 ]

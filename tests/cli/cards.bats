@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The OOM card against what really happens: a failure is made, its card's first fix is applied, and it is run again.
+# The OOM card against reality: a test causes a failure, applies its card's first fix, and runs it again.
 
 load ../support/command.bash
 
@@ -20,13 +20,13 @@ card() { # FILE FILTER
 	jq -r ".oom | $2" "$1.json"
 }
 
-# What the first fix of A's card says is what B, run with it, shows.
+# Checks that run B, made with the first fix of A's card, shows what the card says of that fix.
 assert_held() { # A B
 	echo "$1: $(jq -c '.oom | [.cause, .event, .fixes[0]]' "$1.json") then $(jq -c '[.ooms, .oom.event]' "$2.json")"
 	[ "$(card "$1" '.fixes[0].sufficient')" = true ]
 	if [ "$(card "$1" '.fixes[0].sufficient_for_step')" = true ]; then
 		[ "$(jq .ooms "$2.json")" = 0 ]
-	else # only this request is promised: what fails next, if anything does, is a later one
+	else # only this request is promised: if something fails next, it is a later one
 		[ "$(jq --argjson was "$(card "$1" .event)" '.ooms == 0 or .oom.event > $was' "$2.json")" = true ]
 	fi
 }
@@ -42,7 +42,7 @@ assert_held() { # A B
 	train b --steps 1 --batch 128 --micro-batch "$(card a '.fixes[0].text' | sed 's/.*-> \([0-9]*\),.*/\1/')"
 	assert_held a b
 	[ "$(jq .ooms b.json)" = 0 ]
-	# The device that it says would have done, does: what others and contexts held is beside it.
+	# A device of the size that the card names is enough, besides what others and contexts held.
 	[ "$(card a .smallest_is_lower_bound)" = false ]
 	device "$(($(card a '.smallest_memory + .others') / 1024 + 2048))KiB"
 	train c --steps 1 --batch 128
@@ -64,7 +64,8 @@ fraction_named() { # FILE
 	card "$1" '.fixes[] | select(.kind == "higher limit") | .text' | sed 's/.*(fraction \([0-9.]*\)).*/\1/'
 }
 
-# In a folder and a world of its own: raised once, as the card says, these arguments run at each of the fractions.
+# Runs these arguments, in a folder and a world of their own, at each of the fractions; the fraction is raised once,
+# as the card says.
 one_raise() { # NUMBER ARGUMENT...
 	local world="$world-$1" fraction
 	mkdir "$1"
@@ -83,7 +84,7 @@ one_raise() { # NUMBER ARGUMENT...
 	done
 }
 
-@test "the limit: one raise is enough where whole steps are recorded, whatever the batch" {
+@test "the limit: one raise is enough if whole steps are recorded, whatever the batch" {
 	local one raises=()
 	one_raise 1 --steps 3 &
 	raises+=($!)
@@ -96,7 +97,7 @@ one_raise() { # NUMBER ARGUMENT...
 	for one in "${raises[@]}"; do wait "$one"; done
 }
 
-@test "the limit: what it names is no more than a hundredth or two above what is needed" {
+@test "the limit: the raise is no more than a hundredth or two above what is needed" {
 	device 96MiB
 	limits=(--fraction 0.15)
 	train a --steps 3
@@ -105,7 +106,7 @@ one_raise() { # NUMBER ARGUMENT...
 	[ "$(jq '.ooms > 0' b.json)" = true ]
 }
 
-@test "the limit: with no whole step it is a lower bound in its first words, and raised again until it holds" {
+@test "the limit: without a whole step it is a lower bound in its first words, and raised again until it holds" {
 	device 96MiB
 	local fraction=0.15 tries=0
 	while :; do
@@ -125,7 +126,7 @@ one_raise() { # NUMBER ARGUMENT...
 	[ "$tries" -ge 1 ]
 }
 
-@test "every fix that is named as enough makes the request pass, and the steps once repeated" {
+@test "every fix that is named as enough lets the request pass, and the steps if they repeat" {
 	device 96MiB
 	local kind text more first tries
 	limits=(--fraction 0.2)
@@ -151,14 +152,14 @@ one_raise() { # NUMBER ARGUMENT...
 			echo "$kind ($text): $(jq -c '[.ooms, .oom.event, .oom.fixes[0].kind]' b.json)"
 			[ "$(jq --argjson was "$was" '.ooms == 0 or .oom.event > $was' b.json)" = true ]
 			tries=$((tries + 1))
-			# What only this request was promised for may fail later: the card then names the next.
+			# If a fix promised only this request, a later one may fail: its card then names the next fix.
 			case "$kind" in "higher limit" | "smaller micro-batch") ;; *) break ;; esac
 		done
 		[ "$kind" != "higher limit" ] || [ "$tries" = 1 ]
 	done < <(card first '.fixes[] | select(.sufficient and (.active_already | not)) | "\(.kind)\t\(.text)"')
 }
 
-@test "neighbours: without them it ends" {
+@test "neighbours: without them the run completes" {
 	device 96MiB
 	start 40 1
 	train a --steps 1 --batch 128
@@ -175,14 +176,14 @@ one_raise() { # NUMBER ARGUMENT...
 	device 32MiB
 	train a --steps 60 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 512KiB
 	[ "$(card a '.fixes[0].kind')" = "mend the leak" ]
-	# What leaked is tagged as activations are, and does not get smaller with the micro-batch.
+	# The leaked memory has the tag of activations, but does not shrink with the micro-batch.
 	[ "$(card a '.fixes[] | select(.kind == "smaller micro-batch") | .saving < 2097152')" = true ]
 	train b --steps 60 --layers 1 --batch 8 --width 32 --context 16
 	assert_held a b
 	[ "$(jq .ooms b.json)" = 0 ]
 }
 
-# A text trace on a device of SIZE: what the card says of each setting is what a replay with it does.
+# A text trace on a device of SIZE: a replay with each setting shows what the card says of it.
 assert_replays() { # TRACE SIZE
 	neap analyze "$1" --memory "$2" --json >"$1.json"
 	jq -c '.oom | [.cause, .missing, (.fixes | map(.text))]' "$1.json"
@@ -202,7 +203,7 @@ assert_replays() { # TRACE SIZE
 	[ "$(jq '.ooms > 0' <<<"$output")" = true ]
 }
 
-@test "fragmentation by odd sizes: the setting it names ends the trace" {
+@test "fragmentation by odd sizes: with the setting that it names the trace completes" {
 	{ for i in $(seq 8); do echo "a $i 9437184 0"; done; echo "a 9 25165824 0"; } >odd
 	assert_replays odd 101MiB
 	[ "$(card odd .cause)" = fragmentation ]
@@ -210,7 +211,7 @@ assert_replays() { # TRACE SIZE
 		"$(printf 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\ntrue\ntrue')" ]
 }
 
-@test "stranded on other streams: the card names no setting of PyTorch's, and none helps" {
+@test "memory stranded on other streams: the card names no setting of PyTorch's, and none helps" {
 	for stream in 1 2 3 4; do
 		printf 'a %d 9437184 %d\na %d 9437184 %d\nf %d\n' "1$stream" "$stream" "2$stream" "$stream" "2$stream"
 	done >stranded
@@ -221,7 +222,7 @@ assert_replays() { # TRACE SIZE
 	[ "$(card stranded '.settings[] | select(.name == "neap'"'"'s allocator") | .fits')" = true ]
 }
 
-@test "one request that is larger than the device: capacity, and the device that would do" {
+@test "one request that is larger than the device: capacity, and a device that would be enough" {
 	printf 'a 1 10485760 0\na 2 524288000 0\n' >giant
 	assert_replays giant 100MiB
 	[ "$(card giant .cause)" = capacity ]
@@ -235,7 +236,7 @@ assert_replays() { # TRACE SIZE
 	[ "$(jq .oom <<<"$output")" = null ]
 }
 
-@test "live: who holds the memory of a process that runs, then the card of its failure" {
+@test "live: who holds the memory of a running process, then the card of its failure" {
 	device 34MiB
 	NEAP_ATTACH=1 start 4 8
 	show "neap explain --pid $target"
@@ -246,12 +247,12 @@ assert_replays() { # TRACE SIZE
 	expect live
 }
 
-@test "a recording whose ring has lost its beginning: the card says so, and what was live before counts" {
-	# What leaks in a step is more than the replay may pack tighter than the process did.
+@test "a recording whose ring has lost its beginning: the card says so, and counts what was live before" {
+	# A step leaks more than the replay may save by packing tighter than the process did.
 	device 448MiB
 	train a --steps 2200 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 256KiB
 	[ "$(card a '.lost_events > 40000 and .lost_events < 70000')" = true ]
-	# What leaked before the ring's first event is in no event: it is replayed all the same, and it fails again.
+	# Memory that leaked before the ring's first event has no event: the replay includes it and fails again.
 	[ "$(card a '.live_before_unknown > 1048576')" = true ]
 	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
 	show 'neap explain --record a/record.* | tr -s " \n" " " | grep -o "The recording.s ring.* seems\."'

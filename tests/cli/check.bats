@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# neap check: of traces and commands; bounds, baselines, and what cannot be measured.
+# neap check: traces and commands; bounds, baselines, and what cannot be measured.
 
 sim=mem=4GiB
 load ../support/command.bash
@@ -10,7 +10,7 @@ prepare() {
 	printf 'a 1 8388608 0\na 2 16777216 0\nf 2\na 3 4096 1\ns\n' >trace.txt
 }
 
-# steps BYTES: 40 steps, each of which keeps so much.
+# steps BYTES: 40 steps, each of which keeps BYTES.
 steps() {
 	for i in $(seq 40); do
 		[ "$1" -eq 0 ] || echo "a $i $1 0"
@@ -48,21 +48,21 @@ steps() {
 	show 'neap check trace.txt --baseline base.json'
 	sed 's/16777216/18874368/' trace.txt >more.txt
 	show 'neap check more.txt --baseline base.json --save-baseline base.json'
-	show 'jq .allocated_peak base.json' # what is beyond the bounds is not stored
+	show 'jq .allocated_peak base.json' # figures beyond the bounds are not stored
 	show 'neap check more.txt --baseline base.json --tolerance 10'
 	show 'neap check trace.txt --baseline missing.json'
 	show 'neap check trace.txt --baseline trace.txt'
 	expect baseline
 }
 
-@test "a baseline bounds growth, where it knows it" {
+@test "a baseline bounds growth if it has it" {
 	steps 0 >flat.txt
 	steps 1048576 >leak.txt
 	neap check flat.txt --save-baseline base.json
 	show 'neap check leak.txt --baseline base.json --tolerance 1000'
 	neap check leak.txt --save-baseline leaking.json
 	show 'neap check leak.txt --baseline leaking.json'
-	# Too few steps to know growth: the peak is compared all the same.
+	# Too few steps to know the growth: the peak is compared anyway.
 	show 'neap check trace.txt --baseline base.json --json | jq -c "[.ok, .peak.ok, .growth.ok]"'
 	show 'neap check trace.txt --baseline base.json --save-baseline never.json'
 	[ ! -e never.json ]
@@ -95,7 +95,7 @@ steps() {
 	expect recording
 }
 
-@test "--gpu: on the simulator, whatever there is" {
+@test "--gpu: on the simulator, whatever GPU the machine has" {
 	show "NEAP_DEVICE=cuda neap check --gpu t4-16gb --max-peak 1GiB -- sh -c 'echo \$NEAP_DEVICE \$NEAP_SIM >&2; exit 3'"
 	expect gpu 'check-[\w.-]+/check-WORLD'
 	[ ! -e /dev/nvidiactl ] || skip "this machine has a GPU"
@@ -104,7 +104,7 @@ steps() {
 	expect no_gpu 'check-[\w.-]+/check-WORLD'
 }
 
-@test "a command that fails, uses no GPU, or is not there" {
+@test "a command that fails, uses no GPU, or does not exist" {
 	show "neap check --max-peak 1GiB -- sh -c 'exit 7'"
 	show 'neap check --max-peak 1GiB -- true'
 	show 'neap check --max-peak 1GiB -- ./nowhere'

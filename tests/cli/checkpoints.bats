@@ -1,17 +1,17 @@
 #!/usr/bin/env bats
-# neap checkpoints, as people use it.
+# neap checkpoints as people use it.
 
 load ../support/command.bash
 
 prepare() { mkdir run; }
 
-# put NAME DAYS [BYTES]: a file that old
+# put NAME DAYS [BYTES]: a file that is DAYS old
 put() {
 	head -c "${3:-1024}" /dev/zero >"$1"
 	touch -d "$2 days ago" "$1"
 }
 
-# ten epochs, one a day, the youngest 3 days old; the loss is lowest in the middle
+# ten epochs, one a day, the newest 3 days old; the loss is lowest in the middle
 ten() {
 	for i in 1 2 3 4 5 6 7 8 9; do put "run/epoch=$i-val_loss=0.$(((i - 5) * (i - 5) + 10)).ckpt" $((13 - i)) 1048576; done
 	put run/epoch=10-val_loss=nan.ckpt 3 1048576
@@ -20,14 +20,14 @@ ten() {
 # steps of the checkpoints that a JSON report keeps
 kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 
-@test "the defaults: the best 5 and what is younger than 7 days stay; --dry-run does nothing" {
+@test "the defaults: the best 5 and those younger than 7 days stay; --dry-run changes nothing" {
 	ten
 	show 'neap checkpoints run --dry-run'
 	show 'ls -A run | wc -l'
 	expect defaults
 }
 
-@test "what goes can be brought back; then the trash is emptied" {
+@test "deleted checkpoints can be restored; then the trash is emptied" {
 	ten
 	show 'neap checkpoints run'
 	show 'neap checkpoints run --dry-run'
@@ -40,7 +40,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect trash
 }
 
-@test "several folders, each by itself; one mistake and none is touched" {
+@test "several folders, each on its own; after one mistake none is touched" {
 	ten
 	mkdir other
 	put other/step_1.pt 30 524288
@@ -66,11 +66,11 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect total_size
 }
 
-@test "--max: the newest and the best, however young, and no more" {
+@test "--max: keeps the newest and the best, even if all are young, and no more" {
 	for i in $(seq 78); do put run/step=$i-val_loss=0.$((1000 + (i - 40) * (i - 40))).pt 0 512; done
 	show 'neap checkpoints run --max 5 | grep -v DELETE'
 	show 'neap checkpoints run --max 5'
-	show 'neap checkpoints run --max 2 --keep-best 3 --dry-run' # what is asked for stays, also beyond the limit
+	show 'neap checkpoints run --max 2 --keep-best 3 --dry-run' # another rule keeps more than the limit
 	show "neap checkpoints run --max 2 --pin 'step=39*'"
 	show 'neap checkpoints run --max 1 --grace 10m'
 	expect max
@@ -103,7 +103,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect best_not_guessed
 }
 
-@test "sharded folders, what is open, what a link names" {
+@test "sharded folders, open files, targets of links" {
 	for i in 100 200 300 400; do
 		mkdir "run/checkpoint-$i"
 		put "run/checkpoint-$i/model-00001.safetensors" $((50 - i / 100))
@@ -146,7 +146,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	for i in 1 2 3; do
 		put run/a/step_$i.pt $((30 - i))
 		put run/b/version_0/checkpoints/epoch=$i.ckpt $((30 - i))
-		put run/c/step_$i-val_loss=nan.pt $((30 - i)) # the best is not known
+		put run/c/step_$i-val_loss=nan.pt $((30 - i)) # the best is unknown
 	done
 	show 'neap checkpoints run'
 	show 'neap checkpoints run --recursive --keep-best 1 --metric val_loss --dry-run'
@@ -158,7 +158,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect recursive
 }
 
-@test "a torn checkpoint is not the newest, and no reason for a whole one to go" {
+@test "a torn checkpoint does not count as the newest, and is no reason to delete a whole one" {
 	put run/step_1.pt 30
 	put run/step_2.pt 20
 	printf 'PK\003\004 and then the disk was full' >run/step_3.pt
@@ -168,7 +168,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect torn
 }
 
-@test "what becomes free, and when; on a full disk, what frees it now" {
+@test "what becomes free, and when; on a full disk, how to free it now" {
 	unshare -m true 2>/dev/null || skip "mounting takes root"
 	for i in 1 2 3; do put run/step_$i.pt $((30 - i)) 400000; done
 	ln run/step_1.pt linked
@@ -176,7 +176,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	show 'neap checkpoints run --keep-best 0 --dry-run --trash-ttl 0'
 	show 'neap checkpoints run --dry-run --older-than-days 99'
 	expect becomes_free
-	# a disk with no room for one more, nor for the trash
+	# a disk that has no room for another one, nor for the trash
 	truncate -s 4M disk
 	mkfs.ext4 -q -m 0 -b 1024 disk || skip "no mkfs.ext4"
 	mkdir mounted
@@ -213,7 +213,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect empty_trash
 }
 
-@test "a folder that may not be written: 77, a message, nothing lost" {
+@test "a folder without write permission: 77, a message, nothing lost" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
 	command -v setpriv >/dev/null || skip "needs setpriv"
 	ten
@@ -224,7 +224,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect not_writable
 }
 
-@test "a mount inside is left alone" {
+@test "a mount inside is not touched" {
 	unshare -m true 2>/dev/null || skip "mounting takes root"
 	mkdir run/checkpoint-1 run/checkpoint-2
 	put run/checkpoint-2/model.bin 20
@@ -239,7 +239,7 @@ kept='[.folders[].plan.checkpoints[] | select(.verdict == "keep").step]'
 	expect mount
 }
 
-@test "what is mounted in a checkpoint stays, also from the same file system, and in the trash" {
+@test "a mount inside a checkpoint stays, even of the same file system, and in the trash" {
 	unshare -m true 2>/dev/null || skip "mounting takes root"
 	mkdir data run/checkpoint-{1,2,3}{,/data}
 	echo precious >data/set

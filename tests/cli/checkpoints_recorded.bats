@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# neap checkpoints and what trainers wrote down themselves: which checkpoint is the best, and by which metric.
+# neap checkpoints and what trainers recorded themselves: which checkpoint is the best, and by which metric.
 
 load ../support/command.bash
 
@@ -8,7 +8,7 @@ prepare() {
 	rm -f /tmp/neap-pickle-was-executed
 }
 
-# old FOLDER: each of its checkpoints a month old, the last one of today
+# old FOLDER: makes each of its checkpoints a month old, the last one of today
 old() {
 	find "$1" -mindepth 1 -exec touch -d '30 days ago' {} +
 	local last
@@ -26,17 +26,18 @@ epochs() {
 }
 
 @test "the best of Hugging Face's Trainer, by its own metric, stays by default" {
-	# eval_loss, which was guessed before, falls all the time: by it the last five are the best
+	# eval_loss, which was guessed before, falls all the time: it would name the last five as the best
 	python3 "$trainers" transformers run accuracy true checkpoint-20 10=0.5 20=0.9 30=0.7 40=0.6 50=0.55 60=0.54 70=0.53 80=0.52
 	old run
 	show 'neap checkpoints run'
 	expect trainer
 }
 
-@test "which end is better, as the training arguments say" {
+@test "the training arguments say which end is better" {
 	for greater in false none nofile; do
 		rm -rf run
-		# a Trainer without a mode takes the low end for what ends with "loss", the high one for the rest
+		# a Trainer without a mode takes the lowest of a metric that ends with "loss", the highest of any
+		# other
 		metric=distance
 		[ "$greater" = none ] && metric=my_loss
 		python3 "$trainers" transformers run "$metric" "$greater" checkpoint-30 10=0.5 20=0.4 30=0.1 40=0.6 50=0.7
@@ -46,7 +47,7 @@ epochs() {
 	expect mode
 }
 
-@test "a record that its own values contradict: nothing goes without --metric" {
+@test "a record that contradicts its own values: nothing goes without --metric" {
 	python3 "$trainers" transformers run accuracy true checkpoint-20 10=0.5 20=0.9 30=0.95 40=0.6
 	old run
 	show 'neap checkpoints run'
@@ -55,7 +56,7 @@ epochs() {
 	expect contradiction
 }
 
-@test "a best that is gone is reported; its metric still counts" {
+@test "a best checkpoint that is gone is reported; its metric still counts" {
 	python3 "$trainers" transformers run accuracy true checkpoint-20 10=0.5 20=0.9 30=0.7 40=0.6
 	old run
 	rm -r run/checkpoint-20
@@ -87,7 +88,7 @@ epochs() {
 	expect two_callbacks
 }
 
-@test "a damaged checkpoint of Lightning is not a record, and costs nothing" {
+@test "a damaged checkpoint of Lightning is no record, and does no harm" {
 	epochs ck
 	python3 "$trainers" lightning "ck/epoch=8-step=80.ckpt" val_acc:max /r/ck/epoch=1-step=10.ckpt /r/ck/epoch=1-step=10.ckpt=0.9
 	size=$(stat -c %s ck/epoch=8-step=80.ckpt)
@@ -101,17 +102,17 @@ epochs() {
 	expect damaged
 }
 
-@test "Orbax: steps by their folders, the metric that its manager chooses by" {
+@test "Orbax: the folders give the steps, and the metric is the one that its manager chooses by" {
 	for step in 100 200 300 400 500 600 700; do python3 "$trainers" orbax run $step loss=0.$((step / 100)); done
 	old run
 	python3 "$trainers" orbax run 800 loss=0.9
-	mkdir run/900.orbax-checkpoint-tmp-5 run/2024 # one being written, and a folder that is not a checkpoint
+	mkdir run/900.orbax-checkpoint-tmp-5 run/2024 # one that is still being written, and a folder that is no checkpoint
 	show 'neap checkpoints run --keep-best 1'
 	show 'ls run'
 	expect orbax
 }
 
-@test "Orbax does not say which of two metrics it goes by, nor which end is better" {
+@test "Orbax does not record by which of two metrics it chooses, nor which end is better" {
 	python3 "$trainers" orbax run 100 loss=0.1 beauty=0.9
 	python3 "$trainers" orbax run 200 loss=0.2 beauty=0.1
 	old run
@@ -126,7 +127,7 @@ epochs() {
 	expect orbax_metrics
 }
 
-@test "a name that says best" {
+@test "a name that contains the word best" {
 	mkdir run
 	for i in 1 2 3 4 5 6 7 8 9; do echo w >run/run_epoch_$i.pth; touch -d "$((30 - i)) days ago" run/run_epoch_$i.pth; done
 	for i in 2 3; do echo w >run/best_bleu_epoch_$i.pth; touch -d "$((30 - i)) days ago" run/best_bleu_epoch_$i.pth; done

@@ -70,7 +70,7 @@ two_devices() { export NEAP_SIM="mem=256MiB,gpus=2,context=8MiB,reserved=2MiB,wo
 	expect info ',\d{6,},"target/,NS,"target' '^\| +(.* \(PID PID\d\) .*?) +\|$/| \1 |'
 }
 
-@test "info: of two devices, the second: which are shown, in which order" {
+@test "info: the second of two devices: which are shown, and in which order" {
 	two_devices
 	CUDA_VISIBLE_DEVICES=1 start 4 8
 	first=$target
@@ -87,7 +87,7 @@ two_devices() { export NEAP_SIM="mem=256MiB,gpus=2,context=8MiB,reserved=2MiB,wo
 	expect info_two_devices
 }
 
-@test "info: on a terminal --every shows each look in the place of the one before" {
+@test "info: on a terminal --every shows each sample in the place of the one before" {
 	need_terminal
 	start 4 8
 	TERM=xterm run timeout 60 python3 - "$NEAP" info --every 20ms <<'END'
@@ -109,14 +109,14 @@ END
 	[ "$output" = "0 2" ]
 	show 'cat frame'
 	expect info_every 'at \d\d:\d\d:\d\d/at hh:mm:ss'
-	# Elsewhere there are no escape sequences.
+	# In other places there are no escape sequences.
 	! neap info --every 20ms | head -n 20 | grep $'\033'
 }
 
 @test "kill: a PID is enough" {
 	start 4 8
 	first=$target
-	# Enough to tell two runs apart: what is cut in the column is whole in a line of its own.
+	# Enough to tell two runs apart: what the column cuts is complete in a line of its own.
 	start --plain 0000000000000000000000000000000000000000001 8
 	show 'neap kill $first --dry-run'
 	show 'neap kill --dry-run $target'
@@ -134,7 +134,7 @@ END
 	expect info_killed
 }
 
-# Answers for the target, and lets another process take 20 MiB before each answer of a cleanup arrives.
+# Answers for the target, and lets another process take 20 MiB before each answer to a cleanup arrives.
 relay() {
 	mv "runtime/neap/$target.sock" runtime/neap/real
 	python3 - runtime/neap "$target" "$TARGET" <<-'END' 3>&- &
@@ -170,7 +170,7 @@ relay() {
 	until [ -e relays ]; do :; done
 }
 
-@test "clear: two figures of what is free that differ are explained" {
+@test "clear: two different figures of free memory are explained" {
 	start 4 8
 	relay
 	show 'neap clear --pid $target --log-level info' # 30 MiB: with the other's context
@@ -187,7 +187,7 @@ relay() {
 	expect clear
 }
 
-@test "clear, reset: of two devices, the second" {
+@test "clear, reset: the second of two devices" {
 	two_devices
 	CUDA_VISIBLE_DEVICES=1 start 4 8
 	show 'neap clear --stats-only'
@@ -196,7 +196,7 @@ relay() {
 	expect clear_two_devices
 }
 
-@test "fraction: of two devices, the second" {
+@test "fraction: the second of two devices" {
 	two_devices
 	CUDA_VISIBLE_DEVICES=1 start 4 8
 	show 'neap fraction 0.02'
@@ -219,11 +219,11 @@ relay() {
 	start 4 8
 	show 'neap reset'
 	show 'neap clear'
-	# A run: its report and nothing else. The level reaches the command, by the environment.
+	# A run: its report and nothing else. The command gets the level from the environment.
 	show 'neap run --folder quiet -- sh -c "echo level \$NEAP_LOG_LEVEL"'
 	show 'neap --log-level INFO run --folder info -- sh -c "echo level \$NEAP_LOG_LEVEL"'
 	show 'NEAP_LOG_LEVEL=info neap clear'
-	# A warning is for everybody, but those who want errors alone.
+	# A warning is shown to everybody except those who want errors only.
 	show 'neap run --max-host 1KiB --folder warn -- sleep 60'
 	show 'neap run --log-level error --max-host 1KiB --folder error -- sleep 60'
 	expect log_lines 'host memory [\d.]+ [KM]iB/host memory SIZE'
@@ -236,7 +236,7 @@ relay() {
 	expect reset
 }
 
-@test "clear: which process" {
+@test "clear: chooses the process" {
 	show 'neap clear'
 	start 4 8
 	start 2 6

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Standard descriptors that are closed: no file of neap's takes their place, so that no output goes into one.
+# Closed standard descriptors: no file of neap's takes their place, so that no output goes into one.
 
 sim=mem=1GiB
 load ../support/command.bash
@@ -14,7 +14,7 @@ prepare() {
 	EOF
 }
 
-# Runs a command with the descriptors in $1 closed, within a minute: what hangs has failed.
+# Runs a command with the descriptors in $1 closed; a command that hangs fails after a minute.
 without() {
 	local numbers=$1
 	shift
@@ -26,7 +26,7 @@ without() {
 	)
 }
 
-# The world is as it was: its output did not go there.
+# The world has not changed: the output did not go there.
 world_is_whole() { neap sim inspect | grep -q "1.00 GiB"; }
 
 @test "a run with any standard descriptors closed ends as with all open" {
@@ -49,7 +49,7 @@ world_is_whole() { neap sim inspect | grep -q "1.00 GiB"; }
 	done
 }
 
-@test "an estimate, and what lists, with any standard descriptors closed" {
+@test "an estimate, and commands that list, with any standard descriptors closed" {
 	for numbers in "${combinations[@]}"; do
 		code=0
 		without "$numbers" neap estimate --gpu t4-16gb -- closed '' >"out-$numbers" 2>"err-$numbers" || code=$?
@@ -61,7 +61,7 @@ world_is_whole() { neap sim inspect | grep -q "1.00 GiB"; }
 	done
 }
 
-@test "a program that closed its own: libneap and the simulator keep no file there" {
+@test "a program that closed its own descriptors: libneap and the simulator keep no file there" {
 	export NEAP_SIM_LOG="$dir/calls" NEAP_SIM_FILES="$dir"
 	for numbers in "${combinations[@]}"; do
 		NEAP_ATTACH=1 NEAP_RUN_DIR="$dir" timeout 60 closed "$numbers" --connected >out 2>err || { cat err; return 1; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
-# compare_to in a series: what each rung saved and cost, measured, beside what was predicted from the other run alone;
-# and the OOM card of a run in which rungs are in force.
+# compare_to in a series: what each rung saved and cost, as measured, beside what was predicted from the other run
+# alone; and the OOM card of a run with rungs in force.
 
 sim=mem=64MiB
 load ../support/command.bash
 
-# The figures of each comparison: measured before and after, predicted and its uncertainty, in bytes.
+# The figures of each comparison in bytes: measured before and after, predicted, and its uncertainty.
 figures() {
 	grep '^  peak allocated' | sed 's/(.*), predicted/ /; s/->//; s/±//; s/;.*//' | awk '
 		function bytes(number, unit) { return number * (unit == "MiB" ? 1048576 : unit == "KiB" ? 1024 : 1) }
@@ -36,10 +36,10 @@ figures() {
 	expect series 'a step [\d.]+ \w+ -> [\d.]+ \w+ \([^)]*\)/a step TIME -> TIME'
 	grep ', predicted' out | figures > figures
 	[ "$(wc -l < figures)" -eq 4 ]
-	# Rounded to three digits in the text, hence a hundredth more.
+	# Rounded to three digits in the text: so a hundredth more is allowed.
 	awk '{ d = $2 - $3; if (d < 0) d = -d; if (d > $4 + 0.01 * $3 || $2 >= $1) { print "outside:", $0; bad = 1 } }
 		END { exit bad }' figures
-	# Made again from the folders, it is the same.
+	# Made again from the folders, the comparison is the same.
 	neap series s.yaml --folder s --resume --quiet > again 2> err
 	[ "$(grep -A1 against again)" = "$(grep -A1 against out)" ]
 }
@@ -47,7 +47,7 @@ figures() {
 @test "the OOM card names the rungs in force and strikes them out" {
 	export NEAP_SIM="mem=10MiB,world=$world-small"
 	show 'neap run --folder run -- charlm --layers 6 --width 32 --heads 4 --context 384 --batch 1 --steps 1 --checkpointing on 2>&1 >/dev/null | grep -v Taken:'
-	# The card that is kept tells which rung was taken; the one on the terminal may be printed before.
+	# The card in the result names the rung that was taken; the terminal's card may have been printed before.
 	show 'result .oom_card'
 	expect card
 }

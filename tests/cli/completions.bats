@@ -37,7 +37,7 @@ complete_fish() { fish -c 'source $argv[1]; complete -C "$argv[2]"' "$completion
 	done
 }
 
-# zsh_completes LINE TEXT: a zsh on a terminal of its own shows TEXT after LINE and a tab
+# zsh_completes LINE TEXT: checks that a zsh on its own terminal shows TEXT after LINE and a tab
 zsh_completes() {
 	timeout 60 zsh -fc 'zmodload zsh/zpty
 		zpty terminal "PS1= zsh -fi"
@@ -63,7 +63,7 @@ teardown() {
 	rm -f "/dev/shm/neap-sim-$(id -u)-completions-$$"
 }
 
-@test "GPUs after --gpu, in a list as well" {
+@test "GPUs after --gpu, also in a list" {
 	[ "$(complete_bash neap check --gpu h)" = "h100-80gb h200-141gb" ]
 	[ "$(complete_bash neap estimate --gpu rtx4)" = "rtx4090-24gb rtx4060-8gb" ]
 	[ "$(complete_bash neap estimate --gpu h100-80gb,8xt)" = "h100-80gb,8xt4-16gb" ]
@@ -84,7 +84,7 @@ teardown() {
 	fi
 }
 
-@test "processes after kill and --pid: those that the command can name" {
+@test "processes after kill and --pid: those that the command can end" {
 	hold_memory
 	both=$(printf '%s\n' "$attached" "$other" | sort -n | tr '\n' ' ')
 	[ "$(complete_bash neap kill "") " = "$both" ]
@@ -106,12 +106,12 @@ teardown() {
 	fi
 }
 
-@test "zsh takes its file" {
+@test "zsh accepts its file" {
 	command -v zsh >/dev/null || skip "needs zsh"
 	zsh -n "$completions/_neap"
 }
 
-@test "fish offers the same" {
+@test "fish offers the same words" {
 	command -v fish >/dev/null || skip "needs fish"
 	export HOME=$BATS_TEST_TMPDIR
 	[ "$(complete_fish 'neap kil')" = "kill " ]

@@ -19,26 +19,26 @@ message() {
 	[ "$(message | neap explain)" = "$output" ]
 }
 
-@test "--from -: standard input, --json, ranks that say the same are counted" {
+@test "--from -: standard input, --json, ranks with the same message are counted" {
 	{ message; message; } >log
 	show 'neap explain --from - --json <log | jq "{schema, repeated_or_left_out, messages}"'
 	expect from_json
 }
 
-@test "an empty standard input is as none; a name that is neither a topic nor a file" {
+@test "an empty standard input counts as none; a name that is neither a topic nor a file" {
 	[ "$(true | neap explain)" = "$(neap explain </dev/null)" ]
 	show 'neap explain no-such-topic-nor-file'
 	expect neither
 }
 
-@test "a log of repeated messages takes no time that grows with their square" {
+@test "the time for a log of repeated messages does not grow with their square" {
 	message >one
 	for _ in $(seq 17); do cat one one >two && mv two one; done # 131 072 messages
 	show 'timeout 60 neap explain one | tail -n 2'
 	expect repeated
 }
 
-@test "--from: a log without one, an empty one, none at all" {
+@test "--from: a log without a message, an empty log, no log at all" {
 	echo "all is well" >log
 	: >empty
 	show 'neap explain --from log'
@@ -47,7 +47,7 @@ message() {
 	expect without
 }
 
-@test "a log of vLLM: what is left for its cache, by the figures before the message" {
+@test "a log of vLLM: what remains for its cache, by the figures before the message" {
 	cat >log <<-'EOF'
 		INFO worker.py:267] the current vLLM instance can use total_gpu_memory (23.58GiB) x gpu_memory_utilization (0.90) = 21.22GiB
 		INFO worker.py:267] model weights take 21.21GiB; non_torch_memory takes 0.20GiB; PyTorch activation peak memory takes 0.37GiB; the rest of the memory reserved for KV Cache is -0.56GiB.
@@ -62,7 +62,7 @@ message() {
 	expect vllm
 }
 
-@test "a log of Slurm: host memory, which step, how much where it says so" {
+@test "a log of Slurm: host memory, which step, and how much if it says so" {
 	cat >log <<-'EOF'
 		slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0. Some of the step tasks have been OOM Killed.
 		srun: error: node7: task 0: Out Of Memory
@@ -85,13 +85,13 @@ message() {
 	expect topics
 }
 
-@test "what an attached process caches is named, with what gives it back" {
+@test "cached memory of an attached process is named, with the command that frees it" {
 	start 4 8
 	show 'neap explain not-returned | sed -n "/Here and now/,\$p"'
 	expect cached
 }
 
-@test "a recording: its last out of memory's card" {
+@test "a recording: the card of its last out-of-memory error" {
 	export NEAP_SIM="mem=34MiB,context=8MiB,reserved=2MiB,world=$world-small"
 	neap run --folder run -- charlm --steps 2 --batch 128 --layers 1 >/dev/null 2>&1
 	show 'neap explain --record run/record.*'

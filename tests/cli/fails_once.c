@@ -1,6 +1,6 @@
-/* fails_once.c: preloaded into an added command's `neap run`: the call of a number that writes to the state fails,
- * once, as on a full disk. NEAP_TEST_FAILS_ONCE="NUMBER:FILE"; the file is made when it has failed. With the number 0
- * each call fails that writes to a run's folder, while the file is there. */
+/* fails_once.c: preloaded into an added command's `neap run`: the Nth call that writes to the state fails, once, as
+ * on a full disk. NEAP_TEST_FAILS_ONCE="NUMBER:FILE"; FILE is created when the call has failed. With NUMBER 0 each
+ * call that writes to a run's folder fails while FILE exists. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

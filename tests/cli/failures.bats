@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
-# Why a command failed: the end of what it wrote is kept, wherever its stderr leads to, and nothing of that changes what
-# the command sees or costs it its output.
+# Why a command failed: the end of its output is kept, wherever its stderr leads. Neither what the command sees nor
+# its output suffers.
 
 sim=mem=4GiB
 load ../support/command.bash
 
-samples='^samples +\d+/samples N' # how often the supervisor looked
-sampled='^(?:peak on device +64\.0 MiB\nheadroom +3\.91|headroom +3\.97) GiB$/headroom         SEEN' # whether it looked while the command held its context
+samples='^samples +\d+/samples N' # how many samples the supervisor took
+# whether the supervisor took a sample while the command had its context
+sampled='^(?:peak on device +64\.0 MiB\nheadroom +3\.91|headroom +3\.97) GiB$/headroom         SEEN'
 
 prepare() {
 	export NEAP_ATTACH=0
@@ -17,7 +18,7 @@ prepare() {
 	error="ValueError: learning rate must be positive, not -1"
 }
 
-@test "to a pipe: the output arrives in its order, and its end is in the result" {
+@test "to a pipe: the output arrives in order, and its end is in the result" {
 	neap run --quiet --folder run -- sh -c 'for i in 1 2 3 4 5; do echo "out $i"; echo "err $i" >&2; done; exit 4' 2>&1 |
 		cat >seen
 	printf 'out %s\nerr %s\n' 1 1 2 2 3 3 4 4 5 5 >expected
@@ -30,7 +31,7 @@ prepare() {
 	expect pipe
 }
 
-@test "to a file: the file is the command's own, and what neap writes there is not the command's" {
+@test "to a file: the file is the command's own; neap's own lines do not count as the command's" {
 	echo "of an earlier run: FileError: no" >log
 	show "neap run --folder run --param a=1 --log-level info -- sh -c 'test -f /proc/self/fd/2 && echo file >&2; exit 5' >>log 2>&1"
 	show 'cat log; result "{last_lines, error_line}"'
@@ -56,7 +57,7 @@ prepare() {
 	expect terminal
 }
 
-@test "with --log: the report shows what went into the file" {
+@test "with --log: the report shows the end of the file" {
 	show 'neap run --log --folder run -- python3 bad.py'
 	[ "$(result .last_lines)" = "$(cat run/stderr.log)" ]
 	show 'neap run --quiet --folder run2 -- python3 bad.py 2>/dev/null'
@@ -64,13 +65,13 @@ prepare() {
 	expect log
 }
 
-@test "what ended well keeps no lines" {
+@test "a command that succeeded leaves no lines" {
 	neap run --quiet --folder run -- sh -c 'echo a warning >&2' 2>&1 | cat
 	[ "$(result .outcome)" = ok ]
 	[ "$(result '.last_lines + .error_line + .last_lines_of')" = "" ]
 }
 
-@test "nothing of it reaches a terminal unfiltered, and of much the last lines are kept" {
+@test "no output reaches a terminal unfiltered, and only the last of many lines are kept" {
 	neap run --quiet --folder run -- \
 		sh -c 'seq 100000; printf "\033[31mred\033[0m\n\302\233 \001\n" ; exit 1' 2>&1 | tail -n 1 >seen
 	[ "$(result .last_lines | grep -c .)" = 16 ]
@@ -78,7 +79,7 @@ prepare() {
 	[ "$(od -An -c <seen | xargs)" = "$(printf '\302\233 \001\n' | od -An -c | xargs)" ] # passed on as it is
 }
 
-@test "a series says it in its line, below its table and on its page; the history keeps it" {
+@test "a series shows it in its line, below its table and on its page; the history keeps it" {
 	cat >s.yaml <<-END
 		name: s
 		defaults: {needs: none}
@@ -101,7 +102,7 @@ tee_of() {
 	done
 }
 
-@test "a supervisor that is stopped holds nothing up" {
+@test "a stopped supervisor does not hold up the output" {
 	mkfifo output
 	cat output >seen &
 	reader=$!
@@ -120,7 +121,7 @@ tee_of() {
 	[ "$(result .error_line)" = 100000 ]
 }
 
-@test "a killed process that passes on is replaced; the command goes on" {
+@test "a killed output process is replaced; the command continues" {
 	mkfifo output
 	cat output >seen &
 	reader=$!
@@ -139,7 +140,7 @@ tee_of() {
 	seq 100000 | cmp - seen
 }
 
-@test "a reader that goes away: the command gets its SIGPIPE" {
+@test "if the reader exits the command gets its SIGPIPE" {
 	neap run --quiet --folder run -- sh -c 'yes >&2; echo $? >status; exit 0' 2>&1 >/dev/null | head -n 1 >/dev/null
 	until [ -s status ]; do sleep 0.02; done
 	[ "$(cat status)" = 141 ]
@@ -171,7 +172,7 @@ tee_of() {
 	expect plain
 }
 
-@test "... of a run that ran out of memory and was retried: the card is that of the start that failed" {
+@test "... of a run that ran out of memory and was retried: the card of the start that failed" {
 	unset NEAP_ATTACH
 	neap run --quiet --folder retried --param mib=16384 --on-oom 'halve mib' -- hold {mib}M 2>/dev/null
 	show 'neap explain retried | grep -v "PyTorch"'
@@ -182,7 +183,7 @@ tee_of() {
 	expect retried
 }
 
-@test "... and says where there is none" {
+@test "... and say so if there is none" {
 	mkdir empty series
 	touch series/journal
 	show 'neap explain empty'

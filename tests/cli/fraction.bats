@@ -4,7 +4,7 @@
 sim=mem=256MiB,context=8MiB,reserved=2MiB
 load ../support/command.bash
 
-@test "fraction: what is not a fraction is wrong usage" {
+@test "fraction: a value that is no fraction is wrong usage" {
 	start 4 8
 	for wrong in 0 -0.5 1.01 nan inf half 0.5x "''"; do
 		show "neap fraction -- $wrong"
@@ -16,7 +16,7 @@ load ../support/command.bash
 	expect usage
 }
 
-@test "fraction: before, after, the emptied cache, and what is beside it" {
+@test "fraction: before, after, the emptied cache, and memory outside the limit" {
 	start 4 8
 	show 'neap fraction 0.5'
 	show "neap fraction 0.02 --pid $target"
@@ -37,7 +37,7 @@ load ../support/command.bash
 	expect not_attached
 }
 
-@test "fraction: with a stopped process it is left, and in force when it goes on" {
+@test "fraction: the request to a stopped process stays, and takes effect when it continues" {
 	start 4 8
 	kill -STOP "$target"
 	until grep -q '^State:.T' "/proc/$target/status"; do :; done
@@ -48,7 +48,7 @@ load ../support/command.bash
 	expect stopped
 }
 
-@test "fraction: a running training runs into the limit, and its ladder takes a rung" {
+@test "fraction: a running training reaches the limit, and its ladder takes a rung" {
 	for ((i = 0; i < 600; i++)); do echo "the $((i % 7)) cats of step $i sat on mat $((i * i % 11))."; done >text
 	mkfifo losses
 	neap run --folder run -- charlm --text text --layers 1 --width 32 --heads 2 --log-every 0 \
@@ -84,7 +84,7 @@ load ../support/command.bash
 	expect run
 }
 
-@test "enable: eval takes it over, whatever was set" {
+@test "enable: eval applies it, whatever was set" {
 	show 'neap enable'
 	export PYTORCH_CUDA_ALLOC_CONF="a:it's,b:[1,\$(touch $dir/hacked)],c:\\x\"!" PYTORCH_ALLOC_CONF=max_split_size_mb:64
 	for shell in sh bash; do
@@ -126,7 +126,7 @@ expandable_segments:True,max_split_size_mb:64" ]
 	expect device_number
 }
 
-@test "info: memory on a device that NVML does not list is reported, and in no account" {
+@test "info: memory on a device that NVML does not list is reported, but not accounted for" {
 	start 4 8
 	export NEAP_SIM="mem=256MiB,world=$world-other"
 	show 'neap info'

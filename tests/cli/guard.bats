@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
-# A supervisor or its guard is killed, and the report still says how the command ended. These tests stop the supervisor while
-# the command ends: so it has not seen the end when it is killed.
+# A supervisor or its guard is killed, and the report still says how the command ended. The tests stop the supervisor
+# while the command ends, so that it has not seen the end when it is killed.
 
 sim=mem=1GiB
 load ../support/command.bash
 
-# Begins a run of a shell's text, which may wait for the file "go", and waits for the file "began".
+# Starts a run of shell text that may wait for the file "go". Returns when the file "began" is there.
 begin() {
 	neap run --name e --run-id e-1 "${options[@]}" -- sh -c "$1" >out 2>"${errors:-err}" 3>&- 9>&- &
 	supervisor=$!
@@ -39,7 +39,7 @@ waits='echo $$ >began; while [ ! -e go ]; do sleep 0.01; done'
 	expect unseen
 }
 
-@test "so is a success, with --log and --retries, a ladder's rung left" {
+@test "a success as well, with --log and --retries, with a rung of the ladder left" {
 	options=(--log --param n=4 --on-oom 'halve n')
 	begin "$waits; echo n is {n}"
 	end_unseen
@@ -58,7 +58,7 @@ waits='echo $$ >began; while [ ! -e go ]; do sleep 0.01; done'
 	[ "$(result .outcome "$folder")" = oom ]
 }
 
-@test "a run that was asked to end is canceled, though its supervisor is killed before it sees the end" {
+@test "a run that was asked to end is canceled, even if its supervisor is killed before it sees the end" {
 	begin "trap 'touch asked' TERM; $waits"
 	kill -TERM $supervisor
 	until [ -e asked ]; do sleep 0.01; done
@@ -95,7 +95,7 @@ waits='echo $$ >began; while [ ! -e go ]; do sleep 0.01; done'
 	[ ! -e "$own/neap-$world" ]
 }
 
-@test "a guard that is killed takes the command with it, and the run says so" {
+@test "if the guard is killed the command ends with it, and the run says so" {
 	begin "$waits"
 	guard=$(awk '/^PPid/ { print $2 }' "/proc/$command/status")
 	[ "$(cat "/proc/$guard/comm")" = neap-guard ]
@@ -106,7 +106,7 @@ waits='echo $$ >began; while [ ! -e go ]; do sleep 0.01; done'
 	[ "$(result .outcome "$folder")" = signaled ]
 }
 
-@test "the command has the group, the session and the stops that it would have without a guard" {
+@test "the command has the group, session and stops that it would have without a guard" {
 	begin "$waits"
 	read -r _ _ _ parent group session _ <"/proc/$command/stat"
 	[ "$group" = "$command" ]
@@ -118,14 +118,14 @@ waits='echo $$ >began; while [ ! -e go ]; do sleep 0.01; done'
 	wait $supervisor
 }
 
-@test "an estimate or a check whose program kills its supervisor says so, and is no missing file" {
+@test "an estimate or a check whose program kills its supervisor says so, and names no missing file" {
 	kills='kill -KILL "$(sed -n "s/^PPid:.//p" /proc/$PPID/status)"; exec sleep 100'
 	show 'neap estimate --gpu t4-16gb -- sh -c "$kills"'
 	show 'neap check --max-peak 1GiB -- sh -c "$kills"'
 	expect killed
 }
 
-@test "a supervisor that its program kills in its last moment costs an estimate nothing" {
+@test "an estimate survives a program that kills its supervisor in its last moment" {
 	cat >last <<-'EOF'
 		supervisor=$(sed -n "s/^PPid:.//p" /proc/$PPID/status)
 		setsid sh -c "until grep -qs '^State:.Z' /proc/$$/status || [ ! -e /proc/$$ ]; do :; done; kill -KILL $supervisor" &

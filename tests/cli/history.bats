@@ -4,7 +4,7 @@
 sim=mem=4GiB
 load ../support/command.bash
 
-# three runs: two of a series, one alone
+# three runs: two in a series, one alone
 three() {
 	cat >s.yaml <<-EOF
 		name: nightly
@@ -42,7 +42,7 @@ runs() { neap history --json | jq '.runs | length'; }
 	expect lists
 }
 
-@test "--csv: what a spreadsheet would compute has an apostrophe before it" {
+@test "--csv: cells that a spreadsheet would compute begin with an apostrophe" {
 	for name in '=cmd|" /C calc"!A0' '+1' '-1' '@SUM(A1)' 'plain=1'; do
 		neap run --quiet --name "$name" --param "x==@y" -- true
 	done
@@ -57,7 +57,7 @@ for text in [text for row in rows for text in row.values()]:
 PYTHON
 }
 
-@test "shows one and compares several" {
+@test "shows one run, and compares several" {
 	three
 	id=$(neap history --name hold --json | jq -r '.runs[0].run_id')
 	show 'neap history $id'
@@ -67,7 +67,7 @@ PYTHON
 	expect shows 'samples +\d+/samples N' '^. (started|ended|took|drain) .*/  \1 TIME' 'nightly-[0-9a-f]{8}/nightly-HASH' '^. contained by .*\n( +control group .*\n)?/  contained by\n'
 }
 
-@test "the marks of a session, and how much of the card" {
+@test "the marks of a session, and how much of the card is shown" {
 	export NEAP_SIM="mem=10MiB,world=$world"
 	awk 'BEGIN { for (i = 0; i < 600; i++) printf "the %d cats of step %d sat on mat %d.\n", i % 7, i, i * i % 11 }' >text
 	neap run --quiet -- charlm --text text --layers 1 --width 32 --heads 2 --steps 4 --log-every 0 --checkpoint c \
@@ -76,7 +76,7 @@ PYTHON
 	expect marks 'samples +\d+/samples N' 'last loss +[\d.]+/last loss LOSS'
 }
 
-@test "of two devices, the second is named" {
+@test "the second of two devices is named" {
 	export NEAP_SIM="mem=4GiB,gpus=2,world=$world"
 	CUDA_VISIBLE_DEVICES=1 neap run --quiet -- hold 1G
 	[ "$(neap history --json | jq -r '.runs[].device_uuid')" = "$(neap info --json | jq -r '.devices[1].uuid')" ]
@@ -120,11 +120,11 @@ PYTHON
 	expect damaged 'damaged-[^\s,]+/damaged-TIME'
 }
 
-@test "on a full disk it can be read, and a run that is not kept is reported" {
+@test "on a full disk it can be read, and a run that cannot be stored is reported" {
 	three
 	[ "$(runs)" = 3 ]
 	[ ! -s "$XDG_STATE_HOME/neap/history.db-wal" ]
-	# As with a full disk no file can grow, not even by the index of SQLite's log.
+	# As on a full disk, no file can grow, not even by the index of SQLite's log.
 	show "(trap '' XFSZ; ulimit -f 0; neap history --csv 2>&1) | cut -d, -f1,3"
 	show "(trap '' XFSZ; ulimit -f 0; neap history --prune --name small --yes 2>&1) | cat"
 	[ "$(runs)" = 3 ]

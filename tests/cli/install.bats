@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What is installed, used as docs/c.md shows it: pkg-config finds neap, and the page's program compiles and runs, against the
-# build folder and against an installation.
+# The installed files, used as docs/c.md shows: pkg-config finds neap, and the page's program compiles and runs, with
+# the build folder and with an installation.
 
 bats_require_minimum_version 1.5.0
 
@@ -16,7 +16,7 @@ setup() {
 
 teardown() { rm -rf "$dir" "/dev/shm/"*"install-$$-$BATS_TEST_NUMBER"; }
 
-# shown WORDS: the one line of the page that begins with them
+# shown WORDS: the only line of the page that begins with WORDS
 shown() {
 	local line
 	line=$(grep "^$1" "$SOURCE/docs/c.md")

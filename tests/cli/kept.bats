@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
-# The history of a long run with PyTorch's own allocator: more than the recording's ring holds, and what every command
-# makes of it.
+# The history of a long run with PyTorch's own allocator: it is longer than the recording's ring, and each command
+# uses it.
 
 sim=mem=4GiB
 load ../support/command.bash
 
 steps=3000 # some 170 000 events: the ring holds 65536
 
-# what analyze says of the steps of a recording, or of a run's folder
+# the lines of analyze about the steps of a recording, or of a run's folder
 steps_of() { neap analyze "$1" --json | jq .steps; }
 
 # starts a run that has made its steps and waits
@@ -32,7 +32,7 @@ run_until_ready() {
 	jq -r '.holders[].text' analysis | grep -q '^me/gpt.py:42 forward$'
 	[ "$(neap replay run --json | jq .events)" -eq "$(jq .events analysis)" ]
 	neap compare run run | grep -q 'activations  *140 MiB'
-	# The steps that are whole show the swing, not those of which only the net effect was kept.
+	# The whole steps show the swing, not those of which only the net effect was kept.
 	[ "$(neap compare run run --json | jq '.allocated_swing.a > 100000000 and .step_ns.a > 0')" = true ]
 	neap explain run >/dev/null
 	neap check run --max-peak 4GiB
@@ -47,7 +47,7 @@ run_until_ready() {
 	neap explain run | grep -q 'me/gpt.py:61 <module>'
 }
 
-@test "what a killed supervisor has kept is found and becomes one recording" {
+@test "what a killed supervisor has kept is found, and becomes one recording" {
 	run_until_ready -- trainee "$steps"
 	holder="$(echo run/record.*)" holder="${holder##*.}"
 	kill -KILL "$pid"

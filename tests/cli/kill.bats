@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
-# neap kill over the simulator: memory comes back 300 ms after a process has ended. GPU 1 is the interesting one.
+# neap kill on the simulator: memory comes back 300 ms after a process has ended. The tests use GPU 1.
 
 sim=mem=4GiB,gpus=2,release_delay=300ms
 load ../support/command.bash
 
-# Returns when PID holds memory; fails when it ends before.
+# Returns when PID holds memory; fails if it ends before that.
 await() {
 	until_ready "$1" 'neap info --json | jq -e ".processes[] | select(.pid == '"$1"' and .bytes > 1073741824)" >/dev/null'
 }
@@ -20,7 +20,7 @@ hold_on() {
 	[ $# -gt 0 ] || await "$target"
 }
 
-gone() { # bats' shell has to reap it first
+gone() { # the shell of bats has to reap it first
 	wait "$1" 2>/dev/null || true
 	[ ! -e "/proc/$1" ]
 }
@@ -33,14 +33,14 @@ gone() { # bats' shell has to reap it first
 	expect kill
 }
 
-@test "as JSON: its memory is seen to come back" {
+@test "as JSON: waits until its memory has come back" {
 	hold_on 1
 	show 'neap kill --pid $target --yes --json | jq -S .'
 	gone "$target"
 	expect json
 }
 
-@test "--dry-run shows the tree and does nothing" {
+@test "--dry-run shows the tree and ends nothing" {
 	hold_on 1 sh -c 'hold "$@" & echo $! >child; wait' sh
 	until_ready "$target" '[ -s child ]'
 	child=$(cat child)
@@ -70,7 +70,7 @@ gone() { # bats' shell has to reap it first
 	expect sigkill
 }
 
-@test "a process that ignores SIGTERM and keeps forking: nothing of it is left" {
+@test "a process that ignores SIGTERM and keeps forking: none of its children is left" {
 	setsid sh -c 'trap "" TERM; echo $$ >pid
 		while :; do sleep 98765 & setsid sleep 98765 & (sleep 98765 &) & echo >>forks; sleep 0.02; done' 3>&- 4>&- >/dev/null 2>&1 &
 	targets+=("$!")
@@ -96,7 +96,7 @@ gone() { # bats' shell has to reap it first
 	expect kernel_thread '(PID1) \(.*?\):/\1 (THREAD):'
 }
 
-@test "a process without device memory is reported before it is ended" {
+@test "a process without device memory is named before it is ended" {
 	sleep 600 3>&- &
 	targets+=($!)
 	sleeper=$!
@@ -105,7 +105,7 @@ gone() { # bats' shell has to reap it first
 	expect no_device_memory
 }
 
-@test "no terminal to ask on: --yes is demanded, nothing is done" {
+@test "without a terminal to ask on: requires --yes, and does nothing" {
 	hold_on 0
 	show 'neap kill --pid $target </dev/null'
 	show 'neap kill --pid $target --json </dev/null'
@@ -113,7 +113,7 @@ gone() { # bats' shell has to reap it first
 	expect no_terminal
 }
 
-@test "on a terminal it asks, and takes only yes for yes" {
+@test "on a terminal it asks, and accepts only yes" {
 	need_terminal
 	cat >terminal.py <<'END'
 import os, pty, sys
@@ -141,7 +141,7 @@ END
 	expect asks
 }
 
-@test "a PID that is gone: 66, and the others in the list live" {
+@test "a PID that is gone: 66, and the others in the list are not ended" {
 	hold_on 0
 	sh -c 'exit 0' 3>&- &
 	ended=$!
@@ -152,13 +152,13 @@ END
 	expect pid_gone
 }
 
-@test "PID 1 and what the command was started from: 77" {
+@test "PID 1 and the command's own ancestors: 77" {
 	show 'neap kill --pid $$ --yes'
 	show 'neap kill --pid 1 --yes'
 	expect own_parents '(process PID\d) \(.*?\):/\1 (BATS):' 'process 1 \(.*?\):/process 1 (INIT):'
 }
 
-@test "another user's: named and refused, 77; on a device the own ones are ended" {
+@test "another user's process: named and refused, 77; on a device only one's own are ended" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
 	command -v setpriv >/dev/null || skip "needs setpriv"
 	setpriv --reuid=65534 --clear-groups sleep 600 3>&- &
@@ -172,7 +172,7 @@ END
 	expect other_users
 }
 
-@test "--mine and --device: those that use a GPU, by index and by UUID" {
+@test "--mine and --device: processes that use a GPU, by index and by UUID" {
 	hold_on 0
 	first=$target
 	hold_on 1
@@ -200,7 +200,7 @@ END
 	expect not_back
 }
 
-@test "where the driver does not tell a process's bytes" {
+@test "if the driver does not report a process's bytes" {
 	hold_on 1
 	show 'NEAP_SIM_NVML=no-process-bytes neap kill --pid $target --yes'
 	expect no_process_bytes '-> .*B$/-> SIZE'
@@ -229,7 +229,7 @@ END
 	code=0; wait "$supervisor" || code=$?
 	[ "$code" -eq 7 ]
 	show 'grep ^neap err | head -n 1; result .outcome'
-	# word that is out of date, or no word, says nothing
+	# an outdated file, or one without a number, means nothing
 	for word in "4 5" "" "what"; do
 		show "neap run --quiet --folder run2 -- sh -c 'echo \"\$0\" >\"\$NEAP_RUN_DIR/killed\"; exit 7' '$word'; result .outcome run2"
 		rm -r run2

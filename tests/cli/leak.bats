@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What neap reports of a leaking run: warnings as it runs, `neap run`'s report, and `neap explain leak`.
+# What neap reports about a leaking run: warnings while it runs, `neap run`'s report, and `neap explain leak`.
 
 sim=mem=64MiB,context=8MiB,reserved=2MiB
 load ../support/command.bash
@@ -25,7 +25,7 @@ verdict='result "[.leak_verdict, .leak_bytes_per_step, .leak_confidence > 0.999]
 	expect cleared
 }
 
-@test "explain leak: how many steps are left, where the device's size is known" {
+@test "explain leak: how many steps are left, if the device's size is known" {
 	neap run --quiet --folder run -- $leaking --leak-per-step 128KiB >/dev/null
 	show 'neap explain leak --record run/record.* | sed -n "/^  In /,\$p"'
 	expect explain

@@ -1,4 +1,4 @@
-/* no_locks.c: preloaded: files whose path has the text NEAP_TEST_NO_LOCKS are on a file system without locks. */
+/* no_locks.c: preloaded. Files whose path contains NEAP_TEST_NO_LOCKS behave as on a file system without locks. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>

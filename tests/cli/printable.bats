@@ -9,14 +9,14 @@ prepare() {
 	bad=$'x\e[31m\a\x7f\xc2\x9b32m\xe2\x80\xae\x9by'
 }
 
-# fine: whether $output and $stderr hold nothing that a terminal obeys
+# fine: whether neither $output nor $stderr holds anything that a terminal obeys
 fine() {
 	local bytes='[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!$)|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xd8\x9c'
 	! printf '%s\n%s' "$output" "${stderr-}" | LC_ALL=C grep -qP "$bytes" || return 1
 	printf '%s\n%s' "$output" "${stderr-}" | iconv -f UTF-8 -t UTF-8 >/dev/null
 }
 
-@test "what is wrong with the arguments" {
+@test "error messages about arguments" {
 	for words in "$bad" "info --$bad" "help $bad" "checkpoints $bad" "analyze $bad" "replay $bad" "explain $bad" \
 		"compare $bad $bad" "series $bad" "history $bad" "kill --pid $bad" "clear --pid $bad" "reset $bad" \
 		"fraction $bad" "run --host-warn $bad true" "checkpoints . --mode $bad" "checkpoints . --max-total-size $bad"; do
@@ -41,7 +41,7 @@ fine() {
 	expect checkpoints
 }
 
-# JSON keeps what was there (bytes that are not UTF-8 apart): escaped
+# JSON keeps the original text, escaped (except bytes that are not UTF-8)
 @test "names of checkpoints as JSON" {
 	mkdir run
 	name=$'step=4-\x7f\xc2\x9b32m\xe2\x80\xae.ckpt'

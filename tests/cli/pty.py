@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command with stderr on a terminal of its own, COLUMNS wide, and stdout as it is; what the terminal got goes to
+"""Runs a command with stderr on its own terminal, COLUMNS wide, and stdout unchanged. Writes the terminal's output to
 FILE. Exits as the command does.
 
 usage: pty.py FILE COLUMNS COMMAND...
@@ -28,7 +28,7 @@ with open(path, "wb", buffering=0) as file:
     while True:
         try:
             got = os.read(master, 65536)
-        except OSError:  # the last one that had it open is gone
+        except OSError:  # the last process that had it open is gone
             break
         if not got:
             break

@@ -4,7 +4,7 @@
 sim=mem=4GiB,gpus=2
 load ../support/command.bash
 
-# holding SIZE [OPTIONS...]: a run in the background that needs SIZE, has it, and ends when the file `go` is there
+# holding SIZE [OPTIONS...]: a background run that needs SIZE, has started, and ends when the file `go` exists
 holding() {
 	local size=$1
 	shift
@@ -14,7 +14,7 @@ holding() {
 	until_ready "$target" "queued '.pid == $target and .state == \"runs\"'"
 }
 
-# waiting SIZE: one that waits
+# waiting SIZE: a background run that waits
 waiting() {
 	neap run --quiet --needs "$1" -- touch "ran-$1" 3>&- 2>/dev/null &
 	target=$!
@@ -39,7 +39,7 @@ empty() { [ "$(neap queue --json | jq '.tickets | length')" -eq 0 ]; }
 	expect two 'is empty .*\)/is empty (FOLDER)' '(?m)^( *\d+  )\S+ +/\1USER       '
 }
 
-@test "a run that needs memory sees the GPU that it got; with --gpus 2 both, each whole" {
+@test "a run that needs memory sees the GPU that it got; with --gpus 2 both, each of them whole" {
 	show "neap run --quiet --needs 1G -- sh -c 'echo \$CUDA_VISIBLE_DEVICES \$NEAP_LEASE'"
 	show "neap run --quiet --gpus 2 -- sh -c 'echo \$CUDA_VISIBLE_DEVICES; neap queue --json' >both; head -n 1 both"
 	show "tail -n +2 both | jq -c '.tickets[] | [.state, .needs, .gpus]'"
@@ -48,7 +48,7 @@ empty() { [ "$(neap queue --json | jq '.tickets | length')" -eq 0 ]; }
 	expect devices
 }
 
-@test "a run inside one that holds a lease takes none" {
+@test "a run inside another one that holds a lease takes no lease" {
 	show 'neap run --quiet --needs device -- neap run --quiet --needs 1G -- neap run --quiet --needs 3G -- echo inside'
 	expect inside
 }
@@ -74,7 +74,7 @@ empty() { [ "$(neap queue --json | jq '.tickets | length')" -eq 0 ]; }
 	until [ "$(neap queue --json | jq '[.tickets[] | select(.state == "waits")] | length')" -eq 3 ]; do sleep 0.02; done
 	touch go
 	until empty; do sleep 0.02; done
-	show 'cat order; find state -name queued' # an environment may have secrets
+	show 'cat order; find state -name queued' # an environment may contain secrets
 	expect added 'goes to .*/goes to RUN'
 }
 
@@ -84,7 +84,7 @@ empty() { [ "$(neap queue --json | jq '.tickets | length')" -eq 0 ]; }
 	[ "$(cat words)" = "[--tag][][--lr][3e-4][]" ]
 }
 
-@test "an added command whose supervisor is killed is run again; three times, then it has given up" {
+@test "an added command whose supervisor is killed is run again; after three times it has given up" {
 	neap queue add --needs 1G -- sh -c 'echo start >>starts; sleep 60'
 	for n in 1 2 3; do
 		until [ "$(wc -l <starts)" = "$n" ] 2>/dev/null; do sleep 0.02; done
@@ -105,13 +105,13 @@ changed() {
 	grep -lz -- "^--name=$1\$" state/neap/runs/*/queued | xargs sed -i -z "$2"
 }
 
-# reports N: some `neap run` has written so many
+# reports N: whether `neap run` has written N reports
 reports() { grep -hc "neap run:" state/neap/runs/*/neap.log 2>/dev/null | grep -qx "$1"; }
 
 # end_pauses: an hour passes
 end_pauses() { touch -c -d '1 hour ago' state/neap/queue/*/[0-9]* state/neap/runs/*/neap.log; }
 
-# tried TICKET N: it was started so often without getting into the queue
+# tried TICKET N: the command was started N times without getting into the queue
 tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 
 @test "an added command waits for what comes later: its folder, the driver" {
@@ -133,13 +133,13 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	until [ -e ran-driver ] && empty; do sleep 0.02; done
 }
 
-@test "an added command whose neap run cannot begin has given up, and is not tried for ever" {
+@test "an added command whose neap run cannot begin gives up, and is not tried for ever" {
 	neap queue >/dev/null
 	changed usage 's/^--name=.*/--name=\n/'
 	changed driver 's|^NEAP_SIM_PATH=.*|NEAP_SIM_PATH=/none|'
 	changed option 's/^--name=/--no-such-option=/'
 	changed folder ''
-	mkdir "$(dirname "$(grep -lz -- '^--name=folder$' state/neap/runs/*/queued)")/lock" # stands in for a full disk
+	mkdir "$(dirname "$(grep -lz -- '^--name=folder$' state/neap/runs/*/queued)")/lock" # a stand-in for a full disk
 	neap queue >/dev/null
 	until reports 1; do sleep 0.02; done
 	local first=${EPOCHREALTIME/./}
@@ -154,14 +154,14 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	expect cannot_begin
 }
 
-@test "a disk that is full when its turn comes: it is tried again, and runs once when there is room" {
+@test "a disk that is full when its turn comes: it tries again, and runs once when there is room" {
 	unshare --mount true 2>/dev/null || skip "needs a small disk of its own: root"
 	mkdir state
 	cat >inside <<-'EOF'
 		set -e
 		ticket() { grep -qx "$1" state/neap/queue/*/1; }
 		mount -t tmpfs -o size=8m tmpfs state
-		hold --for 60000 3G & # outside the queue: no ticket of it makes room when it ends
+		hold --for 60000 3G & # outside the queue, so that its end makes no room for a ticket
 		until [ "$(neap info --json | jq '.processes | length')" = 1 ]; do sleep 0.02; done
 		neap queue add --needs 3G --device 0 -- sh -c 'echo ran >>ran' >/dev/null
 		until ticket "tries 0" && ! ticket "pid 0"; do sleep 0.02; done
@@ -184,7 +184,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	expect full_later
 }
 
-@test "an added command of which one write to the disk fails, whichever: it runs once, and has its result" {
+@test "an added command whose Nth write to the disk fails, for each N: it runs once, and has its result" {
 	local count=40 n
 	for n in $(seq "$count"); do
 		LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="$n:$dir/failed-$n" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
@@ -200,7 +200,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	[ "$(ls failed-* | wc -l)" -gt 20 ]
 }
 
-@test "an added command of which neither the end nor the result can be written: it is not run again" {
+@test "an added command of which neither the end nor the result can be written is not run again" {
 	LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="0:$dir/full" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
 		neap queue add --needs 1M -- sh -c 'echo ran >>ran; touch full' >/dev/null
 	until [ -e full ] && grep -qx 'pid 0' state/neap/queue/*/1; do sleep 0.02; done
@@ -215,7 +215,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	until [ "$(wc -l <ran)" = 2 ]; do sleep 0.02; done
 }
 
-@test "the result of an added command is made: others do not wait for that, and it is left to whoever makes it" {
+@test "while the result of an added command is being made, others do not wait and leave it alone" {
 	local made
 	neap queue >/dev/null
 	changed made ''
@@ -225,18 +225,18 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	echo 1 1 - - elsewhere >"$made/owner"
 	export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} LD_PRELOAD="$NO_LOCKS" NEAP_TEST_NO_LOCKS="$dir/state/neap/runs/"
 	neap queue >/dev/null
-	sleep 0.5 # it looks each 200 ms
+	sleep 0.5 # it takes a sample every 200 ms
 	tried 1 0
 	queued '.state != "given up"'
 	rm "$made/owner"
 	until [ -e "$made/owner" ]; do sleep 0.02; done
 	neap run --quiet --gpus 2 --folder out --wait-limit 2s -- touch ran
 	[ -e ran ]
-	: >"$made/ended" # no end of a command
+	: >"$made/ended" # no record of the command's end
 	until queued '.state == "given up"'; do sleep 0.02; done
 }
 
-@test "an added command waits without a limit for memory outside the queue, unless it has one" {
+@test "an added command waits without limit for memory outside the queue, unless it has a limit" {
 	hold --for 60000 3G 3>&- &
 	targets+=("$!")
 	until [ "$(neap info --json | jq '.processes | length')" = 1 ]; do sleep 0.02; done
@@ -251,7 +251,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	expect limit
 }
 
-@test "what is added inside a run is no leftover of it: it starts when that is over" {
+@test "a command that is added inside a run is no leftover of it: it starts after that run" {
 	neap run --folder out -- neap run --quiet -- sh -c 'neap queue add --needs 1G -- touch ran; sleep 0.6; ! ls ran' 2>err
 	until [ -e ran ]; do sleep 0.02; done
 	until empty; do sleep 0.02; done
@@ -259,7 +259,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	! grep cleanup err
 }
 
-@test "a lock that was removed locks nobody out, and two never have it" {
+@test "a removed lock keeps nobody out, and two processes never have it" {
 	local where
 	holding device --device 0
 	holding device --device 1
@@ -272,7 +272,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	[ -e ran-3G ]
 }
 
-# copies FROM COUNT UID: so many paused tickets more, of this user
+# copies FROM COUNT UID: adds COUNT paused tickets of user UID
 copies() {
 	python3 - "$@" <<-EOF
 		import os, sys
@@ -288,7 +288,7 @@ copies() {
 	EOF
 }
 
-@test "a run that waits goes on where the queue cannot be read for a while" {
+@test "a waiting run continues while the queue cannot be read for a moment" {
 	local where
 	holding device --device 0
 	holding device --device 1
@@ -299,7 +299,7 @@ copies() {
 	until_ready "$mine" "queued '.pid == $mine'"
 	copies "$where/3" 1100 "$(id -u)"
 	show 'neap queue'
-	sleep 0.5 # it asks at least every 100 ms
+	sleep 0.5 # it asks every 100 ms or more often
 	kill -0 "$mine"
 	rm "$where"/5???
 	touch go
@@ -308,7 +308,7 @@ copies() {
 	expect unread 'state.neap.queue\S+/QUEUE'
 }
 
-# locking: a process that takes the queue's lock as neap does, and sleeps
+# locking: a process that holds the queue's lock as neap does, and sleeps
 locking() {
 	python3 - state/neap/queue/*/lock 3>&- <<-EOF &
 		import fcntl, os, sys, time
@@ -322,7 +322,7 @@ locking() {
 	until grep -q " 0*$locker$" state/neap/queue/*/lock; do sleep 0.02; done
 }
 
-@test "who has the queue's lock is named, with advice where it is stopped" {
+@test "the process that holds the queue's lock is named, with advice if it is stopped" {
 	neap queue >/dev/null
 	locking
 	neap run --needs 1G -- true 2>err 3>&- &
@@ -351,7 +351,7 @@ locking() {
 	expect series
 }
 
-# stop PID: not while it has the queue's lock: that would hold up all
+# stop PID: stops it while it does not have the queue's lock, which would hold up everyone
 stop() {
 	until kill -STOP "$1" && sleep 0.02 && flock -n state/neap/queue/*/lock true; do
 		kill -CONT "$1"
@@ -359,7 +359,7 @@ stop() {
 	done
 }
 
-@test "a stopped run that waits is passed; one that holds a lease keeps it" {
+@test "a stopped run that waits is overtaken; one that holds a lease keeps it" {
 	holding device --device 0
 	holder=$target
 	holding device --device 1
@@ -369,7 +369,7 @@ stop() {
 	stop "$stopped"
 	stop "$holder"
 	show "neap queue --json | jq -c '.tickets[] | [.state, .needs]'"
-	touch go # the second holder ends, and the one that is not stopped gets its GPU
+	touch go # the second holder ends, and the run that is not stopped gets its GPU
 	wait "$target"
 	[ -e ran-1G ]
 	show "neap queue --json | jq -c '.tickets[] | [.state, .needs]'"
@@ -405,7 +405,7 @@ stop() {
 	expect usage
 }
 
-# A limit on file size stands in for a full disk: what comes before a ticket is short.
+# A limit on file size stands in for a full disk: everything that is written before a ticket is short.
 @test "without a driver: nothing is added, 69, and the queue is shown" {
 	! NEAP_DEVICE=cuda neap info >/dev/null 2>&1 || skip "there is a driver here"
 	show 'NEAP_DEVICE=cuda neap queue add --device 0 -- true'
@@ -442,7 +442,7 @@ stop() {
 	expect closed
 }
 
-@test "files that are no tickets harm nobody" {
+@test "files that are no tickets do no harm" {
 	neap queue >/dev/null
 	where=$(echo state/neap/queue/*)
 	ln -s /dev/zero "$where/1"
@@ -458,7 +458,7 @@ stop() {
 	expect hostile
 }
 
-@test "two users, one folder: what one was promised the other does not get, nor change" {
+@test "two users, one folder: neither gets or changes what the other was promised" {
 	[ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null || skip "needs root to be somebody else"
 	chmod 755 "$dir"
 	mkdir -m 1777 shared
@@ -471,7 +471,7 @@ stop() {
 		exec setpriv --reuid=65534 --regid=65534 --clear-groups "\$@"
 	EOF
 	chmod 755 as-other
-	# simulated GPUs are each user's own: the other's ticket gets the name of ours
+	# each user has their own simulated GPUs: the other's ticket gets the name of ours
 	(umask 077; exec ./as-other neap run --quiet --needs 3G --device 0 -- sh -c 'until [ -e go ]; do sleep 0.02; done') 3>&- 2>err &
 	other=$!
 	targets+=("$other")
@@ -503,7 +503,7 @@ stop() {
 	expect users
 }
 
-@test "where the state has no locks the queue is in the runtime folder, and works" {
+@test "if the state folder has no locks the queue is in the runtime folder, and works" {
 	export ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} LD_PRELOAD="$NO_LOCKS" NEAP_TEST_NO_LOCKS="$dir/state/"
 	neap run --quiet --needs 3G --folder run -- sh -c 'neap queue --json >seen; neap queue add --needs 3G -- touch ran >/dev/null'
 	show 'jq -c "[.folder, (.tickets[] | .state)]" seen'
@@ -513,7 +513,7 @@ stop() {
 	expect no_locks
 }
 
-@test "unit: what systemd starts with the machine" {
+@test "unit: the file with which systemd starts the queue at boot" {
 	export XDG_STATE_HOME="$dir/a state%"
 	show 'neap queue unit | sed "s|$(realpath "$NEAP")|/usr/bin/neap|; s|queue/$(uname -n)|queue/HOST|"'
 	expect unit

@@ -1,14 +1,14 @@
 #!/usr/bin/env bats
-# What a run leaves on the disk, and what its recording tells of processes that no look of the supervisor met.
+# What a run leaves on the disk, and what its recording shows of processes that no sample of the supervisor included.
 
 sim=mem=4GiB
 load ../support/command.bash
 
-kib=' +[\d.]+ KiB/ SIZE' # of a file system, whose blocks differ
+kib=' +[\d.]+ KiB/ SIZE' # of a file system, whose block size varies
 
 prepare() { folders="$XDG_STATE_HOME/neap/runs"; }
 
-# the sizes of a folder's recordings, and what they take of the disk
+# the sizes of a folder's recordings, and how much of the disk they take
 sizes() { stat -c %s "$1"/*record.[0-9]*; }
 taken() { stat -c '%b %B' "$1"/*record.[0-9]* | awk '{ sum += $1 * $2 } END { print sum }'; }
 
@@ -17,7 +17,7 @@ is_cut() {
 	[ "$(taken "$1")" -lt 65536 ]
 }
 
-@test "a recording takes what it used once its run is over, each start's, and reads as before" {
+@test "after its run a recording takes only what it used, for each start, and reads as before" {
 	neap run --quiet --folder run -- sh -c '"$1" 64M & "$1" 1M; wait' sh hold
 	[ "$(sizes run | wc -l)" -eq 2 ]
 	is_cut run
@@ -29,7 +29,7 @@ is_cut() {
 	expect cut
 }
 
-@test "a recording that another program cut is reported as damaged" {
+@test "a recording that another program has cut is reported as damaged" {
 	neap run --quiet --folder run -- hold 1M
 	truncate -s -64 run/record.*
 	show 'neap explain --record run/record.*'
@@ -43,16 +43,16 @@ is_cut() {
 	folder="$folders/lost-1"
 	until_ready $pid 'neap sim inspect | grep -q "memory 1.00 GiB"'
 	holder="$(echo "$folder"/record.*)" holder="${holder##*.}"
-	neap history >/dev/null # the run goes on: not cut under it
+	neap history >/dev/null # the run continues: its recording is not cut
 	[ "$(sizes "$folder")" -eq 5259264 ]
 	kill -KILL $pid
 	wait $pid || true
 	while grep -qsE '^State:.[^ZX]' "/proc/$holder/status"; do sleep 0.02; done
-	flock --timeout 60 "$folder/lock" true # its guard has it until then
+	flock --timeout 60 "$folder/lock" true # its guard holds the lock until then
 	neap history >/dev/null
 	[ ! -e "$folder/result.json" ]
 	is_cut "$folder"
-	# ended: the command's end is on disk, its memory has not drained
+	# ended: the command's end is on disk, but its memory has not drained
 	NEAP_SIM="$NEAP_SIM,release_delay=60s" neap run --quiet --run-id ended-1 -- hold 1G 3>&- &
 	pid=$!
 	folder="$folders/ended-1"
@@ -65,7 +65,7 @@ is_cut() {
 	is_cut "$folder"
 }
 
-@test "a process that attached and ended between two looks is found by its recording" {
+@test "a process that attached and ended between two samples is found by its recording" {
 	export NEAP_SIM="mem=96MiB,context=8MiB,reserved=2MiB,world=$world"
 	show 'neap run --folder run -- hold --unseen 4M'
 	show 'result "[.attached, .not_attached, .peak_device_bytes, .ranks[0].peak_reserved_bytes]"'
@@ -75,7 +75,7 @@ is_cut() {
 @test "a series cuts the recordings of an attempt that it lost" {
 	printf 'name: s\nexperiments:\n- {name: a, needs: none, command: [hold, --until, go, 1M]}\n' >s.yaml
 	neap series s.yaml --folder s --quiet >/dev/null 2>&1 3>&- &
-	until_ready $! 'neap sim inspect | grep -q "memory 2.00 MiB"' # its recording is whole, not only there
+	until_ready $! 'neap sim inspect | grep -q "memory 2.00 MiB"' # its recording is whole, not just there
 	kill -KILL "$(grep -o '^[0-9]*' s/runs/a-1/supervisor)"
 	until_ready $! '[ -e s/runs/a-2/record.* ] && neap sim inspect | grep -q "memory 2.00 MiB"'
 	is_cut s/runs/a-1
@@ -99,14 +99,14 @@ is_cut() {
 	show 'neap history --prune --folders --older-than 36h --keep-last 2 --yes'
 	show 'ls $folders; neap history --json | jq -c "[.runs[].run_id]"'
 	show 'neap history --prune --recordings --max-total-size 0 --yes'
-	show 'cd $folders; ls */record.*; ls */result.json' # the recording of the one that goes on stays
+	show 'cd $folders; ls */record.*; ls */result.json' # the recording of the run that continues stays
 	touch go
 	wait $!
 	show 'result .outcome $folders/going'
 	expect prune "$kib"
 }
 
-@test "history --prune: options that do not go together" {
+@test "history --prune: options that conflict" {
 	for options in '--folders' '--recordings' '--prune --folders' '--prune --max 3' '--prune --keep-last 3' '--max 3' \
 		'--prune --folders --recordings --max 3' '--prune --folders --max x' '--prune --recordings --max-total-size x'; do
 		show "neap history $options --yes"
@@ -115,11 +115,11 @@ is_cut() {
 	expect options
 }
 
-@test "beyond their bound the recordings of the oldest runs go at the end of a run, and nothing else" {
+@test "at the end of a run, the recordings of the oldest runs beyond the bound are deleted, and nothing else" {
 	export NEAP_RECORDINGS_MAX=50KiB
 	for id in one two; do neap run --quiet --run-id "$id" -- hold 1M; done
 	touch -d '1 hour ago' "$folders/one/result.json"
-	show 'neap run --run-id three -- hold 1M' # not counted itself: it is the newest
+	show 'neap run --run-id three -- hold 1M' # the newest run does not count itself
 	show 'neap run --run-id elsewhere --folder elsewhere -- hold 1M'
 	show 'neap run --run-id four -- hold 1M'
 	show 'cd $folders; ls */record.*; ls */result.json'
@@ -128,7 +128,7 @@ is_cut() {
 	show 'NEAP_RECORDINGS_MAX=much neap run --quiet -- sh -c "exit 3"'
 	expect bound "$kib"
 	XDG_STATE_HOME="$dir/other" neap run --quiet --no-history --folder elsewhere2 -- true
-	[ ! -e other ] # it has nothing to do there
+	[ ! -e other ] # it has no business there
 }
 
 @test "a run that begins while its folder is pruned makes the folder again" {

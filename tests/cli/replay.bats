@@ -6,7 +6,7 @@ load ../support/command.bash
 measured='ns per event +\d+/ns per event N'
 
 prepare() {
-	# 12, 40, 30 MiB; on a device of 76 MiB the third needs what the first gave back
+	# 12, 40, 30 MiB; on a device of 76 MiB the third request needs what the first gave back
 	cat >small.txt <<-END
 		# one step
 		a 1 $((12 << 20)) 0
@@ -53,7 +53,7 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 	[ "$(figures smallest_memory)" = "$((100 << 20))" ]
 }
 
-@test "a device that is full: one retry, then out of memory; stop or continue" {
+@test "a full device: one retry, then out of memory; stop or continue" {
 	run neap replay small.txt --json --memory 76MiB
 	[ "$(figures retries ooms reserved_peak synchronizations)" = "1 0 $((72 << 20)) 1" ]
 	run neap replay small.txt --json --memory 60MiB
@@ -75,7 +75,7 @@ print(part["events"], part["growth_calls"], part["other_calls"], part["synchroni
 	run neap replay small.txt --json --memory 76MiB
 	[ "$(part first_quarter)" = "1 1 0 0" ]
 	[ "$(part after_first_quarter)" = "5 3 2 1" ]
-	# memory returned and taken again up to an old peak is not growth
+	# memory that is returned and allocated again up to an old peak is not growth
 	printf 'a 1 %d 0\nf 1\ne\na 2 %d 0\n' $((40 << 20)) $((40 << 20)) >again.txt
 	run neap replay again.txt --json
 	[ "$(part first_quarter)" = "1 1 0 0" ]
@@ -110,7 +110,7 @@ print(data["ooms"], data["after_first_quarter"]["other_calls"] > 1000, data["aft
 	awk '$1 == "a" && $3 > 41000000 { $3 -= 65536 * (NR % 97 * 31 % 97) } { print }' steps.txt >differ.txt
 	run neap replay differ.txt --json --policy neap --memory 54MiB
 	[ "$(calls)" = "0 True False" ]
-	# nor where memory is plentiful
+	# also no plan if memory is plentiful
 	run neap replay steps.txt --json --policy neap --no-plan
 	without=$(figures driver_calls reserved_peak synchronizations)
 	run neap replay steps.txt --json --policy neap
@@ -128,7 +128,7 @@ print(data["ooms"], data["after_first_quarter"]["other_calls"] > 1000, data["aft
 	[ "$(figures memory_stats | tr , '\n' | grep oversize_allocations.peak)" = " 'oversize_allocations.peak': 1" ]
 }
 
-@test "the release of PyTorch: by the keys of a snapshot, by --torch, and what differs by it" {
+@test "the release of PyTorch: from the keys of a snapshot, from --torch, and what it changes" {
 	# two segments alike, addresses falling: 2.15 takes the one made first, up to 2.11 the lower was taken
 	python3 - <<-END
 		import pickle
@@ -179,7 +179,7 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 	done
 }
 
-@test "from a pipe; what is not known of is counted" {
+@test "from a pipe; unknown lines are counted" {
 	run bash -c 'neap replay /dev/stdin --json <small.txt'
 	[ "$(figures events reserved_peak)" = "6 $((84 << 20))" ]
 	printf 'a 1 512 0\nf 1\n' >short.txt
@@ -187,12 +187,12 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 	[ "$(figures ooms events_applied events_ignored)" = "1 2 1" ]
 }
 
-@test "Ctrl-C ends it at once, with the signal's status and no half of an answer" {
+@test "Ctrl-C ends it at once, with the signal's status and without a partial answer" {
 	awk 'BEGIN { for (i = 1; i <= 300000; i++) printf "a %d %d 0\n", i, 1000 + i % 7 * 100000
 		for (i = 1; i <= 300000; i++) printf "f %d\n", i }' >long.txt
 	neap replay long.txt --json --smallest >out 2>err &
 	pid=$!
-	until [ "/proc/$pid/exe" -ef "$NEAP" ]; do kill -0 "$pid"; done # before, it is a shell that catches it as well
+	until [ "/proc/$pid/exe" -ef "$NEAP" ]; do kill -0 "$pid"; done # until its exec a shell catches the signal as well
 	until grep -q '^SigCgt:.*[2367abef]$' "/proc/$pid/status"; do kill -0 "$pid"; done
 	kill -INT "$pid"
 	status=0

@@ -4,12 +4,13 @@
 sim=mem=4GiB
 load ../support/command.bash
 
-# How much of it is taken when the supervisor looks; and what it sees of a process that ends at once.
+# How much of its memory is taken when the supervisor takes a sample, and what the sample shows of a process that ends
+# at once.
 device_memory='device memory [12]\.\d+ GiB/device memory SIZE'
 near_host_limit='(?:^2> .* Running short: host memory .*\n)?(^2> .* Ending the command: host)/\1'
 device_seen='^(2>   device +GPU \d+ \(Simulated GPU \d+ MiB\)):.*/\1'
 
-# Waits in a command for these PIDs to be what they exec.
+# Waits, inside a command, until these PIDs have called exec.
 until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sleep ]; do :; done; done; }'
 
 @test "the command's own exit status is kept" {
@@ -46,7 +47,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	expect streams
 }
 
-@test "--log follows no link that another user may have put there" {
+@test "--log does not follow a link that another user may have put there" {
 	[ "$(id -u)" = 0 ] || skip "only root can make a folder of another user's"
 	chmod 755 .
 	echo keep >victim
@@ -92,7 +93,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	[ "$code" -eq 143 ]
 }
 
-@test "SIGINT ends it with 130; a second signal is SIGKILL" {
+@test "SIGINT ends it with 130; a second one sends SIGKILL" {
 	# a background job of a script ignores SIGINT: restore it
 	python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' \
 		neap run --folder run -- sh -c 'echo >ready; exec sleep 1000' &
@@ -114,7 +115,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	[ "$(result .outcome run2)" = canceled ]
 }
 
-# Programs save on SIGUSR1, SIGUSR2 or SIGXCPU: what sends them sends them to the supervisor.
+# Programs save on SIGUSR1, SIGUSR2 or SIGXCPU: whoever sends these sends them to the supervisor.
 @test "every signal that can be passed on reaches the command, and the result is written" {
 	cat >catch <<-'END'
 		import os, signal, sys, time
@@ -157,7 +158,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	[ "$(sort got | uniq -d)" = "" ] # each once
 }
 
-@test "a command that such a signal ends has a result, and so has one that it finds ended" {
+@test "a command that such a signal ends has a result, and so does one that had already ended" {
 	for number in USR1 USR2 XCPU ALRM VTALRM PROF RTMIN; do
 		NEAP_ATTACH=0 neap run --quiet --folder "$number" -- sh -c "echo >$number.ready; exec sleep 1000" 3>&- &
 		pid=$!
@@ -222,19 +223,20 @@ END
 	END
 	show 'NEAP_ATTACH=0 neap run --folder host --max-host 100MiB -- python3 take'
 	show 'result "{outcome, evidence}" device; result "{outcome, evidence}" host'
-	# The supervisor may look while the two have taken nearly all of their memory.
+	# The supervisor may take its sample when the two have allocated nearly all of their memory.
 	expect limits "$device_memory" 'host memory 1\d\d MiB/host memory SIZE' "$near_host_limit" "$device_seen"
-	# 32 MiB more than the limit, which others may take or give back meanwhile, and then 64 MiB are written.
+	# 32 MiB more than the limit, since others may write or free as much meanwhile; then the command writes 64
+	# MiB.
 	shm="$(mktemp -d "/dev/shm/neap-test-XXXXXX-$world")"
 	free_kib="$(df --output=avail "$shm" | tail -1)"
-	[ "$free_kib" -ge 262144 ] || skip "too little room in /dev/shm" # the simulated devices of other tests are there too
+	[ "$free_kib" -ge 262144 ] || skip "too little room in /dev/shm" # simulated devices of other tests are there too
 	run neap run --folder "$shm/run" --min-disk $((free_kib - 32768))KiB -- \
 		sh -c "head -c 64M /dev/zero >'$shm/data'; exec sleep 60"
 	[ "$status" -eq 143 ]
 	[[ "$(result '[.outcome, .evidence]' "$shm/run")" == '["stopped early","disk space '*' below '* ]]
 }
 
-@test "with less disk space than its limit at the start it is not started" {
+@test "if there is less disk space than its limit at the start, it is not started" {
 	show 'neap run --folder run --min-disk 1000000TiB -- touch ran'
 	cat > s.yaml <<-EOF
 		name: s
@@ -246,7 +248,7 @@ END
 	expect disk_limit_at_start 'disk space \S+ [KMGT]iB/disk space SIZE'
 }
 
-@test "near a limit a warning comes, once, and it continues" {
+@test "near a limit there is one warning, and the command continues" {
 	neap run --folder run --max-device 2200MiB -- hold --until warned --looks 8 2G 2>err 3>&- &
 	pid=$!
 	until_ready $pid 'grep -q "Running short" err'
@@ -268,15 +270,15 @@ END
 	[ "$(result .outcome)" = ok ]
 }
 
-@test "a command that does not heed SIGTERM is killed when the grace has passed" {
+@test "a command that ignores SIGTERM is killed at the end of the grace period" {
 	show "neap run --folder run --max-device 1GiB --grace 100ms -- sh -c 'trap \"\" TERM; exec hold --for 60000 2G'"
-	# However early the limit comes: it is ignored from the start.
+	# However early the limit is reached: the command ignores SIGTERM from the start.
 	ignore='import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])'
 	show 'python3 -c "$ignore" neap run --folder run2 --time-limit 100ms --grace 100ms -- sleep 1000'
 	expect grace "$device_memory" "$device_seen"
 }
 
-@test "the command dies with its supervisor, and the lock is free then" {
+@test "the command dies with its supervisor, and the lock is then free" {
 	neap run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
 	pid=$!
 	until [ -s pid ]; do sleep 0.02; done
@@ -285,17 +287,17 @@ END
 	kill -KILL $pid
 	wait $pid || true
 	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done # its new parent may not reap it
-	flock --timeout 60 run/lock true # its guard has it until then
+	flock --timeout 60 run/lock true # its guard holds the lock until then
 	[ ! -e run/result.json ]
 }
 
-@test "a supervisor that is killed after its command has ended costs nothing: the history has the run" {
+@test "a supervisor that is killed after its command has ended loses nothing: the history has the run" {
 	NEAP_SIM="$NEAP_SIM,release_delay=60s" neap run --name kept --log --run-id kept-1 -- hold --looks 8 --exit 3 1G 3>&- >out 2>&1 &
 	pid=$!
 	folder="$XDG_STATE_HOME/neap/runs/kept-1"
 	until_ready $pid '[ -e "$folder/ended" ]'
 	[ ! -e "$folder/result.json" ]
-	show 'neap history' # it is not over: its memory has not drained
+	show 'neap history' # the run is not over: its memory has not drained
 	kill -KILL $pid
 	wait $pid || true
 	show 'neap history'
@@ -303,7 +305,7 @@ END
 	expect supervisor_killed
 }
 
-@test "a folder whose run has ended is not used for another, whichever process made its result" {
+@test "a folder whose run has ended is not used again, whichever process made its result" {
 	NEAP_SIM="$NEAP_SIM,release_delay=60s" neap run --folder run -- hold --looks 4 1G 3>&- >out 2>&1 &
 	pid=$!
 	until_ready $pid '[ -e run/ended ]'
@@ -322,7 +324,7 @@ END
 	expect name
 }
 
-@test "what the command leaves running is named and ended" {
+@test "processes that the command leaves running are named and ended" {
 	cat >leave <<-END
 		$until_sleeps
 		sleep 1000 &
@@ -336,20 +338,20 @@ END
 	expect left_running
 }
 
-# A control group can be had here, or the test is skipped with the reason.
+# A control group is available here, or the test is skipped with the reason.
 need_group() {
 	neap run --quiet --no-history --folder probe -- true
 	[[ "$(result .containment probe)" == "control group "* ]] || skip "no control group: $(result .containment probe)"
 }
 
-# Waits until no process of these files' PIDs is there.
+# Waits until none of the processes whose PIDs are in these files exists.
 all_gone() {
 	for file; do
 		while grep -qsE '^State:.[^ZX]' "/proc/$(cat "$file")/status"; do sleep 0.02; done
 	done
 }
 
-@test "a supervisor that is killed leaves nothing running, not even what has left its session and its environment" {
+@test "a supervisor that is killed leaves nothing running, even if it left the session and the environment" {
 	need_group
 	neap run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" &
 		sh -c "echo \$\$ >child; exec sleep 1000" & echo $$ >pid; wait' 3>&- &
@@ -391,7 +393,7 @@ all_gone() {
 	for child in $(cat "/proc/$supervisor/task/$supervisor/children"); do
 		[ "$(cat "/proc/$child/comm")" != neap-guard ] || guard=$child
 	done
-	# Stopped first: a supervisor that saw the guard's end would note that the command was ended.
+	# It is stopped first: a supervisor that saw the guard's end would record that the command was ended.
 	kill -STOP "$supervisor"
 	kill -KILL "$guard" "$supervisor"
 	wait $pid
@@ -400,7 +402,7 @@ all_gone() {
 	[ ! -e "$(sed 's/^control group //' <<<"$(result .containment probe | sed "s/neap-.*//")")neap-$(jq -r .run_id s/runs/e-1/spec.json)" ]
 }
 
-# A login session's group is root's, and systemd's user manager gives a scope: here a script in its place.
+# A login session's group belongs to root, and systemd's user manager gives a scope: a script takes its place here.
 @test "in a login session the run lives in a scope of systemd's" {
 	[ "$(id -u)" = 0 ] || skip "only root can make a login session"
 	need_group
@@ -440,7 +442,7 @@ all_gone() {
 	all_gone left
 }
 
-@test "without a control group a run says so, and ends what is left all the same" {
+@test "without a control group a run says so, and still ends what is left" {
 	[ "$(id -u)" = 0 ] || skip "only root may hide the groups"
 	printf '%s\nsleep 1000 &\nuntil_sleeps $!\nexit 3\n' "$until_sleeps" >leave
 	show "unshare -m sh -c 'umount -l -R /sys/fs/cgroup && exec neap run --folder run -- sh leave'"
@@ -480,7 +482,7 @@ all_gone() {
 	expect folder_used_once
 }
 
-@test "a result that is left while a run of the same folder waits for its lock stays" {
+@test "a result that appears while a run of the same folder waits for its lock stays" {
 	mkdir run
 	exec 8>run/lock
 	flock 8
@@ -516,7 +518,7 @@ all_gone() {
 	expect usage
 }
 
-@test "after an OOM the ladder is walked down, the effective batch kept" {
+@test "after an OOM the run walks down the ladder and keeps the effective batch" {
 	cat >train <<'END'
 #!/bin/sh
 echo "batch $1 accumulate $2"
@@ -543,7 +545,7 @@ END
 	neap run --quiet --folder run --on-oom auto -- ./train --per_device_train_batch_size 16 '{model}'
 	[ "$(cat tried)" = "--per_device_train_batch_size 8 {model} --gradient_accumulation_steps=2" ]
 	[ "$(result .rung)" = "per_device_train_batch_size 16 -> 8, gradient_accumulation_steps 1 -> 2" ]
-	# A program that names it where it is asked, as python/neap/_divide.py does; one that does not.
+	# A program that names its batch when asked, as python/neap/_divide.py does; and one that does not.
 	cat >train <<'END'
 #!/bin/sh
 echo "$NEAP_BATCH_PARTS $*" >>parts
@@ -554,7 +556,7 @@ exit 1
 END
 	show "neap run --folder told --on-oom auto -- ./train '{model}' 2>&1 | grep WARNING | cut -d ' ' -f 3-"
 	show 'cat parts; jq -r .rung told/result.json; ls told | sed "s/batch.*/batch.PID/"'
-	# Nor one that goes on as before.
+	# Neither does one that continues as before.
 	sed 's/NEAP_BATCH_PARTS))/1))/; s/"$NEAP_BATCH_PARTS" >/1 >/' train >stays && chmod +x stays
 	show "neap run --folder same --on-oom auto -- ./stays 2>&1 | grep WARNING | cut -d ' ' -f 3-"
 	touch silent
@@ -570,7 +572,7 @@ END
 	[[ "$output" == *"on_oom: halve data.batch_size: its value must be a whole number from 1, not 'x'"* ]]
 }
 
-@test "the ladder ends: at its end, at --retries, and another failure does not start it" {
+@test "the ladder ends: at its last rung, at --retries; and another failure does not start it" {
 	cat >train <<'END'
 #!/bin/sh
 echo $1
@@ -586,7 +588,7 @@ END
 	expect ladder_end
 }
 
-@test "--on-oom where nothing shows that memory ran out: a message" {
+@test "--on-oom if nothing shows that memory ran out: a message" {
 	need_terminal
 	NEAP_ATTACH=0 python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 neap run --folder run --param b=64 --on-oom 'halve b' -- true
 	[[ "$(head -n 1 seen)" == "neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell that memory ran out, and --on-oom changes nothing"* ]]
@@ -606,9 +608,9 @@ END
 	expect attached
 }
 
-@test "the drain is waited for and measured" {
+@test "the run waits for the drain and measures it" {
 	NEAP_SIM="$NEAP_SIM,release_delay=5s" show 'neap run --folder run -- hold --looks 4 --kill 9 1G'
-	# From when the end was noticed, which may come after the driver's five seconds have begun.
+	# From the time at which the end was noticed, which may be after the driver's five seconds began.
 	show 'result "[.outcome, .drained, .drain_ns >= 500000000]"'
 	show 'neap info --json | jq -c .devices[0].ledger'
 	expect drain
@@ -667,7 +669,7 @@ END
 	expect waits_unreadable
 }
 
-@test "without a driver the command runs, unwatched" {
+@test "without a driver the command runs, without samples" {
 	show "NEAP_DEVICE=cuda neap run --folder run -- sh -c 'exit 4'"
 	if [ "$(result .backend)" = cuda ]; then
 		rm "$BATS_TEST_TMPDIR/shown"
@@ -697,7 +699,7 @@ END
 	[ -s "$dir/state/neap/history.db" ]
 }
 
-@test "a reader of its messages that goes away does not cost the result" {
+@test "a reader of its messages that exits does not cost the result" {
 	{ neap run --folder gone -- sh -c 'sleep 0.1; kill -PIPE $$' || echo $? > status; } 2>&1 | true
 	[ "$(cat status)" = 141 ]
 	[ "$(result .outcome gone)" = signaled ]
@@ -720,7 +722,7 @@ END
 	expect device_order
 }
 
-@test "of two devices, the second: its peak, its OOM and its drain are the run's" {
+@test "the second of two devices: its peak, its OOM and its drain are the run's" {
 	export NEAP_SIM="mem=4GiB,gpus=2,release_delay=1s,world=$world"
 	show 'CUDA_VISIBLE_DEVICES=1 neap run --folder run -- hold --looks 8 1G'
 	show 'CUDA_VISIBLE_DEVICES=1 neap run --folder run2 -- hold 6G'

@@ -26,7 +26,7 @@ SCHEMAS = pathlib.Path(SOURCE, "docs", "reference", "json")
 
 
 def closed(schema):
-    """The schema without other fields than it names; a release may add some, this one has none."""
+    """The schema, which allows no other fields than those it names: a release may add fields, this one has none."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -81,7 +81,7 @@ class Checked:
 
 
 def running_processes(checked, target_path):
-    """What asks processes on devices: one attached, one not."""
+    """The verbs that ask processes on devices: one attached, one not."""
     checked.run("info", "--json")
     target = subprocess.Popen([target_path, "4", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     plain = subprocess.Popen([target_path, "--plain", "4", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -158,7 +158,7 @@ def traces(checked):
 
 
 def races(checked):
-    """A run's folder with one race, one kernel that is not seen and one limit."""
+    """A run's folder with one race, one kernel that is not seen, and one limit."""
     side = {"name": "aten::mul", "place": 1, "use": "reads", "stream": 1, "device": 0}
     block = {"address": 512, "bytes": 64, "allocated": 1, "freed": 0, "stream": 0, "device": 0}
     race = {"kind": "lifetime", "first": side, "second": {**side, "stream": None, "place": 0}, "bytes": 4, "address": 512, "block": block}
@@ -180,7 +180,7 @@ def main():
     checked = Checked()
     folder = tempfile.mkdtemp(prefix="neap-schemas-")
     os.chdir(folder)
-    os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))  # what is compiled once, for neap estimate
+    os.environ.setdefault("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))  # neap estimate compiles once
     os.environ |= {"HOME": folder, "XDG_STATE_HOME": folder + "/state", "XDG_RUNTIME_DIR": folder, "LC_ALL": "C.UTF-8"}
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=schemas-{os.getpid()}"
     os.environ.pop("LD_LIBRARY_PATH", None)

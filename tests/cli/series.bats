@@ -5,7 +5,7 @@
 sim=mem=4GiB
 load ../support/command.bash
 
-# What the supervisor sees of a process that ends at once, or before all of its memory is taken.
+# What the supervisor sees of a process that ends at once, or before all of its memory is allocated.
 device_seen='^(2>   device +GPU \d+ \(Simulated GPU \d+ MiB\)):.*/\1'
 
 result() { jq -rc "$2" "s/runs/$1/result.json"; }
@@ -24,7 +24,7 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	expect table
 }
 
-@test "the runs of a series know it by one name, each series by its own" {
+@test "the runs of a series have its name in the history, each series its own" {
 	cat > s.yaml <<-'EOF'
 		name: s
 		defaults: {env: {NEAP_SERIES: "another"}}
@@ -46,16 +46,16 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 		- {name: second, command: "hold --looks 4 1G"}
 	EOF
 	NEAP_SIM="$NEAP_SIM,release_delay=5s" show 'neap series s.yaml --folder s --log-level info'
-	# From when the end was noticed, which may come after the driver's five seconds have begun.
+	# From the time at which the end was noticed, which may be after the driver's five seconds began.
 	[ "$(result first-1 '.drained and .drain_ns >= 500000000')" = true ]
 	[ "$(result first-1 '.ended_wall_ns - .started_wall_ns - .duration_ns | fabs < 10000')" = true ] # without the drain
-	# From start to start: the first run, and then its drain.
+	# From start to start: the first run, then its drain.
 	[ $(($(result second-1 .started_wall_ns) - $(result first-1 .started_wall_ns))) -ge 500000000 ]
 	expect drained
 }
 
 @test "the next run waits for the bytes it needs" {
-	# Somebody else's memory, which is there until the second is seen to wait for it.
+	# Another process's memory, which is there until the second run is seen to wait for it.
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -113,7 +113,7 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	expect ladder
 }
 
-@test "what an experiment needs is taken from the history" {
+@test "an experiment's needs are taken from the history" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -121,12 +121,12 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	EOF
 	show 'neap series s.yaml'
 	show 'neap series s.yaml'
-	sed -i 's/1G/2G/' s.yaml # another command: what was measured does not hold for it
+	sed -i 's/1G/2G/' s.yaml # another command: the measurements do not hold for it
 	show 'neap series s.yaml'
 	expect needs 's-[0-9a-f]{8}\b/s-HASH'
 }
 
-@test "a supervisor that is killed: what its command left behind is ended, and the next attempt is run" {
+@test "after a supervisor was killed, its command's processes are ended, and the next attempt is run" {
 	cat > train <<-'EOF'
 		#!/bin/sh
 		[ -e child ] && exit 0
@@ -146,17 +146,17 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	until_ready $series '[ -e child ]'
 	until [ "$(cat "/proc/$(cat child)/comm")" = sleep ]; do sleep 0.01; done # perhaps in the middle of its exec
 	read -r supervisor _ < s/runs/e-1/supervisor
-	# Where the run has a control group, its guard would end what is left before the series can name it.
+	# If the run has a control group, its guard would end the processes before the series can name them.
 	guard=
 	for one in $(cat "/proc/$supervisor/task/$supervisor/children"); do
 		[ "$(cat "/proc/$one/comm")" != neap-guard ] || guard=$one
 	done
-	kill -STOP "$supervisor" # it would note the guard's end
+	kill -STOP "$supervisor" # it would record the guard's end
 	kill -9 $guard "$supervisor"
 	wait "$series"
 	grep -q "^process $(cat child) (sleep 300) was left behind, ended" err
 	grep -q "e: attempt 1 is lost" err
-	# Gone, or dead and not reaped yet.
+	# Gone, or dead and not yet reaped.
 	run grep -E '^State:.[^ZX]' "/proc/$(cat child)/status"
 	[ "$status" -ne 0 ]
 	[ "$(result e-2 .outcome)" = ok ]
@@ -179,7 +179,7 @@ result() { jq -rc "$2" "s/runs/$1/result.json"; }
 	expect settings "$device_seen" '\d\.\d\d GiB above/SIZE above' '^(limit  stopped early) .*/\1' '^2>   peak .*\n/' '(limit: stopped early in TIME), peak .*?, drained/\1, drained'
 }
 
-# spans FILE: how many of its lines "begin" and "end", in their order, were at most under way together.
+# spans FILE: the most experiments that were under way at once, by the "begin" and "end" lines of FILE in their order.
 most_together() {
 	awk '$1 == "begin" { if (++now > most) most = now } $1 == "end" { now-- } END { print most }' "$1"
 }
@@ -206,7 +206,7 @@ most_together() {
 	cat > part <<-EOF
 		#!/bin/sh
 		echo begin >> log
-		hold --for 300 --until met 1G & # no shorter than until two have met
+		hold --for 300 --until met 1G & # at least until two have met
 		until [ "\$(grep -c begin log)" -ge 2 ]; do sleep 0.02; done
 		touch met
 		wait \$!
@@ -246,7 +246,7 @@ most_together() {
 	neap series s.yaml --folder s --quiet
 	[ "$(cat on-1 on-2 | sort)" = "$(neap info --json | jq -r '.devices[].uuid' | sort)" ]
 	[ "$(result e-i=2-1 .device_uuid)" = "$(cat on-2)" ]
-	# Only those that may be seen: here the second.
+	# Only visible devices: here the second.
 	second=$(neap info --json | jq -r '.devices[1].uuid')
 	CUDA_VISIBLE_DEVICES=$second neap series s.yaml --folder t --quiet
 	[ "$(jq -r .device_uuid t/runs/*/result.json | sort -u)" = "$second" ]
@@ -278,7 +278,7 @@ most_together() {
 	[ "$(result e-i=3-1 .outcome)" = ok ]
 }
 
-@test "what failed is run again as often as retry_failed says; what ran out of memory is not" {
+@test "failed experiments are run again as often as retry_failed says; those out of memory are not" {
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: none, retry_failed: 2}
@@ -290,7 +290,7 @@ most_together() {
 	EOF
 	show 'neap series s.yaml --folder s --sort file'
 	show 'ls s/runs; for run in s/runs/*; do jq -r .outcome $run/result.json; done'
-	show 'neap series s.yaml --folder s --resume --quiet --sort file' # what is journaled can be read
+	show 'neap series s.yaml --folder s --resume --quiet --sort file' # journaled records can be read
 	expect retry_failed "$device_seen" '^(memory  oom) .*/\1' '(memory: oom in TIME).*: recorded/\1: recorded'
 }
 
@@ -354,7 +354,7 @@ most_together() {
 	expect device_not_back
 }
 
-@test "an experiment that keeps losing its device comes to an end; retry_failed is not about it" {
+@test "an experiment that keeps losing its device comes to an end; retry_failed does not apply to it" {
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: none, retry_failed: 5}
@@ -363,11 +363,11 @@ most_together() {
 		- {name: after, command: "true"}
 	EOF
 	show 'neap series s.yaml --folder s'
-	show 'neap series s.yaml --folder s --resume --quiet' # what is journaled can be read
+	show 'neap series s.yaml --folder s --resume --quiet' # journaled records can be read
 	expect device_lost_again
 }
 
-@test "a device that is not there is refused before anything starts, unless it is to be waited for" {
+@test "a missing device is refused before anything starts, unless the series may wait for it" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -388,7 +388,7 @@ most_together() {
 	expect no_such_device
 }
 
-@test "after a runner's crash, what still runs counts with what it needs" {
+@test "after a runner's crash, experiments that still run count with what they need" {
 	cat > part <<-EOF
 		#!/bin/sh
 		echo "begin \$1" >> log
@@ -434,7 +434,7 @@ most_together() {
 	neap series s.yaml --folder s >out 2>err &
 	series=$!
 	until_ready $series '[ -e begun ]'
-	# Not the run's, and not listed by the driver: as the worker of a loader whose parent is gone.
+	# Not the run's process, and not listed by the driver: such as a loader's worker whose parent is gone.
 	NEAP_SIM_HIDDEN=1 hold --for 60000 1G &
 	holder=$!
 	until_ready $holder 'neap sim inspect | grep -q "memory 1.00 GiB"'
@@ -445,7 +445,7 @@ most_together() {
 	[[ "$(result e-1 .drain_note)" == *"; process $holder (hold --for 60000 1G) has $dir/files/nvidia0 open"* ]]
 }
 
-@test "what an experiment leaves behind with the device's file open is named and ended, and its memory comes back" {
+@test "processes that an experiment leaves with the device's file open are named and ended, and its memory comes back" {
 	mkdir files
 	export NEAP_SIM_FILES="$dir/files"
 	cat > train <<-EOF
@@ -464,7 +464,7 @@ most_together() {
 	expect left_behind "$device_seen" '(\[1/1\] e: ok) .*/\1' '^e .*/e'
 }
 
-@test "on a terminal the last line shows what runs; elsewhere, and on a dumb terminal, there are plain lines only" {
+@test "on a terminal the last line shows what runs; elsewhere, and on a dumb terminal, there are only plain lines" {
 	need_terminal
 	cat > s.yaml <<-EOF
 		name: s
@@ -473,7 +473,7 @@ most_together() {
 		- {name: quick, command: "true"}
 		- {name: steps, command: "sh -c 'hold --recover --for 120000 1G & until [ -e go ]; do sleep 0.02; done; kill \$!'"}
 	EOF
-	export TERM=xterm NEAP_SIM="$NEAP_SIM,context=512MiB" # which is of what the device has
+	export TERM=xterm NEAP_SIM="$NEAP_SIM,context=512MiB" # that is a part of the device's memory
 	python3 "$BATS_TEST_DIRNAME/pty.py" screen 60 neap series s.yaml --folder s --quiet >out &
 	series=$!
 	until grep -aq "\[2/2\] steps: .* s, step 1, loss 1.5, 1.50 GiB of 3.97.." screen; do
@@ -482,9 +482,9 @@ most_together() {
 	done
 	touch go
 	wait "$series"
-	# What runs is cut to the terminal's width; what happened is not.
+	# The line of progress is cut to the terminal's width; lines about events are not.
 	[ "$(tr '\r' '\n' < screen | sed 's/\x1b\[K//g' | grep -av -e ": attempt " -e ": ok in " | grep -acE '.{60}')" = 0 ]
-	# What the screen shows in the end: the plain lines, each whole, and no rest of the other.
+	# The screen at the end: the plain lines, each whole, and no remainder of the line of progress.
 	sed 's/.*\r\x1b\[K//; s/\r$//' screen > lines
 	[ "$(grep -ac "^\[1/2\] quick: " lines)" = 2 ]
 	[ "$(grep -ac "^\[2/2\] steps: " lines)" = 2 ]
@@ -548,7 +548,7 @@ most_together() {
 	expect plan
 }
 
-@test "a series that is stopped says how to continue it, and that works" {
+@test "a stopped series says how to continue it, and that works" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -593,7 +593,7 @@ five() {
 	EOF2
 }
 
-@test "an edited file: successes are kept; failed, changed and new experiments run, and are listed first" {
+@test "an edited file: successes stay; failed, changed and new experiments run, and are listed first" {
 	five
 	show 'neap series s.yaml --folder s --resume --dry-run'
 	[ ! -e s ]
@@ -617,7 +617,7 @@ five() {
 	touch fixed
 	: > ran
 	show 'neap series s.yaml --folder s --only-failed --quiet; xargs <ran'
-	# What is new is left out, and run once it is wanted.
+	# New experiments are left out, and run once they are wanted.
 	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml
 	sed -i 's/; exit 4//' s.yaml
 	: > ran

@@ -131,13 +131,13 @@ def code_of(answer):
 
 
 def ask_host(server, *hosts, version="1.1", path="/api"):
-    """The code of a request with these Host headers, as they are."""
+    """The status code of a request with these Host headers, unchanged."""
     lines = "".join(f"Host: {host}\r\n" for host in hosts)
     return code_of(server.raw(f"GET {path} HTTP/{version}\r\n{lines}Connection: close\r\n\r\n".encode("latin-1")))
 
 
 def test_hosts(server):
-    """On the loopback address: a request is for a name of this machine."""
+    """On the loopback address a request must name this machine."""
     port = server.port
     name = socket.gethostname()
     good = ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:1", "LocalHost:80", "localhost.", f"localhost.:{port}", "localhost:",
@@ -179,7 +179,8 @@ def served(server):
 
 
 def test_crowd(server):
-    """Clients of one address that take every place take none from another address, and keep no new client out."""
+    """Clients of one address that take every place do not take those of another address, and do not keep new clients
+    out."""
     def begin(source="127.0.0.1"):
         crowd.append(server.connect(source))
         crowd[-1].sendall(b"GET /api HTTP/1.1\r\n")
@@ -235,7 +236,7 @@ def test_crowd(server):
 
 
 def again_and_again(server, source, stop):
-    """A client that connects, sends half a request and waits for its end, until it is to stop."""
+    """A client that connects, sends half a request and waits for its end, until it is told to stop."""
     while not stop.is_set():
         try:
             with server.connect(source) as one:
@@ -273,7 +274,7 @@ for _ in range(int(sys.argv[3])):
 
 
 def test_storm(server, what, clients, sources, asked):
-    """Clients that take places as fast as they can: another one, a process of its own, gets every answer."""
+    """Clients take places as fast as they can: another client, in its own process, gets every answer."""
     stop = threading.Event()
     threads = [threading.Thread(target=what, args=(server, f"127.0.0.{1 + number % sources}", stop)) for number in range(clients)]
     for one in threads:
@@ -288,7 +289,7 @@ def test_storm(server, what, clients, sources, asked):
 
 
 class Slow(threading.Thread):
-    """A request that comes byte by byte, so that it is never silent: whether the server ends it."""
+    """A request that comes byte by byte and so is never silent. Returns whether the server closed it."""
 
     def __init__(self, server):
         super().__init__()

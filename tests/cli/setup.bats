@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# What ./run and ./test say while they set up: tools/setup.sh and tools/python_env.sh, with stand-ins for ninja and pip.
+# The output of ./run and ./test during setup: tools/setup.sh and tools/python_env.sh, with stand-ins for ninja and
+# pip.
 
 bats_require_minimum_version 1.5.0
 
@@ -12,7 +13,7 @@ setup() {
 
 teardown() { rm -rf "$dir"; }
 
-# program NAME: makes a stand-in of that name from what comes on stdin
+# program NAME: makes a stand-in of that name from stdin
 program() {
 	{
 		echo '#!/bin/bash'
@@ -23,7 +24,7 @@ program() {
 
 build() { bash -euo pipefail -c '. "$SOURCE/tools/setup.sh"; build some-folder && say done'; }
 
-@test "a build says how far it is, in ten lines at most, and nothing of what it compiles" {
+@test "a build shows its progress in ten lines at most, and no compiler output" {
 	program ninja <<-'END'
 		[ "$*" = "-C some-folder" ] || exit 9
 		for n in $(seq 200); do echo "[$n/200] Compiling C object $n.o"; done
@@ -83,7 +84,7 @@ one.c:3:1: error: unknown type name 'voit'
 ninja: build stopped: subcommand failed." ]
 }
 
-@test "a long silent command: the time that it has taken, on a terminal in one line; its status and output stay" {
+@test "a long silent command: the time so far, on a terminal in one line; its status and output are unchanged" {
 	long() { # ends once two lines are shown
 		until [ "$(tr '\r' '\n' <"$dir/said" | grep -c 'Building it')" -ge 2 ]; do sleep 0.02; done
 		echo output
@@ -107,7 +108,8 @@ ninja: build stopped: subcommand failed." ]
 	[ "$(sed -E 's/\x1b\[K//g; s/[0-9]+ s/N s/g; s/(\rBuilding it: N s)+/SHOWN/' "$dir/said")" = $'SHOWN\r' ]
 }
 
-# pip_says TEXT...: python3 whose environments have a pip that says TEXT and fails; the first line of tools/python_env.sh
+# pip_says TEXT...: a python3 whose environments have a pip that prints TEXT and fails; shows the first line of
+# tools/python_env.sh
 pip_says() {
 	printf '%s\n' "$@" >"$dir/said"
 	real=$(PATH=${PATH#*:} command -v python3)
@@ -120,7 +122,7 @@ pip_says() {
 	"$SOURCE/tools/python_env.sh" | sed "s|$dir|DIR|g; s|python-[0-9.]*|python-V|g"
 }
 
-@test "where pip fails the first cause is shown, not its last consequence" {
+@test "if pip fails its first cause is shown, not the last consequence" {
 	[ "$(df --output=avail -B1 "$dir" | tail -1)" -gt 400000000 ] || skip "needs 400 MB free in $dir"
 	local none=("ERROR: Could not find a version that satisfies the requirement pytest (from versions: none)"
 		"ERROR: No matching distribution found for pytest")

@@ -2,8 +2,8 @@
  *
  *   target [--plain] LIVE_MIB CACHED_MIB
  *
- * Attaches (unless --plain), takes memory of which LIVE_MIB stay allocated and CACHED_MIB are freed again, prints
- * "ready", and holds them until its stdin ends. */
+ * Attaches (unless --plain), allocates LIVE_MIB and keeps them, allocates CACHED_MIB and frees them, prints "ready",
+ * and continues until its stdin ends. */
 #include "neap/neap.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* What `neap info` prints for people, of looks that are made up: a GPU's use, users, run times, names that do not
- * fit. */
+/* What `neap info` prints for people, from made-up samples: a GPU's use, users, run times, names that do not fit. */
 #include "cli/info_report.h"
 
 #include "support/test.h"

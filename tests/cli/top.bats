@@ -10,7 +10,7 @@ screens="$BATS_TEST_DIRNAME/top"
 # json EXPRESSION: evaluates a Python expression over the JSON `j` in $output
 json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(sys.argv[2]))' "$output" "$1"; }
 
-# begin WIDTH HEIGHT ARGS...: neap top on a terminal of its own, in a shell that stays; its PID in $pid
+# begin WIDTH HEIGHT ARGS...: neap top on its own terminal, in a shell that stays; its PID in $pid
 begin() {
 	command -v tmux >/dev/null || skip "needs tmux"
 	begun=$((${begun:-0} + 1)) self=$BASHPID
@@ -33,7 +33,7 @@ eval "end_targets() $(declare -f teardown | tail -n +2)"
 teardown() {
 	end # also when the test failed before it
 	local pid
-	for pid in ${tops[@]+"${tops[@]}"}; do # a sanitizer may hang at the exit of one that has lost its terminal
+	for pid in ${tops[@]+"${tops[@]}"}; do # a sanitizer may hang at the exit of a process that has lost its terminal
 		[ ! "/proc/$pid/exe" -ef "$NEAP" ] || kill -KILL "$pid" || true
 	done
 	end_targets
@@ -41,7 +41,7 @@ teardown() {
 
 keys() { tmux -S "$socket" send-keys "$@"; }
 
-# PIDs become A, B, ... in the order of the targets, the test's own, which started them, Z.
+# PIDs become A, B, ... in the order of the targets; those that the test did not start become Z.
 mask() {
 	local pid n=0 words=()
 	for pid in "${targets[@]}" "${self:-$BASHPID}"; do
@@ -132,7 +132,7 @@ screen() {
 	[[ "$output" == *"neap top: "*"NEAP_DEVICE=sim"* ]]
 }
 
-@test "a process that ends while it is selected, and while its end is asked for" {
+@test "a process that ends while it is selected, and while its end is being confirmed" {
 	start 64 32
 	start --plain 16 16
 	begin 80 24 --every 100ms
@@ -152,7 +152,7 @@ screen() {
 	end
 }
 
-@test "clear, fraction and kill ask, do it, and show what they did" {
+@test "clear, fraction and kill ask, act, and show the result" {
 	start 64 32
 	begin 80 24 --every 1h
 	keys c
@@ -179,7 +179,7 @@ screen() {
 	end
 }
 
-@test "what a verb refuses is shown, and nothing is done" {
+@test "a verb's refusal is shown, and nothing is done" {
 	start --plain 64 32
 	begin 80 24 --every 1h
 	keys c
@@ -187,7 +187,7 @@ screen() {
 	end
 }
 
-@test "Ctrl-C, SIGTERM and a terminal that goes away leave nothing behind" {
+@test "Ctrl-C, SIGTERM and a closed terminal leave nothing behind" {
 	begin 80 24
 	keys C-c
 	shows 'left with 0'
@@ -200,7 +200,8 @@ screen() {
 	cmp "$dir/before" "$dir/after"
 	[ "$(tmux -S "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
 	end
-	# The leak sanitizer may hang at the exit of what has lost its terminal. The two before looked for leaks.
+	# The leak sanitizer may hang at the exit of a process that has lost its terminal. The two cases above looked
+	# for leaks.
 	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 	begin 80 24
 	end

@@ -1,14 +1,15 @@
 #!/usr/bin/env bats
-# What neap 0.1 wrote, read by this neap. upgrade/neap-0.1.tar.gz is a home folder as neap 0.1.0 left it on 24 November 2026:
-# three runs in its history (one ran out of memory and took a rung), a series whose neap was killed in its second experiment,
-# a folder of checkpoints of which two are in the trash (kept until the year 2286), a text trace.
+# Files that neap 0.1 wrote, read by this neap. upgrade/neap-0.1.tar.gz is a home folder as neap 0.1.0 left it on 24
+# November 2026: three runs in its history (one ran out of memory and took a rung), a series whose neap was killed
+# during its second experiment, a folder of checkpoints with two in the trash (kept until the year 2286), a text
+# trace.
 
 sim=mem=48MiB,context=8MiB,reserved=2MiB
 load ../support/command.bash
 
 prepare() { tar -xzf "$BATS_TEST_DIRNAME/upgrade/neap-0.1.tar.gz"; }
 
-@test "its history is converted in place, and goes on" {
+@test "its history is converted in place, and continues" {
 	show "(trap '' XFSZ; ulimit -f 0; neap history --csv 2>&1) | cut -d, -f3"
 	show 'neap history'
 	show 'neap history --name smaller --json | jq -c ".runs[] | {outcome, peak_allocated_bytes, steps, rungs, samples: (.samples | length)}"'
@@ -25,7 +26,7 @@ prepare() { tar -xzf "$BATS_TEST_DIRNAME/upgrade/neap-0.1.tar.gz"; }
 	expect recordings
 }
 
-@test "its series is resumed: what was done is not run again" {
+@test "its series is resumed: finished experiments are not run again" {
 	touch go
 	show 'neap series series.yaml --folder series --resume 2>&1 | sed -nE "/^\[/p; s/^(first|second) +([a-z]+) .*/\1 \2/p"'
 	expect series

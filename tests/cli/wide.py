@@ -32,13 +32,13 @@ def start(neap, rows, columns):
 
 
 def columns_of(drawn):
-    """The largest column that the cursor is moved to once the screen was cleared."""
+    """The highest column that the cursor moves to after the screen was cleared."""
     cleared = drawn.rpartition(b"\x1b[2J")
     return max([int(column) for column in re.findall(rb"\x1b\[\d+;(\d+)H", cleared[2])], default=0) if cleared[1] else 0
 
 
 def read_until(terminal, good):
-    """What the terminal gets, until it is as wanted; what came until it was over or 60 s were, if it never is."""
+    """The terminal's output, up to where it is as wanted; if it never is, all output until the end or for 60 s."""
     drawn = b""
     end = time.monotonic() + 60
     while not good(drawn) and time.monotonic() < end:
@@ -57,7 +57,7 @@ def watch(neap, *sizes):
         if number > 0:
             resize(terminal, rows, columns)
         wide = min(columns, 1000) if rows > 1 else 0
-        # The clock in the first line ends in its last columns: the cursor comes close to them, and never beyond.
+        # The clock in the first line ends in its last columns: the cursor comes close to them, but never beyond.
         drawn = read_until(terminal, lambda drawn, wide=wide: columns_of(drawn) > wide - 20)
         if not wide - 20 < columns_of(drawn) <= max(wide, 80):
             sys.exit(f"wide.py: {rows} x {columns} of {sizes}: columns up to {columns_of(drawn)}: {drawn[-300:]!r}")

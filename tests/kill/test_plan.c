@@ -54,7 +54,7 @@ static void a_tree_parents_first(void **unused)
 	expect_target(&plan, 2, 23, 2);
 	expect_target(&plan, 3, 21, 1);
 	expect_target(&plan, 4, 25, 1);
-	assert_int_equal(plan.refused_count, 1); /* a child of another user; the zombie is no matter */
+	assert_int_equal(plan.refused_count, 1); /* a child of another user; the zombie does not matter */
 	assert_int_equal(plan.refused[0].process.pid, 41);
 	assert_int_equal(plan.refused[0].why, NEAP_KILL_OTHER_USER);
 	assert_false(plan.refused[0].chosen);
@@ -119,7 +119,7 @@ static void refusals(void **unused)
 	}
 }
 
-/* What is below a refused choice is ended when it is itself asked for, and then it is a tree of its own. */
+/* A process below a refused one is ended if it is named itself: it then is its own tree. */
 static void below_a_refused_choice(void **unused)
 {
 	(void)unused;
@@ -131,7 +131,7 @@ static void below_a_refused_choice(void **unused)
 	neap_kill_plan_fini(&plan);
 }
 
-/* Root may signal anybody; the plan does not. */
+/* Root may signal any process, but the plan does not. */
 static void root_ends_its_own_only(void **unused)
 {
 	(void)unused;

@@ -27,7 +27,8 @@ train() {
 
 field() { jq -r ".$2" "$BATS_TEST_TMPDIR/$1/result.json"; }
 
-# The advice of run NAME, done: at it, and one above. LIMIT: bytes the process may reserve, where that is not the device.
+# Follows the advice of run NAME: runs at it, and one above. LIMIT: bytes the process may reserve, if not all of the
+# device.
 check() {
 	local name=$1
 	shift
@@ -63,7 +64,7 @@ check() {
 	check large
 }
 
-# advised_batch NAME BATCH: the micro-batch that keeps the batch of NAME is run, in parts that may be unequal.
+# advised_batch NAME BATCH: runs the micro-batch that keeps the batch of NAME, in parts that may be unequal.
 check_kept() {
 	local name=$1 batch=$2
 	local kept parts headroom
@@ -123,7 +124,7 @@ check_kept() {
 	world 40
 	export FRACTION=0.5
 	train limited 8 1
-	LIMIT=$((19 << 20)) check limited # half of the 38 MiB that CUDA knows; a page of 2 MiB does not come in halves
+	LIMIT=$((19 << 20)) check limited # half of the 38 MiB that CUDA reports; there are no half pages of 2 MiB
 }
 
 @test "no session, or a leak: no advice, and why" {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Wrong input as a person types it, and a world that is broken: each gives a clear message (what was attempted, on what,
+# Wrong input as a person types it, and a broken environment: each gives a clear message (what was attempted, on what,
 # what to do), a documented exit code, and loses nothing.
 #
 # KILLER makes a journal's disk full (tests/series/killer.c).
@@ -9,7 +9,7 @@ load ../support/command.bash
 
 prepare() { mkdir "$XDG_STATE_HOME"; }
 
-# says CODE MESSAGE NEAP-ARGUMENTS...: this exit code, exactly this on stderr, nothing on stdout.
+# says CODE MESSAGE NEAP-ARGUMENTS...: checks this exit code, exactly MESSAGE on stderr, and nothing on stdout.
 says() {
 	local code=$1 message=$2
 	shift 2
@@ -19,7 +19,7 @@ says() {
 	[ -z "$output" ]
 }
 
-# within COMMAND...: within 30 s it succeeds.
+# within COMMAND...: it must succeed within 30 s.
 within() {
 	for _ in $(seq 600); do
 		"$@" && return 0
@@ -29,7 +29,7 @@ within() {
 	return 1
 }
 
-# Its command line is there; its name is a moment before.
+# Its command line is there; its name follows a moment later.
 is_sleep() { [ "$(tr '\0' ' ' <"/proc/$started/cmdline")" = "sleep 300 " ]; }
 
 # three FILE: a series of three experiments, each of which adds its name to the file `ran`.
@@ -44,7 +44,7 @@ three() {
 	EOF
 }
 
-# Each of the three has ended once, and was run once.
+# Each of the three has ended once and was run once.
 each_once() { # FOLDER
 	[ "$(cat "$dir/ran")" = $'a\nb\nc' ]
 	[ "$(grep -o '"type":"end","experiment":"."' "$1/journal" | sort | uniq -c | awk '{ print $1 }')" = $'1\n1\n1' ]
@@ -167,8 +167,8 @@ each_once() { # FOLDER
 
 # --- the disk
 
-# full KIB SCRIPT: the script with $disk, a file system with so much room; grow makes more. Skips where nobody lets us
-# mount one.
+# full KIB SCRIPT: runs the script with $disk, a file system with KIB of space; `grow` makes more. Skips the test if
+# we may not mount one.
 full() {
 	local names=(unshare -m)
 	[ "$(id -u)" = 0 ] || names=(unshare -r -m)
@@ -180,10 +180,11 @@ full() {
 		$2"
 }
 
-@test "a full disk under a series: 74, and --resume completes it, nothing lost and nothing twice" {
+@test "a full disk under a series: 74, and --resume completes it, without losing or repeating anything" {
 	three s.yaml
 	local seen=
-	# From nothing at all, past a journal but no run, one run but no second, all runs but no report, to room for all.
+	# From no space at all, through space for a journal but no run, one run but no second, all runs but no report,
+	# to space for all.
 	for kib in 4 12 200 260 264 268 272 276 280 284 288 292 300 1024; do
 		full $kib '
 			neap series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
@@ -225,7 +226,7 @@ full() {
 	expect full_journal 'writing \d+ bytes/writing N bytes'
 }
 
-@test "a full disk under a run: 74 before it is started, not when hours are lost" {
+@test "a full disk under a run: 74 before the command is started, not after hours of work" {
 	full 64 '
 		neap run --quiet --folder $disk/run -- touch ran >out 2>&1; echo $? >code
 		ls $disk/run >left'
@@ -256,7 +257,7 @@ full() {
 	[ "$status" -eq 0 ]
 	[ -e ran ]
 	[ ! -e run/owner ]
-	mkdir theirs # one of another machine may live
+	mkdir theirs # an owner on another machine may live
 	echo "1 1 pid:[1] 0-0 elsewhere" >theirs/owner
 	show 'neap run --folder theirs -- touch ran2'
 	[ ! -e ran2 ]
@@ -266,7 +267,7 @@ full() {
 	[ -e ran2 ]
 }
 
-@test "no room for a recording: a warning, and the training goes on all the same" {
+@test "no room for a recording: a warning, and the training continues" {
 	local small="--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --steps 10"
 	charlm $small --losses plain >/dev/null 2>&1
 	full 1024 'neap run --folder $disk/run -- charlm '"$small"' --losses losses >out 2>&1; echo $? >code'
@@ -276,7 +277,7 @@ full() {
 	grep -q "Little space in $dir/disk/run: .* free, a recording takes .*: a command without one is not attached" out
 }
 
-@test "a damaged history is set aside, whole, and a new one started" {
+@test "a damaged history is set aside, unchanged, and a new one started" {
 	mkdir "$XDG_STATE_HOME/neap"
 	for n in 1 2; do
 		echo "this is not a database $n" >"$XDG_STATE_HOME/neap/history.db"
@@ -287,7 +288,7 @@ full() {
 		[ "$(cat "${BASH_REMATCH[1]}")" = "this is not a database $n" ]
 	done
 	[ "$(cat "$XDG_STATE_HOME"/neap/history.db.damaged-* | sort)" = $'this is not a database 1\nthis is not a database 2' ]
-	neap run --quiet -- true # and the new one is sound
+	neap run --quiet -- true # and the new history is usable
 }
 
 @test "a journal damaged in its middle: 65, with the byte; nothing is run, nothing changed" {

@@ -1,7 +1,6 @@
-/* failing_calls.c: preloaded into `neap estimate`, makes one of the system calls fail by which the processes that it
- * forks isolate a run: the one with number FAILING_CALL (from 1), with EPERM; with FAILING_CALL_ON all from there on.
- * FAILING_CALL_COUNT is a file for the number of calls that were made. The programs that they become
- * are left alone. */
+/* failing_calls.c: preloaded into `neap estimate`, makes one system call fail of those with which its forked
+ * processes isolate a run: call number FAILING_CALL (from 1), with EPERM; with FAILING_CALL_ON also every later call.
+ * FAILING_CALL_COUNT is a file for the number of calls. The programs that these processes exec are left alone. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-static long *count; /* shared by what the process forks; NULL: not our process */
+static long *count; /* shared with forked processes; NULL: not our process */
 static pid_t first;
 static long fails_at;
 static int fails_on;

@@ -1,6 +1,6 @@
-/* Preloaded into a program: fails host allocations. The Nth (from 1) of the process that FAILING_MALLOC names,
- * from the loading of its libraries on, and with FAILING_MALLOC_FOR_GOOD all after it. FAILING_MALLOC_COUNT names a
- * file that gets the number of allocations that were asked for, written at the end.
+/* Preloaded into a program: fails host allocations. The process that FAILING_MALLOC names fails its Nth allocation
+ * (from 1), counted from the loading of its libraries; with FAILING_MALLOC_FOR_GOOD also every later one.
+ * FAILING_MALLOC_COUNT names a file that gets the number of allocations at the end.
  *
  * Built to be initialised first (-z initfirst), so that what libraries allocate as they are loaded is counted too.
  * Under the address sanitizer the next malloc is the sanitizer's: it still sees every leak.
@@ -67,7 +67,7 @@ static void find_next(void)
 	*(void **)&next_calloc = dlsym(RTLD_NEXT, "calloc");
 }
 
-/* The C library is not initialised yet: getenv knows nothing. */
+/* The C library is not initialised yet, so getenv does not work. */
 static const char *variable(char **environment, const char *name)
 {
 	size_t length = strlen(name);

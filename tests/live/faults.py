@@ -57,7 +57,7 @@ def read(path, mode="r"):
 
 
 def run(variables, resumed=None):
-    """One run in a world and folders of its own, resumed from a checkpoint if one is given."""
+    """One run in a world and folders of its own; it resumes from a checkpoint if one is given."""
     folder = f"{root}/{next(numbers)}"
     for name in ("", "/runtime", "/state", "/work"):
         os.mkdir(folder + name, 0o700)
@@ -93,7 +93,7 @@ def run(variables, resumed=None):
 
 
 def check(result, code, once):
-    """What is wrong with a run that something was made to fail in: a list of words."""
+    """What is wrong with a run in which something failed: a list of texts."""
     wrong = []
     if result.seconds_out:
         return [f"it hung: no end in {BOUND_S} s"]
@@ -144,8 +144,8 @@ def attempt(kind, number, code, once):
         result = run({"FAILING_MALLOC": str(number + 1), **({} if once else {"FAILING_MALLOC_FOR_GOOD": "1"})})
     wrong = check(result, code, once)
     if kind == "call" and once and code == OUT_OF_MEMORY and number < len(plain.calls):
-        # The device's memory being short, for a moment: the run goes on.
-        # But where the device holds half an update, or a checkpoint is written: there, a clear end.
+        # The device's memory is short for a moment: the run continues. But if the device holds half an update, or a
+        # checkpoint is being written, it ends with a clear message.
         if result.status and "optimizer created" in result.err and not re.search(
                 '"adamw"|saving checkpoint', result.err.splitlines()[-1]):
             wrong.append("no second try and no rung when the device's memory ran out")
@@ -163,9 +163,9 @@ def attempt(kind, number, code, once):
 
 
 def sweep(kind, total, codes, budget):
-    """`budget`: so many runs, spread over all instants; or every instant, once and for good."""
+    """`budget`: this many runs, spread over all instants; otherwise every instant, once and for good."""
     step = 1 if not SAMPLED else max(1, total * 2 * len(codes) // budget)
-    # Each of the four sweeps begins elsewhere, so that sampled ones share no instant.
+    # Each of the four sweeps begins elsewhere, so that sampled sweeps share no instant.
     jobs = [(kind, number, code, once) for i, (code, once) in
             enumerate((code, once) for code in codes for once in (True, False))
             for number in range(i * step // (2 * len(codes)), total, step)]
@@ -184,8 +184,8 @@ def scenario(name, budget):
                  f"{plain.allocations} allocations, left {plain.left}\n{plain.err}")
     if plain.err.count("going on with") != (0 if name == "roomy" else 2):
         sys.exit(f"FAILED: the {name} run took {plain.err.count('going on with')} rungs\n{plain.err}")
-    # The checkpoint of the first step, from a run that is stopped in the second save: a good one, for the run goes on
-    # from it to the same end.
+    # The checkpoint of the first step, from a run that is stopped in the second save. It is a good one: the run
+    # continues from it to the same end.
     saved = len(plain.calls) - 30
     half = run({"NEAP_SIM_FAULT": f"*:skip={saved}:code={UNKNOWN}"}).checkpoint
     after = run({}, half)

@@ -33,7 +33,7 @@ def connect():
 
 
 def answer(data, end=True):
-    """All that comes back: None when the connection was dropped, else the answer's status and payload. Never silence."""
+    """The answer's status and payload, or None if the connection was dropped. Silence fails."""
     with connect() as peer:
         got = b""
         try:
@@ -85,7 +85,8 @@ with open(pipe, "rb", buffering=0) as stream, open(losses, "wb") as kept:
     assert answer(b"") is None
     run_goes_on()
 
-    # Half a frame and then nothing, from as many peers as it takes at once: it must not wait for them for ever.
+    # Half a frame and then nothing, from as many peers as the server takes at once: it must not wait for them for
+    # ever.
     silent = [connect() for _ in range(8)]
     for peer in silent:
         peer.sendall(header()[:11])

@@ -27,11 +27,11 @@ SMALL = ["--layers", "1", "--width", "32", "--heads", "2", "--log-every", "0", "
 
 
 def flood(place, pid):
-    """As many peers as there are places, twice, that send part of a frame and stay; one that asks and asks and reads
-    nothing; one that sends without end what is not a frame."""
+    """Twice as many peers as there are places send part of a frame and stay; one peer asks without a pause and reads
+    nothing; one sends bytes without end that are no frame."""
     peers = [place.connect(pid) for _ in range(126)]
     for i, peer in enumerate(peers):
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has had to give way already
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server has closed it already
             peer.sendall(HELLO[:i % len(HELLO)])
     greedy = place.connect(pid)
     greedy.setblocking(False)
@@ -47,7 +47,7 @@ def flood(place, pid):
 
 
 def verbs_while_stopped(place, pid):
-    """What each verb says of a process that is stopped, from the documentation."""
+    """What each verb answers about a stopped process, from the documentation."""
     stop(pid)
     (process,) = [p for p in place.json("info")["processes"] if p["pid"] == pid]
     assert process["attached"] and process["allocated"] > 0, process
@@ -74,14 +74,14 @@ def test_a_training_under_attack_keeps_its_losses():
         with open(place.root + "/out", "w") as out:
             run = place.start(NEAP, "run", "--quiet", "--folder", place.root + "/run", "--", CHARLM, *options, "--losses",
                               pipe, env=place.environment, stderr=out)
-        # A pipe so small that the training cannot end before it is read to its end here.
+        # A pipe so small that the training cannot end before the test reads it to its end.
         with open(pipe, "rb", buffering=0) as stream:
             fcntl.fcntl(stream, F_SETPIPE_SZ, 4096)
             losses = stream.read(64)
             (pid,) = [p["pid"] for p in place.json("info")["processes"]]
             peers = flood(place, pid)
             assert place.json("clear", "--pid", str(pid))["processes"][0]["error"] is None
-            # 64 commands at once, while the silent are still there
+            # 64 commands at once, while the silent peers are still there
             with concurrent.futures.ThreadPoolExecutor(64) as pool:
                 answers = list(pool.map(lambda _: place.json("clear", "--force", "--pid", str(pid)), range(64)))
             assert all(answer["processes"][0]["error"] is None for answer in answers)
@@ -104,7 +104,7 @@ def test_a_limit_left_with_a_stopped_process_holds_when_it_goes_on():
         printed = place.neap("fraction", "0.02", "--pid", str(subject.pid))
         assert f"Process {subject.pid} (" in printed and "takes effect as soon as the process continues" in printed, printed
         go_on(subject.pid)
-        place.neap("clear", "--stats-only", "--pid", str(subject.pid))  # answered after what was left before it
+        place.neap("clear", "--stats-only", "--pid", str(subject.pid))  # answered after the frames that were left before it
         printed = tell(subject, "take 8")
         assert printed.startswith("failed: CUDA out of memory") and "limit 5.08 MiB" in printed, printed
         assert place.json("fraction", "1", "--pid", str(subject.pid))["processes"][0]["left_with_stopped"] is False
@@ -119,7 +119,7 @@ def test_a_new_image_is_reached_or_said_not_to_be():
         assert tell(subject, "exec 1") == "ready"
         assert tell(subject, "take 2") == "taken"
         (process,) = place.json("info")["processes"]
-        assert process["attached"] and process["allocated"] == 2 << 20, process  # nothing of the old image's
+        assert process["attached"] and process["allocated"] == 2 << 20, process  # nothing of the old image is left
         place.neap("clear", "--pid", pid)
         assert tell(subject, "exec 0") == "ready"
         assert "is not attached" in place.neap("clear", "--pid", pid, expect=69)

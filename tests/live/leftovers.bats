@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What earlier runs left on the device is ended before a new one; what neap did not start is named, what goes on is left
-# alone.
+# Processes that earlier runs left on the device are ended before a new run; those that neap did not start are named,
+# and runs that continue are left alone.
 
 sim=mem=96MiB,context=4MiB,reserved=0,release_delay=50ms
 load ../support/command.bash
@@ -18,8 +18,8 @@ teardown() {
 	return $code
 }
 
-# The PIDs of the processes that hold device memory, once there are N of them and each has more than its context; gives up
-# after 20 s.
+# The PIDs of the processes that hold device memory, once there are N of them and each has more than its context;
+# gives up after 20 s.
 holders() {
 	local tries=0 found
 	while [ $tries -lt 400 ]; do
@@ -32,7 +32,7 @@ holders() {
 	return 1
 }
 
-# Kills a supervisor and, first, the guard that would end what is left: as a machine does that runs out of memory.
+# Kills a supervisor, and first the guard that would end what is left: as a machine does when it runs out of memory.
 kill_unseen() {
 	local child guard=
 	for child in $(cat "/proc/$1/task/$1/children"); do
@@ -40,16 +40,16 @@ kill_unseen() {
 	done
 	group="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)$(sed -n 's/^0:://p' "/proc/$left/cgroup")"
 	case $group in
-	*/neap-*) ;; # the two are all that would have removed it
-	*) group= ;; # an ordinary user can make none
+	*/neap-*) ;; # only these two would have removed it
+	*) group= ;; # an ordinary user cannot make one
 	esac
-	kill -STOP "$1" # it would note the guard's end, and end the command
+	kill -STOP "$1" # it would record the guard's end, and end the command
 	kill -KILL $guard "$1"
 	wait "$1" || true
 	while [ -n "$guard" ] && grep -q '^State:.[^ZX]' "/proc/$guard/status" 2>/dev/null; do sleep 0.01; done
 }
 
-# A run whose supervisor is killed; what its command had started goes on, holding 40 MiB.
+# A run whose supervisor is killed: the process that its command had started continues and holds 40 MiB.
 leave_behind() {
 	neap run --quiet --no-history --folder lost -- \
 		sh -c '"$0" --for 100000 40M & wait' hold >/dev/null 2>&1 3>&- &
@@ -60,7 +60,7 @@ leave_behind() {
 	kill -0 "$left"
 }
 
-@test "a new run ends them, and waits for their memory" {
+@test "a new run ends leftover processes, and waits for their memory" {
 	leave_behind
 	show 'neap run --folder run --no-history --clear-memory-on-start -- true'
 	run grep -E '^State:.[^ZX]' "/proc/$left/status" # gone, or dead and not reaped yet
@@ -70,14 +70,14 @@ leave_behind() {
 	expect ended
 }
 
-@test "without being asked to, nothing is ended" {
+@test "without the option nothing is ended" {
 	leave_behind
 	run neap run --no-history -- charlm --steps 1 --batch 8 --context 16 --width 32 --layers 1
 	[ "$status" -eq 0 ]
 	kill -0 "$left"
 }
 
-@test "a training session ends them, too" {
+@test "a training session ends leftover processes, too" {
 	leave_behind
 	for attached in 0 1; do
 		show "NEAP_ATTACH=$attached charlm --steps 1 --batch 8 --context 16 --width 32 --layers 1 --clear-memory-on-start >/dev/null"
@@ -86,7 +86,7 @@ leave_behind() {
 	[ -z "$(holders 0)" ]
 }
 
-@test "a process that neap did not start is named; a run that goes on is left alone" {
+@test "a process that neap did not start is named; a run that continues is left alone" {
 	hold --for 100000 8M >/dev/null 2>&1 3>&- &
 	targets+=($!)
 	local foreign=$!
@@ -101,7 +101,7 @@ leave_behind() {
 	[ "$(holders 2)" = "$both" ]
 }
 
-@test "one that ignores SIGTERM, and one that is stopped" {
+@test "a leftover that ignores SIGTERM, and a stopped one" {
 	neap run --quiet --no-history --folder lost -- \
 		sh -c 'trap "" TERM; "$0" --for 100000 10M & "$0" --for 100000 10M & wait' hold >/dev/null 2>&1 3>&- &
 	local supervisor=$!

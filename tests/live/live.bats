@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What a person does with a run that is going on: every byte of the device accounted for, its cache emptied while it goes
-# on with the same losses, its memory given back before the next run starts.
+# What a person does with a running training: every byte of the device is accounted for, the cache is emptied while it
+# continues with the same losses, and its memory is back before the next run starts.
 #
 # NEAP and CHARLM are the programs; python3 reads the JSON.
 

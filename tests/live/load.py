@@ -1,4 +1,4 @@
-"""Many at once on one device: attached processes, clients of each, and runs that end into one history.
+"""Many at once on one device: attached processes, clients of each, and runs that write one history.
 
     load.py NEAP SUBJECT
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def processes(place):
-    """All of them at work at once, and every verb for all of them from as many clients at once."""
+    """All of them work at once, and as many clients send every verb to all of them."""
     subjects = [place.subject() for _ in range(MANY)]
     for subject in subjects:
         assert tell(subject, "take 1") == "taken"
@@ -60,7 +60,7 @@ def processes(place):
 
 
 def runs(place):
-    """Each ends with its own command's status and is in the history once."""
+    """Each run ends with its own command's status and is in the history once."""
     def one(number):
         done = subprocess.run([NEAP, "run", "--quiet", "--name", f"load-{number}", "--", "sh", "-c", f"exit {number % 3}"],
                               env=place.environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)

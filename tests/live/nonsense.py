@@ -1,4 +1,4 @@
-"""Pretends to be an attached process and answers each question with something else that is not an answer.
+"""Pretends to be an attached process and answers each request with something that is no answer.
 
     nonsense.py RUNTIME_FOLDER      says "ready" once it can be asked
 """
@@ -9,7 +9,7 @@ import sys
 ANSWERS = (
     b"HTTP/1.1 400 Bad Request\r\n\r\n",  # no frame
     b"NEAP\x09\x00" + bytes(14),  # another version
-    b"NEAP\x01\x00\x03\x00" + b"\xff" * 12,  # a length beyond all bounds
+    b"NEAP\x01\x00\x03\x00" + b"\xff" * 12,  # a length beyond all limits
     b"NEAP\x01",  # half a header
     b"",
 )
@@ -27,5 +27,5 @@ for answer in ANSWERS:
         try:
             while peer.recv(4096):
                 pass
-        except ConnectionResetError:  # it hung up without reading all of the nonsense
+        except ConnectionResetError:  # the client hung up before it read all the nonsense
             pass

@@ -1,5 +1,5 @@
-"""A process that is out of memory asks others for what they only cache: those of its own run or series, no others; and
-whatever they do, it comes to its end.
+"""A process that is out of memory asks others for what they only cache: only those of its own run or series. Whatever
+they do, its request ends.
 
     peers.py NEAP SUBJECT
 
@@ -26,8 +26,8 @@ def reserved(place, pid):
 
 
 def attempt(first, second):
-    """Two processes with these variables: the first caches 150 MiB, the second needs them. What the second says, and what
-    the first has left."""
+    """Two processes with these variables: the first caches 150 MiB, the second needs them. Returns what the second
+    prints, and what the first has left."""
     with Place(NEAP, SUBJECT) as place:
         one = place.subject(**first)
         two = place.subject(**second)
@@ -63,7 +63,7 @@ def test_unrelated_processes_are_not_asked():
 
 def test_option():
     given({"NEAP_PEERS": "user"}, {"NEAP_PEERS": "user", "NEAP_RUN_ID": "b"})
-    assert SAID + "0 B" in refused({"NEAP_RUN_ID": "a"}, {"NEAP_PEERS": "user"})  # only one of them wants it
+    assert SAID + "0 B" in refused({"NEAP_RUN_ID": "a"}, {"NEAP_PEERS": "user"})  # only one of the two asks for it
     assert SAID not in refused({"NEAP_PEERS": "user"}, {"NEAP_RUN_ID": "b"})
     assert SAID + "0 B" in refused({"NEAP_RUN_ID": "a", "NEAP_PEERS": "off"}, {"NEAP_RUN_ID": "a"})
     assert SAID not in refused({"NEAP_RUN_ID": "a"}, {"NEAP_RUN_ID": "a", "NEAP_PEERS": "off"})
@@ -152,7 +152,8 @@ HOSTILE = {
 
 @contextlib.contextmanager
 def pretender(place, model, behave, accept=True):
-    """This process, with a page like that of `model` and a socket, behaves so to each peer. Yields what came."""
+    """This process has a page like that of `model` and a socket, and treats each peer with `behave`. Yields what
+    came."""
     page = bytearray(open(f"{place.runtime}/{model.pid}.page", "rb").read())
     struct.pack_into("<Q", page, 16, os.getpid())
     with open(f"{place.runtime}/{os.getpid()}.page", "wb") as file:
@@ -194,7 +195,7 @@ def test_hostile_peers():
                 assert came and came[0][:4] == b"NEAP", (name, came)
                 assert said.startswith("failed: CUDA out of memory") and SAID in said, (name, said)
                 assert name != "more than there is" or SAID + "254 MiB" in said, said
-        # An honest one beside it gives all the same.
+        # An honest peer next to it still gives its memory.
         assert tell(one, "cache 100") == "taken"
         with pretender(place, one, flood):
             assert tell(two, "take 60") == "taken"
@@ -210,13 +211,13 @@ def test_peer_whose_queue_is_full():
                 peer.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     peer.connect(f"{place.runtime}/{os.getpid()}.sock")
-            assert tell(two, "take 150") == "taken"  # the honest one is asked beside it
+            assert tell(two, "take 150") == "taken"  # the honest peer is asked as well
             for peer in waiting:
                 peer.close()
 
 
 def test_socket_of_another_process():
-    """A page whose socket another process serves: it is not asked."""
+    """A page whose socket another process serves: the process is not asked."""
     with Place(NEAP, SUBJECT) as place:
         one, two = (place.subject(NEAP_RUN_ID="a") for _ in range(2))
         assert tell(one, "cache 150") == "taken"

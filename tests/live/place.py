@@ -1,4 +1,4 @@
-"""What the tests of live processes share: a world and folders of their own, and the processes in it."""
+"""Shared by the tests of live processes: a world and folders of their own, and the processes in it."""
 import json
 import os
 import shutil
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import traceback
 
-BOUND_S = 60  # for the test itself: the command's own is half of it
+BOUND_S = 60  # of the test itself: the command's own limit is half of it
 
 
 class Place:
@@ -88,7 +88,8 @@ def go_on(pid):
 
 
 def run_tests(scope, only):
-    """Runs the functions of the scope that begin with test_, or those of `only`; ends the process: 1 when one failed."""
+    """Runs the functions of the scope that begin with test_, or those of `only`, and ends the process: with 1 if one
+    failed."""
     failed = 0
     for name, test in list(scope.items()):
         if name.startswith("test_") and (not only or name in only):

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# Runs that would have ended for want of memory, and do not: a leak met with a restart in place or by force; memory that
-# runs short, and a stop with a checkpoint before it is gone. On a device on which the leak alone ends the run.
+# Runs that would have run out of memory, and do not: neap meets a leak by a restart in place or by force, and a
+# shortage of memory by a stop with a checkpoint. On a device on which the leak alone ends the run.
 
 sim=mem=64MiB
 load ../support/command.bash
 
 host='host memory: .*/host memory: SIZE'
-seen='max_allocated=[\d.]+GB(.*)max_reserved=.*/max_allocated=SIZE\1max_reserved=SIZE' # by the supervisor's last look
+seen='max_allocated=[\d.]+GB(.*)max_reserved=.*/max_allocated=SIZE\1max_reserved=SIZE' # by the supervisor's last sample
 
 prepare() {
 	export NEAP_LOG_LEVEL=info
@@ -31,18 +31,18 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 	expect restart "$host" "$seen"
 	cmp plain saved
 	cmp plain.losses losses
-	# Both parts are in the one recording.
+	# One recording has both parts.
 	[ "$(fact run "d['outcome'], d['restarts'], d['steps'], d['ooms'], d['leak_verdict']")" = \
 		"('ok', 1, 150, 0, 'leak')" ]
 	[ "$(ls run/record.* | wc -l)" -eq 1 ]
-	# ... as which it can be done again: what the first part held is not held for ever.
+	# ... and it can be started again from it: what the first part held is free.
 	[ "$(neap replay --json run/record.* | python3 -c \
 		"import json,sys; print(50 << 20 < json.load(sys.stdin)['requested_peak'] < 60 << 20)")" = True ]
 	# Nothing of it is left on the device.
 	[ "$(neap info --json | python3 -c "import json,sys; print(json.load(sys.stdin)['processes'])")" = "[]" ]
 }
 
-@test "... does not run out again of what it had run out of before it restarted" {
+@test "... does not run out again of the memory that it lacked before it restarted" {
 	export NEAP_SIM="mem=10MiB,world=$world"
 	show 'neap run --no-history --folder run -- charlm --steps 80 --batch 32 --layers 1 --width 16 --context 64 --log-every 0 --leak-per-step 48KiB --on-leak restart --checkpoint saved 2>&1 | grep "going on with"'
 	expect kept_rung
@@ -50,13 +50,13 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 		"('ok', 1, 1, 1, 'micro_batch 32 -> 16, accumulate 1 -> 2', 16)" ]
 }
 
-@test "... finishes because it clears by force, as often as needed" {
+@test "... finishes because it clears by force as often as needed" {
 	show "neap run --no-history --folder run -- $leaking --steps 300 --on-leak clear 2>&1 | grep WARNING"
 	expect cleared
 	[ "$(fact run "d['outcome'], d['steps'], d['ooms']")" = "('ok', 300, 0)" ]
 }
 
-@test "... stops early with a checkpoint at a threshold, and can be gone on with" {
+@test "... stops early with a checkpoint at a threshold, and can be continued from it" {
 	$charlm --checkpoint plain >/dev/null 2>&1
 	show "neap run --folder run -- $leaking --device-warn 20MiB --device-stop 8MiB --checkpoint saved | grep -v characters"
 	show "neap history --json | jq -r .runs[].outcome"
@@ -72,7 +72,7 @@ fact() { python3 -c "import json; d=json.load(open('$1/result.json')); print(($2
 	expect host "$host" '[\d.]+ [GT]iB left/SIZE left'
 }
 
-@test "cleanup points, each with its cost and yield; one that gives nothing is reported" {
+@test "cleanup points, each with its cost and yield; a point that frees nothing is reported" {
 	for points in start end saved epoch step; do
 		run $charlm --cleanup $points --checkpoint saved --checkpoint-every 50 --steps 150
 		[ "$status" -eq 0 ]

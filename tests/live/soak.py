@@ -1,10 +1,10 @@
-"""A long training under `neap run` while several clients ask it for everything without a pause: its losses are to the byte
-those of a training left alone, and it does not grow.
+"""A long training under `neap run` while several clients send it every request without a pause. Its losses are byte
+for byte those of an undisturbed training, and its memory does not grow.
 
     soak.py NEAP CHARLM
 
-NEAP_LONG=1: some minutes; otherwise some seconds. The clients' rounds, not a clock, say when enough has been asked: the
-training writes its losses into a pipe whose end is not read before.
+NEAP_LONG=1: some minutes; otherwise some seconds. The clients' rounds, not a clock, end the test: the training writes
+its losses into a pipe that is read only at the end.
 """
 import collections
 import fcntl
@@ -20,16 +20,16 @@ from place import BOUND_S, Place
 NEAP, CHARLM = map(os.path.abspath, sys.argv[1:3])
 LONG = os.environ.get("NEAP_LONG") == "1"
 STEPS, ROUNDS, CLIENTS = (20000, 150, 4) if LONG else (600, 1, 2)
-HELD_BACK = 16384  # bytes of losses: more than the pipe and a buffer of the program's hold
+HELD_BACK = 16384  # bytes of losses: more than fit into the pipe and the program's buffer
 TRAINING_S = 3600
-GROWTH_KIB = 256  # of the training's own memory on the host, whatever is asked of it and how often
+GROWTH_KIB = 256  # of the training's own host memory, whatever it is asked and how often
 F_SETPIPE_SZ = 1031
 OPTIONS = ["--layers", "1", "--width", "32", "--heads", "2", "--log-every", "0", "--batch", "8", "--micro-batch", "4",
            "--steps", str(STEPS)]
 
 
 def ask(place, folder, pid, asked):
-    """One round: every verb, and what it says looked at."""
+    """One round: sends every verb and checks its answer."""
     def one(*words):
         answer = place.json(*words, "--pid", pid)
         (process,) = answer["processes"]
@@ -50,13 +50,13 @@ def ask(place, folder, pid, asked):
     assert [(process["pid"], process["attached"]) for process in info["processes"]] == [(int(pid), True)], info
     assert "charlm" in place.neap("info", "--summary")
     asked["info"] += 2
-    recording = place.json("analyze", f"{folder}/record.{pid}")  # the ring, in the middle of being written
+    recording = place.json("analyze", f"{folder}/record.{pid}")  # the ring is being written meanwhile
     assert recording["source"] == "recording" and recording["events"] > 0, recording
     asked["analyze"] += 1
 
 
 def clients(work):
-    """Several at once, each `work()` until its end; the first thing that went wrong is raised here."""
+    """Several threads at once, each runs `work()` to its end; the first error is raised here."""
     wrong = []
 
     def guarded():
@@ -80,7 +80,8 @@ def host_kib(pid):
 
 
 def open_files(pid, expected=None):
-    """How many descriptors it has; with `expected`, as soon as it has no more: a client's is closed after the client."""
+    """How many descriptors it has. With `expected`: waits until it has no more, since the server closes a client's
+    after the client does."""
     deadline = time.monotonic() + BOUND_S
     while True:
         count = len(os.listdir(f"/proc/{pid}/fd"))
@@ -114,7 +115,7 @@ def soak(place):
             enough.set()
 
         asked = collections.Counter()
-        clients(lambda: ask(place, folder, pid, asked))  # what is made once has been made
+        clients(lambda: ask(place, folder, pid, asked))  # now everything that is made once exists
         warm = host_kib(pid)
         reader = threading.Thread(target=read_on, daemon=True)
         reader.start()
@@ -128,7 +129,7 @@ def soak(place):
         try:
             clients(hammer)
         except BaseException:
-            run.terminate()  # the training with it
+            run.terminate()  # ends the training with it
             print(open(place.root + "/out").read(), file=sys.stderr)
             raise
         reader.join()

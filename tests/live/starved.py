@@ -1,10 +1,10 @@
-"""Commands that print JSON, with a host allocation made to fail at each instant.
+"""Commands that print JSON, while one host allocation fails: each in turn.
 
     starved.py NEAP FAILING_MALLOC_LIBRARY HOLD every|sampled
 
-Whatever fails: either the command says so on stderr and exits with a failure's status, or it prints what it prints
-undisturbed. Never incomplete JSON with exit status 0, and never a file called damaged that is whole. With NEAP_LONG=1
-(./test --long) every instant is tried, otherwise a share.
+Whatever fails, either the command says so on stderr and exits with a failure's status, or it prints what it prints
+undisturbed. It never prints incomplete JSON with exit status 0, and never calls a good file damaged. With NEAP_LONG=1
+(./test --long) every allocation is tried, otherwise a share.
 """
 
 import concurrent.futures
@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 neap, library, hold = map(os.path.abspath, sys.argv[1:4])
-# Of each command, at most so many instants.
+# For each command, at most this many allocations.
 INSTANTS = 60 if sys.argv[4] != "every" else 100000 if os.environ.get("NEAP_LONG") == "1" else 240
 
 root = tempfile.mkdtemp(prefix="neap-starved-")
@@ -42,7 +42,7 @@ def run(words, instant):
 
 
 def shape(text):
-    """What has to be there: the JSON with figures that differ from look to look taken out."""
+    """What has to be there: the JSON without figures that differ from sample to sample."""
     def plain(value):
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
@@ -89,7 +89,8 @@ def sweep(name, words, ends=(0,), check=shape):
 
 
 def run_out(instants):
-    """A run whose command runs out of device memory is reported as that, whatever its supervisor had no memory for."""
+    """A run whose command runs out of device memory is reported as that, whatever its supervisor had no memory
+    for."""
     global problems
 
     def attempt(instant):
@@ -106,7 +107,7 @@ def run_out(instants):
     step = max(1, total // instants)
     reported = 0
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        # the first ones fail in what starts the command, too
+        # the first allocations fail in the program that starts the command, too
         for instant, done, _, result in pool.map(attempt, range(60, total + 1, step)):
             reported += result is not None
             if "memory exhausted" in done.stderr:  # env's own
@@ -120,7 +121,7 @@ def run_out(instants):
 
 
 def resume(instants):
-    """A series that finds a result, whole, takes it or leaves it for the next time: it never runs the experiment again."""
+    """A series that finds a whole result takes it now or later: it never runs the experiment again."""
     global problems
     with open(f"{root}/one.yaml", "w") as file:
         file.write("name: one\ndefaults: {needs: none}\nexperiments:\n- {name: e, command: [sh, -c, 'echo x >> ran']}\n")

@@ -1,5 +1,4 @@
-/* An attached process that does what hostile.py and peers.py tell it: one command a line on stdin, one line in
- * answer.
+/* An attached process that obeys hostile.py and peers.py: one command a line on stdin, one line of answer.
  *
  *   take MIB        allocates and keeps: "taken", or "failed: " and the error
  *   cache MIB       allocates and frees: "taken", or the same failure

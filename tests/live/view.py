@@ -1,11 +1,12 @@
-"""An estimate changes nothing that the user has: a program that means harm, and every system call made to fail.
+"""An estimate changes nothing that the user has: a hostile program, and every system call made to fail.
 
     view.py NEAP FAILING_CALLS_LIBRARY
 
-The program writes, cuts, renames, deletes, links, maps and forks its way through a folder, /tmp, /dev/shm, the home and other
-file systems. Each time the folder is the same afterwards byte for byte, with its times, modes, owners and attributes: in a
-view of mounts (as root, and as an ordinary user), under Landlock, where neither is allowed (nothing runs), after each kind of
-death, and with each system call failing that isolates it, alone and with all later ones. With --in-place it does change.
+The program writes, cuts, renames, deletes, links, maps and forks in a folder, /tmp, /dev/shm, the home and other file
+systems. Each time the folder is the same afterwards byte for byte, with its times, modes, owners and attributes: in a
+view of mounts (as root, and as an ordinary user), under Landlock, where neither is allowed (nothing runs), after each
+kind of death, and when each isolating system call fails, alone and with all later ones. With --in-place the folder
+does change.
 """
 
 import ctypes
@@ -136,7 +137,7 @@ print(json.dumps([seen(), json.load(open(run + "/other.0/view.json"))["files"], 
 
 
 def deny(*names: str) -> None:
-    """In the child: these system calls fail with EPERM, for good."""
+    """Runs in the child: from now on these system calls fail with EPERM."""
     code = [(0x20, 0, 0, 0)]
     for name in names:
         code += [(0x15, 0, 1, NUMBERS[name]), (0x06, 0, 0, 0x00050001)]
@@ -149,7 +150,7 @@ def deny(*names: str) -> None:
 
 
 def picture(folder: pathlib.Path) -> "dict[str, object]":
-    """All that can be known of a folder, but for the times of access."""
+    """Everything that can be known about a folder, except the times of access."""
     items: dict[str, object] = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         about = path.lstat()
@@ -161,7 +162,7 @@ def picture(folder: pathlib.Path) -> "dict[str, object]":
 
 
 class View(unittest.TestCase):
-    user = None  # another one that the command runs as
+    user = None  # another user, as whom the command runs
     python = sys.executable
 
     def setUp(self) -> None:
@@ -221,7 +222,7 @@ class View(unittest.TestCase):
         self.assertLessEqual(made, {".cache", ".cache/neap", ".cache/neap/values"})
 
     def test_cache(self) -> None:
-        """What neap compiles for itself is kept: else every run would compile it again."""
+        """What neap compiles for itself is kept: otherwise every run would compile it again."""
         result = self.estimate(command=["sh", "-c", "cd ~/.cache/neap && echo kept > values/object && echo dropped > other && echo > any.pyc"])
         self.assertEqual(result.returncode, 1, result.stderr)
         cache = self.root / "home/.cache/neap"
@@ -244,16 +245,16 @@ class View(unittest.TestCase):
         done = self.done()
         self.assertIn("Bad file descriptor", done.pop("descriptor"))
         facts = self.facts()
-        if self.user is not None and "/tmp" in facts["read_only"]:  # documented: another has mounted something below it
+        if self.user is not None and "/tmp" in facts["read_only"]:  # documented: another mount lies below it
             self.assertIn("Read-only file system", done.pop("write /tmp/neaptest-HERE"))
         self.assertEqual({name: how for name, how in done.items() if how != "done"}, {})  # the program sees what it wrote
         self.assertEqual(facts["kind"], "mounts")
         self.assertGreaterEqual(facts["files"], 10)
-        self.assertEqual(facts["deleted"], 2)  # old and removed: the folder is there again
+        self.assertEqual(facts["deleted"], 2)  # an old and a removed file: the folder is there again
 
     def test_forks(self) -> None:
-        """A process that the program forks for another GPU goes on from what was written when it asked, and writes unseen. No file
-        that the maker of its view holds leads out. Asking for one view too many fails at once."""
+        """A process that the program forks for another GPU starts from the files as they were when it asked, and
+        writes unseen. No file that its view's maker holds leads out. Asking for one view too many fails at once."""
         (self.root / "forks.py").write_text(FORKING)
         package = str(pathlib.Path(NEAP).parents[1] / "python")
         available = int(pathlib.Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) << 10
@@ -272,14 +273,14 @@ class View(unittest.TestCase):
         (names, contents), files, deleted, limit = json.loads(lines[1])
         self.assertEqual((contents["new.pt"], contents["log"], log), ("by the first, later", "begun\nthe first\n", "begun\nthe other\n"))
         self.assertNotIn("removed", names)
-        self.assertEqual((files, deleted), (4 + ordinary, 1))  # model.pt, new.pt, log, removed, and where it had to be copied moved/file
+        self.assertEqual((files, deleted), (4 + ordinary, 1))  # model.pt, new.pt, log, removed, and if it had to be copied moved/file
         self.assertEqual((run / "other.0/findings").read_text(), "for real")
-        self.assertEqual(limit, self.facts()["limit"])  # of one fork, which may write as much as the first
-        self.assertLess(2 * limit, 0.7 * available)  # half of it at most, as it was then
+        self.assertEqual(limit, self.facts()["limit"])  # of one fork, which may write as much as the first process
+        self.assertLess(2 * limit, 0.7 * available)  # at most half of the memory that was available then
         self.assertFalse((run / "views").exists())
 
     def mounted(self, script: str, command: str) -> "subprocess.CompletedProcess[str]":
-        """An estimate among the mounts that `script` makes, and what is in the file "after" then."""
+        """An estimate among the mounts that `script` makes. Returns also what the file "after" contains then."""
         namespace = ["unshare", "-m"] if os.geteuid() == 0 and self.user is None else ["unshare", "-U", "-r", "-m"]
         whole = f'{script}\n"$0" estimate --gpu t4-16gb --folder {self.runs} -- sh -c "{command}"\ncode=$?\ncat one/f two/model.pt > after\nexit $code'
         return subprocess.run([*namespace, "sh", "-c", whole, NEAP], cwd=self.root, env=self.environment(), stdin=subprocess.DEVNULL,
@@ -320,12 +321,13 @@ class View(unittest.TestCase):
         self.assertEqual((root / "after").read_text(), "mine\n")
 
     def test_mount_below_a_folder_in_parts(self) -> None:
-        """TMPDIR cannot be covered whole, for `locked`, and is a place to write to: what is below it is covered once, and no socket
-        in it answers."""
+        """TMPDIR cannot be covered whole, because of `locked`, but programs write there: everything below it is covered
+        once, and no socket in it answers."""
         self.mount_below_a_folder_in_parts(self.root)
 
     def test_mount_below_one_of_many_folders(self) -> None:
-        """There are more folders than are covered in parts: the working directory is covered as a place to write to, before its mounts."""
+        """There are more folders than are covered one by one: the working directory is covered as a place to write
+        to, before its mounts."""
         for number in range(2000):
             (self.root / "many" / str(number)).mkdir(parents=True)
         here = self.root / "many" / "here"
@@ -333,7 +335,7 @@ class View(unittest.TestCase):
         self.mount_below_a_folder_in_parts(here)
 
     def test_hidden_working_directory(self) -> None:
-        """Another folder has its path: no view leads back to it."""
+        """Another folder now has its path: no view leads back to the old one."""
         script = f'mkdir m && mount -t tmpfs x m && cd m && echo hidden > f && mount -t tmpfs y "$PWD" && exec "$0" estimate --gpu t4-16gb --folder {self.runs} -- sh -c "cat f; echo changed > f"'
         namespace = ["unshare", "-m"] if os.geteuid() == 0 and self.user is None else ["unshare", "-U", "-r", "-m"]
         subprocess.run([*namespace, "sh", "-c", script, NEAP], cwd=self.root, env=self.environment(), stdin=subprocess.DEVNULL,
@@ -343,7 +345,7 @@ class View(unittest.TestCase):
         self.assertEqual((run / "stdout.log").read_text(), "hidden\n")
 
     def test_what_no_overlay_can_cover(self) -> None:
-        """The kernel stacks two overlays: on the second there is no place for a third."""
+        """The kernel stacks two overlays: a third does not fit on the second."""
         if os.geteuid() or self.user is not None:
             self.skipTest("only root can make such mounts")
         (self.root / "two").mkdir()
@@ -371,14 +373,14 @@ class View(unittest.TestCase):
         self.assertIn("not a folder that is new or empty", again.stderr)
 
     def test_bound(self) -> None:
-        """A control of what a run may write: it fails inside, and the report says why."""
+        """Checks what a run may write: the check fails inside, and the report says why."""
         result = self.estimate(command=[self.python, "-c", "import os\nwith open('big', 'wb') as f:\n f.truncate(1 << 50)\n os.posix_fallocate(f.fileno(), 0, 1 << 50)"])
         self.assertEqual(result.returncode, 1)
         self.assertIn("what the program writes is bounded at", result.stderr)
         self.check_unchanged()
 
     def test_holes(self) -> None:
-        """A file of 1 TiB that is nothing but a hole takes nothing."""
+        """A sparse file of 1 TiB takes no memory."""
         self.estimate(command=["truncate", "-s", "1T", "big"])
         self.assertEqual((self.facts()["files"], self.facts()["bytes"]), (1, 0))
         self.check_unchanged()
@@ -405,7 +407,7 @@ class View(unittest.TestCase):
         result = self.estimate(denied=("unshare",))
         self.assertEqual(result.returncode, 1, result.stderr)
         for path in pathlib.Path("/dev/shm").glob("neaptest-*"):
-            path.unlink()  # documented: /dev/shm is for real there
+            path.unlink()  # documented: /dev/shm is the real one there
         self.check_unchanged()
         for name, how in self.done().items():
             if not name.startswith("write /dev/shm"):
@@ -443,7 +445,7 @@ class View(unittest.TestCase):
             process = subprocess.Popen([NEAP, "estimate", "--gpu", "t4-16gb", "--", *command], cwd=self.folder, env=self.environment(),
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                        start_new_session=True, preexec_fn=lambda: self.prepare(()))
-            time.sleep(number // 3 * 0.04)  # the instant: nothing is waited for
+            time.sleep(number // 3 * 0.04)  # chooses the instant: nothing is waited for
             victims = [process.pid]
             if number % 3 == 2:
                 children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -453,12 +455,12 @@ class View(unittest.TestCase):
                     (os.killpg if number % 3 == 0 else os.kill)(victim, signal.SIGINT if number % 3 == 0 else signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            process.communicate()  # its output ends with the last process that has it
+            process.communicate()  # its output ends with the last process that holds it
             self.assertNotEqual(process.returncode, 0)
             self.check_unchanged()
 
     def test_hangup(self) -> None:
-        """The terminal is closed: its processes get SIGHUP, the process around the run too. No folder is left."""
+        """The terminal is closed: its processes get SIGHUP, including the one around the run. No folder is left."""
         for number in (signal.SIGHUP, signal.SIGQUIT):
             process = subprocess.Popen([NEAP, "estimate", "--gpu", "t4-16gb", "--", "sh", "-c", "echo > started; exec sleep 1000"], cwd=self.folder,
                                        env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -503,7 +505,7 @@ class View(unittest.TestCase):
         self.assertGreater(ends["refused"], 0)
 
     def test_faults(self) -> None:
-        """Each system call that isolates a run fails, alone and with all that follow."""
+        """Each isolating system call fails, alone and with all that follow."""
         self.fail_each((), 11)
 
     @unittest.skipUnless(NUMBERS, "numbers of system calls are known for two processors")
@@ -529,5 +531,5 @@ class Ordinary(View):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would what is started here
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and so would programs that are started here
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
