@@ -1,4 +1,5 @@
-"""A program for test_allocator.py: what a program can see of PyTorch's allocator, area by area, as one JSON object.
+"""A program for test_allocator.py: what a program can observe of PyTorch's allocator, area by area, as one JSON
+object.
 
     allocator_areas.py default | expandable | neap | plugin [AREA...]      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 
@@ -63,7 +64,7 @@ def keys():
 
 @area
 def counters():
-    """Live, freed, small and large; requested sizes before rounding."""
+    """Live, freed, small and large blocks; requested sizes before rounding."""
     kept = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in (1, 511, 512, 513, 700_000, MIB, MIB + 1, 3 * MIB + 7)]
     first = counted()
     del kept[::2]
@@ -138,7 +139,7 @@ def snapshot():
 
 
 def actions(snapshot, device=0):
-    """What happened to blocks; segments differ by design."""
+    """The events of blocks; segments differ by design."""
     return [(e["action"], e["size"]) for e in snapshot["device_traces"][device] if not e["action"].startswith("segment") and e["action"] != "snapshot"]
 
 
@@ -181,7 +182,7 @@ def history():
 
 @area
 def history_levels():
-    """How much is kept: stacks of what is live, of every allocation, of frees too."""
+    """How much is recorded: stacks of live blocks, of every allocation, of frees too."""
     found = {}
     for context in ("state", "alloc", "all", None):
         memory._record_memory_history(context=context)
@@ -223,7 +224,7 @@ def viewer():
 
 @area
 def history_extras():
-    """What newer versions add: cleared, skipped actions, metadata of the user's, annotations."""
+    """What newer versions add: cleared, skipped actions, metadata from the user, annotations."""
     if torch.__version__ < (2, 12):
         return {}
     memory._record_memory_history(skip_actions=["free_requested"])
@@ -262,7 +263,7 @@ def record_stream():
 
 @area
 def streams():
-    """Memory of one stream is not another's."""
+    """One stream's memory is not given to another."""
     side = cuda.Stream()
     a = block(8)
     address = a.data_ptr()
@@ -309,7 +310,7 @@ def graphs():
 
 @area
 def captured_twice():
-    """Memory is taken from the driver in a capture, and refused in words what a capture forbids."""
+    """In a capture memory comes from the driver, and forbidden calls are refused with PyTorch's messages."""
     stream = cuda.Stream()
     graph = cuda.CUDAGraph()
     stream.wait_stream(cuda.current_stream())
@@ -352,7 +353,7 @@ def compiled_graphs():
 
 @area
 def pool_states():
-    """The state of a pool is kept and restored: what lives then, at the same addresses."""
+    """A pool's state is saved and restored: the blocks that lived then, at the same addresses."""
     x = torch.zeros(64, device="cuda")
     first = cuda.CUDAGraph()
     second = cuda.CUDAGraph()
@@ -373,7 +374,7 @@ def pool_states():
     storages = [t.untyped_storage()._cdata for t in (a, b)]
     torch._C._cuda_setCheckpointPoolState(device, empty, storages, [])  # the tensors lose their memory
     between = torch._C._cuda_checkPoolLiveAllocations(device, pool, set())
-    torch._C._cuda_setCheckpointPoolState(device, state, [], [])  # and it is live again, where it was
+    torch._C._cuda_setCheckpointPoolState(device, state, [], [])  # and it is live again, at its old address
     after = torch._C._cuda_checkPoolLiveAllocations(device, pool, pointers)
     same = counted(("allocation",), ("all",))
     for pointer in pointers:
@@ -544,7 +545,7 @@ def out_of_memory_entry():
 
 @area
 def retried():
-    """Cached memory of another size serves a request that finds no other."""
+    """Cached memory of another size serves a request that finds nothing else."""
     a = block(1100)
     del a
     b = block(600)
@@ -564,7 +565,7 @@ def fraction():
     cuda.set_per_process_memory_fraction(1.0)
     more = block(400)
     del kept, more
-    allowed = "MiB allowed; " in text or torch.__version__ < (2, 5)  # PyTorch 2.4 does not name the limit, neap always does
+    allowed = "MiB allowed; " in text or torch.__version__ < (2, 5)  # PyTorch 2.4 does not name the limit; neap always does
     return {"before": before, "now": set_to, "limited": text.split(".")[0], "allowed": allowed,
             "wrong": [raised(cuda.set_per_process_memory_fraction, 1.5), raised(cuda.set_per_process_memory_fraction, 1)]}  # fmt: skip
 
@@ -648,7 +649,7 @@ def profiler():
 
 @area
 def gpu_trace():
-    """The hooks by which PyTorch's sanitizer sees memory."""
+    """The hooks through which PyTorch's sanitizer sees memory."""
     seen = []
     from torch.cuda import _gpu_trace as trace  # type: ignore
     trace.register_callback_for_memory_allocation(lambda p: seen.append("allocated"))
@@ -709,7 +710,7 @@ def others():
 
 def main():
     which = sys.argv[1]
-    chosen = sys.argv[2:] or [name for name in areas if name != "shared"]  # which keeps what it shared
+    chosen = sys.argv[2:] or [name for name in areas if name != "shared"]  # which keeps the tensors that it shared
     if which in ("neap", "plugin"):
         import neap
 
@@ -730,7 +731,7 @@ def main():
     results["end"] = {"failed": fresh_failed, "live": counted(("allocation",), ("all",))["allocation.all.current"]}
     print(json.dumps(results), flush=True)
     if "shared" in chosen:
-        os._exit(0)  # PyTorch's destructors of what is still shared read its freed memory, whichever allocator it has
+        os._exit(0)  # PyTorch's destructors of tensors still shared read freed memory, with any allocator
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Programs in processes of their own that begin with PyTorch imported, for an import takes two seconds of a processor.
+"""Programs in separate processes that begin with PyTorch imported, because an import takes two seconds of a
+processor.
 
-A server imports nothing: it is forked from a test that has imported torch and has not used CUDA. Each program is a fork of
-it. What a variable says at the import of torch or neap comes too late (NEAP_ATTACH, or backend: of PyTorch's settings): such
-a program needs an interpreter of its own.
+A server imports nothing: it is forked from a test that has imported torch and has not used CUDA. Each program is a
+fork of the server. Variables that torch or neap read at their import come too late (NEAP_ATTACH, or backend: of
+PyTorch's settings): such a program needs an interpreter of its own.
 """
 
 import json
@@ -24,7 +25,7 @@ class Forks:
         self.answers = self.channel.makefile("r")
 
     def run(self, code, **environment):
-        """The program's end, as subprocess.run would give it; with the caller's variables and these."""
+        """The program's result, as subprocess.run would give it; with the caller's variables and these."""
         with tempfile.TemporaryDirectory() as folder:
             request = {"code": code, "environment": {**os.environ, **environment}, "folder": folder}
             self.channel.sendall(json.dumps(request).encode() + b"\n")
@@ -37,7 +38,7 @@ class Forks:
 
 
 def _serve(channel):
-    """Until the test ends. Never returns: what is below on the stack is the test's."""
+    """Serves until the test ends. Never returns: the frames below on the stack belong to the test."""
     try:
         for line in channel.makefile("r"):
             child = os.fork()

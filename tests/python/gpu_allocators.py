@@ -1,4 +1,5 @@
-"""A program for test_gpu.py: trains with inputs of changing length under one allocator, and prints what it saw as JSON.
+"""A program for test_gpu.py: trains with inputs of changing length under one allocator, and prints what it observed
+as JSON.
 
     gpu_allocators.py default | expandable | neap | plugin STEPS      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 """

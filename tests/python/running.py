@@ -13,7 +13,7 @@ NEAP = os.environ["NEAP"]
 MIB = 1 << 20
 BOUND = 150
 LONG = unittest.skipUnless(os.environ.get("NEAP_LONG"), "only with NEAP_LONG=1: ./test has little time")
-# Variables of the caller that place it in a distributed training, or in a run.
+# Variables of the caller that place a program in a distributed training, or in a run.
 _DROPPED = (
     "NEAP_ATTACH",
     "NEAP_RUN",
@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
         return done
 
     def ask(self, *words):
-        """Again where the machine was too busy for the program to answer within 2 s."""
+        """Tries again if the machine was too busy for the program to answer within 2 s."""
         for _ in range(30):
             done = self.command(*words, "--json", check=False)
             if done.returncode != 75:
@@ -63,7 +63,7 @@ class Case(unittest.TestCase):
         return json.loads(done.stdout)
 
     def device(self, verb, *words):
-        """A verb's answer for the only device of the only process."""
+        """A verb's answer about the only device of the only process."""
         return self.ask(verb, *words)["processes"][0]["devices"][0]
 
     def run_script(self, code, *options, check=True, arguments=(), **more):

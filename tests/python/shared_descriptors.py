@@ -1,5 +1,5 @@
-"""A program for test_allocator.py, which shares tensors under neap's allocator and then forks, closes the descriptors that neap
-listens on, and has receivers that stall. Prints what happened as JSON."""
+"""A program for test_allocator.py: shares tensors under neap's allocator, then forks, closes the descriptors on which
+neap listens, and has receivers that stall. Prints the results as JSON."""
 
 import contextlib
 import json
@@ -18,14 +18,14 @@ STALLED = 5
 
 
 def answer(tensors, answers):
-    """The child: says how many bytes each tensor has, and the last."""
+    """The child: reports how many bytes each tensor has, and the last byte."""
     while (tensor := tensors.get(timeout=BOUND)) is not None:
         answers.put([len(tensor), int(tensor[-1].item())])
         del tensor
 
 
 def listener():
-    """The name and the inode of the socket by which this process shares."""
+    """The name and the inode of the socket through which this process shares."""
     for line in pathlib.Path("/proc/net/unix").read_text().splitlines():
         fields = line.split()  # number, references, protocol, flags, type, state, inode, name
         if fields[-1].startswith(f"@neap-share-{os.getpid()}-") and fields[5] == "01":  # it listens
@@ -76,7 +76,7 @@ def main():
     for peer in stalled:
         peer.close()
 
-    # The program closes what it does not know, and opens a listener of its own at the same number.
+    # The program closes descriptors that it does not know, and opens its own listener under the same number.
     other = socket.socket(socket.AF_UNIX)
     other.bind("\0neap-test-" + name)
     other.listen()
@@ -91,7 +91,7 @@ def main():
     tensors.put(None)
     child.join(BOUND)
     found["child"] = child.exitcode
-    torch.cuda.ipc_collect()  # PyTorch crashes in its own exit handlers, on any allocator, where tensors wait to be collected
+    torch.cuda.ipc_collect()  # PyTorch crashes in its own exit handlers, with any allocator, if tensors still wait to be collected
     print(json.dumps(found), flush=True)
 
 

@@ -1,4 +1,5 @@
-"""A program for test_allocator.py: tensors go to another process and come back changed. Prints what both saw as JSON.
+"""A program for test_allocator.py: tensors go to another process and come back changed. Prints as JSON what both
+found.
 
     shared_tensors.py default | expandable | neap      (expandable: by PYTORCH_CUDA_ALLOC_CONF)
 
@@ -18,12 +19,12 @@ if sys.argv[1] == "neap":
 
     neap.install_allocator()  # in both processes: the child imports this file, too
 
-SIZES = (1000, 3_000_000, 300_000_000)  # within a page, of some pages, of more than one message
+SIZES = (1000, 3_000_000, 300_000_000)  # within a page, of several pages, of more than one message
 BOUND = 120
 
 
 def answer(tensors, answers):
-    """The child: takes tensors, says what is in them, and writes into each."""
+    """The child: receives tensors, reports their contents, and writes into each."""
     for _ in SIZES:
         tensor = tensors.get(timeout=BOUND)
         seen = tensor.cpu()
@@ -48,7 +49,7 @@ def main():
     child = context.Process(target=answer, args=(tensors, answers))
     child.start()
     found = {"backend": torch.cuda.get_allocator_backend(), "sizes": []}
-    before = torch.zeros(100, dtype=torch.uint8, device="cuda")  # so that what follows begins inside a page
+    before = torch.zeros(100, dtype=torch.uint8, device="cuda")  # so that the next tensor begins inside a page
     for size in SIZES:
         pattern = torch.arange(256, dtype=torch.uint8).repeat(size // 256 + 1)[:size]
         sent = torch.empty(size, dtype=torch.uint8, device="cuda")

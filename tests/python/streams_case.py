@@ -4,7 +4,7 @@ import sys
 
 from running import NEAP, Case
 
-# $SAFE gives the order that it needs.
+# $SAFE stands for the missing order.
 _TEXT = """
 import torch
 side = torch.cuda.Stream()
@@ -38,5 +38,5 @@ class StreamsCase(Case):
     def pytest(self, text, **more):
         (self.folder / "test_marked.py").write_text(text)
         words = ["-m", "pytest", "-p", "neap.pytest_plugin", "--neap-gpu=h100-80gb,mem=2GiB", "-q"]
-        # -rN: no summary. Where CI is set, pytest repeats each failure whole in it.
+        # -rN: no summary. If CI is set, pytest repeats each failure in it at full length.
         return self.execute(sys.executable, *words, "-rN", "test_marked.py", **more)

@@ -1,9 +1,10 @@
-"""Programs of several streams, each correct, and the same with one order removed: for test_streams.py.
+"""Programs with several streams for test_streams.py: each correct, and the same program without one of its orders.
 
-A line that ends with "#! FIRST>SECOND" gives an order. Without any one of them the program has a race, which has to be reported,
-with the lines of these numbers (the empty line at the text's begin is 1) or names ("#@ NAME" ends such a line); with all of them it
-has none. "#! FIRST>SECOND: OTHER" has OTHER in its place instead of nothing. $NAME is replaced by each of the variants' values. A
-program is run as it stands, `torch` imported (and torch.distributed as `dist`), by so many `ranks`, from PyTorch `since` on.
+A line that ends with "#! FIRST>SECOND" makes an order. Without any one of these lines the program has a race, which
+must be reported with the lines of these numbers (the empty line at the text's beginning is 1) or names ("#@ NAME"
+ends such a line); with all of them it has none. In "#! FIRST>SECOND: OTHER" the text OTHER takes the line's place.
+$NAME is replaced by each of the variants' values. A program runs with `torch` imported (and torch.distributed as
+`dist`), on `ranks` processes, from PyTorch `since` on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Template:
 class Program:
     name: str
     text: str
-    removed: str  # the line without which it is; "": it is correct
+    removed: str  # the line that is left out; "": none, the program is correct
     lines: tuple[int, int]  # of its race
     ranks: int
     since: str
@@ -729,7 +730,7 @@ torch.cuda.synchronize()
 
 
 def programs(templates: tuple[Template, ...] = TEMPLATES) -> Iterator[Program]:
-    """Of each template and variant the correct program, then those without one of its orders."""
+    """For each template and variant the correct program, then those without one of its orders."""
     for template in templates:
         for variant in template.variants:
             text = template.text

@@ -1,4 +1,4 @@
-"""More programs for test_streams.py: one of each shape that streams_programs.py has not."""
+"""More programs for test_streams.py: one for each shape that streams_programs.py lacks."""
 
 from streams_programs import Template
 

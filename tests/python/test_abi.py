@@ -1,4 +1,4 @@
-"""Every declaration of neap/_abi.py, which the build makes, against the headers as the C compiler sees them."""
+"""Compares every declaration of neap/_abi.py, which the build makes, with the headers as the C compiler sees them."""
 
 import ctypes
 import os
@@ -28,7 +28,7 @@ SIMPLE = {
 
 
 def as_ctypes(text):
-    """The ctypes type that mirrors a C type; a set if more than one will do."""
+    """The ctypes type that mirrors a C type; a set if several types are right."""
     text = " ".join(re.sub(r"\bconst\b", "", text).split())
     if "FUNCTION" in text or re.match(r"neap_(\w+_callback|plugin_throw)\b", text):
         return {ctypes.c_void_p}

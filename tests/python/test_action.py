@@ -1,4 +1,5 @@
-"""packaging/action: its steps run here as a workflow runs them, with neap on PATH; without torch, a command that needs none."""
+"""packaging/action: its steps run here as in a workflow, with neap on PATH; without torch, on a command that does not
+need it."""
 
 import json
 import os
@@ -16,7 +17,7 @@ INPUT = re.compile(r"\$\{\{ inputs\.([a-z-]+) \}\}")
 
 class Action(unittest.TestCase):
     def steps(self, **given):
-        """Runs them all, and returns the last one's exit status and what they printed."""
+        """Runs all steps. Returns the last one's exit status and what they printed."""
         action = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
         inputs = {name: given.get(name.replace("-", "_"), one.get("default", "")) for name, one in action["inputs"].items()}
         printed = ""
@@ -33,7 +34,7 @@ class Action(unittest.TestCase):
         return done.returncode, printed
 
     def test_a_command_that_fails(self):
-        """`neap check` of a command that fails gives the command's own exit status; the matcher finds what failed."""
+        """`neap check` of a failing command has the command's own exit status; the matcher finds what failed."""
         code, printed = self.steps(command="false\nexit 0", max_peak="20GiB", steps="1")
         self.assertEqual(code, 1, printed)
         code, printed = self.steps(command="exit 7", max_peak="20GiB", steps="1")

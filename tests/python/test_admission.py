@@ -70,7 +70,7 @@ class Admission(Estimate):
 
     @LONG
     def test_a_run_is_warned_of(self) -> None:
-        """On a small device: the estimate comes first, then the run in any case; with =refuse only where it may fit."""
+        """On a small device: the estimate comes first, then the run in any case; with =refuse only if it may fit."""
         sim = self.base["NEAP_SIM"] + "-small,mem=2GiB"
         command = ("--no-history", "--param", "batch={}", "--", sys.executable, "train.py", "{batch}", "1024")
         large, small = ([word.format(n, batch="{batch}") for word in command] for n in (65536, 64))
@@ -92,7 +92,7 @@ class Admission(Estimate):
 
     @LONG
     def test_tasks_of_slurm_get_what_was_estimated(self) -> None:
-        """With an sbatch that takes everything."""
+        """With an sbatch that accepts everything."""
         commands = self.folder / "bin"
         commands.mkdir()
         for name, line in {"sbatch": "echo 101", "squeue": "echo 101_1", "scontrol": "echo MaxArraySize = 100"}.items():

@@ -1,5 +1,6 @@
-"""neap as PyTorch's allocator: everything that a program can see, under PyTorch's default settings, its expandable segments and
-neap, and compared. One process for each (allocator_areas.py); addresses, segments and reserved bytes may differ, nothing else.
+"""neap as PyTorch's allocator: compares everything that a program can observe under PyTorch's default settings, its
+expandable segments and neap. One process for each (allocator_areas.py). Only addresses, segments and reserved bytes
+may differ.
 """
 
 import json
@@ -53,14 +54,14 @@ class Parity(unittest.TestCase):
 
     @LONG
     def test_expandable_segments_see_the_same(self):
-        """Where PyTorch's own two kinds of segments agree, neap agrees with both; where they do not, it is one of them."""
+        """If PyTorch's own two kinds of segments agree, neap agrees with both; otherwise it agrees with one."""
         for area, found in self.results["expandable"].items():
             if isinstance(found, dict) and found == self.results["default"][area]:
                 with self.subTest(area=area):
                     self.assertEqual(self.results["neap"][area], found)
 
 
-SHARES = torch.__version__ >= (2, 5)  # the interface has no handles of the allocator's own before
+SHARES = torch.__version__ >= (2, 5)  # before, the interface has no handles of the allocator's own
 
 
 class Shared(unittest.TestCase):
@@ -124,14 +125,14 @@ for place, pid in ((handle.index(b"neap-1"), 1 << 30), (0, 0)):
 
 
 class Table(unittest.TestCase):
-    """docs/allocator.md: complete, and each "works" has its area."""
+    """docs/allocator.md is complete, and each "works" has its area."""
 
     def setUp(self):
         text = (pathlib.Path(os.environ["NEAP_SOURCE"]) / "docs" / "allocator.md").read_text()
         self.rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| ")]
 
     def test_it_lists_every_function(self):
-        """Public or not: a PyTorch that has a new one fails here."""
+        """Public or not: a new function in PyTorch makes this fail."""
         named = {name for row in self.rows for name in re.findall(r"`(\w+)`", row[0])}
         memory = torch.cuda.memory
         defined = {n for n, v in vars(memory).items() if callable(v) and getattr(v, "__module__", "") == memory.__name__}
@@ -162,7 +163,8 @@ class Run(Case):
 import json, os, subprocess, time, torch
 
 def ask(*words):
-    # The main thread runs on, because it serves the request. Again where the machine was too busy for an answer within 2 s.
+    # The main thread runs on, because it serves the request. Tries again if the machine was too busy for an answer
+    # within 2 s.
     for _ in range(30):
         verb = subprocess.Popen([os.environ["NEAP"], *words, "--json"], stdout=subprocess.PIPE, text=True)
         while verb.poll() is None:
@@ -192,7 +194,7 @@ torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
         self.assertEqual((ledger["contexts"], ledger["unexplained"]), (32 * MIB, 0))  # PyTorch's context, measured
         self.assertEqual(result["outcome"], "oom")
         self.assertIn("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.", done.stderr)
-        self.assertIn("recorded: process", done.stderr)  # by libneap, with every allocation before it
+        self.assertIn("recorded: process", done.stderr)  # by libneap, with every allocation until then
 
     def without_compiler(self, **environment):
         """The note in the report of a run that used PyTorch's own allocator."""

@@ -1,4 +1,5 @@
-"""torch.compile on the simulator, with empty caches: in `neap run`, in its ranks, and in `neap estimate`. Its losses are eager's."""
+"""torch.compile on the simulator, with empty caches: in `neap run`, in its ranks, and in `neap estimate`. Its losses
+are those of eager mode."""
 
 import importlib.util
 import json
@@ -7,7 +8,7 @@ import unittest
 
 import running
 
-running.BOUND = 400  # two ranks compile, and so do the workers of each
+running.BOUND = 400  # two ranks compile, and so do their workers
 
 TRAINING = """
 import copy, os, sys, torch
@@ -66,7 +67,7 @@ class Compile(running.Case):
         )
 
     def train(self, *command, ranks):
-        """Compile workers are no processes of the program; they end with it."""
+        """Compile workers do not count as processes of the program; they end with it."""
         done = self.command("run", "--folder", "run", "--", sys.executable, *command, "compare")
         self.assertEqual(done.stdout, "the end\n" * ranks, done.stderr)
         self.assertEqual(len(self.recordings()), ranks, done.stderr)
@@ -82,7 +83,7 @@ class Compile(running.Case):
         self.train("train.py", "reduce-overhead", ranks=1)
 
     def test_estimate(self):
-        """The first two updates compile, for another size each. What it took to time kernels is not there later."""
+        """The first two updates compile, each for another size. Memory for timing kernels is not there later."""
         command = ("estimate", "--json", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "default")
         found = json.loads(self.command(*command, TORCHINDUCTOR_COMPILE_THREADS="1").stdout)
         self.assertEqual((found["compiled"], found["compiled_updates"]), (True, [1, 2]))

@@ -1,7 +1,7 @@
-"""Layers that PyTorch computes with cuDNN, on the stand-in: they train, and allocate what their sizes say.
+"""Layers that PyTorch computes with cuDNN, on the stand-in: they train, and allocate what their sizes require.
 
 No kernel runs, so no value is tested; each allocation is PyTorch's own. `allocations` lists the sizes that PyTorch
-asks for, so an unexpected workspace or reserve shows.
+requests, so an unexpected workspace or reserve shows.
 """
 
 import collections
@@ -34,7 +34,7 @@ def size_of(tensor):
 
 
 def allocations(work):
-    """The sizes that `work` asks PyTorch's allocator for."""
+    """The sizes that `work` requests from PyTorch's allocator."""
     torch.cuda.memory._record_memory_history()
     try:
         work()
@@ -49,7 +49,8 @@ def counted(*sizes):
 
 
 def workspace(*operands):
-    """What cuDNN usually takes for a convolution of planes on a tensor core of an H100: copies, in the other layout."""
+    """The memory that cuDNN usually takes for a convolution of planes on an H100's tensor cores: copies in the other
+    layout."""
     return sum(operands) + 512
 
 
@@ -62,7 +63,7 @@ def run(code, **environment):
 
 class Convolutions(unittest.TestCase):
     def train(self, layer, *shape, dtype=torch.float32, layout=torch.contiguous_format):
-        """A pass forward and backward. What is left of it are the gradients."""
+        """A pass forward and backward. Only the gradients are left of it."""
         layer = layer.to("cuda", dtype).to(memory_format=layout)
         x = torch.zeros(*shape, device="cuda", dtype=dtype).to(memory_format=layout).requires_grad_()
         before = torch.cuda.memory_allocated()
@@ -155,12 +156,12 @@ class Convolutions(unittest.TestCase):
 
 
 class Reports(unittest.TestCase):
-    """Convolutions that ran out of memory by public reports: none of them would get "yes". Either PyTorch's own choice of what it
-    allocates does not fit, or no bound is known for the workspace."""
+    """Convolutions that ran out of memory according to public reports: none of them would get "yes". Either the
+    memory that PyTorch itself allocates does not fit, or the workspace has no known bound."""
 
-    # Report (owner/name of GitHub, pytorch/pytorch where there is none), its GPU's GiB (the least that it took, where that is not told),
-    # layer, type, input, and what could not be allocated where PyTorch asked for that itself. The shapes of #166790 and Wan2GP#1577
-    # follow from what they asked for.
+    # Report (owner/name of GitHub, pytorch/pytorch if there is none), its GPU's GiB (or the least that it took, if
+    # the report does not say), layer, type, input, and the bytes that could not be allocated if PyTorch requested
+    # them itself. The shapes of #166790 and Wan2GP#1577 follow from what they requested.
     CASES = [
         ("#166790", 24, "Conv3d(32, 16, 3, padding=1)", "half", (1, 32, 256, 256, 256), None),
         ("#31500", 16, "ConvTranspose2d(1, 1, 1, 1, bias=False)", "half", (1024, 1, 1024, 1024), None),
@@ -201,7 +202,7 @@ for report, _, layer, kind, shape, _ in json.loads(sys.argv[1]):
             self.assertEqual([line[0] for line in lines], [case[0] for case in self.CASES], done.stderr)
             for (report, gib, *_, asked), (_, pid, peak, failed) in zip(self.CASES, lines):
                 with self.subTest(report=report):
-                    tally = pathlib.Path(folder, f"simulated.{pid}")  # not there: it never asked cuDNN
+                    tally = pathlib.Path(folder, f"simulated.{pid}")  # no file: it never called cuDNN
                     unbounded = tally.exists() and f" {2**64 - 1}\n" in tally.read_text(encoding="ascii")
                     if asked and VERSION < (2, 5):  # 2.15 gives cuDNN more than 2^31 elements
                         self.assertIn(f"Tried to allocate {asked}", failed)
@@ -239,7 +240,7 @@ class Normalization(unittest.TestCase):
                     self.assertEqual(counted(*allocations(forward)), counted(size_of(x), 16 * 4, 16 * 4))
                     before = torch.cuda.memory_allocated()
                     y.sum().backward()
-                    self.assertEqual(torch.cuda.memory_allocated(), before - 2 * 512)  # they are given back
+                    self.assertEqual(torch.cuda.memory_allocated(), before - 2 * 512)  # they were freed
 
     def test_evaluation_keeps_nothing(self):
         for layer, shape in (nn.BatchNorm1d(16), (8, 16, 32)), (nn.BatchNorm3d(16), (2, 16, 4, 8, 8)):
@@ -330,7 +331,8 @@ class Attention(unittest.TestCase):
         return text.split()[-1]
 
     def test_pytorch_chooses_by_the_device(self):
-        """It prefers cuDNN's on 9.0 and 10.0 with cuDNN above 9.15, flash elsewhere. It does not ask what is supported."""
+        """It prefers cuDNN's on 9.0 and 10.0 with cuDNN above 9.15, flash elsewhere. It does not ask what is
+        supported."""
         newer = "Cudnn" if VERSION >= (2, 10) else "Flash"
         self.assertEqual(self.chosen("h100-80gb"), f"ScaledDotProduct{newer}AttentionBackward0")
         self.assertEqual(self.chosen("a100-80gb"), "ScaledDotProductFlashAttentionBackward0")

@@ -67,7 +67,7 @@ class Statistics(Case):
         self.assertEqual(neap.memory_summary(), torch.cuda.memory_summary())
         self.assertEqual(neap.memory_summary(0, abbreviated=True), torch.cuda.memory_summary(0, abbreviated=True))
         self.assertEqual((neap.memory_stats(1), neap.memory_summary(1)), ({}, "this process does not use GPU 1\n"))
-        self.assertFalse(torch._C._cuda_hasPrimaryContext(1))  # asking has made none
+        self.assertFalse(torch._C._cuda_hasPrimaryContext(1))  # the query has created none
         out = io.StringIO()
         neap.print_cuda_memory_info(file=out)
         self.assertRegex(out.getvalue(), r"^GPU 0 \(Simulated GPU.*\): .* allocated, .* cached, .* allocated at most, .* free\n$")
@@ -126,7 +126,7 @@ class Peaks(Case):
                 self.use(count)
         self.assertEqual([trial.peak for trial in manager.trials], [300 * MIB, 100 * MIB, 200 * MIB])
         after = torch.cuda.memory_stats()
-        peaks = [name for name in after if name.endswith(".peak") and not name.startswith("inactive")]  # by what split since
+        peaks = [name for name in after if name.endswith(".peak") and not name.startswith("inactive")]  # of splits since then
         self.assertEqual({name: after[name] for name in peaks}, {name: before[name] for name in peaks})
         self.assertEqual(torch.cuda.max_memory_allocated(), 700 * MIB)
         self.assertIn("| 716800 KiB |", torch.cuda.memory_summary())
@@ -270,7 +270,7 @@ class Moving(Case):
 
 
 class Needs(Case):
-    """What the hooks tell of a model when a request fails."""
+    """What the hooks record about a model when a request fails."""
 
     def test_an_optimizer_s_state_before_it_is_there(self):
         cuda = torch.device("cuda", 0)
@@ -422,7 +422,8 @@ class Leaks(TrainingCase):
     """Trainings whose steps keep 8 MiB each, limited to 720 MiB of their device."""
 
     def leaking(self, steps, **options):
-        """With a reference cycle where `cycle` is true: a collection would drop it. `on_step` in place of what keeps."""
+        """With `cycle` in a reference cycle, which a collection would drop. `on_step` replaces the code that
+        keeps."""
         cycle = options.pop("cycle", False)
         gc.disable()
         self.addCleanup(gc.enable)
@@ -508,7 +509,7 @@ class Leaks(TrainingCase):
             self.training(64, watch=neap.WatchOptions(on_leak="restart"))
 
 
-class TwoDevices(Case):  # in the end: the second one stays in use
+class TwoDevices(Case):  # at the end: the second one stays in use
     def test_a_second_device_is_used_only_where_it_is_asked_for(self):
         self.assertEqual(_sources.TorchSource(torch).indices(), [0])
         self.assertFalse(torch._C._cuda_hasPrimaryContext(1))

@@ -1,5 +1,5 @@
-"""`neap estimate` on real PyTorch programs: its figures are those of `neap run`, and what it says of a smaller device comes
-true on one."""
+"""`neap estimate` on real PyTorch programs: its figures are those of `neap run`, and its predictions for a smaller
+device come true on one."""
 
 import contextlib
 import importlib.util
@@ -35,7 +35,7 @@ for step in range(50):
     print(loss.item())
 """
 
-# Ends by itself, and needs no optimizer, whose import takes as long as PyTorch's. A sample is 128 MiB.
+# Ends by itself, and needs no optimizer, whose import takes as long as PyTorch's. A sample takes 128 MiB.
 SAMPLES = """
 import sys
 count = int(sys.argv[1])
@@ -44,7 +44,7 @@ x = torch.ones(count << 25, device="cuda")
 print((x.reshape(-1, 1024) @ torch.ones(1024, 8, device="cuda")).sum().item())
 """
 
-# 40 blocks of 30 MiB with 8 MiB between them that stay, then blocks of 60 MiB: the freed ones are of no use to them.
+# 40 blocks of 30 MiB with 8 MiB between them that stay, then blocks of 60 MiB, which the freed ones cannot serve.
 FRAGMENTED = """
 import torch
 large, small = [], []
@@ -65,7 +65,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def setUpModule() -> None:
-    """The byte code that Python makes in an estimate is dropped with all else: a run makes that of PyTorch, once for all tests."""
+    """The byte code that Python makes during an estimate is dropped with everything else. So a run makes PyTorch's,
+    once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         compiler = "import torch._dynamo, torch._inductor.compile_fx\n"
         (pathlib.Path(folder) / "train.py").write_text(compiler + TRAINING)
@@ -94,21 +95,21 @@ class Estimate(unittest.TestCase):
         return done
 
     def estimate(self, *arguments: str, options: "tuple[str, ...]" = (), code: int = 0) -> dict:
-        """Without the values of its operations, unless `options` say which: they take time, and no memory."""
+        """Without the values of its operations, unless `options` ask for them: they take time, but no memory."""
         if "--values" not in options:
             options = (*options, "--values", "none")
         done = self.call("estimate", "--json", *options, "--", sys.executable, *arguments, code=code)
         return json.loads(done.stdout)
 
     def printed(self, text: str) -> bool:
-        """Whether a program of an estimate that runs printed this: its files are in its own view."""
+        """Whether a program of a running estimate printed this: its files are in its own view."""
         try:
             return any(text in log.read_text() for log in self.temporary.glob("neap-*/*/stdout.log"))
         except OSError:
-            return False  # of one that ended
+            return False  # of an estimate that has ended
 
     def ends(self, bytes_for_torch: int, *arguments: str) -> str:
-        """How a run ends on a device that leaves PyTorch so much."""
+        """How a run ends on a device that leaves PyTorch this much."""
         folder = self.folder / f"run-{bytes_for_torch}"
         sim = f"h100-80gb,mem={bytes_for_torch + 512 * MIB},reserved=0,context={512 * MIB},backing=none,world=estimate-{os.getpid()}"
         subprocess.run(
@@ -151,14 +152,14 @@ class Figures(Estimate):
     def tell_what_it_was_for(self, found: dict) -> None:
         parameters = 4 * (512 * 2048 + 2048 + 2048 * 512 + 512)
         if tuple(map(int, found["torch"].split(".")[:2])) < (2, 6):
-            return  # its snapshots do not tell where steps end
+            return  # its snapshots do not show where steps end
         self.assertEqual(found["categories"]["parameters"], parameters)
         self.assertAlmostEqual(found["categories"]["optimizer state"], 2 * parameters, delta=65536)
         self.assertTrue(any("train.py:5 <module>" in line["text"] and line["bytes"] == parameters for line in found["lines"]))
 
     @LONG
     def test_of_forward_passes(self) -> None:
-        """A program without optimizer can be ended after a few; one with an optimizer is not."""
+        """A program without an optimizer can be ended after a few passes; one with an optimizer is not."""
         lines = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 64)).cuda()\nkept = []\nfor i in range(50):\n" \
             "    kept.append(torch.empty(4 << 20, dtype=torch.uint8, device='cuda'))\n    model(torch.ones(8, 64, device='cuda'))\n"
         (self.folder / "infer.py").write_text(lines)
@@ -204,10 +205,11 @@ GPUS = ("h100-80gb", "rtx5090-32gb", "a100-40gb", "l4-24gb")
 
 
 class Shared(Estimate):
-    """One command for several GPUs imports PyTorch once, and runs once for those on which the program does the same."""
+    """One command for several GPUs imports PyTorch once, and runs once for all GPUs on which the program does the
+    same."""
 
     def several(self, script: str, *arguments: str, gpus: tuple[str, ...] = GPUS) -> int:
-        """Each GPU's part is that of an estimate for it alone. Returns how many had a run of their own."""
+        """Each GPU's part equals an estimate for it alone. Returns how many had a run of their own."""
         runs = self.folder / "runs"
         (self.folder / "train.py").write_text(script)
         command = ("train.py", *arguments)
@@ -217,7 +219,7 @@ class Shared(Estimate):
             self.assertEqual(part, alone["gpus"][0], gpu)
         abouts = [json.loads(file.read_text()) for file in runs.glob("*/estimate.*.json")]
         self.assertEqual(len(abouts), len(gpus))
-        self.forked = len(gpus) - len(list(runs.glob("*/spec.json")))  # which `neap run` writes
+        self.forked = len(gpus) - len(list(runs.glob("*/spec.json")))  # `neap run` writes these
         shutil.rmtree(runs)
         return sum(not about.get("shared") for about in abouts)
 
@@ -245,7 +247,7 @@ class Shared(Estimate):
 
 class Fits(Estimate):
     def test_comes_true(self) -> None:
-        """In the smallest memory that the replay finds PyTorch completes, in one page less it does not."""
+        """In the smallest memory that the replay finds PyTorch completes, with one page less it does not."""
         arguments = ("train.py", "4096", "1024")
         found = self.estimate(*arguments, options=("--gpu", "h100-80gb"))["gpus"][0]
         self.assertIs(found["fits"], True)
@@ -281,7 +283,7 @@ class Fits(Estimate):
         self.assertNotIn("max_split_size_mb:128", tight["fits_with"])
 
     def test_a_workspace_may_be_what_is_missing(self) -> None:
-        """No setting is offered that leaves the workspace no memory either: the defaults end there as well."""
+        """No setting is offered that leaves no memory for the workspace: the defaults end there as well."""
         lines = "import torch\nlast = {'memory_format': torch.channels_last}\nx = torch.zeros(64, 64, 64, 64, device='cuda').to(**last)\n" \
             "torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(2)]).cuda().to(**last)(x)\n"
         (self.folder / "convolution.py").write_text(lines)
@@ -365,7 +367,7 @@ class Ranks(Estimate):
 class Help(Estimate):
     @LONG
     def test_fewer_samples_are_predicted(self) -> None:
-        """The predicted share of the samples fits, when it is run; with half as many again it does not."""
+        """The predicted share of the samples fits when it is run; half as many again do not fit."""
         full = self.estimate("train.py", "65536", "1024", options=("--max-memory", "2GiB"), code=1)["gpus"][0]
         self.assertIs(full["fits"], False)
         share = full["predicted"]["samples_share"]
@@ -380,7 +382,8 @@ class Help(Estimate):
 
 
     def test_changes_are_measured(self) -> None:
-        """Each is run: its figures are those of an estimate with that value; one with which the program fails is reported."""
+        """Each value is run: its figures are those of an estimate with that value. A value with which the program
+        fails is reported."""
         (self.folder / "samples.py").write_text(SAMPLES)
         options = ("--max-memory", "2GiB", "--param", "batch=25", "--try", "batch=5", "--try", "batch=many")
         found = self.estimate("samples.py", "{batch}", options=options, code=1)["gpus"][0]
@@ -556,7 +559,8 @@ class Trust(Estimate):
         self.assertRegex(text, r"branches.py:4 <module>: __bool__, 2 times; the program branches on it")
 
     def test_kernels_of_extensions_are_counted_and_named(self) -> None:
-        """As a CUDA extension registers and launches them, at addresses of a library that is not PyTorch's; PyTorch's own are not."""
+        """Registered and launched as a CUDA extension does, at addresses of a library that is not PyTorch's;
+        PyTorch's own kernels do not count."""
         (self.folder / "extension.py").write_text(EXTENSION)
         found = self.estimate("extension.py", options=("--gpu", "h100-80gb"))
         kernels = [gap for gap in found["unmodelled"] if gap["kind"] == "kernel"]
@@ -569,7 +573,7 @@ class Trust(Estimate):
         self.assertIn("kernel of an extension, which did nothing: libm ops::scale, 3 calls", text)
 
     def test_a_convolution_whose_workspace_has_no_bound(self) -> None:
-        """That of pytorch#166790, which asked for 27 GiB on 24: with the usual workspace it fits."""
+        """The convolution of pytorch#166790, which asked for 27 GiB on 24: with the usual workspace it fits."""
         lines = "import torch\nx = torch.zeros(1, 32, 256, 256, 256, device='cuda', dtype=torch.half)\n" \
             "torch.nn.Conv3d(32, 16, 3, padding=1).cuda().half()(x)\n"
         (self.folder / "volume.py").write_text(lines)
@@ -599,7 +603,7 @@ class Trust(Estimate):
         found = self.estimate("convolution.py", options=("--gpu", "h100-80gb", "--values", "auto"))
         [gap] = [gap for gap in found["unmodelled"] if gap["kind"] == "workspace" and gap["library"] == "cudnn"]
         self.assertGreater(gap["high"], MIB)
-        self.assertNotIn("values", [gap["kind"] for gap in found["unmodelled"]])  # they are computed beside cuDNN
+        self.assertNotIn("values", [gap["kind"] for gap in found["unmodelled"]])  # neap computes them without cuDNN
         self.assertEqual(found["workspace_not_modelled"], gap["high"])
         gpu = found["gpus"][0]
         self.assertEqual(gpu["process"]["high"], gpu["context"]["high"] + gpu["reserved_peak"] + gap["high"])
@@ -632,7 +636,7 @@ class Trust(Estimate):
 
     @LONG
     def test_kernels_of_torch_compile_are_those_that_were_launched(self) -> None:
-        """With Triton, here one in name alone, and a backend that loads and launches a kernel as Triton does, or does not."""
+        """With a Triton in name only, and a backend that loads and launches a kernel as Triton does, or does not."""
         (self.folder / "triton").mkdir()
         (self.folder / "triton" / "__init__.py").write_text("raise ImportError('in name alone')\n")
         (self.folder / "backend.py").write_text(BACKEND)
@@ -655,7 +659,7 @@ LLAMA_8B = {**LLAMA, "vocab_size": 128256, "hidden_size": 4096, "intermediate_si
             "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
 SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 1000}
 
-# What someone writes who has never heard of neap, and what peft computes.
+# A script by someone who has never heard of neap, and the one that peft computes.
 BY_HAND = """
 import sys, torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -692,7 +696,8 @@ for step in range(50):
     optimizer.zero_grad()
 """
 
-# Runs neap's program once for each line of arguments: what it ended with, and its peak. Importing PyTorch takes the time.
+# Runs neap's program once for each line of arguments. Returns the status and the peak of each. Importing PyTorch
+# takes the time.
 MANY = """
 import contextlib, io, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -757,7 +762,7 @@ class Model(Estimate):
 
     @WITH_TRANSFORMERS
     def test_kinds_of_models_and_tasks(self) -> None:
-        """In one process. Each peak is compared with that of a line before."""
+        """In one process. Each peak is compared with that of an earlier line."""
         (self.folder / "evil.py").write_text("open('EVIL', 'w')\nclass C: pass\n")
         self.config("evil", **{**LLAMA, "model_type": "evil"}, auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.C"})
         (self.folder / "evil.py").rename(self.folder / "evil" / "evil.py")
@@ -819,7 +824,7 @@ class Model(Estimate):
             peak = found[3]
             if code:
                 self.assertIn(words, " ".join(found[2]), line)
-                self.assertFalse(" ".join(found[2]).endswith(":"), found)  # it has the reason
+                self.assertFalse(" ".join(found[2]).endswith(":"), found)  # the reason is there
             else:
                 self.assertTrue({"": True, "=": peak == before, "<": peak < before, ">": peak > before}[words], (line, peak, before))
                 before = peak
@@ -832,7 +837,7 @@ class Model(Estimate):
     @LONG
     @WITH_TRANSFORMERS
     def test_is_one_of_several_ranks(self) -> None:
-        """DDP has buckets of all gradients beside them; FSDP's shard is an eighth of them."""
+        """DDP has buckets of all gradients besides; FSDP's shard is an eighth of them."""
         found = {}
         for shard in ("ddp", "fsdp"):
             options = ("--gpu", "h100-80gb", "--model", "llama", "--sequence", "64", "--ranks", "8", "--shard", shard)
@@ -897,7 +902,8 @@ class Failures(Estimate):
         self.call("estimate", code=64)
 
     def test_until_memory_is_steady(self) -> None:
-        """Three updates must take no more than those before them; one that still grows in the last leaves "yes" open."""
+        """Three updates must take no more than those before them; a program that still grows in the last leaves "yes"
+        open."""
         lines = (
             "import torch, sys\nmodel = torch.nn.Linear(64, 64).cuda()\nsgd = torch.optim.SGD(model.parameters())\nkept = []\n"
             "for i in range(1, 100):\n    model(torch.ones(8, 64, device='cuda')).sum().backward()\n    sgd.step()\n"
@@ -916,9 +922,9 @@ class Failures(Estimate):
         self.assertEqual((found["gpus"][0]["fits"], found["gpus"][0]["doubt"]), (None, "growing"))
 
     def cut_short(self, lines: str, *options: str) -> dict:
-        """An estimate whose time limit ends the program once it has written the file `at`, for real."""
+        """A real estimate whose time limit ends the program once it has written the file `at`."""
         (self.folder / "long.py").write_text(lines)
-        for limit in ("8s", "30s", "120s"):  # longer where a busy machine ended it before it got there
+        for limit in ("8s", "30s", "120s"):  # longer, in case a busy machine ended it before it got there
             command = ("estimate", "--in-place", "--json", "--gpu", "h100-80gb", "--time-limit", limit, *options)
             done = self.call(*command, "--", sys.executable, "long.py", code=None)
             if (self.folder / "at").exists():
@@ -927,7 +933,8 @@ class Failures(Estimate):
         return json.loads(done.stdout)
 
     def test_a_time_limit(self) -> None:
-        """Before the first update it leaves open whether the program fits, and tells where it waited."""
+        """Before the first update it is open whether the program fits, and the estimate names the place where it
+        waited."""
         lines = "import torch, time\nx = torch.zeros(1 << 20, device='cuda')\ndef wait():\n    open('at', 'w').close()\n    time.sleep(600)\nwait()\n"
         found = self.cut_short(lines)
         self.assertEqual((found["outcome"], found["requested_peak"], found["steps"]), ("timeout", 4 << 20, 0))
@@ -997,7 +1004,7 @@ class Failures(Estimate):
         self.assertEqual(list(self.temporary.glob("neap*")), [])
 
     def test_an_interrupt_while_gpus_are_judged(self) -> None:
-        """On a terminal, which shows that it has come so far: the runs are over by then."""
+        """On a terminal that shows it has come so far: the runs have ended by then."""
         lines = "import torch, random\nrandom.seed(1)\nlive = []\nfor i in range(4000):\n" \
             "    live.append(torch.empty(random.randrange(1, 40) << 18, dtype=torch.uint8, device='cuda'))\n" \
             "    if len(live) > 99:\n        del live[random.randrange(99)]\n"

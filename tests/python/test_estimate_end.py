@@ -1,4 +1,5 @@
-"""The end of a process that `neap estimate` records, with signals at any instant of it: no hang, and whole files. Without PyTorch."""
+"""The end of a process that `neap estimate` records, with signals at any instant: no hang, and whole files. Without
+PyTorch."""
 
 import json
 import mmap
@@ -33,11 +34,12 @@ memory = types.SimpleNamespace(_dump_snapshot=lambda path: dump(path))
 torch.cuda = types.SimpleNamespace(memory=memory, get_arch_list=list, device_count=int)
 State.torch, State.recording = torch, True
 
-def read():  # at the line of its caller
+def read():  # attributed to the line of its caller
     _estimate._count("item", "value")
 """
 
-# Each signal is a new end of a new process, as far as _estimate knows, that interrupts the main thread where it counts reads.
+# Each signal interrupts the main thread while it counts reads. For _estimate each looks like the end of a new
+# process.
 MANY = """
 signals = 0
 
@@ -45,7 +47,7 @@ def end(*_):
     global signals
     State.finished = State.written = False
     State.tickets = [None]
-    for name in ("snapshot.{}.pickle", "estimate.{}.json"):  # a file that is replaced goes to the disk first, which is slow
+    for name in ("snapshot.{}.pickle", "estimate.{}.json"):  # a replaced file goes to the disk first, which is slow
         if signals:
             os.unlink(os.path.join(FOLDER, name.format(os.getpid())))
     _estimate.finish()
@@ -72,7 +74,7 @@ _estimate._finish_on_sigterm()
 _estimate.finish()
 """
 
-# The handler runs in the main thread while another one writes.
+# The handler runs in the main thread while another thread writes.
 BESIDE = """
 def dump(path):
     os.kill(os.getpid(), signal.SIGTERM)
@@ -83,7 +85,7 @@ def dump(path):
 
 _estimate._finish_on_sigterm()
 threading.Thread(target=_estimate.finish).start()
-while True:  # short: Python misses a signal that arrives just before a sleep until the sleep is over
+while True:  # short: Python does not handle a signal that arrives just before a sleep until the sleep is over
     time.sleep(0.01)
 """
 
@@ -114,8 +116,8 @@ _estimate.finish()
 """
 
 
-# A program that forks runs for three other GPUs, of which the second fails. Its argument: how it ends itself.
-# Each has the program's own view: tests/live/view.py tests views.
+# A program that forks runs for three other GPUs; the second fails. Its argument says how it ends itself. Each run has
+# the program's own view: tests/live/view.py tests views.
 SHARED = """
 import socket
 def ask(first, folder):
@@ -139,7 +141,7 @@ try:
 except ChildProcessError:
     print("no children", flush=True)
 if sys.argv[1] == "by finish":
-    if os.fork():  # a worker, whose end is not theirs
+    if os.fork():  # a worker: its end is not theirs
         os.wait()
     runs.end(int)
 """
@@ -156,7 +158,7 @@ class End(unittest.TestCase):
         environment.pop("NEAP_ATTACH", None)
         program = self.folder / "program.py"
         program.write_text(BEGIN + text)
-        # One that hangs is ended.
+        # A program that hangs is ended.
         return subprocess.run([sys.executable, program, *arguments], env=environment, capture_output=True, text=True, timeout=100)
 
     def about(self) -> dict:
@@ -209,7 +211,7 @@ class End(unittest.TestCase):
 
 
 class Alike(unittest.TestCase):
-    """Whether a run on one architecture stands for that on another."""
+    """Whether a run on one architecture counts for another."""
 
     def run_of(self, **changes: object) -> "_shared_runs._Run":
         updates = [{"0 requested_bytes.all.allocated": 8}, {"0 requested_bytes.all.allocated": 16}]
@@ -253,12 +255,12 @@ class Alike(unittest.TestCase):
         pathlib.Path(folder, "views").touch()
         self.assertTrue(_shared_runs._may_fork())
         with tempfile.TemporaryFile() as file:
-            self.assertFalse(_shared_runs._may_fork(), file)  # it has no path
+            self.assertFalse(_shared_runs._may_fork(), file)  # the file has no path
         with open(f"{folder}/log", "w+") as file:
             self.assertTrue(_shared_runs._may_fork())
             file.truncate(4096)
             with mmap.mmap(file.fileno(), 4096):
-                self.assertFalse(_shared_runs._may_fork())  # memory that the other would write, too
+                self.assertFalse(_shared_runs._may_fork())  # memory that the other process would write, too
         for opened in (os.pipe(), [os.open(folder, os.O_RDONLY)]):
             self.assertFalse(_shared_runs._may_fork(), opened)
             for number in opened:

@@ -12,7 +12,7 @@ import unittest
 NEAP = os.environ["NEAP"]
 SOURCE = os.environ["NEAP_SOURCE"]
 DROPPED = ("PYTHONPATH", "NEAP_ATTACH", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-BOUND = 1000  # of a program that imports PyTorch, also where much else runs
+BOUND = 1000  # for a program that imports PyTorch, even on a busy machine
 SCRIPT = os.path.join(SOURCE, "examples", "train_torch.py")
 
 
@@ -44,7 +44,7 @@ class Example(unittest.TestCase):
     def test_it_goes_through_unchanged(self):
         small = ["--steps", "10", "--batch", "2", "--accumulate", "2", "--width", "16", "--layers", "1", "--context", "8"]
         command = [sys.executable, SCRIPT, *small]
-        # Without neap, but for the stand-ins, which this PyTorch needs to be imported.
+        # Without neap, except for the stand-ins: without them this PyTorch cannot be imported.
         alone = {**self.environment, **{name: os.environ[name] for name in ("PYTHONPATH", "NEAP_SIM_RUNTIME")}}
         plain = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=BOUND, check=True)
         done = self.run_neap(SCRIPT, *small)
@@ -102,7 +102,7 @@ class Example(unittest.TestCase):
     def test_a_rank_that_runs_out_ends_all_and_each_reports_it(self):
         done = self.torchrun(
             "import neap\n"
-            "neap.attach()\n"  # what the first use of CUDA does
+            "neap.attach()\n"  # the first use of CUDA does this
             "dist.all_reduce(torch.ones(1))\n"
             "if dist.get_rank() == 1: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
             "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here for a rank that has exited
@@ -130,7 +130,7 @@ class Example(unittest.TestCase):
 
 
 class Documented(unittest.TestCase):
-    """The first things that docs/python.md shows exist and do what it says."""
+    """The first things that docs/python.md shows exist and work as it says."""
 
     def setUp(self):
         self.text = pathlib.Path(SOURCE, "docs", "python.md").read_text(encoding="utf-8")

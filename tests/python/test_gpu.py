@@ -1,8 +1,8 @@
-"""On a real GPU, with a real PyTorch: run by tests/gpu.sh. Prints a section for docs/gpu-results.md: what was measured, and
-which tests passed. NEAP: the command, where it is built; else what needs it is skipped.
+"""On a real GPU with a real PyTorch; tests/gpu.sh runs it. Prints a section for docs/gpu-results.md: what was
+measured, and which tests passed. NEAP: the command, if it is built; without it the tests that need it are skipped.
 
-NEAP_GPU_DRY=1 runs the same on a simulated GPU: PyTorch's real allocator on neap's stand-ins. Times and computed values then
-mean nothing: no section is printed, and what a graph computes is zeros.
+NEAP_GPU_DRY=1 runs the same on a simulated GPU: PyTorch's real allocator on neap's stand-ins. Times and computed
+values then mean nothing: no section is printed, and a graph computes zeros.
 """
 
 import contextlib
@@ -181,7 +181,7 @@ class Inside(unittest.TestCase):
 
 
 class NeapsAllocator(unittest.TestCase):
-    """libneap's own allocator on the driver: each block keeps its bytes, and the books are in order."""
+    """libneap's own allocator on the driver: each block keeps its bytes, and the counters agree."""
 
     def test_random_blocks_keep_their_bytes(self):
         seed = int(os.environ.get("NEAP_TEST_SEED", "7"))
@@ -246,7 +246,8 @@ class NeapsAllocator(unittest.TestCase):
 
 @unittest.skipIf(SIMULATED and not os.environ.get("NEAP_LONG"), "on a simulated GPU only with NEAP_LONG=1")
 class UnderPyTorch(unittest.TestCase):
-    """neap as PyTorch's allocator: the same training, and everything a program can see, beside PyTorch's own."""
+    """neap as PyTorch's allocator: the same training, and everything that a program can observe, compared with
+    PyTorch's own."""
 
     SETTINGS = {"default": "", "expandable": "expandable_segments:True", "neap": "", "plugin": ""}
     HERE = pathlib.Path(__file__).resolve().parent
@@ -276,7 +277,7 @@ class UnderPyTorch(unittest.TestCase):
             )
         for which, one in found.items():
             with self.subTest(allocator=which):
-                if not SIMULATED:  # there no kernel runs
+                if not SIMULATED:  # the simulator runs no kernel
                     self.assertEqual(one["losses"], own["losses"])
                 self.assertEqual((one["requested"], one["allocations"]), (own["requested"], own["allocations"]))
 
@@ -333,7 +334,7 @@ class Live(unittest.TestCase):
         return done
 
     def ask(self, *words):
-        """Again where the machine was too busy for the program to answer within 2 s."""
+        """Tries again if the machine was too busy for the program to answer within 2 s."""
         for _ in range(30):
             done = self.command(*words, check=False)
             if done.returncode != 75:
@@ -427,7 +428,7 @@ class Live(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         result = self.result()
         self.assertEqual((result["outcome"], result["ooms"]), ("oom", 1))
-        self.assertIn("Out of device memory: 900 MiB", result["oom_card"])  # the observer's arguments are as we take them
+        self.assertIn("Out of device memory: 900 MiB", result["oom_card"])  # the observer's arguments are as neap expects them
         self.assertRegex(result["oom_card"], r"allocated: live here +512 MiB")
         add_row("the OOM card of a PyTorch script", result["oom_card"].split("\n", 1)[0])
 

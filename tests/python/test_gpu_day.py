@@ -1,5 +1,5 @@
-"""What a GPU day rests on, without a GPU and without PyTorch: events packed and compared, recordings that continue, parts in their
-time, the page that is filled."""
+"""What a GPU day relies on, without a GPU and without PyTorch: packing and comparing events, recordings that
+continue, parts in their time, filling the page."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ import gpu_truth
 
 
 def made_up(count=3000, seed=1):
-    """Allocations and frees, in segments; block addresses as a first fit would not choose them."""
+    """Allocations and frees, in segments; a first fit would choose other block addresses."""
     draw = random.Random(seed)
     events = [("segment_alloc", 1 << 30, 0, 0x7F0000000000)]
     live = []
@@ -92,7 +92,7 @@ class Events(unittest.TestCase):
 
 
 class Recording(unittest.TestCase):
-    """gpu_truth.every, with programs that are not of PyTorch."""
+    """gpu_truth.every, with programs that do not use PyTorch."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -156,7 +156,7 @@ class Recording(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
-    """gpu_day.run, with parts and a clock that are made up."""
+    """gpu_day.run, with made-up parts and a made-up clock."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -1,11 +1,11 @@
-"""Estimates against a GPU, event by event: what bench/gpu_truth.py recorded there, beside the same programs on the simulator of that
-GPU, by the same PyTorch. The recordings lie in tests/python/gpu_truth; without one this is skipped. Never put a recording of a
-simulator there.
+"""Estimates against a GPU, event by event: the recordings that bench/gpu_truth.py made there, compared with the same
+programs on the simulator of that GPU, with the same PyTorch. The recordings are in tests/python/gpu_truth; without
+one this is skipped. Never put a simulator's recording there.
 
     test_gpu_truth.py [--recorded FILE] [--build BUILD] [--keep FILE] [--spoil]
 
---recorded: this recording instead. --spoil: one event of it is changed first, and the test must fail. --keep: the simulated one stays.
-NEAP_LONG=1 runs every program, otherwise the first dozen.
+--recorded: use this recording instead. --spoil: change one event of it first; then the test must fail. --keep: keep
+the simulated recording. NEAP_LONG=1 runs every program, otherwise the first dozen.
 """
 
 import argparse
@@ -22,9 +22,10 @@ import gpu_truth
 
 DATA = SOURCE / "tests" / "python" / "gpu_truth"
 PROGRAMS = 12
-# Programs that are known to differ, and why: {name: (cause, least share of equal events, largest error of a peak in percent)}.
+# Programs that are known to differ, and why: {name: (cause, least share of equal events, largest error of a peak in
+# percent)}.
 KNOWN = {
-    # From run to run of the same program, too: some 3 of 10 652 events change places.
+    # From run to run of the same program as well: some 3 of 10 652 events change places.
     "ddp_one_rank": ("a thread of the reducer's frees its bucket while the other allocates", 0.99, 0.0),
 }
 PROFILES = {("H100", 80): "h100-80gb", ("H200", 141): "h200-141gb"}
@@ -43,7 +44,7 @@ def profile(head):
 
 
 def simulate(head, names, build, out):
-    """The programs' results on the simulator. It goes on until none is left."""
+    """The programs' results on the simulator. Continues until none is left."""
     command = [sys.executable, str(SOURCE / "bench" / "gpu_truth.py"), "--out", str(out), "--only", ",".join(names), "--seconds", "3000",
                "--case-seconds", "600", "--simulate", profile(head), "--build", str(build)]  # fmt: skip
     done = subprocess.run(command, stdout=sys.stderr, check=False)
@@ -53,7 +54,7 @@ def simulate(head, names, build, out):
 
 
 def differences(real, simulated):
-    """Lines about what is not as KNOWN says."""
+    """Lines about programs that differ otherwise than KNOWN says."""
     for name, why, errors, found in gpu_truth.summarise({name: (real[name], simulated.get(name, {})) for name in real}):
         if why:
             if "events" in real[name]:

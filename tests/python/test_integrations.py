@@ -1,6 +1,6 @@
-"""neap's callbacks inside the real Lightning and transformers, which train on "cuda": PyTorch's own CUDA allocator, over neap's
-stand-ins for NVIDIA's libraries. No kernel runs, so no value is compared: memory, checkpoints, errors and instants are.
-And the pytest marker."""
+"""neap's callbacks inside the real Lightning and transformers, which train on "cuda": PyTorch's own CUDA allocator,
+over neap's stand-ins for NVIDIA's libraries. No kernel runs, so memory, checkpoints, errors and instants are
+compared, but no values. Also the pytest marker."""
 
 import csv
 import gc
@@ -57,7 +57,7 @@ class Folder(unittest.TestCase):
 
 
 class Case(Folder):
-    """A device as good as new."""
+    """Brings the device back to its first state."""
 
     def setUp(self):
         super().setUp()
@@ -69,7 +69,7 @@ class Case(Folder):
 
 
 class Module(pl.LightningModule):
-    """Keeps 16 KiB a sample and layer for its backward pass, in 32 bits."""
+    """Keeps 16 KiB for each sample and layer for its backward pass, in 32 bits."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class Lightning(Case):
         model = sum(-(-p.nbytes // 512) * 512 for p in module.parameters())
         start, *epochs = (allocated for allocated, _, _ in module.figures)
         self.assertEqual(start, model)
-        for epoch in epochs:  # with gradients and Adam's two moments, and a loss
+        for epoch in epochs:  # with gradients, Adam's two moments, and a loss
             self.assertLessEqual(abs(epoch - 4 * model), 2 * MIB)
 
     def test_cleanups_give_the_cache_back(self):
@@ -170,8 +170,8 @@ class Lightning(Case):
         self.assertEqual(names(callback), ["start", "oom"])
         after = callback.watch.out_of_memory.after.devices[0]
         self.assertGreater(callback.watch.out_of_memory.freed, 24576 * 4096 * 4)
-        self.assertLess(after.reserved, 64 * MIB)  # nothing of the step is kept but its batch
-        callback = for_lightning.MemoryCallback()  # as the callback's advice is
+        self.assertLess(after.reserved, 64 * MIB)  # only the step's batch is kept
+        callback = for_lightning.MemoryCallback()  # like the callback's advice
         trainer = self.fit(callback, batch=12288, samples=24576, accumulate_grad_batches=2, enable_checkpointing=False)
         self.assertEqual((names(callback)[-1], trainer.global_step, callback.watch.out_of_memory), ("end", 2, None))
         self.assertLess(marked(callback, "end")[0][2], limit.limit)
@@ -197,7 +197,8 @@ class Lightning(Case):
 
 
 class Figures(transformers.TrainerCallback):
-    """PyTorch's figures at the instants of the callback's marks. It comes after ours, whose cleanup at the start is over."""
+    """PyTorch's figures at the instants of the callback's marks. It comes after the callback, whose cleanup at the
+    start is over."""
 
     def __init__(self):
         self.found = []
@@ -335,7 +336,8 @@ print("trained", arguments.per_device_train_batch_size, arguments.gradient_accum
 
 
 class Runs(Folder):
-    """`neap run --on-oom auto` on scripts that know of neap nothing but its callback: it starts them again with half the batch."""
+    """`neap run --on-oom auto` on scripts that contain only neap's callback: it starts them again with half the
+    batch."""
 
     def run_it(self, code, batch, names):
         pathlib.Path(self.folder, "script.py").write_text(code)
@@ -445,7 +447,7 @@ def test_refused():
 
 class Pytest(Folder):
     def pytest(self, *words, code=None, status=0, **more):
-        """As a user types it, outside of the simulator's environment."""
+        """As a user types it, outside the simulator's environment."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("NEAP", "CUDA"))}
         environment.update(PYTHONPATH=str(pathlib.Path(neap.__file__).parents[1]), PYTEST_PLUGINS="neap.pytest_plugin", COLUMNS="200", TMPDIR=self.folder, **more)
         start = ["-c", code] if code else ["-m", "pytest"]

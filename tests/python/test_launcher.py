@@ -1,6 +1,6 @@
-"""`neap run -- python ...`: an unchanged script is attached and does not notice, whatever Python and environment it has. What
-the launcher waits for is a module named torch: a few lines, so that it runs with any Python and in no time. What is then done
-in PyTorch, and to it, is tested on the real one: test_run.py, test_live.py."""
+"""`neap run -- python ...`: an unchanged script is attached and does not notice, with any Python and in any
+environment. The launcher waits for a module named torch. Here that is a few lines, so that the test runs with any
+Python and in no time. test_run.py and test_live.py test on the real PyTorch what happens then."""
 
 import json
 import os
@@ -21,7 +21,7 @@ BOUND = 150
 # Variables of the caller that change a Python program, or place it in a distributed training or a run.
 DROPPED = ("LD_LIBRARY_PATH", "PYTHON", "NEAP", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
 
-# Importing it uses CUDA: the process is attached, which its recording shows.
+# Importing it uses CUDA: the process is attached, and its recording shows that.
 TORCH = """
 class cuda:
     is_initialized = staticmethod(lambda: False)
@@ -37,7 +37,7 @@ while not os.path.exists("go") and time.monotonic() < end:
     time.sleep(0.01)
 """
 
-# Uses the device without PyTorch, until it is ended.
+# Uses the device without PyTorch until it is ended.
 HOLDS = """
 import ctypes, os, sys, time
 cuda = ctypes.CDLL(os.path.join(os.environ["NEAP_SIM_PATH"], "libcuda.so.1"))
@@ -100,7 +100,7 @@ class Launcher(unittest.TestCase):
         return json.loads((self.folder / "run" / "result.json").read_text())
 
     def without_launch(self, shown):
-        """A printed sys.path, without the one folder that neap adds to it."""
+        """A printed sys.path, without the folder that neap adds to it."""
         self.assertEqual(shown.count(repr(LAUNCH)), 1, shown)
         return shown.replace(repr(LAUNCH) + ", ", "")
 
@@ -108,7 +108,7 @@ class Launcher(unittest.TestCase):
         return sorted((self.folder / "run").glob("record.*"))
 
     def start(self, *words, **more):
-        """A run in the background, once its script is ready; the script's PID."""
+        """A background run whose script is ready; and the script's PID."""
         words = [NEAP, "run", "--quiet", "--folder", "run", "--drain-limit", "1s", "--", *words]
         process = subprocess.Popen(words, cwd=self.folder, env={**self.environment, **more}, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
@@ -139,7 +139,7 @@ class Launcher(unittest.TestCase):
             self.assertEqual(self.without_launch(self.run_neap(PYTHON, *words).stdout), plain.stdout)
 
     def test_a_child_whose_path_is_its_parents(self):
-        """As PyTorch's compile workers are started: without the sitecustomize before it they would find no stand-ins."""
+        """As PyTorch's compile workers are started: without neap's sitecustomize they would find no stand-ins."""
         self.script("import sys; sys.is_users = True", "site/sitecustomize.py")
         starts = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', {!r}], check=True, " \
                  "env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))"
@@ -151,7 +151,7 @@ class Launcher(unittest.TestCase):
         self.script("import sys; sys.times = getattr(sys, 'times', 0) + 1", "site/sitecustomize.py")
         uses = "import ctypes, os, sys, torch\nctypes.CDLL('libcuda.so.1').cuInit(0)\n"
         shows = f"print(os.environ['PYTHONPATH'].replace({LAUNCH!r}, 'launch'), sys.times, sys.path.count({LAUNCH!r}))"
-        for path in (self.site, f"{LAUNCH}:{self.site}"):  # replaced; as it should be
+        for path in (self.site, f"{LAUNCH}:{self.site}"):  # replaced, as it should be
             done = self.run_neap("env", f"PYTHONPATH={path}", PYTHON, "-c", uses + shows)
             self.assertEqual(done.stdout, f"launch:{self.site} 1 {int(path != self.site)}\n")
             self.assertNotIn("outside", done.stderr)
@@ -198,7 +198,7 @@ class Launcher(unittest.TestCase):
             (["env", "PYTHONPATH=.", PYTHON, "holds.py"], "PYTHONPATH, which loads neap, is not as neap run sets it"),
             ([PYTHON, "holds.py"], "a Python program is attached when it uses PyTorch, or calls neap.attach()"),
         ):
-            # What ends it is that it was seen.
+            # It ends because it was seen.
             options = ["--max-device", "100MiB", "--name", "held"]
             done = self.run_neap(*command, options=options, check=False, NEAP_SIM_PATH=os.environ["NEAP_SIM_PATH"])
             result = self.result()
@@ -245,7 +245,7 @@ class Launcher(unittest.TestCase):
         for device in ("cuda", "sim"):
             done = self.run_neap(PYTHON, "-c", code, NEAP_ATTACH="0", NEAP_DEVICE=device)
             plain = self.command(PYTHON, "-c", code)
-            # On the simulator torch is waited for all the same: it is not attached, but simulated.
+            # On the simulator it still waits for torch: the process is not attached, but simulated.
             self.assertEqual(done.stdout.replace("'_Attach', ", "" if device == "sim" else "*"), plain.stdout)
             self.assertEqual(self.recordings(), [])
 
@@ -262,7 +262,8 @@ class Launcher(unittest.TestCase):
         self.assertEqual(len(self.recordings()), 1)
 
     def test_another_copy_of_neap_on_the_path_steps_aside(self):
-        """A source tree's beside a build's, say: what happens once is counted once. The user's sitecustomize runs all the same."""
+        """For example a source tree's and a build's: events are counted once. The user's sitecustomize runs
+        anyway."""
         other = self.folder / "other"
         shutil.copytree(os.path.join(os.environ["NEAP_SOURCE"], "python", "launch"), other / "launch")
         self.script("import sys; sys.is_users = True", "site/sitecustomize.py")
@@ -316,7 +317,7 @@ class Launcher(unittest.TestCase):
         hooks = self.folder / "conda" / "etc" / "conda" / "activate.d"
         hooks.mkdir(parents=True)
         (hooks / "libraries.sh").write_text('export LD_LIBRARY_PATH="$CONDA_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n')
-        # What `conda run` writes for a shell: it activates the environment, and keeps all other variables.
+        # The script that `conda run` writes for a shell: it activates the environment, and keeps all other variables.
         activate = (
             f"export CONDA_PREFIX={self.folder}/conda CONDA_DEFAULT_ENV=conda CONDA_SHLVL=1\n"
             'export PATH="$CONDA_PREFIX/bin:$PATH"\n'
@@ -341,7 +342,7 @@ class Launcher(unittest.TestCase):
         self.assertEqual(len(self.recordings()), 1)
 
     def test_import_neap_where_it_is_not_installed(self):
-        (self.folder / "neap").mkdir()  # a clone of the sources, say
+        (self.folder / "neap").mkdir()  # such as a clone of the sources
         code = "import neap; print(neap.get_gpu_memory_stats().devices)"
         self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "()\n")
 

@@ -1,4 +1,5 @@
-"""PyTorch's calls of the libraries beside libcudart, on the simulator: what runs, what it allocates, what is counted."""
+"""PyTorch's calls of the libraries other than libcudart, on the simulator: what runs, what it allocates, what is
+counted."""
 
 import glob
 import os
@@ -28,7 +29,7 @@ def ones(*shape, dtype=torch.float32):
 
 
 def peak_of(function):
-    """Bytes that PyTorch allocated at the most during the call, over what it had before. The result counts."""
+    """The most bytes that PyTorch allocated during the call, beyond what it had before. The result counts."""
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     result = function()
@@ -39,7 +40,7 @@ def peak_of(function):
 
 
 def first_product():
-    """The peak of the first product of a process: the result, 1 MiB, and the workspace that PyTorch gives cuBLAS."""
+    """The peak of a process's first product: the result, 1 MiB, and the workspace that PyTorch gives cuBLAS."""
     operand = ones(512, 512)
     return peak_of(lambda: operand @ operand)
 
@@ -150,7 +151,8 @@ class Linalg(unittest.TestCase):
         self.assertEqual([key for key in counted if key[0] == "refused" and key[1].startswith("cusolver")], [])
 
     def test_general_eigenvalues(self):
-        # Whether all values are finite, PyTorch computes on the device and reads: it is not, as far as it can see.
+        # PyTorch computes on the device whether all values are finite, and reads the answer. Here it reads "not
+        # finite".
         with self.assertRaisesRegex(RuntimeError, "infs or NaNs"):
             torch.linalg.eig(ones(16, 16))
 
@@ -208,7 +210,7 @@ class Sparse(unittest.TestCase):
                 self.assertEqual(torch.triangular_solve(dense, bsr)[0].shape, (64, 32))
         counted = tally()
         self.assertEqual(counted["workspace", "cusparseSpMM_bufferSize"][:2], ("cuSPARSE", 0))
-        self.assertIn(("workspace", "cusparseSpGEMM_compute"), counted)  # how many elements the product has
+        self.assertIn(("workspace", "cusparseSpGEMM_compute"), counted)  # the number of elements of the product
 
     @unittest.skipIf(OWN_CUSPARSELT, "this PyTorch brings NVIDIA's cuSPARSELt, under a name of its own")
     def test_two_of_four(self):

@@ -1,5 +1,6 @@
-"""The command on live PyTorch programs: the real CUDA allocator, over neap's stand-ins for NVIDIA's libraries. What it says of
-a program and does to it, at every point of a step; limits; out-of-memory errors; what `neap run` makes of them."""
+"""The command on live PyTorch programs, with the real CUDA allocator over neap's stand-ins for NVIDIA's libraries:
+what it reports about a program and does to it at every point of a step; limits; out-of-memory errors; the report of
+`neap run`."""
 
 import contextlib
 import json
@@ -12,7 +13,7 @@ import unittest
 
 from running import BOUND, LONG, MIB, NEAP, Case
 
-# Reads the name of a phase, makes a step that waits in it until the file go.N is there, and says what it did.
+# Reads the name of a phase, makes a step that waits in it until the file go.N exists, and prints what it did.
 TRAINER = """
 import json, os, sys, threading, time, torch
 from torch import nn
@@ -126,7 +127,7 @@ class Live(Case):
         return process
 
     def end(self, process):
-        """Its exit status, once it has no more to do."""
+        """Its exit status, once it has nothing more to do."""
         with contextlib.suppress(OSError):
             process.stdin.close()
         return process.wait(BOUND)
@@ -146,7 +147,7 @@ class Live(Case):
             time.sleep(0.005)
 
     def begin(self, process, count, phase):
-        """The program makes a step and stands in this phase of it."""
+        """The program makes a step and waits in this phase of it."""
         process.stdin.write(phase + "\n")
         process.stdin.flush()
         self.wait_for(f"at.{count}", process)
@@ -166,7 +167,8 @@ class Live(Case):
     def test_the_verbs_at_every_point_of_a_step(self):
         process = self.start()
         plain = None
-        # Where the main thread is in a call that does not end, nothing is done; while a graph is captured, nothing may be.
+        # If the main thread is in a call that does not end, nothing is done. During a graph capture nothing may be
+        # done.
         for count, phase in enumerate(("idle", "forward", "optimizer", "backward", "lock", "capture", "loader"), 1):
             with self.subTest(phase):
                 self.begin(process, count, phase)
@@ -178,7 +180,7 @@ class Live(Case):
                 finally:
                     after = self.go_on(process, count)
                 plain = plain or after
-                # The training goes on as if nothing had been: the same tensors are live after each step.
+                # The training continues undisturbed: the same tensors are live after each step.
                 self.assertEqual((after["allocated"], after["ooms"], after["notes"]), (plain["allocated"], 0, "attached"))
         self.assertEqual(self.end(process), 0)
         self.assertEqual((self.result()["outcome"], self.result()["steps"]), ("ok", 2 * 8))
@@ -189,7 +191,7 @@ class Live(Case):
         self.assertGreaterEqual(cleared["freed"], 128 * MIB)
         self.assertEqual((cleared["allocated"], cleared["max_allocated"]), (device["allocated"], device["max_allocated"]))
         forced = self.device("clear", "--force")
-        self.assertLessEqual(forced["allocated"], device["allocated"])  # cuBLAS's workspaces go, where PyTorch keeps them
+        self.assertLessEqual(forced["allocated"], device["allocated"])  # cuBLAS's workspaces are freed, if PyTorch keeps them
         self.assertEqual(self.device("reset")["max_allocated"], device["max_allocated"])
         self.assertEqual(self.device("clear", "--stats-only")["max_allocated"], forced["allocated"])
         limited = self.device("fraction", "0.5")
@@ -197,7 +199,7 @@ class Live(Case):
         self.assertIsNone(self.device("fraction", "1")["limit"])
 
     def be_refused(self, phase):
-        """Or answered: a thread that waits for a data loader's worker looks about every 5 s."""
+        """Or the request is answered: a thread that waits for a data loader's worker wakes up about every 5 s."""
         reason = "a CUDA graph is being captured" if phase == "capture" else "PyTorch is busy"
         for words in (["clear"], ["fraction", "0.5"]):
             done = self.command(*words, check=False)
@@ -208,7 +210,7 @@ class Live(Case):
             self.command("fraction", "1", check=False)
 
     def kill(self, process, count, phase):
-        """In this phase: the memory comes back, and the run knows why it ended."""
+        """In this phase: the memory comes back, and the run knows why the program ended."""
         self.begin(process, count, phase)
         (device,) = self.ask("info")["devices"]
         self.assertGreater(device["ledger"]["allocated"], 0)
@@ -256,7 +258,7 @@ class Live(Case):
         figures = self.device("clear", "--stats-only")
         self.assertEqual((row["pid"], row["attached"]), (pid, True))
         self.assertEqual((row["allocated"], row["allocated"] + row["cached"]), (figures["allocated"], figures["reserved"]))
-        context = row["bytes"] - figures["reserved"]  # as NVML has it
+        context = row["bytes"] - figures["reserved"]  # as NVML reports it
         self.assertEqual((row["contexts"], context > 0), (context, True))
         ledger = device["ledger"]
         self.assertEqual((ledger["contexts"], ledger["unexplained"], row["unexplained"]), (context, 0, 0))
@@ -381,7 +383,7 @@ else:
         largest = [card["largest_free"] for card in self.cards()]
         self.assertGreater(largest[0], 0)
         self.assertIn(done.stdout, ("without\n", "not known\n"))
-        self.assertEqual(largest[1], largest[0])  # an older PyTorch does not tell it then: the recorded allocations do
+        self.assertEqual(largest[1], largest[0])  # an older PyTorch does not tell it then; the recorded allocations show it
 
     def test_the_ladder_of_an_unchanged_script(self):
         code = """

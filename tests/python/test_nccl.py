@@ -1,10 +1,10 @@
 """Ranks that train together over NCCL's stand-in, by torchrun, each on a simulated device of its own.
 
-No kernel runs, so gradients are zeros. What programs send each other arrives: objects, flags, lengths, sums of
-uploaded numbers. Each rank's memory is PyTorch's own, and is compared with the sum of what the rank must hold:
+No kernel runs, so gradients are zeros. Data that programs send each other arrives: objects, flags, lengths, sums of
+uploaded numbers. Each rank's memory is PyTorch's own, and is compared with the sum of everything the rank must hold:
 parameters, gradients, buckets, shards, states.
 
-`test_nccl.py rank FOLDER` is one rank: it goes through the scenarios in turn and writes what it saw to FOLDER/RANK.json.
+`test_nccl.py rank FOLDER` is one rank: it runs the scenarios in turn and writes what it saw to FOLDER/RANK.json.
 """
 
 import gc
@@ -23,7 +23,7 @@ LAYERS = 4
 LAYER = 4 * WIDTH * WIDTH  # bytes
 PARAMETERS = LAYERS * LAYER
 WORKSPACE = 32 << 20  # of cuBLAS on an H100
-BOUND = 500  # seconds, against hanging alone
+BOUND = 500  # seconds; only a guard against hanging
 
 SCENARIOS = {}
 
@@ -120,7 +120,7 @@ def objects():
 
 @scenario(2, 4)
 def messages():
-    """A chain: each rank passes on what it got. Then a ring in one batch."""
+    """A chain: each rank passes on what it received. Then a ring in one batch."""
     t = rows(41.0)
     if RANK > 0:
         t = rows(0.0)
@@ -136,7 +136,7 @@ def messages():
 
 @scenario(4)
 def groups():
-    """Subgroups, made by all."""
+    """Subgroups, made by all ranks."""
     mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicas", "shards"))
     seen = []
     for dimension in "replicas", "shards":
@@ -148,7 +148,7 @@ def groups():
 
 @scenario(2)
 def late_results():
-    """An unread result does not show in the next tensor at its address."""
+    """A result that was not read does not show in the next tensor at its address."""
     seen = []
     for _ in range(3):
         t = torch.full((4,), 1.0 + RANK).cuda()
@@ -173,7 +173,7 @@ def many():
 
 @scenario(2)
 def large():
-    """More than one piece of 32 MiB; then what one rank does not know, which nobody knows after it."""
+    """More than one piece of 32 MiB; then data that one rank does not know, and so no rank knows afterwards."""
     t = torch.arange(5 << 20, device="cuda") + RANK
     dist.all_reduce(t)
     seen = [bool((t == 2 * torch.arange(5 << 20, device="cuda") + 1).all())]
@@ -302,7 +302,7 @@ def pipeline():
 
 
 def warm_up():
-    """Memory that a process allocates once: cuBLAS's workspaces, of this thread and of autograd's."""
+    """Memory that a process allocates once: cuBLAS's workspaces, for this thread and for autograd's."""
     layer = nn.Linear(64, 64, bias=False).cuda()
     layer(torch.zeros(4, 64, device="cuda")).sum().backward()
     torch.cuda.synchronize()
@@ -364,11 +364,11 @@ class Ranks:
         self.assertTrue(self.seen, self.output[-4000:])
 
     def each(self, name):
-        """What each rank saw of a scenario."""
+        """What each rank saw in a scenario."""
         return [seen[name] for seen in self.seen]
 
     def near(self, got, wanted):
-        """A counter or two may be beside what is counted."""
+        """A counter or two may come on top of the counted bytes."""
         self.assertTrue(0 <= got - wanted <= 2048, (got, wanted))
 
     def every_rank_holds(self, name, wanted):
@@ -377,7 +377,7 @@ class Ranks:
 
     def test_nothing_is_left(self):
         for name in self.seen[0]:
-            if name.endswith(" left") and not name.startswith("fsdp"):  # PyTorch keeps shards of an FSDP that is gone
+            if name.endswith(" left") and not name.startswith("fsdp"):  # PyTorch keeps shards of an FSDP module that is gone
                 self.assertEqual(self.each(name), [0] * self.ranks, name)
 
     def test_values(self):
@@ -399,8 +399,9 @@ class Ranks:
             self.assertEqual(seen["gathered"], None if rank else list(range(self.ranks)))
 
     def test_fsdp2(self):
-        """A shard of the parameters and of both states of AdamW. At the peak also a shard of the gradients, two layers whole
-        with what is gathered and scattered for them, and cuBLAS's workspace where PyTorch allocates it for each product.
+        """A shard of the parameters and of both states of AdamW. At the peak also a shard of the gradients, two
+        layers whole with the buffers for their gather and scatter, and cuBLAS's workspace if PyTorch allocates it for
+        each product.
         """
         for held_bytes, peak in self.each("fsdp2_shards"):
             self.near(held_bytes, 3 * PARAMETERS // self.ranks)

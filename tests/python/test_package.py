@@ -95,7 +95,7 @@ def wait_for(path):
 
 
 def gone(folder):
-    """Of the processes that wrote their PIDs there, none runs (a zombie counts as ended)."""
+    """None of the processes that wrote their PIDs there runs (a zombie counts as ended)."""
     for pid in wait_for(pathlib.Path(folder, "pids")).read_text().split():
         for _ in range(12000):
             try:
@@ -267,7 +267,8 @@ class Without(unittest.TestCase):
 
 
 class Divide(unittest.TestCase):
-    """--on-oom auto in a program that names its batch to transformers or Lightning; of these, what is used of them."""
+    """--on-oom auto in a program that passes its batch to transformers or Lightning; only what the test needs of
+    them."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -387,7 +388,7 @@ class OnTheSimulator(unittest.TestCase):
         row = _futile.Row("of use")
         with self.assertNoLogs("neap", logging.WARNING):
             for second in range(100):
-                row.add(1000 - 3 * second, 1000 - 3 * second - 3, 0.9, float(second))  # nothing is taken again
+                row.add(1000 - 3 * second, 1000 - 3 * second - 3, 0.9, float(second))  # nothing is allocated again
         row = _futile.Row("each")
         with self.assertLogs("neap", logging.WARNING) as logged:
             for second in range(100):
@@ -727,7 +728,7 @@ class Series(unittest.TestCase):
         self.assertEqual(results[3].value, 4 * MIB)
 
     def in_a_world_that_drains_late(self, function, **more):
-        """What one experiment came to, and what the device held right after it."""
+        """The result of one experiment, and what the device held right after it."""
         code = textwrap.dedent("""
             import sys; sys.path[:0] = [sys.argv[1]]
             import neap, json, test_package as t

@@ -1,4 +1,5 @@
-"""Two PyTorch programs of one run share a GPU: before one runs out of memory, the other gives back what it only caches."""
+"""Two PyTorch programs of one run share a GPU: before one runs out of memory, the other gives back what it only
+caches."""
 
 import unittest
 

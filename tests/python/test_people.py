@@ -1,5 +1,5 @@
-"""neap among people's tools, without them and without torch: objects with the methods that the tools document. What the tools
-themselves do with it is told in docs/python.md, with their versions."""
+"""neap among people's tools, without the tools and without torch: objects with the methods that the tools document.
+docs/python.md says what the tools themselves do with it, with their versions."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ DEVICE = neap.DeviceMemory(1, "GPU <b>", "torch", 3 * MIB, 8 * MIB, 5 * MIB, 8 *
 
 
 class Recorder:
-    """One of the methods by which trackers take figures."""
+    """One of the methods through which trackers take figures."""
 
     def __init__(self, method):
         self.calls = []

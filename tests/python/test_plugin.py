@@ -1,4 +1,5 @@
-"""neap through PyTorch's documented plug-in: what works equals PyTorch's own, and what does not is refused in words."""
+"""neap through PyTorch's documented plug-in: what works equals PyTorch's own, and what does not is refused with a
+message."""
 
 import json
 import os
@@ -13,9 +14,9 @@ from running import MIB, Case
 
 HERE = pathlib.Path(__file__).resolve().parent
 os.environ["NEAP_SIM"] = f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,values=none,world=plugin-{os.getpid()}"
-# Of allocator_areas.py: those that give the same under the plug-in as under PyTorch's own allocator.
+# Areas of allocator_areas.py that give the same under the plug-in as under PyTorch's own allocator.
 SAME = ("counters", "totals", "summary", "snapshot", "record_stream", "streams", "retried", "threads", "training", "others")
-# And those in which only the type of the error differs, or which allocator found a pointer wrong.
+# Areas in which only the type of the error differs, or the allocator that found a pointer wrong.
 NEARLY = ("keys", "fraction", "raw", "devices")
 FORKS = Forks()
 BELOW_PYTHON = "with torch.cuda.stream(torch.cuda.Stream()): torch._C._CUDAGraph.capture_begin(torch.cuda.CUDAGraph(), None, 'global')"
@@ -90,7 +91,7 @@ print(torch.randn(8, device="cuda").shape, torch.cuda.is_current_stream_capturin
 
     @unittest.skipUnless(hasattr(torch.cuda, "get_per_process_memory_fraction"), "this PyTorch does not say the fraction")
     def test_the_fraction(self):
-        """All before the first allocation and without a limit; a limit of 0 allows nothing."""
+        """All calls before the first allocation, without a limit; a limit of 0 allows nothing."""
         done = FORKS.run("""
 import neap, torch
 neap.install_allocator(plugin=True)
@@ -117,7 +118,7 @@ class Run(Case):
 import json, os, subprocess, time, torch, neap
 
 def ask(*words):
-    for _ in range(30):  # again where the machine was too busy for an answer within 2 s
+    for _ in range(30):  # tries again if the machine was too busy for an answer within 2 s
         verb = subprocess.Popen([os.environ["NEAP"], *words, "--json"], stdout=subprocess.PIPE, text=True)
         while verb.poll() is None:
             time.sleep(0.01)  # the main thread serves the request

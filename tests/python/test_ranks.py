@@ -1,5 +1,5 @@
-"""Ranks that train together (gloo, two processes): whatever one of them does, none waits for ever. Each rank goes through all
-the scenarios in turn, over one process group for as long as it lasts, and prints what became of it."""
+"""Ranks that train together (gloo, two processes): whatever one of them does, no other waits for ever. Each rank runs
+all scenarios in turn, over one process group for as long as it lasts, and prints the results."""
 
 import datetime
 import gc
@@ -21,8 +21,8 @@ import torch.distributed as dist
 from neap import _ranks, memory
 from test_torch import Blocks, OutOnce, data, training
 
-BOUND = 2000  # seconds, of all the scenarios; they take a few, on a machine that does much else some minutes
-PATIENCE = 600  # seconds, of a rank where another is only slow
+BOUND = 2000  # seconds, for all scenarios; they take a few, on a busy machine some minutes
+PATIENCE = 600  # seconds that a rank waits for a slow one
 OUT = "CUDA out of memory. Tried to allocate 20.00 MiB."
 
 
@@ -55,7 +55,7 @@ class RunsOutBackward(torch.autograd.Function):
 
 
 class Broken:
-    """The work of a collective that was never begun, and fails."""
+    """The work of a collective that never began, and fails."""
 
     def wait(self, *_):
         raise self.error
@@ -65,7 +65,7 @@ class Broken:
 
 
 class Scenarios:
-    """What rank 1 does (rank 0 where it says so); every one trains Blocks() on three steps of eight samples a rank."""
+    """What rank 1 does (rank 0 if it says so); every rank trains Blocks() on three steps of eight samples."""
 
     def __init__(self, rank, folder):
         self.rank = rank
@@ -86,12 +86,12 @@ class Scenarios:
         return result
 
     def gradients_fail(self, how):
-        """The exchange of gradients, not the agreements, which are in a group of their own."""
+        """The exchange of gradients, not the agreements, which have a group of their own."""
         real = dist.all_reduce
         if self.here:
             self.patch(dist, "all_reduce", lambda *a, **n: real(*a, **n) if n.get("group") else how(*a, **n))
 
-    # Agreed: all take a rung, or end an epoch.
+    # In agreement, all ranks take a rung or end an epoch.
 
     def forward_runs_out(self):
         return self.train(Blocks(room=3 if self.here else None))
@@ -233,7 +233,7 @@ class Scenarios:
                 wait_for(self.folder / "waited")
             else:
                 wait_for(self.folder / "stuck")
-                ranks._timeout = datetime.timedelta(seconds=2)  # from here on: what is waited for is that one
+                ranks._timeout = datetime.timedelta(seconds=2)  # short now: from here on the other rank waits for this one
                 dist.distributed_c10d._set_pg_timeout(ranks._timeout, ranks._group)
 
         run = training(Blocks(), batch_size=4, rank_timeout=PATIENCE, callbacks=neap.CallbackOptions(on_step=stuck))
@@ -257,7 +257,7 @@ class Scenarios:
 
 
 class Once:
-    """Batches; no list, whose items would be samples."""
+    """Batches, not a list: its items would be samples."""
 
     def __init__(self, batches):
         self.batches = batches
@@ -269,7 +269,7 @@ class Once:
 AGREED = ["forward_runs_out", "backward_runs_out", "a_layer_is_not_used", "its_gradients_run_out", "samples_run_out",
           "data_ends_early", "uneven_batches", "other_weights"]  # fmt: skip
 ELSEWHERE = "RankFailed: another rank failed (rank 1): this one stops as well"
-FAILED = {  # what rank 0 says, and rank 1
+FAILED = {  # the texts of rank 0 and rank 1
     "forward_fails": (ELSEWHERE, "RuntimeError: "),
     "exchange_runs_out": (ELSEWHERE, "OutOfMemoryError: CUDA out of memory"),
     "first_exchange_runs_out": ("RankFailed: another rank ", "OutOfMemoryError: CUDA out of memory"),
@@ -292,9 +292,9 @@ FAILED = {  # what rank 0 says, and rank 1
 def be_a_rank(rank, folder):
     torch.set_num_threads(1)
     _ranks._LEAVE_SECONDS = PATIENCE
-    gc.freeze()  # what the imports made need not be looked through in each of the many collections
+    gc.freeze()  # objects from the imports need not be searched in each of the many collections
     for name in [*AGREED, *FAILED]:
-        if not dist.is_initialized():  # the first one, or after one whose exchange broke
+        if not dist.is_initialized():  # the first scenario, or one after a scenario whose exchange broke
             dist.init_process_group("gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=2)
         scenarios = Scenarios(rank, folder)
         try:
@@ -305,7 +305,7 @@ def be_a_rank(rank, folder):
         for patch in scenarios.patches:
             patch.stop()
         print(json.dumps([name, said, scenarios.weights]), flush=True)
-        if name in ("does_not_begin", "first_exchange_runs_out") and dist.is_initialized():  # only one has this group
+        if name in ("does_not_begin", "first_exchange_runs_out") and dist.is_initialized():  # only one rank has this group
             dist.destroy_process_group()
 
 
@@ -347,7 +347,7 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(one[0], outcome)
 
     def test_less_is_the_same(self):
-        """The weights after a rung, of ranks that began differently, and of uneven batches, are those of one process."""
+        """After a rung, ranks that began differently or have uneven batches have the weights of one process."""
         sums = {}
         for name, options in (("plain", {"batch_size": 8}), ("uneven", {"batch_size": 12, "data": data(12)})):
             model = Blocks()

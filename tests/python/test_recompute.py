@@ -43,14 +43,14 @@ def make(widths):
 class Choice(unittest.TestCase):
     """Pure: layers, the rest and a budget."""
 
-    # 40 stay; each backward begins with what the layers up to its own keep.
+    # 40 stay; each backward pass begins with what the layers up to its own keep.
     LAYERS = [Layer("a", 100, 10.0, 140), Layer("b", 100, 1.0, 240), Layer("c", 50, 1.0, 290), Layer("d", 10, 0.01, 300)]
 
     def test_nothing_within_the_budget(self):
         self.assertEqual(_recompute.choose(self.LAYERS, 300, 300), set())
 
     def test_the_cheapest_bytes_first_and_none_too_many(self):
-        self.assertEqual(_recompute.choose(self.LAYERS, 300, 250), {1})  # d is cheaper still, but not needed beside b
+        self.assertEqual(_recompute.choose(self.LAYERS, 300, 250), {1})  # d is even cheaper, but not needed besides b
         self.assertEqual(_recompute.choose(self.LAYERS, 300, 200), {0})  # b would come back while a is kept
 
     def test_it_is_the_cheapest_of_all_choices(self):

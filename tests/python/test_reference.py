@@ -1,6 +1,7 @@
-"""The reference: nothing is missing, the pages are what the sources say, and each example of a docstring prints what it shows.
+"""The reference: it is complete, its pages agree with the sources, and each example of a docstring prints what it
+shows.
 
-Examples that use torch run where there is torch, the others where there is none.
+Examples that use torch run if torch is installed, the others if it is not.
 """
 
 import doctest
@@ -21,7 +22,7 @@ TORCH = importlib.util.find_spec("torch") is not None
 
 
 def examples():
-    """(name, its examples), of this stage."""
+    """(name, its examples) of this stage."""
     for name in neap.__all__:
         text = getattr(getattr(neap, name), "__doc__", None) or ""
         found = [example for example in doctest.DocTestParser().get_examples(text) if name != "__version__"]

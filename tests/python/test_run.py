@@ -1,6 +1,6 @@
-"""`neap run` on PyTorch programs, and its hooks inside them: PyTorch's real CUDA allocator over neap's stand-ins. What a run
-knows of its processes and of their memory, its bounds, errors without a device, and hooks that fail. test_launcher.py has how
-a program comes to be attached; test_live.py what the command does to one that runs."""
+"""`neap run` on PyTorch programs, and its hooks inside them, with PyTorch's real CUDA allocator over neap's
+stand-ins: what a run knows of its processes and their memory, its bounds, errors without a device, and hooks that
+fail. test_launcher.py tests how a program is attached, test_live.py what the command does to a running one."""
 
 import signal
 import sys
@@ -74,7 +74,8 @@ raise SystemExit(3)
 
     def test_the_exception_that_ended_it_is_known_without_its_stderr(self):
         code = "import os, sys\nos.close(2)\nimport torch\nraise ValueError('bad rate\\nand more')\n"
-        # Without this variable Python ends with 120: it cannot flush what it has kept for the closed descriptor.
+        # Without this variable Python ends with 120: it cannot flush the data that it buffers for the closed
+        # descriptor.
         done, result = self.run_script(code, check=False, PYTHONUNBUFFERED="1")
         self.assertEqual((done.returncode, result["evidence"]), (1, "exit status 1: ValueError: bad rate"))
         done, result = self.run_script("import torch\nraise SystemExit(4)\n", check=False)
@@ -83,7 +84,7 @@ raise SystemExit(3)
     def test_the_ladder_for_an_error_without_a_device(self):
         code = """
 import os, sys, torch
-sys.stderr = open(os.devnull, "w")  # hides what Python prints about it
+sys.stderr = open(os.devnull, "w")  # hides Python's message about it
 before = sys.excepthook
 def mine(kind, error, trace):
     print("mine", kind.__name__)
@@ -99,7 +100,7 @@ print(batch, accumulate)
         done, result = self.run_script(code, *options, arguments=("{batch}", "{accumulate}"))
         self.assertEqual(done.stdout, "mine OutOfMemoryError\n2 2\n")  # the program's own hook is called
         self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 1, 1))
-        self.assertEqual((result["oom_card"], self.recordings()), ("", []))  # nothing is known but the text
+        self.assertEqual((result["oom_card"], self.recordings()), ("", []))  # only the text is known
         _, result = self.run_script(code, check=False, arguments=("8", "1"))
         self.assertEqual(result["outcome"], "oom")
         self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
@@ -211,7 +212,7 @@ for process in [start("1"), start("0")]: process.wait()
         self.assertEqual(shown[shown.index("\nProcesses\n") + 11 :].splitlines()[: len(lines) + 1], [*lines, ""])
 
 
-# After the hooks are in, and before CUDA is used.
+# After the hooks are installed, and before CUDA is used.
 MISSING = """
 import os, subprocess, time, torch
 import neap

@@ -29,7 +29,7 @@ def program(code, **environment):
 
 
 def interpreter(code, **environment):
-    """The same, where PyTorch reads the environment when it is imported."""
+    """The same for variables that PyTorch reads when it is imported."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, timeout=300)
     assert done.returncode == 0, done
     return done.stdout.strip()
@@ -72,7 +72,7 @@ class Contents(Fresh):
     def test_what_was_never_computed_is_zero_every_time(self):
         for _ in range(3):
             self.assertEqual(torch.randn(5000, device="cuda").abs().sum().item(), 0)
-            # The same block again, after bytes were sent there.
+            # The same block again, after the program sent bytes there.
             address = torch.full((5000,), float("nan")).cuda().data_ptr()
             again = torch.empty(5000, device="cuda")
             self.assertEqual(again.data_ptr(), address)
@@ -94,7 +94,8 @@ class Contents(Fresh):
         self.assertEqual(printed, "5 0 0.0 120")
 
     def test_processes_share_a_tensor(self):
-        """By torch.multiprocessing: each reads what the other stored. Expandable segments, where this PyTorch shares them."""
+        """By torch.multiprocessing: each reads what the other stored. With expandable segments, if this PyTorch
+        shares them."""
         settings = [""]
         if torch.__version__ >= (2, 10):
             settings.append("expandable_segments:True")
@@ -144,8 +145,8 @@ class Counted(Fresh):
         model(torch.zeros(64, 1024, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        # Weights and momentum stay. So do cuBLAS's workspaces of 32 MiB (compute capability 9.0), one for each thread, in the
-        # releases that keep them.
+        # Weights and momentum stay. So do cuBLAS's workspaces of 32 MiB (compute capability 9.0), one for each
+        # thread, in the releases that keep them.
         self.assertIn(torch.cuda.memory_allocated() - 2 * before, (0, 32 * MIB, 64 * MIB))
 
     def test_the_device_knows_what_pytorch_reserves(self):
@@ -167,19 +168,20 @@ class Counted(Fresh):
             "print(torch.cuda.memory_reserved() >> 20, any(s['is_expandable'] for s in torch.cuda.memory_snapshot()))\n",
             PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True", PYTORCH_ALLOC_CONF="expandable_segments:True",
         )
-        self.assertEqual(printed, "40 True")  # pages of 20 MiB; the first one of a is given back
+        self.assertEqual(printed, "40 True")  # pages of 20 MiB; the first page of a is given back
 
     def test_out_of_memory_is_pytorchs_own(self):
         with self.assertRaises(torch.cuda.OutOfMemoryError) as caught:
             torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
         self.assertIn("Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 1.98 GiB", str(caught.exception))
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1)
-        torch.zeros(1, device="cuda").item()  # and the process goes on
+        torch.zeros(1, device="cuda").item()  # and the process continues
 
 
 class Settings(unittest.TestCase):
     def test_which_variable_pytorch_reads(self):
-        """PYTORCH_CUDA_ALLOC_CONF, also where it is empty; else, in newer releases, PYTORCH_ALLOC_CONF. neap takes the same."""
+        """PYTORCH_CUDA_ALLOC_CONF, even if it is empty; without it, in newer releases, PYTORCH_ALLOC_CONF. neap takes
+        the same variable."""
         code = (
             "import torch; torch.empty(1, device='cuda')\n"
             "from neap import _advice\n"
@@ -200,7 +202,8 @@ class Settings(unittest.TestCase):
                 self.assertEqual(printed, f"{grows} {grows}")
 
     def test_enabled_settings_reach_pytorch(self):
-        """`neap enable` merges what either variable says, so that PyTorch has both the user's settings and its own."""
+        """`neap enable` merges the settings of both variables, so that PyTorch has the user's settings and its
+        own."""
         code = (
             "import os, neap; neap.enable_memory_efficient_settings()\n"
             "import torch; torch.empty(1, device='cuda')\n"
@@ -256,7 +259,7 @@ class Order(Fresh):
         del result, graph
 
     def test_a_graph_cannot_have_memory_of_a_pool(self):
-        """backend:cudaMallocAsync works; with graphs it is refused, in words."""
+        """backend:cudaMallocAsync works; with graphs it is refused with a message."""
         code = (
             "import torch\n"
             "x = torch.arange(1000).cuda(); y = x.clone(); print(y[7].item(), torch.cuda.memory_allocated() >= 16000)\n"

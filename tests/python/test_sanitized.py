@@ -18,7 +18,7 @@ class Sanitized(unittest.TestCase):
         environment = {
             **os.environ,
             "LD_PRELOAD": os.environ["NEAP_PRELOAD"],
-            # What PyTorch and Python keep to their end is not neap's.
+            # Memory that PyTorch and Python keep to their end is not neap's.
             "ASAN_OPTIONS": "detect_leaks=0:protect_shadow_gap=0",
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
             "NEAP_SIM": f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=sanitized-{os.getpid()}",

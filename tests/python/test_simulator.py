@@ -16,7 +16,7 @@ PACKAGES = os.environ["NEAP_PACKAGES"]
 REAL = os.environ["NEAP_SIM_PATH"]
 PYTHON = sys.executable
 DROPPED = ("LD_", "PYTHON", "NEAP", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
-# Stands for PyTorch: opens its libraries and says whose they are.
+# A stand-in for PyTorch: opens its libraries and prints whose they are.
 TORCH = """
 import ctypes, os
 library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libtorch_cuda.so"))
@@ -57,7 +57,7 @@ class Simulator(unittest.TestCase):
     # Helpers.
 
     def library(self, path, soname, whose, *needs):
-        """A shared object whose function of its soname's stem says whose it is."""
+        """A shared object with a function, named after its soname, that tells whose it is."""
         path.parent.mkdir(parents=True, exist_ok=True)
         stem = soname.split(".")[0].replace("-", "_")
         calls = "".join(f"const char *{need.name.split('.')[0]}(void);\n" for need in needs)
@@ -69,7 +69,8 @@ class Simulator(unittest.TestCase):
         subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", rivals, "-o", path, source, "-Wl,--no-as-needed", *needs], check=True)
 
     def make_torch(self, sonames, init=TORCH):
-        """A torch that needs these, and NVIDIA's of the same names beside it, as an ordinary installation has."""
+        """A torch that needs these libraries, with NVIDIA's of the same names next to it, as in an ordinary
+        installation."""
         shutil.rmtree(self.folder / "site", ignore_errors=True)
         self.torch.mkdir(parents=True)
         (self.torch / "__init__.py").write_text(init)
@@ -87,7 +88,7 @@ class Simulator(unittest.TestCase):
         return done
 
     def python(self, code, **more):
-        """With what `neap sim env` gives, without `neap run`."""
+        """With the variables of `neap sim env`, without `neap run`."""
         launch = os.path.join(PACKAGES, "launch")
         path = {"PYTHONPATH": f"{launch}:{self.folder / 'site'}", "NEAP_SIM_RUNTIME": str(self.runtime)}
         return self.command(PYTHON, "-c", textwrap.dedent(code), **{**path, **more})
@@ -175,7 +176,7 @@ class Simulator(unittest.TestCase):
         for words, more, told in (
             (("printenv", "LD_LIBRARY_PATH"), {}, both),
             (("printenv", "LD_LIBRARY_PATH"), {"LD_LIBRARY_PATH": "/own"}, f"{both}:/own"),
-            ((PYTHON, "-c", code), {}, sim),  # the launcher loads the others, or refuses to
+            ((PYTHON, "-c", code), {}, sim),  # the launcher loads the others, or refuses
             (("./script",), {}, sim),
             ((PYTHON, "-c", code), {"NEAP_DEVICE": "cuda"}, "None"),
             ((PYTHON, "-c", opens), {}, "0"),
@@ -209,7 +210,7 @@ class Simulator(unittest.TestCase):
         done = self.run_neap(PYTHON, "-c", SAYS, NEAP_DEVICE="cuda", NEAP_SIM_RUNTIME=str(self.runtime))
         self.assertEqual(done.stdout, "nvidia\n")
 
-    # PyTorch that cannot be simulated.
+    # A PyTorch that cannot be simulated.
 
     def refused(self, words, *command):
         """The script runs as it would without neap, and a note gives the reason."""
@@ -229,7 +230,7 @@ class Simulator(unittest.TestCase):
     def test_two_runtimes_at_once(self):
         self.make_torch(["libcudart.so.12", "libcudart.so.13"])
         self.refused(r"PyTorch 2\.15\.0\+made needs libcudart\.so\.12 and libcudart\.so\.13, ")
-        done = self.run_neap("sh", "-c", f"{PYTHON} -c '{SAYS}'")  # its path leads to the stand-ins all the same
+        done = self.run_neap("sh", "-c", f"{PYTHON} -c '{SAYS}'")  # its path leads to the stand-ins anyway
         self.assertEqual(done.stdout, "neap\n")
         self.assertRegex(done.stderr, r"note      process \d+: PyTorch is only in part simulated: PyTorch 2\.15\.0\+made needs")
 
@@ -239,7 +240,7 @@ class Simulator(unittest.TestCase):
 
     def test_a_stand_in_that_cannot_be_loaded(self):
         (self.runtime / "libcublas.so.13").write_text("no library")
-        self.refused("a stand-in for an NVIDIA library cannot be loaded: .*libcublas.so.13")  # nor is libcudart kept
+        self.refused("a stand-in for an NVIDIA library cannot be loaded: .*libcublas.so.13")  # libcudart is not kept either
 
     def test_stand_ins_that_are_missing(self):
         for name in os.listdir(self.runtime):

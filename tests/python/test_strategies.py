@@ -1,4 +1,5 @@
-"""neap.efficient_forward, and the strategies of Training: what each saves, predicted and measured; equal losses."""
+"""neap.efficient_forward, and the strategies of Training: the memory that each saves, predicted and measured; equal
+losses."""
 
 import gc
 import os
@@ -59,7 +60,7 @@ class Attention:
 
 
 def peak(model, loss):
-    """Of a step of the program's own."""
+    """A step of the program's own."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     torch.autograd.grad(loss(), list(model.parameters()))
@@ -153,7 +154,7 @@ class Trained(unittest.TestCase):
     DATA = (torch.randn(32, 256, 128), torch.randn(32, 256, 128))
 
     def train(self, **options):
-        gc.collect()  # an earlier training would be in the figures
+        gc.collect()  # an earlier training would be part of the figures
         model, _ = make(layers=6)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         options = {"batch_size": 8, "cleanup": neap.CleanupOptions(on_start=False), **options}

@@ -1,8 +1,8 @@
-"""Races between streams, found without a GPU (`neap check --streams`): programs that lack one order are reported, with the
-line, and correct ones are not.
+"""Races between streams, found without a GPU (`neap check --streams`): programs that lack an order are reported with
+the line, and correct ones are not.
 
-`test_streams.py programs COUNT OUT` runs one of COUNT programs of streams_programs.py after the other in this process, those of
-several ranks where it has some, and writes what was reported to OUT.
+`test_streams.py programs COUNT OUT` runs one in COUNT programs of streams_programs.py after the other in this
+process, also those with several ranks, and writes the reports to OUT.
 """
 
 import gc
@@ -17,11 +17,11 @@ import unittest
 import streams_programs
 import streams_shapes
 
-SHARE = 5  # ./test runs one of so many programs
+SHARE = 5  # ./test runs one in this many programs
 
 
 def chosen(every, ranks):
-    """One of `every` programs."""
+    """One in `every` programs."""
     import torch
 
     programs = list(streams_programs.programs(streams_programs.TEMPLATES + streams_shapes.TEMPLATES))
@@ -29,7 +29,7 @@ def chosen(every, ranks):
 
 
 def run_one(program, at, folder):
-    """What is reported of it: for each race its kind and the two lines, of the file that it is in."""
+    """The report on it: for each race its kind and its two lines in the program's file."""
     import torch
     import torch.distributed as dist
     from neap import _races
@@ -112,7 +112,7 @@ assert buffer.min() >= 0
 
 
 class Programs(StreamsCase):
-    """Each program without one of its orders is reported, and no correct one."""
+    """Each program without one of its orders is reported, and no correct one is."""
 
     def run_all(self, every, ranks, **more):
         out = self.folder / f"out{ranks}"
@@ -166,7 +166,7 @@ class Command(StreamsCase):
         self.assertEqual((done.returncode, done.stdout), (0, "neap check: ok: no race between streams, and 1 accepted\n"))
 
     def test_delay(self):
-        """A race is the wrong number that it is; what has its orders keeps its numbers."""
+        """A race gives the wrong number that it stands for; a program with its orders gives its own numbers."""
         shown = "print(y.sum().item(), (y * torch.arange(1 << 20, device='cuda')).std().item())\n"
         numbers = [self.check(text + shown, how).stdout.split("\n")[0] for text, how in
                    ((CORRECT, "--streams"), (CORRECT, "--streams=delay"), (CORRECT, "--streams=delay:1"), (RACE, "--streams"))]  # fmt: skip
@@ -184,7 +184,7 @@ class Command(StreamsCase):
                 self.assertEqual({race["first"]["operation"] for race in races}, {"aten::copy_"})
 
     def test_host(self):
-        """The host reads what a copy may still bring."""
+        """The host reads memory that a copy may still write."""
         host = self.check("""
 import torch
 x = torch.ones(1000, device="cuda")

@@ -1,4 +1,5 @@
-"""Races between streams: programs that fail, fork, end, or have an allocator that tells nothing of its blocks, and tests of pytest."""
+"""Races between streams: programs that fail, fork, end, or have an allocator that reports nothing about its blocks;
+and tests under pytest."""
 
 import json
 import unittest
@@ -39,7 +40,8 @@ before = os.path.getsize(places)
 y = x * 4
 assert os.path.getsize(places) == before
 """
-# A race, and then the process restarts in place; there all is late: an assertion of the device, after a copy by the driver's API.
+# A race, and then the process restarts in place; there everything is late: an assertion of the device, after a copy
+# by the driver's API.
 RESTARTING = """
 import ctypes, os, sys
 if len(sys.argv) > 1:
@@ -59,7 +61,7 @@ if len(sys.argv) > 1:
 """ + RACE + """
 os.execv(sys.executable, [sys.executable, __file__, "again"])
 """
-# Each part's code lies where that of the part before lay.
+# Each part's code is at the address at which the code of the part before was.
 PARTS = f"""
 for i in range(20):
     exec(compile({RACE!r}, f"part{{i:02}}.py", "exec"), {{}})
@@ -80,7 +82,7 @@ class Unsafe(unittest.TestCase):
 """
 
 
-# A test that runs again, and one whose race is in another process, which this one never sees.
+# A test that runs again, and a test whose race is in another process, which this one never sees.
 MARKED = f"""
 import pytest, subprocess, sys
 

@@ -1,5 +1,5 @@
-"""The package on a real PyTorch, without a device: what pins tensors, moving and saving, and Training with injected
-out-of-memory errors."""
+"""The package on a real PyTorch, without a device: what keeps tensors alive, moving and saving, and Training with
+injected out-of-memory errors."""
 
 import collections
 import copy
@@ -31,7 +31,7 @@ kept_in_a_global = []
 
 
 def named(result, columns):
-    """The finding about the tensor with so many columns."""
+    """The finding about the tensor with this many columns."""
     (item,) = [item for item in result if item.shape[-1:] == (columns,)]
     return item
 
@@ -165,7 +165,7 @@ class Lingering(unittest.TestCase):
 
 
 class Graphs(unittest.TestCase):
-    """What autograd graphs keep, in 64 rows: no Python object holds it."""
+    """Tensors that autograd graphs keep, with 64 rows: no Python object holds them."""
 
     def setUp(self):
         gc.collect()
@@ -200,7 +200,7 @@ class Graphs(unittest.TestCase):
         kept_in_a_global.append(trunk.exp().sum())
         kept_in_a_global.append((trunk + 2).exp().sum())
         one = 64 * 1011 * 4
-        for _ in range(2):  # looking makes Python objects of what only the graphs keep: that changes nothing
+        for _ in range(2):  # the search makes Python objects of what only the graphs keep: that changes nothing
             self.assertEqual([(item.shape, item.saved) for item in self.lingering()], [((), 3 * one), ((), one)])
         kept_in_a_global.append(trunk)
         found = {item.shape: item for item in self.lingering()}
@@ -303,7 +303,7 @@ class Moving(unittest.TestCase):
         moved = neap.safe_tensor_to_cpu(value)
         found = [moved["list"][0], moved["tuple"][0], moved["tuple"][1]["deep"], moved["point"].x, moved["record"].tensor]
         found += [moved["default"]["a"], moved["ordered"]["b"]]
-        self.assertTrue(all(tensor is found[0] for tensor in found))  # what was shared is shared
+        self.assertTrue(all(tensor is found[0] for tensor in found))  # shared tensors are still shared
         self.assertFalse(found[0].requires_grad)
         self.assertIs(found[0].grad_fn, None)
         self.assertTrue(torch.equal(found[0], shared))
@@ -381,7 +381,7 @@ class Moving(unittest.TestCase):
 
 
     def test_no_room_on_the_way_back_leaves_all_of_it_on_the_host(self):
-        class Held:  # what a tensor on a device looks like to the way back
+        class Held:  # to the way back it looks like a tensor on a device
             def __init__(self, room: bool) -> None:
                 self.data = self
                 self.room = room
@@ -525,7 +525,7 @@ class Managing(unittest.TestCase):
         self.assertIn("126 KiB a look (126 KiB of it saved for a backward pass); held by", logged.output[0])
 
     def looks(self, step, count=8):
-        """What grows at the end of so many steps with a look each, and what was warned of."""
+        """What grows at the end of this many steps with a sample each, and the warnings."""
         manager = neap.MemoryManager(device_types=CPU, memory_cleanup_frequency=1)
         with self.assertLogs("neap", logging.WARNING) as logged:
             logging.getLogger("neap").warning("begins")
@@ -580,7 +580,7 @@ class Managing(unittest.TestCase):
 
 
 class Blocks(nn.Module):
-    """A small model with a list of layers, and memory that runs out at more than `room` samples at a time."""
+    """A small model with a list of layers; memory runs out at more than `room` samples at a time."""
 
     def __init__(self, room=None, layers=3):
         super().__init__()
@@ -634,7 +634,7 @@ class OutOnce(torch.optim.SGD):
 class TrainingCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        gc.freeze()  # what the imports made need not be looked through in each of the many collections
+        gc.freeze()  # objects from the imports need not be searched in each of the many collections
         cls.addClassCleanup(gc.unfreeze)
 
     def setUp(self):
@@ -698,7 +698,7 @@ class Train(TrainingCase):
         self.addCleanup(gc.enable)
         with unittest.mock.patch.object(neap.Training, "_take", rung), unittest.mock.patch.object(gc, "collect", lambda: 0):
             training(model).train()
-        self.assertEqual(held, [[]])  # not even a collection is needed
+        self.assertEqual(held, [[]])  # it does not even need a collection
 
     def test_uneven_batches_weigh_samples_alike(self):
         plain = Blocks()
@@ -843,7 +843,7 @@ class Train(TrainingCase):
         self.assertEqual([m.name for m in run.train().milestones], ["start", "epoch 1 starts", "epoch 1", "end"])  # they are made
 
     def low(self, free, peak=3 << 20):
-        """A device of 1 GiB with so much free; this process has no more than its peak."""
+        """A device of 1 GiB with this much free; this process has no more than its peak."""
         device = memory.DeviceMemory(0, "A device", "torch", 1 << 20, 2 << 20, peak, 4 << 20, free, 1 << 30)
         stats = memory.MemoryStats((device,), 1, "")
         return unittest.mock.patch.object(memory, "get_gpu_memory_stats", lambda: stats)
@@ -877,7 +877,7 @@ class Train(TrainingCase):
             self.assertIn("device memory below 200 MiB (99.0 MiB left); no rung of the ladder is left", logged.output[0])
             ladder = neap.LadderOptions(allow_checkpointing=False)
             rungs = training(Blocks(), epochs=10, memory=neap.MemoryOptions(degrade_below="200 MiB"), ladder=ladder).train().rungs
-            self.assertEqual([r.step for r in rungs], [2, 11, 20])  # eight steps for each to show its effect
+            self.assertEqual([r.step for r in rungs], [2, 11, 20])  # eight steps for each rung to show its effect
             self.assertEqual((rungs[0].peak_before, rungs[0].peak_after), (3 << 20, 3 << 20))
 
     def test_cleanups_that_only_slow_are_said_to(self):

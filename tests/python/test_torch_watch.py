@@ -1,5 +1,5 @@
-"""What is recorded of PyTorch's own allocator in a program that knows nothing of it: every event, compared with PyTorch's own
-history of the same run; stacks; and that nothing changes for the program."""
+"""What is recorded about PyTorch's own allocator in a program that knows nothing of it: every event, compared with
+PyTorch's own history of the same run; stacks; and that nothing changes for the program."""
 
 import json
 import os
@@ -24,7 +24,8 @@ STEP = 25
 
 
 def events(path):
-    """The events of a recording: kind, device, payload; of the journal and of the allocation ring, oldest first."""
+    """The events of a recording: kind, device, payload; those of the journal and of the allocation ring, oldest
+    first."""
     data = path.read_bytes()
     journal, allocations = struct.unpack_from("=2Q", data, 40)
     rings = []
@@ -41,7 +42,8 @@ def events(path):
 
 
 def trace(ring):
-    """As PyTorch's traces have it: action, address, size, the stream's number; and the stack's number, or None."""
+    """In the form of PyTorch's traces: action, address, size, the stream's number; and the stack's number, or
+    None."""
     found = []
     for kind, _, payload in ring:
         for action in ("free_requested", "free_completed") if kind == FREE else (KINDS[kind],):
@@ -54,7 +56,8 @@ def trace(ring):
 
 
 def shortened(frames):
-    """As a stack is written: without control bytes; of more than 32 frames without PyTorch's innermost, then without the outermost."""
+    """In the form of a written stack: without control bytes; of more than 32 frames without PyTorch's innermost, then
+    without the outermost."""
     surplus = len(frames) - 32
     found = []
     for file, line, name in frames:
@@ -174,7 +177,8 @@ os._exit(0)
 
 
 class Steps(Watch):
-    """Trainings one after another on two devices, whose optimizers all stay; the last one leaks until memory ends."""
+    """Trainings one after another on two devices. All their optimizers stay, and the last one leaks until memory
+    ends."""
 
     script = """
 import json, time, torch
@@ -217,7 +221,7 @@ train("cuda:1", 1000, 32 * MIB)
         self.assertEqual(first, peaks[:40])
         second = [(number, peak) for device, number, peak in steps if device == 1]
         begins = [i for i, (number, _) in enumerate(second) if number == 1]
-        self.assertEqual(len(begins), 2)  # the first optimizer's steps had ended: after 16 others, others' are the steps
+        self.assertEqual(len(begins), 2)  # the first optimizer's steps have ended: after 16 others the steps are those of others
         self.assertEqual([peak for _, peak in second[: begins[1]]][1:], peaks[-23:])
         self.assertEqual((result["outcome"], result["leak_verdict"]), ("oom", "leak"))
         self.assertAlmostEqual(result["leak_bytes_per_step"], 32 * MIB, delta=1)
@@ -229,7 +233,7 @@ train("cuda:1", 1000, 32 * MIB)
 
 
 class Meanwhile(Watch):
-    """The first step counts also if neap's own thread publishes figures before they were read for it."""
+    """The first step counts even if neap's own thread publishes figures before they were read for it."""
 
     script = """
 import torch
@@ -261,7 +265,7 @@ from torch.utils.data import DataLoader
 
 torch.backends.cuda.enable_mem_efficient_sdp(False)
 
-class Eager(torch.nn.Linear):  # as a model of transformers
+class Eager(torch.nn.Linear):  # like a model of transformers
     _supports_sdpa = True
     config = type("Config", (), {"_attn_implementation": "eager"})
     def set_attn_implementation(self, name):
@@ -291,8 +295,8 @@ print(torch.backends.cuda.mem_efficient_sdp_enabled(), model.config._attn_implem
 
 
 class Forwards(Watch):
-    """In a program without optimizer and DataLoader each forward of the model is a step, but no forward of modules inside or beside
-    it."""
+    """In a program without optimizer and DataLoader each forward of the model is a step, but no forward of modules
+    inside it or beside it."""
 
     script = """
 import copy, pickle, sys, torch
@@ -359,8 +363,8 @@ optimizer.step()
 
 
 class Purposes(Watch):
-    """What memory is for: in the card that a run shows, also where finding it out takes so long that neap looks and publishes figures
-    meanwhile; and in the analysis of what was recorded."""
+    """The purposes of memory: in the card that a run shows, even if finding them takes so long that neap publishes
+    figures meanwhile; and in the analysis of the recording."""
 
     script = """
 import time, torch
@@ -396,7 +400,7 @@ model(torch.zeros(100000, 2048, device="cuda")).sum().backward()
 
 
 class Exceptions(Watch):
-    """An exception that is kept keeps the tensors of the forward that failed: said by the card of the next failure."""
+    """A stored exception keeps the tensors of the forward that failed: the next failure's card says so."""
 
     script = """
 import torch
@@ -428,7 +432,7 @@ class Compiling(Watch):
         return self.watched("--", sys.executable, "script.py", XDG_CACHE_HOME=str(self.folder / "cache"), **more)
 
     def test_the_first_run_does_not_wait_for_it(self):
-        """The compiler ends only after that run; it gives the object that was compiled before."""
+        """The compiler ends after that run; the run uses the object that was compiled before."""
         compiler = self.folder / "compiler"
         made = _compiled.compiled(torch, _watch.UNIT)
         compiler.write_text(f"#!/bin/sh\nwhile [ ! -e {self.folder}/go ]; do sleep 0.1; done\nfor out; do :; done\nexec cp {made} $out\n")
@@ -556,7 +560,8 @@ pickle.loads(saved[-1])(x.cuda())
         self.assertIn("is the largest predicted to fit (now 2000, the DataLoader's batch_size)", text)
         self.assertGreater(largest, 4000)
         self.assertRegex(text, r"would reserve \d+ MiB of the \d+ MiB that this process can have")
-        # What was predicted is true: it fits, in no more than was said. The user's word counts more than the loader's.
+        # The prediction is true: it fits, in no more than was predicted. The user's word counts more than the
+        # loader's.
         device = self.result()
         (same, accumulate, again), text = self.advised("loader", str(largest), "2", NEAP_MICRO_BATCH=str(largest))
         self.assertEqual((same, accumulate), (largest, 2))

@@ -33,7 +33,7 @@ class Batches(torch.utils.data.IterableDataset):
 
 class Data(TrainingCase):
     def check(self, kind, count=22, wanted_steps=3, **options):
-        """Weights and steps are those of the same samples as tensors, also where memory runs out."""
+        """Weights and steps are those of the same samples as tensors, even if memory runs out."""
         wanted = Blocks()
         training(wanted, data=data(count)).train()
         for room in (None, 3):
@@ -100,7 +100,7 @@ class Data(TrainingCase):
         found, result, sizes = gradients(200)
         self.assertEqual(result.split, neap.Split(129, 4, 1, 514))
         self.assertEqual((result.split.effective, str(result.split)), (514, "micro-batch 129 or 128 x accumulation 4 x ranks 1 = 514"))
-        self.assertEqual(sizes, [257, 129, 129, 128, 128, 100, 100, 100])  # the epoch's short last batch too
+        self.assertEqual(sizes, [257, 129, 129, 128, 128, 100, 100, 100])  # also the epoch's short last batch
         self.assertEqual(result.rungs[0].what, "micro_batch 129, accumulate 4")
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*(t.double() for t in data(814))), batch_size=257)
         by_loader, of_loader, sizes = gradients(100, data=loader, batch_size=32)
@@ -232,7 +232,7 @@ class Models(TrainingCase):
             with torch.no_grad():
                 for parameter in twin.parameters():
                     parameter.zero_()
-            self.assertEqual(twin(torch.ones(2, 8)).tolist(), [0.0, 0.0])  # its own layers, not the first one's
+            self.assertEqual(twin(torch.ones(2, 8)).tolist(), [0.0, 0.0])  # its own layers, not those of the first
             self.assertFalse(_efficient.can_checkpoint(twin, torch))
         self.assertNotEqual(model(torch.ones(2, 8)).tolist(), [0.0, 0.0])
 
@@ -319,7 +319,7 @@ class Optimizers(TrainingCase):
         training(plain, mixed_precision="fp16", optimizer=torch.optim.SGD(plain.parameters(), lr=0.1)).train()
         result = training(model, mixed_precision="fp16", optimizer=Once(model.parameters(), lr=0.1)).train()
         self.assertEqual((result.ooms, result.steps), (1, 3))
-        self.same(plain, model, places=2)  # not a scaled gradient taken for one
+        self.same(plain, model, places=2)  # a scaled gradient is not taken for a plain one
 
     def test_adam_that_runs_out_while_it_makes_its_state(self):
         plain = Blocks()

@@ -1,5 +1,5 @@
-"""Trainings on the simulator with true values (values=full) have the CPU's losses; and the peaks of memory that they have without
-values, wherever no size depends on a value.
+"""Trainings on the simulator with true values (values=full) have the CPU's losses. Their peaks of memory are those
+that they have without values, if no size depends on a value.
 
 `test_values.py peaks` trains with the values that NEAP_SIM asks for, and prints the peaks.
 """
@@ -162,7 +162,8 @@ class Policy(nn.Module):
 
 
 def proximal(device):
-    """PPO. The environment is a walk that rewards the centre; what is drawn comes from the host, to be the same everywhere."""
+    """PPO. The environment is a walk that rewards the centre; the random numbers come from the host, so that they are
+    the same everywhere."""
     policy = Policy().to(device)
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3, eps=1e-5)
     state = draw(8, 3).to(device)
@@ -288,11 +289,11 @@ def diffusion(device):
 
 
 FIXED = (transformer, gpt2, convolutional, recurrent, lora, adversarial, diffusion)
-BY_VALUES = (experts, detector, proximal)  # torch.distributions refuses what there is without values
+BY_VALUES = (experts, detector, proximal)  # torch.distributions refuses the numbers that there are without values
 
 
 def peaks():
-    """By training: its losses, and its peaks of bytes: allocated, reserved, requested."""
+    """By training: its losses, and its peaks in bytes: allocated, reserved, requested."""
     found = {}
     for training in FIXED:
         torch.cuda.empty_cache()
@@ -306,20 +307,20 @@ def peaks():
 
 
 def state_of(tensor):
-    """Of its bytes: 0: computed, 1: likely, 2: missing."""
+    """The state of its bytes: 0: computed, 1: likely, 2: missing."""
     loaded = _values._State.loaded
     return loaded.neap_values_state(tensor.data_ptr(), tensor.nbytes) if _values.is_on() else 0
 
 
 def resident():
-    """The host's memory under that of the simulated devices."""
+    """The host memory behind the simulated devices."""
     lines = iter(pathlib.Path("/proc/self/smaps").read_text().splitlines())
     return sum(int(next(two for two in lines if two.startswith("Rss:")).split()[1]) << 10 for one in lines if "memfd:neap-sim-memory" in one)
 
 
 def threads():
-    """Of this process: before a brief operation, after it, after a long one, and those that an operation may take; and the last,
-    set before a thread begins, in that thread after a brief operation."""
+    """The thread counts of this process: before a brief operation, after it, after a long one, and the one that an
+    operation may use. And the last one set before a thread begins, in that thread after a brief operation."""
     counts = []
     before = torch.get_num_threads()
     for size in (1, 1 << 16, 1 << 22):
@@ -333,7 +334,7 @@ def threads():
 
 
 def large():
-    """What a model that is too large to compute reads; state 0: computed, 1: likely, 2: missing."""
+    """The values that a model reads that is too large to compute; state 0: computed, 1: likely, 2: missing."""
     counts = threads()
     model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(6)]).to("cuda", torch.bfloat16)
     x = torch.ones(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -351,7 +352,7 @@ def large():
     met = mask.nonzero()
     tensors = (("x", x), ("loss", loss), ("small", small), ("met", met))
     states = {name: state_of(one) for name, one in tensors}
-    grown = (y[:8, :1024].float() @ torch.ones(1024, 8, device="cuda")).max().item()  # cheap, of likely values
+    grown = (y[:8, :1024].float() @ torch.ones(1024, 8, device="cuda")).max().item()  # cheap, from likely values
     rows = y.argmax(-1)[:8].tolist()
     finite = bool(torch.isfinite(y).all() and torch.isfinite(model[0].weight.grad).all())
     total = F.softmax(y[0].float(), -1).sum().item()
@@ -369,7 +370,7 @@ def large():
 
 
 def host_peak():
-    """Of this process: the most that its own pages, and those of its files, took of the host's memory."""
+    """The most host memory that this process's own pages, and those of its files, took."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
@@ -444,7 +445,7 @@ class Values(unittest.TestCase):
                 self.assert_losses(training.__name__, training("cuda"), training)
 
     def test_scaler_of_gradients(self):
-        """AMP: in float16 close to float32; a step that overflows is left out, and the scale halved."""
+        """AMP: in float16 close to float32; a step that overflows is skipped, and the scale halved."""
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 1)).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -468,7 +469,7 @@ class Values(unittest.TestCase):
         self.assertLess(losses[-1], losses[0])
 
     def test_errors_stay_the_programs(self):
-        """The CPU would compute these: a GPU does not."""
+        """The CPU would compute these; a GPU does not."""
         there = torch.ones(3, 3, device="cuda")
         whole = torch.ones(2, 2, dtype=torch.long, device="cuda")
         shrunk = torch.ones(4, device="cuda")
@@ -545,7 +546,7 @@ class Values(unittest.TestCase):
         self.assertEqual(auto["unknown"], [])
 
     def test_what_is_large_on_the_host(self):
-        """Beyond values_memory= its own large tensors take no memory, and nothing else about the program changes."""
+        """Beyond values_memory= its large tensors have no bytes, and nothing else about the program changes."""
         with tempfile.TemporaryDirectory() as folder:
             found = []
             for more in ("", ",values_memory=80MiB"):
@@ -565,7 +566,8 @@ class Values(unittest.TestCase):
         self.assertLess(lent["host"], 190 << 20)  # 64 MiB of them behind all that is lent
 
     def test_weights_that_are_not_there(self):
-        """Of a folder, and of the Hub's cache: shapes and types are those of the whole checkpoint; none is made up."""
+        """Checkpoints in a folder, and in the Hub's cache: shapes and types are those of the whole checkpoint; none
+        is made up."""
         import transformers
 
         owner = transformers.PreTrainedModel

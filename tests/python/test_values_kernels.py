@@ -1,5 +1,6 @@
-"""Values of what PyTorch launches outside of its operations (values=full): TorchScript's kernels are computed, the program's own are
-unknown and named. And what an operation does with results whose size depends on values, and with values that a GPU refuses."""
+"""Values of kernels that PyTorch launches outside of its operations (values=full): TorchScript's kernels are
+computed, the program's own are unknown and named. And operations whose results have a size that depends on values,
+and values that a GPU refuses."""
 
 import _thread
 import ctypes
@@ -25,7 +26,7 @@ class Dim3(ctypes.Structure):
 
 
 class Extension:
-    """As nvcc's code registers a kernel and launches it, at an address of a library that is not PyTorch's."""
+    """Registers and launches a kernel as nvcc's code does, at an address of a library that is not PyTorch's."""
 
     def __init__(self, function, symbol):
         with open("/proc/self/maps", encoding="utf-8") as file:
@@ -51,7 +52,7 @@ def ptx(name, count):
 
 
 def cubin(name, count):
-    """A kernel without code. What ptxas writes has a row for each parameter, too, and rows of other kinds among them."""
+    """A kernel without code. Like ptxas's output it has a row for each parameter, among rows of other kinds."""
     row = struct.pack("<BBHIHHI", 4, 0x17, 12, 0, 0, 0, 0)
     info = struct.pack("<BBH", 3, 0x50, 0x17) + struct.pack("<BBHI", 4, 0x37, 4, 129) + row * count
     names = b"\0" + name + b"\0.nv.info." + name + b"\0"
@@ -94,7 +95,7 @@ class Loaded:
 
 class TestKernels(unittest.TestCase):
     def test_what_torchscript_compiles(self):
-        """From the third call on, and again for another size, in a forked task, and in a graph."""
+        """From the third call on; again for another size; in a forked task; and in a graph."""
         script = torch.jit.script(mixed)
 
         def apart(x: torch.Tensor, y: torch.Tensor):
@@ -178,7 +179,7 @@ class TestKernels(unittest.TestCase):
         self.assertTrue(_values.known(into))
 
     def test_what_the_driver_launches_is_unknown(self):
-        """A pointer that is not a parameter of the kernel, by its PTX, is not looked at."""
+        """An argument that is not a pointer parameter in the kernel's PTX is not looked at."""
         x, into, packed, other = (torch.zeros(2000, device="cuda") for _ in range(4))
         kernel = Loaded(b"doubled", ptx(b"doubled", 2))
         kernel.launch(into, x, other)
@@ -189,7 +190,8 @@ class TestKernels(unittest.TestCase):
         self.assertIn(("doubled", "a kernel that the program loaded"), _values.unknown())
 
     def test_what_the_driver_launches_from_a_cubin_is_unknown(self):
-        """As numba does: each of the arrays that its name has is six parameters; or the image does not say how many there are."""
+        """As numba does: each of the arrays in its name is six parameters; or the image does not say how many there
+        are."""
         name = b"_Z3add5ArrayIfES0_"
         for count in (12, 0):
             x, into, other = (torch.zeros(2000, device="cuda") for _ in range(3))
@@ -290,7 +292,7 @@ class TestOperations(unittest.TestCase):
         torch.testing.assert_close(two, (point * point - 4 * point + 2) / 2)
 
     def test_lengths_and_pivots_that_would_end_the_process(self):
-        """The CPU's functions leave their tensors for these."""
+        """The CPU's functions leave their tensors' memory with these arguments."""
         data = torch.rand(8, device="cuda")
         far = torch.tensor([3, 1 << 40], device="cuda")
         logits = torch.rand(5, 1, 4, device="cuda").log_softmax(2)

@@ -61,7 +61,7 @@ class Wheel(unittest.TestCase):
         self.assertIn(f"export NEAP_SIM_RUNTIME='{package}/sim/runtime'\n", self.command(neap, "sim", "env").stdout)
         folders = self.command(python, "-c", "from neap import _simulator; print(*_simulator.folders())").stdout
         self.assertEqual(folders, f"{package}/sim {package}/sim/runtime\n")
-        # Any Python, not only that which neap was installed for: it waits for a module of this name.
+        # Any Python, not only the one that neap was installed for: it waits for a module of this name.
         named = self.folder / "named"
         named.mkdir()
         (named / "torch.py").write_text("class cuda:\n    _lazy_call = staticmethod(lambda function: function())\n")

@@ -1,5 +1,6 @@
-"""The values that PyTorch's operators have on the simulator (values=full) against the CPU's, over PyTorch's own database of operators:
-forward and backward, in float32 and bfloat16. What differs is in values_operators.txt, with the reason; the list may only shrink.
+"""The values that PyTorch's operators have on the simulator (values=full), compared with the CPU's, over PyTorch's
+own database of operators: forward and backward, in float32 and bfloat16. Differences are in values_operators.txt,
+with the reason; the list may only shrink.
 
 `values_operators.py NAME...` checks these operators alone, and says how they differ.
 """
@@ -14,7 +15,7 @@ import warnings
 
 os.environ["NEAP_SIM"] = f"h100-80gb,values=full,world=operators-{os.getpid()}"
 warnings.simplefilter("ignore")
-# PyTorch's test utilities import it for what is not used here, and it is not installed.
+# PyTorch's test utilities import it for functions that are not used here, and it is not installed.
 sys.modules["expecttest"] = types.ModuleType("expecttest")
 sys.modules["expecttest"].TestCase = unittest.TestCase
 

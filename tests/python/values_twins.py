@@ -21,7 +21,8 @@ ops = torch.ops.aten
 
 
 def with_gradients(function, *inputs):
-    """The results of `function` on copies of these, and the gradients of a sum in which each element has another weight."""
+    """The results of `function` on copies of these tensors, and the gradients of a sum that gives each element
+    another weight."""
     leaves = [one.detach().clone().requires_grad_() for one in inputs]
     results = function(*leaves)
     results = [results] if isinstance(results, torch.Tensor) else list(results)
@@ -328,7 +329,7 @@ def dense(value):
 
 
 def sparse(device):
-    """With an element that is there twice."""
+    """With an element that occurs twice."""
     return torch.sparse_coo_tensor(torch.tensor([[0, 1, 1, 2], [2, 0, 0, 1]]), torch.tensor([3.0, 4, 5, 6]), (3, 4)).to(device)
 
 
@@ -376,7 +377,7 @@ class Kinds(unittest.TestCase):
 
 
 class Unknown(unittest.TestCase):
-    """After the others, which expect that everything is known."""
+    """Runs after the others, which expect that every value is known."""
 
     def test_1_what_cannot_be_computed_is_named(self):
         library = torch.library.Library("neap_test", "DEF")
@@ -388,7 +389,7 @@ class Unknown(unittest.TestCase):
         self.assertEqual([name for name, _ in _values.unknown()], ["neap_test::own"])
 
     def test_no_index_leaves_its_tensor(self):
-        """The CPU's functions for these trust their indices, and would end the process by a signal."""
+        """The CPU's functions for these do not check their indices, and would end the process with a signal."""
         x = torch.rand(1, 1, 4, 4, device="cuda")
         functions = (
             lambda at: ops.max_pool2d_with_indices_backward(x[..., :2, :2], x, [2, 2], [2, 2], [0, 0], [1, 1], False, at.view(1, 1, 2, 2)),
@@ -432,7 +433,7 @@ class Unknown(unittest.TestCase):
         self.assertEqual(torch.full((2,), -(2**31), dtype=torch.int32, device="cuda").floor_divide_(-1).tolist(), [-(2**31)] * 2)
         for divided in ("aten::div.Scalar_mode", "aten::remainder_.Tensor"):  # in compiled code, and without a compiler
             self.assertEqual(_twins.mended(torch, divided, (whole.cpu(), -1))[1].tolist(), [1, -1])
-        for wrong in (lambda: torch.lcm(whole, minus + 8), lambda: whole // (minus + 1)):  # a GPU gives any number
+        for wrong in (lambda: torch.lcm(whole, minus + 8), lambda: whole // (minus + 1)):  # a GPU returns any number
             self.assertFalse(_values.known(wrong()))
 
     def test_no_compressed_index_leaves_its_tensor(self):

@@ -1,5 +1,5 @@
-"""A program for test_torch_watch.py, which allocates in many ways. With `history` it has PyTorch's own history recorded, and prints
-its trace; without, PyTorch's statistics. One JSON object."""
+"""A program for test_torch_watch.py that allocates in many ways. With `history` it lets PyTorch record its own
+history and prints the trace; without, PyTorch's statistics. One JSON object."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Allocates(nn.Module):
 
 
 def deep(levels):
-    """More frames than a stack has; of the program's own, and of PyTorch's between them."""
+    """More frames than a stack holds: the program's own, with PyTorch's between them."""
     if levels:
         deep(levels - 1)
     else:
