@@ -68,7 +68,7 @@ if [ "$mode" = --prepare ]; then
 	build -Dprefer_static=true
 	[ -x "$folder/src/neap" ] || say "the command is not in it"
 	mkdir -p build-gpu/src build-gpu/sim/driver build-gpu/sim/runtime build-gpu/bench
-	cp "$folder"/bench/gpu_driver build-gpu/bench/ # these two for tools/gpu_day.sh
+	cp "$folder"/bench/gpu_driver build-gpu/bench/ # tools/gpu_day.sh needs these two
 	find "$folder"/sim/runtime -maxdepth 1 -type f -executable -exec cp -t build-gpu/sim/runtime {} +
 	cp "$folder"/src/libneap.so.0 build-gpu/src/
 	cp "$folder"/sim/driver/*.so.1 build-gpu/sim/driver/

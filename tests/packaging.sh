@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/packaging.sh: packs the last commit as `meson dist` does, builds what is in the archive, installs it into a folder,
-# moves that folder, and uses what is there as a user would: the command, the library, the simulator. Prints what it tried;
-# exits 1 at the first thing that fails. Without git, or outside a checkout, the tree itself is built instead of an archive.
+# tests/packaging.sh: packs the last commit as `meson dist` does, builds the archive, installs it into a folder, moves
+# that folder, and uses it as a user would: the command, the library, the simulator. Prints what it tried; exits 1 at
+# the first failure. Without git, or outside a checkout, it builds the tree itself instead of an archive.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
@@ -24,7 +24,7 @@ tried() {
 	fi
 	printf 'ok    %s\n' "$what"
 }
-# says WORDS COMMAND...: it succeeds and prints them
+# says WORDS COMMAND...: the command must succeed and print WORDS
 says() {
 	local words=$1
 	shift
@@ -35,7 +35,7 @@ says() {
 }
 
 if git -c safe.directory="$source" rev-parse --git-dir >/dev/null 2>&1; then
-	git config --global --add safe.directory '*' # of the HOME made here
+	git config --global --add safe.directory '*' # in the HOME that this script makes
 	tried "a folder to pack from" meson setup "$work/pack" -Dcommand=disabled
 	tried "meson dist: the last commit as an archive" meson dist -C "$work/pack" --no-tests --allow-dirty
 	mkdir "$work/source"
@@ -50,22 +50,22 @@ tried "all of it" meson setup "$work/build" "$source" --prefix=/opt/neap --libdi
 	-Doptimization=0
 tried "... is built" ninja -C "$work/build"
 
-cd "$work" # nothing below may depend on the folder it is called in
+cd "$work" # nothing below may depend on the working folder
 version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" "$source/meson.build" | head -1)
 mkdir here
 ln -s "$work/build/src/neap" here/neap
 tried "not installed, by a link" says "Simulated GPU 1024 MiB" here/neap info
 tried "not installed, a run" says "peak " "$work/build/src/neap" run -- "$work/build/examples/charlm/charlm" --steps 2
 
-# Installed twice, used, and away again: neither a folder nor a cache of Python stays.
-uses_python() { # imports all that neap run gives to a script
+# Installed twice, used, and uninstalled: neither a folder nor a cache of Python stays.
+uses_python() { # imports everything that neap run gives to a script
 	PYTHONPATH=$work/prefix/share/neap/python/launch NEAP_ATTACH=1 NEAP_DEVICE=sim \
 		python3 -c 'import neap, neap.hooks; print(neap.__file__, neap.version())'
 }
 tried "another prefix" meson configure "$work/build" -Dprefix="$work/prefix"
 tried "meson install" meson install -C "$work/build"
 tried "the Python package" says "$work/prefix/share/neap/python/neap/__init__.py $version" uses_python
-touch "$work/prefix/share/neap/python/neap/__pycache__/gone.cpython-311.pyc" # as an earlier version left it
+touch "$work/prefix/share/neap/python/neap/__pycache__/gone.cpython-311.pyc" # left by an earlier version
 tried "meson install again" meson install -C "$work/build"
 tried "ninja uninstall" ninja -C "$work/build" uninstall
 tried "... leaves nothing" sh -c '! find "$1" | grep .' - "$work/prefix"
@@ -73,7 +73,7 @@ tried "the first prefix again" meson configure "$work/build" -Dprefix=/opt/neap
 
 tried "meson install --destdir" meson install -C "$work/build" --destdir "$work/staged"
 mv "$work/staged/opt/neap" "$work/moved"
-mv "$work/build" "$work/build-gone" # nothing of it may be needed
+mv "$work/build" "$work/build-gone" # nothing may need it
 root=$work/moved
 library=$root/lib64
 for file in bin/neap include/neap/neap.h; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/update_expected.sh [SUITE...]: writes again what the tests of the command expect to see (tests/*/expected), by running
-# them: the .bats files of these names, or all. Then it shows what changed: read it before you commit it.
+# tests/update_expected.sh [SUITE...]: writes the expected outputs of the command's tests (tests/*/expected) again by
+# running them: the .bats files of these names, or all. Then it shows the changes: read them before you commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +8,7 @@ if [ $# -eq 0 ]; then
 	# shellcheck disable=SC2046 # names of files
 	set -- $(cd tests && ls -d */expected/* | xargs -n 1 basename)
 fi
-declare -A tests=() groups=() # by their .bats files: names, and meson's suites, as other suites have tests of the same name
+declare -A tests=() groups=() # selected by .bats file, by name and by meson's suite, as other suites have tests of the same name
 while IFS=$'\t' read -r name group file; do tests[$file]=$name groups[$file]=$group; done < <(meson introspect "${BUILD:-build}" --tests |
 	jq -r '.[] | .name as $name | .suite[0] as $group | .cmd[] | select(endswith(".bats")) |
 		[$name, $group, (split("/") | last | rtrimstr(".bats"))] | @tsv')

@@ -1,6 +1,7 @@
 #!/bin/sh
-# charlm from outside, on small simulated devices. Usage: charlm.sh CHARLM. Sizes are small, so that it also runs under
-# sanitizers: one layer of width 32 on a text of its own making; 64 samples at once need about 8 MiB, half of them 4.
+# charlm from outside, on small simulated devices. Usage: charlm.sh CHARLM. Sizes are small, so that it also runs
+# under sanitizers: one layer of width 32, on a text that the script makes. 64 samples at once need about 8 MiB, half
+# of them 4.
 set -eu
 charlm=$(realpath "$1")
 folder=$(mktemp -d)
@@ -36,7 +37,7 @@ run() {
 
 has() { grep -q -e "$2" "$1" || fail "no '$2' in $1"; }
 
-# same FILE FILE LINES [WITHIN]: that many losses, equal to a millionth, or to WITHIN.
+# same FILE FILE LINES [WITHIN]: this many losses are equal, to a millionth or to WITHIN.
 same() {
 	paste "$1" "$2" | awk -v lines="$3" -v most="${4:-1e-6}" '{ d = $1 - $2; if (NF != 2 || d > most || d < -most) bad = 1 }
 		END { exit bad || NR != lines }' || fail "$1 and $2 are not $3 equal losses"
@@ -52,7 +53,7 @@ entropy=$(sed -n 's/.*unigram entropy \([0-9.]*\) nats.*/\1/p' out)
 awk -v entropy="$entropy" '{ last = $1 } NR == 1 { first = $1 }
 	END { exit !(NR == 40 && first > entropy && last < entropy - 0.5) }' learn || fail "it does not learn: $(tail -1 learn)"
 
-# 2. Any split gives the same losses, whether asked for or taken down the ladder, and a smaller peak.
+# 2. Any split gives the same losses, whether asked for or reached down the ladder, and a smaller peak.
 run 0 $small --steps 12 --losses plain
 run 0 $small --steps 12 --micro-batch 8 --losses split
 same plain split 12
@@ -69,7 +70,7 @@ has err 'micro-batch 65 -> 33, accumulation 2 -> 4 (effective batch stays 129: 1
 has err '2 OOMs, 2 rungs (now micro-batch 33 x accumulation 4)'
 same plain129 ladder129 12
 
-# 3. The end of the ladder: a clear last word, and failure. A leak gets there on any device.
+# 3. The end of the ladder: a clear last message, and failure. A leak reaches it on any device.
 world 10MiB
 run 1 $small --steps 12 --micro-batch 4 --leak-per-step 1MiB --losses leak
 has err '^charlm: .*out of'
@@ -104,7 +105,7 @@ has err '^charlm: .*micro-batch 1 x accumulation 2, memory-efficient attention, 
 run 1 $long --checkpointing off
 has err '^charlm: .*accumulation 2, memory-efficient attention: .*(not offered: mixed precision, gradient checkpointing)'
 
-# The same rungs, one after another, where a step leaves less than it should, without ever running out.
+# The same rungs, one after another, whenever a step leaves less than it should, without ever running out of memory.
 world 64MiB
 run 1 $small --steps 1 --device-warn 1KiB --device-stop 2KiB # to stop before it warns
 run 0 $small --batch 2 --steps 40 --mixed-precision allow --device-degrade 1GiB --losses low
@@ -115,7 +116,7 @@ has err '0 OOMs, 4 rungs'
 run 0 $small --batch 2 --steps 40 --losses plain
 same plain low 40 0.05
 
-# What a run saved on any rung, a run on any other goes on with: the state is whole in all of them.
+# A run on any rung can continue what a run on any other saved: the state is complete in all of them.
 world 10MiB
 run 1 $small --steps 12 --leak-per-step 768KiB --checkpoint worn.bin --checkpoint-every 1 --mixed-precision allow
 has err 'going on with gradient checkpointing'
@@ -128,7 +129,7 @@ lines=$(wc -l < after)
 tail -n "$lines" plain > rest
 same rest after "$lines" 0.05
 
-# 5. A stopped run goes on as if it had not been stopped. The losses go through a pipe, so that the moment is known.
+# 5. A stopped run continues as if it had not been stopped. The losses go through a pipe, so that the moment is known.
 world 64MiB
 for signal in INT TERM; do
 	mkfifo pipe
@@ -153,7 +154,7 @@ for signal in INT TERM; do
 	mv state.bin whole.bin
 	rm pipe
 done
-# A step of hours is not waited for: nothing of it is kept.
+# A step that takes hours is not waited for: nothing of it is kept.
 mkfifo pipe
 "$charlm" $small --steps 2 --batch 65536 --micro-batch 1 --checkpoint long.bin > out 2> pipe &
 pid=$!
@@ -185,8 +186,8 @@ has err 'belongs to a run with another'
 run 1 $small --steps 12 --checkpoint text --resume
 has err 'not a checkpoint of charlm'
 
-# 7. Trials in one process: each comes back to the baseline, and what one leaks is named. One that runs out of memory
-# keeps nobody from a try.
+# 7. Trials in one process: each returns to the baseline, and leaks are named. A trial that runs out of memory does
+# not stop the others.
 run 0 $small --steps 3 --batch 8 --rates 0.01,0.003
 [ "$(grep -c 'trial rate=0.0[013]*: back to the baseline: 0 B allocated, 0 B reserved$' err)" -eq 2 ] || fail "the baseline"
 run 0 $small --steps 2 --batch 8 --rates 0.01 --leak-per-step 96KiB

@@ -51,7 +51,7 @@ void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes)
 	if (gpu->host.allocations_left > 0)
 		gpu->host.allocations_left--;
 	memcpy(block, &bytes, sizeof bytes);
-	memset(block + HEADER, 0xFF, bytes); /* not a number: what is read before it is written shows */
+	memset(block + HEADER, 0xFF, bytes); /* not a number: a read before the first write shows */
 	gpu->host.live_blocks++;
 	gpu->host.live_bytes += bytes;
 	if (gpu->host.live_bytes > gpu->host.peak_bytes)

@@ -1,5 +1,5 @@
-/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be made to
- * run out of memory. */
+/* A stand-in for charlm's device: memory from malloc, work done at once. It counts live memory, and can be made to
+ * run out. */
 #ifndef CHARLM_HOST_H
 #define CHARLM_HOST_H
 
@@ -7,7 +7,7 @@
 
 struct host {
 	size_t live_blocks, live_bytes, peak_bytes;
-	long allocations_left; /* before one fails; negative: never */
+	long allocations_left; /* successful ones before one fails; negative: never */
 };
 
 struct gpu *host_create(void);

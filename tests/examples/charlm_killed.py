@@ -34,7 +34,7 @@ def run(options, resume=True, **variables):
 
 
 def checkpoints(path):
-    """The whole ones, oldest first."""
+    """The whole checkpoints, oldest first."""
     if path.is_dir():
         return sorted(path.glob("step=*.ckpt"))
     return [path] if path.exists() else []
@@ -50,12 +50,13 @@ def count_calls(options, path):
 
 
 def saved(done):
-    """The step of the last save that was over when the run ended, by its log; 0: none."""
+    """The step of the last save that had ended with the run, by its log; 0: none."""
     return max(map(int, re.findall(r"charlm: saved (\d+)", done.stderr)), default=0)
 
 
 def resumed(done, before, what):
-    """Complains unless the run went on from the last save before it, or from one that each kill let end and not tell."""
+    """Complains unless the run continued from the last save before it, or from one that a kill let end but not be
+    reported."""
     found = re.search(r"^resumed after step (\d+)", done.stdout, re.M)
     step = int(found[1]) if found else 0
     if done.stdout and not before <= step <= before + 2:
@@ -64,11 +65,11 @@ def resumed(done, before, what):
 
 
 def kill_at(call, options, before):
-    """Runs until that call. Whether it was killed there, and what is saved then."""
+    """Runs until that call. Returns whether it was killed there, and what is saved then."""
     done = run(options, FAILING_CALLS_KILL=str(call))
     if done.returncode not in (0, -9):
         sys.exit(f"FAILED: call {call}: exit status {done.returncode}\n{done.stderr}")
-    # What it printed may have died with it.
+    # Its output may have been lost with it.
     return done.returncode != 0, max(before, saved(done)) if done.returncode else resumed(done, before, f"call {call}")
 
 
@@ -95,7 +96,8 @@ def try_layout(name, options, path, chosen):
         end = [(file.name, file.read_bytes()) for file in checkpoints(path)]
         if not end or end[-1] != expected[-1]:
             sys.exit(f"FAILED: {what}: the weights at the end differ")
-        # One that should have gone may still be there, if the run was over; none that stays may be missing or differ.
+        # A checkpoint that should have gone may still be there if the run was over; none that stays may be missing or
+        # differ.
         if any(file not in end for file in expected):
             sys.exit(f"FAILED: {what}: {[file for file, _ in end]} are kept")
         shutil.rmtree(path) if path.is_dir() else path.unlink()

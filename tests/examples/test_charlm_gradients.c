@@ -1,6 +1,6 @@
-/* charlm's gradients: each parameter's against central finite differences, the same for every split of the batch,
- * equal parts or not, and in every mode, less memory in each of them, and nothing left behind when memory runs out
- * anywhere in a micro-batch.
+/* charlm's gradients: each parameter's agrees with central finite differences and is the same for every split of the
+ * batch, equal parts or not, and in every mode. Each mode needs less memory, and nothing is left behind when memory
+ * runs out anywhere in a micro-batch.
  *
  * Built twice. In double (CHARLM_DOUBLE) finite differences agree to about 8 digits, splits and efficient attention
  * to 12; in float, as the example runs, splits and attention are compared to 1e-4 of the largest gradient.
@@ -22,7 +22,7 @@ enum { TOKENS_MAX = 300, VOCABULARY = 21 };
 
 static const double TOLERANCE = sizeof(real) == sizeof(double) ? 1e-12 : 1e-4, HALF_TOLERANCE = 0.03;
 
-/* One whose attention fits a strip of queries, and one of five strips, the last of them not full. */
+/* A model whose attention fits one strip of queries, and one with five strips, the last of them not full. */
 static const struct world {
 	struct model_shape shape;
 	size_t batch;
@@ -79,8 +79,8 @@ static void close_fixture(struct fixture *fixture)
 	free(fixture);
 }
 
-/* The mean loss of the first `samples` samples, in the parts that a session makes of them; gradients are in the
- * model. Each part's mean is weighted by its share of the samples. */
+/* The mean loss of the first `samples` samples, in the parts that a session makes; the gradients are in the model.
+ * Each part's mean is weighted by its share of the samples. */
 static double run_parts(struct fixture *fixture, size_t samples, size_t micro_batch)
 {
 	const struct neap_split split = {.micro_batch = micro_batch, .batch = fixture->world->batch};
@@ -154,7 +154,7 @@ static void gradients_agree_with_differences(void **state)
 
 	(void)state;
 	for (unsigned bits = 0; bits < MODES; bits++) {
-		/* The long one costs more: in one mode, the one that needs it. */
+		/* The long one costs more: so only in the mode that needs it. */
 		const struct world *world = &worlds[bits == 5];
 		struct fixture *fixture = open_fixture(world);
 
@@ -182,7 +182,8 @@ static void gradients_agree_with_differences(void **state)
 #endif
 
 /* The largest difference of two sets of gradients, as a share of the largest gradient of its parameter. The bias of
- * keys has no influence on the softmax, its gradient is noise: hence parameter by parameter, not number by number. */
+ * keys does not influence the softmax, so its gradient is noise: hence parameter by parameter, not number by
+ * number. */
 static double difference(const struct model *model, const real *expected)
 {
 	double worst = 0;
@@ -321,7 +322,7 @@ static void running_out_anywhere_leaves_nothing(void **state)
 		fixture->modes = modes_of(bits);
 		double loss = run(fixture, batch);
 		for (; status != NEAP_OK; allowed++) {
-			model_begin(fixture->model, (struct model_modes){0}); /* without copies in half */
+			model_begin(fixture->model, (struct model_modes){0}); /* without copies in half precision */
 			assert_int_equal(host->live_blocks, before);
 			host->allocations_left = allowed;
 			model_begin(fixture->model, fixture->modes);
@@ -339,7 +340,7 @@ static void running_out_anywhere_leaves_nothing(void **state)
 	}
 }
 
-/* An update between two steps reaches the copies in half. */
+/* An update between two steps reaches the copies in half precision. */
 static void copies_follow_the_values(void **state)
 {
 	struct fixture *fixture = open_fixture(&worlds[0]);

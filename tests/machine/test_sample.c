@@ -1,4 +1,4 @@
-/* A look that is made up: the orders of its processes, and run times as ps shows them. */
+/* A made-up sample: the orders of its processes, and run times as ps shows them. */
 #include "machine/sample.h"
 
 #include "support/test.h"

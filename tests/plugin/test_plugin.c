@@ -1,4 +1,4 @@
-/* The functions of PyTorch's plug-in, called as it calls them, where they fail: with and without a function that
+/* The functions of PyTorch's plug-in, called as PyTorch calls them, where they fail: with and without a function that
  * throws. */
 #include "neap/plugin.h"
 #include "support/test.h"
@@ -9,7 +9,7 @@
 
 static char thrown[1200];
 
-/* Instead of an exception: what was to be thrown. */
+/* Instead of an exception: records what would be thrown. */
 static void note(const char *function, const char *file, uint32_t line, const char *message)
 {
 	(void)file, (void)line;
@@ -40,7 +40,7 @@ static void failures_without_a_start(void **state)
 	neap_plugin_free(block, 1000, 0, NULL);
 }
 
-/* The message of the call before, which threw as `function`. */
+/* The message of the last call, which threw as `function`. */
 static const char *take_thrown(const char *function)
 {
 	static char taken[sizeof thrown];
@@ -85,12 +85,12 @@ static void failures_are_thrown(void **state)
 	assert_within(take_thrown("neap_plugin_base"), "mapped page by page");
 	neap_plugin_refuse_pool(0);
 	assert_within(take_thrown("neap_plugin_refuse_pool"), "neap's allocator serves no CUDA graph");
-	neap_plugin_record_stream(&bytes, NULL); /* another process's memory is none of neap's */
+	neap_plugin_record_stream(&bytes, NULL); /* neap does not have another process's memory */
 	assert_string_equal(thrown, "");
 	neap_plugin_start(NULL);
 }
 
-/* A block is freed once. */
+/* A block can be freed once. */
 static void block_is_freed_once(void **state)
 {
 	(void)state;
@@ -103,7 +103,7 @@ static void block_is_freed_once(void **state)
 	neap_plugin_start(NULL);
 }
 
-/* A limit is named in the error; one of nothing allows nothing, as PyTorch's does. */
+/* The error names the limit. A limit of nothing allows nothing, as PyTorch's does. */
 static void fraction_is_a_limit(void **state)
 {
 	(void)state;
@@ -142,7 +142,7 @@ static int64_t reserved(void)
 	return stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
 }
 
-/* While a graph is captured nothing is given back, and that is no error. */
+/* During a graph capture nothing is given back, and that is no error. */
 static void capture_keeps_the_cache(void **state)
 {
 	int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*destroy)(void *);

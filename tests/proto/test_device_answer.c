@@ -1,4 +1,4 @@
-/* proto/device_answer.h: what is written is read again, figure by figure. */
+/* proto/device_answer.h: the reader reads each figure as it was written. */
 #include "proto/commands.h"
 #include "proto/device_answer.h"
 #include "support/test.h"
@@ -42,7 +42,7 @@ static void test_round_trip(void **state)
 	assert_memory_equal(&read, &device, sizeof device);
 }
 
-/* Each figure, left out: unknown, 0, or an answer that is malformed. */
+/* Each figure left out: it reads as unknown or 0, or the answer is malformed. */
 static void test_missing(void **state)
 {
 	(void)state;

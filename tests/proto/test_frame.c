@@ -65,14 +65,14 @@ static void fields_there_and_back(void **state)
 	check_sample(data, sample_payload(data, sizeof data));
 }
 
-/* Every room shorter than needed: marked, what is there is still well formed, no byte beyond is written. */
+/* Every capacity that is too small: the writer marks it, its fields are well formed, and it writes no byte beyond. */
 static void fields_that_do_not_fit(void **state)
 {
 	(void)state;
 	unsigned char whole[512], cut[512];
 	const void *group;
 	size_t group_length, length = sample_payload(whole, sizeof whole);
-	for (size_t capacity = 0; capacity <= length; capacity++) { /* the last: it fits exactly */
+	for (size_t capacity = 0; capacity <= length; capacity++) { /* the last capacity fits exactly */
 		struct neap_fields fields;
 		struct neap_field_writer writer = {.data = cut, .capacity = capacity};
 		memset(cut, 0xee, sizeof cut);
@@ -87,7 +87,7 @@ static void fields_that_do_not_fit(void **state)
 		neap_write_group_end(&writer, outer);
 		assert_int_equal(writer.overflow, capacity < 16 * 2 + 14 + 8 + 8 + 32);
 		assert_int_equal(neap_fields_open(cut, writer.length, &fields, NULL), NEAP_OK);
-		/* A group is there whole or not at all. */
+		/* A group is there as a whole or not at all. */
 		assert_int_equal(neap_fields_bytes(&fields, NEAP_FIELD_DEVICE, 0, &group, &group_length),
 				 !writer.overflow);
 		for (size_t i = capacity; i < sizeof cut; i++)
@@ -106,7 +106,7 @@ static void fields_malformed(void **state)
 		{{1, 0, 1, 0, 8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7}, 15}, /* value cut */
 		{{1, 0, 9, 0, 0, 0, 0, 0}, 8},                       /* unknown type */
 		{{1, 0, 0, 0, 0, 0, 0, 0}, 8},
-		{{1, 0, 4, 1, 0, 0, 0, 0}, 8},                /* the zero is not */
+		{{1, 0, 4, 1, 0, 0, 0, 0}, 8},                /* the zero of the text is missing */
 		{{1, 0, 2, 0, 4, 0, 0, 0, 1, 2, 3, 4}, 12},   /* a number of four bytes */
 		{{1, 0, 5, 0, 0xff, 0xff, 0xff, 0xff, 1}, 9}, /* longer than everything */
 	};
@@ -169,7 +169,7 @@ static void frame_through_a_socket(void **state)
 	close(pair[1]);
 }
 
-/* A frame cut at each byte, by a peer that waits and by one that hangs up. */
+/* A frame cut at each byte, from a peer that waits and from one that hangs up. */
 static void frame_cut_anywhere(void **state)
 {
 	(void)state;
@@ -192,7 +192,7 @@ static void frame_cut_anywhere(void **state)
 	}
 }
 
-/* A peer that reads nothing: the bound holds. A peer that is gone: an error and no signal. */
+/* A peer that reads nothing: the time limit holds. A peer that is gone: an error and no signal. */
 static void send_to_the_deaf(void **state)
 {
 	(void)state;

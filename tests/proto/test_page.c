@@ -1,4 +1,4 @@
-/* Statistics pages: made, read, damaged, and left behind by the dead. */
+/* Statistics pages: made, read, damaged, and left behind by processes that died. */
 #include "base/clock.h"
 #include "base/process.h"
 #include "proto/client.h"
@@ -79,7 +79,7 @@ static void page_there_and_back(void **state)
 	assert_true(neap_attached_device(&attached, one, &sum));
 	assert_int_equal(sum.stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 40);
 	assert_int_equal(sum.context_bytes, 100);
-	/* One context, whichever of its allocators measured it: the higher figure, wherever it stands. */
+	/* One context, whichever of its allocators measured it: the higher figure counts, whichever comes first. */
 	attached.devices[0].context_bytes = 60;
 	assert_true(neap_attached_device(&attached, one, &sum));
 	assert_int_equal(sum.context_bytes, 100);
@@ -130,7 +130,7 @@ static void damaged_pages(void **state)
 	neap_page_destroy(&owner, true);
 }
 
-/* A process that was stopped in the middle of writing its page is shown all the same, and its note says so. */
+/* A process that was stopped while it wrote its page is shown anyway, with a note that says so. */
 static void stopped_while_writing(void **state)
 {
 	(void)state;
@@ -158,7 +158,8 @@ static void stopped_while_writing(void **state)
 	unlink(path);
 }
 
-/* What is not a file of ours under the page's name: refused without blocking or following. */
+/* Under the page's name there is something other than a file of ours: refused without blocking or following a
+ * link. */
 static void strange_pages(void **state)
 {
 	(void)state;
@@ -173,7 +174,7 @@ static void strange_pages(void **state)
 	unlink(path);
 }
 
-/* A process that died without a word: its page and socket are cleaned up, ours stays. */
+/* A process died without removing its files: its page and socket are removed, ours stay. */
 static void the_dead_are_removed(void **state)
 {
 	(void)state;
@@ -207,8 +208,8 @@ static void the_dead_are_removed(void **state)
 	neap_page_destroy(&owner, true);
 }
 
-/* One that ends and restarts under its PID (a restart in place does), while others list and tidy up: what it has
- * just made is never taken for what it left. */
+/* A process ends and restarts under its PID (as a restart in place does), while others list and tidy up: they never
+ * take its new files for the old ones. */
 static void begun_anew_while_others_tidy(void **state)
 {
 	(void)state;
@@ -232,7 +233,7 @@ static void begun_anew_while_others_tidy(void **state)
 	}
 	close(go[0]);
 	for (int round = 0; round < ROUNDS; round++) {
-		int held = -1; /* not held: the tidying process lost the CPU meanwhile */
+		int held = -1; /* not held: the tidying process was not scheduled meanwhile */
 		for (int tries = 0; held < 0 && tries < 300; tries++)
 			held = neap_page_making_begin(folder);
 		assert_true(held >= 0);
@@ -242,7 +243,7 @@ static void begun_anew_while_others_tidy(void **state)
 		sched_yield();
 		assert_true(exists(getpid(), ".page"));
 		assert_true(exists(getpid(), ".sock"));
-		if (round % 2) { /* died without a word, as far as anyone can see */
+		if (round % 2) { /* dead without a trace, for all that others can see */
 			flock(owner.fd, LOCK_UN);
 			sched_yield();
 		}
@@ -304,7 +305,7 @@ static void hostile_corpus(void **state)
 						   : where / 3 % (where % 3 == 1 ? head : size);
 			copy[at] = (unsigned char)next_random(&seed);
 		}
-		/* A page whose slots are for ever being written takes 0.1 s each: not here. */
+		/* A page whose slots are always under change takes 0.1 s each: not here. */
 		for (size_t i = 0; i < HOSTILE_SLOTS; i++)
 			copy[head + i * slot] &= 0xfe;
 		LLVMFuzzerTestOneInput(copy, round % 4 ? size : next_random(&seed) % size);

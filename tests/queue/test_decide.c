@@ -1,5 +1,5 @@
-/* Who may start: a table, and random histories of arrivals, ends and kills against the invariants: never more
- * promised than there is, a bounded number pass one that waits, and everything is served in the end. */
+/* Who may start: a table; and random histories of arrivals, ends and kills with the invariants: never more is
+ * promised than there is, a bounded number overtakes a waiting run, and all are served in the end. */
 #include "queue/decide.h"
 
 #include "support/test.h"
@@ -40,7 +40,7 @@ static void expect(struct neap_queue_answer answer, enum neap_queue_verdict verd
 	assert_int_equal(answer.behind, behind);
 }
 
-/* What is promised and not used yet is not free. */
+/* Promised memory that is not used yet is not free. */
 static void test_promises(void **state)
 {
 	(void)state;
@@ -49,10 +49,10 @@ static void test_promises(void **state)
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_START, 1, 2);
 	entries[1].needs = BYTES(11);
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_LEASED, 0, 0);
-	device.free_bytes = 100; /* it has not begun, and its readings say nothing */
+	device.free_bytes = 100; /* it has not begun, and its readings mean nothing */
 	entries[0].used_bytes[0] = 0;
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_LEASED, 0, 0);
-	entries[0].used_bytes[0] = 90; /* a wrong reading: leases still sum up to no more than there is */
+	entries[0].used_bytes[0] = 90; /* a wrong reading: leases still add up to no more than there is */
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_LEASED, 0, 0);
 	entries[1].needs = BYTES(10);
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_START, 1, 2);
@@ -84,13 +84,14 @@ static void test_several(void **state)
 	expect(last_of(devices, 3, entries, 2), NEAP_QUEUE_START, 6, 2);
 	entries[1].needs = BYTES(61); /* the third is too small, the first is taken */
 	expect(last_of(devices, 3, entries, 2), NEAP_QUEUE_LEASED, 0, 0);
-	entries[1].needs = BYTES(81); /* only one has as much */
+	entries[1].needs = BYTES(81); /* only one device has that much */
 	expect(last_of(devices, 3, entries, 2), NEAP_QUEUE_NEVER, 0, 2);
 	entries[1] = waits(2, BYTES(20), 1, 7); /* the most memory */
 	expect(last_of(devices, 3, entries, 2), NEAP_QUEUE_START, 2, 2);
 }
 
-/* The ninth after a large one waits for it, on the large one's devices alone; one set aside blocks nobody. */
+/* The ninth small run after a large one waits for it, on the large one's devices only. A ticket that was set aside
+ * blocks nobody. */
 static void test_passing(void **state)
 {
 	(void)state;
@@ -149,7 +150,7 @@ static void leave(struct history *history, size_t at)
 	}
 }
 
-/* What the driver shows: the holders use some of what they were promised, sometimes more than was seen. */
+/* What the driver shows: the holders use some of their promised bytes, sometimes more than was measured. */
 static void read_devices(struct history *history)
 {
 	for (size_t d = 0; d < 3; d++) {
@@ -187,7 +188,7 @@ static void check_promises(const struct history *history)
 	}
 }
 
-/* Starts what may start, as the processes do: each for itself, in any order. */
+/* Starts the runs that may start, as the processes do: each for itself, in any order. */
 static void start_some(struct history *history, bool all)
 {
 	struct neap_queue_answer answers[ENTRIES];
@@ -211,7 +212,7 @@ static void start_some(struct history *history, bool all)
 		history->entries[i].devices = answers[i].devices;
 		for (size_t d = 0; d < 3; d++)
 			history->entries[i].used_bytes[d] = 0;
-		return; /* the next one reads anew */
+		return; /* the next one reads again */
 	}
 }
 
@@ -246,7 +247,7 @@ static void play(unsigned seed)
 		for (size_t i = 0; i < history.count; i++)
 			assert_true(history.passed[i] <= NEAP_QUEUE_PASSES);
 	}
-	/* the rest is served: nobody starves */
+	/* the remaining runs are served: nobody starves */
 	for (size_t d = 0; d < 3; d++)
 		history.others[d] = 0;
 	for (size_t i = 0; i < history.count; i++)

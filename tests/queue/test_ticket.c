@@ -1,4 +1,4 @@
-/* Tickets: what is written is read; what another user may write is none, or harmless. */
+/* Tickets are read as they were written; whatever another user may write is no ticket, or harmless. */
 #include "queue/ticket.h"
 
 #include "support/test.h"
@@ -43,7 +43,7 @@ static void test_round(void **state)
 	assert_memory_equal(bytes, again, sizeof bytes);
 }
 
-/* A machine that starts, and its driver, take minutes. */
+/* A machine takes minutes to start, and so does its driver. */
 static void test_pauses(void **state)
 {
 	(void)state;
@@ -102,7 +102,7 @@ static void test_hostile(void **state)
 	}
 }
 
-/* Every byte of a ticket replaced, or cut off there. */
+/* Every byte of a ticket replaced, and the ticket cut off there. */
 static void test_damaged(void **state)
 {
 	(void)state;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs that take turns, killed at random instants: commands that were added to a queue of two simulated GPUs, and runs
-beside them that wait in it too. Their supervisors, the runner and the commands that change the queue are killed, stopped,
-paused and moved. None is lost, none runs twice, and never is more promised than there is.
+"""Runs that take turns, killed at random instants: commands that were added to a queue of two simulated GPUs, and
+runs that wait in the queue beside them. Their supervisors, the runner and the commands that change the queue are
+killed, stopped, paused and moved. No command is lost, none runs twice, and the queue never promises more than there
+is.
 
 usage: turns.py NEAP HOLD. NEAP_LONG=1: 1000 arrivals and kills, 40 added commands; otherwise 60 and 12. NEAP_TEST_SEED repeats one.
 """
@@ -24,7 +25,7 @@ JOBS = 40 if LONG else 12
 DEADLINE_S = 1200 if LONG else 300
 SIZES = ["300M", "900M", "1500M", "2500M", "3600M"]  # what a run holds; it needs a little more for its context
 
-# One after another, never two of a job at once: the lock tells.
+# One after another, never two runs of one job at once: the lock shows it.
 TRAIN = """#!/bin/sh
 exec 9>lock-$1
 flock -n 9 || { echo $1 >>twice; exit 9; }
@@ -45,8 +46,8 @@ def go_on():
 
 
 def queue(*arguments, check=True):
-    """One that was stopped while it had the queue's lock is named, and holds everybody up. One that was stopped while it had the
-    lock of the simulated GPUs, which no real driver has, holds up whoever looks at these."""
+    """A process that was stopped while it had the queue's lock is named, and holds up everybody. A process that was
+    stopped while it had the lock of the simulated GPUs, which no real driver has, holds up whatever reads these."""
     try:
         done = subprocess.run([NEAP, "queue", *arguments], capture_output=True, text=True, timeout=30 if stopped else 120)
     except subprocess.TimeoutExpired:
@@ -63,7 +64,7 @@ def queue(*arguments, check=True):
 
 
 def tickets():
-    """The tickets, after a look at the promises: those of a device never exceed its memory."""
+    """The tickets. Also checks the promises: those of a device never exceed its memory."""
     shown = json.loads(queue("--json").stdout)
     for device in shown["devices"]:
         holders = [t for t in shown["tickets"] if t["state"] == "runs" and device["uuid"] in t["devices"]]
@@ -137,7 +138,7 @@ class Play:
             send(pid, signal.SIGKILL)
 
     def kill_command(self):
-        """A command that changes the queue, at any instant: it may have the queue's lock."""
+        """A command that changes the queue, killed at any instant: it may have the queue's lock."""
         words = self.rng.choice([["--json"], ["pause"], ["resume"], []])
         process = subprocess.Popen([NEAP, "queue", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(self.rng.random() * 0.02)
@@ -156,7 +157,7 @@ class Play:
         if found:
             number = str(self.rng.choice(found))
             words = [["pause", number], ["resume", number], ["move", number, "first"], ["move", number, "last"], ["move", number, "2"]]
-            queue(*self.rng.choice(words), check=False)  # it may have started, or gone
+            queue(*self.rng.choice(words), check=False)  # it may have started, or ended
 
     def event(self):
         acts = [(self.add, 150 * JOBS / EVENTS), (self.run_directly, 15), (self.kill, 30), (self.kill_runner, 5)]
@@ -177,7 +178,7 @@ def results(folder):
 
 
 def finish(play):
-    """What is left is served."""
+    """The remaining runs are served."""
     end = time.monotonic() + DEADLINE_S
     while play.jobs < JOBS:
         play.add()

@@ -1,7 +1,7 @@
-/* A snapshot is replayed as it was recorded, wherever in the run the recording began.
+/* A snapshot is replayed as it was recorded, at whatever point of the run the recording began.
  *
- * The recordings are made here: the model runs a workload and everything it does is noted, in PyTorch's order, with
- * its state at the end. From each instant on that is a snapshot whose truth is known. */
+ * The test makes the recordings: the model runs a workload, and everything it does is recorded in PyTorch's order,
+ * with its state at the end. From each instant on this is a snapshot whose truth is known. */
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -51,7 +51,7 @@ static enum neap_trace_state state_of(const struct block *block)
 	return block->events ? NEAP_TRACE_BLOCK_PENDING : NEAP_TRACE_BLOCK_FREE;
 }
 
-/* PyTorch lists each mapped stretch of an expandable segment as a segment. */
+/* PyTorch lists each mapped range of an expandable segment as a segment. */
 static void note_segment(struct recording *recording, const struct segment *from)
 {
 	struct neap_trace_segment *segment = NULL;
@@ -160,7 +160,7 @@ static struct neap_trace *snapshot(const struct recording *recording, size_t fir
 static const char *const metric_names[] = {"allocations", "segments", "active", "splits",   "allocated",
 					   "reserved",    "active",   "splits", "requested"};
 
-/* What was found, so that a run tells all of it: how many replays, and of these how many differ. */
+/* The findings, so that a run reports all of them: how many replays, and how many of these differ. */
 static struct tally {
 	unsigned replays, blocks, counters;
 } tally;
@@ -187,10 +187,10 @@ static void compare(const struct recording *recording, const struct neap_replay_
 					 (long long)recording->usage.stats.metric[i][j].current);
 }
 
-/* Of the whole recording every counter, not only the levels at the end. */
+/* For the whole recording every counter agrees, not only the levels at the end. */
 static void compare_counters(const struct recording *recording, struct neap_replay_result result, const char *what)
 {
-	/* An emptied cache that had nothing to give leaves no trace. */
+	/* Emptying a cache that had nothing to free leaves no trace. */
 	result.usage.stats.num_sync_all_streams = recording->usage.stats.num_sync_all_streams;
 	if (memcmp(&result.usage.stats, &recording->usage.stats, sizeof result.usage.stats) == 0)
 		return;
@@ -220,7 +220,7 @@ static struct neap_replay_result replay(const struct neap_trace *trace, uint64_t
 	return result;
 }
 
-/* Every window that begins at a multiple of `stride` operations; where the device's size is not known, that too. */
+/* Every window that begins at a multiple of `stride` operations; with the device's size unknown, too, if asked. */
 static void check_windows(const char *text, uint64_t device_bytes, uint64_t seed, bool unknown)
 {
 	for (int kind = 0; kind < WORKLOAD_KINDS; kind++) {
@@ -275,8 +275,8 @@ static void test_windows(void **state)
 	expect_none_differ();
 }
 
-/* On a full device: what the wait of a request that was refused had completed was not there before it, also where it
- * then failed. The recording does not say so; these seeds need it to be inferred. */
+/* On a full device: memory that became free only while a refused request waited was not free before, even if the
+ * request then failed. The recording does not say so; with these seeds the replay has to infer it. */
 static void test_full_device(void **state)
 {
 	static const uint64_t seeds[] = {3, 5, 6, 9, 10, 12, 13, 20};
@@ -287,7 +287,7 @@ static void test_full_device(void **state)
 	expect_none_differ();
 }
 
-/* A recording in which some events are lost, repeated, or say something else. */
+/* A recording in which some events are lost, repeated, or changed. */
 static void damage(struct recording *recording, uint64_t *state)
 {
 	for (size_t i = 0; i < recording->count; i++) {
@@ -330,7 +330,7 @@ static void damage(struct recording *recording, uint64_t *state)
 	}
 }
 
-/* Nothing that a file says ends the replay, under any policy. */
+/* No content of a file ends the replay, under any policy. */
 static void test_damaged(void **state)
 {
 	static const char *const settings[] = {"", "expandable_segments:True", "max_split_size_mb:32"};
@@ -382,7 +382,7 @@ static void test_what_if(void **state)
 		assert_int_equal(result.ignored, 0);
 		assert_int_equal(result.usage.stats.metric[NEAP_METRIC_ALLOCATION][0].current,
 				 own.usage.stats.metric[NEAP_METRIC_ALLOCATION][0].current);
-		/* It completes on the smallest device, and on none of the eight above does it fail. */
+		/* It completes on the smallest device, and on the next eight sizes as well. */
 		assert_int_equal(neap_replay_smallest(trace, &options, &smallest, &err), NEAP_OK);
 		for (uint64_t pages = 0; pages <= 8; pages++) {
 			options.memory_bytes = smallest + pages * NEAP_REPLAY_PAGE_BYTES;

@@ -17,7 +17,7 @@ static struct neap_rerun_result play(struct neap_rerun rerun)
 	return result;
 }
 
-/* The smallest room in which it fits, in pages of 2 MiB. */
+/* The smallest memory, in pages of 2 MiB, in which it completes. */
 static uint64_t pages_needed(struct neap_rerun rerun)
 {
 	for (uint64_t pages = 1; pages < 100; pages++) {
@@ -30,8 +30,8 @@ static uint64_t pages_needed(struct neap_rerun rerun)
 
 static void test_pages_and_classes(void **state)
 {
-	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one a page of its own; or, where there is none,
-	 * the end of the large one's second page */
+	/* 3 MiB and 1 KiB: the large arena takes two pages, the small one takes a page of its own or, if there is
+	 * none, the end of the large arena's second page */
 	const struct neap_rerun_op base[] = {{0, 0, 3 * NEAP_MIB}, {1, 0, 1024}};
 	struct neap_rerun rerun = {
 		.base = base, .base_count = 2, .room_bytes = 100 * NEAP_MIB, .page_bytes = 2 * NEAP_MIB};
@@ -68,7 +68,7 @@ static void test_out_of_memory_is_a_result(void **state)
 
 static void test_cache_goes_first(void **state)
 {
-	/* What the other stream has cached is moved, or given back, before a request fails. */
+	/* Memory that the other stream has cached is moved, or given back, before a request fails. */
 	const struct neap_rerun_op step[] = {{0, 1, 8 * NEAP_MIB}, {0, 0, 0}, {1, 2, 8 * NEAP_MIB}, {1, 0, 0}};
 	struct neap_rerun rerun = {
 		.step = step, .step_count = 4, .passes = 2, .room_bytes = 8 * NEAP_MIB, .page_bytes = 2 * NEAP_MIB};
@@ -82,7 +82,7 @@ static void test_cache_goes_first(void **state)
 	result = play(rerun);
 	assert_int_equal(result.flushes, 0);
 	assert_int_equal(result.peak_reserved_bytes, 16 * NEAP_MIB);
-	rerun.page_bytes = 0; /* plain memory cannot move, and is counted back as well */
+	rerun.page_bytes = 0; /* plain memory cannot move, and also counts as given back */
 	rerun.room_bytes = 8 * NEAP_MIB;
 	result = play(rerun);
 	assert_true(result.fits);

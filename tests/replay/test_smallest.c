@@ -111,7 +111,7 @@ static void as_plain_bisection(void **state)
 	}
 }
 
-/* At both ends of the interval that a replay names, the result is the same. */
+/* A replay names an interval of sizes: at both ends the result is the same. */
 static void the_same_on_an_interval(void **state)
 {
 	uint64_t seed = test_seed(), wider = 0;

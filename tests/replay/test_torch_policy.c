@@ -10,9 +10,9 @@ static void test_segments_by_size(void **state)
 	(void)state;
 	open_world(&world, "", 0);
 	take(&world, 1);
-	take(&world, MIB); /* fits the rest of the small segment */
+	take(&world, MIB); /* fits into the rest of the small segment */
 	expect_log(&world, "+2M");
-	take(&world, MIB); /* does not: 512 bytes are gone */
+	take(&world, MIB); /* does not fit: 512 bytes are used */
 	expect_log(&world, "+2M");
 	take(&world, MIB + 1);
 	expect_log(&world, "+20M");
@@ -61,12 +61,12 @@ static void test_best_fit_and_merge(void **state)
 	expect_log(&world, "+20M");
 	give(&world, block[1]);
 	give(&world, block[3]);
-	void *b = take(&world, 3 * MIB); /* of two of 4 MiB the lower; the rest of 1 MiB stays with it */
+	void *b = take(&world, 3 * MIB); /* the lower of two of 4 MiB; the rest of 1 MiB stays with it */
 	assert_int_equal(at(b), 2 * MIB);
 	give(&world, b);
 	b = take(&world, 2 * MIB);
 	assert_int_equal(at(b), 2 * MIB);
-	b = take(&world, 2 * MIB); /* the best fit is now what is left of it */
+	b = take(&world, 2 * MIB); /* the best fit is now its rest */
 	assert_int_equal(at(b), 4 * MIB);
 	give(&world, block[2]); /* 3 MiB, joins the 4 MiB above */
 	b = take(&world, 7 * MIB);
@@ -86,7 +86,7 @@ static void test_streams_and_pools_are_apart(void **state)
 	expect_log(&world, "+30M +30M");
 	assert_int_equal(world.policy->alloc(world.policy, 30 * MIB, 0, 3, &block, NULL), NEAP_OK);
 	expect_log(&world, "+30M");
-	give(&world, block); /* a private pool keeps what it has */
+	give(&world, block); /* a private pool keeps its memory */
 	assert_int_equal(world.policy->empty_cache(world.policy, NULL), NEAP_OK);
 	expect_log(&world, "-30M");
 	close_world(&world);
@@ -157,7 +157,7 @@ static void test_out_of_memory(void **state)
 	give(&world, a);
 	void *c = take(&world, 20 * MIB); /* splits a */
 	expect_log(&world, "+40M +40M");
-	refuse(&world, 30 * MIB); /* 20 free on the device, 20 in a's rest */
+	refuse(&world, 30 * MIB); /* 20 free on the device, 20 in the rest of a's segment */
 	expect_log(&world, "oom 30M");
 	give(&world, b);
 	take(&world, 60 * MIB); /* b's segment goes back, a's is in use */
@@ -185,14 +185,14 @@ static void test_fraction_and_garbage(void **state)
 		give(&world, take(&world, 12 * MIB));
 	world.log[0] = '\0';
 	give(&world, b);
-	/* 62 MiB are reserved. What has been free for longer than the average goes, and that is enough. */
+	/* 62 MiB are reserved. Blocks that have been free for longer than the average go, and that is enough. */
 	take(&world, 40 * MIB);
 	expect_log(&world, "-20M +40M");
 	refuse(&world, 90 * MIB);
 	assert_int_equal(usage(&world).stats.num_ooms, 1);
 	close_world(&world);
 
-	/* Without a fraction the threshold is dead. */
+	/* Without a fraction the threshold has no effect. */
 	open_world(&world, "garbage_collection_threshold:0.5", 100);
 	give(&world, take(&world, 60 * MIB));
 	take(&world, 10 * MIB);
@@ -212,9 +212,9 @@ static void test_max_split(void **state)
 	assert_int_equal(usage(&world).stats.oversize_segments.current, 1);
 	give(&world, a);
 	expect_log(&world, "+64M");
-	take(&world, 10 * MIB); /* never of an oversize block */
+	take(&world, 10 * MIB); /* never split an oversize block */
 	expect_log(&world, "+10M");
-	take(&world, 40 * MIB); /* 24 MiB would be lost: more than 20 */
+	take(&world, 40 * MIB); /* 24 MiB would be lost, and that is more than 20 */
 	expect_log(&world, "+40M");
 	void *b = take(&world, 44 * MIB + 512); /* within 20 MiB: as a whole */
 	expect_log(&world, "");
@@ -222,7 +222,7 @@ static void test_max_split(void **state)
 	give(&world, b);
 	close_world(&world);
 
-	/* One that is large enough is given back before anything is waited for. */
+	/* One block that is large enough is freed before anything is waited for. */
 	open_world(&world, "max_split_size_mb:32", 130);
 	give(&world, take(&world, 100 * MIB));
 	take(&world, 50 * MIB);
@@ -231,7 +231,7 @@ static void test_max_split(void **state)
 	assert_int_equal(usage(&world).stats.num_alloc_retries, 0);
 	close_world(&world);
 
-	/* Several, the largest first, until there is enough. */
+	/* Several blocks, the largest first, until there is enough. */
 	open_world(&world, "max_split_size_mb:32", 200);
 	void *block[4];
 	static const uint64_t size[4] = {40, 60, 50, 36};
@@ -308,12 +308,12 @@ static void test_refused(void **state)
 	neap_torch_refuse(world.policy, 3);
 	refuse(&world, 60 * MIB);
 	world.log[0] = '\0';
-	take(&world, 60 * MIB); /* refusals end with the request */
+	take(&world, 60 * MIB); /* the refusals end with the request */
 	expect_log(&world, "+60M");
 	close_world(&world);
 }
 
-/* Two free segments alike: by address the lower, by age the one made first. */
+/* Two equal free segments: by address the lower one is taken, by age the one made first. */
 static void test_ties_of_segments(void **state)
 {
 	static const struct {
@@ -357,7 +357,7 @@ static void test_ties_of_blocks(void **state)
 	}
 }
 
-/* What was there before a recording: of which age, its choices teach. */
+/* Segments from before the recording: the recorded choices show their age. */
 static void test_ages_are_learned(void **state)
 {
 	struct world world;

@@ -21,7 +21,7 @@ static void expect_reserved(struct world *world, uint32_t pool, enum neap_pool_c
 	assert_int_equal(reserved[class].freed, freed);
 }
 
-/* A private pool is flushed once the program is done with it, after the default one; or alone. */
+/* A private pool is flushed once the program has released it: after the default pool, or alone. */
 static void test_private_pools(void **state)
 {
 	struct world world;
@@ -51,7 +51,7 @@ static void test_private_pools(void **state)
 	expect_log(&world, "+30M +40M -30M");
 	assert_int_equal(neap_torch_pool(world.policy, 3, &whole, NULL), NEAP_OK);
 	take_from(&world, 2 * MIB, 3);
-	take_from(&world, 2 * MIB, 3); /* the first took the segment whole */
+	take_from(&world, 2 * MIB, 3); /* the first request took the whole segment */
 	expect_log(&world, "+20M +20M");
 	close_world(&world);
 }
@@ -72,13 +72,13 @@ static void test_capture_and_rejection(void **state)
 	open_as(&world, 15, "throw_on_cudamalloc_oom:True", 100, false);
 	give(&world, take(&world, 60 * MIB));
 	refuse(&world, 70 * MIB);
-	expect_log(&world, "+60M"); /* neither freed nor called out of memory */
+	expect_log(&world, "+60M"); /* neither freed nor reported out of memory */
 	assert_int_equal(usage(&world).rejections, 1);
 	assert_int_equal(usage(&world).stats.num_ooms, 0);
 	close_world(&world);
 }
 
-/* The limit of a fraction: cut off or rounded; and all of the device is none since 2.10. */
+/* The limit of a fraction: cut off or rounded. Since 2.10 a fraction of all is no limit. */
 static void test_fractions(void **state)
 {
 	struct world world;

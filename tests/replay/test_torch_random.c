@@ -1,4 +1,5 @@
-/* The model keeps its invariants after every operation of any workload, under any settings, and an own ledger agrees.
+/* The model keeps its invariants after every operation of any workload, under any settings, and agrees with a
+ * separate ledger.
  */
 
 #include "base/units.h"
@@ -20,7 +21,7 @@ static const char *const settings[] = {
 	"expandable_segments:True,per_process_memory_fraction:0.5",
 };
 
-/* What the test knows by itself. */
+/* What the test itself knows. */
 struct ledger {
 	uint64_t requested, driver; /* bytes live; bytes of segments */
 	uint64_t live;
@@ -97,7 +98,7 @@ static void play(enum workload_kind kind, uint64_t seed, const char *text, uint6
 	check(policy, &ledger, what, work.count);
 	policy->usage(policy, &usage);
 	assert_int_equal(ledger.driver, 0);        /* everything goes back */
-	if (!options.settings.expandable_segments) /* else pages go in other portions than they came */
+	if (!options.settings.expandable_segments) /* otherwise pages go in other portions than they came */
 		assert_int_equal(usage.stats.num_device_alloc, usage.stats.num_device_free);
 	if (device_bytes < 200 * NEAP_MIB)
 		assert_true(usage.stats.num_ooms > 0 && usage.stats.num_alloc_retries > 0);

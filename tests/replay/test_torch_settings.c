@@ -50,7 +50,7 @@ static void test_rounding_list(void **state)
 {
 	(void)state;
 	struct neap_torch_settings settings = parse("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]");
-	for (size_t i = 0; i <= 8; i++) /* below the first interval: as it */
+	for (size_t i = 0; i <= 8; i++) /* below the first interval: like the first */
 		assert_int_equal(settings.divisions[i], 1);
 	assert_int_equal(settings.divisions[9], 2);
 	for (size_t i = 10; i < NEAP_TORCH_DIVISIONS; i++) /* '>' begins at the last interval named */
@@ -85,7 +85,7 @@ static void test_newer_settings(void **state)
 	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 9 * NEAP_GIB);
 }
 
-/* A snapshot's text is that of a PyTorch that took it: what is not known here is passed over. */
+/* A snapshot's settings were accepted by the PyTorch that took it: unknown ones are ignored. */
 static void test_lenient(void **state)
 {
 	(void)state;
@@ -96,7 +96,7 @@ static void test_lenient(void **state)
 				 &settings);
 	assert_int_equal(settings.large_segment_bytes, 32 * NEAP_MIB);
 	assert_int_equal(settings.max_split_bytes, 40 * NEAP_MIB);
-	assert_false(settings.expandable_segments); /* after what does not parse */
+	assert_false(settings.expandable_segments); /* after a part that does not parse */
 	neap_torch_settings_take(NULL, &settings);
 }
 

@@ -38,7 +38,7 @@ static uint32_t alloc(struct maker *maker, uint64_t size, uint32_t stream)
 
 static void release(struct maker *maker, uint32_t id) { add(maker, (struct workload_op){.verb = 'f', .id = id}); }
 
-/* Sizes as training has them: mostly small, some of each larger class, some right at the classes' edges. */
+/* Sizes as in training: mostly small, some of each larger class, some exactly at the classes' edges. */
 static uint64_t any_size(struct maker *maker)
 {
 	switch (below(maker, 8)) {

@@ -1,4 +1,4 @@
-/* tests/replay/workload.h: made-up training, the same for the same seed. */
+/* tests/replay/workload.h: made-up training; a seed gives the same each time. */
 #ifndef TESTS_REPLAY_WORKLOAD_H
 #define TESTS_REPLAY_WORKLOAD_H
 
@@ -22,7 +22,7 @@ struct workload_op {
 struct workload {
 	struct workload_op *ops;
 	size_t count;
-	uint32_t ids; /* they are below this */
+	uint32_t ids; /* all ids are below this */
 };
 
 /* About `count` operations. free() the ops. */

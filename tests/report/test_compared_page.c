@@ -16,7 +16,7 @@ static struct neap_trace *a_trace(uint64_t mib)
 	return finish(&maker);
 }
 
-/* The answer of a page that compares the two, with A's failure, B's leak and the times of a step. */
+/* The answer of a page that compares two: A's failure, B's leak and the times of a step. */
 static void check_answer(struct neap_compared *compared, bool failed, double leaked, uint64_t before_ns,
 			 uint64_t after_ns, const char *expected)
 {
@@ -34,7 +34,7 @@ static void check_answer(struct neap_compared *compared, bool failed, double lea
 	neap_buffer_fini(&page);
 }
 
-/* A lower peak is no good news alone. */
+/* A lower peak alone is no good news. */
 static void bad_news_of_a_comparison(void **state)
 {
 	(void)state;

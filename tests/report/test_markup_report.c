@@ -49,7 +49,7 @@ static void test_head(void **unused)
 	       "</tbody></table></div>\n");
 }
 
-/* The name of a row of numbers holds for the rows below that have none. */
+/* A row's name also holds for the following rows of numbers that have none. */
 static void test_blank(void **unused)
 {
 	(void)unused;
@@ -62,7 +62,7 @@ static void test_blank(void **unused)
 	       "</tbody></table></div>\n");
 }
 
-/* The first column may have no head, and a number stays in its column. */
+/* The first column may lack a heading, and a number stays in its column. */
 static void test_unnamed(void **unused)
 {
 	(void)unused;
@@ -78,7 +78,7 @@ static void test_unnamed(void **unused)
 	       "</tbody></table></div>\n");
 }
 
-/* Whatever was broken into lines is whole again. */
+/* Text that was broken into lines is whole again. */
 static void test_wrapped(void **unused)
 {
 	static const char words[] =

@@ -1,4 +1,4 @@
-/* tests/report/test_races.c: what processes of a run left of races, as it comes and as it should not. */
+/* tests/report/test_races.c: the files of races that a run's processes leave, good and bad ones. */
 #include "report/races.h"
 
 #include "base/file.h"
@@ -54,7 +54,7 @@ static void test_processes(void **unused)
 	neap_races_fini(&races);
 }
 
-/* A use that is none goes nowhere near a terminal; of names there are so many. */
+/* An invalid use never reaches a terminal; the number of names is bounded. */
 static void test_hostile_lines(void **unused)
 {
 	struct neap_races races = {0};
@@ -71,7 +71,7 @@ static void test_hostile_lines(void **unused)
 	neap_races_fini(&races);
 }
 
-/* What is missing is known to be. */
+/* The reader knows that something is missing. */
 static void test_lost(void **unused)
 {
 	static const struct {
@@ -95,7 +95,7 @@ static void test_lost(void **unused)
 	}
 }
 
-/* Those of a start before the last one count, too. */
+/* The races of a start before the last one count, too. */
 static void test_starts(void **unused)
 {
 	struct neap_races races = {0};

@@ -1,5 +1,5 @@
-/* The report's texts, compared exactly; and the page: whole, escaped, and with nothing to fetch. With a path as its
- * argument it writes the page there, to be looked at. */
+/* The report's texts, compared exactly; and the page: whole, escaped, and fetching nothing. With a path as its
+ * argument it writes the page there. */
 #include "base/file.h"
 #include "base/units.h"
 #include "report/report.h"
@@ -158,7 +158,7 @@ static void columns_are_chosen(void **unused)
 	neap_buffer_fini(&out);
 }
 
-/* Below the table: why, and where to look. */
+/* Below the table: why a run failed, and where to look. */
 static void failures_say_why(void **unused)
 {
 	struct neap_result results[RUN_COUNT];
@@ -203,7 +203,7 @@ static void table_stays_narrow(void **unused)
 	assert_non_null(strstr(out.data, "not free"));
 	assert_null(strstr(strstr(out.data, "not free") + 1, "not free"));
 	assert_non_null(strstr(out.data, " mixed_precision on,\n")); /* broken after a comma */
-	/* A word longer than the column goes on below: without the blanks it is whole. */
+	/* A word longer than the column continues below: without the blanks it is whole. */
 	char packed[4096];
 	size_t length = 0;
 	for (const char *at = out.data; *at && length + 1 < sizeof packed; at++)
@@ -341,14 +341,14 @@ static void page_escapes_and_fetches_nothing(void **unused)
 	neap_report_page(&out, hostile, results, RUN_COUNT, NULL, 0);
 	assert_int_equal(neap_buffer_status(&out, NULL), NEAP_OK);
 
-	/* What hostile text could open or close is as often there as in the plain page. */
+	/* Hostile text opens and closes nothing: the page has each tag as often as the plain page. */
 	assert_null(strstr(out.data, "<script>alert"));
 	assert_int_equal(count_of(out.data, "<script"), count_of(plain.data, "<script"));
 	assert_int_equal(count_of(out.data, "</script"), count_of(out.data, "<script"));
 	assert_int_equal(count_of(out.data, "<img"), 0);
 	assert_true(count_of(out.data, "&lt;/script&gt;&lt;script&gt;alert(1)") >= 10);
 
-	/* (The escaped text has " src=" in it, so that is looked for in the plain page.) */
+	/* (The escaped text has " src=" in it, so the test looks for that in the plain page.) */
 	static const char *const fetches[] = {"<script src", "url(",    "@import",          "<link",
 					      "<iframe",     "srcset=", "sourceMappingURL", "fetch(\""};
 	for (size_t i = 0; i < sizeof fetches / sizeof fetches[0]; i++)
@@ -384,11 +384,11 @@ static void page_shows_each_run(void **unused)
 		count_of(out.data,
 			 "The last lines of its stderr</p>\n<pre tabindex=\"0\">starting\nsh: no-such-program"),
 		1);
-	assert_int_equal(count_of(out.data, "The last lines of its"), 1); /* of one that ended well there are none */
+	assert_int_equal(count_of(out.data, "The last lines of its"), 1); /* a run that ended well has none */
 	assert_int_equal(count_of(out.data, "micro-batch 107 is the largest predicted to fit (now 16)"), 1);
 	assert_true(strstr(out.data, ">too large</a>") < strstr(out.data, ">plain</a>")); /* ranked */
 
-	/* Figures nobody knows are null, not 0: no process of this run was attached. */
+	/* Unknown figures are null, not 0: no process of this run was attached. */
 	results[0].attached = false;
 	neap_buffer_clear(&out);
 	neap_report_page(&out, "Night", &results[0], 1, NULL, 0);
@@ -512,7 +512,7 @@ static void check_verdict(const struct neap_verdict_side *a, const struct neap_v
 	neap_buffer_fini(&text);
 }
 
-/* The case that a schedule is tried for: constant 1360 MiB become 800 to 1406 in each step. */
+/* The case for which a schedule is tried: constant 1360 MiB become 800 to 1406 in each step. */
 static void cleanups_are_judged(void **state)
 {
 	const struct neap_verdict_side without = {.peak_bytes = 1360 * NEAP_MIB,
@@ -553,7 +553,7 @@ static void cleanups_are_judged(void **state)
 		      "the same."
 		      "\nIt makes 700 driver calls in 100 steps instead of 0."
 		      "\nRequests that found the device full: 4 instead of 0.");
-	/* Sessions clean up at their end, and nothing is said without reserved bytes. */
+	/* Sessions clean up at their end, and without reserved bytes the report says nothing about it. */
 	with.emptied = 2;
 	check_verdict(&with, &last, "");
 	with.emptied = 9;

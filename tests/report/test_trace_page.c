@@ -1,5 +1,5 @@
-/* The page of a trace: its packed data is read back and compared with the analysis it was made from; text from
- * outside; pieces of segments; files. What a browser makes of it: tests/browser. */
+/* The page of a trace: its packed data is read back and compared with the analysis behind it; text from outside;
+ * pieces of segments; files. tests/browser tests what a browser makes of it. */
 
 #include "../trace/made_trace.h"
 #include "base/file.h"
@@ -34,7 +34,7 @@ static void set_stack(struct maker *maker, const char *name)
 	maker->stack = neap_build_stack(&maker->build, frames, 2);
 }
 
-/* Blocks of 40 addresses in segments, freed in no order; some from before, some kept; times that once run backwards.
+/* Blocks at 40 addresses in segments, freed in no order; some from before, some kept; times that once run backwards.
  */
 static struct neap_trace *random_trace(size_t events)
 {
@@ -114,7 +114,7 @@ struct data {
 	size_t length, at;
 };
 
-/* What lies in the script element `id` of the page. */
+/* The contents of the script element `id` of the page. */
 static struct data unpack(const char *page, const char *id)
 {
 	char opening[100];
@@ -305,7 +305,7 @@ static void data_equals_the_analysis(void **state)
 	neap_trace_free(trace);
 }
 
-/* With a part of it, what is live in that part and nothing else. */
+/* The page of a part has the blocks that live in that part, and no others. */
 static void a_stretch_has_what_lives_in_it(void **state)
 {
 	(void)state;
@@ -373,7 +373,7 @@ static size_t occurrences(const char *text, const char *what)
 	return count;
 }
 
-/* Hostile names make no element and no attribute; nothing in the page names another place. */
+/* Hostile names make no element and no attribute; nothing in the page names another host. */
 static void names_stay_text(void **state)
 {
 	(void)state;
@@ -417,7 +417,7 @@ static void pieces_of_a_segment(void **state)
 		{150, 50, 0, 1},                              /* unmapped in the middle of what was mapped at 0 */
 		{200, 100, NEAP_LIFE_BEFORE, 1},              /* never mapped, but unmapped */
 		{400, 10, 2, NEAP_LIFE_AFTER},                /* a segment */
-		{500, 10, NEAP_LIFE_BEFORE, NEAP_LIFE_AFTER}, /* in the final state alone */
+		{500, 10, NEAP_LIFE_BEFORE, NEAP_LIFE_AFTER}, /* only in the final state */
 	};
 	struct neap_trace_segment final[] = {{.address = 400, .size = 10}, {.address = 500, .size = 10}};
 	struct neap_pieces pieces = {0};
@@ -446,7 +446,7 @@ static void pieces_of_a_segment(void **state)
 	neap_trace_free(trace);
 }
 
-/* Ranges at the very end of the address space, and more of them than are kept. */
+/* Ranges at the very end of the address space, and more ranges than are kept. */
 static void pieces_of_a_hostile_trace(void **state)
 {
 	(void)state;

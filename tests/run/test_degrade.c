@@ -200,7 +200,7 @@ static void test_double_has_an_end(void **state)
 	assert_string_equal(neap_parameters_get(&now, "a"), "4611686018427387904");
 }
 
-/* The command that --on-oom auto makes, as one line; its failure otherwise. */
+/* The command that --on-oom auto makes, as one line, or its failure. */
 static void check_auto(char *const *command, const char *made, const char *values)
 {
 	struct neap_parameters now = {0};
@@ -221,7 +221,7 @@ static void check_auto(char *const *command, const char *made, const char *value
 		neap_buffer_format(&line, "%s%s", i ? " " : "", words.items[i]);
 		neap_buffer_clear(&expanded);
 		assert_int_equal(neap_parameters_expand(&now, words.items[i], &expanded, NULL), NEAP_OK);
-		if (command[i]) /* at first it is the command as it was given */
+		if (command[i]) /* at first the command is unchanged */
 			assert_string_equal(neap_buffer_string(&expanded), command[i]);
 	}
 	assert_string_equal(neap_buffer_string(&line), made);
@@ -260,7 +260,7 @@ static void test_auto(void **state)
 	check_auto(COMMAND("t", "--data.batch_size=many"), "must be a whole number from 1, not 'many'", NULL);
 }
 
-/* Whether a file with this text tells of a batch, and by how much it is divided. */
+/* Whether a file with this text reports a batch, and by how much it is divided. */
 static uint64_t told_parts(const char *text)
 {
 	char path[] = "/tmp/neap-told-XXXXXX";

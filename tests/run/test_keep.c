@@ -1,5 +1,5 @@
-/* What is kept of a long run: which steps stay whole, what is left of the others, and that the live blocks at its end
- * are exactly those of all events, however much was left out. */
+/* What is kept of a long run: which steps stay whole, what remains of the others. The live blocks at its end are
+ * exactly those of all events, however much was left out. */
 #include "run/keep.h"
 
 #include "analyze/analysis.h"
@@ -59,7 +59,7 @@ static void test_choice(void **state)
 
 /* --- thinning --- */
 
-/* The blocks and segments that are there: address to size. An event that does not fit fails the test. */
+/* The blocks and segments that exist: address to size. An event that does not fit fails the test. */
 struct state {
 	struct neap_map blocks, pending, segments;
 };
@@ -130,7 +130,7 @@ static void fini(struct state *which)
 	neap_map_fini(&which->segments);
 }
 
-/* An event that fits to the state. */
+/* Makes an event that fits the state. */
 static struct neap_event next_event(uint64_t *seed, const struct state *now)
 {
 	uint64_t slot = 1 + next_random(seed) % 20, size = slot * 512;
@@ -178,7 +178,8 @@ static void test_thin(void **state)
 	}
 }
 
-/* A restart frees everything at once: what lived at it stays. Part of a mapping is no whole one. */
+/* A restart frees everything at once: all that lived then stays in the file. A part of a mapping does not count as
+ * whole. */
 static void test_thin_keeps(void **state)
 {
 	struct neap_event events[] = {
@@ -237,7 +238,8 @@ static struct neap_record read_record(const struct watched *watched)
 	return record;
 }
 
-/* From now on `all` has what lives in the program. `note` does not see its beginning, in which nothing was freed. */
+/* From now on `all` holds what lives in the program. `note` does not see its beginning, during which nothing was
+ * freed. */
 static void follow(struct watched *watched, struct state *all)
 {
 	struct neap_record record = read_record(watched);
@@ -248,7 +250,7 @@ static void follow(struct watched *watched, struct state *all)
 	watched->context = all;
 }
 
-/* Everything that can be read of the run: consistent, and with the live blocks of all events. */
+/* Everything that can be read of the run is consistent, and has the live blocks of all events. */
 static void assert_whole(const struct watched *watched, const struct state *all)
 {
 	struct neap_record record = read_record(watched);
@@ -332,7 +334,7 @@ static void test_two_hours(void **state)
 	assert_int_equal(record.allocation_count + record.journal_count + record.thinned_events, watched.events);
 	neap_record_fini(&record);
 
-	/* Its peak, its steps and its leak are there. */
+	/* Its peak, its steps and its leak are found. */
 	struct neap_analysis analysis = {0};
 	const struct neap_analysis_options options = {.device = SIZE_MAX};
 	assert_int_equal(neap_trace_read(watched.path, &trace, NULL), NEAP_OK);
@@ -341,7 +343,7 @@ static void test_two_hours(void **state)
 	assert_int_equal(analysis.steps.count, watched.steps);
 	assert_int_equal(neap_steps_before(&analysis.steps, analysis.profile.requested_peak.event), 3000);
 	assert_int_equal(analysis.lives.odd, 0);
-	/* Their peaks and what is between are told as if all had been whole; the newest is. */
+	/* Their peaks and the time between are reported as if all steps had been whole; the newest step is. */
 	assert_true(analysis.trends.teeth_per_step > 0.9 && analysis.trends.teeth_per_step < 1.1);
 	assert_true(analysis.trends.amplitude_bytes > 100 * WATCHED_MIB);
 	size_t last = analysis.steps.count - 1;
@@ -353,7 +355,7 @@ static void test_two_hours(void **state)
 	fini(&all);
 }
 
-/* However small the file may be. */
+/* However small the file is. */
 static void test_bounded(void **state)
 {
 	static const uint64_t bounds[] = {1 << 20, 256 << 10, 64 << 10};
@@ -368,7 +370,7 @@ static void test_bounded(void **state)
 		watched.tick_ns = NEAP_NS_PER_S / 7;
 		begin(&keep, &watched, &(struct neap_keep_options){.bytes = bounds[i]});
 		for (uint64_t step = 0; step < 2000; step++) {
-			assert_true(watched_step(&watched, 20 + step / 100)); /* peaks that rise and rise */
+			assert_true(watched_step(&watched, 20 + step / 100)); /* peaks that keep rising */
 			look(&keep, &watched);
 			assert_true(file_bytes(keep.path) <= bounds[i]);
 		}
@@ -382,7 +384,7 @@ static void test_bounded(void **state)
 	}
 }
 
-/* Spans that were kept for this reason, and have all the events of a step. */
+/* Spans that were kept for this reason, with all the events of a step. */
 static size_t count_whole(const struct neap_keep *keep, enum neap_keep_why why)
 {
 	size_t count = 0;
@@ -393,7 +395,7 @@ static size_t count_whole(const struct neap_keep *keep, enum neap_keep_why why)
 	return count;
 }
 
-/* A month, each step of which takes more than two minutes: all would stay whole, if the file were not full then. */
+/* A month, each step of which takes more than two minutes: every step would stay whole, but then the file is full. */
 static void test_filled(void **state)
 {
 	struct neap_keep keep;
@@ -415,7 +417,7 @@ static void test_filled(void **state)
 	look(&keep, &watched);
 	assert_true(most <= NEAP_KEEP_BYTES && most > NEAP_KEEP_BYTES / 10 * 9);
 	assert_true(count_whole(&keep, NEAP_KEEP_FIRST) == 5 && count_whole(&keep, NEAP_KEEP_PEAK) == 1);
-	/* Of the minutes' steps every second was given up each time that the file was full. */
+	/* Each time the file was full, every second of the minutes' steps was given up. */
 	size_t minutes = count_whole(&keep, NEAP_KEEP_MINUTE);
 	assert_true(minutes > watched.steps / 2 && minutes < watched.steps);
 	neap_keep_end(&keep);
@@ -432,8 +434,8 @@ static void test_filled(void **state)
 	fini(&all);
 }
 
-/* The supervisor was away for so long that the ring came round: what was lost is counted, and no block lives on that
- * is not there. */
+/* The supervisor was away for so long that the ring wrapped: the lost events are counted, and no block lives on that
+ * is gone. */
 static void test_overrun(void **state)
 {
 	struct neap_keep keep;
@@ -481,7 +483,7 @@ static void test_overrun(void **state)
 	}
 }
 
-/* We were killed after the recordings became one and before the file of what was kept was removed. */
+/* Killed after the recordings became one and before the file of kept steps was removed. */
 static void test_killed(void **state)
 {
 	struct neap_keep keep;
@@ -511,7 +513,7 @@ static void test_killed(void **state)
 	fini(&all);
 }
 
-/* Any change whatever of the file: a recording is read, or an error is given. */
+/* With any change of the file, the reader gives a recording or an error. */
 static void test_changed(void **state)
 {
 	uint64_t seed = test_seed();

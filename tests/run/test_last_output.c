@@ -30,13 +30,13 @@ static void test_last_line(void **state)
 static void test_exceptions(void **state)
 {
 	(void)state;
-	/* The last of a chain. */
+	/* The last exception of a chain. */
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  File \"a\", line 1\nKeyError: 'x'\n\n"
 				     "During handling of the above exception, another exception occurred:\n\n"
 				     "Traceback (most recent call last):\n  File \"a\", line 2\n"
 				     "torch.OutOfMemoryError: CUDA out of memory.\nmore of it\n"),
 			    "torch.OutOfMemoryError: CUDA out of memory.");
-	/* One without a colon, and one of any name. */
+	/* An exception without a colon, and one with any name. */
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  x\nAssertionError\nbye\n"),
 			    "AssertionError");
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  x\nmine.Stop: now\nbye\n"),
@@ -54,7 +54,7 @@ static void test_exceptions(void **state)
 			    "ValueError: bad");
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  a\nerrors.ChildFailedError: \n==\n"),
 			    "errors.ChildFailedError:");
-	/* Lines that only look like one. */
+	/* Lines that only look like an error. */
 	assert_string_equal(ERROR_OF("note: ValueErrors are rare\nError 7 in line\n"), "Error 7 in line");
 }
 

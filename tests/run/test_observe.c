@@ -1,4 +1,4 @@
-/* The curve in bounded room, and the choice of the device. */
+/* The curve in bounded memory, and the choice of the device. */
 #include "run/observe.h"
 
 #include "support/test.h"
@@ -98,7 +98,7 @@ static void test_device(void **state)
 	choose("", NULL, NEAP_ENODEVICE, 0);
 	choose(NULL, "1,0", NEAP_OK, 1);
 	choose(NULL, list, NEAP_OK, 2);
-	choose(NULL, "", NEAP_OK, 3); /* none is visible: none is watched */
+	choose(NULL, "", NEAP_OK, 3); /* no device is visible: none is watched */
 	choose(NULL, "-1", NEAP_OK, 3);
 	choose("1", "2", NEAP_OK, 1);
 	neap_monitor_close(monitor);

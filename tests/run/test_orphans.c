@@ -117,7 +117,7 @@ static void test_stubborn(void **state)
 		;
 }
 
-/* Forked twice, with an empty environment and a session of its own: it still descends from us. */
+/* Forked twice, with an empty environment and its own session: it still descends from us. */
 static void test_by_descent(void **state)
 {
 	(void)state;
@@ -133,7 +133,7 @@ static void test_by_descent(void **state)
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }
 
-/* The supervisor is a container's process 1, an ancestor of all: only the environment or the group decides. */
+/* The supervisor is process 1 of a container and so an ancestor of all: only the environment or the group decides. */
 static void test_first_process(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* The outcome of a command: every kind of end, and its lookalikes. Also room and drain. */
+/* The outcome of a command: every kind of end, and similar ones. Also waiting for free memory, and the drain. */
 #include "run/drain.h"
 #include "run/outcome.h"
 #include "support/test.h"
@@ -50,7 +50,7 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_KILLED, 0, "by neap kill, process 42");
 	e = ran, e.timed_out = true, e.wait_status = SIGTERM;
 	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
-	/* It crossed a limit: however it ended. */
+	/* It crossed a limit, however it ended. */
 	strcpy(e.limit_text, "host memory 3.10 GiB above 3.00 GiB");
 	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
 	e.timed_out = false;
@@ -59,7 +59,7 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_STOPPED, 0, "host memory 3.10 GiB above 3.00 GiB");
 	e.wait_status = EXITED(1);
 	decide(e, NEAP_OUTCOME_STOPPED, 1, "host memory 3.10 GiB above 3.00 GiB");
-	/* Asked to stop early, and it did; another status means another failure. */
+	/* It was asked to stop early, and did; another status means another failure. */
 	strcpy(ran.stop_text, "device memory below 1.00 GiB");
 	e = ran, e.wait_status = EXITED(75);
 	decide(e, NEAP_OUTCOME_STOPPED, 75, "device memory below 1.00 GiB");
@@ -90,7 +90,7 @@ static void test_oom_and_what_looks_like_it(void **state)
 	e = (struct neap_evidence){
 		.started = true, .wait_status = SIGKILL, .host_kills = 1, .host_counter = "oom_kill"};
 	decide(e, NEAP_OUTCOME_HOST_OOM, 137, "oom_kill rose by 1");
-	e.wait_status = EXITED(137); /* of a shell around it */
+	e.wait_status = EXITED(137); /* of the shell that runs it */
 	decide(e, NEAP_OUTCOME_HOST_OOM, 137, "exit status 137, as of a killed one, while oom_kill rose by 1");
 	e.wait_status = SIGKILL, e.host_kills = 0;
 	decide(e, NEAP_OUTCOME_SIGNALED, 137, "SIGKILL");
@@ -100,7 +100,7 @@ static void test_oom_and_what_looks_like_it(void **state)
 	decide(e, NEAP_OUTCOME_CANCELED, 137, "signal 2");
 }
 
-/* A lost device is the cause, however its loss looked to the command. */
+/* A lost device is the cause, whatever the command made of it. */
 static void test_lost_device(void **state)
 {
 	(void)state;
@@ -152,7 +152,7 @@ static void test_scan(void **state)
 	scan("first\nRuntimeError: CUDA out of memory. Tried\nlast words", "RuntimeError: CUDA out of memory. Tried");
 	scan("neap: out of device memory: asked 1\n\n\n", "neap: out of device memory: asked 1");
 	scan("cuda OUT OF MEMORY\n", "");
-	/* too long ago: training went on for many lines */
+	/* too long ago: the training continued for many lines */
 	char text[4096] = "CUDA out of memory\n";
 	for (int i = 0; i < 60; i++)
 		strcat(text, "step\n");
@@ -210,11 +210,11 @@ static void test_drain_left(void **state)
 	list(&before, 50, 2 * GIB);
 	list(&after, 50, 2 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 0);
-	/* the dead run is not listed any more, its bytes are still used */
+	/* the dead run is no longer listed, but its bytes are still in use */
 	after = reading(5 * GIB);
 	list(&after, 50, 2 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 3 * GIB);
-	/* or listed still: counted once */
+	/* or it is still listed: counted once */
 	list(&after, 101, 3 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 3 * GIB);
 	/* a new or growing neighbour does not count */
@@ -234,7 +234,7 @@ static void test_drain_left(void **state)
 	list(&after, 50, 2 * GIB);
 	list(&after, 100, NEAP_BYTES_UNKNOWN);
 	assert_true(neap_drain_left(&before, &after, run, 2) > 0);
-	/* no list at all: the device's growth */
+	/* no list at all: the device's growth counts */
 	after = reading(6 * GIB), after.processes_known = false;
 	before = reading(2 * GIB), before.processes_known = false;
 	assert_true(neap_drain_left(&before, &after, run, 2) == 4 * GIB);

@@ -1,4 +1,4 @@
-/* The stand-ins' report of a run: merged over processes, written as one line, for any content of the files. */
+/* The stand-ins' report on a run: merged over processes, written as one line, whatever the files contain. */
 #include "run/simulated.h"
 
 #include "base/file.h"
@@ -67,7 +67,7 @@ static void test_hostile_lines(void **state)
 		"values a b\n",
 		"values a b 1 0\n",
 		"values a b 1 0 0 0\n",
-		"values a b 1 0 0", /* no newline: it may go on */
+		"values a b 1 0 0", /* no newline: the writer may not have finished */
 		"nothing a b 1 0 0\n",
 		"values  b 1 0 0\n",
 		"values a\tc b 1 0 0\n",

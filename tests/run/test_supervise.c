@@ -1,4 +1,4 @@
-/* run/supervise.h with a clock that runs fast: limits of hours end a command at once. And a start that fails. */
+/* run/supervise.h with a clock that runs fast: limits of hours end a command at once. Also a start that fails. */
 #include "run/supervise.h"
 
 #include "run/run_stage.h"
@@ -25,7 +25,7 @@ static int tear_down(void **state)
 	return remove_folder(folder);
 }
 
-/* An hour in each 3.6 ms. */
+/* Each 3.6 ms count as an hour. */
 static uint64_t fast(void *context)
 {
 	static uint64_t begun_ns;
@@ -65,7 +65,7 @@ static void test_time_limit(void **state)
 	neap_result_fini(&result);
 }
 
-/* It ignores SIGTERM: the grace is over, too. */
+/* The command ignores SIGTERM until the grace period is over, too. */
 static void test_grace(void **state)
 {
 	static char *const command[] = {"sleep", "600", NULL};
@@ -73,7 +73,7 @@ static void test_grace(void **state)
 	uint64_t hour_ns = 3600 * NEAP_NS_PER_S;
 
 	(void)state;
-	sigaction(SIGTERM, &ignore, &before); /* the command inherits it: it has no moment without */
+	sigaction(SIGTERM, &ignore, &before); /* the command inherits this: it never runs without it */
 	struct neap_result result = run((struct neap_supervise_options){
 		.command = command, .limits = {.at = {[NEAP_LIMIT_TIME] = 10 * hour_ns}, .grace_ns = 5 * hour_ns}});
 	sigaction(SIGTERM, &before, NULL);

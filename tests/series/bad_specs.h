@@ -1,4 +1,4 @@
-/* bad_specs.h: rows of test_spec.c: a file and its error. */
+/* bad_specs.h: rows of test_spec.c: each a file and its error. */
 /* clang-format off */
 	{"",
 	 "1:1: expected a mapping with the keys name, defaults and experiments"},

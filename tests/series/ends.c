@@ -1,4 +1,4 @@
-/* ends.c: an experiment that tells when it will end, and ends then.
+/* ends.c: an experiment that announces when it will end, and ends then.
  *
  *   ends NAME MS     appends a line to ran/NAME; the first time it also writes "PID TIME" to at/NAME, ends MS later
  *                    (TIME is CLOCK_MONOTONIC's, in ns), and makes done/NAME as its last act; later it ends at once

@@ -6,8 +6,8 @@
  *   torn     its first BYTES bytes are               fork     a supervisor has just been started
  *   written  all of it, but not flushed              full     its first BYTES bytes are, then and from then on ENOSPC
  *
- * linger: unless there is a file "begin", makes one named "lingers" and waits before main, with default signals.
- * abort: unless there is a file "begin", ends itself by SIGKILL before main.
+ * linger: if there is no file "begin", makes a file "lingers" and waits before main, with default signals. abort: if
+ * there is no file "begin", ends itself by SIGKILL before main.
  *
  * nolocks: files named "lock" behave as on a file system without locks. ended: ends itself by SIGKILL when a file
  * named "ended" is in place.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Supervisors that are killed about the end of their command: an experiment that had ended is never run again, and one that had
-not is never taken as finished.
+"""Supervisors that are killed near the end of their command: an experiment that had ended is never run again, and one
+that had not ended never counts as finished.
 
 usage: last_moment.py NEAP ENDS. Each experiment of a series says when its command will end; its supervisor gets SIGKILL at an
 instant between 20 ms before and 5 ms after that. 40 kills; NEAP_LONG=1: 1000. NEAP_TEST_SEED repeats one.
 
-How the command ended is known from the kernel: from its pidfd, which keeps the exit status (Linux 6.15), or else only where it had
-ended before the kill.
+The kernel tells how the command ended: its pidfd keeps the exit status (Linux 6.15); without that, it is known only
+if the command ended before the kill.
 """
 
 import collections
@@ -56,7 +56,7 @@ def has_ended(pidfd):
 
 
 def exit_status(pidfd):
-    """The wait status of a process that has been reaped, or None where the kernel does not keep it."""
+    """The wait status of a process that has been reaped, or None if the kernel does not keep it."""
     info = bytearray(struct.pack("Q", INFO_EXIT).ljust(INFO_BYTES, b"\0"))
     try:
         fcntl.ioctl(pidfd, GET_INFO, info)
@@ -67,8 +67,8 @@ def exit_status(pidfd):
 
 
 def kill_one(rng, folder, name):
-    """Kills the supervisor of the first attempt. Returns the command's pidfd, and whether it had ended before. None: we
-    were too late for it, on a loaded machine."""
+    """Kills the supervisor of the first attempt. Returns the command's pidfd, and whether it had ended before. None:
+    we were too late, on a busy machine."""
     pid, end_ns = wait_for(f"at/{name}")
     try:
         pidfd = os.pidfd_open(pid)
@@ -85,7 +85,7 @@ def kill_one(rng, folder, name):
 
 
 def run_series(rng, number, count):
-    """A series of `count` experiments. Returns how each went whose supervisor was killed."""
+    """A series of `count` experiments. Returns how each experiment ended whose supervisor was killed."""
     folder = f"s{number}"
     names = [f"e{number}-i={i}" for i in range(count)]
     with open(f"{folder}.yaml", "w") as file:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A night: a series whose experiments end in every way, whose runner and supervisors are killed at random instants and
-restarted. Its report accounts for every experiment.
+"""A night: a series whose experiments end in every way, while its runner and supervisors are killed at random
+instants and restarted. Its report accounts for every experiment.
 
 usage: night.py NEAP HOLD. NEAP_LONG=1: 200 experiments; otherwise 20. NEAP_TEST_SEED repeats one.
 """
@@ -20,7 +20,7 @@ import time
 NEAP, HOLD = map(os.path.abspath, sys.argv[1:3])
 LONG = os.environ.get("NEAP_LONG") == "1"
 EACH, KILLS = (40, 60) if LONG else (4, 8)
-DEADLINE_S = 1200 if LONG else 500  # the runner of the tests gives it less on a machine that is not loaded
+DEADLINE_S = 1200 if LONG else 500  # the test runner allows less time, which is enough on a machine that is not busy
 
 # kind: (the outcome that its experiments have, starts of the command in one attempt)
 KINDS = {"ok": ("ok", 1), "oom": ("oom", 1), "ladder": ("ok", 3), "crash": ("signaled", 1), "hang": ("timeout", 1)}
@@ -96,7 +96,7 @@ def run_to_the_end(rng, deadline):
 
 
 def check_journal(killed):
-    """Exactly one end each; every start has an outcome."""
+    """Each has exactly one end; every start has an outcome."""
     counts = collections.defaultdict(collections.Counter)
     outcomes = {}
     for line in open("night/journal"):
@@ -118,7 +118,7 @@ def check_journal(killed):
             die(f"{name}: given up: {dict(count)}")
         if count["end"] and outcomes[name] != KINDS[kind][0]:
             die(f"{name}: {outcomes[name]}, not {KINDS[kind][0]}")
-        least = KINDS[kind][1] if kind != "hang" else 0  # its time may pass before it has written
+        least = KINDS[kind][1] if kind != "hang" else 0  # its time may be over before it has written
         if count["end"] and not least <= ran <= KINDS[kind][1] * count["start"]:
             die(f"{name}: the command was started {ran} times in {count['start']} attempts")
     lost = sum(count["lost"] for count in counts.values())

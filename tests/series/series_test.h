@@ -19,7 +19,7 @@ int series_setup(void **state);    /* makes a folder, goes there, points HOME an
 int series_teardown(void **state); /* removes it */
 
 void series_write(const char *name, const char *text);
-char *series_read(const char *name); /* "" when it is not there; free it */
+char *series_read(const char *name); /* "" if the file does not exist; free it */
 unsigned series_lines(const char *name);
 
 /* Starts `neap series ARGS...` with stdout and stderr in the files out and err; `order`: NEAP_KILLER's, or NULL. */
@@ -28,12 +28,12 @@ int series_wait(pid_t pid); /* exit status, or 128 + signal */
 int series_run(const char *order, const char *const *args);
 #define SERIES(order, ...) series_run(order, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Waits, looking every millisecond for at most 20 s, until the file is there and not empty. */
+/* Waits, checking every millisecond for at most 20 s, until the file exists and is not empty. */
 void series_await(const char *name);
 
 /* The journal's records in FOLDER. */
 json_t *series_records(const char *folder);
-/* How many of `type` the experiment has. */
+/* How many records of `type` the experiment has. */
 unsigned series_count(const json_t *records, const char *type, const char *experiment);
 
 #endif

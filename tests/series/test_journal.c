@@ -84,8 +84,8 @@ static void test_append_and_open(void **state)
 	neap_journal_close(journal);
 }
 
-/* Cut at every byte: the whole lines stay, the rest goes, and appending goes on. */
-/* How many records a reader sees, which changes nothing. */
+/* Cut at every byte: the whole lines stay, the rest is dropped, and appending continues. */
+/* How many records a reader sees; reading changes nothing. */
 static size_t count_read(size_t expected_bytes)
 {
 	json_t *records = NULL;
@@ -133,7 +133,8 @@ static void test_every_cut(void **state)
 	neap_buffer_fini(&whole);
 }
 
-/* One byte changed anywhere: in the last line it is a tail, before it is damage, named with its place. */
+/* One byte changed anywhere: in the last line that is a cut tail, in an earlier line damage, reported with its
+ * place. */
 static void test_every_damage(void **state)
 {
 	(void)state;

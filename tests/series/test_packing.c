@@ -27,7 +27,7 @@ static void test_table(void **state)
 		{{{100, 0, 0, false}, {200, 150, 1, false}}, BYTES(50), NEAP_PACKING_ANY, 0},
 		{{{100, 60, 1, false}, {200, 150, 1, false}}, BYTES(50), NEAP_PACKING_ANY, 1}, /* exactly */
 		{{{100, 60, 1, false}, {200, 150, 1, false}}, BYTES(51), NEAP_PACKING_ANY, 2},
-		{{{100, 0, 0, false}, {200, 150, 1, false}}, BYTES(51), 1, 2}, /* the other would do, but */
+		{{{100, 0, 0, false}, {200, 150, 1, false}}, BYTES(51), 1, 2}, /* the other would be enough, but */
 		{{{100, 0, 0, false}, {200, 0, 0, false}}, BYTES(50), 0, 0},
 		{{{100, 0, 1, true}, {200, 0, 1, true}},
 		 BYTES(1),

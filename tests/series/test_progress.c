@@ -36,7 +36,7 @@ static void test_one(void **state)
 	progress.running[0].left_ns = 125 * SECOND;
 	expect(&progress, 99, "[3/12] plain: 59 s, about 2 m 05 s left, step 120, loss 2.315, 3.00 GiB of 80.0 GiB");
 	expect(&progress, 40, "[3/12] plain: 59 s, about 2 m 05 s le...");
-	expect(&progress, 19, ""); /* nothing that could be read */
+	expect(&progress, 19, ""); /* there was nothing to read */
 }
 
 static void test_several(void **state)

@@ -1,4 +1,4 @@
-/* Which runs are deleted, and nothing else: no running run, no foreign file, no target of a link. */
+/* Which runs are deleted, and that nothing else is: no running run, no foreign file, no target of a link. */
 #include "series/prune.h"
 
 #include "base/file.h"
@@ -55,7 +55,7 @@ static bool is_there(const char *below)
 	return !lstat(at(below), &info);
 }
 
-/* A file of so many bytes, written `ago` seconds ago. */
+/* A file of this many bytes, written `ago` seconds ago. */
 static void put(const char *below, size_t bytes, time_t ago)
 {
 	char *text = calloc(1, bytes + 1);
@@ -97,7 +97,7 @@ static const struct neap_prune_rules all = {0}, all_recordings = {.recordings = 
 
 #define RUNS 5
 
-/* Newest first: r4 of 400 s and 5000 bytes, ... r0 of 0 s and 1000; of recordings r2 has none. */
+/* Newest first: r4 of 400 s and 5000 bytes, ... r0 of 0 s and 1000; r2 has no recording. */
 static void plan(const struct neap_prune_rules *rules, const char *expected)
 {
 	static char folders[RUNS][4] = {"r4", "r3", "r2", "r1", "r0"}, none[] = "", series[] = "nightly", ok[] = "ok",
@@ -205,7 +205,7 @@ static void test_stages(void **state)
 	(void)state;
 	put_run("runs/over", "result.json", 10);
 	put_run("runs/lost", "began", 10);
-	put_run("runs/ended", "ended", 7200); /* its result is still to be made */
+	put_run("runs/ended", "ended", 7200); /* its result has not been made yet */
 	put_run("runs/begins", "", 10);
 	put_run("runs/unbegun", "", 7200);
 	mkdir(at("runs/empty"), 0755); /* a run makes its folder, and then the lock */
@@ -235,7 +235,7 @@ static void test_recordings_alone(void **state)
 		    is_there("runs/some/model.pt") && is_there("runs/some/record.best"));
 }
 
-/* A run that has not begun counts as one an hour after its folder was made: by the clock of the scan. */
+/* A run that has not begun counts as one an hour after its folder was made, by the clock of the scan. */
 static void test_unbegun_for_an_hour(void **state)
 {
 	struct timespec now;
@@ -348,7 +348,7 @@ static pid_t resume(const char *below)
 	pid_t child = fork();
 	if (child == 0) {
 		struct neap_journal *journal = NULL;
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where the test fails */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* even if the test fails */
 		if (neap_journal_open(at(below), &journal, NULL) == NEAP_OK && write(ends[1], "x", 1) == 1)
 			pause();
 		_exit(1);
@@ -369,7 +369,7 @@ static void test_series(void **state)
 	put_run("series/open-0123abcd/runs/a-1", "result.json", 10);
 	put_journal("series/open-0123abcd", "start");
 	put_run("series/none-0123abcd/runs/a-1", "result.json", 10); /* no journal */
-	/* Folders of attempts are the series'. */
+	/* Folders of attempts belong to the series. */
 	done = apply(&all);
 	assert_int_equal(done.runs, 0);
 	assert_int_equal(neap_prune_scan(state_folder, true, false, &prune, NULL), NEAP_OK);

@@ -77,7 +77,7 @@ static void test_take(void **state)
 	assert_int_equal(series_lines("ran2"), 1);
 }
 
-/* The supervisor itself is killed: that attempt is lost and reported, and another is made. */
+/* The supervisor itself is killed: that attempt is lost and reported, and another one is made. */
 static void test_lost(void **state)
 {
 	(void)state;
@@ -243,7 +243,8 @@ static void test_ended_with_a_rung_left(void **state)
 	check_counts("e", 2, 1, 1, 0);
 }
 
-/* One supervisor cannot start, the other has not got that far: the series ends when both have, and nothing is lost.
+/* One supervisor cannot start, and the other has not got that far: the series ends when both have ended, and nothing
+ * is lost.
  */
 static void test_reaped(void **state)
 {
@@ -293,7 +294,7 @@ static void test_without_locks(void **state)
 	check_said("[1/2] w: attempt 1 is still running, waiting for it");
 	pid_t supervisor = supervisor_of("f/runs/w-1/supervisor");
 	assert_int_equal(kill(supervisor, SIGKILL), 0);
-	series_await("f/runs/w-2/supervisor"); /* and seen to be gone */
+	series_await("f/runs/w-2/supervisor"); /* and the supervisor is seen to be gone */
 	let_go();
 	assert_int_equal(series_wait(second), 0);
 	assert_int_equal(series_lines("ran"), 2);
@@ -342,7 +343,7 @@ static void test_interrupted(void **state)
 	assert_int_equal(series_lines("ran2"), 1);
 }
 
-/* As early as possible: the supervisor asked to end does not listen for signals yet. Nothing is lost. */
+/* As early as possible: the supervisor is asked to end before it listens for signals. Nothing is lost. */
 static void test_interrupted_early(void **state)
 {
 	char text[512];
@@ -366,8 +367,8 @@ static void test_interrupted_early(void **state)
 	assert_int_equal(series_lines("ran"), 1);
 }
 
-/* Killed between a start and its end, then edited: the attempt was another command's, and is repeated with the new
- * file, also after a kill in the middle of the edit. */
+/* Killed between a start and its end, then edited: the attempt belonged to another command, and is repeated with the
+ * new file, even after a kill in the middle of the edit. */
 static void test_changed(void **state)
 {
 	(void)state;
@@ -400,7 +401,7 @@ static void test_damaged(void **state)
 	check_said("f/journal is damaged at byte 0");
 }
 
-/* A finished series: shown again on demand, else the next number starts. */
+/* A finished series: shown again on request, otherwise the next number starts. */
 static void test_finished(void **state)
 {
 	(void)state;

@@ -1,5 +1,4 @@
-/* The promise of neap series: killed at any instant of its journal's life, and resumed, it runs every experiment
- * exactly once.
+/* The promise of neap series: killed at any write of its journal, and resumed, it runs every experiment exactly once.
  *
  * 50 kills at random journal writes and 10 just after a supervisor was started, each in a series of stub experiments
  * that note that they ran. When a series ends, it is checked and the next one started, until the kills are done. The
@@ -104,7 +103,7 @@ static void test_killed(void **state)
 	assert_int_equal(rows, ended);
 }
 
-/* Every journal write of one short series, in every mode: nothing is left to chance. */
+/* Every journal write of one short series, in every mode, so that nothing depends on chance. */
 static void test_each_write(void **state)
 {
 	(void)state;

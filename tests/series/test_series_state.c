@@ -71,7 +71,7 @@ static void test_whole(void **unused)
 	neap_series_state_fini(&state);
 }
 
-/* The array that has a task for an experiment. */
+/* Which array has a task for an experiment. */
 static void test_submitted(void **unused)
 {
 	(void)unused;
@@ -102,7 +102,8 @@ static void test_submitted(void **unused)
 	neap_series_state_fini(&state);
 }
 
-/* Estimated before the first start; of an edited experiment its new key shows that they do not hold any more. */
+/* Estimated before the first start. After an edit the experiment's new key shows that the estimates no longer
+ * hold. */
 static void test_estimated(void **unused)
 {
 	(void)unused;
@@ -182,13 +183,13 @@ static void test_edited(void **unused)
 	assert_string_equal(state.gone[0].name, "old");
 	assert_false(state.gone[0].open);
 	assert_true(state.gone[1].open);
-	/* Records from here on are about the current file. */
+	/* From here on records are about the current file. */
 	json_t *record = json_loads(START("old", 2), 0, NULL);
 	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_EPARSE);
 	json_decref(record);
 	neap_series_state_fini(&state);
 
-	/* An edit of another content than the file's: it has changed since. */
+	/* An edit to other contents than the file's: the file has changed since. */
 	const char *const others[] = {START("a", 1), END("a", 1), EDIT("\"a\", \"gone\"", HASH), NULL};
 	assert_int_equal(apply(&state, others, &err), NEAP_OK);
 	assert_true(state.edited);

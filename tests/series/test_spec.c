@@ -80,7 +80,7 @@ static void test_plain(void **state)
 static void test_defaults(void **state)
 {
 	(void)state;
-	/* They apply wherever they stand, and are overridden key by key. */
+	/* They apply wherever they are in the file, and are overridden key by key. */
 	struct neap_spec spec = parse("experiments:\n"
 				      "- name: a\n"
 				      "- name: b\n"

@@ -36,7 +36,7 @@ static void test_table(void **state)
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_LOSE, 1, 1}},
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_ENDED, {NEAP_STEP_TAKE, 1, 1}},
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_UNBEGUN, {NEAP_STEP_SKIP, 1, 1}},
-		/* lost ones count, canceled ones do not */
+		/* lost attempts count, canceled ones do not */
 		{{{1, 1, false, false}}, 1, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_START, 0, 2}},
 		{{{2, 2, false, false}}, 1, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_START, 0, 3}},
 		{{{3, 3, false, false}}, 1, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_GIVE_UP, 0, 3}},
@@ -65,7 +65,7 @@ static void test_beside(void **state)
 		{{{1, 0, true, false}, {0}, {0}, {0}}, 2, {NEAP_STEP_START, 1, 1}},
 		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_WAIT, 4, 0}},
 		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 3, {NEAP_STEP_START, 2, 1}},
-		/* one ended in between; retry the first */
+		/* one ended in between; the first is retried */
 		{{{1, 0, false, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_START, 0, 2}},
 		{{ENDED(1), ENDED(1), {3, 3, false, false}, {1, 0, true, false}}, 2, {NEAP_STEP_GIVE_UP, 2, 3}},
 		/* only open ones are left */

@@ -1,4 +1,4 @@
-/* The points of `neap serve`, over looks that are made up: a device that can no longer be read. */
+/* The points of `neap serve`, from made-up samples: a device that can no longer be read. */
 #include "base/error.h"
 #include "machine/sample.h"
 #include "serve/data.h"
@@ -11,7 +11,7 @@
 
 #define DEVICES 2
 
-static size_t found;   /* devices of the next look */
+static size_t found;   /* devices in the next sample */
 static bool fails;     /* it */
 static uint64_t bytes; /* allocated on each device */
 
@@ -56,7 +56,7 @@ static void look_times(struct neap_serve_data *data, size_t times)
 		(void)neap_serve_data_sample(data, NULL);
 }
 
-/* How many points of the device have so much allocated. */
+/* How many points of the device have this much allocated. */
 static size_t points_of(struct neap_serve_data *data, size_t device, const char *allocated)
 {
 	struct neap_serve_reply reply;
@@ -87,7 +87,7 @@ static void points_of_a_device_that_is_gone(void **state)
 	bytes = 7;
 	look_times(data, NEAP_SERVE_POINTS + 10);
 	assert_int_equal(points_of(data, 1, "7"), NEAP_SERVE_POINTS);
-	/* It is gone, and the other is not. */
+	/* One device is gone, the other is not. */
 	found = 1;
 	bytes = 8;
 	look_times(data, 1);

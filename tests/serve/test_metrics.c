@@ -1,4 +1,4 @@
-/* The metrics of neap serve: every byte of the text, values that are not known, names that mean harm. */
+/* The metrics of neap serve: every byte of the text, unknown values, hostile names. */
 #include "serve/metrics.h"
 
 #include "support/test.h"
@@ -73,7 +73,7 @@ static void test_values(void **state)
 	assert_true(has("neap_run_used_bytes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-1\"} 55"));
 	assert_true(has("neap_run_cached_bytes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-1\"} 6"));
 	assert_true(has("neap_run_processes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-1\"} 2"));
-	processes[2].run = "run-1"; /* a run counts apart on each device */
+	processes[2].run = "run-1"; /* a run counts separately on each device */
 	assert_true(has("neap_run_processes{gpu=\"0\",UUID=\"GPU-a\",run=\"run-1\"} 2"));
 	assert_true(has("neap_run_processes{gpu=\"1\",UUID=\"GPU-b\",run=\"run-1\"} 1"));
 	devices[0].ledger.total = 900ull << 40; /* exact to the byte */
@@ -102,7 +102,7 @@ static size_t count(const char *part)
 	return found;
 }
 
-/* What is not known has no sample: neither zero nor 2^64. */
+/* An unknown figure has no sample: neither zero nor 2^64. */
 static void test_unknown(void **state)
 {
 	(void)state;

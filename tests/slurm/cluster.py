@@ -16,7 +16,7 @@ import sys
 import time
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
-PATIENCE_S = 90  # of every wait: a loaded machine is slow, not broken
+PATIENCE_S = 90  # for each wait: a busy machine is slow, not broken
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None)
@@ -64,13 +64,13 @@ PartitionName=work Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 
 def missing():
-    """The programs that are not there: daemons are often not on a user's PATH."""
+    """The programs that are missing. Daemons are often not on a user's PATH."""
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     return [name for name in PROGRAMS if not shutil.which(name)]
 
 
 def wait_for(what, condition, patience_s=PATIENCE_S):
-    """Until the condition is true; its value. Every wait of the tests is one of these."""
+    """Waits until the condition is true; returns its value. Every wait of the tests uses this."""
     deadline = time.monotonic() + patience_s
     while True:
         value = condition()
@@ -103,7 +103,7 @@ class Cluster:
 
     def __enter__(self):
         try:
-            for attempt in range(3):  # a port may be taken between our look and the daemon's
+            for attempt in range(3):  # a port may be taken between our check and the daemon's start
                 if self.start(attempt):
                     return self
             raise AssertionError("the cluster did not start:\n" + self.logs())
@@ -162,12 +162,12 @@ class Cluster:
 
     @staticmethod
     def ask(*words):
-        """What one of Slurm's commands prints; "" when it refuses."""
+        """The output of one of Slurm's commands; "" if it refuses."""
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
         return done.stdout if done.returncode == 0 else ""
 
     def states(self):
-        """{"JOB_TASK": state} of all that the controller knows."""
+        """{"JOB_TASK": state} of all tasks that the controller knows."""
         lines = self.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K %T").splitlines()
         return dict(line.split() for line in lines if re.fullmatch(r"\d+_\d+ [A-Z_]+", line))
 
@@ -175,14 +175,14 @@ class Cluster:
         if self.daemons and not self.failed():
             self.ask("scancel", "--full", f"--user={pwd.getpwuid(os.getuid()).pw_name}")
         for daemon in self.daemons:
-            daemon.kill()  # what they would save goes with the folder
+            daemon.kill()  # what they would save is deleted with the folder
             daemon.wait()
         self.daemons = []
         self.end_children()
 
     @staticmethod
     def end_children():
-        """slurmstepds and what they ran: ours to reap, and to end."""
+        """slurmstepds and the processes that they ran: we reap and end them."""
         while True:
             try:
                 with open(f"/proc/self/task/{os.getpid()}/children") as text:

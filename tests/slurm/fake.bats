@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# neap series --slurm with a fake Slurm that answers as the test wants: every way in which a task may end, answers that make no sense,
-# refusals. Tasks are run by hand, as the array's script would. tests/slurm/slurm.py has a real Slurm.
+# neap series --slurm with a fake Slurm that gives the answers that a test sets: every way in which a task may end,
+# nonsense, refusals. Tests run tasks by hand, as the array's script would. tests/slurm/slurm.py uses a real Slurm.
 
 sim=mem=4GiB
 load ../support/command.bash
@@ -50,7 +50,7 @@ begun() {
 	begun 4
 	begun 5 "$stopped DUE TO PREEMPTION ***"
 	begun 6 "$stopped ***"
-	begun 7 "$stopped DUE TO JOB REQUEUE ***" # it is in the queue: it will come again
+	begun 7 "$stopped DUE TO JOB REQUEUE ***" # it is in the queue and will come again
 	begun 8
 	echo "sh: 1: exec: neap: not found" > s/slurm/101-9.out
 	printf '%s\n' 101_7 101_8 101_11 99_N/A > "$FAKE/squeue" # 9 has ended, 10 was cancelled in the queue
@@ -80,7 +80,7 @@ begun() {
 	expect ends
 }
 
-@test "a task is not over while squeue fails" {
+@test "a task does not count as over while squeue fails" {
 	series 2
 	slurm
 	begun 1
@@ -102,7 +102,7 @@ begun() {
 	series 3
 	slurm
 	task 101 1
-	task 101 1 # by hand, or from an array that was submitted twice: the next one
+	task 101 1 # by hand, or from an array that was submitted twice: it takes the next one
 	[ "$(xargs < ran)" = "1 2" ]
 	begun 3
 	task 101 2
@@ -135,7 +135,7 @@ begun() {
 	printf '101_2\n101_3\n' > "$FAKE/squeue"
 	slurm
 	task 101 2
-	task 101 2 # as if it were another one: e-i=3 is claimed next, and then what failed
+	task 101 2 # like another task: it claims e-i=3 next, and then the failed experiment
 	task 101 3
 	[ "$(xargs < ran)" = "1 2 3 1" ]
 	: > "$FAKE/squeue"
@@ -169,7 +169,7 @@ begun() {
 	printf '101_1\n101_2\n' > "$FAKE/squeue"
 	slurm --resume
 	[ ! -e "$FAKE/words.102" ]
-	: > "$FAKE/squeue" # its node does not answer, but its supervisor lives, as the lock says
+	: > "$FAKE/squeue" # its node does not answer, but its supervisor lives, as the lock shows
 	slurm
 	[ -z "$(records lost)" ]
 	read -r supervisor < "/proc/$killed/task/$killed/children" || [ -n "$supervisor" ] # it has no newline
@@ -194,13 +194,13 @@ begun() {
 		slurm --resume
 	done
 	[ ! -e "$FAKE/words.104" ]
-	task 103 1 # it comes after all
+	task 103 1 # the late task runs after all
 	grep -q "nothing to do" s/slurm/103-1.out
 	[ ! -e ran ]
 	expect given_up
 }
 
-@test "a series that Slurm has is not run here beside it" {
+@test "a series that Slurm is running is not run here as well" {
 	series 2
 	echo "sbatch: error: the controller is gone" > "$FAKE/refuse-late" # whether it submitted is unknown
 	slurm
@@ -245,13 +245,13 @@ begun() {
 	echo "sbatch: error: Batch job submission failed: Invalid qos specification" > "$FAKE/refuse"
 	slurm
 	[ ! -s s/journal ]
-	mv "$FAKE/refuse" "$FAKE/refuse-late" # the controller is gone in between: whether it submitted is unknown
+	mv "$FAKE/refuse" "$FAKE/refuse-late" # the controller stops in between: whether it submitted is unknown
 	slurm
 	mv "$FAKE/refuse-late" "$FAKE/x"
 	printf 'Submitted, trust me\n' > "$FAKE/answer"
 	slurm --resume
 	rm "$FAKE/answer"
-	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/2.sh # it was a job nevertheless
+	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/2.sh # it was a job after all
 	slurm --resume
 	grep -qx -- --array=1 "$FAKE/words.102"
 	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/3.sh
@@ -262,7 +262,7 @@ begun() {
 	expect refused
 }
 
-@test "a changed file is not mistaken for the one that was submitted" {
+@test "a changed file does not count as the one that was submitted" {
 	series 2
 	slurm
 	sed -i 's/>> ran/>> elsewhere/' s.yaml

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands, then
-resumed, while every fourth task is killed too: every experiment ends once and never runs twice at once, and only killed
-tasks lose their attempt.
+"""neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands,
+then resumed, while every fourth task is killed too: every experiment ends once and never runs twice at once, and only
+killed tasks lose their attempt.
 
 usage: killed.py NEAP KILLER.SO. The seed is printed; NEAP_TEST_SEED repeats one. NEAP_LONG=1: ten times as many kills.
 
-Slurm is this file too, by the names sbatch, squeue and scontrol: it runs the tasks of an array one after another,
-in the background, whatever becomes of neap.
+This file also plays Slurm, under the names sbatch, squeue and scontrol: it runs the tasks of an array one after
+another, in the background, whatever happens to neap.
 """
 
 import fcntl
@@ -100,7 +100,7 @@ def records(folder):
 
 
 def check(number):
-    """One end for each, and a run for it; every other attempt was lost."""
+    """Each experiment has one end and a run for it; every other attempt was lost."""
     entries = records(f"s{number}")
     for i in range(EXPERIMENTS):
         own = [r["type"] for r in entries if r.get("experiment") == f"e-i={i}"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """neap series --slurm against a real Slurm.
 
-usage: slurm.py NEAP HOLD. Exit status 77 where Slurm's packages are not installed.
+usage: slurm.py NEAP HOLD. Exit status 77 if Slurm's packages are not installed.
 """
 
 import json
@@ -15,13 +15,13 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cluster  # noqa: E402  (it lies beside this file)
+import cluster  # noqa: E402  (it is beside this file)
 from cluster import wait_for  # noqa: E402
 
 NEAP, HOLD = map(os.path.abspath, sys.argv[1:3])
 
-# Six experiments. Five end by themselves: well, down the ladder, failed, at their own time limit.
-# MaxArraySize is 4: three tasks an array.
+# Six experiments. Five end by themselves: successful, down the ladder, failed, at their own time limit. MaxArraySize
+# is 4: three tasks an array.
 SERIES = f"""\
 name: s
 slurm: {{mem: 20MiB, sbatch: [--nice=0, "--comment=a 'comment'"]}}
@@ -40,7 +40,7 @@ experiments:
 - {{name: again, command: "sh -c 'test -e second || {{ touch second; exit 3; }}'", needs: none, retry_failed: 1}}
 """
 
-# The fields of each result that a local series and one by Slurm must agree on.
+# The fields of each result that must be the same for a local series and one by Slurm.
 SAME = ("name", "outcome", "exit_status", "command", "parameters", "rung", "retries", "evidence", "leak_verdict", "attached",
         "backend", "peak_allocated_bytes")
 
@@ -89,13 +89,13 @@ def job_of(folder, submission):
 
 
 def place_of(folder, experiment):
-    """The number and the task of the array that an experiment was submitted with first."""
+    """The number and the task of the array with which an experiment was first submitted."""
     array = next(r for r in records(folder) if r["type"] == "array" and experiment in r["experiments"])
     return f'{job_of(folder, array["submission"])}_{array["experiments"].index(experiment) + 1}'
 
 
 def columns(table):
-    """The table without what depends on the clock."""
+    """The table without the columns that depend on the clock."""
     rows = {}
     for line in table.splitlines():
         words = re.split(r"  +", line.strip())
@@ -115,7 +115,8 @@ def gather_until_ended(*words, status):
 
 
 def test_whole(slurm):
-    """The whole way: submitted in two arrays, one task cancelled and run again, the report as a local series makes it."""
+    """The complete course: submitted in two arrays, one task cancelled and run again, and the report of a local
+    series."""
     write("s.yaml", SERIES)
     before = len(slurm.states())
     plan = expect(neap("s.yaml", "--slurm", "--dry-run", "--folder", "s"), 0).stdout
@@ -159,7 +160,7 @@ def test_whole(slurm):
                  - {"supervisor"}) or any(e.startswith("record.") for e in os.listdir("s/runs/fine-1")),
           os.listdir("s/runs/fine-1"))
 
-    # Both ways to see it again show the same.
+    # Both ways of seeing it again show the same.
     for words in (("--slurm", "--resume"), ("--resume",)):
         check(expect(neap("s.yaml", "--folder", "s", *words), 1).stdout == done.stdout, words)
     history = subprocess.run([NEAP, "history", "--json"], capture_output=True, text=True, timeout=60).stdout
@@ -200,7 +201,7 @@ def with_sbatch(folder, script):
 
 
 def killed_after(folder, options):
-    """sbatch that submits, and takes neap with it before it can journal the job's number."""
+    """An sbatch that submits, and kills neap before that can journal the job's number."""
     return with_sbatch(folder, "#!/bin/sh\ncase \"$*\" in *--test-only*) exec REAL \"$@\";; esac\n"
                                f"REAL {options} \"$@\" > {folder}/job && kill -KILL $PPID\n")
 
@@ -221,7 +222,7 @@ def test_killed_begun(slurm):
 
 
 def test_killed_pending(slurm):
-    """Likewise, but they had not started: other tasks are submitted, and the first ones find nothing left to do."""
+    """The same, but the tasks had not started: others are submitted, and the first ones find nothing left to do."""
     write("p.yaml", ONCE.format("p"))
     check(neap("p.yaml", "--slurm", "--folder", "p", env=killed_after("pbin", "--hold")).returncode == -9, "not killed")
     job = read("pbin/job").strip()
@@ -234,7 +235,7 @@ def test_killed_pending(slurm):
 
 
 def test_both(slurm):
-    """Likewise, but the first ones start while the others wait: the tasks of both share the work."""
+    """The same, but the first tasks start while the others wait: they share the work."""
     write("b.yaml", ONCE.format("b"))
     check(neap("b.yaml", "--slurm", "--folder", "b", env=killed_after("bbin", "--hold")).returncode == -9, "not killed")
     job = read("bbin/job").strip()
@@ -272,7 +273,8 @@ def test_requeued(slurm):
     hastened = set()
 
     def begins_again():
-        """Slurm would wait two minutes; and it drops a start within the second of the end before, to try once more."""
+        """Slurm would wait two minutes. It drops a start in the same second as the last end, so the test tries once
+        more."""
         shown = slurm.ask("scontrol", "show", "job", task)
         restarts = "".join(re.findall(r"JobState=PENDING.*Restarts=(\d+)", shown, re.S))
         if restarts and restarts not in hastened and not hastened.add(restarts):
@@ -297,7 +299,7 @@ def supervisor_of(folder):
 
 
 def test_killed_task(slurm):
-    """A task that SIGKILL ends, as a lost node would: its attempt is lost, and another one runs."""
+    """A task that SIGKILL ends, as the loss of its node would: its attempt is lost, and another one runs."""
     write("l.yaml", "name: l\nexperiments:\n- name: e\n  needs: none\n"
                     "  command: \"sh -c 'echo x >> l-begun; test -e l-go || exec sleep 300'\"\n")
     expect(neap("l.yaml", "--slurm", "--folder", "l"), 0)
@@ -338,7 +340,7 @@ def main():
         print("skipped: Slurm is not installed (Debian: slurmctld slurmd slurm-client munge); missing:", *absent)
         return 77
     with tempfile.TemporaryDirectory(prefix="neap-slurm-") as folder:
-        work = os.path.join(folder, "50% of it's")  # no pattern of Slurm's, no word of a shell
+        work = os.path.join(folder, "50% of it's")  # neither a pattern of Slurm's nor a word of a shell
         os.mkdir(work)
         os.mkdir(f"{folder}/runtime", 0o700)
         os.chmod(folder, 0o755)

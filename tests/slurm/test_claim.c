@@ -47,7 +47,7 @@ static void test_once(void **state)
 	assert_int_equal(read.restarts, 1);
 	assert_string_equal(read.node, "n17");
 	assert_string_equal(read.run_id, "20261121-093000-12345-012345678");
-	struct stat info; /* nothing is left beside it */
+	struct stat info; /* nothing else is left there */
 	assert_int_equal(stat(path_of("e-1/claim"), &info), 0);
 	assert_int_equal(info.st_nlink, 1);
 }

@@ -18,7 +18,7 @@ static void test_table(void **state)
 		enum neap_outcome outcome; /* of TAKE */
 		bool amended;
 	} rows[] = {
-		/* a result is enough, in any state of the task */
+		/* a result is enough in any state of the task */
 		{{GONE(UNTOLD), RESULT(OK)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_OK},
 		{{RESULT(OOM)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_OOM},
 		{{GONE(TIMEOUT), RESULT(STOPPED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_STOPPED},
@@ -32,7 +32,7 @@ static void test_table(void **state)
 		{{GONE(UNTOLD), RESULT(SIGNALED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_SIGNALED},
 		{{GONE(UNTOLD), RESULT(FAILED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_FAILED},
 		{{RESULT(FAILED), .begun_again = true}, NEAP_SLURM_CANCEL},
-		/* neap got SIGTERM: from whom? */
+		/* neap got SIGTERM, but whose? */
 		{{GONE(TIMEOUT), RESULT(CANCELED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_TIMEOUT, .amended = true},
 		{{GONE(OUT_OF_MEMORY), RESULT(CANCELED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_HOST_OOM, .amended = true},
 		{{GONE(CANCELLED), RESULT(CANCELED)}, NEAP_SLURM_CANCEL},
@@ -78,10 +78,10 @@ static void test_all_facts(void **state)
 			struct neap_slurm_verdict verdict = neap_slurm_decide(&facts);
 			bool again = verdict.action == NEAP_SLURM_LOSE || verdict.action == NEAP_SLURM_CANCEL;
 			assert_non_null(verdict.why);
-			/* Never a second attempt beside a result that counts, or while a supervisor lives. */
+			/* No second attempt ever starts when a result counts or a supervisor lives. */
 			assert_false(again && facts.has_result && facts.outcome == NEAP_OUTCOME_OK);
 			assert_false(again && facts.lock_held && !facts.has_result);
-			/* A task that may still be there is not over without a result of its own. */
+			/* A task that may still exist is not over without a result of its own. */
 			assert_false(again && !facts.gone && !facts.begun_again);
 		}
 }

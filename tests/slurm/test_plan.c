@@ -61,11 +61,11 @@ static void test_arrays(void **state)
 	check(GRID, 1001, 2, WORDS "--array=1-6 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
 	check("parallel: 3\n" GRID, 1001, 5,
 	      WORDS "--array=1-6%3 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
-	/* more than an array may have; with a limit, each waits for the one before */
+	/* more than an array may have; with a limit, each array waits for the one before */
 	check(GRID, 5, NONE,
 	      WORDS "--array=1-4 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
 		    "--array=1-3 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n");
-	/* by kind first: no array has a gap */
+	/* sorted by kind: no array has a gap */
 	check("name: n\nexperiments:\n- {name: a, command: x, needs: none, grid: {i: [1, 2, 3]}}\n"
 	      "- {name: b, command: x, grid: {i: [1, 2, 3]}}\n",
 	      3, 4,
@@ -102,7 +102,7 @@ static void test_resources(void **state)
 	check(TWO("", ", time_limit: 30s, wait_limit: 0s, drain_limit: 0s, grace: 1s",
 		  ", time_limit: 1s, wait_limit: 0s"),
 	      1001, NONE, HEAD "--gres=gpu:1 --time=2 /s/slurm/1.sh\n");
-	/* one without a limit: the partition's */
+	/* one experiment without a limit: the partition's limit applies */
 	check(TWO("", ", time_limit: 1h", ""), 1001, NONE, HEAD "--gres=gpu:1 /s/slurm/1.sh\n");
 	check(TWO("", ", max_host: 1GiB", ", max_host: 2GiB"), 1001, NONE,
 	      HEAD "--gres=gpu:1 --mem=2113M /s/slurm/1.sh\n");
@@ -140,7 +140,7 @@ static void test_device(void **state)
 	neap_spec_fini(&spec);
 }
 
-/* Nothing in a folder's name is a pattern of Slurm's or a shell's word. */
+/* A folder's name is never a pattern of Slurm's or a word of a shell. */
 static void test_script(void **state)
 {
 	(void)state;

@@ -130,7 +130,7 @@ static void test_last_words(void **state)
 		 NEAP_SLURM_OUT_OF_MEMORY},
 		/* the last one counts: the task was requeued before */
 		{STEPD " DUE TO JOB REQUEUE ***\n" STEPD " DUE TO TIME LIMIT ***\n", NEAP_SLURM_TIMEOUT},
-		/* and only since the task began its attempt */
+		/* and only after the task began its attempt */
 		{STEPD " DUE TO JOB REQUEUE ***\nneap series: task 5_1 runs e in /s/runs/e-2\n", NEAP_SLURM_UNTOLD},
 		{"my own DUE TO TIME LIMIT\n", NEAP_SLURM_UNTOLD},
 	};

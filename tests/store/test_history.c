@@ -1,4 +1,4 @@
-/* The history: each run is stored once; a damaged file is set aside, an unknown version is left alone. */
+/* The history: each run is stored once; a damaged file is set aside, a file of an unknown version is left alone. */
 #include "store/history.h"
 
 #include "base/file.h"
@@ -99,7 +99,7 @@ static void test_put_and_each(void **state)
 	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
 	put(history, "r2", "a", NEAP_OUTCOME_FAILED, 900, 30);
 	put(history, "r3", "b", NEAP_OUTCOME_OOM, 50, 20);
-	put(history, "r1", "a", NEAP_OUTCOME_OK, 200, 10); /* a resumed series puts it again */
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 200, 10); /* a resumed series stores it again */
 	neap_history_close(history);
 	history = open_history();
 	struct seen seen = {0};
@@ -120,7 +120,7 @@ static void test_put_and_each(void **state)
 	neap_history_close(history);
 }
 
-/* A list reads the fields alone: it shows a run whose curve is damaged, which no reader of whole runs accepts. */
+/* A list reads the fields only: it also shows a run with a damaged curve, which no reader of whole runs accepts. */
 static void test_fields_alone(void **state)
 {
 	(void)state;
@@ -154,7 +154,7 @@ static void test_peak(void **state)
 	assert_int_equal(neap_history_peak(history, "nightly", "a", "k1", &bytes, &err), NEAP_OK);
 	assert_int_equal(bytes, 300);
 	assert_int_equal(neap_history_peak(history, "nightly", "d", "k1", &bytes, &err), NEAP_OK);
-	assert_int_equal(bytes, 1000); /* as reserved: the sampling missed it */
+	assert_int_equal(bytes, 1000); /* as reserved: the samples missed it */
 	bytes = 300;
 	assert_int_equal(neap_history_peak(history, "nightly", "b", "k1", &bytes, &err), NEAP_ENOENT);
 	assert_int_equal(neap_history_peak(history, "nightly", "c", "k1", &bytes, &err), NEAP_ENOENT);
@@ -228,8 +228,7 @@ static bool see_whole(void *context, struct neap_history_run *run)
 	return true;
 }
 
-/* Samples, thinned with their peak, and marks; also with bytes that are not UTF-8, and figures that JSON cannot hold.
- */
+/* Samples, thinned so that the peak stays, and marks. Also bytes that are not UTF-8, and figures beyond JSON. */
 static void test_whole(void **state)
 {
 	(void)state;
@@ -265,7 +264,7 @@ static void test_whole(void **state)
 	neap_history_close(history);
 }
 
-/* Readable during another process's write, and after its crash: committed rows are there. */
+/* Readable during another process's write and after its crash: the committed rows are there. */
 static void test_read_while_written(void **state)
 {
 	(void)state;
@@ -320,7 +319,7 @@ static void test_damaged(void **state)
 	neap_history_close(history);
 }
 
-/* Opens, and puts one run, as soon as `go` is closed. */
+/* Opens the history and stores one run, as soon as `go` is closed. */
 static void begin_writer(pid_t *child, int number, const int go[2])
 {
 	*child = fork();
@@ -354,7 +353,7 @@ static int ask_number(const char *sql)
 	return number;
 }
 
-/* Several processes find it damaged at once: one sets it aside, and all rows put into the new one stay. */
+/* Several processes find it damaged at once: one sets it aside, and all rows stored in the new one stay. */
 static void test_damaged_together(void **state)
 {
 	(void)state;
@@ -420,7 +419,7 @@ static void test_damaged_inside(void **state)
 	neap_history_close(history);
 }
 
-/* Overwrites the second page, the table's root; the file's times are put back. */
+/* Overwrites the second page, the table's root; the file keeps its times. */
 static void damage_unseen(void)
 {
 	struct stat info;
@@ -435,7 +434,7 @@ static void damage_unseen(void)
 	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* The whole file is read at most once a day, if it is as neap left it; again if a query has found damage. */
+/* The whole file is read at most once a day, if it is as neap left it; and again after a query has found damage. */
 static void test_checked_daily(void **state)
 {
 	(void)state;
@@ -448,11 +447,11 @@ static void test_checked_daily(void **state)
 	neap_history_close(history);
 	damage_unseen();
 	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
-	assert_string_equal(note, ""); /* it was not read whole */
+	assert_string_equal(note, ""); /* it was not read completely */
 	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, &err), NEAP_EIO);
 	neap_history_close(history);
 	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
-	assert_non_null(strstr(note, "was damaged")); /* now it was suspected */
+	assert_non_null(strstr(note, "was damaged")); /* now damage was suspected */
 	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
 	neap_history_close(history);
 	damage_unseen();
@@ -469,7 +468,7 @@ static void test_checked_daily(void **state)
 	neap_history_close(history);
 }
 
-/* A visitor may take a result over. */
+/* A visitor may keep a result. */
 static bool take_result(void *context, struct neap_history_run *run)
 {
 	*(struct neap_result *)context = *run->result;
@@ -490,7 +489,7 @@ static void test_taken(void **state)
 	neap_result_fini(&result);
 }
 
-/* The file of an earlier neap is set aside, whole, and not read. */
+/* The file of an earlier neap is set aside unchanged, and not read. */
 static void test_earlier(void **state)
 {
 	(void)state;

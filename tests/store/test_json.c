@@ -1,4 +1,4 @@
-/* Objects by rows: what each kind of row writes, what is null, and what host memory that ran out leaves. */
+/* Objects by rows: what each kind of row writes, when it writes null, and what remains when host memory runs out. */
 #include "store/json_rows.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* result.json: a written result reads back; a damaged one is refused with its place, and changes nothing. */
+/* result.json: a written result is read back; a damaged one is refused with its place, and changes nothing. */
 #include "store/result.h"
 
 #include "base/clock.h"
@@ -106,7 +106,7 @@ static void test_round_trip(void **state)
 	assert_memory_equal(got.marks, written.marks, 2 * sizeof *got.marks);
 	assert_int_equal(got.rank_count, 2);
 	assert_memory_equal(got.ranks, written.ranks, 2 * sizeof *got.ranks);
-	/* A list of runs reads the fields alone, and keeps one result for all. */
+	/* A list of runs reads the fields only, and reuses one result for all. */
 	struct neap_buffer text = {0};
 	written.advised_micro_batch = 10;
 	assert_int_equal(neap_result_set(&written.advice, "", NULL), NEAP_OK);
@@ -127,7 +127,7 @@ static void test_unknown_loss_and_bad_bytes(void **state)
 	(void)state;
 	struct neap_result written, got = {0};
 	assert_int_equal(neap_result_init(&written, NULL), NEAP_OK);
-	/* a lone continuation, an overlong slash, a surrogate, a cut character */
+	/* a lone continuation byte, an overlong slash, a surrogate, a cut character */
 	assert_int_equal(neap_result_set(&written.command, "a\x80 b\xc0\xaf c\xed\xa0\x80 d\xe2\x82", NULL), NEAP_OK);
 	assert_int_equal(neap_result_write(path, &written, NULL), NEAP_OK);
 	assert_int_equal(neap_result_read(path, &got, NULL), NEAP_OK);
@@ -181,7 +181,7 @@ static void test_missing_file(void **state)
 	assert_int_equal(got.exit_status, 42);
 }
 
-/* A good file with one text exchanged for another. */
+/* A good file with one text replaced by another. */
 static struct neap_buffer exchange(const char *good, const char *from, const char *to)
 {
 	const char *place = strstr(good, from);
@@ -194,7 +194,7 @@ static struct neap_buffer exchange(const char *good, const char *from, const cha
 	return text;
 }
 
-/* Such a file is refused, naming `key`, at its line. */
+/* Such a file is refused with an error that names `key` and its line. */
 static void refuse(const char *good, const char *from, const char *to, const char *key)
 {
 	struct neap_buffer bad = exchange(good, from, to);
@@ -273,7 +273,7 @@ static void test_hostile(void **state)
 	neap_buffer_fini(&good);
 }
 
-/* The reader of lines leaves to the parser what is not as neap writes it, or not simple. */
+/* The reader of lines leaves everything to the parser that neap does not write itself, or that is not simple. */
 static void test_lines_refused(void **state)
 {
 	(void)state;
@@ -321,7 +321,7 @@ static void test_lines_refused(void **state)
 	neap_result_fini(&result);
 }
 
-/* What another version did not write is zero or empty. */
+/* Fields that another version did not write are zero or empty. */
 static void test_missing_keys(void **state)
 {
 	static const char text[] = "{\"schema\": 1, \"outcome\": \"oom\", \"of another version\": 7}";
@@ -337,7 +337,8 @@ static void test_missing_keys(void **state)
 	neap_result_fini(&got);
 }
 
-/* The fuzz target over a good file with bytes changed, cut out, and replaced by what readers of JSON stumble over. */
+/* The fuzz target over a good file with bytes changed, cut out, and replaced by values that JSON readers stumble
+ * over. */
 static void test_fuzz(void **state)
 {
 	static const char *const tokens[] = {

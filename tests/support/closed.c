@@ -1,10 +1,10 @@
-/* support/closed.c: a program of the user's that has closed standard descriptors, as a daemon does, and uses libneap.
+/* support/closed.c: a user's program that has closed standard descriptors, as a daemon does, and uses libneap.
  *
  *   closed NUMBERS [--connected] WORDS...
  *
  * Closes the descriptors in NUMBERS ("12": stdout and stderr), takes device memory, writes to both outputs, and ends
- * with 0 only if no file came to be in a place that it had closed. With --connected, also while a client is connected
- * with its agent.
+ * with 0 only if no file took a closed descriptor's place. With --connected, also while a client is connected to its
+ * agent.
  */
 #include "neap/alloc.h"
 
@@ -56,7 +56,7 @@ static unsigned open_sockets(void)
 	return count;
 }
 
-/* Connects with our own agent, and waits until it has accepted. */
+/* Connects to our own agent, and waits until it has accepted. */
 static void connect_and_check(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -67,12 +67,12 @@ static void connect_and_check(void)
 		 (int)getpid());
 	if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address))
 		fail("connecting", strerror(errno));
-	while (open_sockets() < before + 2) /* ours and the agent's */
+	while (open_sockets() < before + 2) /* our end and the agent's */
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	check("while a client is connected");
 }
 
-/* Where `fd` is closed no write succeeds, and dprintf(3) would leak its buffer. */
+/* If `fd` is closed no write succeeds, and dprintf(3) would leak its buffer. */
 static void print(const char *line, int fd)
 {
 	for (int i = 0; i < 100; i++)

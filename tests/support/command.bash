@@ -1,5 +1,5 @@
-# tests/support/command.bash: what the tests of the command share. Each test has a folder, a world of simulated devices and
-# targets of its own; what the command prints is compared, whole and exactly, with a file.
+# tests/support/command.bash: shared by the tests of the command. Each test has its own folder, world of simulated
+# devices and targets. The command's output is compared, whole and exactly, with a file.
 #
 #   sim=mem=4GiB                     the simulated devices, set before `load ../support/command.bash`
 #
@@ -9,18 +9,19 @@
 #       expect exit_status           compares with expected/FILE/exit_status.txt, beside the .bats file
 #   }
 #
-# The expected file is what a terminal would show: "$ " and the line, its output, its stderr with "2> " before each line,
-# and "[exit status 3]" when it is not 0. What differs from one run to the next is replaced by names: expect.py says what.
-# What differs in one test alone, that test says, as Python's re.sub takes it: expect NAME 'PATTERN/REPLACEMENT'...
+# The expected file is what a terminal would show: "$ " and the line, its output, its stderr with "2> " before each
+# line, and "[exit status 3]" when it is not 0. Names replace everything that differs from one run to the next:
+# expect.py says what. A test says what differs in it alone, as Python's re.sub takes it: expect NAME
+# 'PATTERN/REPLACEMENT'...
 #
-# tests/update_expected.sh writes the files again. A file that no test expects is a failure, and so is a test that shows
-# something and expects nothing.
+# tests/update_expected.sh writes the files again. A file that no test expects is a failure, and so is a test that
+# shows something but expects nothing.
 
 bats_require_minimum_version 1.5.0
 
 expected="$BATS_TEST_DIRNAME/expected/$(basename "$BATS_TEST_FILENAME" .bats)"
 
-# Where the tests' folders are: in memory, where programs may run there and a gigabyte is free. On a busy disk each run of neap
+# The tests' folders are in memory, if programs may run there and a gigabyte is free. On a busy disk each run of neap
 # waits for its eleven fsyncs.
 test_folders() {
 	local memory=/dev/shm
@@ -52,7 +53,7 @@ setup() {
 	world="bats-$$-$BATS_TEST_NUMBER"
 	[ -z "$sim" ] || export NEAP_SIM="$sim,world=$world"
 	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NEAP_FRACTION NO_COLOR PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
-	unset LD_LIBRARY_PATH # where a test runner puts the simulator: "no driver" must find none
+	unset LD_LIBRARY_PATH # a test runner puts the simulator there: "no driver" must find none
 	mkdir -m 700 "$dir/runtime" "$dir/bin"
 	for program in "$NEAP" "$HOLD" "$TARGET" "$CHARLM"; do
 		[ -z "$program" ] || ln -s "$program" "$dir/bin/"
@@ -60,7 +61,7 @@ setup() {
 	PATH="$dir/bin:$PATH"
 	targets=()
 	cd "$dir"
-	[ "$(type -t prepare)" != function ] || prepare # what the tests of one file have in common
+	[ "$(type -t prepare)" != function ] || prepare # shared by the tests of one file
 }
 
 teardown() {
@@ -78,7 +79,8 @@ teardown() {
 	fi
 }
 
-# show LINE: runs a line of shell and keeps what it prints for `expect`; also in $output and $stderr, its status in $status.
+# show LINE: runs a line of shell and keeps its output for `expect`; also in $output and $stderr, its status in
+# $status.
 show() {
 	status=0
 	(set -o pipefail && eval "$1") >"$BATS_TEST_TMPDIR/stdout" 2>"$BATS_TEST_TMPDIR/stderr" 3>&- || status=$?
@@ -92,7 +94,7 @@ show() {
 	} >>"$BATS_TEST_TMPDIR/shown"
 }
 
-# expect NAME [PATTERN/REPLACEMENT...]: compares what was shown since the last one.
+# expect NAME [PATTERN/REPLACEMENT...]: compares everything that was shown since the last `expect`.
 expect() {
 	local name=$1
 	shift
@@ -116,7 +118,7 @@ start() {
 	[ "$line" = ready ]
 }
 
-# until_ready PID CONDITION...: waits for a condition; fails when the process ends before.
+# until_ready PID CONDITION...: waits for a condition; fails if the process ends before that.
 until_ready() {
 	local pid=$1
 	shift
@@ -126,7 +128,7 @@ until_ready() {
 	done
 }
 
-# need_terminal: skips the test where there are no pseudo-terminals.
+# need_terminal: skips the test if there are no pseudo-terminals.
 need_terminal() {
 	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
 }

@@ -15,8 +15,8 @@ What differs between two runs is replaced; nothing else is. In this order:
   the version                            VERSION
   the widths of a series' table          two spaces between its columns, each row in one line
 
-In a column the text keeps its width, unless it is the last on its line. A RULE is PATTERN/REPLACEMENT, for re.sub: what one test alone must replace.
-With NEAP_UPDATE_EXPECTED=1 the expected file is written instead.
+In a column the text keeps its width, unless it is the last on its line. A RULE is PATTERN/REPLACEMENT, for re.sub: a
+replacement for one test alone. With NEAP_UPDATE_EXPECTED=1 the expected file is written instead.
 """
 
 import difflib
@@ -30,7 +30,7 @@ DURATION = r"\d+(?:\.\d+)? (?:ns|us|ms|s|m \d+ s|m|h \d+ m|h)\b"
 
 
 def numbered(name: str, text: str, pattern: str) -> str:
-    """Replaces what group 2 of the pattern finds by name1, name2...; spaces in group 1 give way or fill up."""
+    """Replaces the text that group 2 of the pattern matches by name1, name2...; spaces in group 1 shrink or grow."""
     seen: dict[str, str] = {}
 
     def replace(match: re.Match[str]) -> str:
@@ -80,12 +80,12 @@ def rows_of(match: re.Match[str]) -> str:
 
 
 def table(text: str) -> str:
-    """Frees a series' table of the widths of its times, which set those of its columns and break its rungs."""
+    """Removes the widths of a series' times: they set the widths of its columns and break its rungs."""
     return re.sub(r"^NAME  .*OUTCOME.*(?:\n.+)*", rows_of, text, flags=re.MULTILINE)
 
 
 def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]) -> str:
-    """What the module's text says."""
+    """Replaces what the module's text lists."""
     text = text.replace(folder, "DIR").replace(world, "WORLD").replace(os.environ["NEAP_SIM_PATH"], "SIM")
     text = re.sub(r"^((?:2> )?(?:  )?contained by +).*", r"\1GROUP", text, flags=re.MULTILINE)
     text = re.sub(r'("containment": ?)"[^"]*"', r'\1"GROUP"', text)

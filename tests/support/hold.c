@@ -3,13 +3,12 @@
  *
  *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] [--unseen] SIZE
  *
- * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, until FILE is there, and
- * until its supervisor, which sleeps between its looks, has slept N times more; all three by default not at all. Then
- * it ends without giving them back: with status N (default 0) or by SIGNAL. When there is not enough
- * memory: says so on stderr and ends with 9; with --recover it takes half as much, again and again, and marks each
- * step it then makes. With --stray it also makes a context on the second device, and uses it for nothing. With
- * --unseen its supervisor sees its context and nothing else of it: it is stopped while this process attaches, takes
- * memory and ends.
+ * Takes SIZE bytes (a number with an optional K, M or G). Holds them for MS milliseconds, until FILE exists, and
+ * until its supervisor, which sleeps between its samples, has slept N more times; by default not at all. Then it ends
+ * without giving them back: with status N (default 0) or by SIGNAL. If there is not enough memory, it says so on
+ * stderr and ends with 9; with --recover it takes half as much, again and again, and marks each step that it then
+ * makes. With --stray it also makes a context on the second device and does not use it. With --unseen its supervisor
+ * sees nothing of it but its context: it is stopped while this process attaches, takes memory and ends.
  */
 #include "neap/alloc.h"
 #include "neap/train.h"
@@ -51,7 +50,7 @@ static pid_t supervisor(void)
 	return strcmp(name, "neap-guard") ? parent : above;
 }
 
-/* How often it has gone to sleep; what cannot be read has not slept. */
+/* How often it has gone to sleep; 0 if that cannot be read. */
 static unsigned long supervisors_sleeps(void)
 {
 	char path[64], line[256];
@@ -84,7 +83,8 @@ static bool supervisor_is_stopped(void)
 	return state == 'T';
 }
 
-/* Forks one that continues the supervisor when this process has ended. Before there is a device: it has none. */
+/* Forks a process that continues the supervisor when this process has ended. Called before there is a device, so it
+ * has none. */
 static void have_supervisor_continued(void)
 {
 	int ends[2];

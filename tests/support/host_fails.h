@@ -1,11 +1,11 @@
-/* tests/support/host_fails.h: one allocation of host memory that fails, for a test linked with the
- * arguments host_fails of tests/meson.build. Included by one file of the test. */
+/* tests/support/host_fails.h: makes one allocation of host memory fail, in a test linked with the arguments
+ * host_fails of tests/meson.build. One file of the test includes it. */
 #ifndef NEAP_TESTS_HOST_FAILS_H
 #define NEAP_TESTS_HOST_FAILS_H
 
 #include <stddef.h>
 
-static long host_countdown = -1; /* how many succeed before the one that fails; below 0: all succeed */
+static long host_countdown = -1; /* how many succeed before the failing one; below 0: all succeed */
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);

@@ -1,4 +1,4 @@
-/* tests/support/test.h: what the C tests repeat. Include it in place of cmocka.h, which needs the four headers before
+/* tests/support/test.h: shared by the C tests. Include it in place of cmocka.h, which needs the four headers before
  * it.
  *
  *   static char folder[TEST_FOLDER_CAPACITY];

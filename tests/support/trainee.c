@@ -3,7 +3,7 @@
  *   trainee STEPS [MIB]
  *
  * Makes STEPS steps (support/watched.h), 5000 a second at most, writes "ready" to its stdout, and waits until a file
- * "go" is there. With MIB, the device's size, it then makes a step that is too large for it, if none was, writes
+ * "go" exists. With MIB, the device's size, it then makes a step that is too large for it, if none was, writes
  * PyTorch's message and ends with 1.
  */
 #include "neap/attach.h"
@@ -20,7 +20,7 @@ int main(int count, char **words)
 	unsigned long steps = count > 1 ? strtoul(words[1], NULL, 10) : 0;
 	uint64_t mib = count > 2 ? strtoul(words[2], NULL, 10) : 0;
 	struct neap_error err = {0};
-	static struct watched watched; /* its blocks stay: what would free them would be recorded */
+	static struct watched watched; /* its blocks stay: their frees would be recorded */
 
 	if (!folder || neap_attach(&err)) {
 		fprintf(stderr, "trainee: %s\n", folder ? err.message : "it is not run by neap run");

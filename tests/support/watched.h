@@ -1,5 +1,6 @@
 /* support/watched.h: a recording of PyTorch's own allocator, as an attached process writes it. A training's requests
- * go through the model of PyTorch's allocator (replay/torch_policy.h): what it does is recorded, with stacks beside.
+ * go through the model of PyTorch's allocator (replay/torch_policy.h), and what it does is recorded, with stacks in
+ * the file beside it.
  */
 #ifndef NEAP_TESTS_WATCHED_H
 #define NEAP_TESTS_WATCHED_H
@@ -28,7 +29,7 @@ enum watched_line {
 };
 
 struct watched {
-	struct neap_recorder *recorder; /* NULL: this process's own recording, where it is attached */
+	struct neap_recorder *recorder; /* NULL: this process's own recording, if it is attached */
 	const struct neap_observer *observer;
 	struct neap_policy *policy;
 	char path[256];
@@ -65,7 +66,7 @@ static inline void watched_observe(void *context, enum neap_torch_action action,
 
 	if (action == NEAP_TORCH_OOM) {
 		watched->failed = true;
-		/* PyTorch's observers are told what it asked of the driver. */
+		/* PyTorch's observers see what it requested from the driver. */
 		size = size <= WATCHED_MIB ? 2 * WATCHED_MIB
 		       : size < 10 * WATCHED_MIB
 			       ? 20 * WATCHED_MIB
@@ -126,7 +127,7 @@ static inline void watched_free(struct watched *watched, void *block)
 		assert_int_equal(watched->policy->free(watched->policy, block, NULL), NEAP_OK);
 }
 
-/* `settings`: PYTORCH_CUDA_ALLOC_CONF. `device_bytes` 0: without bound. `observer`: of this process's own recording;
+/* `settings`: PYTORCH_CUDA_ALLOC_CONF. `device_bytes` 0: without limit. `observer`: of this process's own recording;
  * NULL: makes one. */
 static inline void watched_open(struct watched *watched, const char *folder, const char *settings,
 				uint64_t device_bytes, uint64_t allocation_capacity,

@@ -1,4 +1,4 @@
-/* Frames of `neap top` from samples that are made up: what stands where, and that nothing stands outside. */
+/* Frames of `neap top` from made-up samples: where everything is drawn, and that nothing is drawn outside. */
 #include "samples.h"
 #include "top/frame.h"
 #include "top/parts.h"
@@ -128,7 +128,7 @@ static void test_screen(void **state)
 	       " q quit  ? keys  c clear  f fraction  k kill  s sort  & filter  / search\n");
 }
 
-/* Every size, and every character of it within the grid; the parts give way in their order. */
+/* In every size, every character is within the grid; the parts give way in their order. */
 static void test_sizes(void **state)
 {
 	(void)state;
@@ -202,7 +202,7 @@ static void test_unified_memory_and_host(void **state)
 	assert_true(shows("cgroup: 3.00 GiB left"));
 }
 
-/* Sensors, and what a process takes of processors and of the host, where the screen is wide enough for them. */
+/* Sensors, and what a process uses of processors and host memory, if the screen is wide enough. */
 static void test_condition(void **state)
 {
 	(void)state;
@@ -230,7 +230,7 @@ static void test_condition(void **state)
 	assert_false(shows("HOST"));
 }
 
-/* Names from outside: what a terminal would obey, wide characters, bytes that are no UTF-8. */
+/* Names from outside: bytes that a terminal would obey, wide characters, bytes that are not UTF-8. */
 static void test_hostile_names(void **state)
 {
 	(void)state;
@@ -325,7 +325,7 @@ static void test_sizes_in_words(void **state)
 	assert_string_equal(neap_top_change(INT64_MIN, text), "-8.00E");
 }
 
-/* The curve: a point for the most that was in use in its instants, at the right end the newest. */
+/* The curve: each point is the most that was in use in its instants; the newest is at the right end. */
 static void test_curve(void **state)
 {
 	(void)state;

@@ -110,7 +110,8 @@ static void test_order(void **state)
 	assert_null(neap_top_sort_name(NEAP_TOP_SORTS));
 }
 
-/* A tree counts with all that stands below; a list leaves out what holds nothing. Parents of each other end nothing.
+/* A tree counts everything below a process; a list leaves out processes that hold nothing. Processes that are parents
+ * of each other end nothing.
  */
 static void test_tree(void **state)
 {
@@ -147,7 +148,7 @@ static void test_filter_and_search(void **state)
 	type("SEED 22");
 	press(NEAP_TOP_KEY_ENTER);
 	assert_int_equal(view.selected.pid, 22);
-	press('n'); /* the only one: found again */
+	press('n'); /* the only match: found again */
 	assert_int_equal(view.selected.pid, 22);
 	press('&');
 	type("seed 2x");
@@ -157,7 +158,7 @@ static void test_filter_and_search(void **state)
 	assert_string_equal(view.filter, "seed 23");
 	assert_int_equal(nth(0), 23);
 	assert_int_equal(nth(1), 0);
-	assert_int_equal(view.selected.pid, 23); /* what is hidden cannot be asked for */
+	assert_int_equal(view.selected.pid, 23); /* a hidden process cannot be chosen */
 	press('&');
 	type("x");
 	press(NEAP_TOP_KEY_ESCAPE); /* leaves what was */
@@ -242,7 +243,7 @@ static void test_not_attached(void **state)
 	assert_non_null(strstr(view.notice, "not attached"));
 }
 
-/* The process that was asked about, or is selected, ends; its PID goes to another. */
+/* The process that is selected or asked about ends; its PID goes to another. */
 static void test_ended(void **state)
 {
 	(void)state;
@@ -263,7 +264,7 @@ static void test_ended(void **state)
 	assert_string_equal(view.notice, "select a process first (arrow keys)");
 }
 
-/* No keys in any order do more than ask: whatever RUN is given names a process that was in sight. */
+/* No keys in any order do more than ask: RUN only ever names a process that was in sight. */
 static void test_random_keys(void **state)
 {
 	(void)state;
@@ -315,7 +316,7 @@ static void test_random_keys(void **state)
 	}
 }
 
-/* The ring forgets the oldest, and growth is that of a minute at most. */
+/* The ring forgets the oldest, and growth covers a minute at most. */
 static void test_history(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_snapshots.py TOOL: snapshots made here, in every layout and protocol, are read as Python reads them; and what is
-written is loaded by Python to the same values, with no instruction that PyTorch's viewer does not know."""
+"""check_snapshots.py TOOL: snapshots made here, in every layout and protocol, are read as Python reads them. A
+written snapshot loads in Python with the same values, with no instruction that PyTorch's viewer does not know."""
 import functools
 import os
 import pickle
@@ -19,7 +19,7 @@ LONG_BINPUT BINGET LONG_BINGET""".split()
 
 @functools.cache
 def clean(text):
-    """What the reader keeps of a text."""
+    """The part of a text that the reader keeps."""
     return "".join("?" * len(c.encode("utf-8", "surrogatepass")) if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000
                    else c for c in text)
 
@@ -61,7 +61,7 @@ def event_line(whose, e):
 
 
 def annotation_lines(device, trace):
-    """Texts attached to blocks: each with the number of the event that comes next."""
+    """Texts attached to blocks, each with the number of the next event."""
     out = []
     index = 0
     for e in trace:
@@ -74,7 +74,7 @@ def annotation_lines(device, trace):
 
 
 def lines(snapshot):
-    """What the tool prints of it, the warnings left out."""
+    """What the tool prints about it, without the warnings."""
     out = []
     times = []
     traces = snapshot.get("device_traces", [])

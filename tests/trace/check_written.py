@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_written.py TOOL NEAP: a trace written in another form is the same trace, so far as the form has words for it; what
-`neap analyze --write` writes is read again, and a snapshot of it is loaded by Python, and by PyTorch's own functions where
-PyTorch is there."""
+"""check_written.py TOOL NEAP: a trace written in another form is the same trace, as far as the form can express it.
+`neap analyze --write` writes files that are read again; Python loads a written snapshot, and so do PyTorch's own
+functions if PyTorch is installed."""
 import importlib.util
 import pathlib
 import pickle
@@ -19,7 +19,7 @@ def write(source, form, target):
 
 
 def lines(path, *words):
-    """What the tool prints of it: the lines that begin with one of the words."""
+    """What the tool prints about it: the lines that begin with one of the words."""
     printed = subprocess.run([tool, path], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return [line for line in printed if line.split(" ", 1)[0] in (words or ("event", "mark"))]
 
@@ -76,7 +76,7 @@ def main():
         text.write_text(text_trace(1))
         shot.write_bytes(pickle.dumps(snapshot(), protocol=4))
 
-        # Text: to text it is what it was; a recording has everything, and completes frees.
+        # Text written as text is unchanged; a recording has everything, and completes frees.
         again = write(text, "text", where / "text.txt")
         assert again.read_text() == text.read_text()
         record = write(text, "recording", where / "text.record")
@@ -87,7 +87,7 @@ def main():
         assert [line.split(" ")[2] for line in lines(record, "mark")] == [line.split(" ")[2] for line in lines(text, "mark")]
         assert write(record, "text", where / "text2.txt").read_text().count("\ns\n") == text.read_text().count("\ns\n")
 
-        # A snapshot of it has no recorded streams, and keeps the places of steps.
+        # Its snapshot has no recorded streams, and keeps the places of steps.
         made = write(text, "snapshot", where / "text.pickle")
         ours = [event for event in bare(lines(made, "event")) if event[1] != "free_completed"]
         assert ours == [event for event in whole if event[1] in ("alloc", "free_requested")]
@@ -95,18 +95,18 @@ def main():
         assert len(steps) == 2 * text.read_text().count("\ns\n") and steps[0]["stage"] == "START"
         assert [mark["time_us"] for mark in steps[2::2]] == [mark["time_us"] for mark in steps[1:-1:2]]
 
-        # A recording keeps a snapshot's events, times and ranges; of a stack the line, or "other".
+        # A recording keeps a snapshot's events, times and ranges; of a stack it keeps the line, or "other".
         record = write(shot, "recording", where / "shot.record")
         assert [e[:4] for e in bare(lines(record, "event"))] == [e[:4] for e in bare(lines(shot, "event"))]
         times = [[line.split(" <")[0].split(" ")[5] for line in lines(path, "event")] for path in (record, shot)]
         assert times[0] == times[1]
         assert lines(record, "mark") == lines(shot, "mark")
         assert any("<:0:other>" in line for line in lines(record, "event")) and any("<:0:f3>" in line for line in lines(record, "event"))
-        for source in (record, shot):  # written as they are, they are read as they were
+        for source in (record, shot):  # written in their own form, they are read unchanged
             form = "recording" if source is record else "snapshot"
             assert lines(write(source, form, where / f"again.{form}")) == lines(source)
 
-        # What the command writes: the line of the program as a tag, compressed text, and what it refuses.
+        # The files that the command writes: the program's line as a tag, compressed text, and what it refuses.
         outputs = {end: where / f"out{end}" for end in (".pickle", ".txt", ".txt.zst", ".record")}
         for path in outputs.values():
             subprocess.run([neap, "analyze", shot, "--write", path], check=True, stdout=subprocess.DEVNULL)

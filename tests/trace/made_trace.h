@@ -9,8 +9,8 @@
 
 struct maker {
 	struct neap_build build;
-	uint64_t events; /* put in so far */
-	uint32_t stack;  /* for those to come, where a test sets it */
+	uint64_t events; /* events so far */
+	uint32_t stack;  /* for events to come, if a test sets it */
 };
 
 static inline void begin(struct maker *maker)

@@ -61,7 +61,7 @@ static inline struct neap_trace *read_buffer(struct neap_buffer *buffer, struct 
 	return trace;
 }
 
-/* A snapshot of one segment and one event, with what is asked for put in. */
+/* A snapshot of one segment and one event, with the given parts inserted. */
 static inline void begin_snapshot(struct neap_buffer *buffer) { append(buffer, BYTES(P "}(")); }
 
 static inline struct neap_trace *read_snapshot(struct neap_buffer *buffer)

@@ -1,4 +1,4 @@
-/* trace/recording_test.h: a small recording with each kind of event that a trace takes from one. */
+/* trace/recording_test.h: a small recording with each kind of event that a trace reads from one. */
 #ifndef NEAP_TESTS_RECORDING_TEST_H
 #define NEAP_TESTS_RECORDING_TEST_H
 

@@ -1,4 +1,4 @@
-/* Any change whatever of a good file of each form, by the fuzz target's checks. */
+/* Any change of a good file of each form, with the fuzz target's checks. */
 #include "base/file.h"
 #include "pickle_words.h"
 #include "recording_test.h"
@@ -135,7 +135,7 @@ static void test_changed_others(void **state)
 	change((const unsigned char *)packed, length, 1500, 4);
 	write_recording(path, 2);
 	assert_int_equal(neap_file_read(path, 1 << 20, &recording, NULL), NEAP_OK);
-	/* The names are most of the file: the fields before them and the events after. */
+	/* The names are most of the file; the fields are before them and the events after. */
 	unsigned char *bytes = (unsigned char *)recording.data;
 	uint64_t seed = 5;
 	for (int i = 0; i < 600; i++) {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Every kind has one struct, of whole words without padding: each byte of a recording is set. */
+/* Every kind has one struct, of whole words without padding, so that each byte of a recording is set. */
 static void test_structs(void **state)
 {
 	static const uint64_t ones[NEAP_EVENT_PAYLOAD_WORDS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX,

@@ -1,4 +1,4 @@
-/* The memo of a pickle against an array that remembers everything, beyond its low numbers and many pages on. */
+/* The memo of a pickle against an array that remembers everything, beyond its low numbers and for many pages. */
 #include "trace/memo.h"
 
 #include "support/test.h"
@@ -51,7 +51,7 @@ static void test_shadow(void **state)
 	for (uint64_t number = 0; number < memo.next; number++)
 		assert_same(&memo, shadow, number);
 	assert_null(neap_memo_get(&memo, memo.next));
-	assert_true(kept < 5000); /* forgetting is the rule */
+	assert_true(kept < 5000); /* most are forgotten */
 	neap_memo_fini(&memo);
 	free(shadow);
 }

@@ -1,4 +1,5 @@
-/* Pickles written by hand: what must be refused, with the byte where it is; what is odd but read, with its warnings.
+/* Pickles written by hand: those that must be refused, with the byte of the error; odd ones that are read, with their
+ * warnings.
  */
 #include "pickle_words.h"
 
@@ -8,7 +9,7 @@ static const struct {
 	uint64_t position;
 	const char *message;
 } bad[] = {
-	/* What would do something. */
+	/* Pickles that would execute something. */
 	{BYTES(P "cos\nsystem\n\x8c\x01x\x85R."), 2, "GLOBAL would execute code"},
 	{BYTES(P "\x8c\x02os\x8c\x06system\x93."), 14, "STACK_GLOBAL would execute code"},
 	{BYTES(P "N)R."), 4, "REDUCE would execute code"},
@@ -23,7 +24,7 @@ static const struct {
 	{BYTES(P "I1\n."), 2, "INT does not occur in snapshots"},
 	{BYTES(P "\x8f."), 2, "EMPTY_SET does not occur in snapshots"},
 	{BYTES(P "\xfe."), 2, "0xfe is not an instruction of a pickle"},
-	/* What ends too early, or claims to be longer than it is. */
+	/* Pickles that end too early, or claim to be longer than they are. */
 	{BYTES("\x80"), 0, "the file ends inside PROTO"},
 	{BYTES("\x80\x04"), 2, "the file ends inside the pickle"},
 	{BYTES("\x80\x01."), 0, "protocol 1"},
@@ -182,7 +183,7 @@ static void test_odd(void **state)
 	struct neap_trace *trace;
 
 	(void)state;
-	/* An action of the future is left out, and so is what follows the pickle; no segments. */
+	/* An action of the future is left out, and so is everything behind the pickle; no segments. */
 	begin_snapshot(&buffer);
 	append(&buffer, BYTES(TRACES "](](" EVENT "}(\x8c\x06"
 				     "action"
@@ -200,7 +201,7 @@ static void test_odd(void **state)
 	assert_int_equal(trace->warnings[0].position, 2 + 2 + 15 + 2 + 2 + (sizeof EVENT - 1) + 18);
 	neap_trace_free(trace);
 
-	/* Blocks that do not fill their segment, in a state of the future; a history that is not there. */
+	/* Blocks that do not fill their segment, in a state of the future; a history that is missing. */
 	begin_snapshot(&buffer);
 	append(&buffer, BYTES(SEGMENTS "](}(" BLOCKS "](}(\x8c\x05"
 				       "state"

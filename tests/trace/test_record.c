@@ -1,5 +1,5 @@
-/* The recorder and its reader: what is written is read, in order; a killed writer leaves a readable file; a hostile
- * file gives an error with its position. */
+/* The recorder and its reader: events are read as they were written, in order; a killed writer leaves a readable
+ * file; a hostile file gives an error with its position. */
 #include "record_test.h"
 
 #include "base/buffer.h"
@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Before each read of a file (meson.build: --wrap). */
+/* Called before each read of a file (meson.build: --wrap). */
 static void (*before_pread)(size_t length, off_t offset);
 ssize_t __real_pread64(int fd, void *bytes, size_t length, off_t offset);
 ssize_t __wrap_pread64(int fd, void *bytes, size_t length, off_t offset);
@@ -43,7 +43,7 @@ static void test_round_trip(void **state)
 	assert_int_equal(observer->name(observer->context, "loss"), 1);
 	assert_int_equal(observer->name(observer->context, ""), 0);
 	assert_int_equal(observer->name(observer->context, NULL), 0);
-	/* Handed in out of order: read in order of time. */
+	/* Recorded out of order, read in order of time. */
 	emit(recorder, numbered(NEAP_EVENT_FREE_REQUESTED, 5));
 	emit(recorder, numbered(NEAP_EVENT_ALLOC, 4));
 	emit(recorder, numbered(NEAP_EVENT_SEGMENT_UNMAP, 6));
@@ -98,7 +98,7 @@ static void test_wrap(void **state)
 static struct neap_recorder *racing;
 static int overtaking;
 
-/* When the reader has its events and looks at the counter once more, two of them have been overwritten. */
+/* When the reader has its events and reads the counter once more, two of them have been overwritten. */
 static void overtake(size_t length, off_t offset)
 {
 	if (length != sizeof(uint64_t) || offset != offsetof(struct neap_record_header, allocation_written))
@@ -187,7 +187,7 @@ static void test_killed_writer(void **state)
 	record = read_record();
 	assert_int_equal(record.pid, child);
 	assert_true(record.torn <= 1);
-	/* Less a 64th, at the overwritten end, and one that was claimed and not begun. */
+	/* Less a 64th, at the overwritten end, and one slot that was claimed but not begun. */
 	assert_in_range(record.allocation_count + record.journal_count + record.torn, 512 + 64 - 8 - 1, 512 + 64);
 	assert_true(record.allocations_lost >= 2000 - 512);
 	for (size_t i = 0; i < record.allocation_count; i++)
@@ -204,7 +204,7 @@ struct writer {
 	const struct neap_observer *observer;
 	uint64_t first;
 	uint16_t name;
-	pthread_barrier_t *start; /* all at once, or one would be done before the next begins */
+	pthread_barrier_t *start; /* all start at once, otherwise one would be done before the next begins */
 };
 
 static void *write_events(void *argument)
@@ -247,7 +247,7 @@ static void run_writers(const struct neap_observer *observer, void (*meanwhile)(
 
 static void test_threads(void **state)
 {
-	/* With room for the slots that runs leave when they are given up. */
+	/* With space for the slots that runs leave when they are given up. */
 	struct neap_recorder *recorder = open_recorder(1, 4 * THREADS * PER_THREAD);
 	struct neap_record record;
 
@@ -274,7 +274,7 @@ static void read_a_few(void)
 	}
 }
 
-/* Reading a small ring while others run around it: fewer events perhaps, never a mixed one. */
+/* Reading a small ring while others overwrite it: perhaps fewer events, but never a mixed one. */
 static void test_read_while_written(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(1, 1024);
@@ -284,7 +284,7 @@ static void test_read_while_written(void **state)
 	neap_recorder_destroy(recorder);
 }
 
-/* A good small file's bytes. */
+/* The bytes of a good small file. */
 static struct neap_buffer good_file(void)
 {
 	struct neap_recorder *recorder = open_recorder(4, 8);
@@ -308,7 +308,7 @@ static void test_hostile_headers(void **state)
 	static const struct {
 		size_t offset, length;
 		uint64_t value;
-		size_t position; /* where the error's message puts it; SIZE_MAX: the field itself */
+		size_t position; /* its position by the error's message; SIZE_MAX: the field itself */
 	} cases[] = {
 		{FIELD(magic), 0, SIZE_MAX},
 		{FIELD(version), 0, SIZE_MAX},
@@ -321,7 +321,7 @@ static void test_hostile_headers(void **state)
 		{FIELD(journal_capacity), 0, SIZE_MAX},
 		{FIELD(journal_capacity), UINT64_MAX, SIZE_MAX},
 		{FIELD(journal_capacity), (1ull << 58) + 4, SIZE_MAX}, /* times 64 it would wrap to the right size */
-		{FIELD(journal_capacity), 5, 16384 + 12 * 64},         /* the file does not have that much */
+		{FIELD(journal_capacity), 5, 16384 + 12 * 64},         /* the file is not that long */
 		{FIELD(allocation_capacity), 0, SIZE_MAX},
 		{FIELD(allocation_capacity), UINT64_MAX, SIZE_MAX},
 		{FIELD(allocation_capacity), 7, 16384 + 12 * 64},
@@ -351,7 +351,7 @@ static void test_hostile_headers(void **state)
 	neap_buffer_fini(&good);
 }
 
-/* A counter that lies within reason makes torn events, not errors: a process may die between claiming and storing. */
+/* A counter with a plausible value makes torn events, not errors: a process may die between claiming and storing. */
 static void test_lying_counter(void **state)
 {
 	struct neap_buffer good = good_file();
@@ -405,7 +405,7 @@ static void test_fuzz(void **state)
 	assert_non_null(copy);
 	print_message("fuzz seed 0x%llx\n", (unsigned long long)seed);
 	for (int round = 0; round < 3000; round++) {
-		/* Most of the file is names: aim at header fields and events alike. */
+		/* Most of the file is names: so change header fields and events as often. */
 		uint64_t flips = 1 + next_random(&seed) % 8;
 		size_t length = round % 16 ? good.length : next_random(&seed) % good.length;
 		memcpy(copy, good.data, good.length);
@@ -422,7 +422,7 @@ static void test_fuzz(void **state)
 	neap_buffer_fini(&good);
 }
 
-/* This process's own recording is gone on with, names and all; another's, and nonsense, is replaced. */
+/* This process's own recording is continued, with its names; another's, and nonsense, is replaced. */
 static void test_resume(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(8, 16);
@@ -484,7 +484,7 @@ static void test_create_fails(void **state)
 	assert_int_equal(neap_recorder_create("/nowhere/at/all/record", 0, 0, &recorder, &err), NEAP_ENOENT);
 	assert_int_equal(neap_recorder_create("", 0, 0, &recorder, &err), NEAP_EINVAL);
 	assert_int_equal(neap_recorder_create(path, 1ull << 60, 0, &recorder, &err), NEAP_EINVAL);
-	/* No room: an error now, not a signal; what was there before stays. */
+	/* No space: an error now, not a signal later; the old file stays. */
 	put_file("before", 6);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
 	small = (struct rlimit){.rlim_cur = 65536, .rlim_max = limit.rlim_max};

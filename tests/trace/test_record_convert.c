@@ -1,4 +1,4 @@
-/* Each figure of a neap 0.1 event comes to its place in today's. */
+/* Each figure of a neap 0.1 event gets to its place in today's event. */
 #include "support/test.h"
 
 #include "trace/record.h"

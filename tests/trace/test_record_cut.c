@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A recording of one journal event, three allocations and a name, whose rings hold `journal` and `allocations`, by a
- * process that has ended. */
+/* A recording by a process that has ended: one journal event, three allocations and a name, in rings of `journal` and
+ * `allocations` events. */
 static void record_in_a_child(uint64_t journal, uint64_t allocations)
 {
 	fflush(NULL);
@@ -82,7 +82,7 @@ static void test_cut(void **state)
 	assert_int_equal(file.st_mode & 07777, 0600);
 	assert_int_equal(file.st_mtime, 2000);
 	assert_one_and_three();
-	/* Once more changes nothing. */
+	/* Cutting once more changes nothing. */
 	assert_int_equal(neap_file_read(path, 1u << 20, &first, NULL), NEAP_OK);
 	assert_int_equal(neap_record_cut(path, NULL), NEAP_OK);
 	assert_int_equal(neap_file_read(path, 1u << 20, &second, NULL), NEAP_OK);
@@ -102,7 +102,7 @@ static void test_cut(void **state)
 	neap_buffer_fini(&second);
 }
 
-/* A ring that has wrapped stays whole, beside one that is cut; one that is just full as well. */
+/* A ring that has wrapped stays whole, next to one that is cut; so does a ring that is exactly full. */
 static void test_cut_wrapped(void **state)
 {
 	struct neap_error err = {0};
@@ -124,7 +124,7 @@ static void test_cut_wrapped(void **state)
 	assert_one_and_three();
 }
 
-/* A living process's is not touched, and neither is what a link leads to. */
+/* A living process's recording is not touched, and neither is the target of a link. */
 static void test_cut_refused(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(8, 16);
@@ -147,7 +147,7 @@ static void test_cut_refused(void **state)
 	assert_int_equal(neap_record_cut(path, &err), NEAP_ENOENT);
 }
 
-/* Where the cut copy cannot be written the recording stays, and gives back what it did not use all the same. */
+/* If the cut copy cannot be written, the recording stays, but still frees what it did not use. */
 static void test_cut_without_room(void **state)
 {
 	struct rlimit limit, small;

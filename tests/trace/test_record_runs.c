@@ -1,4 +1,4 @@
-/* Events that sources of many store in slots of their own: struct neap_event_run in neap/trace.h. */
+/* Sources of many events store them in slots of their own: struct neap_event_run in neap/trace.h. */
 #include "record_test.h"
 
 #include "base/slot.h"
@@ -28,7 +28,7 @@ static void assert_kept(uint64_t first, uint64_t count)
 	neap_record_fini(&record);
 }
 
-/* Two sources and single events take turns: each event is there at once, and in its place by time. */
+/* Two sources and single events take turns: each event is readable at once, and in its place by time. */
 static void test_runs(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(1, 4096);
@@ -46,7 +46,7 @@ static void test_runs(void **state)
 	neap_recorder_destroy(recorder);
 }
 
-/* A run that begins near the ring's end stops there: what lies behind the ring is not written. */
+/* A run that begins near the ring's end stops there: nothing behind the ring is written. */
 static void test_run_at_end(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(1, 1030); /* runs of 4 */
@@ -70,7 +70,7 @@ static bool give_no_run(void *context, struct neap_event_run *run)
 	return false;
 }
 
-/* The child of a fork that still has a run of its parent's stores nothing in it. */
+/* A forked child that still has its parent's run stores nothing in it. */
 static void test_abandoned(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(1, 4096);
@@ -95,7 +95,7 @@ static void test_abandoned(void **state)
 	neap_recorder_abandon(NULL);
 }
 
-/* An event FREE is read as two, also of one instant with others, and where it comes from another source. */
+/* An event FREE is read as two events, also when others have the same time or it comes from another source. */
 static void test_frees(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(4, 4096);
@@ -129,7 +129,7 @@ static void test_frees(void **state)
 	neap_recorder_destroy(recorder);
 }
 
-/* A source that falls silent while others go on leaves its slots, and what is kept has no gap. */
+/* A source that stops while others continue leaves its slots, and the kept events have no gap. */
 static void test_run_given_up(void **state)
 {
 	struct neap_recorder *recorder = open_recorder(1, 1024);

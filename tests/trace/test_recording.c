@@ -1,4 +1,4 @@
-/* A recording read as a trace: its events and marks, what it has lost, what cuts it short. */
+/* A recording read as a trace: its events and marks, the events that it has lost, and cuts. */
 #include "recording_test.h"
 
 static void test_recording(void **state)
@@ -37,7 +37,7 @@ static void test_recording(void **state)
 	assert_warned(trace, "1 events of no possible device");
 	neap_trace_free(trace);
 
-	/* Wrapped: the oldest is gone, and the trace says so. Cut short: an error with its place. */
+	/* Wrapped: the oldest events are gone, and the trace says so. Cut short: an error with its place. */
 	write_recording(path, 2);
 	assert_int_equal(neap_trace_read(path, &trace, &err), NEAP_OK);
 	assert_int_equal(trace->devices[0].event_count, 2);

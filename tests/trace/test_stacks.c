@@ -1,5 +1,5 @@
-/* The stacks beside a recording of PyTorch's own allocator: they give its events lines, and the trace its settings.
- * Their text is hostile. */
+/* The stacks beside a recording of PyTorch's own allocator: they give lines to its events, and settings to the trace.
+ * The text is hostile. */
 #include "trace/ranges.h"
 #include "trace/stacks.h"
 
@@ -100,7 +100,7 @@ static void test_lines(void **state)
 	}
 }
 
-/* Without the file it is still PyTorch's; with none of its tags it is neap's. */
+/* Without the file it is still PyTorch's; without any of its tags it is neap's. */
 static void test_missing(void **state)
 {
 	char to[160], beside[160];
@@ -161,20 +161,20 @@ static void test_hostile(void **state)
 	assert_int_equal(frame_at(trace, 1, 31)->line, 32);
 	assert_null(frame_at(trace, 1, 32));
 	neap_trace_free(trace);
-	/* A stack without frames, and a frame without a name, are nothing odd. */
+	/* A stack without frames, and a frame without a name, count as normal. */
 	snprintf(text, sizeof text, "%s1\n3\t/a.py\t1\t\n", good);
 	write_watched(to, "", text);
 	trace = read_watched(to);
 	assert_null(frame_at(trace, 1, 0));
 	assert_int_equal(trace->warning_count, 0);
 	neap_trace_free(trace);
-	/* The first line of a stack's number counts. */
+	/* The first line with a stack's number counts. */
 	snprintf(text, sizeof text, "%s2\t/a.py\t1\tf\n", good);
 	write_watched(to, "", text);
 	trace = read_watched(to);
 	assert_int_equal(frame_at(trace, 2, 0)->line, 7);
 	neap_trace_free(trace);
-	/* Another version, or no whole first line. */
+	/* Another version, or no complete first line. */
 	static const char *const none[] = {"", "neap-stacks 1\ttorch 2.9.1", "neap-stacks 2\ttorch 2.9.1\tconf \n"};
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
 		write_watched(to, "", none[i]);
@@ -206,7 +206,7 @@ static void test_ranges(void **state)
 		for (size_t i = 0; i < sizeof pools; i++)
 			assert_int_equal(neap_ranges_pool(&ranges, i), pools[i]);
 	}
-	/* Neighbours are one. More than there is room for are not known. The end of all addresses is no trap. */
+	/* Neighbours are joined. Ranges beyond the capacity are unknown. The end of the address space is handled. */
 	neap_ranges_remove(&ranges, 0, UINT64_MAX);
 	assert_int_equal(ranges.count, 0);
 	for (uint64_t i = 0; i < 100; i++)
@@ -221,7 +221,7 @@ static void test_ranges(void **state)
 	assert_int_equal(neap_ranges_pool(&ranges, UINT64_MAX - 1), 0);
 }
 
-/* A block has the pool of its segment, as long as that is there. */
+/* A block has its segment's pool as long as the segment exists. */
 static void test_private_pool(void **state)
 {
 	const struct neap_event events[] = {

@@ -1,4 +1,4 @@
-/* The text form: what a line says is what the events say, plain and zstd; every bad line is named by line and column.
+/* The text form: events equal what the lines say, plain and zstd; every bad line is named by line and column.
  */
 #include "base/file.h"
 #include "trace_test.h"
@@ -96,7 +96,7 @@ static void test_zstd(void **state)
 	neap_trace_free(trace);
 }
 
-/* What there is of it ends within a line: the message names the cut file, not the odd line. */
+/* The remaining part ends within a line: the message names the cut file, not the odd line. */
 static void test_zstd_cut_in_a_line(void **state)
 {
 	static const char half[] = "a 1 100 0\na 2";

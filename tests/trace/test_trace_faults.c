@@ -1,5 +1,5 @@
-/* Every allocation of host memory that reading and writing a trace makes is made to fail, one after the other: each
- * time an error that says so, nothing leaked (a sanitizer looks), no half-written file. */
+/* Makes every host allocation fail that reading and writing a trace makes, one after the other: each time there is an
+ * error that says so, no leak (a sanitizer checks), and no half-written file. */
 #include "trace/trace.h"
 
 #include "support/host_fails.h"
@@ -45,10 +45,10 @@ static int remove_files(void **state)
 	unlink(text);
 	unlink(snapshot);
 	unlink(other);
-	return rmdir(folder); /* fails, and so tells, when a temporary was left behind */
+	return rmdir(folder); /* fails, and so shows it, if a temporary was left behind */
 }
 
-/* Fails the Nth allocation, for every N that there is; returns how many there were. */
+/* Fails each allocation in turn; returns how many there were. */
 static long sweep(enum neap_status (*operation)(const struct neap_trace *trace, struct neap_error *err),
 		  const struct neap_trace *trace)
 {
@@ -63,7 +63,7 @@ static long sweep(enum neap_status (*operation)(const struct neap_trace *trace, 
 			unlink(other);
 			return n;
 		}
-		/* An allocation that only makes something smaller may fail without harm. */
+		/* An allocation that only shrinks something may fail without harm. */
 		if (status && (status != NEAP_ENOMEM || !strstr(err.message, "memory")))
 			fail_msg("allocation %ld: %s: %s", n, neap_status_name(status), err.message);
 		if (status && access(other, F_OK) == 0)

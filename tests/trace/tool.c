@@ -32,7 +32,7 @@ static void print_event(const struct neap_trace *trace, const char *whose, const
 	print_stack(trace, event->stack);
 }
 
-/* An event, and what stands beside it. */
+/* An event, and its further data. */
 static void print_events(const struct neap_trace *trace, size_t device)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);

@@ -57,7 +57,7 @@ static inline size_t lines_with(const char *part)
 	return count;
 }
 
-/* Why the event was made: a cleanup's reason, the rung that was taken, the act or the request. */
+/* The reason for the event: a cleanup's reason, the rung that was taken, the act or the request. */
 static inline uint64_t why(const struct neap_event *event)
 {
 	switch (event->kind) {
@@ -87,7 +87,7 @@ static inline size_t events_of(enum neap_event_kind kind, uint64_t reason)
 	return count;
 }
 
-/* A session of this world that logs into `lines`; its micro-batch is 8 where none is given. */
+/* A session of this world that logs into `lines`; its micro-batch is 8 if none is given. */
 static inline struct neap_train *begin(struct neap_train_options options)
 {
 	struct neap_train *train = NULL;

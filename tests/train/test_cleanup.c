@@ -1,4 +1,4 @@
-/* The report of a cleanup: of the right device, in nvidia-smi's figures, and the message where NVML cannot be asked.
+/* The report of a cleanup: for the right device, in nvidia-smi's figures; and the message if NVML cannot be asked.
  */
 #include "session_test.h"
 
@@ -21,7 +21,7 @@ static void test_right_device(void **state)
 	assert_string_equal(lines.text[3], "Asking the driver for GPU memory (as nvidia-smi reports it)...");
 	assert_string_equal(lines.text[4], "NVIDIA-SMI report:");
 	assert_string_equal(lines.text[5], "memory.used [MiB], memory.free [MiB]");
-	assert_string_equal(lines.text[6], "108, 132"); /* nvidia-smi does not call the driver's 16 MiB used */
+	assert_string_equal(lines.text[6], "108, 132"); /* nvidia-smi does not count the driver's 16 MiB as used */
 	give(&world, kept);
 }
 

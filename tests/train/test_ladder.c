@@ -1,12 +1,12 @@
 /* The ladder keeps the effective batch size, for every batch, down to micro-batch 1, and takes each offered rung
- * once. The parts of a batch are of nearly equal size and hold each sample once. */
+ * once. The parts of a batch have nearly equal sizes and contain each sample once. */
 #include "neap/train.h"
 
 #include "support/test.h"
 
 enum { SPLIT = 1u << NEAP_RUNG_SPLIT };
 
-/* Of a batch of `samples`: one after another, the larger ones first, none above the micro-batch. */
+/* The parts of a batch of `samples`: one after another, the larger ones first, none above the micro-batch. */
 static void check_parts(const struct neap_split *split, uint64_t samples)
 {
 	uint64_t next = 0, parts = neap_split_parts(split, samples), smallest = samples / parts;
@@ -97,7 +97,7 @@ static void test_settle(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct neap_split split = cases[i].given;
-		for (int again = 0; again < 2; again++) { /* what is settled stays */
+		for (int again = 0; again < 2; again++) { /* a settled question stays settled */
 			neap_split_settle(&split);
 			assert_memory_equal(&split, &cases[i].expected, sizeof split);
 		}
@@ -122,7 +122,7 @@ static void test_edges(void **state)
 	assert_int_equal(now.split.accumulate, 2);
 }
 
-/* For every set of rungs offered and in force: each that is offered comes once, in order, and what is not never. */
+/* For every set of rungs offered and in force: each offered rung comes once, in order, and no other does. */
 static void test_every_offer(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* The leak test against runs whose truth is known: they are generated, from a seed, with leaks put in or not. */
+/* The leak test against runs whose truth is known: generated from a seed, with or without a leak. */
 #include "base/units.h"
 #include "support/test.h"
 #include "train/leak.h"
@@ -35,7 +35,7 @@ static size_t change_at;
 
 static double large_teeth(size_t step, size_t steps)
 {
-	(void)steps; /* seven steps up, then back: what accumulates between two flushes */
+	(void)steps; /* seven steps up, then back: memory that accumulates between two flushes */
 	return fmod((double)step + floor(phase * 7), 7) / 7 * 64;
 }
 
@@ -95,7 +95,7 @@ static double stairs(size_t step, size_t steps)
 	return (double)((step + (size_t)(phase * 25)) / 25) * 25;
 }
 
-/* In how many runs the last found_in saw the truth inside the interval, of those in which it found a leak. */
+/* Of the runs in which the last found_in found a leak, the number whose interval contained the truth. */
 static size_t covered;
 
 static size_t found_in(const struct kind *kind, double *ret_worst_slope_error)
@@ -159,7 +159,7 @@ static void test_leaks_are_found(void **state)
 	}
 }
 
-/* A leak that comes once an epoch is one too. */
+/* A leak that comes once an epoch counts, too. */
 static void test_stairs_are_found(void **state)
 {
 	static const struct kind kind = {"25 MiB every 25 steps, 300 steps", 300, 0, 4, stairs};
@@ -241,14 +241,14 @@ static void test_exact(void **state)
 	assert_int_equal(leak.steps, 94);
 	assert_int_equal(leak.steps_until_full, 0);
 
-	/* All equal: ties only. */
+	/* All equal: only ties. */
 	for (size_t i = 0; i < 100; i++)
 		low[i] = UINT64_MAX;
 	neap_leak_test(low, 100, 1, &leak);
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 	assert_true(leak.bytes_per_step == 0 && leak.confidence == 0);
 	assert_int_equal(leak.steps_until_full, UINT64_MAX);
-	low[50] = 0; /* the largest fall and rise there are */
+	low[50] = 0; /* the largest possible fall and rise */
 	neap_leak_test(low, 100, 1, &leak);
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 }
@@ -268,7 +268,7 @@ static void test_ties(void **state)
 	assert_true(fabs(leak.confidence - 0.6331) < 0.0001);
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 
-	/* One step up is not a leak, and its halves are no twenty witnesses: z = 99/sqrt(700) would be 0.99991. */
+	/* One step up is not a leak, and its halves are not twenty witnesses: z = 99/sqrt(700) would be 0.99991. */
 	for (size_t i = 0; i < 20; i++)
 		low[i] = (i >= 10) * NEAP_MIB;
 	neap_leak_test(low, 20, 1, &leak);
@@ -284,7 +284,7 @@ static int start(void **state)
 	return 0;
 }
 
-/* Memory that jumps twice while it warms up: what is counted begins after the second jump. */
+/* Memory that jumps twice while it warms up: counting begins after the second jump. */
 static void test_two_jumps(void **state)
 {
 	uint64_t low[60];
@@ -298,7 +298,7 @@ static void test_two_jumps(void **state)
 	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
 }
 
-/* A leak is per step however the steps were recorded: each, one in five, by the clock; and after one long gap. */
+/* A leak is per step, however the steps were recorded: each, one in five, by the clock; and after one long gap. */
 static void test_numbered(void **state)
 {
 	static const struct {
@@ -325,7 +325,7 @@ static void test_numbered(void **state)
 		assert_true(leak.steps_until_full == 10 || leak.steps_until_full == 9);
 		assert_int_equal(leak.steps + leak.warm_up_steps, ways[way].jump ? 31 : span);
 	}
-	/* Numbers that do not rise are no steps of one training: as neap_leak_test. */
+	/* Step numbers that do not rise belong to different trainings, as for neap_leak_test. */
 	struct neap_leak plain, numbered;
 	for (size_t i = 0; i < 60; i++) {
 		low[i] = NEAP_GIB + i * NEAP_MIB;

@@ -21,7 +21,7 @@ static void steps(struct neap_train *train, int count)
 		step(train);
 }
 
-/* Memory that somebody else takes on the device. */
+/* Another process's memory on the device. */
 static CUdeviceptr neighbour(uint64_t bytes)
 {
 	CUdeviceptr address = 0;
@@ -54,7 +54,7 @@ static void test_no_rung_left(void **state)
 	neap_train_end(train, NULL);
 }
 
-/* Row 6: memory that the next step takes again was not worth giving back, and is not counted twice. */
+/* Row 6: memory that the next step allocates again was not worth freeing, and is not counted twice. */
 static void test_taken_again(void **state)
 {
 	struct neap_train_summary summary;
@@ -79,7 +79,8 @@ static void test_taken_again(void **state)
 	assert_int_equal(lines_with("9 cleanups gave back 32.0 MiB (and 224 MiB that were allocated again) in "), 1);
 }
 
-/* What a restart left: taken over where the ladder could have come from what is asked for to it, else not believed.
+/* What a restart left is used if the ladder could have led there from the requested settings; otherwise it is not
+ * believed.
  */
 static void test_settings_of_before_a_restart(void **state)
 {
@@ -122,7 +123,7 @@ static void test_settings_of_before_a_restart(void **state)
 				 now.rungs);
 		neap_train_end(train, NULL);
 	}
-	/* Rungs that are asked for stay, whatever was in force before. */
+	/* Requested rungs stay, whatever was in force before. */
 	char entry[96];
 	struct neap_train_settings now;
 	snprintf(entry, sizeof entry, "%d.1.15.4.1.0.60", (int)getpid());
@@ -188,7 +189,7 @@ static void test_degrades_then_stops(void **state)
 	const struct neap_event *request = event_find(&world.events, NEAP_EVENT_REQUEST, 0);
 	assert_string_equal(world.events.names[request->request.name], "device memory");
 	assert_true(request->request.left_bytes == 8 * NEAP_MIB && request->request.threshold_bytes == 10 * NEAP_MIB);
-	steps(train, 5); /* a loop that does not listen: the request stays, and is had once */
+	steps(train, 5); /* a loop that does not react: the request stays, and is delivered once */
 	assert_int_equal(events_of(NEAP_EVENT_REQUEST, NEAP_TRAIN_STOP), 1);
 	assert_int_equal(lines_with("asking the loop to save a checkpoint and end"), 1);
 	struct neap_train_summary summary;
@@ -201,7 +202,7 @@ static void test_degrades_then_stops(void **state)
 	world.cuda->cuMemFree(fourth);
 }
 
-/* The limit of the process counts, the cache is not a use of it, and a driver that will not say is not a reason. */
+/* The process's limit counts, the cache does not count as used, and a driver that does not answer is no reason. */
 static void test_limit_and_unknown(void **state)
 {
 	struct neap_train *train = begin(
@@ -246,7 +247,7 @@ static void test_host(void **state)
 	neap_train_end(train, NULL);
 }
 
-/* Leaks: 1 MiB a step stays behind. 248 MiB for us, 40 at a step's peak. */
+/* Leaks: 1 MiB stays behind in each step. 248 MiB for us, 40 at a step's peak. */
 static uint64_t left[1024];
 static size_t left_count;
 
@@ -296,7 +297,7 @@ static void test_leak_warned(void **state)
 	drop(&left_count, true);
 }
 
-/* A run that is over before memory ends is left alone. */
+/* A run that ends before memory does is left alone. */
 static void test_leak_that_does_no_harm(void **state)
 {
 	struct neap_train *train = begin((struct neap_train_options){
@@ -318,7 +319,7 @@ static void test_leak_cleared(void **state)
 
 	(void)state;
 	assert_int_equal(leak(train, 450), 450);              /* twice what the memory would last for */
-	assert_int_equal(lines_with("clearing by force"), 2); /* each time the interval is as narrow as the first */
+	assert_int_equal(lines_with("clearing by force"), 2); /* each time the interval is as narrow as at first */
 	assert_true(lines_with("training: the program says that it released 19") >= 1); /* 19x MiB */
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.cleanups, lines_with("clearing by force"));
@@ -349,7 +350,7 @@ static void test_leak_restarts(void **state)
 	drop(&left_count, true);
 }
 
-/* A cleanup that gives nothing says what it costs, and what to leave out. */
+/* A cleanup that frees nothing reports its cost, and which cleanup point to leave out. */
 static void test_fruitless(void **state)
 {
 	static const struct {
@@ -382,7 +383,7 @@ static void test_fruitless(void **state)
 		assert_int_equal(lines_with("they only slow training: "), 1);
 		assert_int_equal(lines_with(" % of the time. Leave out"), 1);
 	}
-	/* What gives something back that stays away is worth its time. */
+	/* A cleanup whose memory stays free is worth its time. */
 	lines.count = 0;
 	struct neap_train *train =
 		begin((struct neap_train_options){.split = {.micro_batch = 1}, .cleanup_every_steps = 1});
@@ -395,7 +396,7 @@ static void test_fruitless(void **state)
 		neap_train_step(train, 1);
 	}
 	assert_int_equal(lines_with("they only slow training"), 0);
-	/* A failure that the loop tells of is one. */
+	/* A failure that the loop reports counts. */
 	neap_train_end(train, NULL);
 	train = begin((struct neap_train_options){
 		.split = {.micro_batch = 1}, .cleanup_points = 1u << NEAP_CLEANUP_FAILURE | 1u << NEAP_CLEANUP_END});

@@ -1,4 +1,4 @@
-/* Restarting in place: the same process three times over, each telling what it sees in its exit status. */
+/* Restarting in place: the same process three times over, each reporting in its exit status what it sees. */
 #include "neap/attach.h"
 #include "neap/train.h"
 #include "support/test.h"
@@ -22,7 +22,7 @@ static int image(int argc, char **argv)
 	if (argc != (restarts ? 5 : 4) || (restarts && strcmp(argv[4], "--resume") != 0))
 		return 11;
 	if (strcmp(getenv("KEPT"), "yes") != 0 || fcntl(kept, F_GETFD) < 0)
-		return 12; /* what is not the driver's stays open */
+		return 12; /* descriptors that are not the driver's stay open */
 	if (restarts == 2)
 		return 42;
 	char pid[16];
@@ -58,7 +58,7 @@ static void test_restarts(void **state)
 	(void)state;
 	assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
 	assert_int_equal(run(self, ""), 42);
-	assert_int_equal(run(self, "1.7"), 42); /* another process's count: inherited, and not ours */
+	assert_int_equal(run(self, "1.7"), 42); /* another process's count: inherited, but not ours */
 	assert_int_equal(run(self, "nonsense"), 42);
 }
 

@@ -1,5 +1,5 @@
-/* The session over the simulator: its lines to the letter, its schedule, the ladder, the leak watch, and the story
- * its recording tells afterwards. */
+/* The session over the simulator: its exact lines, its schedule, the ladder, the leak watch, and what its recording
+ * shows afterwards. */
 #include "analyze/oom.h"
 #include "analyze/run.h"
 #include "session_test.h"
@@ -132,7 +132,7 @@ static void test_schedule(void **state)
 	}
 }
 
-/* The line begins so, and ends with the host's bytes and their change. Returns the change in GB. */
+/* The line begins with `text`, and ends with the host's bytes and their change. Returns the change in GB. */
 static double assert_mark(size_t line, const char *begin)
 {
 	double host, change;
@@ -265,7 +265,7 @@ static void test_recover(void **state)
 	assert_int_equal(lines_with("by tag, now and at its peak"), 2);
 }
 
-/* A step of 5 samples in 3 + 2: the events say so, for readers of what a micro-batch took. */
+/* A step of 5 samples in 3 + 2: the events show it to readers that ask what a micro-batch took. */
 static void test_unequal_parts(void **state)
 {
 	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 5}});
@@ -362,7 +362,7 @@ static void test_every_rung(void **state)
 	assert_int_equal(summary.rungs_active, NEAP_RUNGS_SWITCHED);
 }
 
-/* Every tag that holds memory is in the log of an out-of-memory, however many there are. */
+/* Every tag that holds memory is in the log of an out-of-memory error, however many there are. */
 static void test_all_tags_are_reported(void **state)
 {
 	static char names[NEAP_TAGS_MAX + 3][16];
@@ -455,7 +455,7 @@ static void test_leak_watch(void **state)
 	assert_true(summary.leak_bytes_per_step == 0);
 
 	lines.count = world.events.count = 0;
-	run_steps(60, NEAP_MIB, 70); /* the run will be over before memory is */
+	run_steps(60, NEAP_MIB, 70); /* the run will end before memory does */
 	assert_int_equal(lines_with("enough memory is left for all 70 steps"), 1);
 }
 
@@ -482,7 +482,7 @@ static void test_scope(void **state)
 	give(&world, model);
 }
 
-/* The whole path: allocator and session into a recorder's file, and what the parent reads from it. */
+/* The complete path: allocator and session into a recorder's file, and what the parent reads from it. */
 static void test_recorded(void **state)
 {
 	char folder[] = "/tmp/neap-session-XXXXXX", path[64];

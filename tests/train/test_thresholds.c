@@ -1,4 +1,4 @@
-/* What is done about little memory, decided over plain numbers: a table of steps each. */
+/* The reactions to little memory, decided over plain numbers: a table for each. */
 #include "neap/train.h"
 
 #include "support/test.h"
@@ -7,8 +7,8 @@
 
 static const struct neap_levels levels = {.warn_bytes = 400, .degrade_bytes = 200, .stop_bytes = 100};
 
-/* Steps from 1: what is left, and the expected acts, one letter each (w, d, s; '.' nothing). `rungs`: how many the
- * ladder has. */
+/* From step 1 on: the bytes that are left, and the expected acts, one letter each (w, d, s; '.' nothing). `rungs`:
+ * how many the ladder has. */
 static void check(const struct neap_levels *of, const uint64_t *left, const char *acts, int rungs)
 {
 	static const char letters[] = {[NEAP_THRESHOLD_NOTHING] = '.',
@@ -29,7 +29,7 @@ static void check(const struct neap_levels *of, const uint64_t *left, const char
 static void test_warns(void **state)
 {
 	(void)state;
-	/* Once; again only after it has risen by a quarter. */
+	/* Once; again only after the figure has risen by a quarter. */
 	CHECK(&levels, ".w..........w", 1, 400, 399, 300, 399, 401, 399, 499, 399, 300, 500, 450, 400, 399);
 	CHECK(&levels, "w", 1, 201);
 }
@@ -37,9 +37,9 @@ static void test_warns(void **state)
 static void test_one_dip_takes_no_rung(void **state)
 {
 	(void)state;
-	CHECK(&levels, ".w..w..", 8, 1000, 150, 1000, 1000, 50, 1000, 1000); /* not even below the stop */
+	CHECK(&levels, ".w..w..", 8, 1000, 150, 1000, 1000, 50, 1000, 1000); /* not even below the stop threshold */
 	CHECK(&levels, "w...", 8, 199, 200, 199, 200);
-	CHECK(&levels, "w...", 8, 199, U, 199, U); /* not known: not in a row */
+	CHECK(&levels, "w...", 8, 199, U, 199, U); /* unknown: so not in a row */
 }
 
 static void test_degrades(void **state)
@@ -68,7 +68,7 @@ static void test_stops(void **state)
 	CHECK(&levels, "ws", 0, 99, 99);
 }
 
-/* What cannot be read never does anything, and what was not asked for neither. */
+/* A figure that cannot be read never causes an act, nor does a threshold that was not set. */
 static void test_nothing(void **state)
 {
 	const struct neap_levels none = {0};

@@ -1,5 +1,5 @@
-/* Trials over the simulator: a clean one comes back to the baseline, a leaking one names exactly what it left, in
- * bounded room, whatever the driver does. */
+/* Trials over the simulator: a clean one returns to the baseline, a leaking one names exactly what it left, in
+ * bounded memory, whatever the driver does. */
 #include "neap/trial.h"
 #include "session_test.h"
 
@@ -47,7 +47,7 @@ static void test_clean_trial(void **state)
 	line_of("trial lr=0.1: back to the baseline: 3.00 MiB allocated, 4.00 MiB reserved");
 	assert_non_null(event_find(&world.events, NEAP_EVENT_SCOPE_BEGIN, 2));
 	assert_non_null(event_find(&world.events, NEAP_EVENT_SCOPE_END, 2));
-	/* ended already: nothing is done */
+	/* it has ended already: nothing is done */
 	size_t count = lines.count;
 	neap_trial_end(&trial, &result);
 	assert_int_equal(lines.count, count);
@@ -188,7 +188,7 @@ static void test_driver_fails(void **state)
 		if (result.cleanup.status != NEAP_OK)
 			assert_true(result.cleanup.message[0]);
 	}
-	/* Nothing survives, but the cache is still there: not back. */
+	/* Nothing survives, but the cache is still there: not at the baseline. */
 	neap_trial_begin(&trial, world.alloc, NULL, "captured");
 	give(&world, take(&world, 6 * NEAP_MIB, NULL));
 	world.sim->fault("cuCtxSynchronize", 0, 1, CUDA_ERROR_UNKNOWN);

@@ -1,6 +1,7 @@
 #!/bin/bash
-# growth.sh SANITIZER NEAP: what `neap analyze` executes for a trace with twice as many streams, private pools, sizes or devices is
-# about twice as much. Instructions are counted, not time. 77 (skipped) where valgrind is not, or cannot be, used.
+# growth.sh SANITIZER NEAP: `neap analyze` executes about twice as many instructions for a trace with twice as many
+# streams, private pools, sizes or devices. Instructions are counted, not time. 77 (skipped) if valgrind is missing or
+# cannot be used.
 set -euo pipefail
 [ "$1" = none ] || {
 	echo "skipped: the sanitizer of this build ($1) and valgrind cannot watch the same program"
@@ -11,26 +12,26 @@ command -v valgrind >/dev/null || {
 	exit 77
 }
 neap=$2
-unset MALLOC_PERTURB_ # filling memory is work, too
+unset MALLOC_PERTURB_ # filling memory also takes instructions
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 # make SHAPE N: a trace with N of them
-make() { # a block of 1 MiB leaves half of its page free in the caches of its stream
+make() { # a block of 1 MiB leaves half of its page free in its stream's caches
 	python3 - "$1" "$2" <<-'PYTHON'
 		import pickle, sys
 		shape, n = sys.argv[1], int(sys.argv[2])
 		if shape == "streams":
 		    sys.stdout.write("".join(f"a {i + 1} 1048576 {i}\n" for i in range(n)))
-		elif shape == "streams_freed":  # two steps, so that each finds what the first one left
+		elif shape == "streams_freed":  # two steps, so that each finds the blocks that the first left
 		    for _ in range(2):
 		        sys.stdout.write("".join(f"a {i + 1} 3000000 {i}\n" for i in range(n)))
 		        sys.stdout.write("".join(f"f {i + 1}\n" for i in range(n)) + "s\n")
 		elif shape == "sizes":
 		    sys.stdout.write("".join(f"a {i + 1} {1000000 + 512 * i} 0\n" for i in range(n)))
 		    sys.stdout.write("".join(f"f {i + 1}\n" for i in range(n)))
-		else:  # private pools with a segment each
+		else:  # private pools, each with a segment
 		    mib, events, segments = 1 << 20, [], []
 		    for i in range(n):
 		        at = {"addr": 0x7F0000000000 + 2 * mib * i, "stream": 0, "frames": [], "segment_pool_id": (0, i + 1)}

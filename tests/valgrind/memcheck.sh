@@ -1,7 +1,7 @@
 #!/bin/sh
-# memcheck.sh SANITIZER quick|long VALGRIND-OPTION PROGRAM [ARG...]: the program under valgrind; any error of memory and any block
-# that nothing points to any more at its end fails it. 77 (skipped) where valgrind is not, or cannot be, used, and for `long`
-# without NEAP_LONG=1.
+# memcheck.sh SANITIZER quick|long VALGRIND-OPTION PROGRAM [ARG...]: runs the program under valgrind. Any memory
+# error, and any block at its end that nothing points to, fails it. 77 (skipped) if valgrind is missing or cannot be
+# used, and for `long` without NEAP_LONG=1.
 sanitizer=$1 length=$2 option=$3
 shift 3
 [ "$sanitizer" = none ] || {
