@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 
 class Lora(nn.Module):
-    """A frozen projection and, beside it, one of low rank that learns."""
+    """A frozen projection, and beside it a low-rank one that learns."""
 
     def __init__(self, frozen, inputs, outputs, rank):
         super().__init__()

@@ -1,4 +1,4 @@
-"""An ordinary PyTorch script: a ResNet-50, trained on images that are made up. It knows nothing of neap:
+"""An ordinary PyTorch script: a ResNet-50, trained on made-up images. It knows nothing of neap:
 
     neap estimate -- python examples/resnet.py --batch 64
 """

@@ -1,4 +1,5 @@
-"""neap's callback in a Lightning training. It keeps a row of activations from every batch, by mistake: the callback names it.
+"""neap's callback in a Lightning training. The training keeps a row of activations from every batch, by mistake: the
+callback names it.
 
     neap run -- python examples/with_lightning.py
 """

@@ -29,7 +29,7 @@ def train(batch, accumulation):
         try:
             trainer.train()
         except torch.OutOfMemoryError as error:
-            callback.watch.failed(error)  # releases what the traceback holds, and empties the cache
+            callback.watch.failed(error)  # frees what the traceback holds, and empties the cache
     return callback.watch
 
 

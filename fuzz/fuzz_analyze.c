@@ -1,5 +1,5 @@
-/* fuzz/fuzz_analyze.c: whatever a trace's reader lets through must be analysed, replayed and said in words, and what
- * is written of it must be read again with as many events; never a fault. Built and run by fuzz/run.sh. */
+/* fuzz/fuzz_analyze.c: every trace that a reader accepts must be analysed, replayed and described; a written trace
+ * must be read again with as many events; never a fault. Built and run by fuzz/run.sh. */
 #include "report/analysis.h"
 #include "report/trace_page.h"
 
@@ -67,7 +67,7 @@ static uint64_t count_events(const struct neap_trace *trace)
 	return count;
 }
 
-/* A snapshot is written again as it was, so far as a snapshot has words for it. */
+/* A snapshot is written again unchanged, as far as a snapshot can express it. */
 static void write_again(const struct neap_trace *trace)
 {
 	struct neap_trace *again = NULL;
@@ -86,7 +86,7 @@ static void write_again(const struct neap_trace *trace)
 	neap_trace_free(again);
 	again = NULL;
 	enum neap_status status = neap_trace_write_text(trace, 0, path, &err);
-	check(!status || status == NEAP_EINVAL); /* sizes that no text trace may say */
+	check(!status || status == NEAP_EINVAL); /* a text trace must not have such sizes */
 	if (!status)
 		check(neap_trace_read(path, &again, &err) == NEAP_OK || strstr(err.message, "it is empty"));
 	neap_trace_free(again);

@@ -1,5 +1,5 @@
-/* fuzz/fuzz_fatbin.c: any bytes at all as a fat binary, and as a cubin, must be measured or refused, never a fault;
- * and no kernel is larger than its module. */
+/* fuzz/fuzz_fatbin.c: any bytes, as a fat binary and as a cubin, must be measured or refused, never a fault; and no
+ * kernel is larger than its module. */
 #include "estimate/fatbin.h"
 
 #include <stdlib.h>

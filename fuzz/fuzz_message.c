@@ -1,4 +1,4 @@
-/* fuzz/fuzz_message.c: any bytes at all as a log: every message in it is read and reported, and the search ends. */
+/* fuzz/fuzz_message.c: any bytes as a log: every message in it is read and reported, and the search ends. */
 #include "analyze/oom_text.h"
 #include "report/explain.h"
 

@@ -1,7 +1,7 @@
-/* fuzz/fuzz_page.c: any bytes at all as a statistics page must give figures or an error, never a fault, and what is
- * handed out must be sound. Built with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_page.c
+/* fuzz/fuzz_page.c: any bytes as a statistics page must give figures or an error, never a fault, and every returned
+ * figure must be sound. Built with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_page.c
  * src/proto/page.c src/base/error.c src/base/file.c src/base/process.c src/base/buffer.c src/base/clock.c), and run
- * over a generated corpus by tests/proto. The page is of this process, and locked as if an agent lived. */
+ * over a generated corpus by tests/proto. The page belongs to this process, and is locked as if an agent lived. */
 #include "proto/page.h"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		use(&attached);
 	else if (!err.message[0])
 		abort();
-	/* a listing passes over what it cannot read */
+	/* a listing skips files that it cannot read */
 	if (neap_page_list(folder, &list, &count, NULL) != NEAP_OK || count != (status == NEAP_OK))
 		abort();
 	free(list);

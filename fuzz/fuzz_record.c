@@ -1,4 +1,4 @@
-/* Fuzz target for the reader of recordings: any bytes at all must give events or an error, never a fault.
+/* Fuzz target for the reader of recordings: any bytes must give events or an error, never a fault.
  *
  *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_record.c src/trace/record.c src/base/error.c ...
  *
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Looks at everything the reader handed out, so that a sanitizer sees what is not there. */
+/* Reads everything that the reader returned, so that a sanitizer sees bytes that do not exist. */
 static void use(const struct neap_record *record)
 {
 	uint64_t previous = 0;

@@ -1,6 +1,6 @@
-/* fuzz/fuzz_result.c: any bytes at all as a result.json must give a result or an error with its place, never a fault;
- * a result that was read can be written, and read again. The reader of lines gives the same fields, or none. Built
- * with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_result.c src/store/result.c
+/* fuzz/fuzz_result.c: any bytes as a result.json must give a result or an error with its place, never a fault; a
+ * result that was read can be written, and read again. The reader of lines gives the same fields, or none. Built with
+ * libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_result.c src/store/result.c
  * src/store/result_lines.c src/base/... -ljansson), and run over a generated corpus by tests/store. */
 #include "store/result.h"
 
@@ -38,7 +38,7 @@ static void use(const struct neap_result *result)
 	unlink(path);
 }
 
-/* Reads the fields by lines. `whole`: what the parser read; NULL: it found an error, on this line. */
+/* Reads the fields by lines. `whole`: the parser's result; NULL: it found an error, on this line. */
 static void read_lines(const uint8_t *data, size_t size, const struct neap_result *whole, uint32_t line)
 {
 	struct neap_result fields;

@@ -1,5 +1,5 @@
-/* fuzz/fuzz_sidecar.c: any bytes at all as a file of metrics, or as a checkpoint's name, must give numbers with words
- * or an error with its place, never a fault. Built with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc
+/* fuzz/fuzz_sidecar.c: any bytes as a file of metrics, or as a checkpoint's name, must give numbers with words or an
+ * error with its place, never a fault. Built with libFuzzer (clang -fsanitize=fuzzer,address -Iinclude -Isrc
  * fuzz/fuzz_sidecar.c src/checkpoint/sidecar.c src/checkpoint/name.c src/base/...), and run over a generated corpus
  * by tests/checkpoint. */
 #include "checkpoint/sidecar.h"

@@ -1,5 +1,5 @@
-/* fuzz/fuzz_simulated.c: any bytes at all as the file of a simulated process must give one line of printable text,
- * never a fault; and it stays bounded however many processes there are. */
+/* fuzz/fuzz_simulated.c: any bytes as a simulated process's file must give one line of printable text, never a fault.
+ * The text is bounded, however many processes there are. */
 #include "run/simulated.h"
 
 #include <stdlib.h>

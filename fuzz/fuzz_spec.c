@@ -1,4 +1,4 @@
-/* Fuzz target for series files: any bytes at all must give a series or an error with its place, never a fault.
+/* Fuzz target for series files: any bytes must give a series or an error with its place, never a fault.
  *
  *     clang -fsanitize=fuzzer,address -Iinclude -Isrc fuzz/fuzz_spec.c src/series/spec*.c ... -lfyaml
  *
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Looks at everything the reader handed out, and at what the rest of neap relies on. */
+/* Reads everything that the reader returned, and checks what the rest of neap relies on. */
 static void use(const struct neap_spec *spec)
 {
 	if (!spec->count || spec->count > NEAP_SPEC_EXPERIMENTS || !*spec->name)
@@ -25,7 +25,7 @@ static void use(const struct neap_spec *spec)
 			for (size_t w = 0; w < lists[list]->count; w++)
 				if (list && !strchr(lists[list]->items[w], '='))
 					abort();
-		/* What is joined splits into the same words. */
+		/* Joined words split into the same words. */
 		struct neap_argv again = {0};
 		char *line = neap_argv_join(&experiment->command);
 		if (!line || neap_argv_split(line, &again, NULL) || again.count != experiment->command.count)

@@ -1,5 +1,5 @@
-/* Fuzz target for the stacks beside a recording: any bytes at all must give stacks whose numbers are within their
- * tables, and texts without control characters, or nothing; never a fault.
+/* Fuzz target for the stacks beside a recording: any bytes must give stacks whose numbers are within their tables,
+ * and texts without control characters, or nothing; never a fault.
  *
  * The test stacks drives the same function over changed files. */
 #include "trace/stacks.h"

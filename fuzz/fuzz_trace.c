@@ -1,5 +1,5 @@
-/* Fuzz target for every reader of traces: any bytes at all (a pickle, a recording, text, zstd) must give a trace
- * whose numbers are within its tables, or an error with its place; never a fault.
+/* Fuzz target for every reader of traces: any bytes (a pickle, a recording, text, zstd) must give a trace whose
+ * numbers are within its tables, or an error with its place; never a fault.
  *
  *     clang -fsanitize=fuzzer,address -I. -Iinclude -Isrc fuzz/fuzz_trace.c libneap_command.a libneap_core.a \
  *         -lzstd -lm
@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			check_trace(trace);
 		else
 			check(err.status == status && err.message[0]);
-		/* A pickle's error always lies within the file. */
+		/* A pickle's error is always at a place within the file. */
 		if (!trace && size && data[0] == 0x80)
 			check(err.position <= size);
 		neap_trace_free(trace);

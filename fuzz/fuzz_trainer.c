@@ -1,5 +1,5 @@
-/* fuzz/fuzz_trainer.c: any bytes at all as a pickle, as a checkpoint of Lightning (a zip with one), or as a
- * trainer_state.json, must give facts that hold or none, never a fault, and nothing is executed. Built by
+/* fuzz/fuzz_trainer.c: any bytes as a pickle, as a Lightning checkpoint (a zip with a pickle), or as a
+ * trainer_state.json, must give consistent facts or none, never a fault, and nothing is executed. Built by
  * fuzz/run.sh, and run over a generated corpus by tests/checkpoint. */
 #include "checkpoint/pickle.h"
 #include "checkpoint/writer.h"

@@ -26,7 +26,7 @@ for target in "$@"; do
 		-lpthread -ldl
 done
 
-# Seeds: small files of each kind, good ones.
+# Seeds: small, good files of each kind.
 seeds=$folder/seeds
 rm -rf "$seeds" && mkdir -p "$seeds"/{fatbin,frame,message,page,record,result,sidecar,simulated,spec,stacks,trace,trainer,whole}
 run=$(mktemp -d)
@@ -34,7 +34,7 @@ trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
 	--folder "$run/run" -- "$build/examples/charlm/charlm" --steps 2 --batch 2 --layers 1 --width 16 --context 8 >/dev/null 2>&1
 python3 - "$run"/run/record.* "$seeds"/{record,trace}/recording <<'PYTHON'
-# A recording with rings of 64 events: the first of each of the whole one.
+# A recording with rings of 64 events: the first events of each ring.
 import struct, sys
 CAPACITY, EVENT, HEADER, COUNTERS = 64, 64, 16384, 40
 whole = open(sys.argv[1], "rb").read()

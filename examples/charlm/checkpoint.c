@@ -47,7 +47,7 @@ static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
 	return sum;
 }
 
-/* It is written and compared as bytes: there must be no padding in it. */
+/* It is written and compared as bytes, so there must be no padding in it. */
 _Static_assert(sizeof(struct header) == 13 * 8, "the header has padding");
 
 static struct header header_of(const struct checkpoints *all, uint64_t step)
@@ -128,7 +128,7 @@ enum neap_status checkpoint_save(const struct checkpoints *all, struct model *mo
 	return status;
 }
 
-/* The path of the newest that is whole. NEAP_ENOENT: there is none, or no folder. */
+/* The path of the newest whole checkpoint. NEAP_ENOENT: there is none, or no folder. */
 static enum neap_status find_newest(const char *folder, char *path, size_t capacity, struct neap_error *err)
 {
 	const struct neap_retention_options remove_nothing = {0};

@@ -2,8 +2,8 @@
  *
  *   header | for each parameter: value, first moment, second moment | check sum of all before it
  *
- * The header says for what it was made. One made for another text, model, seed, batch or rate is refused, because the
- * run would silently become a different one.
+ * The header names what the checkpoint was made for. A checkpoint for another text, model, seed, batch or rate is
+ * refused, because the run would silently become a different one.
  */
 #ifndef CHARLM_CHECKPOINT_H
 #define CHARLM_CHECKPOINT_H
@@ -17,19 +17,19 @@ struct checkpoint_key {
 	struct model_shape shape;
 };
 
-/* Where a run's checkpoints go: into the file `path`, which each replaces; or, if one of the keeps is not 0, into the
- * folder `path`, under names with step and loss. */
+/* Where a run's checkpoints go: into the file `path`, each in place of the one before; or, if one of the keeps is not
+ * 0, into the folder `path`, under names with step and loss. */
 struct checkpoints {
 	const char *path;
 	uint64_t keep_last, keep_best;
 	struct checkpoint_key key;
 };
 
-/* Once it is durable, all of a folder's go but the newest `keep_last` and those of the `keep_best` lowest losses.
- * What cannot be removed is reported on stderr, and no failure. */
+/* Once the new one is durable, removes all others of a folder but the newest `keep_last` and the `keep_best` with the
+ * lowest losses. Checkpoints that cannot be removed are reported on stderr; that is no failure. */
 enum neap_status checkpoint_save(const struct checkpoints *all, struct model *model, uint64_t step, double loss,
 				 struct neap_error *err);
-/* Loads the newest. NEAP_ENOENT: there is none. On any other failure the model must not be used. */
+/* Loads the newest checkpoint. NEAP_ENOENT: there is none. After any other failure the model must not be used. */
 enum neap_status checkpoint_load(const struct checkpoints *all, struct model *model, uint64_t *ret_step,
 				 struct neap_error *err);
 

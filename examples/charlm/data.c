@@ -19,7 +19,7 @@ static enum neap_status read_all(struct data *data, const char *path, struct nea
 	if (!file)
 		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
 			    strerror(errno));
-	data->ids = malloc(LENGTH_MAX + 1); /* pages that are not written cost nothing */
+	data->ids = malloc(LENGTH_MAX + 1); /* pages that are never written cost nothing */
 	if (data->ids)
 		data->length = fread(data->ids, 1, LENGTH_MAX + 1, file);
 	const char *wrong = !data->ids                  ? "the host is out of memory"

@@ -11,7 +11,7 @@ struct data {
 	unsigned char *ids; /* one for each byte of the text, below `vocabulary` */
 	size_t length;
 	uint32_t vocabulary;  /* how many different bytes there are */
-	double entropy_nats;  /* of one byte by how often each occurs: the loss of a model that uses no context */
+	double entropy_nats;  /* of a byte, from how often each occurs: the loss of a model that uses no context */
 	uint64_t fingerprint; /* of the text */
 };
 
@@ -19,8 +19,8 @@ struct data {
 enum neap_status data_load(struct data *data, const char *path, size_t context, struct neap_error *err);
 void data_fini(struct data *data); /* zeroed is fine */
 
-/* Fills `count` samples of a step, `first` being the number of the first within the step: ids and, one character
- * later, targets. A sample depends on (seed, step, its number) alone, so that splitting a step changes nothing. */
+/* Fills `count` samples of a step, ids and, one character later, targets; `first` is the number of the first sample
+ * within the step. A sample depends only on (seed, step, its number), so that splitting a step changes nothing. */
 void data_samples(const struct data *data, uint64_t seed, uint64_t step, size_t first, size_t count, size_t context,
 		  int32_t *ret_ids, int32_t *ret_targets);
 

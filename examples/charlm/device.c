@@ -1,5 +1,6 @@
 /* charlm/device.c: see the header. On a simulated device a kernel is a C function on host pointers that equal the
- * device addresses, with the ranges it reads and writes, so that the simulator can tell a missing order. */
+ * device addresses. It names the ranges that it reads and writes, so that the simulator can report a missing
+ * order. */
 #include "device.h"
 
 #include "fail.h"
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work on its way, in a queue: first in, first out. Freed after its function has run, by a later launch; or when the
- * device is closed, because work whose wait failed may never run. */
+/* Queued work: first in, first out. A later launch frees it after its function has run. Otherwise it is freed when
+ * the device is closed, because work whose wait failed may never run. */
 struct launch {
 	struct launch *next;
 	void (*function)(void *arguments);
@@ -26,7 +27,7 @@ struct gpu {
 	struct neap_device_guard guard; /* the device is current as long as it is open */
 	struct neap_alloc *alloc;
 	const struct neap_sim_calls *sim;
-	struct neap_error error; /* the first failure; its status NEAP_OK: none */
+	struct neap_error error; /* the first failure; none if its status is NEAP_OK */
 	struct launch *first, **end;
 };
 
@@ -181,8 +182,8 @@ static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const 
 
 void gpu_launch(struct gpu *gpu, const struct gpu_work *work) { queue(gpu, work, NULL, 0); }
 
-/* A copy, to the device or to the host; the host's bytes follow. These are not the caller's own, because a copy whose
- * wait failed may still run. */
+/* A copy to the device or to the host, followed by the host's bytes. These are not the caller's own, because a copy
+ * whose wait failed may still run. */
 struct copy {
 	void *device;
 	size_t bytes;

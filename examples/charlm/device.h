@@ -1,7 +1,7 @@
 /* charlm/device.h: the program's one device: memory from libneap, work queued on its default stream.
  *
- * Errors stick: after a failure, allocations give NULL and launches do nothing until gpu_take_error. So the
- * mathematics reads as mathematics, and a whole micro-batch is checked once, at its end.
+ * Errors stick: after a failure, allocations give NULL and launches do nothing until gpu_take_error. So the code of
+ * the mathematics is free of checks, and a whole micro-batch is checked once, at its end.
  *
  * Work is asynchronous: a launch returns at once, the function runs later, in order. gpu_read waits. Memory may be
  * freed as soon as the last work that uses it is queued: libneap hands it out again behind that work.
@@ -18,7 +18,7 @@
 struct neap_alloc;
 struct gpu;
 
-/* What a kernel touches: at most so many ranges. */
+/* The most ranges that a kernel touches. */
 enum { GPU_RANGES_MAX = 8 };
 
 struct gpu_work {
@@ -28,10 +28,10 @@ struct gpu_work {
 	size_t argument_bytes;
 	struct neap_sim_range ranges[GPU_RANGES_MAX];
 	size_t range_count;
-	double operations; /* floating point, from which the simulated device takes its time */
+	double operations; /* of floating point: they give the simulated device its time */
 };
 
-/* NEAP_ENOTSUP when the device is a real one: this program computes on the CPU, over simulated device memory. */
+/* NEAP_ENOTSUP if the device is a real one: this program computes on the CPU, over simulated device memory. */
 enum neap_status gpu_open(struct gpu **ret_gpu, struct neap_error *err);
 /* Waits for what is queued. NULL is fine. */
 void gpu_close(struct gpu *gpu);

@@ -1,6 +1,6 @@
-/* charlm/kernels.c: the mathematics: number by number, row by row, whole matrices, attention; at the end the list
- * of kernels and the launch. A kernel takes one struct call (kernels.h lists its tensors) and computes in `real`
- * whatever they hold. The matrix product is in matmul.c.
+/* charlm/kernels.c: the mathematics: number by number, row by row, whole matrices, attention; at the end the list of
+ * kernels and the launch. A kernel takes one struct call (kernels.h lists its tensors) and computes in `real`,
+ * whatever the tensors hold. matmul.c has the matrix product.
  */
 #include "kernels.h"
 
@@ -38,7 +38,8 @@ INLINE_REAL exponential(real x)
 INLINE_REAL square_root(real x) { return sqrtf(x); }
 #endif
 
-/* Number by number, in pieces that fit the stack: these get a piece of the first output and of the first input. */
+/* Number by number, in pieces that fit the stack. Each function gets a piece of the first output and of the first
+ * input. */
 
 enum { PIECE = 512 };
 
@@ -279,10 +280,10 @@ static void matmul_transposed(const struct call *c)
  *
  *   weights = softmax(query x key^T / sqrt(head width)), zero above the diagonal        out = weights x value
  *
- * The plain form keeps all weights[samples, heads, context, context] for the way back. The efficient one keeps only
+ * The plain form keeps all weights[samples, heads, context, context] for the way back. The efficient form keeps only
  * logs[samples, heads, context], for each query the logarithm of the sum of e^score, and computes its weights twice:
- * e^(score - log). So it needs them for a few queries at a time only: a strip of queries, by all the keys they see.
- * (Rabe and Staats 2021, arXiv:2112.05682.) The plain form is one strip of all queries.
+ * e^(score - log). So it needs them only for a strip of queries at a time, by all the keys that these see. (Rabe and
+ * Staats 2021, arXiv:2112.05682.) The plain form is one strip of all queries.
  */
 enum { STRIP = 16 }; /* queries, in the efficient form */
 
@@ -290,8 +291,8 @@ enum { STRIP = 16 }; /* queries, in the efficient form */
  */
 enum part { QUERY, KEY, VALUE, KEY_FLIPPED, VALUE_FLIPPED, OUT, GRADIENT, PARTS = GRADIENT + 3 };
 
-/* Where in the scratch each part lies: two share a place where one ends before the other begins. OUT is also the
- * gradient of out; from GRADIENT on lie those of query, key and value. */
+/* Where each part is in the scratch. Two parts share a place if one ends before the other begins. OUT is also the
+ * gradient of out; the gradients of query, key and value are from GRADIENT on. */
 static const unsigned char plain_places[PARTS] = {0, 1, 2, 3, 3, 4, 5, 3, 2};
 static const unsigned char efficient_places[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 2};
 
@@ -324,7 +325,7 @@ static struct head head_of(const struct call *c, real *scratch)
 	return head;
 }
 
-/* Copies the head's columns of rows `apart` wide into parts, from `part` on: as many as there are in a row. */
+/* Copies the head's columns, of rows `apart` wide, into parts from `part` on: as many parts as fit into a row. */
 static void take(const struct head *head, enum part part, struct tensor rows, size_t columns, size_t apart)
 {
 	for (size_t column = 0; column < apart; column += columns, part++)
@@ -358,7 +359,7 @@ static struct matrix columns_of(const struct head *head, enum part part, size_t 
 	return matrix_of(whole(head->part[part], 0), head->width, columns, head->context);
 }
 
-/* Queries first..end, which see keys 0..end. `weights` is the first row of theirs, `logs` of the whole head. */
+/* Queries first..end, which see keys 0..end. `weights` is the first row of theirs, `logs` those of the whole head. */
 struct strip {
 	size_t first, end;
 	real *weights, *logs;
@@ -400,7 +401,7 @@ static void softmax(const struct head *head, const struct strip *strip)
 	}
 }
 
-/* The same weights again, from what was kept. */
+/* Computes the weights again, from the kept logs. */
 static void softmax_again(const struct head *head, const struct strip *strip)
 {
 	real *row = strip->weights;
@@ -449,7 +450,7 @@ static void head_forward(const struct head *head, struct tensor kept)
 		tensor_close(kept, 0, n * n, weights);
 }
 
-/* From the last strip on: it sees all keys and begins their gradients, to which the others add. */
+/* Goes backward from the last strip: it sees all keys and starts their gradients, and the others add to them. */
 static void head_backward(const struct head *head, struct tensor kept)
 {
 	size_t n = head->context;

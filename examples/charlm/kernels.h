@@ -3,8 +3,8 @@
  *     launch(gpu, &GELU, (struct call){{active}, {expanded}});
  *
  * A call names the tensors that the kernel writes, then those that it only reads, in the order of the list below,
- * then rows, columns and inner, where the tensors do not tell these sizes. The simulator checks the order of launches
- * by these tensors. Matrices are stored by rows. Outputs are overwritten, except where the list says +=.
+ * then rows, columns and inner, if the tensors do not tell these sizes. The simulator checks the order of launches by
+ * these tensors. Matrices are stored by rows. Outputs are overwritten, except if the list says +=.
  */
 #ifndef CHARLM_KERNELS_H
 #define CHARLM_KERNELS_H

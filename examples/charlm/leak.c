@@ -1,4 +1,5 @@
-/* charlm/leak.c: what has leaked, in a list. The agent's thread may drop it while the training continues: one lock.
+/* charlm/leak.c: the leaked tensors, in a list. The agent's thread may drop it while the training continues: hence a
+ * lock.
  */
 #include "leak.h"
 
@@ -17,9 +18,9 @@ struct leaked {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct leaked *list;
-static struct neap_alloc *alloc; /* of all in the list */
+static struct neap_alloc *alloc; /* of all tensors in the list */
 
-/* Empties the list. Returns how many bytes it gave back, if asked to. */
+/* Empties the list. With `give_back` it frees the memory, and returns how many bytes that was. */
 static uint64_t empty(bool give_back)
 {
 	uint64_t bytes = 0;

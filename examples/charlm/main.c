@@ -29,7 +29,7 @@ static void ask_to_stop(int signal) { stop = signal; }
 
 static void catch_signals(void)
 {
-	/* Once: a second signal ends the program at once. */
+	/* Handled once: a second signal ends the program at once. */
 	struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
 
 	sigaction(SIGINT, &action, NULL);
@@ -42,8 +42,8 @@ static int refuse(int exit_status, const struct neap_error *err)
 	return exit_status;
 }
 
-/* One training for each rate. What one leaves on the device is named, and is there no less for the next; one that
- * runs out of memory does not keep the next from its try. */
+/* One training for each rate. Memory that a training leaves on the device is named, and the next one has less. A
+ * training that runs out of memory does not stop the next one. */
 static enum neap_status train_trials(struct options options, struct gpu *gpu, const struct data *data,
 				     struct trainer_end *ret_end, struct neap_error *err)
 {
@@ -109,7 +109,7 @@ out:
 	data_fini(&data);
 	if (end.request == NEAP_TRAIN_RESTART) {
 		neap_restart(argv, "--resume", &end.settings, &err);
-		exit_status = refuse(EXIT_FAILURE, &err); /* only an exec that failed comes back */
+		exit_status = refuse(EXIT_FAILURE, &err); /* an exec returns only if it failed */
 	}
 	return exit_status;
 }

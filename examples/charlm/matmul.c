@@ -1,6 +1,6 @@
-/* charlm/matmul.c: the one function where the time goes. A tile of out, 4 rows by two vectors, stays in registers
- * while `inner` goes by. Everything is cut into blocks, so that what a tile reads stays in the caches. Halves are
- * unpacked block by block, and summed whole:
+/* charlm/matmul.c: the one function that takes the time. A tile of out, 4 rows by two vectors, stays in registers
+ * while `inner` advances. Everything is cut into blocks, so that what a tile reads stays in the caches. Halves are
+ * unpacked block by block, and summed as whole numbers:
  *
  *   out block  =  sum over inner of  a block x b block
  */
@@ -87,7 +87,7 @@ static __attribute__((noinline)) void multiply_block(const struct block *m)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Copies a's block at (row, from), along what is contiguous in it. */
+/* Copies a's block at (row, from) in the direction in which a is contiguous. */
 static void open_a(const struct product *m, size_t row, size_t from, struct block *block, real *scratch)
 {
 	bool by_columns = m->a.row == 1 && m->a.column != 1;
@@ -109,7 +109,7 @@ static void open_b(const struct product *m, size_t from, size_t column, struct b
 		tensor_open(m->b.in, (from + k) * m->b.row + column, block->columns, scratch + k * block->columns);
 }
 
-/* Starts out's block from what is there, the bias, or zero. */
+/* Starts out's block with its present numbers, the bias, or zero. */
 static void open_out(const struct product *m, size_t row, size_t column, struct block *block, real *scratch)
 {
 	block->out = tensor_place(m->out.in, row * m->out.row + column, scratch);

@@ -1,8 +1,8 @@
 /* charlm/model.c: the parameters; then each part of the model, its way forward and its way back side by side; then
  * both ways through all of them.
  *
- * An activation is allocated just before it is written and freed once its last reader is queued. After a failure all
- * of this does nothing (device.h), so that no line checks for it.
+ * An activation is allocated just before it is written, and freed once its last reader is queued. After a failure all
+ * these functions do nothing (device.h), so no line checks for it.
  */
 #include "model.h"
 
@@ -14,8 +14,8 @@
 static const double DECAY = 0.1;
 
 /* The parameters in their order: those before the layers, those of each layer, those after the last layer. A bias
- * follows what it is added to. Rows 0: a vector. They begin at a constant, or as Gaussian numbers of a deviation;
- * what is added to the residual stream starts smaller the more layers add to it.
+ * follows the matrix that it is added to. Rows 0: a vector. They start as a constant, or as Gaussian numbers with a
+ * deviation. Matrices that add to the residual stream start smaller the more layers there are.
  *
  *   X(kind, name, rows, columns, constant, deviation) */
 #define PARAMETERS(X)                                                                                                \
@@ -124,7 +124,7 @@ static void drop_inside(const struct model *model, struct layer *layer)
 		drop(model, inside[i]);
 }
 
-/* What this layer reads: the embedding, or the output of the layer before it. */
+/* The layer's input: the embedding, or the output of the layer before it. */
 static struct tensor stream_into(const struct model *model, size_t layer)
 {
 	return layer ? model->a->layers[layer - 1].out : model->a->embedded;
@@ -177,7 +177,7 @@ static void normalize(const struct model *model, struct tensor *ret_out, struct 
 	       (struct call){{*ret_out, *ret_statistics}, {in, gain->value, gain[1].value}, tokens, width});
 }
 
-/* Adds to the residual stream's gradient: it goes past the norm as well as through it. Drops the others. */
+/* Adds to the residual stream's gradient, which passes the norm and goes through it as well. Drops the others. */
 static void normalize_backward(const struct model *model, struct tensor stream_gradient, struct tensor *out_gradient,
 			       struct tensor in, struct tensor *statistics, const struct parameter *gain)
 {
@@ -252,8 +252,8 @@ static void attention_backward(const struct model *model, size_t index, struct t
 			   parameter_of(model, index, NORM1_GAIN));
 }
 
-/* Its two-layer network: out = middle + contract(gelu(expand(norm(middle)))). What backward reads of it, and the
- * output, are computed apart: checkpointing computes the first again without the second. */
+/* The layer's two-layer network: out = middle + contract(gelu(expand(norm(middle)))). The part that backward reads,
+ * and the output, are computed apart: checkpointing computes the first again without the second. */
 
 static void expand(const struct model *model, size_t index)
 {
@@ -292,7 +292,7 @@ static void expand_contract_backward(const struct model *model, size_t index, st
 	drop(model, &layer->middle);
 }
 
-/* Characters in, and in backward the gradients of their tables. */
+/* Characters in; in backward the gradients of their tables. */
 
 static struct tensor upload(const struct model *model, const int32_t *numbers)
 {
@@ -326,7 +326,7 @@ static void embed_backward(const struct model *model, struct tensor stream_gradi
 			     model->shape.width});
 }
 
-/* Logits out, and in backward the loss and the gradient with which the residual stream's begins. */
+/* Logits out; in backward the loss, and the first gradient of the residual stream. */
 
 static void predict(const struct model *model)
 {
@@ -359,7 +359,7 @@ static struct tensor predict_backward(const struct model *model, double scale)
 
 /* Through all of it. */
 
-/* Whether forward drops what is inside: of all layers but the last, which backward reads at once. */
+/* Whether forward drops a layer's inner activations: in all layers but the last, which backward reads at once. */
 static bool drops_inside(const struct model *model, size_t layer)
 {
 	return model->modes.checkpointing && layer + 1 < model->shape.layers;
@@ -406,7 +406,7 @@ void model_micro_batch(struct model *model, const int32_t *ids, const int32_t *t
 	a->targets = upload(model, targets);
 	forward(model);
 	backward(model, scale);
-	/* After success the batch and the embedding are left, after a failure anything. */
+	/* After success only the batch and the embedding are left; after a failure, anything. */
 	for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
 		drop(model, rest[i]);
 	for (size_t i = 0; i < model->shape.layers; i++) {
@@ -417,7 +417,7 @@ void model_micro_batch(struct model *model, const int32_t *ids, const int32_t *t
 
 /* A step, and the model's life. */
 
-/* Brings the copies in half of the matrices that activations are multiplied with up to date, or drops them. */
+/* Updates the half-precision copies of the matrices that activations are multiplied with, or drops them. */
 static void convert_matrices(struct model *model)
 {
 	for (size_t i = NORM1_GAIN; i < model->parameter_count; i++) {

@@ -4,7 +4,7 @@
  *       -> norm -> head -> cross-entropy against the next character
  *
  * Parameters, their gradients and moments live as long as the model. Activations live within one micro-batch: forward
- * allocates them as it goes, backward frees them as it comes back. That is where the memory goes, and why a smaller
+ * allocates them as it proceeds, backward frees them on its way back. They take most of the memory, so a smaller
  * micro-batch needs less. Three modes, alone or together, need less for the same micro-batch:
  *
  *   efficient_attention  attention's weights are not kept (attention.c). The same result but for rounding

@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a value is, and so the type of its field. USE is a rung of the ladder: when to take it. POINTS are bits of
- * words, separated by commas. */
+/* The kind of a value, which sets the type of its field. USE is a rung of the ladder: when to take it. POINTS are
+ * bits of words, separated by commas. */
 enum kind { TEXT, COUNT, SIZE, RATE, RATES, USE, LEAK, POINTS, FLAG };
 
 enum { USE_OFF, USE_ALLOW, USE_ON, WORDS_MAX = 6 };
 
 static const struct {
-	const char *expected;         /* what the refusal of a wrong value says */
+	const char *expected;         /* the refusal of a wrong value says this */
 	const char *words[WORDS_MAX]; /* in the order of their enum: USE_, neap_on_leak, neap_cleanup_reason */
 } kinds[] = {
 	[TEXT] = {"the name of a file"},
@@ -244,7 +244,7 @@ static const struct option *find(const char *argument)
 	return NULL;
 }
 
-/* The option that is given without the checkpoint that it needs, or NULL. */
+/* An option that lacks the checkpoint that it needs, or NULL. */
 static const char *lacks_checkpoint(const struct options *options)
 {
 	return options->checkpoint                                ? NULL

@@ -1,4 +1,4 @@
-/* charlm/options.h: what the command line says. */
+/* charlm/options.h: the options of the command line. */
 #ifndef CHARLM_OPTIONS_H
 #define CHARLM_OPTIONS_H
 
@@ -18,12 +18,12 @@ struct options {
 		double list[RATES_MAX];
 	} rates;
 	uint64_t seed, checkpoint_every, log_every, leak_bytes_per_step;
-	uint64_t keep_last, keep_best; /* one of them: the checkpoint is a folder of them */
+	uint64_t keep_last, keep_best; /* if one is set, the checkpoint is a folder of them */
 	bool resume, help;
 };
 
-/* Starts from the defaults; NEAP_EINVAL with a message for what cannot be understood or does not fit together. The
- * texts are argv's. */
+/* Starts from the defaults; NEAP_EINVAL, with a message, if an argument cannot be understood or does not fit another.
+ * The texts are argv's. */
 enum neap_status options_parse(struct options *options, int argc, char **argv, struct neap_error *err);
 
 /* Prints the help on stdout. */

@@ -1,4 +1,4 @@
-/* charlm/random.h: random numbers that depend on nothing but where they are asked for: (seed, a, b). */
+/* charlm/random.h: random numbers that depend only on the place at which they are asked for: (seed, a, b). */
 #ifndef CHARLM_RANDOM_H
 #define CHARLM_RANDOM_H
 

@@ -1,9 +1,9 @@
 /* charlm/tensor.h: numbers in device memory, whole or in half.
  *
  * Half is bfloat16: the upper 16 bits of a float, rounded to the nearest (ties to even). It has a float's range, so
- * nothing under- or overflows and no loss scale is needed, and 8 bits of precision: good enough for what is kept
- * between kernels, not for sums. So a kernel opens a stretch of a tensor as `real`, computes in real and closes the
- * stretch again. The unpacked numbers live on the stack, where a GPU has its registers.
+ * nothing under- or overflows and no loss scale is needed. It has 8 bits of precision: enough for numbers that are
+ * kept between kernels, not for sums. So a kernel opens a range of a tensor as `real`, computes in real and closes
+ * the range again. The unpacked numbers are on the stack, where a GPU uses registers.
  */
 #ifndef CHARLM_TENSOR_H
 #define CHARLM_TENSOR_H
@@ -66,7 +66,7 @@ static inline uint16_t to_half(real number)
 	return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* Where to compute the numbers from index `from` on: in place, or in `scratch` if they are halves. */
+/* The place at which to compute the numbers from index `from` on: in place, or in `scratch` if they are halves. */
 static inline real *tensor_place(struct tensor tensor, size_t from, real *scratch)
 {
 	return tensor.half ? scratch : (real *)tensor.at + from;
@@ -87,7 +87,7 @@ static inline void tensor_load(struct tensor tensor, size_t from, size_t count, 
 		memcpy(out, (real *)tensor.at + from, count * sizeof *out);
 }
 
-/* Stores what was computed at that place. */
+/* Stores the numbers that were computed at that place. */
 static inline void tensor_close(struct tensor tensor, size_t from, size_t count, const real *computed)
 {
 	for (size_t i = 0; tensor.half && i < count; i++)

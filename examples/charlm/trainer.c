@@ -1,7 +1,7 @@
 /* charlm/trainer.c: the training loop.
  *
- * A step is done again, with less memory and the same samples, when device memory runs out anywhere in it:
- * nothing is updated before all its micro-batches are through, and the gradients begin at zero.
+ * If device memory runs out anywhere in a step, the step is repeated with less memory and the same samples: nothing
+ * is updated before all its micro-batches are through, and the gradients begin at zero.
  */
 #include "trainer.h"
 
@@ -62,7 +62,8 @@ static struct model_modes modes_of(const struct neap_train_settings *now)
 				    .checkpointing = now->rungs & 1u << NEAP_RUNG_CHECKPOINTING};
 }
 
-/* Asked to stop in the middle of a step, which may be long: nothing is updated yet, so that it was never begun. */
+/* Asked to stop in the middle of a step, which may be long: nothing is updated yet, so the step counts as not
+ * begun. */
 static enum neap_status abandon(struct trainer *trainer, struct neap_error *err)
 {
 	model_loss(trainer->model); /* waits for what is queued */
@@ -71,7 +72,7 @@ static enum neap_status abandon(struct trainer *trainer, struct neap_error *err)
 	return status == NEAP_OK ? NEAP_ECANCELED : status;
 }
 
-/* All that a step does before it is known to fit. NEAP_ECANCELED: asked to stop. */
+/* The part of a step after which it is known to fit. NEAP_ECANCELED: asked to stop. */
 static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
@@ -156,7 +157,7 @@ static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 	return status;
 }
 
-/* What follows a step: its loss in the file, progress, the end of an epoch, a checkpoint. */
+/* The end of a step: its loss in the file, progress, the end of an epoch, a checkpoint. */
 static enum neap_status after_step(struct trainer *trainer, double loss, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
@@ -247,7 +248,7 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 	return options->resume ? resume(trainer, err) : NEAP_OK;
 }
 
-/* Whatever went before: an allocator that does not know what it holds is worse than any failure. */
+/* Even after another failure: an allocator that does not know what it holds is worse than any. */
 static enum neap_status check_books(struct gpu *gpu, enum neap_status status, struct neap_error *err)
 {
 	struct neap_error broken;

@@ -298,7 +298,7 @@ static void a_wait_crosses_no_border(void **state)
 	assert_ok(t.cuda.cuEventRecord(s.e, s.a));
 	assert_answer(t.cuda.cuStreamWaitEvent(NULL, s.e, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	expect_spoiled(s.a);
-	/* Unless it is marked external: nodes that record and wait at each launch. */
+	/* Unless it is marked external: then nodes record and wait at each launch. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	assert_ok(t.cuda.cuStreamWaitEvent(s.a, s.f, CU_EVENT_WAIT_EXTERNAL));
 	assert_ok(t.cuda.cuEventRecordWithFlags(s.f, s.a, CU_EVENT_RECORD_EXTERNAL));

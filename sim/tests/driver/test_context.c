@@ -56,7 +56,7 @@ static void a_context_that_does_not_fit_is_out_of_memory(void **state)
 	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
 }
 
-/* What it allocates, creates and loads ends with it; the primary context's stays. */
+/* Everything that it allocates, creates and loads ends with it; the primary context's stays. */
 static void a_context_owns_what_was_made_in_it(void **state)
 {
 	CUcontext made, found, popped;
@@ -162,7 +162,7 @@ static void *use_ended(void *context)
 	return other;
 }
 
-/* A thread that has a context current which another one destroys does not slip into the next one. */
+/* A thread's current context is destroyed by another thread: it does not take the next context for it. */
 static void an_ended_context_stays_current_elsewhere(void **state)
 {
 	CUcontext context;

@@ -30,7 +30,7 @@ static void addresses_tell_where_memory_is(void **state)
 	assert_answer(t.cuda.cuMemcpyPeer(b, second, a, (CUcontext)(uintptr_t)pinned, 8), CUDA_ERROR_INVALID_CONTEXT);
 	assert_answer(t.cuda.cuMemcpyPeer(b, second, number(pageable), t.context, 8), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuMemcpyHtoD(number(pageable), back, 8), CUDA_ERROR_INVALID_VALUE);
-#ifndef __SANITIZE_THREAD__ /* there device memory lies among the host's: nothing tells the two apart */
+#ifndef __SANITIZE_THREAD__ /* there device memory is among the host's: nothing tells the two apart */
 	assert_answer(t.cuda.cuMemcpy(a + 64 * PAGE, number(back), 8),
 		      CUDA_ERROR_INVALID_VALUE); /* nothing is there */
 #endif
@@ -95,7 +95,7 @@ static void rows_and_layers_are_copied(void **state)
 	sim_end();
 }
 
-/* Rows beside each other are apart: two streams may work on the two halves of the same rows. */
+/* Rows next to each other are separate: two streams may work on the two halves of the same rows. */
 static void only_the_rows_are_touched(void **state)
 {
 	CUdeviceptr memory;

@@ -188,7 +188,7 @@ static void visible_devices_are_chosen_as_the_driver_does(void **state)
 	assert_memory_equal(&seen, &all[1], sizeof seen);
 	text[16] = '\0'; /* a prefix will do */
 	assert_int_equal(visible(text), 1);
-	assert_int_equal(visible("1,9,0"), 1); /* up to the first that is none */
+	assert_int_equal(visible("1,9,0"), 1); /* up to the first that does not exist */
 	assert_int_equal(visible("1,1"), 0);
 	assert_int_equal(visible("GPU-"), 0); /* fits more than one */
 	assert_int_equal(visible(""), 0);
@@ -230,7 +230,7 @@ static void what_is_lacking_is_refused(void **state)
 							CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR};
 	const struct {
 		const char *name;
-		const void *function; /* the place of a pointer to it */
+		const void *function; /* the place for a pointer to it */
 	} lacking[] = {
 #define ROW(name) {#name, &t.cuda.name}
 		ROW(cuGreenCtxCreate),

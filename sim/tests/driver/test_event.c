@@ -121,7 +121,7 @@ static void flags_of_events_are_checked(void **state)
 	assert_answer(t.cuda.cuEventRecordWithFlags(event, NULL, CU_EVENT_RECORD_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuStreamWaitEvent(NULL, event, CU_EVENT_WAIT_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuEventRecordWithFlags(event, NULL, CU_EVENT_RECORD_DEFAULT));
-	/* An event and a stream of one device; a wait may be for another's. */
+	/* An event and its stream must be of one device; a wait may be for another device's event. */
 	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&second, 1));
 	assert_ok(t.cuda.cuCtxSetCurrent(second));
 	assert_ok(t.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -173,7 +173,7 @@ static void callbacks_are_called_once(void **state)
 	sim_end();
 }
 
-/* The stream of a thread is the null stream here. */
+/* A thread's own default stream is the null stream here. */
 static void the_stream_of_a_thread_is_a_barrier(void **state)
 {
 	CUstream stream;

@@ -66,7 +66,7 @@ static void a_launch_does_what_was_captured(void **state)
 	assert_ok(t.cuda.cuGraphLaunch(executable, stream));
 	assert_answer(t.cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
 	assert_ok(t.cuda.cuStreamSynchronize(stream));
-	assert_true(t.sim->now_ns() - before >= 8000000); /* the time of its nodes */
+	assert_true(t.sim->now_ns() - before >= 8000000); /* the sum of its nodes' times */
 	assert_int_equal(ran, 1);
 	assert_int_equal(device[0], 2);
 	assert_int_equal(device[64], 2);
@@ -206,7 +206,7 @@ static void graphs_are_built_copied_and_drawn(void **state)
 	assert_true(list[0] != a);
 	count = 1;
 	assert_ok(t.cuda.cuGraphNodeGetDependencies_v1(list[1], twice, &count));
-	assert_ptr_equal(twice[0], list[0]); /* its edges are among its own nodes */
+	assert_ptr_equal(twice[0], list[0]); /* its edges connect its own nodes */
 	assert_answer(t.cuda.cuGraphAddEmptyNode(&c, clone, &a, 1), CUDA_ERROR_INVALID_VALUE); /* another graph's */
 	twice[0] = twice[1] = list[1];
 	assert_answer(t.cuda.cuGraphAddEmptyNode(&c, clone, twice, 2), CUDA_ERROR_INVALID_VALUE);
@@ -297,7 +297,7 @@ static void user_objects_are_destroyed_once(void **state)
 	assert_answer(t.cuda.cuGraphRetainUserObject(graph, object, 2, CU_GRAPH_USER_OBJECT_MOVE),
 		      CUDA_ERROR_INVALID_VALUE); /* the program has one only */
 	assert_ok(t.cuda.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-	assert_answer(t.cuda.cuUserObjectRelease(object, 1), CUDA_ERROR_INVALID_VALUE); /* it has none any more */
+	assert_answer(t.cuda.cuUserObjectRelease(object, 1), CUDA_ERROR_INVALID_VALUE); /* it has none left */
 	assert_answer(t.cuda.cuGraphReleaseUserObject(graph, object, 4), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuGraphReleaseUserObject(graph, object, 1));
 	assert_ok(t.cuda.cuGraphClone(&clone, graph));

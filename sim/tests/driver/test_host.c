@@ -49,7 +49,7 @@ static void pages_are_registered_once(void **state)
 	assert_int_equal(address, number(pages + 10));
 	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, number(pages)), CU_MEMORYTYPE_HOST);
 	assert_answer(t.cuda.cuMemHostGetFlags(&flags, pages), CUDA_ERROR_INVALID_VALUE); /* not cuMemHostAlloc's */
-	/* As with pinned memory, a copy from there is asynchronous. */
+	/* A copy from there is asynchronous, as with pinned memory. */
 	t.sim->hold(1);
 	pages[0] = 1;
 	assert_ok(t.cuda.cuMemcpyHtoDAsync(memory, pages, 4096, stream));

@@ -127,7 +127,7 @@ static void a_cubin_names_them_too_and_damage_is_refused(void **state)
 	assert_int_equal(bytes, 40);
 	assert_ok(t.cuda.cuModuleUnload(module));
 
-	assert_ok(t.cuda.cuModuleLoadData(&module, fat)); /* its names are unknown: all count as there */
+	assert_ok(t.cuda.cuModuleLoadData(&module, fat)); /* its names are unknown: all of them count as present */
 	assert_ok(t.cuda.cuModuleGetFunction(&function, module, "whatever"));
 	assert_answer(t.cuda.cuModuleGetGlobal(&address, &bytes, module, "whatever"), CUDA_ERROR_NOT_FOUND);
 	assert_ok(t.cuda.cuModuleUnload(module));
@@ -151,7 +151,7 @@ static void a_cubin_names_them_too_and_damage_is_refused(void **state)
 	sim_end();
 }
 
-/* Under `neap estimate`: what the code of modules takes that the program loads itself. */
+/* Under `neap estimate`: the size of the code of modules that the program loads itself. */
 static void modules_are_accounted_for(void **state)
 {
 	struct cubin cubin = make_cubin();
@@ -227,10 +227,10 @@ static void a_library_is_of_no_context(void **state)
 	assert_ok(t.cuda.cuCtxSetCurrent(t.context));
 	assert_answer(launch(function, 1, 32, 0, NULL), CUDA_ERROR_INVALID_HANDLE); /* of the other device */
 	assert_answer(launch(function, 1, 32, 0, stream), CUDA_ERROR_INVALID_HANDLE);
-	assert_ok(launch((CUfunction)kernel, 1, 32, 0, stream)); /* its context is the stream's */
+	assert_ok(launch((CUfunction)kernel, 1, 32, 0, stream)); /* its context is that of the stream */
 	assert_ok(t.cuda.cuLibraryGetGlobal(&address, NULL, library, "weights"));
 	assert_true(address != other);                  /* each device has its own */
-	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(1)); /* takes its module along */
+	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(1)); /* unloads its module as well */
 	assert_ok(launch((CUfunction)kernel, 1, 32, 0, NULL));
 	assert_answer(launch(function, 1, 32, 0, NULL), CUDA_ERROR_INVALID_HANDLE);
 	assert_ok(t.cuda.cuLibraryUnload(library));
@@ -247,7 +247,8 @@ static int attribute(CUfunction function, CUfunction_attribute which)
 	return value;
 }
 
-/* Of what the process loaded itself, not of the kernels that are the runtime's, and not one that was refused. */
+/* Of modules that the process loaded itself, but not of the runtime's kernels, and not of a module that was
+ * refused. */
 static void loaded_kernels_are_counted(void **state)
 {
 	struct neap_sim_kernel own = {.name = "own"};
@@ -268,7 +269,7 @@ static void loaded_kernels_are_counted(void **state)
 	sim_end();
 }
 
-/* Of a program without CUDA's runtime: by the first one, once. */
+/* In a program without CUDA's runtime: noted by the first launch, once. */
 static void a_kernel_is_noted(void **state)
 {
 	char folder[] = "/tmp/neap-note-XXXXXX", path[64];

@@ -257,7 +257,7 @@ static void without_backing_there_are_addresses_only(void **state)
 	sim_end();
 }
 
-#ifndef __SANITIZE_THREAD__ /* its own books lie where these addresses rise */
+#ifndef __SANITIZE_THREAD__ /* the sanitizer's own books are where these addresses rise */
 /* NVIDIA's driver leaves no gaps either, and takes the lowest free place. */
 static void allocations_lie_side_by_side(void **state)
 {

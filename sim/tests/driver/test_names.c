@@ -95,7 +95,7 @@ static void functions_are_found_by_name(void **state)
 	dlclose(library);
 }
 
-/* A library that contains a text of NVIDIA's runtime asks for tables that are not there: a note for `neap run`. */
+/* A library that contains a text of NVIDIA's runtime asks for tables that do not exist: a note for `neap run`. */
 static void a_foreign_runtime_is_noted(void **state)
 {
 	static const volatile char mark[] = "/cudart.shm.%x";

@@ -63,7 +63,7 @@ static void a_program_has_pools_of_its_own(void **state)
 	sim_end();
 }
 
-/* What a pool only caches gives way to an allocation that is not of a pool. */
+/* Memory that a pool only caches makes room for an allocation outside the pool. */
 static void pools_give_way(void **state)
 {
 	CUmemPoolProps properties = on_device;
@@ -138,7 +138,7 @@ static void what_a_pool_cannot_be_is_refused(void **state)
 	assert_ok(t.cuda.cuMemFree(b)); /* the other call may free it, too */
 	assert_ok(t.cuda.cuMemPoolDestroy(pool));
 	assert_answer(t.cuda.cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
-	/* One that is destroyed with the context. */
+	/* A pool that is destroyed with the context. */
 	assert_ok(t.cuda.cuMemPoolCreate(&pool, &properties));
 	assert_ok(t.cuda.cuMemAllocFromPoolAsync(&a, 3 * PAGE, pool, NULL));
 	sim_end();
@@ -201,7 +201,7 @@ static void peers_are_let_in(void **state)
 	assert_ok(t.cuda.cuCtxEnablePeerAccess(t.context, 0));
 	assert_answer(t.cuda.cuCtxEnablePeerAccess(t.context, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 	expect_access(&pair, address, 1, 1);
-	/* It is one way. */
+	/* Access is one-way. */
 	assert_ok(t.cuda.cuCtxSetCurrent(t.context));
 	assert_answer(sim_kernel(NULL, "back", own, 64, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
 	t.sim->forgive();
@@ -235,7 +235,7 @@ static void virtual_memory_has_access_of_each_device(void **state)
 	expect_access(&pair, range, 1, 0); /* reading only */
 	assert_ok(t.cuda.cuMemGetAccess(&flags, &both[1].location, range));
 	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
-	*(volatile char *)(uintptr_t)range = 1; /* what one device may, the host may */
+	*(volatile char *)(uintptr_t)range = 1; /* the host may do what one device may */
 	/* Memory of the first device that only the second may use. */
 	both[0].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE, both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	assert_ok(t.cuda.cuMemSetAccess(range, PAGE, both, 2));

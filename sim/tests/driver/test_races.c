@@ -103,7 +103,7 @@ static void test_orders(void **state)
 	assert_int_equal(found.count, 1);
 	sim_races_wait(races, stream(2), 6); /* never recorded */
 	use(races, stream(2), 0, 10, NEAP_SIM_WRITES);
-	assert_int_equal(found.count, 3);   /* both of what 0 wrote and what 1 read */
+	assert_int_equal(found.count, 3);   /* both with what 0 wrote and with what 1 read */
 	(void)sim_races_asked(races, 5, 0); /* by chance */
 	use(races, stream(3), 0, 1, NEAP_SIM_READS);
 	assert_int_equal(found.count, 4);
@@ -195,7 +195,7 @@ static void test_streams_gone(void **state)
 	found.count = 0;
 	sim_races_again(races);
 	use(races, stream(1), 0, 1, NEAP_SIM_READS);
-	use(races, stream(2), 0, 1, NEAP_SIM_WRITES); /* beside the one before: its lane is not that one's */
+	use(races, stream(2), 0, 1, NEAP_SIM_WRITES); /* next to the one before: its lane is another one */
 	end(races, 3);
 }
 
@@ -255,7 +255,7 @@ static void test_lifetime_waited(void **state)
 	use(races, stream(1), 0, 64, NEAP_SIM_READS);
 	sim_races_freed(races, BASE, 12);
 	sim_races_record(races, 1, stream(1), false);
-	use(races, stream(2), 0, 1, NEAP_SIM_READS); /* of nobody's that waits: used after it was freed */
+	use(races, stream(2), 0, 1, NEAP_SIM_READS); /* nobody waits for it: used after it was freed */
 	assert_int_equal(found.count, 1);
 	assert_int_equal(found.list[0].kind, NEAP_SIM_RACE_FREED);
 	(void)sim_races_asked(races, 1, 0);
@@ -263,7 +263,7 @@ static void test_lifetime_waited(void **state)
 	sim_races_allocated(races, BASE, 64, stream(0), 13);
 	use(races, stream(0), 1, 63, NEAP_SIM_WRITES);
 	assert_int_equal(found.count, 1);
-	use(races, stream(0), 0, 1, NEAP_SIM_WRITES); /* stream 2 was not waited for */
+	use(races, stream(0), 0, 1, NEAP_SIM_WRITES); /* nothing waited for stream 2 */
 	assert_int_equal(found.count, 2);
 	assert_int_equal(found.list[1].kind, NEAP_SIM_RACE_LIFETIME);
 	end(races, 2);
@@ -307,7 +307,7 @@ static void test_host(void **state)
 	end(races, 2);
 }
 
-/* What is not known is no data race; each pair of places is reported once. */
+/* Unknown work is no data race; each pair of places is reported once. */
 static void test_silence(void **state)
 {
 	(void)state;
@@ -340,7 +340,7 @@ static void test_replay(void **state)
 	sim_races_replay(races, stream(0), &uses);
 	assert_int_equal(found.count, 0);
 	use(races, stream(1), 0, 8, NEAP_SIM_READS);
-	end(races, 2); /* used after it was freed, and beside the graph */
+	end(races, 2); /* used after it was freed, and at the same time as the graph */
 }
 
 /* -- random histories
@@ -355,7 +355,7 @@ struct model {
 		uint32_t stream, how, life;
 	} uses[USES];
 	size_t count;
-	uint32_t life[BYTES]; /* of each byte; blocks are those of 16 bytes */
+	uint32_t life[BYTES]; /* for each byte; blocks are those of 16 bytes */
 };
 
 static uint64_t random_state;
@@ -372,7 +372,7 @@ static void join(uint64_t *into, const uint64_t *from)
 		into[i] = from[i] > into[i] ? from[i] : into[i];
 }
 
-/* Whether it races with any use before. */
+/* Returns whether it races with any earlier use. */
 static bool model_use(struct model *model, uint32_t on, uint64_t begin_at, uint64_t end_at, uint32_t how)
 {
 	uint32_t life = model->life[begin_at];
@@ -398,7 +398,7 @@ static bool model_use(struct model *model, uint32_t on, uint64_t begin_at, uint6
 	return races;
 }
 
-/* `plain`: whole reads and writes only. */
+/* `plain`: only whole reads and writes. */
 static bool step_use(struct sim_races *races, struct model *model, bool plain)
 {
 	static const uint32_t ways[] = {NEAP_SIM_READS,
@@ -457,8 +457,9 @@ static void step_block(struct sim_races *races, struct model *model, uint32_t *l
 		model->life[16 * block + i] = *lives;
 }
 
-/* To its first race: after one, what is kept differs. Blocks get new lives in every other history, which has no
- * uses of unknown kind and no sparse ones: a write hides the uses of earlier lives from those. */
+/* Compares up to the first race, since after a race the kept data differs. Blocks get new lives in every other
+ * history; that one has no uses of unknown kind and no sparse ones: a write hides the uses of earlier lives from
+ * those. */
 static size_t run_history(uint64_t seed)
 {
 	struct model *model = calloc(1, sizeof *model);
@@ -490,7 +491,7 @@ static void test_random(void **state)
 
 	for (uint64_t seed = 1; seed <= 3000; seed++)
 		steps += run_history(seed * 0x9e3779b97f4a7c15u);
-	assert_true(steps > 3000 * 10); /* histories have some length */
+	assert_true(steps > 3000 * 10); /* the histories are long enough */
 }
 
 static char ran[64];
@@ -508,8 +509,8 @@ static void assert_ran(const char *letters)
 	ran[0] = '\0';
 }
 
-/* Work runs as late as the orders allow: when something waits for it, and for the work that it comes after. The rest
- * stays queued. */
+/* Work runs as late as the orders allow: when something waits for it, and for the work before it. The rest stays
+ * queued. */
 static void test_late(void **state)
 {
 	(void)state;

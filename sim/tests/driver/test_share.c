@@ -12,7 +12,7 @@ static const CUmemAllocationProp exportable = {.type = CU_MEM_ALLOCATION_TYPE_PI
 					       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 					       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 
-/* Binary for a child, through its environment. */
+/* Binary data for a child, through its environment. */
 static void pass(const char *name, const void *bytes, size_t count)
 {
 	char text[2 * 64 + 1];
@@ -351,7 +351,7 @@ static void other_descriptors_are_refused(void **state)
 		      CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuMemImportFromShareableHandle(&again, (void *)(intptr_t)-1, 1),
 		      CUDA_ERROR_INVALID_VALUE);
-	/* A copy of the entry in a file of our own, with other sizes: the world's record contradicts it. */
+	/* A copy of the entry in our own file, with other sizes: the world's record contradicts it. */
 	off_t place = lseek(fd, 0, SEEK_CUR);
 	assert_int_equal(pread(fd, bytes, sizeof bytes, place), sizeof bytes);
 	for (int field = 2; field < 4; field++) {

@@ -158,7 +158,7 @@ static void work_on_what_is_not_there_is_detected(void **state)
 	assert_ok(t.cuda.cuMemFree(small));
 	assert_answer(sim_kernel(s.a, "k", small, 8, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
 	t.sim->forgive();
-	assert_answer(t.cuda.cuMemsetD8(small, 0, 8), CUDA_ERROR_INVALID_VALUE); /* and does not stick */
+	assert_answer(t.cuda.cuMemsetD8(small, 0, 8), CUDA_ERROR_INVALID_VALUE); /* and the error does not stick */
 	assert_ok(t.cuda.cuCtxSynchronize());
 	assert_ok(t.cuda.cuMemUnmap(range, PAGE));
 	assert_ok(t.cuda.cuMemRelease(handle));
@@ -230,7 +230,7 @@ static void pinned_copies_are_asynchronous_and_pageable_are_not(void **state)
 	t.sim->hold(0);
 	assert_ok(t.cuda.cuCtxSynchronize());
 	assert_int_equal(pinned[0], 7);
-	assert_int_equal(pageable[0], 5); /* a copy that could not be waited for does not come later */
+	assert_int_equal(pageable[0], 5); /* a copy whose wait failed does not happen later */
 	assert_ok(t.cuda.cuMemFreeHost(pinned));
 	assert_answer(t.cuda.cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
 	end(&s);

@@ -9,7 +9,7 @@
 
 struct worker {
 	pthread_t thread;
-	uint64_t sum; /* of its kernels' results */
+	uint64_t sum; /* sum of its kernels' results */
 	const char *failed;
 };
 

@@ -199,7 +199,7 @@ static void an_end_without_freeing_drains_too(void **state)
 	char name[SIM_WORLD_CAPACITY], path[256];
 	world_name(name);
 	setenv("NEAP_SIM", "mem=64MiB,world=test-exit-elsewhere", 1);
-	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
+	assert_ok(t.cuda.cuInit(0)); /* we leave, but the world stays because it drains */
 	assert_true(exists(name));
 	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
 	assert_int_equal(unlink(path), 0);
@@ -291,7 +291,7 @@ static void a_world_that_contradicts_is_refused_while_in_use(void **state)
 	assert_true(total < 256 * MIB && total > 200 * MIB);
 	sim_child_kill(&child);
 	snprintf(text, sizeof text, "mem=128MiB,world=%s", name);
-	setenv("NEAP_SIM", text, 1); /* no process is in it now: recreated */
+	setenv("NEAP_SIM", text, 1); /* no process is in it now: created again */
 	assert_ok(t.cuda.cuInit(0));
 	assert_ok(t.cuda.cuDeviceTotalMem(&total, 0));
 	assert_true(total < 128 * MIB);
@@ -311,7 +311,7 @@ static void the_last_to_leave_removes_the_world(void **state)
 	sim_child_report(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
 	assert_false(exists(name));
-	child = sim_spawn("hold_memory"); /* a killed process cannot: the next one that looks does */
+	child = sim_spawn("hold_memory"); /* a killed process cannot remove it, so the next one that looks does */
 	assert_int_equal(sim_child_reports(&child), 'r');
 	sim_child_kill(&child);
 	assert_true(exists(name));
@@ -367,7 +367,7 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 	sim_end();
 }
 
-/* A process may look between the creation and the filling of the file by another, or after that one died there. */
+/* A process may look after another has created the file and before it has filled it, or after that one died there. */
 static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 {
 	char name[SIM_WORLD_CAPACITY], path[256];

@@ -185,7 +185,7 @@ static void freed_memory_is_forgotten(void **unused)
 	assert_false(services->holds((uint64_t)(uintptr_t)pointer, 6));
 }
 
-/* What a blind call writes is computed next. */
+/* Memory that a blind call writes is computed next. */
 static void a_blind_thread_forgets_nothing(void **unused)
 {
 	const struct neap_sim_values *values = neap_sim_get_values();
@@ -221,7 +221,7 @@ static void rows_have_pitches(void **unused)
 	assert_int_equal(cudaFree(pointer), 0);
 }
 
-/* A program asks whether a pointer is pinned: memory that no device knows is not, and is of no device. */
+/* A program asks whether a pointer is pinned: memory that no device knows is not pinned, and belongs to no device. */
 static void pointers_have_types(void **unused)
 {
 	struct cudaPointerAttributes attributes = {.type = 77, .device = 77};
@@ -251,7 +251,7 @@ static void pointers_have_types(void **unused)
 	assert_int_equal(cudaPointerGetAttributes(&attributes, pointer), 0);
 	assert_int_equal(attributes.type, cudaMemoryTypeDevice);
 	assert_null(attributes.hostPointer);
-	/* A device's address is not the host's to register, neither while it is allocated nor after that. */
+	/* A device's address cannot be registered as host memory, neither while it is allocated nor after that. */
 	assert_int_equal(cudaHostRegister(pointer, 4096, 0), 1);
 	assert_int_equal(cudaFree(pointer), 0);
 	assert_int_equal(cudaHostRegister(pointer, 4096, 0), 1);
@@ -307,7 +307,7 @@ static void read_code(char *text, size_t capacity)
 	fclose(file);
 }
 
-/* Under `neap estimate`: where the code of each kernel is that the program used. */
+/* Under `neap estimate`: where the code of each used kernel is. */
 static void used_kernels_are_named(void **unused)
 {
 	static const char image[] = "a fat binary";

@@ -246,7 +246,7 @@ static void results_of_a_convolution_read_as_zeros(void **state)
 	assert_int_equal(fake.forgets, 1);
 	assert_int_equal(fake.forgotten_at, 0x1000);
 	assert_int_equal(fake.forgotten, 8 * 150 * 4);
-	/* a shape that is not the convolution's */
+	/* a shape other than the convolution's */
 	assert_int_equal(cudnnConvolutionForward(handle, NULL, made.x, NULL, made.filter, NULL, made.convolution, 0,
 						 NULL, 0, NULL, made.x, (void *)0x1000),
 			 BAD_PARAM);

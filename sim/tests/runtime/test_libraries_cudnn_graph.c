@@ -95,7 +95,7 @@ static void give(void *descriptor, int name, void *part)
 	assert_int_equal(cudnn.destroy(part), 0);
 }
 
-/* Of tensors that are made from now on; zeroed: half, planes. */
+/* For tensors that are made from now on; zeroed: half, planes. */
 static struct {
 	int type; /* 0: half */
 	bool is_float, channels_last;
@@ -352,7 +352,7 @@ static void an_engine_has_no_knobs(void **state)
 	cudnn.destroy(plan);
 	cudnn.destroy(configuration);
 	cudnn.destroy(engine);
-	/* Where there is no memory for the workspace, PyTorch asks for the mode FALLBACK. */
+	/* If there is no memory for the workspace, PyTorch asks for the mode FALLBACK. */
 	plan = plan_by(graph_of(forward_begin(images, filters, tensor('y', outputs))), 2);
 	assert_int_equal(cudnn.get(plan, 402, INT64, 1, &count, &number), 0);
 	assert_int_equal(number, 0);
@@ -361,8 +361,8 @@ static void an_engine_has_no_knobs(void **state)
 	cudnn.destroy(wrong);
 }
 
-/* The six that FakeGPU (FanBB2333/FakeGPU 7d5cf83, fakegpu/data/workspace_profiles.json) measured, and
- * those that need none. */
+/* The six workspaces that FakeGPU (FanBB2333/FakeGPU 7d5cf83, fakegpu/data/workspace_profiles.json) measured, and
+ * convolutions that need none. */
 static void usual_workspaces_are_those_measured(void **state)
 {
 	static const struct {
@@ -401,7 +401,7 @@ static void usual_workspaces_are_those_measured(void **state)
 	memset(&tensors, 0, sizeof tensors);
 }
 
-/* A plan runs again with the same addresses where PyTorch times it to choose one. */
+/* A plan runs again with the same addresses while PyTorch times it to choose one. */
 static void a_benchmark_may_choose_any_workspace(void **state)
 {
 	static const int64_t ids[] = {'x', 'y', 'w'};

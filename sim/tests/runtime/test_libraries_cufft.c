@@ -30,7 +30,7 @@ static struct {
 static int allocations, frees;
 static size_t allocated;
 
-/* The runtime's, which the library finds in the process. */
+/* The runtime's function, which the library finds in the process. */
 int cudaMalloc(void **ret_address, size_t bytes);
 __attribute__((visibility("default"))) int cudaMalloc(void **ret_address, size_t bytes)
 {
@@ -91,7 +91,7 @@ static void the_library_makes_the_work_area(void **state)
 	assert_int_equal(allocated, bytes);
 	assert_int_equal(fft.get_size(one, &read), 0);
 	assert_int_equal(read, bytes);
-	assert_int_equal(fft.set_area(one, &bytes), 0); /* the program's takes its place */
+	assert_int_equal(fft.set_area(one, &bytes), 0); /* the program's area takes its place */
 	assert_int_equal(frees, 1);
 	assert_int_equal(fft.destroy(one), 0);
 	assert_int_equal(frees, 1);

@@ -1,4 +1,4 @@
-/* Communicators made of another one: split, shrink, grow, with several ids; also without blocking. */
+/* Communicators made from another one: split, shrink, grow, with several ids; also without blocking. */
 #include "nccl_test.h"
 
 #include <signal.h>

@@ -375,7 +375,7 @@ static void the_limit(void **state)
 	run_ranks(2, limits, NULL);
 }
 
-/* One rank has nobody to send to: what it holds stays, however much it is. */
+/* A single rank sends to nobody: everything that it holds stays, however much it is. */
 static void alone(struct rank *rank)
 {
 	size_t bytes = NCCL_PACKED_LIMIT + NCCL_BLOCK, i;

@@ -21,7 +21,7 @@ struct killing {
 	bool early; /* perhaps while the communicator is initialised */
 };
 
-/* Endless collectives and messages. */
+/* Works until an error: collectives and messages without end. */
 static void work_until_error(struct rank *rank)
 {
 	const struct killing *killing = rank->argument;
@@ -95,7 +95,7 @@ static void a_peer_is_killed(void **state)
 			if (i == killing.victim)
 				assert_true(WIFSIGNALED(status));
 			else if (status !=
-				 0) /* killed before all had come: an error of initialisation is right, too */
+				 0) /* killed before all had joined: an error of the initialisation is right, too */
 				assert_int_equal(status, 0);
 		}
 	}

@@ -53,7 +53,7 @@ static const struct format formats[] = {
 	{ncclFloat8e5m2, 5, 2, false, true},
 };
 
-/* Every code is read as its value, and written back as itself. */
+/* Every code reads as its value, and is written back as itself. */
 static void every_code(void **state)
 {
 	size_t i;
@@ -77,7 +77,7 @@ static void every_code(void **state)
 	}
 }
 
-/* Between two neighbours the nearer one is chosen, at the middle the even one. */
+/* Between two neighbours the nearer one is chosen, in the middle the even one. */
 static void every_middle(void **state)
 {
 	size_t i;

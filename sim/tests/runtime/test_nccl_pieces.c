@@ -1,4 +1,4 @@
-/* Where values are computed every byte counts: calls of any size, in pieces, and what is known of them. */
+/* If values are computed every byte counts: calls of any size, in pieces, and what is known of them. */
 #include "nccl_test.h"
 
 #include "sim/libraries/nccl/sparse.h"
@@ -21,7 +21,7 @@ static void put_part(int64_t *room, uint64_t address, int from, int to, size_t c
 	fake_store(address, room, count * 8);
 }
 
-/* Of the part for rank `to`: that of one rank, or the sum over all. */
+/* For rank `to`: the part of one rank, or the sum over all. */
 static void expect_part(int64_t *room, uint64_t address, const struct rank *sum, int from, int to, size_t count)
 {
 	size_t i;
@@ -67,7 +67,7 @@ static void many_parts(struct rank *rank, int64_t *room)
 	expect_part(room, SOURCE + (uint64_t)own * bytes, rank, 0, own, MANY_COUNT);
 }
 
-/* All send before they receive, and more than the log of one rank has room for. */
+/* All send before they receive, and more than one rank's log has room for. */
 static void large_messages(struct rank *rank, int64_t *room)
 {
 	size_t bytes = LARGE_COUNT * 8;
@@ -109,8 +109,8 @@ static void every_byte_counts(void **state)
 	run_ranks(3, of_any_size, NULL);
 }
 
-/* A rank goes on while the others have not called, with more than the log has room for. What it overwrites or frees
- * then is not written later, by no piece. */
+/* A rank continues while the others have not called, with more than the log has room for. Bytes that it overwrites or
+ * frees then are not written later by any piece. */
 static void ahead(struct rank *rank)
 {
 	int64_t *room = malloc(LARGE_COUNT * 8);
@@ -148,7 +148,7 @@ static void a_rank_goes_ahead(void **state)
 	close(ends[1]);
 }
 
-/* What is brought is known as well as the worst of what it comes from; what is missing does not move. */
+/* Received bytes are known as well as the worst of their sources; missing bytes do not move. */
 static void states_of(struct rank *rank)
 {
 	int64_t value = 4;
