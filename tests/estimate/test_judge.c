@@ -1,105 +1,11 @@
 /* Does a run fit on a GPU? The judge on small made-up runs: what contexts, workspaces and other processes leave of a
  * GPU, to the page. */
-#include "estimate/estimate.h"
-
-#include "support/test.h"
+#include "judge_test.h"
 
 #include <string.h>
-#include <unistd.h>
 
-#define PAGE      NEAP_REPLAY_PAGE_BYTES
-#define CODE      (512 * MIB) /* what context.c assumes: for all code, */
-#define LIBRARIES (256 * MIB) /* for NVIDIA's libraries, */
-#define VERSIONS  (64 * MIB)  /* for other drivers */
-#define BARE      (100 * MIB)
-#define OWN       (10 * MIB) /* the driver's */
-#define REQUESTED (20 * MIB) /* by PLAIN: the smallest memory in which it completes */
-
-static const char plain[] = "a 1 20971520 0\n";
 /* The second block is not part of the first one's segment, which has to be released. */
 static const char flushing[] = "a 1 20971520 0\nf 1\na 2 31457280 0\n";
-
-static struct sim_profile profile = {
-	.name = "made", .gpu_name = "Made", .compute_major = 8, .compute_minor = 6, .context_mib = BARE / MIB};
-
-struct world {
-	struct neap_estimate_plan plan;
-	struct neap_estimate_run run;
-	struct neap_estimate_verdict verdict;
-};
-
-static struct neap_trace *read_trace(const char *text)
-{
-	char path[] = "/tmp/neap-judge-XXXXXX";
-	struct neap_trace *trace = NULL;
-	struct neap_error err;
-	int fd = mkstemp(path);
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-	enum neap_status status = neap_trace_read(path, &trace, &err);
-	unlink(path);
-	if (status)
-		fail_msg("%s", err.message);
-	return trace;
-}
-
-/* One GPU, and one process that ran until it was steady. */
-static struct world *make(const char *text)
-{
-	struct world *world = calloc(1, sizeof *world);
-	assert_non_null(world);
-	world->plan.count = world->plan.run_count = 1;
-	world->plan.gpus[0] = (struct neap_estimate_gpu){.name = "made", .profile = &profile, .reserved_bytes = OWN};
-	world->run.trace = read_trace(text);
-	world->run.process_count = 1;
-	world->run.processes[0] = (struct neap_estimate_process){.steps = 3, .device_uuid = "GPU-0"};
-	world->run.result.outcome = NEAP_OUTCOME_STOPPED;
-	return world;
-}
-
-static void drop(struct world *world)
-{
-	neap_trace_free(world->run.trace);
-	free(world);
-}
-
-static void add_gap(struct world *world, const char *library, const char *function, uint64_t calls, uint64_t low,
-		    uint64_t high)
-{
-	struct neap_simulated_gap *gap = &world->run.gaps.gaps[world->run.gaps.gap_count++];
-	*gap = (struct neap_simulated_gap){
-		.kind = NEAP_GAP_WORKSPACE, .calls = calls, .low_bytes = low, .high_bytes = high};
-	snprintf(gap->library, sizeof gap->library, "%s", library);
-	snprintf(gap->function, sizeof gap->function, "%s", function);
-}
-
-/* Judges for a GPU with this much memory besides what its driver takes. */
-static const struct neap_estimate_verdict *judge(struct world *world, uint64_t bytes)
-{
-	struct neap_error err = {0};
-	world->plan.gpus[0].total_bytes = OWN + bytes;
-	memset(&world->verdict, 0xee, sizeof world->verdict);
-	if (neap_estimate_judge(&world->plan, 0, &world->run, NULL, NULL, &world->verdict, &err))
-		fail_msg("%s", err.message);
-	return &world->verdict;
-}
-
-static void expect(struct world *world, uint64_t bytes, enum neap_estimate_fits fits, enum neap_estimate_doubt doubt,
-		   int64_t headroom)
-{
-	const struct neap_estimate_verdict *verdict = judge(world, bytes);
-	if (verdict->fits != fits || verdict->doubt != doubt || verdict->headroom_bytes != headroom)
-		fail_msg(
-			"with %llu bytes: fits %d (expected %d), doubt '%s' (expected '%s'), headroom %lld (expected "
-			"%lld)",
-			(unsigned long long)bytes, verdict->fits, fits, neap_estimate_doubt_name(verdict->doubt),
-			neap_estimate_doubt_name(doubt), (long long)verdict->headroom_bytes, (long long)headroom);
-}
-
-#define YES   NEAP_ESTIMATE_YES, NEAP_ESTIMATE_SURE
-#define NO    NEAP_ESTIMATE_NO, NEAP_ESTIMATE_SURE
-#define MAYBE NEAP_ESTIMATE_UNSURE
 
 static void a_page_decides(void **state)
 {
@@ -350,80 +256,6 @@ static void kernels_for_the_architecture(void **state)
 	drop(world);
 }
 
-/* Ten blocks of 30 MiB, each replaced by one of 16 MiB, then one of 140 MiB: as much as the ten gaps together. */
-static struct world *make_fragmented(void)
-{
-	char text[4096] = "";
-	for (int i = 0; i < 10; i++)
-		snprintf(text + strlen(text), sizeof text - strlen(text), "a %d 31457280 0\nf %d\na %d 16777216 0\n",
-			 100 + i, 100 + i, 200 + i);
-	strcat(text, "a 300 146800640 0\n");
-	return make(text);
-}
-
-static uint64_t smallest(const struct world *world, const char *settings)
-{
-	struct neap_replay_options options = {.policy = NEAP_REPLAY_TORCH, .settings = settings};
-	uint64_t bytes = 0;
-	assert_int_equal(neap_replay_smallest(world->run.trace, &options, &bytes, NULL), NEAP_OK);
-	return bytes;
-}
-
-/* Settings of PyTorch's own allocator, as they are offered. */
-static bool offers(const struct neap_estimate_verdict *verdict, const char *settings)
-{
-	for (size_t i = 0; i < verdict->settings.count; i++) {
-		const struct neap_whatif *item = &verdict->settings.items[i];
-		if (item->tried && item->fits && !item->own && item->settings && !strcmp(item->settings, settings))
-			return true;
-	}
-	return false;
-}
-
-static void settings_that_help(void **state)
-{
-	(void)state;
-	static const char expandable[] = "expandable_segments:True";
-	struct world *world = make_fragmented();
-	uint64_t needed = smallest(world, NULL), less = smallest(world, expandable);
-	assert_true(less + 50 * MIB < needed);
-	judge(world, BARE + CODE + less);
-	assert_int_equal(world->verdict.doubt, NEAP_ESTIMATE_CONTEXT);
-	assert_true(offers(&world->verdict, expandable));
-	assert_false(offers(&world->verdict, "max_split_size_mb:512"));
-	judge(world, BARE + CODE + less - PAGE);
-	assert_false(offers(&world->verdict, expandable));
-	assert_true(world->verdict.settings.count > 0); /* it was tried */
-	judge(world, BARE + CODE + needed);
-	assert_int_equal(world->verdict.fits, NEAP_ESTIMATE_YES);
-	assert_int_equal(world->verdict.settings.count, 0);
-	drop(world);
-}
-
-/* A setting has to leave room for the workspace, too: otherwise it is not offered, even if the replay completes. */
-static void settings_that_do_not_help(void **state)
-{
-	(void)state;
-	static const char expandable[] = "expandable_segments:True";
-	struct world *world = make(plain);
-	add_gap(world, "cudnn", "cudnnConvolutionForward", 1, 0, 8 * MIB);
-	judge(world, BARE + CODE + REQUESTED);
-	assert_int_equal(world->verdict.doubt, NEAP_ESTIMATE_WORKSPACE);
-	for (size_t i = 0; i < world->verdict.settings.count; i++)
-		assert_false(world->verdict.settings.items[i].fits);
-	drop(world);
-
-	world = make_fragmented();
-	uint64_t less = smallest(world, expandable);
-	add_gap(world, "cudnn", "cudnnConvolutionForward", 1, 0, 8 * MIB);
-	judge(world, BARE + CODE + less + 8 * MIB);
-	assert_true(offers(&world->verdict, expandable));
-	judge(world, BARE + CODE + less + 8 * MIB - PAGE);
-	assert_false(offers(&world->verdict, expandable));
-	assert_int_equal(world->verdict.settings.memory_bytes, less - PAGE);
-	drop(world);
-}
-
 static void emptied_caches_are_counted(void **state)
 {
 	(void)state;
@@ -490,26 +322,6 @@ static void a_run_that_still_grows(void **state)
 		assert_true(world->verdict.settings.count > 0);
 		expect(world, BARE, NO, -(int64_t)(CODE + REQUESTED));
 	}
-	drop(world);
-}
-
-static void predicts_what_would_help(void **state)
-{
-	(void)state;
-	struct world *world = make(plain);
-	uint64_t(*bytes)[NEAP_HOWS] = world->run.analysis.categories.bytes;
-	bytes[NEAP_CATEGORY_ACTIVATIONS][0] = 5 * MIB;
-	bytes[NEAP_CATEGORY_ACTIVATIONS][1] = 3 * MIB;
-	bytes[NEAP_CATEGORY_TEMPORARIES][0] = 6 * MIB;
-	bytes[NEAP_CATEGORY_INPUTS][0] = 2 * MIB;
-	bytes[NEAP_CATEGORY_PARAMETERS][0] = 4 * MIB;
-	judge(world, BARE + CODE + REQUESTED - 4 * MIB);
-	assert_true(world->verdict.samples_share > 0.7499 && world->verdict.samples_share < 0.7501); /* 12 of 16 */
-	assert_true(world->verdict.saving_count > 0);
-	judge(world, BARE + CODE + REQUESTED - 16 * MIB);
-	assert_true(world->verdict.samples_share == 0);
-	judge(world, BARE + CODE + REQUESTED);
-	assert_int_equal(world->verdict.saving_count, 0);
 	drop(world);
 }
 
@@ -586,12 +398,9 @@ int main(void)
 		cmocka_unit_test(addresses_decide),
 		cmocka_unit_test(ranks_share_a_gpu),
 		cmocka_unit_test(kernels_for_the_architecture),
-		cmocka_unit_test(settings_that_help),
-		cmocka_unit_test(settings_that_do_not_help),
 		cmocka_unit_test(emptied_caches_are_counted),
 		cmocka_unit_test(a_run_that_was_cut_short),
 		cmocka_unit_test(a_run_that_still_grows),
-		cmocka_unit_test(predicts_what_would_help),
 		cmocka_unit_test(figures_beyond_all_memory),
 		cmocka_unit_test(can_be_stopped),
 		cmocka_unit_test(a_run_takes_the_callers_bound_on_values),
