@@ -132,7 +132,7 @@ static struct copy *copy_create(const struct transfer *asked, bool stage)
 }
 
 /* Finds both places, and whether the stream is capturing. */
-static CUresult look(struct transfer *asked, bool *ret_capturing)
+static CUresult find_places(struct transfer *asked, bool *ret_capturing)
 {
 	pthread_mutex_lock(&sim.lock);
 	asked->to.place = place_of(number(asked->to.start), extent(&asked->to, &asked->shape));
@@ -196,7 +196,7 @@ static CUresult transfer(struct transfer *asked)
 		return CUDA_SUCCESS;
 	if (!asked->to.start || !asked->from.start)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = look(asked, &capturing);
+	result = find_places(asked, &capturing);
 	if (result != CUDA_SUCCESS)
 		return result;
 	wait = asked->wait || asked->to.place == PAGEABLE;

@@ -51,7 +51,7 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 }
 
 /* The caller frees it; NULL: *ret_result has the reason. */
-static struct sim_view *look(uint32_t devices, nvmlReturn_t *ret_result, struct neap_error *err)
+static struct sim_view *read_view(uint32_t devices, nvmlReturn_t *ret_result, struct neap_error *err)
 {
 	struct sim_view *view = malloc(sizeof *view);
 	enum neap_status status = NEAP_ENOMEM;
@@ -82,7 +82,7 @@ nvmlReturn_t nvmlInit_v2(void)
 		pthread_mutex_init(&nvml.watch_mutex, NULL);
 	result = read_settings(&err);
 	if (result == NVML_SUCCESS)
-		view = look(SIM_EVERY_DEVICE, &result, &err);
+		view = read_view(SIM_EVERY_DEVICE, &result, &err);
 	snprintf(nvml.message, sizeof nvml.message, "%s", err.message);
 	if (!view)
 		return result;
@@ -166,7 +166,7 @@ static nvmlReturn_t see_any(nvmlDevice_t device, bool use, struct sim_view **ret
 		;
 	if (i == SIM_DEVICE_LIMIT)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	view = look(use ? 1u << i : 0, &result, &err);
+	view = read_view(use ? 1u << i : 0, &result, &err);
 	if (!view)
 		return result;
 	if (i >= view->device_count) {

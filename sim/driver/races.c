@@ -20,7 +20,7 @@ struct reports {
 };
 
 /* One piece of work while it is checked. */
-struct look {
+struct check {
 	struct sim_races *races;
 	struct reports *reports;
 	const struct race_clock *clock;
@@ -111,19 +111,19 @@ static bool is_new(struct sim_races *races, const struct neap_sim_race *race)
 	return false;
 }
 
-static void add_report(struct look *look, enum neap_sim_race_kind kind, const struct race_use *first, uint64_t begin,
-		       uint64_t end)
+static void add_report(struct check *check, enum neap_sim_race_kind kind, const struct race_use *first,
+		       uint64_t begin, uint64_t end)
 {
 	struct neap_sim_race race = {.kind = kind,
 				     .first = side_of(first),
-				     .second = side_of(&look->use),
+				     .second = side_of(&check->use),
 				     .address = begin,
 				     .bytes = end - begin};
 
-	if (look->reports->count == REPORTS_AT_ONCE || !is_new(look->races, &race))
+	if (check->reports->count == REPORTS_AT_ONCE || !is_new(check->races, &race))
 		return;
-	describe_life(look->races, first->life, &race);
-	look->reports->list[look->reports->count++] = race;
+	describe_life(check->races, first->life, &race);
+	check->reports->list[check->reports->count++] = race;
 }
 
 static const char *const limits[] = {
@@ -184,9 +184,9 @@ static bool conflict(const struct race_use *first, const struct race_use *second
 	return (both & NEAP_SIM_WRITES) && !(both & (NEAP_SIM_UNKNOWN | NEAP_SIM_SPARSE));
 }
 
-static void find_conflicts(struct look *look, uint64_t begin, uint64_t end)
+static void find_conflicts(struct check *check, uint64_t begin, uint64_t end)
 {
-	struct sim_span *span = sim_spans_from(&look->races->cells.spans, begin);
+	struct sim_span *span = sim_spans_from(&check->races->cells.spans, begin);
 	enum neap_sim_race_kind kind;
 
 	for (; span && span->begin < end; span = span->next[0]) {
@@ -194,15 +194,15 @@ static void find_conflicts(struct look *look, uint64_t begin, uint64_t end)
 		uint64_t from = begin > span->begin ? begin : span->begin, to = end < span->end ? end : span->end;
 
 		for (uint32_t i = 0; i < cell->count; i++)
-			if (!race_seen(&cell->uses[i], look->clock) && conflict(&cell->uses[i], &look->use, &kind))
-				add_report(look, kind, &cell->uses[i], from, to);
+			if (!race_seen(&cell->uses[i], check->clock) && conflict(&cell->uses[i], &check->use, &kind))
+				add_report(check, kind, &cell->uses[i], from, to);
 	}
 }
 
 /* The life that the bytes are in; reports one that has ended. */
-static uint32_t life_at(struct look *look, uint64_t address, uint64_t end)
+static uint32_t life_at(struct check *check, uint64_t address, uint64_t end)
 {
-	struct sim_span *span = sim_spans_from(&look->races->blocks, address);
+	struct sim_span *span = sim_spans_from(&check->races->blocks, address);
 	const struct block *block = block_of(span);
 	struct race_use freed = {0};
 
@@ -210,26 +210,27 @@ static uint32_t life_at(struct look *look, uint64_t address, uint64_t end)
 		return 0;
 	if (!block->freed)
 		return block->life;
-	if (look->replayed)
+	if (check->replayed)
 		return 0;
 	freed.name = "";
 	freed.life = block->life;
-	freed.stack = look->races->lives[block->life % LIVES].freed;
+	freed.stack = check->races->lives[block->life % LIVES].freed;
 	freed.stream = UINT32_MAX;
-	add_report(look, NEAP_SIM_RACE_FREED, &freed, address, end < span->end ? end : span->end);
+	add_report(check, NEAP_SIM_RACE_FREED, &freed, address, end < span->end ? end : span->end);
 	return block->life;
 }
 
-static void look_at(struct look *look, const struct neap_sim_touch *touch)
+static void check_touch(struct check *check, const struct neap_sim_touch *touch)
 {
 	uint64_t end = touch->address + touch->bytes;
 
 	if (!touch->bytes || end < touch->address)
 		return;
-	look->use.use = (uint8_t)touch->use;
-	look->use.life = life_at(look, touch->address, end);
-	find_conflicts(look, touch->address, end);
-	race_cells_use(&look->races->cells, touch->address, end, &look->use, look->clock, &look->races->order.host);
+	check->use.use = (uint8_t)touch->use;
+	check->use.life = life_at(check, touch->address, end);
+	find_conflicts(check, touch->address, end);
+	race_cells_use(&check->races->cells, touch->address, end, &check->use, check->clock,
+		       &check->races->order.host);
 }
 
 static void work(struct sim_races *races, struct sim_race_stream what, const struct neap_sim_uses *uses,
@@ -241,18 +242,18 @@ static void work(struct sim_races *races, struct sim_race_stream what, const str
 	pthread_mutex_lock(&races->lock);
 	struct race_stream *stream = race_order_now(&races->order, what);
 	if (stream) {
-		struct look look = {
+		struct check check = {
 			.races = races, .reports = &reports, .clock = &stream->clock, .replayed = replayed};
 
 		stream->clock.seen[stream->lane] = ++races->order.counts[stream->lane];
-		look.use = (struct race_use){.name = uses->name,
-					     .count = races->order.counts[stream->lane],
-					     .stack = uses->stack,
-					     .stream = stream->number,
-					     .device = what.device,
-					     .lane = (uint8_t)stream->lane};
+		check.use = (struct race_use){.name = uses->name,
+					      .count = races->order.counts[stream->lane],
+					      .stack = uses->stack,
+					      .stream = stream->number,
+					      .device = what.device,
+					      .lane = (uint8_t)stream->lane};
 		for (size_t i = 0; i < uses->count; i++)
-			look_at(&look, &uses->touches[i]);
+			check_touch(&check, &uses->touches[i]);
 	}
 	unlock(races, &reports);
 }
@@ -267,21 +268,21 @@ void sim_races_replay(struct sim_races *races, struct sim_race_stream stream, co
 	work(races, stream, uses, true);
 }
 
-static void look_at_host(struct look *look, const struct neap_sim_touch *touch)
+static void check_host_touch(struct check *check, const struct neap_sim_touch *touch)
 {
 	uint64_t end = touch->address + touch->bytes;
-	struct sim_span *span = sim_spans_from(&look->races->cells.spans, touch->address);
+	struct sim_span *span = sim_spans_from(&check->races->cells.spans, touch->address);
 
-	look->use.use = (uint8_t)touch->use;
+	check->use.use = (uint8_t)touch->use;
 	for (; span && span->begin < end; span = span->next[0]) {
 		const struct race_cell *cell = (const void *)span;
 
 		for (uint32_t i = 0; i < cell->count; i++) {
 			uint32_t both = cell->uses[i].use | touch->use;
 
-			if (!race_seen(&cell->uses[i], look->clock) && (both & NEAP_SIM_WRITES) &&
+			if (!race_seen(&cell->uses[i], check->clock) && (both & NEAP_SIM_WRITES) &&
 			    !(both & (NEAP_SIM_UNKNOWN | NEAP_SIM_SPARSE)))
-				add_report(look, NEAP_SIM_RACE_HOST, &cell->uses[i], span->begin, span->end);
+				add_report(check, NEAP_SIM_RACE_HOST, &cell->uses[i], span->begin, span->end);
 		}
 	}
 }
@@ -292,10 +293,10 @@ void sim_races_host(struct sim_races *races, const struct neap_sim_uses *uses)
 
 	reports.count = 0;
 	pthread_mutex_lock(&races->lock);
-	struct look look = {.races = races, .reports = &reports, .clock = &races->order.host};
-	look.use = (struct race_use){.name = uses->name, .stack = uses->stack, .stream = UINT32_MAX};
+	struct check check = {.races = races, .reports = &reports, .clock = &races->order.host};
+	check.use = (struct race_use){.name = uses->name, .stack = uses->stack, .stream = UINT32_MAX};
 	for (size_t i = 0; i < uses->count; i++)
-		look_at_host(&look, &uses->touches[i]);
+		check_host_touch(&check, &uses->touches[i]);
 	unlock(races, &reports);
 }
 
@@ -390,15 +391,15 @@ void sim_races_unmapped(struct sim_races *races, uint64_t address, uint64_t byte
 
 	reports.count = 0;
 	pthread_mutex_lock(&races->lock);
-	struct look look = {.races = races, .reports = &reports, .clock = &races->order.host};
-	look.use = (struct race_use){.name = "", .stack = stack, .stream = UINT32_MAX};
+	struct check check = {.races = races, .reports = &reports, .clock = &races->order.host};
+	check.use = (struct race_use){.name = "", .stack = stack, .stream = UINT32_MAX};
 	struct sim_span *span = sim_spans_from(&races->cells.spans, address);
 	for (; span && span->begin < end; span = span->next[0]) {
 		const struct race_cell *cell = (const void *)span;
 
 		for (uint32_t i = 0; i < cell->count; i++)
-			if (!race_seen(&cell->uses[i], look.clock))
-				add_report(&look, NEAP_SIM_RACE_UNMAPPED, &cell->uses[i], span->begin, span->end);
+			if (!race_seen(&cell->uses[i], check.clock))
+				add_report(&check, NEAP_SIM_RACE_UNMAPPED, &cell->uses[i], span->begin, span->end);
 	}
 	race_cells_drop(&races->cells, address, end, NULL);
 	end_blocks(races, address, end);

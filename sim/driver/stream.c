@@ -151,7 +151,7 @@ void sim_streams_drop(CUcontext context, struct sim_hold **holds)
 /* -- attributes -------------------------------------------------------------------------------------------------- */
 
 /* Copies a stream's struct; a null stream is that of the calling thread's context. */
-static CUresult look(CUstream stream, struct CUstream_st *ret_stream)
+static CUresult read_stream(CUstream stream, struct CUstream_st *ret_stream)
 {
 	CUresult result;
 	uint32_t device = 0;
@@ -171,7 +171,7 @@ static CUresult look(CUstream stream, struct CUstream_st *ret_stream)
 CUresult sim_cuStreamGetPriority(CUstream stream, int *priority)
 {
 	struct CUstream_st seen;
-	CUresult result = priority ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = priority ? read_stream(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
 		*priority = seen.priority;
@@ -181,7 +181,7 @@ CUresult sim_cuStreamGetPriority(CUstream stream, int *priority)
 CUresult sim_cuStreamGetFlags(CUstream stream, unsigned int *flags)
 {
 	struct CUstream_st seen;
-	CUresult result = flags ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = flags ? read_stream(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
 		*flags = seen.flags;
@@ -191,7 +191,7 @@ CUresult sim_cuStreamGetFlags(CUstream stream, unsigned int *flags)
 CUresult sim_cuStreamGetId(CUstream stream, unsigned long long *id)
 {
 	struct CUstream_st seen;
-	CUresult result = id ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = id ? read_stream(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
 		*id = seen.id;
@@ -201,7 +201,7 @@ CUresult sim_cuStreamGetId(CUstream stream, unsigned long long *id)
 CUresult sim_cuStreamGetDevice(CUstream stream, CUdevice *device)
 {
 	struct CUstream_st seen;
-	CUresult result = device ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = device ? read_stream(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
 		*device = (CUdevice)seen.context->device;
@@ -211,7 +211,7 @@ CUresult sim_cuStreamGetDevice(CUstream stream, CUdevice *device)
 CUresult sim_cuStreamGetCtx(CUstream stream, CUcontext *context)
 {
 	struct CUstream_st seen;
-	CUresult result = context ? look(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = context ? read_stream(stream, &seen) : CUDA_ERROR_INVALID_VALUE;
 
 	if (result == CUDA_SUCCESS)
 		*context = seen.context;

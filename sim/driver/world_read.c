@@ -144,7 +144,7 @@ static bool is_mapped(const struct sim_watch *watch, const struct sim_world *wor
 	return watch->mapped && watch->device == world->file.st_dev && watch->inode == world->file.st_ino;
 }
 
-/* flock held. Maps the file, unless the watch has it mapped from an earlier look. A file that is mapped keeps its
+/* flock held. Maps the file, unless the watch has it mapped from an earlier reading. A file that is mapped keeps its
  * inode, also when it was removed. */
 static enum neap_status map_again(struct sim_world *world, struct sim_watch *watch, struct neap_error *err)
 {

@@ -180,7 +180,7 @@ out:
 	return status;
 }
 
-static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap_error *err)
+static enum neap_status examine_peak(struct neap_analysis *analysis, struct neap_error *err)
 {
 	uint64_t peak = analysis->profile.requested_peak.event, events = analysis->timeline.count;
 	neap_categories_at(&analysis->lives, &analysis->sites, &analysis->steps, events, peak, &analysis->categories);
@@ -292,7 +292,7 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 	if (status)
 		return status;
 	neap_profile_take(&analysis->timeline, from, to, &analysis->profile);
-	status = look_at_peak(analysis, err);
+	status = examine_peak(analysis, err);
 	if (!status)
 		status = neap_trends_find(&analysis->timeline, &analysis->lives, &analysis->sites, &analysis->steps,
 					  &analysis->trends, err);

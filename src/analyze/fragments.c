@@ -80,8 +80,8 @@ static void keep(struct neap_fragments *found, const struct neap_pinned_segment 
 }
 
 /* Blocks serve their own stream and pool, and small requests are kept apart from large ones. */
-static void look_for_request(struct finder *finder, const struct neap_trace_segment *from, uint64_t largest,
-			     uint64_t free)
+static void find_request(struct finder *finder, const struct neap_trace_segment *from, uint64_t largest,
+			 uint64_t free)
 {
 	const struct neap_trace_event *request = finder->request;
 	struct neap_fragments *found = finder->found;
@@ -98,7 +98,7 @@ static void look_for_request(struct finder *finder, const struct neap_trace_segm
 		found->pools_free += free;
 }
 
-static void look_at(struct finder *finder, const struct neap_trace_segment *from)
+static void examine_segment(struct finder *finder, const struct neap_trace_segment *from)
 {
 	struct neap_fragments *found = finder->found;
 	struct neap_pinned_segment segment = {.address = from->address,
@@ -126,7 +126,7 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 		whole = free;
 	segment.pinned = free - whole;
 	if (finder->request)
-		look_for_request(finder, from, segment.largest_free, free);
+		find_request(finder, from, segment.largest_free, free);
 	found->segments++;
 	found->reserved += from->size;
 	found->live += segment.live_bytes;
@@ -139,7 +139,7 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 		keep(found, &segment);
 }
 
-static bool look_at_all(struct finder *finder, const struct neap_trace_segment *segments, size_t count,
+static bool examine_all(struct finder *finder, const struct neap_trace_segment *segments, size_t count,
 			uint64_t event)
 {
 	const struct neap_lives *lives = finder->lives;
@@ -157,7 +157,7 @@ static bool look_at_all(struct finder *finder, const struct neap_trace_segment *
 			finder->living[living++] = life;
 	}
 	for (size_t i = 0; ok && i < count; i++)
-		look_at(finder, &segments[i]);
+		examine_segment(finder, &segments[i]);
 	free(finder->living);
 	finder->living = NULL;
 	neap_map_fini(&finder->live);
@@ -203,14 +203,14 @@ enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t devi
 	finder.large_page = settings.large_segment_bytes;
 
 	if (found.known && (event == NEAP_LIFE_AFTER || is_end(trace, device, event))) {
-		ok = look_at_all(&finder, trace->segments + info->first_segment, info->segment_count,
+		ok = examine_all(&finder, trace->segments + info->first_segment, info->segment_count,
 				 NEAP_LIFE_AFTER);
 	} else if (event != NEAP_LIFE_AFTER) {
 		enum neap_status status = neap_state_at(trace, device, lives, event, &state, &found.known, err);
 		if (status)
 			return status;
 		finder.blocks = state.blocks;
-		ok = look_at_all(&finder, state.segments, state.segment_count, event);
+		ok = examine_all(&finder, state.segments, state.segment_count, event);
 		neap_state_fini(&state);
 	}
 	if (!ok)

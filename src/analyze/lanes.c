@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define LOOK_BACK 8 /* sessions of a device that may run at once */
+#define SESSIONS_MOST 8 /* sessions of a device that may run at once */
 
 struct session {
 	uint16_t device;
@@ -48,13 +48,13 @@ static bool continues_better(const struct session *a, const struct session *b)
 static struct session *session_of(struct finder *finder, uint16_t device, uint64_t number)
 {
 	struct session *newest = NULL, *best = NULL;
-	int looked = 0;
+	int tried = 0;
 
-	for (size_t i = finder->count; i-- > 0 && looked < LOOK_BACK;) {
+	for (size_t i = finder->count; i-- > 0 && tried < SESSIONS_MOST;) {
 		struct session *session = &finder->sessions[i];
 		if (session->device != device)
 			continue;
-		looked++;
+		tried++;
 		newest = newest ? newest : session;
 		if (session->last_step < number && !is_over(session, newest) &&
 		    (!best || !continues_better(best, session)))

@@ -140,7 +140,7 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 }
 
 /* Adds the holders that keep free memory from being returned, and the bytes live before the first event. */
-static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_card *card)
+static void examine_trace(const struct neap_trace_parts *parts, struct neap_oom_card *card)
 {
 	const struct neap_trace *trace = parts->timeline->trace;
 	const struct neap_fragments *fragments = &card->fragments;
@@ -187,7 +187,7 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 		card.event = failure.levels.event;
 		card.fragments = fragments;
 		card.live_requested_bytes = failure.levels.requested;
-		look_at_trace(parts, &card);
+		examine_trace(parts, &card);
 		status = neap_oom_replay(trace, options, &card, err);
 	}
 	if (!status)

@@ -143,7 +143,7 @@ static bool count_live(const struct neap_trace_parts *parts, const struct neap_l
 		category == NEAP_CATEGORY_INPUTS);
 }
 
-static enum neap_status look_at_last_step(const struct neap_trace_parts *parts, uint64_t event,
+static enum neap_status examine_last_step(const struct neap_trace_parts *parts, uint64_t event,
 					  struct last_step *ret_step, struct neap_error *err)
 {
 	const size_t ended = neap_steps_before(parts->steps, event);
@@ -317,7 +317,7 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	uint32_t frame = parts->sites->frames[failure->event.stack];
 	struct neap_torch_settings settings;
 	struct last_step step = {0};
-	enum neap_status status = look_at_last_step(parts, card->event, &step, err);
+	enum neap_status status = examine_last_step(parts, card->event, &step, err);
 
 	if (status)
 		return status;

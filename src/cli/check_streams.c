@@ -22,7 +22,7 @@ enum end {
 	END_FAILED,
 };
 
-struct look {
+struct findings {
 	struct neap_races races;
 	struct neap_error err;
 	enum neap_status status;
@@ -37,20 +37,20 @@ static enum end end_of(enum neap_outcome outcome)
 									     : END_FAILED;
 }
 
-static void look_at(void *context, const char *folder)
+static void read_findings(void *context, const char *folder)
 {
-	struct look *look = context;
+	struct findings *findings = context;
 	struct neap_result result = {0};
 	char path[4096];
-	look->status = neap_races_read(folder, &look->races, &look->err);
+	findings->status = neap_races_read(folder, &findings->races, &findings->err);
 	if (neap_path_join(path, sizeof path, folder, "result.json") || neap_result_read(path, &result, NULL))
 		return;
-	look->end = end_of(result.outcome);
-	look->exit_status = result.exit_status;
+	findings->end = end_of(result.outcome);
+	findings->exit_status = result.exit_status;
 	neap_result_fini(&result);
 }
 
-static int run_command(const struct neap_arguments *arguments, struct look *look)
+static int run_command(const struct neap_arguments *arguments, struct findings *findings)
 {
 	struct neap_error err = {0};
 	struct neap_check_figures figures = {0};
@@ -60,14 +60,14 @@ static int run_command(const struct neap_arguments *arguments, struct look *look
 						   .time_limit = neap_argument(arguments, "time-limit"),
 						   .gpu = neap_argument(arguments, "gpu"),
 						   .streams = neap_argument(arguments, "streams"),
-						   .look = look_at,
-						   .look_context = look,
+						   .visit = read_findings,
+						   .visit_context = findings,
 						   .watch = {estimate_progress_go_on, &progress}};
 	estimate_catch_signals();
 	enum neap_status status = neap_check_measure_command(&command, &figures, &err);
 	if (status == NEAP_ECANCELED)
 		return 128 + estimate_interrupted();
-	if (status && !(status == NEAP_ESTATE && !look->races.watched))
+	if (status && !(status == NEAP_ESTATE && !findings->races.watched))
 		return neap_complain("check", &err);
 	if (figures.exit_status)
 		fprintf(stderr, "neap check: the command failed, exit status %d: this is what it did until then\n",
@@ -76,47 +76,47 @@ static int run_command(const struct neap_arguments *arguments, struct look *look
 }
 
 /* Whether the list has all races. */
-static bool is_whole(const struct look *look)
+static bool is_whole(const struct findings *findings)
 {
-	return look->end == END_GOOD && !neap_races_are_partial(&look->races);
+	return findings->end == END_GOOD && !neap_races_are_partial(&findings->races);
 }
 
-static int print_json(const struct look *look)
+static int print_json(const struct findings *findings)
 {
-	const struct neap_races *races = &look->races;
+	const struct neap_races *races = &findings->races;
 	size_t open = neap_races_open(races);
 	return json_print("check",
 			  JSON(INTEGER("schema", SCHEMA),
-			       ONLY(races->watched && (open || is_whole(look)), BOOL("ok", open == 0)),
+			       ONLY(races->watched && (open || is_whole(findings)), BOOL("ok", open == 0)),
 			       VALUE("races", neap_races_json(races)),
 			       VALUE("not_seen", neap_race_names_json(&races->not_seen)),
 			       VALUE("limits", neap_race_names_json(&races->limits)), NUMBER("lost", races->lost)),
 			  JSON_INDENT(2));
 }
 
-static void put_end(struct neap_buffer *out, const struct look *look)
+static void put_end(struct neap_buffer *out, const struct findings *findings)
 {
-	if (look->end == END_UNKNOWN)
+	if (findings->end == END_UNKNOWN)
 		neap_buffer_text(out, "; the run has no result");
-	else if (look->end == END_LATE)
+	else if (findings->end == END_LATE)
 		neap_buffer_text(out, "; the run's time limit passed");
-	else if (look->end == END_FAILED)
-		neap_buffer_format(out, "; the run failed with exit status %d", look->exit_status);
+	else if (findings->end == END_FAILED)
+		neap_buffer_format(out, "; the run failed with exit status %d", findings->exit_status);
 }
 
-static int print_text(const struct look *look)
+static int print_text(const struct findings *findings)
 {
-	const struct neap_races *races = &look->races;
+	const struct neap_races *races = &findings->races;
 	struct neap_buffer out = {0};
 	struct neap_error err = {0};
 	int code = 0;
 	neap_races_text(&out, races);
 	neap_buffer_format(&out, "neap check: %s: ",
 			   neap_races_open(races) ? "FAILED"
-			   : is_whole(look)       ? "ok"
+			   : is_whole(findings)   ? "ok"
 						  : "incomplete");
 	neap_races_summary(&out, races);
-	put_end(&out, look);
+	put_end(&out, findings);
 	neap_buffer_text(&out, "\n");
 	if (neap_buffer_status(&out, &err))
 		code = neap_complain("check", &err);
@@ -126,44 +126,45 @@ static int print_text(const struct look *look)
 	return code;
 }
 
-static int judge(const struct neap_arguments *arguments, struct look *look, int failed)
+static int judge(const struct neap_arguments *arguments, struct findings *findings, int failed)
 {
 	struct neap_error err = {0};
 	const char *accepted = neap_argument(arguments, "accept");
-	if (look->status)
-		return neap_complain("check", &look->err);
-	if (accepted && neap_races_accept(&look->races, accepted, &err))
+	if (findings->status)
+		return neap_complain("check", &findings->err);
+	if (accepted && neap_races_accept(&findings->races, accepted, &err))
 		return neap_complain("check", &err);
-	if (!is_whole(look) && !failed)
-		failed = look->exit_status ? look->exit_status : NEAP_EXIT_UNAVAILABLE;
-	if (!look->races.watched && !neap_argument(arguments, "json")) {
+	if (!is_whole(findings) && !failed)
+		failed = findings->exit_status ? findings->exit_status : NEAP_EXIT_UNAVAILABLE;
+	if (!findings->races.watched && !neap_argument(arguments, "json")) {
 		fputs("neap check: no process used a GPU through PyTorch on the simulator: nothing was seen\n",
 		      stderr);
 		return failed ? failed : NEAP_EXIT_UNAVAILABLE;
 	}
-	int code = neap_argument(arguments, "json") ? print_json(look) : print_text(look);
+	int code = neap_argument(arguments, "json") ? print_json(findings) : print_text(findings);
 	if (code)
 		return code;
-	return neap_races_open(&look->races) ? NEAP_EXIT_FAILED
-	       : failed                      ? failed
-	       : look->races.watched         ? 0
-					     : NEAP_EXIT_UNAVAILABLE;
+	return neap_races_open(&findings->races) ? NEAP_EXIT_FAILED
+	       : failed                          ? failed
+	       : findings->races.watched         ? 0
+						 : NEAP_EXIT_UNAVAILABLE;
 }
 
 int check_streams(const struct neap_arguments *arguments)
 {
 	static const char *const others[] = {"max-peak", "max-growth", "baseline", "tolerance", "save-baseline"};
-	struct look look = {0};
+	struct findings findings = {0};
 	int failed = 0;
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (neap_argument(arguments, others[i]))
 			return neap_misuse(arguments, "--streams looks for races alone: leave out --%s", others[i]);
 	if (neap_operand_count(arguments))
-		look_at(&look, neap_operand(arguments, 0));
+		read_findings(&findings, neap_operand(arguments, 0));
 	else
-		failed = run_command(arguments, &look);
+		failed = run_command(arguments, &findings);
 	/* If the command was stopped, or could not be started, report only that. */
-	int code = failed >= NEAP_EXIT_USAGE && !look.races.watched ? failed : judge(arguments, &look, failed);
-	neap_races_fini(&look.races);
+	int code =
+		failed >= NEAP_EXIT_USAGE && !findings.races.watched ? failed : judge(arguments, &findings, failed);
+	neap_races_fini(&findings.races);
 	return code;
 }

@@ -208,22 +208,22 @@ static int show(struct context *context)
 {
 	struct neap_error err = {0};
 	struct neap_tickets tickets = {0};
-	struct neap_queue_look look = {0};
+	struct neap_queue_sample sample = {0};
 	enum neap_status status = neap_queue_lock(&context->queue, LOCK_NS, &err);
 	if (status)
 		return neap_complain("queue", &err);
 	status = neap_queue_read(&context->queue, &tickets, &err);
 	neap_queue_unlock(&context->queue);
 	if (!status)
-		status = neap_queue_look_take(&tickets, context->monitor, &look, &err);
+		status = neap_queue_sample_take(&tickets, context->monitor, &sample, &err);
 	int code = NEAP_EXIT_OK;
 	if (status)
 		code = neap_complain("queue", &err);
 	else if (neap_argument(context->arguments, "json"))
-		code = json_print("queue", neap_queue_json(&context->queue, &tickets, &look), JSON_INDENT(2));
+		code = json_print("queue", neap_queue_json(&context->queue, &tickets, &sample), JSON_INDENT(2));
 	else
-		queue_print(&context->queue, &tickets, &look);
-	neap_queue_look_fini(&look);
+		queue_print(&context->queue, &tickets, &sample);
+	neap_queue_sample_fini(&sample);
 	free(tickets.items);
 	return code;
 }

@@ -2,9 +2,9 @@
 #ifndef NEAP_CLI_QUEUE_REPORT_H
 #define NEAP_CLI_QUEUE_REPORT_H
 
-#include "queue/look.h"
+#include "queue/sample.h"
 
 void queue_print(const struct neap_queue *queue, const struct neap_tickets *tickets,
-		 const struct neap_queue_look *look);
+		 const struct neap_queue_sample *sample);
 
 #endif

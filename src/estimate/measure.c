@@ -157,8 +157,8 @@ enum neap_status neap_check_measure_command(const struct neap_check_command *com
 	if (!mkdtemp(folder))
 		return neap_fail_errno(err, errno, "making %.200s", folder);
 	enum neap_status status = run(command, folder, &figures, err);
-	if (command->look && status != NEAP_ECANCELED)
-		command->look(command->look_context, folder);
+	if (command->visit && status != NEAP_ECANCELED)
+		command->visit(command->visit_context, folder);
 	neap_estimate_remove(folder);
 	if (!status)
 		*ret_figures = figures;

@@ -37,8 +37,8 @@ struct neap_check_command {
 	const char *steps, *time_limit, *gpu;
 	const char *streams; /* the value of --streams, always on the simulator; NULL: without */
 	/* Called with the run's folder before the folder is removed; NULL: not called. */
-	void (*look)(void *context, const char *folder);
-	void *look_context;
+	void (*visit)(void *context, const char *folder);
+	void *visit_context;
 	struct neap_estimate_watch watch;
 };
 enum neap_status neap_check_measure_command(const struct neap_check_command *command,

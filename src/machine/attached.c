@@ -52,7 +52,7 @@ enum neap_status neap_attached_open(const char *runtime_folder, pid_t pid, struc
 static bool is_ending(pid_t pid)
 {
 	struct neap_process process;
-	for (int looks = 0; looks < ENDING_POLLS; looks++) {
+	for (int polls = 0; polls < ENDING_POLLS; polls++) {
 		if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
 			return true;
 		neap_clock_sleep(neap_clock_system(), ENDING_POLL_NS);

@@ -9,7 +9,7 @@
 #include "base/spawn.h"
 #include "base/units.h"
 #include "queue/lease.h"
-#include "queue/look.h"
+#include "queue/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,14 @@ static enum neap_status check_possible(struct neap_ticket *ticket, struct neap_m
 				       struct neap_error *err)
 {
 	const struct neap_tickets alone = {ticket, 1};
-	struct neap_queue_look look;
+	struct neap_queue_sample sample;
 	char why[160];
-	enum neap_status status = neap_queue_look_take(&alone, monitor, &look, err);
-	if (!status && look.answers[0].verdict == NEAP_QUEUE_NEVER) {
-		neap_lease_explain(&alone, &look, 0, why, sizeof why);
+	enum neap_status status = neap_queue_sample_take(&alone, monitor, &sample, err);
+	if (!status && sample.answers[0].verdict == NEAP_QUEUE_NEVER) {
+		neap_lease_explain(&alone, &sample, 0, why, sizeof why);
 		status = neap_fail(err, NEAP_EINVAL, "%s", why);
 	}
-	neap_queue_look_fini(&look);
+	neap_queue_sample_fini(&sample);
 	return status;
 }
 

@@ -7,7 +7,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "queue/added.h"
-#include "queue/look.h"
+#include "queue/sample.h"
 #include "run/argv.h"
 
 #include <inttypes.h>
@@ -48,10 +48,10 @@ void neap_lease_needs(const struct neap_ticket *ticket, char *text, size_t capac
 		snprintf(text, capacity, "a whole GPU");
 }
 
-void neap_lease_explain(const struct neap_tickets *tickets, const struct neap_queue_look *look, size_t at, char *text,
-			size_t capacity)
+void neap_lease_explain(const struct neap_tickets *tickets, const struct neap_queue_sample *sample, size_t at,
+			char *text, size_t capacity)
 {
-	const struct neap_queue_answer *answer = &look->answers[at];
+	const struct neap_queue_answer *answer = &sample->answers[at];
 	const struct neap_ticket *other = answer->behind < tickets->count ? &tickets->items[answer->behind] : NULL;
 	const struct neap_ticket *ticket = &tickets->items[at];
 	char whose[24] = "another", needs[80];
@@ -193,13 +193,13 @@ static enum neap_status join(struct neap_lease *lease, struct neap_error *err)
 
 /* --- asking --- */
 
-static void fill_devices(const struct neap_queue_look *look, uint32_t set, struct neap_turn_answer *answer)
+static void fill_devices(const struct neap_queue_sample *sample, uint32_t set, struct neap_turn_answer *answer)
 {
-	for (size_t i = 0; i < look->device_count; i++) {
+	for (size_t i = 0; i < sample->device_count; i++) {
 		if (!(set >> i & 1))
 			continue;
 		answer->devices[answer->device_count] = i;
-		memcpy(answer->uuids[answer->device_count++], look->uuids[i], sizeof *answer->uuids);
+		memcpy(answer->uuids[answer->device_count++], sample->uuids[i], sizeof *answer->uuids);
 	}
 }
 
@@ -227,7 +227,7 @@ static enum neap_status answer(struct neap_lease *lease, struct neap_monitor *mo
 			       struct neap_turn_answer *ret_answer, struct neap_error *err)
 {
 	struct neap_tickets tickets = {0};
-	struct neap_queue_look look = {0};
+	struct neap_queue_sample sample = {0};
 	enum neap_status status = neap_queue_read(&lease->queue, &tickets, err);
 	struct neap_ticket *ticket = status ? NULL : neap_tickets_find(&tickets, lease->ticket.number);
 	if (!status && !ticket)
@@ -239,27 +239,27 @@ static enum neap_status answer(struct neap_lease *lease, struct neap_monitor *mo
 	}
 	if (!status) {
 		ticket->holds = false; /* a ticket that still asks holds nothing, even after a failed write */
-		status = neap_queue_look_take(&tickets, monitor, &look, err);
+		status = neap_queue_sample_take(&tickets, monitor, &sample, err);
 	}
 	if (status)
 		goto out;
 	lease->ticket = *ticket; /* its user may have moved or paused it */
 	size_t at = (size_t)(ticket - tickets.items);
-	const struct neap_queue_answer *decided = &look.answers[at];
+	const struct neap_queue_answer *decided = &sample.answers[at];
 	char reason[240], needs[80];
 	neap_lease_needs(ticket, needs, sizeof needs);
-	neap_lease_explain(&tickets, &look, at, reason, sizeof reason);
+	neap_lease_explain(&tickets, &sample, at, reason, sizeof reason);
 	ret_answer->others = decided->verdict != NEAP_QUEUE_USED;
 	uint64_t back = decided->position ? decided->position - 1 : 0;
 	ret_answer->wait_ns =
 		back < (WAIT_MOST_NS - WAIT_NS) / WAIT_MORE_NS ? WAIT_NS + back * WAIT_MORE_NS : WAIT_MOST_NS;
 	bool starts = decided->verdict == NEAP_QUEUE_START;
-	fill_devices(&look, starts ? decided->devices : look.entries[at].devices, ret_answer);
+	fill_devices(&sample, starts ? decided->devices : sample.entries[at].devices, ret_answer);
 	if (starts) {
 		ret_answer->found = NEAP_ROOM_NOW;
 		ret_answer->narrowed = !lease->wanted->device && ticket->device_count > 1;
 		status = hold(lease, ret_answer, err);
-	} else if (decided->verdict == NEAP_QUEUE_NEVER && sees_all(ticket, &look.entries[at])) {
+	} else if (decided->verdict == NEAP_QUEUE_NEVER && sees_all(ticket, &sample.entries[at])) {
 		ret_answer->found = NEAP_ROOM_NEVER;
 	} else {
 		const char *whose = decided->behind < tickets.count ? tickets.items[decided->behind].command : "";
@@ -268,7 +268,7 @@ static enum neap_status answer(struct neap_lease *lease, struct neap_monitor *mo
 			 decided->position, reason, *whose ? " (" : "", whose, *whose ? ")" : "");
 	}
 out:
-	neap_queue_look_fini(&look);
+	neap_queue_sample_fini(&sample);
 	free(tickets.items);
 	return status;
 }

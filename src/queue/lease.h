@@ -44,9 +44,9 @@ bool neap_lease_inside(enum neap_backend backend);
 
 /* Says what the ticket at `at` waits for, in one line: "behind 17, which has waited longer". "" if the ticket holds a
  * lease. */
-struct neap_queue_look;
-void neap_lease_explain(const struct neap_tickets *tickets, const struct neap_queue_look *look, size_t at, char *text,
-			size_t capacity);
+struct neap_queue_sample;
+void neap_lease_explain(const struct neap_tickets *tickets, const struct neap_queue_sample *sample, size_t at,
+			char *text, size_t capacity);
 
 /* "4.00 GiB of a GPU", "2 whole GPUs": what a ticket needs. */
 void neap_lease_needs(const struct neap_ticket *ticket, char *text, size_t capacity);

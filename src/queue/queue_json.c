@@ -32,10 +32,10 @@ const char *neap_ticket_user(const struct neap_ticket *ticket, char text[64])
 	return found ? neap_printable(text, 64, found->pw_name) : text;
 }
 
-const char *neap_ticket_state_text(const struct neap_tickets *tickets, const struct neap_queue_look *look, size_t at,
-				   char text[40])
+const char *neap_ticket_state_text(const struct neap_tickets *tickets, const struct neap_queue_sample *sample,
+				   size_t at, char text[40])
 {
-	const struct neap_queue_answer *answer = &look->answers[at];
+	const struct neap_queue_answer *answer = &sample->answers[at];
 	const char *state = neap_ticket_state(&tickets->items[at], answer);
 	if (strcmp(state, "waits") != 0)
 		return state;
@@ -48,41 +48,41 @@ const char *neap_ticket_state_text(const struct neap_tickets *tickets, const str
 	return text;
 }
 
-const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_look *look, char text[64])
+const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_sample *sample, char text[64])
 {
 	size_t length = 0;
 	strcpy(text, "-");
 	for (size_t i = 0; ticket->holds && ticket->alive && i < ticket->device_count; i++)
-		for (size_t d = 0; d < look->device_count && length < 60; d++)
-			if (!strcmp(ticket->devices[i], look->uuids[d]))
+		for (size_t d = 0; d < sample->device_count && length < 60; d++)
+			if (!strcmp(ticket->devices[i], sample->uuids[d]))
 				length += (size_t)snprintf(text + length, 64 - length, "%s%zu", length ? "," : "", d);
 	return text;
 }
 
-static json_t *device_json(const struct neap_queue_look *look, size_t at)
+static json_t *device_json(const struct neap_queue_sample *sample, size_t at)
 {
 	return neap_json_put(json_object(), (struct neap_json_row[]){
 						    {"index", neap_json_number(at)},
-						    {"uuid", neap_json_text(look->uuids[at])},
-						    {"name", neap_json_text(look->names[at])},
-						    {"total", neap_json_number(look->devices[at].total_bytes)},
-						    {"free", neap_json_number(look->devices[at].free_bytes)},
-						    {"promised", neap_json_number(neap_queue_promised(look, at))},
+						    {"uuid", neap_json_text(sample->uuids[at])},
+						    {"name", neap_json_text(sample->names[at])},
+						    {"total", neap_json_number(sample->devices[at].total_bytes)},
+						    {"free", neap_json_number(sample->devices[at].free_bytes)},
+						    {"promised", neap_json_number(neap_queue_promised(sample, at))},
 						    {0},
 					    });
 }
 
-static json_t *ticket_json(const struct neap_tickets *tickets, const struct neap_queue_look *look, size_t at)
+static json_t *ticket_json(const struct neap_tickets *tickets, const struct neap_queue_sample *sample, size_t at)
 {
 	const struct neap_ticket *ticket = &tickets->items[at];
-	const struct neap_queue_answer *answer = &look->answers[at];
+	const struct neap_queue_answer *answer = &sample->answers[at];
 	bool whole = ticket->needs.kind == NEAP_NEEDS_DEVICE;
 	bool waits = !strcmp(neap_ticket_state(ticket, answer), "waits");
 	char user[64], why[240];
 	json_t *devices = json_array();
 	for (size_t i = 0; i < ticket->device_count; i++)
 		neap_json_add(devices, neap_json_text(ticket->devices[i]));
-	neap_lease_explain(tickets, look, at, why, sizeof why);
+	neap_lease_explain(tickets, sample, at, why, sizeof why);
 	return neap_json_put(
 		json_object(),
 		(struct neap_json_row[]){
@@ -109,13 +109,13 @@ static json_t *ticket_json(const struct neap_tickets *tickets, const struct neap
 }
 
 json_t *neap_queue_json(const struct neap_queue *queue, const struct neap_tickets *tickets,
-			const struct neap_queue_look *look)
+			const struct neap_queue_sample *sample)
 {
 	json_t *devices = json_array(), *items = json_array();
-	for (size_t i = 0; i < look->device_count; i++)
-		neap_json_add(devices, device_json(look, i));
+	for (size_t i = 0; i < sample->device_count; i++)
+		neap_json_add(devices, device_json(sample, i));
 	for (size_t i = 0; i < tickets->count; i++)
-		neap_json_add(items, ticket_json(tickets, look, i));
+		neap_json_add(items, ticket_json(tickets, sample, i));
 	return neap_json_put(json_object(), (struct neap_json_row[]){
 						    {"schema", json_integer(SCHEMA)},
 						    {"folder", neap_json_text(queue->folder)},

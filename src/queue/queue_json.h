@@ -2,7 +2,7 @@
 #ifndef NEAP_QUEUE_QUEUE_JSON_H
 #define NEAP_QUEUE_QUEUE_JSON_H
 
-#include "queue/look.h"
+#include "queue/sample.h"
 
 #include <jansson.h>
 
@@ -13,14 +13,14 @@ const char *neap_ticket_state(const struct neap_ticket *ticket, const struct nea
 const char *neap_ticket_user(const struct neap_ticket *ticket, char text[64]);
 
 /* The state for people: "waits for 17". Returns text, or a static string. */
-const char *neap_ticket_state_text(const struct neap_tickets *tickets, const struct neap_queue_look *look, size_t at,
-				   char text[40]);
+const char *neap_ticket_state_text(const struct neap_tickets *tickets, const struct neap_queue_sample *sample,
+				   size_t at, char text[40]);
 
 /* The GPUs that it has: "0", "0,1"; "-" while it waits. Returns text. */
-const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_look *look, char text[64]);
+const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_sample *sample, char text[64]);
 
 /* Returns a new reference; NULL: out of memory. */
 json_t *neap_queue_json(const struct neap_queue *queue, const struct neap_tickets *tickets,
-			const struct neap_queue_look *look);
+			const struct neap_queue_sample *sample);
 
 #endif

@@ -205,7 +205,7 @@ static void finish_ended(struct neap_queue *queue, const struct ended *ended, co
 	int fd = -1;
 	enum neap_status status = neap_run_stage_recover_locked(ended->folder, NULL);
 	if (status == NEAP_EBUSY || neap_queue_lock(queue, LOCK_NS, NULL))
-		return; /* another process makes the result, or has the queue's lock: the next look shows */
+		return; /* another process makes the result, or has the queue's lock: the next sample shows */
 	if (!neap_queue_read(queue, &tickets, NULL)) {
 		struct neap_ticket *ticket = neap_tickets_find(&tickets, ended->number);
 		if (ticket && !strcmp(ticket->run_id, ended->run_id) &&

@@ -1,5 +1,5 @@
-/* queue/look.c: see look.h. */
-#include "queue/look.h"
+/* queue/sample.c: see sample.h. */
+#include "queue/sample.h"
 
 #include "base/error.h"
 #include "base/process.h"
@@ -55,29 +55,29 @@ static size_t ticket_of(const struct neap_tickets *tickets, pid_t pid)
 }
 
 static void count_use(const struct neap_tickets *tickets, const struct neap_reading *reading, size_t device,
-		      struct neap_queue_look *look)
+		      struct neap_queue_sample *sample)
 {
 	for (size_t i = 0; i < reading->process_count; i++) {
 		const struct neap_reading_process *process = &reading->processes[i];
 		size_t at = process->bytes == NEAP_BYTES_UNKNOWN ? tickets->count : ticket_of(tickets, process->pid);
 		if (at < tickets->count)
-			look->entries[at].used_bytes[device] += process->bytes;
+			sample->entries[at].used_bytes[device] += process->bytes;
 	}
 }
 
-static void add_device(const struct neap_reading *reading, struct neap_queue_look *look)
+static void add_device(const struct neap_reading *reading, struct neap_queue_sample *sample)
 {
 	static const struct neap_needs whole = {NEAP_NEEDS_DEVICE, 0};
-	size_t at = look->device_count++;
-	look->devices[at] = (struct neap_queue_device){
+	size_t at = sample->device_count++;
+	sample->devices[at] = (struct neap_queue_device){
 		.total_bytes = reading->total_bytes > reading->reserved_bytes
 				       ? reading->total_bytes - reading->reserved_bytes
 				       : 0,
 		.free_bytes = reading->free_bytes,
 		.empty = neap_needs_headroom(&whole, reading) == NEAP_ROOM_NOW,
 	};
-	memcpy(look->uuids[at], reading->uuid_text, sizeof look->uuids[at]);
-	snprintf(look->names[at], sizeof look->names[at], "%s", reading->name);
+	memcpy(sample->uuids[at], reading->uuid_text, sizeof sample->uuids[at]);
+	snprintf(sample->names[at], sizeof sample->names[at], "%s", reading->name);
 }
 
 /* Whether the ticket cannot start now: its user paused it, or its process is stopped, or it has none. */
@@ -91,7 +91,7 @@ static bool is_aside(const struct neap_ticket *ticket)
 	return is_supervisor(ticket, &process) && (process.state == 'T' || process.state == 't');
 }
 
-static void fill_entry(const struct neap_ticket *ticket, const struct neap_queue_look *look,
+static void fill_entry(const struct neap_ticket *ticket, const struct neap_queue_sample *sample,
 		       struct neap_queue_entry *entry)
 {
 	entry->order = ticket->order;
@@ -100,58 +100,59 @@ static void fill_entry(const struct neap_ticket *ticket, const struct neap_queue
 	entry->needs = ticket->needs;
 	entry->gpus = ticket->gpus;
 	for (size_t i = 0; i < ticket->device_count; i++)
-		for (size_t d = 0; d < look->device_count; d++)
-			if (!strcmp(ticket->devices[i], look->uuids[d]))
+		for (size_t d = 0; d < sample->device_count; d++)
+			if (!strcmp(ticket->devices[i], sample->uuids[d]))
 				entry->devices |= 1u << d;
 }
 
-enum neap_status neap_queue_look_take(const struct neap_tickets *tickets, struct neap_monitor *monitor,
-				      struct neap_queue_look *ret_look, struct neap_error *err)
+enum neap_status neap_queue_sample_take(const struct neap_tickets *tickets, struct neap_monitor *monitor,
+					struct neap_queue_sample *ret_sample, struct neap_error *err)
 {
 	struct neap_reading *reading = calloc(1, sizeof *reading);
-	struct neap_queue_look *look = ret_look;
+	struct neap_queue_sample *sample = ret_sample;
 	enum neap_status status = NEAP_OK;
 	bool stable;
-	*look = (struct neap_queue_look){.count = tickets->count};
-	look->entries = calloc(tickets->count + 1, sizeof *look->entries);
-	look->answers = calloc(tickets->count + 1, sizeof *look->answers);
-	if (!reading || !look->entries || !look->answers)
+	*sample = (struct neap_queue_sample){.count = tickets->count};
+	sample->entries = calloc(tickets->count + 1, sizeof *sample->entries);
+	sample->answers = calloc(tickets->count + 1, sizeof *sample->answers);
+	if (!reading || !sample->entries || !sample->answers)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at the queue");
 	size_t devices = monitor ? neap_monitor_device_count(monitor) : 0;
 	for (size_t i = 0; !status && i < devices && i < NEAP_GPUS; i++) {
 		if (read_device(monitor, i, reading, &stable, NULL)) {
-			look->device_count++; /* no run starts there */
+			sample->device_count++; /* no run starts there */
 			continue;
 		}
-		add_device(reading, look);
+		add_device(reading, sample);
 		if (stable)
-			count_use(tickets, reading, i, look);
+			count_use(tickets, reading, i, sample);
 	}
 	for (size_t i = 0; !status && i < tickets->count; i++)
-		fill_entry(&tickets->items[i], look, &look->entries[i]);
+		fill_entry(&tickets->items[i], sample, &sample->entries[i]);
 	if (!status)
-		neap_queue_decide(look->devices, look->device_count, look->entries, look->count, look->answers);
+		neap_queue_decide(sample->devices, sample->device_count, sample->entries, sample->count,
+				  sample->answers);
 	free(reading);
 	if (status)
-		neap_queue_look_fini(look);
+		neap_queue_sample_fini(sample);
 	return status;
 }
 
-void neap_queue_look_fini(struct neap_queue_look *look)
+void neap_queue_sample_fini(struct neap_queue_sample *sample)
 {
-	free(look->entries);
-	free(look->answers);
-	*look = (struct neap_queue_look){0};
+	free(sample->entries);
+	free(sample->answers);
+	*sample = (struct neap_queue_sample){0};
 }
 
-uint64_t neap_queue_promised(const struct neap_queue_look *look, size_t device)
+uint64_t neap_queue_promised(const struct neap_queue_sample *sample, size_t device)
 {
 	uint64_t promised = 0;
-	for (size_t i = 0; i < look->count; i++) {
-		const struct neap_queue_entry *entry = &look->entries[i];
+	for (size_t i = 0; i < sample->count; i++) {
+		const struct neap_queue_entry *entry = &sample->entries[i];
 		if (!entry->holds || !(entry->devices >> device & 1))
 			continue;
-		uint64_t bytes = entry->needs.kind == NEAP_NEEDS_DEVICE ? look->devices[device].total_bytes
+		uint64_t bytes = entry->needs.kind == NEAP_NEEDS_DEVICE ? sample->devices[device].total_bytes
 									: entry->needs.bytes;
 		promised += bytes > entry->used_bytes[device] ? bytes - entry->used_bytes[device] : 0;
 	}

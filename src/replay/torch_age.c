@@ -59,7 +59,7 @@ void neap_torch_learn(struct neap_policy *policy, uint64_t bytes, uint64_t strea
 	if (torch->options.rules.order == NEAP_TORCH_BY_ADDRESS || bytes >= LARGEST_REQUEST)
 		return;
 	struct request request = request_make(torch, bytes, stream, pool);
-	struct block *chosen = request.pool ? look_for_free(torch, &request) : NULL, *block = chosen;
+	struct block *chosen = request.pool ? choose_free(torch, &request) : NULL, *block = chosen;
 	if (!chosen || chosen->address == address || !is_guess(torch, chosen))
 		return;
 	while (block && block->address != address)

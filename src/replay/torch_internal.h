@@ -28,7 +28,7 @@
 #define MEDIUM_REQUEST  (10ull << 20) /* below: segments are shared */
 #define LARGE_ROUNDING  (2ull << 20)
 #define SMALLEST_BLOCK  512ull
-#define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more without a look */
+#define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more at once */
 #define UNBOUNDED       (1ull << 50) /* the bytes of a device without a bound */
 /* Bytes of addresses for an expandable segment on such a device, if no request is larger: the segments of 65536
  * streams with two pools each fit side by side. */
@@ -211,7 +211,7 @@ void emit(struct torch *torch, enum neap_torch_action action, uint64_t address, 
 void free_block(struct torch *torch, struct block *block);
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err);
 /* The best fitting free block, which stays in its set. NULL: none. */
-struct block *look_for_free(const struct torch *torch, const struct request *request);
+struct block *choose_free(const struct torch *torch, const struct request *request);
 /* Sizes a request and finds its pool, without looking at the pool's blocks. NULL pool: starved. */
 struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
 static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }

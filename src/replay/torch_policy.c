@@ -152,7 +152,7 @@ static struct block *fit_to_grow(const struct set *set, struct block *block)
 	return block;
 }
 
-struct block *look_for_free(const struct torch *torch, const struct request *request)
+struct block *choose_free(const struct torch *torch, const struct request *request)
 {
 	const struct neap_torch_settings *settings = &torch->options.settings;
 	const struct set *set = &request->pool->free;
@@ -178,7 +178,7 @@ static bool find_free(struct torch *torch, struct request *request)
 {
 	if (torch->limited && torch->options.settings.garbage_collection_threshold > 0)
 		request->pool->free_calls++;
-	struct block *block = look_for_free(torch, request);
+	struct block *block = choose_free(torch, request);
 	if (!block)
 		return false;
 	block_unindex(block);
@@ -192,7 +192,7 @@ uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t 
 	if (bytes >= LARGEST_REQUEST)
 		return 0;
 	struct request request = request_make(torch, bytes, stream, pool);
-	struct block *block = request.pool ? look_for_free(torch, &request) : NULL;
+	struct block *block = request.pool ? choose_free(torch, &request) : NULL;
 	return block ? block->size : 0;
 }
 

@@ -87,7 +87,7 @@ bool neap_torch_pool_reserved(struct neap_policy *policy, uint32_t number,
 	return true;
 }
 
-static void look_at_piece(const struct request *request, const struct block *block, struct neap_torch_pieces *pieces)
+static void examine_piece(const struct request *request, const struct block *block, struct neap_torch_pieces *pieces)
 {
 	bool own_stream = block->stream == request->stream;
 
@@ -112,7 +112,7 @@ void neap_torch_pieces(struct neap_policy *policy, uint64_t bytes, uint64_t stre
 	for (size_t i = 0; request.pool && i < torch->pool_count; i++) {
 		const struct set *set = &torch->pools[i]->free;
 		for (struct block *block = set_first(set); block; block = set_after(set, block))
-			look_at_piece(&request, block, &pieces);
+			examine_piece(&request, block, &pieces);
 	}
 	*ret_pieces = pieces;
 }

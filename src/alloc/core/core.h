@@ -132,7 +132,6 @@ struct neap_largest {
 	struct neap_cache **heap;
 	size_t count, capacity;
 	struct neap_cache *noted;
-	uint64_t looks; /* measurements of a cache, ever; tests check a bound on it */
 };
 
 /* Addresses for requests of one class: of one stream, or of all streams while they share. */

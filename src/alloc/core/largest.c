@@ -48,7 +48,7 @@ static uint64_t measure(const struct neap_cache *cache)
 	return last ? last->bytes : 0;
 }
 
-static void look_again(struct neap_largest *index)
+static void measure_again(struct neap_largest *index)
 {
 	while (index->noted) {
 		struct neap_cache *cache = index->noted;
@@ -57,7 +57,6 @@ static void look_again(struct neap_largest *index)
 		cache->largest = measure(cache);
 		rise(index, cache);
 		sink(index, cache);
-		index->looks++;
 	}
 }
 
@@ -77,7 +76,7 @@ bool neap_largest_add(struct neap_largest *index, struct neap_cache *cache)
 
 void neap_largest_remove(struct neap_largest *index, struct neap_cache *cache)
 {
-	look_again(index);
+	measure_again(index);
 	struct neap_cache *last = index->heap[--index->count];
 	if (last == cache)
 		return;
@@ -88,7 +87,7 @@ void neap_largest_remove(struct neap_largest *index, struct neap_cache *cache)
 
 uint64_t neap_largest_free(struct neap_alloc *alloc)
 {
-	look_again(&alloc->largest);
+	measure_again(&alloc->largest);
 	return alloc->largest.count ? alloc->largest.heap[0]->largest : 0;
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define LOOK_MOST 256 /* places with runs of one hash; of a loop with more rounds, not all are examined */
+#define TRIED_MOST 256 /* places with runs of one hash; of a loop with more rounds, not all are examined */
 
 /* Indexes every run of the sequence by its hash, with the place that follows it. */
 static void index_runs(struct neap_track *track)
@@ -64,7 +64,7 @@ static void find_way(struct neap_track *track)
 {
 	uint64_t expected = track->next + track->run.count, nearest = UINT64_MAX;
 	uint32_t link = track->heads[track->run.hash >> track->shift], found = 0;
-	for (int looks = 0; link && looks < LOOK_MOST; link = track->chain[link - 1], looks++) {
+	for (int tried = 0; link && tried < TRIED_MOST; link = track->chain[link - 1], tried++) {
 		uint32_t place = link - 1;
 		uint64_t distance = place > expected ? place - expected : expected - place;
 		if (distance < nearest && follows_run(track, place)) {
