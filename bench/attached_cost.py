@@ -1,29 +1,32 @@
 #!/usr/bin/env python3
-"""What being attached costs a step of a PyTorch program: nanoseconds, measured in one process that is attached and not in turn.
+"""Measures what being attached costs a step of a PyTorch program, in nanoseconds: in one process that is attached and
+detached in turn.
 
     bench/attached_cost.py [--steps N] [--blocks N] [--layers N] [--devices N]
 
     eval "$(build/src/neap sim env)"; NEAP_SIM=8xh100-80gb bench/attached_cost.py     without a GPU, eight of them visible
 
-A step is forward, backward and update of a small model, without a synchronisation. --devices: on how many devices the process
-has memory (1). Printed are the median step, the mean step and the mean of the processor time of all threads, each as the median
-over all blocks, and as the median of the differences within a pair of blocks, so that what else the machine does counts for
-little: least in processor time. The means include the readings that are made every 50 ms and the figures that a thread publishes
-four times a second. At last the parts alone: the hook, which nearly every step pays, and what
-is done now and then. Target: 10 us a step.
+A step is forward, backward and update of a small model, without a synchronisation. --devices: on how many devices the
+process has memory (1). Prints the median step, the mean step and the mean of the processor time of all threads, each
+as the median over all blocks and as the median of the differences within a pair of blocks, so that other load on the
+machine counts for little: least in processor time. The means include the readings that are made every 50 ms and the
+figures that a thread publishes four times a second. At last the parts alone: the hook, which nearly every step pays,
+and the work that is done now and then. Target: 10 us a step.
 
---trace N measures what it costs to record each allocation instead, in steps of some 2500 allocations and of some 100, in N rounds.
-In one process, on the same data, turns of a few steps follow each other: without neap; attached without recording allocations, where
-neap reads each of the first 256 steps and few later ones; and recording them. A turn's figure is the lower quartile of its steps'
-processor time, of all threads; what is printed is the median of the differences from the turn without neap in the same round, with
-its interval of 95 %. PyTorch keeps the tracker that it was given once, and makes an entry for it three times a pair of allocation and
-free, also where nothing is recorded: this part is not in these figures.
+--trace N measures what recording each allocation costs instead, in N rounds, in steps of some 2500 allocations and of
+some 100. In one process, on the same data, turns of a few steps follow each other: without neap; attached without
+recording allocations, where neap reads each of the first 256 steps and few later ones; and recording them. A turn's
+figure is the lower quartile of its steps' processor time, of all threads. Prints the median of the differences from
+the turn without neap in the same round, with its 95 % interval. PyTorch keeps the tracker that it was given once, and
+makes an entry for it three times a pair of allocation and free, even if nothing is recorded: this part is not in
+these figures.
 
---shares SECONDS measures the same on a busy machine. `perf record` samples the running function for so many seconds, in a process
-without neap and in one that records. The functions that recording calls (neap's libraries, PyTorch's record_trace with its entries and
-their strings) get more samples in the second; the figure is how many more, for equal numbers of samples elsewhere. Other load slows
-both processes alike. It does not see the kernel, nor cache lines that recording takes from the program. Figures have their interval of
-95 %, by the number of samples. Target: 2 % of a step of 2500 allocations, 100 us of one of 100.
+--shares SECONDS measures the same on a busy machine. `perf record` samples the running function for SECONDS, in a
+process without neap and in one that records. The functions that recording calls (neap's libraries, PyTorch's
+record_trace with its entries and their strings) get more samples in the second; the figure is how many more, for
+equal numbers of samples elsewhere. Other load slows both processes alike. It sees neither the kernel nor the cache
+lines that recording takes from the program. Figures have their 95 % interval, by the number of samples. Target: 2 %
+of a step of 2500 allocations, 100 us of a step of 100.
 """
 
 import argparse
@@ -59,7 +62,7 @@ def switch(attached):
 
 
 def trainee(allocations):
-    """Makes a step with about so many allocations."""
+    """Makes a step with about this many allocations."""
     if allocations == 100:
         model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).cuda()
         x = torch.randn(1024, 512, device="cuda")

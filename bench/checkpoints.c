@@ -1,9 +1,9 @@
 /* bench/checkpoints: how long retention takes. Usage: checkpoints [COUNT] (default 100000).
  *
- * decide: the rules over facts in memory. plan: the same with the folder read, COUNT empty files of names with steps
- * and metrics; and again with a JSON file of metrics beside each. walk: the same folder read and each name asked of
- * by stat(2), nothing else: what the folder itself costs. Each is the median of five, walks and plans in turn. On a
- * busy machine the time of a processor says more. */
+ * decide: the rules over facts in memory. plan: also reads the folder, COUNT empty files whose names have steps and
+ * metrics; then again with a JSON file of metrics beside each. walk: reads the same folder and asks stat(2) about
+ * each name: this is what the folder itself costs. Each figure is the median of five, walks and plans in turn. On a
+ * busy machine processor time says more. */
 #include "neap/checkpoint.h"
 
 #include <dirent.h>

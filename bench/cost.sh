@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/cost.sh [SECONDS]: what neap itself costs on a machine with eight simulated devices and 64 processes that hold memory
-# there, half of them attached: `neap info` from its start to its end (its time, and that of a processor), and the share of
-# one core that `neap top` and `neap serve` take at one look a second, measured for SECONDS (20) each. Targets: 2 ms, 1 %, 1 %.
-# Then what a person waits for elsewhere (waits.py). The simulator's NVML is in the figures. BUILD says where neap is
-# built (build).
+# bench/cost.sh [SECONDS]: what neap itself costs on a machine with eight simulated devices and 64 processes that hold
+# memory there, half of them attached: `neap info` from its start to its end (elapsed time and processor time), and
+# the share of one core that `neap top` and `neap serve` take at one sample a second, measured for SECONDS (20) each.
+# Targets: 2 ms, 1 %, 1 %. Then what a person waits for elsewhere (waits.py). The simulator's NVML is part of the
+# figures. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${BUILD:-build}")
@@ -39,7 +39,7 @@ def spent(pid):
 
 
 def print_share(name, pid, after=3):
-    time.sleep(after)  # the start is not the rate
+    time.sleep(after)  # the start is not part of the rate
     begin, cpu = time.monotonic(), spent(pid)
     time.sleep(seconds)
     share = 100 * (spent(pid) - cpu) / (time.monotonic() - begin)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How far `neap estimate` is from real GPUs: peaks that were recorded on them against those of the same program on the simulator.
+"""How far `neap estimate` is from real GPUs: compares peaks that were recorded on them with those of the same program
+on the simulator.
 
 usage: estimate.py [--neap PATH] [--python PATH]... [--only TEXT] [--within PERCENT]
 
-The recordings are of bench/estimate_transformer.py's model (24 layers of width 1024, 16 heads, SwiGLU of 4096, 10 000 tokens,
-batch 4, float32 parameters) on a GPU of sm_80 with PyTorch 2.11: four trainings and an inference. Of one training and of the
-inference every peak is known, of the others what was allocated. With --python PATH the program runs with that interpreter's
-PyTorch: the errors of another version than 2.11 are those of PyTorch's own changes. Exits 1 when an allocated peak is off by
-more than --within (default 0.05 %).
+The recordings are of bench/estimate_transformer.py's model (24 layers of width 1024, 16 heads, SwiGLU of 4096, 10 000
+tokens, batch 4, float32 parameters) on a GPU of sm_80 with PyTorch 2.11: four trainings and an inference. For one
+training and the inference every peak is known, for the others only the allocated bytes. With --python PATH the
+program runs with that interpreter's PyTorch: errors with another version than 2.11 come from PyTorch's own changes.
+Exits 1 if an allocated peak is off by more than --within (default 0.05 %).
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "estimate_transformer.py")
 MIB = 1 << 20
-# Arguments of the program; what was recorded, in bytes: requested, allocated, reserved (None: not known).
+# Arguments of the program; the recorded figures in bytes: requested, allocated, reserved (None: not known).
 RECORDED = [
     (["--context", "128"], (7013335044, 7026606592, 7235174400)),
     (["--context", "256"], (None, round(8691.2 * MIB), None)),

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What `neap estimate` takes beside the program's own time for the same updates on the simulator, and for how many GPUs.
+"""How long `neap estimate` takes, compared with the program's own time for the same updates on the simulator; for one
+GPU and for seven.
 
     bench/estimate_time.py [--rounds N] [--updates N] NEAP SCRIPT [ARGUMENT...]
 
-The three follow each other in each round: `neap run --max-steps`, `neap estimate` for one GPU, and for its list of seven. Printed are
-medians, of the seconds that passed and of those of a processor, which count all processes of a command: on a busy machine these alone
-can be compared. The first round is not counted: it reads the files of PyTorch. The Python that runs this runs the script.
+In each round three commands follow each other: `neap run --max-steps`, `neap estimate` for one GPU, and for its list
+of seven. Prints medians of elapsed seconds and of processor seconds, which count all processes of a command: on a
+busy machine only these can be compared. The first round is not counted: it reads the files of PyTorch. The script
+runs with the Python that runs this.
 """
 
 import argparse
@@ -20,7 +22,7 @@ GPU = "h100-80gb"
 
 
 def measure(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """The seconds that passed, and those of a processor."""
+    """The elapsed seconds, and the processor's."""
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)

@@ -1,6 +1,6 @@
-"""A decoder-only transformer of a textbook, with every operation written out: RMSNorm, rotary positions, attention with its
-scores in memory, SwiGLU, and an AdamW that makes new tensors in each update. bench/estimate.py compares what it
-takes on neap's simulator with recordings of such a model on real GPUs.
+"""A textbook decoder-only transformer, with every operation written out: RMSNorm, rotary positions, attention with
+its scores in memory, SwiGLU, and an AdamW that makes new tensors in each update. bench/estimate.py compares its
+memory on neap's simulator with recordings of such a model on real GPUs.
 """
 
 import argparse

@@ -8,9 +8,9 @@ PYTHON has PyTorch; without it: that of tools/python_env.sh. Families: transform
 evaluation inside training, a leak, a limit, neighbours, a second process, a model that is itself too large. Their sizes are
 random; a program that does not run out of memory gets larger batches until it does.
 
-A line a program: its family, the cause and the first fix that the card named, "worked", "failed" or "failed, perhaps" (the card had
-said perhaps), and of how much of the live bytes the card names the purpose. Then the same by family. Exit status 1 unless 95 of 100
-worked and the card said perhaps for the rest.
+Prints a line for each program: its family, the cause and the first fix that the card named; "worked", "failed" or
+"failed, perhaps" (the card had said perhaps); and the share of the live bytes whose purpose the card names. Then the
+same by family. Exit status 1 unless 95 of 100 worked and the card said perhaps for the rest.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CONTEXT_MIB = 64
 SHARES = {"transformer": 16, "cnn": 14, "lstm": 10, "accumulation": 10, "lengths": 12, "evaluation": 8, "leak": 8, "limit": 8,
           "neighbours": 5, "second": 4, "too large": 5}  # fmt: skip
 AT_ONCE = 20  # programs under one `neap run`: they share the import of PyTorch
-ATTEMPTS = 8  # to make a program run out of memory
+ATTEMPTS = 8  # tries to make a program run out of memory
 
 
 # The programs.
@@ -71,7 +71,7 @@ def make_spec(family, rng):
 
 
 def grow(spec, round_):
-    """Makes a program that ended larger."""
+    """Makes a program larger that completed."""
     if spec.get("grow") == "layers":
         spec["layers"] += 4
     else:

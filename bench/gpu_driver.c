@@ -1,5 +1,5 @@
-/* bench/gpu_driver.c: what calls of the CUDA driver cost on this machine, and what the driver decides: addresses,
- * what a context, a kernel's code and its local memory take, how long memory takes to come back, and limits.
+/* bench/gpu_driver.c: what calls of the CUDA driver cost on this machine, and what the driver decides: addresses; the
+ * memory of a context, of a kernel's code and of its local memory; how long memory takes to come back; and limits.
  *
  *     gpu_driver [--out FILE] [PART...]        all parts take a minute on a GPU; --list names them
  *

@@ -23,7 +23,7 @@ void report_begin(FILE *out, const char *part);
 void report_end(FILE *out);
 void report_object(FILE *out, const char *key);
 void report_list(FILE *out, const char *key);
-void report_close(FILE *out); /* of the object or list opened last */
+void report_close(FILE *out); /* the object or list that was opened last */
 void report_number(FILE *out, const char *key, double value);
 void report_count(FILE *out, const char *key, uint64_t value);
 void report_signed(FILE *out, const char *key, int64_t value);
@@ -36,7 +36,7 @@ void report_text(FILE *out, const char *key, const char *value);
 
 struct times {
 	uint64_t ns[TIMES_CAPACITY];
-	size_t count; /* of those kept; later ones are dropped */
+	size_t count; /* how many are kept; later ones are dropped */
 };
 
 uint64_t now_ns(void);

@@ -27,8 +27,7 @@ static bool place_all(struct bench *bench, const char *key, CUdeviceptr addresse
 	return true;
 }
 
-/* Reservations as PyTorch's expandable segments make them: 1.125 times the device; and one at an address that is
- * asked for. */
+/* Reservations as PyTorch's expandable segments make them: 1.125 times the device; and one at a requested address. */
 static bool place_reservations(struct bench *bench)
 {
 	size_t bytes = 0, total = 0;
@@ -83,7 +82,7 @@ void part_places(struct bench *bench)
 		report_hex(bench->out, NULL, ignored[i]);
 	}
 	report_close(bench->out);
-	/* Small blocks share a page of the driver: how far apart they lie, and how much they take. */
+	/* Small blocks share a page of the driver: how far apart they are, and how much they take. */
 	uint64_t before = free_bytes(bench);
 	report_list(bench->out, "of_512_bytes");
 	for (size_t i = 0; i < 6; i++) {
@@ -102,7 +101,7 @@ void part_places(struct bench *bench)
 
 #define DRAIN_SECONDS 6
 
-/* Takes the memory, writes to it, tells by the pipe, waits to be killed. */
+/* Takes the memory, writes to it, reports by the pipe, waits to be killed. */
 static void hold(uint64_t bytes, bool handles, int ready)
 {
 	struct bench bench = {0};
@@ -251,7 +250,7 @@ static void report_limit(struct bench *bench, const char *key, int resource)
 		report_signed(bench->out, key, limit.rlim_cur == RLIM_INFINITY ? -1 : (int64_t)limit.rlim_cur);
 }
 
-/* Reports a call whose result is wanted, even a failure: the part goes on. */
+/* Reports a call whose result matters, even a failure: the part continues. */
 static void report_result(struct bench *bench, const char *key, CUresult result)
 {
 	const char *name = NULL;

@@ -90,7 +90,7 @@ class Comparison:
     events: int  # of the first
     others: int  # of the second
     equal: int  # events that both have, in the same order
-    placed: int  # of these, allocations that lie in the same segment (by the order of segments), at the same offset
+    placed: int  # allocations among these in the same segment (by the order of segments) at the same offset
     placements: int  # allocations among the equal events
     gaps: list  # (place in the first, its events there, place in the second, its events there)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The command beside a real trainer on a GPU: what tests/gpu.sh does not look at.
+"""The command with a real trainer on a GPU: checks that tests/gpu.sh does not make.
 
     gpu_live.py --neap PATH --out FILE [--only NAME,...] [--seconds 300]
 
@@ -171,7 +171,7 @@ def smi(query, of="gpu"):
 
 @check
 def info_beside_nvidia_smi(place):
-    """The ledger sums to the total and says what NVML says, to the byte, as long as nothing changes meanwhile."""
+    """The ledger sums to the total and agrees with NVML to the byte, as long as nothing changes meanwhile."""
     process, pid = place.training()
     nvml = gpu_nvml.Nvml()
 
@@ -199,7 +199,7 @@ def info_beside_nvidia_smi(place):
 
 @check
 def verbs_while_it_trains(place):
-    """clear, reset, fraction and a forced clear, while steps go on."""
+    """clear, reset, fraction and a forced clear, while steps continue."""
     process, pid = place.training()
     for words in (["clear"], ["reset"], ["fraction", "0.5"], ["fraction", "1"], ["clear", "--force"]):
         before = place.steps()

@@ -343,7 +343,7 @@ class Speech(nn.Module):
 
 
 class Graph(nn.Module):
-    """Messages along edges: gathered, added where they arrive."""
+    """Messages along edges: gathered, and added where they arrive."""
 
     def __init__(self, width=128, layers=3):
         super().__init__()

@@ -1,7 +1,7 @@
-"""NVML by ctypes: what the driver says of a device and of this process. For bench/gpu_truth.py and bench/gpu_live.py.
+"""NVML by ctypes: the driver's figures of a device and of this process. For bench/gpu_truth.py and bench/gpu_live.py.
 
-NVIDIA's libnvidia-ml.so.1, or the simulator's where NEAP_DEVICE=sim. The device is the first that CUDA_VISIBLE_DEVICES names by a
-number, else NVML's first. What the driver does not report is None.
+NVIDIA's libnvidia-ml.so.1, or the simulator's if NEAP_DEVICE=sim. The device is the first that CUDA_VISIBLE_DEVICES
+names by a number, else NVML's first. A figure that the driver does not report is None.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """The programs of bench/gpu_truth.py: training of the kinds that run on one GPU, each a function of a `Run`.
 
-No program reads a value that decides a size, so that the simulator, which computes nothing, makes the same requests. Weights are
-made here; nothing is downloaded. Programs are in the order of worth: what runs first says most.
+No program reads a value that decides a size, so that the simulator, which computes nothing, makes the same requests.
+Weights are made here; nothing is downloaded. The programs that tell most come first.
 """
 
 import copy
@@ -145,7 +145,7 @@ def backward_of(y, *inputs):
 
 
 def call_list():
-    """(name, function) of calls whose workspaces are wanted: each is run twice, and its allocations are noted."""
+    """(name, function) of calls whose workspaces matter: each is run twice, and its allocations are noted."""
     calls = []
 
     def note(name, function):
@@ -305,7 +305,8 @@ def serving(run):
 
 @program
 def runs_out(run):
-    """A limit is met: the cache is flushed, the request tried again, an error caught, and half the batch taken."""
+    """The program reaches a limit: the cache is flushed, the request tried again, an error caught, and half the batch
+    taken."""
     torch.cuda.set_per_process_memory_fraction(3 * (1 << 30) / run.total)
     torch.manual_seed(0)
     model = models.GPT(layers=6, width=512, heads=8, letters=16384).cuda()
@@ -454,7 +455,7 @@ def graph_network(run):
 
 @program
 def contrastive(run):
-    """Two towers, images and text, and the matrix of their likeness."""
+    """Two towers, images and text, and the matrix of their similarity."""
     torch.manual_seed(0)
     image = models.ViT(layers=6, width=512, heads=8, out=256).cuda()
     text = models.GPT(layers=6, width=512, heads=8, letters=256, causal=False).cuda()

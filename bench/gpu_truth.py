@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What programs take on this GPU, event by event: the truth that an estimate is compared with.
+"""Records what programs allocate on this GPU, event by event: the truth that estimates are compared with.
 
     gpu_truth.py --out FILE [--only NAME,...] [--seconds 540]      every program (bench/gpu_programs.py) in a process of its own
     gpu_truth.py --out FILE --simulate h100-80gb --build build     the same on the simulator, with the same PyTorch

@@ -1,5 +1,5 @@
-/* bench/layout.c: measures how close layouts of blocks that are known in advance come to their bound, and how long
- * they take.
+/* bench/layout.c: measures how close layouts of blocks known in advance come to their bound, and how long the search
+ * takes.
  *
  * usage: bench_layout [--work N] [TRACE...]
  *
@@ -11,9 +11,9 @@
  *   sparse     the same without every tenth block
  *   training   layers whose blocks end in reverse order, each with temporary blocks, forward and back
  *
- * of five seeds each, the median and the worst. With traces: of each step, the blocks that are allocated in it, or of
- * parts of 4000 events where the trace marks no steps. The line of a trace is about its step that is furthest above
- * the bound, of equals the slowest. Milliseconds are processor time.
+ * For five seeds of each, the median and the worst. With traces: for each step, the blocks allocated in it; without
+ * marks, for parts of 4000 events. A trace's line is about its step that is furthest above the bound; of equal ones
+ * the slowest. Milliseconds are processor time.
  */
 #include "alloc/plan/plan.h"
 #include "base/map.h"

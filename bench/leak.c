@@ -3,9 +3,9 @@
  *     bench/leak [SERIES PER KIND] [SEED]
  *
  * A run is what the session sees: the lowest allocated bytes of each step, while within a step memory rises and falls
- * by 10 GiB. A leaking run is asked after 60 steps. A run without a leak is asked as the session's watch asks: every
- * 5 steps up to 60, then every 20 up to 200; two looks in a row that find a leak are a false alarm. Exits 1 when
- * fewer than 99 % are found, or more than 1 % are false.
+ * by 10 GiB. A leaking run is tested after 60 steps. A run without a leak is tested as often as the session's watch
+ * does: every 5 steps up to 60, then every 20 up to 200; two tests in a row that find a leak are a false alarm. Exits
+ * 1 if fewer than 99 % are found, or more than 1 % are false.
  */
 #include "train/leak.h"
 

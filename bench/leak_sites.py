@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Does `neap analyze` find a leak in a trace, and name the line that leaks? Training runs are generated whose truth is
-known, written as PyTorch's snapshots (with stacks) and as text traces (without), and analysed.
+"""Does `neap analyze` find a leak in a trace, and name the line that leaks? Generates training runs whose truth is
+known, writes them as PyTorch's snapshots (with stacks) and as text traces (without), and analyses them.
 
     bench/leak_sites.py [BUILD FOLDER [RUNS [SEED]]]
 
-RUNS (100) leaking and as many sound runs, of 60 steps each. Every run mixes what grows or swings without being a leak:
-optimizer state made in the first step, workspaces that come during a warm-up, a cache that fills, batches of variable
-length, the next batch read ahead, gradient accumulation, an evaluation every few steps with its outputs kept during it.
-A leak is one line that keeps what it allocates: in each step, each micro-batch or each evaluation, in one or several
-pieces, 256 KiB to 4 MiB per step; the same line also allocates what is freed. Exits 1 below 99 % of the leaks found, 99 %
-of them by the right line (of a text trace: the right class of sizes), or above 1 % false alarms.
+RUNS (100) leaking and as many sound runs, of 60 steps each. Every run mixes memory that grows or swings without being
+a leak: optimizer state made in the first step, workspaces that come during a warm-up, a cache that fills, batches of
+variable length, the next batch read ahead, gradient accumulation, an evaluation every few steps with its outputs kept
+during it. A leak is one line that keeps what it allocates: in each step, each micro-batch or each evaluation, in one
+or several pieces, 256 KiB to 4 MiB per step; the same line also allocates blocks that are freed. Exits 1 if fewer
+than 99 % of the leaks are found, 99 % of them by the right line (in a text trace: the right class of sizes), or with
+more than 1 % false alarms.
 """
 
 import json

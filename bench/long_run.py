@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""A run as long as two hours of training, under `neap run`: how large its recording gets, and what recording takes of host memory.
+"""A run as long as two hours of training, under `neap run`: the size of its recording, and the host memory that
+recording takes.
 
     NEAP_DEVICE=sim bench/long_run.py NEAP [--steps N] [--blocks N] [--every SECONDS] [--folder RUN]
 
-Makes N steps (72 000: two hours of ten a second) without a pause. Each allocates N blocks (400) through PyTorch's own allocator, of
-sizes that vary with the length of a sequence; every tenth leaves a block for ever, and after every 1000 an evaluation follows. Prints
-every so many seconds the steps done, the disk space of RUN/record.PID with RUN/kept.PID and of RUN/stacks.PID, the resident memory
-of recording in the program (the mapped recording, and the recorder with its table of stacks) and the most that `neap run` has taken;
-at last which steps are whole, and what `neap analyze RUN` says. The Python must have PyTorch, in the environment of `neap sim env`;
-NEAP_SIM=mem=80GiB,backing=none spares the memory of a simulated device.
+Makes N steps (72 000: two hours of ten a second) without a pause. Each allocates N blocks (400) through PyTorch's own
+allocator, whose sizes vary with the length of a sequence; every tenth leaves a block for ever, and after every 1000
+an evaluation follows. Every few seconds prints the steps done, the disk space of RUN/record.PID with RUN/kept.PID and
+of RUN/stacks.PID, the resident memory of recording in the program (the mapped recording, and the recorder with its
+table of stacks) and the most that `neap run` has taken; at last which steps are whole, and what `neap analyze RUN`
+prints. The Python must have PyTorch, in the environment of `neap sim env`; NEAP_SIM=mem=80GiB,backing=none spares the
+memory of a simulated device.
 
 Targets: 64 MiB of file, 32 MiB of host memory, in the program and in `neap run` each."""
 
@@ -46,7 +48,7 @@ def train(steps, blocks, done):
 
     for step in range(1, steps + 1):
         length = min(int(choose.lognormvariate(5.5, 0.35)), 1024)
-        for _ in range(4):  # like activations of four parts: this bounds the bytes that are live at once
+        for _ in range(4):  # like activations of four parts: this bounds the live bytes
             forward(length, blocks // 4)
         optimizer.step()
         if step % 10 == 0:
@@ -58,7 +60,8 @@ def train(steps, blocks, done):
 
 
 def zeroed(path):
-    """How many bytes of a shared object are zeroed data: by so much its segments are longer in memory than in the file."""
+    """How many bytes of a shared object are zeroed data: its segments are longer in memory than in the file by this
+    much."""
     data = path.read_bytes()
     (at,) = struct.unpack_from("=Q", data, 32)
     size, count = struct.unpack_from("=2H", data, 54)

@@ -3,10 +3,10 @@
 
     make_snapshot.py FILE MEGABYTES [none|python|all]
 
-The trace is a training run of a transformer of variable length: parameters, then steps that allocate activations on the
-way forward, free them on the way back, and keep nothing. Stacks are what _record_memory_history keeps: none, Python's
-frames (8 or so), or C++ and Python (25 or so). As PyTorch does, every allocation has a list of frames of its own whose
-frames are shared, and a completed free shares its request's.
+The trace is a training run of a transformer of variable length: parameters, then steps that allocate activations on
+the way forward, free them on the way back, and keep nothing. Stacks are those that _record_memory_history keeps:
+none, Python's frames (8 or so), or C++ and Python (25 or so). As in PyTorch, every allocation has its own list of
+shared frames, and a completed free shares its request's list.
 """
 import pickle
 import random

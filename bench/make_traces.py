@@ -18,9 +18,9 @@ With --same-steps each step draws the same lengths, shares and workspaces as the
 and varlen from the third step on, and cnn's between two ends of an epoch. KIND-same-SEED.txt is the file. --no-marks leaves
 out the marks of the steps: KIND-unmarked-SEED.txt, KIND-same-unmarked-SEED.txt.
 
-A seed gives the same trace everywhere. --check prints, with the command NEAP, by how much the smallest device that the model
-of PyTorch's default policy needs exceeds the requested peak, beside the waste that a trace must show to be worth measuring,
-and exits 1 where one shows less.
+A seed gives the same trace everywhere. --check prints, with the command NEAP, by how much the smallest device that
+the model of PyTorch's default policy needs exceeds the requested peak, and the waste that a trace must show to be
+worth measuring; exits 1 if a trace shows less.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ LEAST_WASTE = {"varlen": 12.0, "accum": 3.0, "lora": 16.0, "cnn": 3.4, "moe": 9.
 
 
 class Trace:
-    """The lines of a trace, as a program would have caused them."""
+    """The lines of a trace, as a program would cause them."""
 
     def __init__(self, seed: int, same_steps: bool) -> None:
         self.seed = seed

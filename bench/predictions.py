@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How close predicted peaks are: charlm is run plain in many shapes; what neap says each change would save is compared
-with a run that has the change. And on a device that has some room left, the run's report advises a micro-batch with the
-headroom that it predicts: charlm is run at it, too.
+"""How close predicted peaks are. Runs charlm plain in many shapes; compares what neap says each change would save
+with a run that has the change. On a device with some room left, the run's report advises a micro-batch and predicts
+the headroom: runs charlm with it, too.
 
     bench/predictions.py [BUILD FOLDER]
 
-Prints a line per shape and change, then for each change the median and the worst error, in percent of the measured peak,
-and how often the measured peak lay within the stated interval.
+Prints a line per shape and change, then for each change the median and the worst error in percent of the measured
+peak, and how often the measured peak was within the stated interval.
 """
 
 import json
@@ -51,7 +51,7 @@ def run(folder, shape, *options):
 
 
 def predictions(result):
-    """name -> (saving, half-width) in bytes, of the result's text."""
+    """name -> (saving, half-width) in bytes, from the result's text."""
     size = r"([\d.]+) ([KMG]?i?B)"
     found = {}
     for name in changes:
@@ -63,8 +63,8 @@ def predictions(result):
 
 
 def halve(folder, shape, plain):
-    """On a device that is a little too small: how many bytes half the micro-batch saves by the OOM card, and how many it really
-    saves of the peak. None: the card says something else."""
+    """On a device that is a little too small: how many bytes half the micro-batch saves by the OOM card, and how many
+    it really saves of the peak. None: the card says something else."""
     batch, micro, *rest = shape
     record = next(pathlib.Path(folder).glob("record.*"))
     analysis = json.loads(subprocess.run([neap, "analyze", record, "--json", "--memory", str(plain["peak_reserved_bytes"] - 1)],
@@ -77,8 +77,8 @@ def halve(folder, shape, plain):
 
 
 def advise(folder, shape, peak_reserved):
-    """For the advised micro-batch the predicted and the measured headroom in bytes, and its reserved peak; None: no larger one
-    fits."""
+    """For the advised micro-batch the predicted and the measured headroom in bytes, and its reserved peak; None: no
+    larger one fits."""
     os.environ["NEAP_SIM"] = f"mem={int(peak_reserved * 1.8 / 2**20) + 8}MiB,world=predictions-{os.getpid()}-{pathlib.Path(folder).name}"
     result = run(f"{folder}-room", shape)
     if not result["advised_micro_batch"]:

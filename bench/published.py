@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What others published of the memory of trainings on GPUs, beside what neap estimate says of the same training, made by us.
+"""Compares what others published about the memory of trainings on GPUs with neap's estimate of the same training,
+written by us.
 
 usage: published.py [--neap PATH] [--python PATH]... [--only PATTERN]... [--json] [--jobs N] [--cause]
 
-The rows stand in bench/published/rows.py with their sources, the programs beside it. A row runs with the first --python that has its
-release of PyTorch and the packages it needs; where none has the release, with the nearest, which the table marks with "~". A row
-that no --python can run is listed with what they lack.
---only takes rows whose source, place, kind or program contain one of the patterns. Exits 1 when a row is off by more than its
-printed digits, 0.5 % and what it allows for a cause that is known.
+The rows are in bench/published/rows.py with their sources, the programs beside it. A row runs with the first --python
+that has its release of PyTorch and the packages it needs; if none has the release, with the nearest, which the table
+marks with "~". A row that no --python can run is listed with what they lack. --only takes rows whose source, place,
+kind or program contain one of the patterns. Exits 1 if a row is off by more than its printed digits, 0.5 % and what
+it allows for a known cause.
 """
 import argparse
 import concurrent.futures
@@ -63,7 +64,7 @@ def choose(row, pythons):
 
 
 def lacks(row):
-    """What an interpreter needs for the row."""
+    """The packages and the release that a row needs."""
     release = [f"a PyTorch before {row.before[0]}.{row.before[1]}"] if row.before else []
     return "needs " + ", ".join([*release, *row.needs])
 

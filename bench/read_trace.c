@@ -1,5 +1,5 @@
-/* read_trace FILE: what reading a trace costs: seconds, and the memory's high-water mark over what the process had
- * before. bench/pickle.sh compares it with Python's. */
+/* read_trace FILE: what reading a trace costs: seconds, and the highest memory above what the process had before.
+ * bench/pickle.sh compares it with Python's. */
 #include "base/clock.h"
 #include "trace/trace.h"
 

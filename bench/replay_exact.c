@@ -3,8 +3,8 @@
  *
  *     replay_exact RECORDING
  *
- * Every request of the recording is made again of an allocator on a device on paper, as `neap replay --policy neap`
- * makes it, with the memory that the recording says the process could have. Addresses are compared less the base of
+ * Repeats every request of the recording on an allocator with a counted device, as `neap replay --policy neap` does,
+ * with the memory that the process could have according to the recording. Addresses are compared less the base of
  * their range, which the driver chooses. Prints, on one line, allocations and those with the same block, segment
  * events and those that are the same, failures and those that failed again, and both peaks of reserved memory: "280
  * 280 69 69 0 0 27262976 27262976". */
@@ -119,7 +119,7 @@ static int by_address(const void *left, const void *right)
 	return (a->address > b->address) - (a->address < b->address);
 }
 
-/* Sorts segments that are given back together: they go by address, and so in the driver's order. */
+/* Sorts segments that are given back together: they are freed by address, and so in the driver's order. */
 static void sort_releases(struct list *list)
 {
 	for (size_t first = 0, end; first < list->count; first = end + 1) {
@@ -197,8 +197,8 @@ static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_b
 			       struct list *theirs, struct list *ours, struct counts *ret_counts,
 			       struct neap_error *err)
 {
-	/* As the recorder is: the allocator serves requests in another way where an observer must not be called by
-	 * two threads at once. */
+	/* Like the recorder: the allocator serves requests in another way if two threads must not call an observer at
+	 * once. */
 	struct neap_observer observer = {.event = observe, .name = name, .context = ours, .concurrent = true};
 	struct neap_alloc_options options = {.observer = &observer};
 	struct neap_alloc *alloc = NULL;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Is the replay of neap's own allocator exact? charlm trains in many shapes, each also where memory runs out and
-the session goes down the ladder; some clean up every step, or leak; each recording's requests are replayed (bench/replay_exact.c), and
-every block and segment compared with what the allocator did on the simulated device.
+"""Is the replay of neap's own allocator exact? charlm trains in many shapes, each also on a device where memory runs
+out and the session goes down the ladder; some clean up every step, or leak. bench/replay_exact.c replays each
+recording's requests, and compares every block and segment with what the allocator did on the simulated device.
 
     bench/replay_exact.py [BUILD FOLDER [RUNS [SEED]]]
 
-Prints a line per run that differs, then sums. Exits 1 when one differs.
+Prints a line per run that differs, then sums. Exits 1 if one differs.
 """
 
 import os
@@ -34,7 +34,8 @@ def options_of(random_):
 
 
 def run(where, options, mebibytes):
-    """Trains, and replays. Returns the counts, then both peaks. A run that runs out of memory is as good as another."""
+    """Trains and replays. Returns the counts, then both peaks. A run that runs out of memory counts like any
+    other."""
     os.environ["NEAP_SIM"] = f"mem={mebibytes}MiB,world=exact-{os.getpid()}-{where.name}"
     subprocess.run([neap, "run", "--quiet", "--folder", where, "--", charlm, *options],
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -52,7 +53,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(NEAP_DEVICE="sim", XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder)
         for number in range(runs):
-            if number % 2 == 0:  # one with enough room, and the same with less than that took
+            if number % 2 == 0:  # a device with enough memory, and one with less than that run took
                 options = options_of(random_)
                 mebibytes = 1024
             else:

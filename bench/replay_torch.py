@@ -5,8 +5,8 @@ block for every request, make, map, unmap and free the same segments at the same
 
     bench/replay_torch.py [--build FOLDER] [--python PYTHON] [--programs N] [--seed N] [--only N] [--keep FOLDER]
 
-PYTHON is one that has torch; --only runs the one program of that number, --keep leaves the snapshots of those that differ.
-Prints a line for each program that differs, then sums. Exits 1 when one differs, 77 when PYTHON has no torch.
+PYTHON has torch; --only runs only the program of that number, --keep keeps the snapshots of those that differ. Prints
+a line for each program that differs, then sums. Exits 1 if one differs, 77 if PYTHON has no torch.
 """
 
 import argparse

@@ -10,9 +10,9 @@ FOLDER holds what a run of PyTorch's allocator left behind:
   traces/NAME      the traces they name, or traces/NAME.zst
   NAME.pickle      the snapshots
 
-Every figure must be equal to the byte: all keys of torch.cuda.memory_stats(), segment events and their bytes, driver calls,
-the events at which memory ran out. Of a snapshot, every block that was chosen and every segment event as well. Prints one
-line per case that differs, and a summary; exits 1 when one does.
+Every figure must be equal to the byte: all keys of torch.cuda.memory_stats(), segment events and their bytes, driver
+calls, the events at which memory ran out. For a snapshot, every chosen block and every segment event as well. Prints
+one line per case that differs, and a summary; exits 1 if one does.
 """
 import argparse
 import json

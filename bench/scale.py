@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How what neap costs grows with the size of a trace.
+"""How neap's cost grows with the size of a trace.
 
     scale.py NEAP [EVENTS...]
 
-Makes a text trace of each size (100000, 1000000 and 10000000 events: steps whose batches have different lengths, which keep
-nothing) and has `neap analyze` read it, with replays under other settings. Prints seconds of a processor and the
-highest memory, beside each the exponent: 1 where twice the events cost twice as much, 0 where they cost the same.
+Makes a text trace of each size (100000, 1000000 and 10000000 events: steps whose batches have different lengths,
+which keep nothing) and has `neap analyze` read it, with replays under other settings. Prints processor seconds and
+the highest memory, and the exponent of each: 1 if twice the events cost twice as much, 0 if they cost the same.
 """
 import math
 import os

@@ -1,4 +1,5 @@
-"""What looking for races between streams costs (`neap run --streams`): training steps on the simulator with and without it.
+"""The cost of looking for races between streams (`neap run --streams`): training steps on the simulator with and
+without it.
 
     eval "$(neap sim env)"; NEAP_SIM=h100-80gb python bench/streams_cost.py [--rounds N] [--steps N]
 

@@ -2,7 +2,8 @@
 
     pytest --neap-gpu=h100-80gb,mem=6GiB bench/suite_torch.py
 
-Needs expecttest, as the databases do. Names of classes and tests are those by which PyTorch's databases list what it skips itself.
+Needs expecttest, as the databases do. Classes and tests have the names under which PyTorch's databases list what it
+skips itself.
 """
 
 import copy

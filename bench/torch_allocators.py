@@ -5,9 +5,10 @@ which each completes, driver calls, host time.
     NEAP_DEVICE=sim neap run --quiet -- python bench/torch_allocators.py [--only NAME] [--within PERCENT]
     python bench/torch_allocators.py --real FILE [--only NAME] [--seconds S]     on a GPU: real time
 
-Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try tells
-whether the script ran out of memory. The smallest device is found by bisection between the peak of the requested bytes, below
-which nothing can complete, and a device on which every allocator has room; four larger devices are tried, too.
+Each try is a forked process: torch is imported once, the device is made for the try (NEAP_SIM mem=...), and the try
+tells whether the script ran out of memory. The smallest device is found by bisection between the peak of the
+requested bytes, below which nothing can complete, and a device on which every allocator has enough memory; four
+larger devices are tried, too.
 
 Calls are the simulator's count of those that allocate, map, free and synchronise: per step of the second half on a device 5 %
 larger than the requested peak (or the smallest one, if that is larger), and of the whole run on the roomy device. Host time is
@@ -303,8 +304,9 @@ _attempts = [0]
 
 
 def smallest(script, allocator, low, high, within, steps, ranks):
-    """The smallest device in MiB on which the script completes, and on four larger ones too: `high` is large enough, `low` may be
-    too small. (Near the end it can complete on one device and not on the next larger one, where blocks lie elsewhere.)"""
+    """The smallest device in MiB on which the script completes, and on four larger ones too: `high` is large enough,
+    `low` may be too small. (Near the end it can complete on one device and not on the next larger one, on which
+    blocks have other places.)"""
     top = high
     grain = max(2, int(low * within / 100))
     while high - low > grain:
@@ -398,7 +400,7 @@ def _forked(function, bound):
 
 
 def real_rows(names, path, seconds, steps):
-    """Measures rows that the file lacks. Returns the names that time ran out for."""
+    """Measures rows that the file lacks. Returns the names of those that there was no time for."""
     end = time.monotonic() + seconds
     rows = {}
     if os.path.exists(path):

@@ -96,7 +96,7 @@ class Model:
         self.peaks = [0] * 4  # requested, allocated, active; reserved
         self.retries = self.failures = 0
 
-    # What is counted, and said.
+    # The counters, and the events.
 
     def tell(self, action, address, size, stream):
         self.log.append(f"{action} {address} {size} {stream}")
@@ -112,7 +112,7 @@ class Model:
     # Sizes.
 
     def rounded(self, size):
-        """Rounds up to 512 bytes, or to the next of so many steps between two powers of two."""
+        """Rounds up to 512 bytes, or to the next of the steps between two powers of two."""
         steps = self.set["divisions"][max(0, min(15, size.bit_length() - 21))] if size else 0
         if steps > 1 and size > 512 * steps:
             floor = 1 << (size.bit_length() - 1)
@@ -247,7 +247,7 @@ class Model:
         if len(segment.join(block).segment.blocks) == 1:
             self.segments.remove(segment)
 
-    # What is given back, and when.
+    # When memory is given back, and how much.
 
     def release_all(self):
         for queue in list(self.queues.values()):

@@ -9,9 +9,9 @@ is compiled here against the installed PyTorch. Each figure is the median of 7 r
 which the allocators take turns, each in a process of its own. Only the column "recorded" runs under `neap run`: there PyTorch's own
 allocator would pay for neap's tracker.
 
-On the simulator each block of PyTorch's is reported to the runtime, which makes it forget what the block held. No column may pay for
-that: with backing=none nothing is stored. The last line says what a report costs, measured in each process after its runs, and what
-the same call of PyTorch's costs without the simulator.
+On the simulator each block of PyTorch's is reported to the runtime, which then forgets the block's contents. No
+column may pay for that: with backing=none nothing is stored. The last line tells what a report costs, measured in
+each process after its runs, and what PyTorch's same call costs without the simulator.
 
 --realtime measures with a real-time priority (as root): on a busy machine two threads otherwise seldom run at the same time, and what
 they cost each other does not show.

@@ -1,4 +1,5 @@
-"""What true values cost (values=full): training steps on the simulator against the same steps on the CPU, in turns in one process.
+"""The cost of true values (values=full): training steps on the simulator against the same steps on the CPU, in turns
+in one process.
 
     eval "$(neap sim env)"; NEAP_SIM=h100-80gb,values=full python bench/values_cost.py [--rounds N] [MODEL...]
 

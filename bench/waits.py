@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What a person waits for outside a training: starts, lists, plans. Each beside the least that the system needs.
+"""How long a person waits outside a training: for starts, lists, plans. Each is compared with the least that the
+system needs.
 
     waits.py BUILD [RUNS]
 
-`neap run -- true` beside `true`; a series of experiments that do nothing, from one's end to the next one's start;
-`neap history` of RUNS runs (100000) beside a SELECT of the same rows; a plan of 100 000 checkpoints beside readdir and
-stat (bench_checkpoints). Medians; processor times carry on a loaded machine, seconds do not. bench/cost.sh runs it.
+`neap run -- true` against `true`; a series of experiments that do nothing, from one's end to the next one's start;
+`neap history` of RUNS runs (100000) against a SELECT of the same rows; a plan of 100 000 checkpoints against readdir
+and stat (bench_checkpoints). Medians; on a busy machine processor times are comparable, seconds are not.
+bench/cost.sh runs it.
 """
 import glob
 import json
@@ -24,7 +26,7 @@ neap = build + "/src/neap"
 
 
 def once(command, **how):
-    """The milliseconds that passed, and those of a processor."""
+    """The elapsed milliseconds, and the processor's."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **how)
@@ -91,7 +93,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder, NEAP_DEVICE="sim", LC_ALL="C.UTF-8",
                           NEAP_SIM_PATH=build + "/sim/driver")
-        world = f"waits-{os.getpid()}"  # a series waits for a whole device: no other program's
+        world = f"waits-{os.getpid()}"  # a series waits for a whole device that no other program uses
         os.environ.setdefault("NEAP_SIM", f"h100-80gb,world={world}")
         run_true()
         series(folder)

@@ -2,8 +2,8 @@
 
 usage: adam.py MODEL [--batch N] [--optimizer adam|adamw|adamw8bit] [--bf16] [--checkpointing]
 
-What pytorch/ao's benchmark of low-bit optimizers measures. With autocast to bfloat16; --bf16: weights, gradients and state in it. Prints
-the peak of four updates.
+Does what pytorch/ao's benchmark of low-bit optimizers does, with autocast to bfloat16; --bf16: weights, gradients and
+state in bfloat16. Prints the peak of four updates.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 usage: gpt.py [--mask buffer|made] [--fused] [--bf16] [--native] [--flash]
 
-What chapter 5's "PyTorch Performance Tips for Faster LLM Training" of rasbt/LLMs-from-scratch measures: 12 layers of width 768,
-1024 tokens, dropout 0.1, AdamW, an evaluation every 15 updates, a sentence of 50 words at the end of an epoch (of 51 updates there,
-of 17 here). Prints what is allocated and reserved then.
+Does what chapter 5's "PyTorch Performance Tips for Faster LLM Training" of rasbt/LLMs-from-scratch measures: 12
+layers of width 768, 1024 tokens, dropout 0.1, AdamW, an evaluation every 15 updates, a sentence of 50 words at the
+end of an epoch (of 51 updates there, of 17 here). Prints the bytes allocated and reserved then.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Gelu(nn.Module):
 
 
 class Attention(nn.Module):
-    """Scores in memory."""
+    """Attention with its scores in memory."""
 
     def __init__(self, mask):
         super().__init__()

@@ -2,9 +2,9 @@
 
 usage: llama.py [--batch N] [--sequence N] [--compile]
 
-What benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan measures, at the commits that it names: float32 weights,
-gathered in bfloat16, gradients reduced in float32, AdamW, norms of gradients clipped. The process is rank 0 of all. Prints the
-memory reserved at most after the model is made.
+Does what benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan measures, at the commits that it names:
+float32 weights, gathered in bfloat16, gradients reduced in float32, AdamW, norms of gradients clipped. The process is
+rank 0 of all. Prints the most memory reserved after the model was made.
 """
 
 import argparse

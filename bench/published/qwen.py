@@ -3,10 +3,10 @@
 usage: qwen.py --size 0.8|2 --method full|lora|qlora [--sequence N] [--checkpointing] [--accumulate N] [--nested]
                [--shard fsdp|fsdp2]
 
-What FakeGPU's published measurements do (docs/llm-sft-memory-estimation.md of FanBB2333/FakeGPU): bfloat16, batch 1, labels
-for the second half of the tokens, AdamW one tensor at a time, LoRA of rank 8 in float32 beside every linear layer but the
-output's. QLoRA keeps two codes a byte with a scale for 64 weights, and makes one layer's weights at a time. Prints the peak
-since the model was loaded.
+Does what FakeGPU's published measurements do (docs/llm-sft-memory-estimation.md of FanBB2333/FakeGPU): bfloat16,
+batch 1, labels for the second half of the tokens, AdamW one tensor at a time, LoRA of rank 8 in float32 beside every
+linear layer but the output's. QLoRA keeps two codes a byte with a scale for 64 weights, and makes one layer's weights
+at a time. Prints the peak since the model was loaded.
 """
 
 import argparse
@@ -59,7 +59,8 @@ class Unpacked(torch.autograd.Function):
 
 
 class Packed(nn.Module):
-    """A frozen linear layer of 4 bits a weight; nested: its scales are of 8 bits, with one of 32 for 256 of them."""
+    """A frozen linear layer of 4 bits a weight; nested: its scales have 8 bits, with a scale of 32 bits for 256 of
+    them."""
 
     def __init__(self, base, nested):
         super().__init__()

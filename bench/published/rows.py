@@ -1,7 +1,8 @@
-"""What others published of a GPU's memory, and the program here that does the same. bench/published.py runs them.
+"""Figures that others published about a GPU's memory, and the program here that does the same. bench/published.py
+runs them.
 
-Each row's source states the program and the figure, and most state the release. A figure stands as it was printed, and may be off
-by half a unit of its last digit. Where more is allowed, the row says why (cause).
+Each row's source states the program and the figure, and most state the release. A figure is as it was printed, and
+may be off by half a unit of its last digit. If a row allows more, it says why (cause).
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Row:
     cause: str = ""
 
 
-# What a row's source names: the page, and the commit or day that was read.
+# A row's source names the page, and the commit or day that was read.
 SOURCES = {
     "pytorch": "https://github.com/pytorch/pytorch/issues (its number)",
     "LLMs": "https://github.com/rasbt/LLMs-from-scratch, ch05/10_llm-training-speed/README.md",

@@ -2,9 +2,9 @@
 
 usage: vision.py NETWORK [--batch N] [--frames N] [--size N] [--classes N] [--ddp]
 
-NETWORK: what mmaction2's model zoo recognises videos with: a ResNet-50 over frames (resnet50, and tsm with shifted channels), made
-one of volumes (i3d, slowonly), and c3d. SGD with momentum, gradients clipped, as its configurations say. Prints the peak of three
-updates.
+NETWORK: one of those with which mmaction2's model zoo recognises videos: a ResNet-50 over frames (resnet50, and tsm
+with shifted channels), one made of volumes (i3d, slowonly), and c3d. SGD with momentum, gradients clipped, as in its
+configurations. Prints the peak of three updates.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import nn
 
 
 class Segments(nn.Module):
-    """A network for images, over the frames of a video: the mean of what it says of each."""
+    """A network for images, over the frames of a video: the mean of its outputs for each."""
 
     def __init__(self, network, classes, frames):
         super().__init__()

@@ -2,8 +2,8 @@
 
 usage: vit.py [--batch N] [--precision fp32|fp16-mixed|bf16] [--optimizer adam|sgd] [--accumulate N]
 
-What rasbt/pytorch-memory-optim measures, with Lightning Fabric's precisions. An evaluation of a batch follows the updates. Prints the
-peaks.
+Does what rasbt/pytorch-memory-optim measures, with Lightning Fabric's precisions. An evaluation of a batch follows
+the updates. Prints the peaks.
 """
 
 import argparse
