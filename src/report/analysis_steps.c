@@ -71,7 +71,7 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 {
 	static const char *const causes[] = {
 		[NEAP_SWING_UNKNOWN] = "",
-		[NEAP_SWING_NONE] = "none: memory hardly moves",
+		[NEAP_SWING_NONE] = "none: a step moves less than a twentieth of the peak",
 		[NEAP_SWING_STEP] = "once per step: forward and backward",
 		[NEAP_SWING_ACCUMULATION] = "several times per step, as with accumulation: once per micro-batch",
 		[NEAP_SWING_EVALUATION] = "the steps with evaluation differ from the others",

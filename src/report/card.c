@@ -156,12 +156,13 @@ static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *ca
 				   "have here, %s: whatever else is freed or set, the request has to become smaller.",
 				   NEAP_SIZE(asked_bytes(card)), NEAP_SIZE(card->block_bytes - had), NEAP_SIZE(had));
 	else if (card->other_allocator && live + card->block_bytes <= had) /* only with its events: oom_cause.c */
-		neap_buffer_format(out,
-				   "capacity. %s live, %s cached in pieces that could not serve it and a segment for "
-				   "the %s asked for are %s more than the %s that this process could have here: "
-				   "something has to become smaller.",
-				   NEAP_SIZE(live), NEAP_SIZE(card->cached_bytes), NEAP_SIZE(asked_bytes(card)),
-				   NEAP_SIZE(card->shortfall_bytes), NEAP_SIZE(had));
+		neap_buffer_format(
+			out,
+			"capacity. %s live, %s cached in pieces that could not serve it and a segment for "
+			"the %s asked for are %s more than the %s that this process could have here: "
+			"unless a setting keeps the cache in larger pieces, something has to become smaller.",
+			NEAP_SIZE(live), NEAP_SIZE(card->cached_bytes), NEAP_SIZE(asked_bytes(card)),
+			NEAP_SIZE(card->shortfall_bytes), NEAP_SIZE(had));
 	else
 		neap_buffer_format(out,
 				   "capacity. %s live and %s asked for are %s more than the %s that this process "
