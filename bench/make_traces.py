@@ -509,7 +509,7 @@ def fsdp(trace: Trace, events: int) -> None:
 def longlived(trace: Trace, events: int) -> None:
     draw = trace.random
     weights = [trace.alloc(6 * MIB) for _ in range(32)]
-    live: list[tuple[int, int]] = []  # when it is freed, block
+    live: list[tuple[int, int]] = []  # (the time at which the block is freed, the block)
     now = 0
     while trace.events < events:
         now += 1

@@ -1,7 +1,7 @@
 /* bench/metrics: how long the text of a scrape of `neap serve` takes. Usage: metrics [PROCESSES] (default 1660).
  *
- * Generated figures of eight devices and of PROCESSES attached processes on them, six time series each: some 10 000. The
- * median of 21, beside strlen(3) over the text: what reading it once takes. A scrape also sends the text. */
+ * Generates figures of eight devices and of PROCESSES attached processes on them, six time series each: some 10 000.
+ * Prints the median of 21 runs, and that of strlen(3) over the text, which reads it once. A scrape also sends it. */
 #include "serve/metrics.h"
 #include "base/clock.h"
 

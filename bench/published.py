@@ -54,7 +54,7 @@ class Python:
 
 
 def choose(row, pythons):
-    """The interpreter for a row (None: none fits), and whether its release is the published one, or the source states none."""
+    """The interpreter for a row (None: none fits), and whether it has the published release. True, too, if the source states none."""
     fitting = [python for python in pythons if python.fits(row)]
     if not fitting or not row.torch:
         return (fitting or [None])[0], True

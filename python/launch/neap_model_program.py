@@ -300,7 +300,7 @@ def add_lora(options, job, dtype):
 
 
 def quantize(options, layer, dtype):
-    """Quantizes a layer to NF4, and its scales, too. Before, the weight is on the GPU in 16 bits, as transformers loads it."""
+    """Quantizes a layer to NF4, and its scales, too. Until then the weight is on the GPU in 16 bits, as transformers loads it."""
     bitsandbytes = need("bitsandbytes", "--task qlora")
     if not isinstance(layer, nn.Linear):
         refuse(USAGE, f"--task qlora: {options.model} has layers that bitsandbytes cannot quantize ({type(layer).__name__})")

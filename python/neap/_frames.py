@@ -150,7 +150,7 @@ class _Search:
         return found
 
     def instruction(self, layout: Layout, chain: list[int]) -> None:
-        """Fills in where a frame has its instruction, from frames that are just calling others."""
+        """Finds the offset of the instruction in a frame, by frames that are in a call and whose instruction is known."""
         known = [(address, frame.f_code, frame.f_lasti) for address, frame in zip(chain, self.frames)]
         for offset in range(0, _FRAME_BYTES, _WORD):
             starts = {self.memory.word(address + offset) - id(code) - last for address, code, last in known}

@@ -80,8 +80,8 @@ def is_loaded() -> bool:
 
 
 def torch_imported(torch: Any) -> None:
-    """Call it once torch is imported on the stand-ins: the host then does what PyTorch computes on the device for itself
-    (_objects.py)."""
+    """Call it once torch is imported on the stand-ins. From then on the host makes the computations that PyTorch makes on
+    the device for its own purposes (_objects.py)."""
     path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_objects.py")
     spec = importlib.util.spec_from_file_location("_neap_objects", path)
     assert spec is not None and spec.loader is not None

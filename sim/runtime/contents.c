@@ -11,7 +11,7 @@
  * Shared memory is different: its bytes are in the simulated memory itself, which all the processes map. A range can
  * contain both kinds, so each operation works on *runs*: bytes of one kind.
  *
- * Invariants: pieces are disjoint, none is empty, and none that was stored is all zeros. None lies over a shared run,
+ * Invariants: pieces are disjoint and not empty, and a stored piece is not all zeros. Shared runs have no pieces,
  * except between the moment when memory becomes shared and the next operation on it.
  *
  * Lock: contents.lock is taken before the simulator's.

@@ -41,7 +41,7 @@ int run_lease_ticket(struct run_lease *lease, const struct neap_arguments *argum
 	if (neap_u64_parse(number, &fd, NULL) || fd > 1u << 20 || neap_u64_parse(colon + 1, &wanted->ticket, NULL))
 		return neap_misuse(arguments, "--ticket-fd: expected N:TICKET, not '%s'", text);
 	wanted->ticket_fd = (int)fd;
-	fcntl(wanted->ticket_fd, F_SETFD, FD_CLOEXEC); /* what we start must not hold it, but for the guard */
+	fcntl(wanted->ticket_fd, F_SETFD, FD_CLOEXEC); /* no program that we start may hold it; the guard may */
 	return NEAP_EXIT_OK;
 }
 

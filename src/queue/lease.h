@@ -27,8 +27,8 @@ enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struc
 				   struct neap_turn **ret_turn, struct neap_error *err);
 
 /* Removes the ticket, and gives up its lock. `over`: the run has its result. Without a result an added ticket stays:
- * it has given up, or with `again` (the failure may pass: a full disk) the runner does what the run's folder tells
- * (added.h). An added ticket that had not joined the queue yet stays unchanged. */
+ * it counts as given up, or, with `again` (the failure may pass, as a full disk does), the runner decides by the
+ * run's folder what to do (added.h). An added ticket that had not joined the queue yet stays unchanged. */
 void neap_lease_destroy(struct neap_lease *lease, bool over, bool again);
 
 /* For an added run that had not joined the queue: the runner does not try its ticket again before the user

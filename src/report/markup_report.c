@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CELLS  12   /* of a row; further ones are joined to the last one */
+#define CELLS  12   /* at most in a row; further cells are joined to the last */
 #define DEEPER 3    /* levels of indentation that have a class of their own */
 #define HEADED 3    /* cells that make a line the head of a table */
 #define GAP    "  " /* at least, between cells */

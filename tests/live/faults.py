@@ -4,7 +4,7 @@
 
 A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and for good
 from there on, in this run and in a second one, on a device so small that it takes two rungs of the ladder. Without a sanitizer
-every instant of both, with NEAP_LONG=1 (./test --long) alone. Whatever fails, and whenever: the run ends in bounded time, of itself.
+every instant of both, with NEAP_LONG=1 (./test --long) alone. Whatever fails, and whenever, the run ends by itself in bounded time.
 It succeeds with the losses and the checkpoint of a run that nothing disturbed (to a
 tolerance after a rung of the ladder), or it says what failed and exits with a failure's status. The device's memory is
 given back call for call, nothing illegal or unordered touches it, no file is left behind, no checkpoint is torn. Under the

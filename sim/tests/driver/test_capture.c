@@ -466,7 +466,7 @@ static void what_cannot_be_captured_is_refused(void **state)
 	assert_int_equal(status(s.a), CU_STREAM_CAPTURE_STATUS_ACTIVE);
 	assert_answer(t.cuda.cuStreamAddCallback(s.a, nothing, NULL, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	expect_spoiled(s.a);
-	/* Destroying the stream that it began on drops it; so does the end of the context. */
+	/* Destroying the stream on which a capture began drops the capture; so does the end of the context. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	kernel(s.a);
 	assert_ok(t.cuda.cuStreamDestroy(s.a));

@@ -189,8 +189,8 @@ struct neap_period {
 /* Adds tokens[count - 1]. The tokens before it were added in order. False: no host memory. */
 bool neap_period_add(struct neap_period *period, const uint64_t *tokens, uint32_t count);
 /* Returns a length such that the last `length` tokens, and at least NEAP_PERIOD_SURE, equal the tokens `length`
- * before them. 0: there is none, or it was returned before; it is returned again each time that twice as many have
- * matched. */
+ * before them. 0: there is no such length, or it was returned before. The same length is returned again whenever the
+ * number of matching tokens has doubled. */
 uint32_t neap_period_found(struct neap_period *period);
 void neap_period_fini(struct neap_period *period);
 
