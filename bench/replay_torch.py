@@ -183,7 +183,7 @@ class Run:
 
     def unseen(self, what):
         """Runs an operation that may flush the cache. If it freed nothing, no recording can show it. If a request that flushes
-        follows at once, the flush may be the request's: a snapshot in between or stacks of frees tell."""
+        follows at once, the flush may be the request's: a snapshot in between, or the frees' stacks, show which it was."""
         freed = self.freed()
         flushes = self.flushes()
         what()

@@ -139,8 +139,8 @@ struct neap_oom_card {
 	bool predicted;         /* nothing failed: a replay on a device of that size did */
 	uint64_t time_ns;       /* only in recordings */
 	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: made from the journal alone */
-	uint64_t number, count; /* which of the device's OOMs it is, from 1; how many there are. 0: not counted */
-	uint64_t step;          /* in which it failed, from 1; 0: not known */
+	uint64_t number, count; /* it is OOM `number`, from 1, of the device's `count`; 0: not counted */
+	uint64_t step;          /* the step in which it failed, from 1; 0: unknown */
 	uint32_t device;
 	uint64_t requested_bytes, block_bytes;
 	char tag[NEAP_OOM_NAME_CAPACITY]; /* what it was for, or the line that asked; "" if unknown */
@@ -216,7 +216,7 @@ struct neap_trace_parts {
 };
 
 struct neap_trace_oom_options {
-	size_t index; /* which of the device's, from 0; SIZE_MAX: the last */
+	size_t index; /* the number of the device's OOM, from 0; SIZE_MAX: the last */
 	/* Instead: a failure that is not in the trace, but happened in a replay of it on a device of memory_bytes,
 	 * with its own settings. NULL: none. */
 	const struct neap_replay_oom *predicted;

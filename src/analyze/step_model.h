@@ -52,7 +52,7 @@ struct neap_step_model {
 	struct neap_step_size *sizes; /* of the step's operations */
 	size_t base_count, step_count, slot_count;
 	uint64_t base_bytes;    /* live when the step begins, as rounded */
-	uint64_t unknown_bytes; /* the part of these that no event of the recording explains: one block of the base */
+	uint64_t unknown_bytes; /* of base_bytes: what no event of the recording explains; one block of the base */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* measured in that step */
 	bool closed;     /* the step ends with the live blocks that it began with: it can be repeated */
 	bool two_splits; /* some sizes were solved for from two splits */

@@ -3,7 +3,7 @@
  *   1. names with the same key are one group, if one of them has a role or the number of a part
  *   2. a group that has only helpers (optimizer_epoch_5.pt) joins the groups of the same count (resnet_epoch_5.pt)
  *
- * If a group is too large, only more is kept: a reason to keep one member keeps all of them.
+ * A group that is too large does no harm: a reason to keep one member keeps all of them, so more is kept.
  */
 #include "checkpoint/group.h"
 

@@ -123,7 +123,7 @@ struct neap_estimate_run {
 	char architectures[512]; /* that this PyTorch has kernels for: "sm_80 sm_90 " */
 	bool compiled,
 		has_triton;     /* compiled: kernels of torch.compile were launched; without Triton its graphs ran */
-	bool computed;          /* values were, on the host; else they read as zeros */
+	bool computed;          /* the host computed values; otherwise they read as zeros */
 	char not_computed[400]; /* the operations that could not be: "aten::a, aten::b"; "": none */
 	bool reads_hidden;      /* lines that read values were counted only until torch.compile first compiled */
 	struct neap_estimate_process processes[NEAP_ESTIMATE_PROCESSES]; /* by rank, then PID */

@@ -18,8 +18,8 @@ enum neap_status neap_added_write(const struct neap_queue *queue, const char *fo
 /* Copies the file of one run's folder to another's, whole or not at all. */
 enum neap_status neap_added_copy(const char *from, const char *to, struct neap_error *err);
 
-/* Splits it: the options and the command are added to `argv`, the environment to `environment`; the caller's to free,
- * also on failure. Errors: NEAP_EPARSE, NEAP_ENOMEM, those of reading. */
+/* Reads and splits it: adds the options and the command to `argv`, the environment to `environment`. The caller frees
+ * both, also after a failure. Errors: NEAP_EPARSE, NEAP_ENOMEM, those of reading. */
 enum neap_status neap_added_read(const char *folder, struct neap_argv *argv, struct neap_argv *environment,
 				 struct neap_error *err);
 

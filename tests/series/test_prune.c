@@ -250,7 +250,7 @@ static void test_unbegun_for_an_hour(void **state)
 	}
 }
 
-/* Running at the scan, or only at the deletion. */
+/* One run is under way at the scan, another only at the deletion: neither is deleted. */
 static void test_locked(void **state)
 {
 	struct neap_prune prune = {0};
