@@ -146,7 +146,8 @@ static void test_converted(void **state)
 	put(history, "r0", 0);
 	put(history, "r1", 1);
 	neap_history_close(history);
-	change("ALTER TABLE runs RENAME TO later; DROP INDEX runs_experiment; DROP INDEX runs_listed;"
+	change("ALTER TABLE runs RENAME TO later; DROP INDEX runs_experiment; DROP INDEX runs_ended; DROP INDEX "
+	       "runs_listed;"
 	       "CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, experiment_key TEXT NOT NULL,"
 	       " run_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, outcome TEXT NOT NULL, ended_wall_ns INTEGER NOT "
 	       "NULL, result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);"
