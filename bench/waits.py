@@ -6,8 +6,8 @@ system needs.
 
 `neap run -- true` against `true`; a series of experiments that do nothing, from one's end to the next one's start;
 `neap history` of RUNS runs (100000) against a SELECT of the same rows; a plan of 100 000 checkpoints against readdir
-and stat (bench_checkpoints). Medians; on a busy machine processor times are comparable, seconds are not.
-bench/cost.sh runs it.
+and stat (bench_checkpoints); the text of a scrape of 10 000 time series (bench_metrics). Medians; on a busy machine
+processor times are comparable, seconds are not. bench/cost.sh runs it.
 """
 import glob
 import json
@@ -100,7 +100,8 @@ def main():
         list_history()
         for path in glob.glob(f"/dev/shm/*{world}*"):
             os.unlink(path)
-    subprocess.run([build + "/bench/bench_checkpoints"], check=True)
+    for program in ("bench_checkpoints", "bench_metrics"):
+        subprocess.run([f"{build}/bench/{program}"], check=True)
 
 
 main()
