@@ -91,11 +91,12 @@ static bool from_within(const struct sim_engine *engine)
 	return engine->completing && pthread_equal(engine->completer, pthread_self());
 }
 
-/* Moves the clock to `moment` if that is later, and completes due work. Inside a function: only moves the clock; the
- * completer that runs the function does the rest. */
-static void run_until(struct sim_engine *engine, uint64_t moment)
+/* Moves the clock to `moment` if that is later, and completes due work. Inside a function, or while another thread
+ * completes and this one does not `wait`: only moves the clock; the completer does the rest. A function may need a
+ * lock of the caller's, Python's for one, and only a call that waits may wait for it. */
+static void run_until(struct sim_engine *engine, uint64_t moment, bool wait)
 {
-	if (from_within(engine)) {
+	if (from_within(engine) || (engine->completing && !wait)) {
 		if (moment > engine->now_ns)
 			engine->now_ns = moment;
 		return;
@@ -389,7 +390,7 @@ enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock
 			return SIM_ORDER_NO_MEMORY;
 	}
 	memcpy(target, clock, count * sizeof *target);
-	run_until(engine, wait && !engine->held && !from_within(engine) ? end_ns : engine->now_ns);
+	run_until(engine, wait && !engine->held && !from_within(engine) ? end_ns : engine->now_ns, wait);
 	order = observe(engine, target, count, end_ns);
 	if (target != few)
 		free(target);
@@ -472,7 +473,7 @@ uint64_t sim_engine_now(struct sim_engine *engine)
 
 static void move(struct sim_engine *engine, uint64_t ns)
 {
-	run_until(engine, ns > UINT64_MAX - engine->now_ns ? UINT64_MAX : engine->now_ns + ns);
+	run_until(engine, ns > UINT64_MAX - engine->now_ns ? UINT64_MAX : engine->now_ns + ns, false);
 }
 
 void sim_engine_advance(struct sim_engine *engine, uint64_t ns)
@@ -480,6 +481,17 @@ void sim_engine_advance(struct sim_engine *engine, uint64_t ns)
 	pthread_mutex_lock(&engine->lock);
 	move(engine, engine->held ? 0 : ns);
 	pthread_mutex_unlock(&engine->lock);
+}
+
+bool sim_stream_go_on(struct sim_engine *engine, uint32_t number)
+{
+	pthread_mutex_lock(&engine->lock);
+	const struct stream *stream = sim_stream_find(engine, number);
+	bool moves = stream && !engine->held;
+	if (moves)
+		run_until(engine, stream->end_ns, true);
+	pthread_mutex_unlock(&engine->lock);
+	return moves;
 }
 
 void sim_engine_hold(struct sim_engine *engine, bool held)

@@ -85,6 +85,9 @@ void sim_engine_forget(struct sim_engine *engine, uint64_t space);
 uint64_t sim_engine_now(struct sim_engine *engine);
 /* Adds the cost of a driver call: the clock moves unless it is held. Completes due work. */
 void sim_engine_advance(struct sim_engine *engine, uint64_t ns);
+/* Moves the clock to the end of the stream's last work, and orders nothing. False: there is no such stream, or the
+ * clock is held. */
+bool sim_stream_go_on(struct sim_engine *engine, uint32_t stream);
 void sim_engine_hold(struct sim_engine *engine, bool held);
 void sim_engine_step(struct sim_engine *engine, uint64_t ns); /* moves a held clock too */
 

@@ -12,10 +12,11 @@
  *   pointer.c     attributes of addresses                        peer.c         memory of other devices
  *   share.c       memory shared between processes                ipc.c          the calls for it
  *
- *   stream.c      streams, host functions                        event.c        events
+ *   stream.c      streams                                        event.c        events
  *   work.c        submitting work                                copy.c, set.c  copies and sets
  *   capture.c     stream capture                                 graph.c        graphs and their nodes
  *   graph_exec.c  executable graphs                              user_object.c  resources that graphs keep alive
+ *   host_call.c   functions of the host
  *
  *   module.c      modules, libraries, variables                  image.c        reads their images
  *   function.c    resources of kernels                           launch.c       launching them
@@ -304,6 +305,8 @@ CUcontext sim_stream_context(CUstream stream);
 /* Called before work is added to a stream. Returns the engine's number of the stream, and whether it is capturing: a
  * node then replaces the work. Errors: CUDA_ERROR_INVALID_HANDLE, or a capture forbids the work. Lock held. */
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
+/* Likewise for a query: also refused if the stream is capturing. Takes the lock. */
+CUresult sim_stream_enter_query(CUstream stream, uint32_t *ret_number);
 /* Destroys the streams, or the events, of a context that ends. Puts references to user objects on `holds`. Lock
  * held. */
 struct sim_hold;

@@ -47,8 +47,7 @@ CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_captu
 	return stream->capture && stream->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-/* As sim_stream_enter, for a query: also refused if the stream is capturing. Takes the lock. */
-static CUresult enter_query(CUstream stream, uint32_t *ret_number)
+CUresult sim_stream_enter_query(CUstream stream, uint32_t *ret_number)
 {
 	CUresult result;
 	bool capturing;
@@ -223,7 +222,7 @@ CUresult sim_cuStreamGetCtx(CUstream stream, CUcontext *context)
 CUresult sim_cuStreamSynchronize(CUstream stream)
 {
 	uint32_t number;
-	CUresult result = enter_query(stream, &number);
+	CUresult result = sim_stream_enter_query(stream, &number);
 
 	if (result == CUDA_SUCCESS)
 		result = sim_result_of(sim_stream_synchronize(sim.engine, number));
@@ -235,53 +234,9 @@ CUresult sim_cuStreamSynchronize(CUstream stream)
 CUresult sim_cuStreamQuery(CUstream stream)
 {
 	uint32_t number;
-	CUresult result = enter_query(stream, &number);
+	CUresult result = sim_stream_enter_query(stream, &number);
 
 	if (result == CUDA_SUCCESS)
 		result = sim_result_of(sim_stream_query(sim.engine, number));
 	return result == CUDA_SUCCESS && !race_watch_asked_stream(stream) ? CUDA_ERROR_NOT_READY : result;
-}
-
-/* -- host functions ---------------------------------------------------------------------------------------------- */
-
-CUresult sim_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
-{
-	struct sim_task task = {
-		.name = "cuLaunchHostFunc", .type = CU_GRAPH_NODE_TYPE_HOST, .function = function, .argument = data};
-
-	return function ? sim_submit(stream, &task, NULL) : CUDA_ERROR_INVALID_VALUE;
-}
-
-struct callback {
-	CUstreamCallback function;
-	CUstream stream;
-	void *data;
-};
-
-static void call_back(void *argument)
-{
-	const struct callback *callback = argument;
-
-	callback->function(callback->stream, CUDA_SUCCESS, callback->data);
-}
-
-/* Unlike cuLaunchHostFunc, it cannot be captured, as documented. */
-CUresult sim_cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data, unsigned int flags)
-{
-	struct sim_task task = {.name = "cuStreamAddCallback", .function = call_back};
-	struct callback *callback;
-	CUresult result;
-	uint32_t number;
-
-	if (!function || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = enter_query(stream, &number);
-	if (result != CUDA_SUCCESS)
-		return result;
-	callback = malloc(sizeof *callback);
-	if (!callback)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*callback = (struct callback){function, stream, data};
-	task.argument = task.staged = callback;
-	return sim_submit(stream, &task, NULL);
 }

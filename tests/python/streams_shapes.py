@@ -149,8 +149,7 @@ side.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(side):
     host.copy_(x, non_blocking=True)  #@ copy
 assert cuda.cuLaunchHostFunc(ctypes.c_void_p(side.cuda_stream), call, None) == 0
-done.wait()
-side.synchronize()  #! copy>read
+done.wait()  #! copy>read
 total = host.sum()  #@ read
 torch.cuda.synchronize()
 """,

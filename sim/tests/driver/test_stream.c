@@ -1,9 +1,11 @@
 /* Streams, events, detected errors, asynchronous copies, pools, capture, faults. */
 #include "sim_test.h"
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct scene {
@@ -167,6 +169,43 @@ static void work_on_what_is_not_there_is_detected(void **state)
 }
 
 static void count_up(void *argument) { ++*(int *)argument; }
+
+struct handshake {
+	sem_t begun, may_end;
+};
+
+static void shake_hands(void *argument)
+{
+	struct handshake *handshake = argument;
+
+	sem_post(&handshake->begun);
+	sem_wait(&handshake->may_end);
+}
+
+/* As on a GPU, and calls that do not wait return meanwhile. */
+static void a_host_function_runs_without_a_call_that_waits(void **state)
+{
+	struct scene s = begin("goes_on", "mem=256MiB");
+	struct neap_sim_kernel kernel = {.name = "k", .duration_ns = 1000000000};
+	struct handshake handshake;
+	struct timespec limit;
+
+	(void)state;
+	assert_int_equal(sem_init(&handshake.begun, 0, 0) | sem_init(&handshake.may_end, 0, 0), 0);
+	assert_ok(t.sim->launch(s.a, &kernel));
+	assert_ok(t.cuda.cuLaunchHostFunc(s.a, shake_hands, &handshake));
+	assert_ok(t.cuda.cuEventRecord(s.event, s.a));
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += 60; /* against hanging alone */
+	assert_int_equal(sem_timedwait(&handshake.begun, &limit), 0);
+	assert_answer(t.cuda.cuEventQuery(s.event), CUDA_ERROR_NOT_READY);
+	sem_post(&handshake.may_end);
+	assert_ok(t.cuda.cuEventSynchronize(s.event));
+	assert_ok(t.cuda.cuEventQuery(s.event));
+	sem_destroy(&handshake.begun);
+	sem_destroy(&handshake.may_end);
+	end(&s);
+}
 
 static void work_happens_when_the_clock_says(void **state)
 {
@@ -409,6 +448,7 @@ int main(void)
 		cmocka_unit_test(a_race_through_two_addresses_is_one),
 		cmocka_unit_test(memory_taken_from_under_work_is_detected),
 		cmocka_unit_test(work_on_what_is_not_there_is_detected),
+		cmocka_unit_test(a_host_function_runs_without_a_call_that_waits),
 		cmocka_unit_test(work_happens_when_the_clock_says),
 		cmocka_unit_test(pinned_copies_are_asynchronous_and_pageable_are_not),
 		cmocka_unit_test(a_pool_is_ordered_by_streams),
