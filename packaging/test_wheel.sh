@@ -54,7 +54,7 @@ serves() {
 }
 tried "neap serve" serves
 # PyTorch is not in this environment: that of the tests, where there is one, is lent to it.
-torch=$(ls -d "${XDG_CACHE_HOME:-$HOME/.cache}"/neap/python-3.*/lib/python3.*/site-packages 2>/dev/null | head -1)
+torch=$(ls -d "${XDG_CACHE_HOME:-$HOME/.cache}"/neap/python-3.*[0-9]/lib/python3.*/site-packages 2>/dev/null | head -1)
 if [ -n "$torch" ]; then
 	cp examples/train_torch.py "$work"
 	tried "neap estimate" says "h100-80gb" env PYTHONPATH="$torch" neap estimate --gpu h100-80gb -- python train_torch.py

@@ -1,7 +1,8 @@
 /* sim/driver/host_call.c: functions of the host that streams call: cuLaunchHostFunc, cuStreamAddCallback.
  *
- * The virtual clock moves by driver calls. A program may wait for such a function without one, at a condition variable of
- * its own. A GPU goes on meanwhile: here a thread does, for a function that no driver call has run after GO_ON_MS.
+ * The virtual clock moves by driver calls. A program may wait for such a function without one, at a condition
+ * variable of its own. A GPU goes on meanwhile: here a thread does, for a function that no driver call has run after
+ * GO_ON_MS.
  */
 #include "base/clock.h"
 #include "sim/driver/graph.h"
