@@ -10,6 +10,7 @@
 #include "store/json_rows.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SCHEMA            1
@@ -33,7 +34,7 @@ const struct neap_command neap_command_check = {
 			{"steps", "N", "end a PyTorch program after N optimizer updates; default: at its own end"},
 			{"time-limit", "DURATION", "end the command after this long; default: none"},
 			{"gpu", "PROFILE",
-			 "on the simulator, on this GPU ('neap sim profiles'), also where there is "
+			 "on the simulator, on this GPU ('neap sim profiles'; 2xh100-80gb: two), also where there is "
 			 "a real one"},
 			{"streams", "[=delay[:SEED]]",
 			 "look for races between streams instead, and for memory that is used too late, on the "
@@ -81,6 +82,9 @@ static int parse_command_options(const struct neap_arguments *arguments)
 		return neap_misuse(arguments, "--time-limit: expected a time such as 10m, not '%s'", limit);
 	if (steps && (neap_u64_parse(steps, &value, &err) || !value || value > INT64_MAX))
 		return neap_misuse(arguments, "--steps: expected a whole number above 0, not '%s'", steps);
+	const char *sim = getenv("NEAP_SIM");
+	if (!gpu && sim && neap_argument(arguments, "streams") && sim_spec_parse(sim, &spec, &err))
+		return neap_misuse(arguments, "%s", err.message);
 	if (!neap_rest(arguments)[0] && (gpu || limit || steps))
 		return neap_misuse(arguments, "--gpu, --steps and --time-limit are for a command");
 	return 0;

@@ -65,18 +65,30 @@ struct start {
 	char **argv;
 };
 
+/* Chooses the simulator. The devices are those of `gpu`, else those of NEAP_SIM, else one H100; the world is always
+ * new. Returns whether it succeeded. */
+static bool take_simulator(const char *gpu)
+{
+	const char *asked = gpu ? gpu : getenv("NEAP_SIM");
+	struct neap_buffer spec = {0};
+	bool is_set;
+	/* Of words that contradict each other the last one counts. */
+	neap_buffer_format(&spec, "%s%s%s,world=check-%d", gpu ? "" : "h100-80gb", !gpu && asked && *asked ? "," : "",
+			   asked ? asked : "", (int)getpid());
+	is_set = !neap_buffer_status(&spec, NULL) && !setenv("NEAP_DEVICE", "sim", 1) &&
+		 !setenv("NEAP_SIM", neap_buffer_string(&spec), 1);
+	unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
+	neap_buffer_fini(&spec);
+	return is_set;
+}
+
 /* In the child: asks NVML, which may hang, so the parent does not wait for exec. */
 static int become_run(void *context)
 {
 	const struct start *start = context;
 	const char *gpu = start->command->gpu;
-	if (gpu || start->command->streams || has_no_gpu()) {
-		char spec[256];
-		snprintf(spec, sizeof spec, "%.160s,world=check-%d", gpu ? gpu : "h100-80gb", (int)getpid());
-		setenv("NEAP_DEVICE", "sim", 1);
-		setenv("NEAP_SIM", spec, 1);
-		unsetenv("CUDA_VISIBLE_DEVICES"); /* names real devices */
-	}
+	if ((gpu || start->command->streams || has_no_gpu()) && !take_simulator(gpu))
+		return NEAP_SPAWN_FAILED;
 	execv("/proc/self/exe", start->argv);
 	return NEAP_SPAWN_FAILED;
 }

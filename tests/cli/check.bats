@@ -104,6 +104,12 @@ steps() {
 	expect no_gpu 'check-[\w.-]+/check-WORLD'
 }
 
+@test "the devices that NEAP_SIM names, in a world of the check's own" {
+	show "NEAP_SIM=2xt4-16gb,mem=2GiB,world=other neap check --streams -- sh -c 'echo \$NEAP_DEVICE \$NEAP_SIM >&2; neap info --json | jq -c \"[.devices[].name]\" >&2'"
+	show 'NEAP_SIM=h101 neap check --streams -- true'
+	expect named 'check-[\w.-]+/check-WORLD'
+}
+
 @test "a command that fails, uses no GPU, or does not exist" {
 	show "neap check --max-peak 1GiB -- sh -c 'exit 7'"
 	show 'neap check --max-peak 1GiB -- true'
