@@ -8,6 +8,8 @@
 #include "sim/driver/graph.h"
 #include "sim/driver/race_watch.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -17,6 +19,7 @@ struct call {
 	CUhostFn function;
 	CUstreamCallback callback; /* used where `function` is NULL */
 	CUstream stream;
+	uint32_t number; /* the engine's, of the stream */
 	void *data;
 };
 
@@ -31,69 +34,88 @@ static void call(void *argument)
 		called->callback(called->stream, CUDA_SUCCESS, called->data);
 }
 
-struct late {
-	uint64_t flight;
-	uint32_t stream; /* the engine's number */
-};
-
-/* Lock held. */
-static bool is_pending(uint64_t id)
+/* The oldest that has not run; NULL: there is none. Lock held. */
+static const struct call *oldest(void)
 {
-	const struct sim_flight *flight = sim.flights;
+	const struct call *found = NULL;
 
-	while (flight && flight->id != id)
-		flight = flight->next;
-	return flight && flight->function;
+	for (const struct sim_flight *flight = sim.flights; flight; flight = flight->next)
+		if (flight->function == call)
+			found = flight->argument;
+	return found;
 }
 
-static void *go_on(void *argument)
-{
-	struct late late = *(struct late *)argument;
-	bool pending = true;
+static struct {
+	bool runs;         /* the thread */
+	bool is_in_engine; /* and it uses the engine */
+	pthread_cond_t left;
+} late = {.left = PTHREAD_COND_INITIALIZER}; /* sim.lock is over it */
 
-	free(argument);
-	while (pending) {
+static void *go_on(void *unused)
+{
+	const struct call *waits;
+
+	(void)unused;
+	do {
 		nanosleep(&(struct timespec){.tv_nsec = GO_ON_MS * NEAP_NS_PER_MS}, NULL);
 		pthread_mutex_lock(&sim.lock);
-		pending = atomic_load(&sim.initialized) && is_pending(late.flight);
+		waits = atomic_load(&sim.initialized) && !atomic_load(&sim.ended) ? oldest() : NULL;
+		late.runs = late.is_in_engine = waits != NULL;
+		uint32_t stream = waits ? waits->number : 0;
 		pthread_mutex_unlock(&sim.lock);
-		if (pending)
-			(void)sim_stream_go_on(sim.engine, late.stream);
-	}
+		if (!waits)
+			break;
+		if (!sim_stream_go_on(sim.engine, stream)) /* the stream is gone, or the clock is held */
+			sim_engine_advance(sim.engine, GO_ON_MS * NEAP_NS_PER_MS);
+		pthread_mutex_lock(&sim.lock);
+		late.is_in_engine = false;
+		pthread_cond_broadcast(&late.left);
+		pthread_mutex_unlock(&sim.lock);
+	} while (true);
 	return NULL;
 }
 
 /* Without the thread the function waits for a driver call. */
-static void go_on_later(uint64_t flight, uint32_t stream)
+static void go_on_later(void)
 {
-	struct late *late = malloc(sizeof *late);
 	pthread_attr_t attributes;
+	sigset_t all, old;
 	pthread_t thread;
 
-	if (!late)
-		return;
-	*late = (struct late){flight, stream};
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attributes, go_on, late) != 0)
-		free(late);
-	pthread_attr_destroy(&attributes);
+	pthread_mutex_lock(&sim.lock);
+	if (!late.runs) {
+		pthread_attr_init(&attributes);
+		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+		sigfillset(&all); /* signals are for the program's own threads */
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		late.runs = pthread_create(&thread, &attributes, go_on, NULL) == 0;
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		pthread_attr_destroy(&attributes);
+	}
+	pthread_mutex_unlock(&sim.lock);
 }
 
-static CUresult submit(const char *name, uint32_t number, const struct call *asked)
+void sim_host_calls_leave(void)
+{
+	while (late.is_in_engine && !atomic_load(&sim.forked)) /* a child has no such thread */
+		pthread_cond_wait(&late.left, &sim.lock);
+}
+
+static CUresult submit(const char *name, const struct call *asked)
 {
 	struct call *called = malloc(sizeof *called);
 	struct sim_task task = {.name = name, .function = call, .argument = called, .staged = called};
 	CUresult result;
-	uint64_t flight;
 
 	if (!called)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*called = *asked;
 	race_watch_host_call(called, asked->stream);
-	result = sim_submit(asked->stream, &task, &flight);
+	result = sim_submit(asked->stream, &task, NULL);
 	if (result == CUDA_SUCCESS)
-		go_on_later(flight, number);
+		go_on_later();
+	else
+		race_watch_host_call_gone(called);
 	return result;
 }
 
@@ -112,7 +134,8 @@ CUresult sim_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || capturing)
 		return capturing ? sim_submit(stream, &node, NULL) : result;
-	return submit(node.name, number, &(struct call){.function = function, .stream = stream, .data = data});
+	return submit(node.name,
+		      &(struct call){.function = function, .stream = stream, .number = number, .data = data});
 }
 
 /* Unlike cuLaunchHostFunc, it cannot be captured, as documented. */
@@ -126,6 +149,6 @@ CUresult sim_cuStreamAddCallback(CUstream stream, CUstreamCallback function, voi
 	result = sim_stream_enter_query(stream, &number);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return submit("cuStreamAddCallback", number,
-		      &(struct call){.callback = function, .stream = stream, .data = data});
+	return submit("cuStreamAddCallback",
+		      &(struct call){.callback = function, .stream = stream, .number = number, .data = data});
 }

@@ -257,8 +257,10 @@ CUresult sim_cuInit(unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	read_environment(environment);
 	pthread_mutex_lock(&sim.lock);
-	if (atomic_load(&sim.initialized) && !any_context() && strcmp(environment, sim.environment) != 0)
+	if (atomic_load(&sim.initialized) && !any_context() && strcmp(environment, sim.environment) != 0) {
+		sim_host_calls_leave();
 		forget_old();
+	}
 	pthread_mutex_unlock(&sim.lock);
 	if (!atomic_load(&sim.initialized) && sim_calls_configure(&err) != NEAP_OK) {
 		sim_calls_reset();

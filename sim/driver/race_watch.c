@@ -106,6 +106,14 @@ void race_watch_host_called(const void *call)
 	}
 }
 
+void race_watch_host_call_gone(const void *call)
+{
+	struct sim_races *races = watching();
+
+	if (races)
+		sim_races_forget_event(races, key(call));
+}
+
 bool race_watch_asked(CUevent event)
 {
 	struct sim_races *races = watching();

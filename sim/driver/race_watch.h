@@ -29,6 +29,7 @@ void race_watch_settle_all(void);
  * function tells the program's threads is not known. `call` is its key. */
 void race_watch_host_call(const void *call, CUstream stream);
 void race_watch_host_called(const void *call);
+void race_watch_host_call_gone(const void *call); /* it was not taken */
 void race_watch_event_gone(CUevent event);
 void race_watch_stream_gone(CUstream stream);
 

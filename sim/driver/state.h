@@ -307,6 +307,8 @@ CUcontext sim_stream_context(CUstream stream);
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
 /* Likewise for a query: also refused if the stream is capturing. Takes the lock. */
 CUresult sim_stream_enter_query(CUstream stream, uint32_t *ret_number);
+/* Waits until no thread runs host functions late. Lock held. */
+void sim_host_calls_leave(void);
 /* Destroys the streams, or the events, of a context that ends. Puts references to user objects on `holds`. Lock
  * held. */
 struct sim_hold;

@@ -79,7 +79,8 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	process->session = (pid_t)numbers[SESSION];
 	process->kernel = numbers[FLAGS] & KERNEL_THREAD;
 	process->start_ticks = (uint64_t)numbers[START_TIME];
-	process->cpu_ns = hertz ? (uint64_t)(numbers[USER_TIME] + numbers[SYSTEM_TIME]) * (NEAP_NS_PER_S / hertz) : 0;
+	process->cpu_ns =
+		hertz ? ((uint64_t)numbers[USER_TIME] + (uint64_t)numbers[SYSTEM_TIME]) * (NEAP_NS_PER_S / hertz) : 0;
 	process->rss_bytes = (uint64_t)numbers[RSS] * (uint64_t)sysconf(_SC_PAGESIZE);
 
 	size_t length = (size_t)(close - open - 1);
