@@ -109,7 +109,7 @@ TABLE = {
     ),
     "docs/speed.md": Document(
         not_run={
-            "build/bench/bench_checkpoints": _MEASURES,
+            "chrt -f 5 build/bench/bench_checkpoints": _MEASURES,
             "NEAP_LONG=1 tests/browser/first_paint.py": "./test --long runs it",
             "bench/": _MEASURES,
         },
