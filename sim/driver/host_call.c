@@ -23,11 +23,16 @@ struct call {
 	void *data;
 };
 
+/* For races a call is an event, recorded where it stands in its stream. The host has seen the event once the function
+ * runs: what the function tells the program's threads is not known. */
+static CUevent as_event(const struct call *called) { return (CUevent)(uintptr_t)called; }
+
 static void call(void *argument)
 {
 	const struct call *called = argument;
 
-	race_watch_host_called(called);
+	race_watch_host_event(as_event(called));
+	race_watch_event_gone(as_event(called));
 	if (called->function)
 		called->function(called->data);
 	else
@@ -110,12 +115,12 @@ static CUresult submit(const char *name, const struct call *asked)
 	if (!called)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*called = *asked;
-	race_watch_host_call(called, asked->stream);
+	race_watch_recorded(as_event(called), asked->stream);
 	result = sim_submit(asked->stream, &task, NULL);
 	if (result == CUDA_SUCCESS)
 		go_on_later();
 	else
-		race_watch_host_call_gone(called);
+		race_watch_event_gone(as_event(called));
 	return result;
 }
 

@@ -88,32 +88,6 @@ void race_watch_host_device(uint32_t device)
 		sim_races_host_device(races, device);
 }
 
-void race_watch_host_call(const void *call, CUstream stream)
-{
-	struct sim_races *races = watching();
-
-	if (races)
-		sim_races_record(races, key(call), identity(stream), false);
-}
-
-void race_watch_host_called(const void *call)
-{
-	struct sim_races *races = watching();
-
-	if (races) {
-		sim_races_host_event(races, key(call));
-		sim_races_forget_event(races, key(call));
-	}
-}
-
-void race_watch_host_call_gone(const void *call)
-{
-	struct sim_races *races = watching();
-
-	if (races)
-		sim_races_forget_event(races, key(call));
-}
-
 bool race_watch_asked(CUevent event)
 {
 	struct sim_races *races = watching();

@@ -25,11 +25,6 @@ bool race_watch_asked_stream(CUstream stream);
 /* Runs late work before the driver itself does the work after it. */
 void race_watch_settle(CUstream stream);
 void race_watch_settle_all(void);
-/* A function of the host comes after what its stream did before. Once it runs, the host has seen that: what the
- * function tells the program's threads is not known. `call` is its key. */
-void race_watch_host_call(const void *call, CUstream stream);
-void race_watch_host_called(const void *call);
-void race_watch_host_call_gone(const void *call); /* it was not taken */
 void race_watch_event_gone(CUevent event);
 void race_watch_stream_gone(CUstream stream);
 
