@@ -1,6 +1,6 @@
 /* fuzz/fuzz_whole.c: any bytes as a file that is checked for completeness (zip, safetensors), as the trash's record
- * of which files belong together, or as a name, must give an answer, never a fault. Built by fuzz/run.sh, and run
- * over a generated corpus by tests/checkpoint. */
+ * that says which files belong together, or as a name, must give an answer, never a fault. fuzz/run.sh builds it;
+ * tests/checkpoint runs it over a generated corpus. */
 #include "checkpoint/role.h"
 #include "checkpoint/together.h"
 #include "checkpoint/whole.h"

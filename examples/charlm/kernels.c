@@ -281,9 +281,9 @@ static void matmul_transposed(const struct call *c)
  *   weights = softmax(query x key^T / sqrt(head width)), zero above the diagonal        out = weights x value
  *
  * The plain form keeps all weights[samples, heads, context, context] for the way back. The efficient form keeps only
- * logs[samples, heads, context], for each query the logarithm of the sum of e^score, and computes its weights twice:
- * e^(score - log). So it needs them only for a strip of queries at a time, by all the keys that these see. (Rabe and
- * Staats 2021, arXiv:2112.05682.) The plain form is one strip of all queries.
+ * logs[samples, heads, context]: for each query the logarithm of the sum of e^score. It computes the weights again on
+ * the way back, as e^(score - log), so it holds them for one strip of queries at a time, with the keys that these
+ * see. (Rabe and Staats 2021, arXiv:2112.05682.) The plain form is one strip of all queries.
  */
 enum { STRIP = 16 }; /* queries, in the efficient form */
 

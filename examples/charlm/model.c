@@ -252,8 +252,8 @@ static void attention_backward(const struct model *model, size_t index, struct t
 			   parameter_of(model, index, NORM1_GAIN));
 }
 
-/* The layer's two-layer network: out = middle + contract(gelu(expand(norm(middle)))). The part that backward reads,
- * and the output, are computed apart: checkpointing computes the first again without the second. */
+/* The layer's two-layer network: out = middle + contract(gelu(expand(norm(middle)))). Two functions compute it:
+ * one the part that backward reads, one the output. Checkpointing repeats the first alone. */
 
 static void expand(const struct model *model, size_t index)
 {

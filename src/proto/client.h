@@ -36,7 +36,7 @@ enum neap_status neap_client_call(struct neap_client *client, enum neap_request 
 
 /* Sends a request without waiting for the answer: the arguments contain NEAP_FIELD_UNATTENDED. A stopped process
  * executes it when it continues, in the order of posting, even if the client closed long before. After it the client
- * is only good for closing. Errors: NEAP_ETIMEDOUT, NEAP_EIO. */
+ * may only be closed. Errors: NEAP_ETIMEDOUT, NEAP_EIO. */
 enum neap_status neap_client_post(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_error *err);
 

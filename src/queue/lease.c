@@ -303,7 +303,7 @@ static enum neap_status ask(void *context, struct neap_monitor *monitor, struct 
 	if (!status && !lease->ticket.device_count)
 		status = neap_lease_describe(wanted, monitor, &lease->ticket, err);
 	if (status) {
-		ret_answer->wait_ns = WAIT_MOST_NS; /* it looked through CUDA, which is slow */
+		ret_answer->wait_ns = WAIT_MOST_NS; /* it sampled through CUDA, which is slow */
 		return status;
 	}
 	if (lease->ticket.device_count < wanted->gpus) {

@@ -218,7 +218,7 @@ static void other_gives_back(void **state)
 	neap_detach();
 }
 
-/* A process that cannot be reached is not counted as asked, for example one that died and left its page. */
+/* An unreachable process does not count as asked: it died, for example, and left its page. */
 static void one_is_out_of_reach(void **state)
 {
 	(void)state;

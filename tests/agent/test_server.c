@@ -408,7 +408,7 @@ static void given_up_requests_are_not_executed(void **state)
 	sem_destroy(&gate);
 }
 
-/* When the host closes all descriptors, the server gives up, says so, and closes none that is not its own. */
+/* When the host closes all descriptors, the server gives up, says so, and closes only its own. */
 static void host_closes_descriptors(void **state)
 {
 	(void)state;

@@ -201,7 +201,7 @@ static void test_gives_up(void **state)
 	assert_int_equal(program->stops, 0);
 	four_blocks(program, 9000);
 	assert_int_equal(program->stops, 1);
-	/* The plan rests for as long as it has watched, the next time for twice as long. */
+	/* The plan rests for as long as it watched; the next rest is twice as long. */
 	program->starting = false;
 	uint64_t rested[3] = {0};
 	for (int i = 0; i < 3; i++) {
@@ -357,7 +357,7 @@ static void test_noise(void **state)
 		layers(program, 9000, i);
 	assert_int_equal(program->stops, 0);
 	assert_true(program->served > program->asked / 2);
-	/* An evaluation: other requests for the length of several steps. */
+	/* An evaluation: for several steps' time the program makes other requests. */
 	for (int i = 0; i < 3 * LAYERS_REQUESTS; i++)
 		release(program, ask(program, 3000 + draw(program, 50) * 500, 0));
 	assert_true(neap_plan_lost(program->plan));

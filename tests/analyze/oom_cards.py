@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """oom_cards.py NEAP: the card of failures at the edges. The test makes snapshots as PyTorch writes them and
-recordings as neap writes them; each card's cause, figures, first fix and sentences must be those that follow from how
+recordings as neap writes them; each card's cause, figures, first fix and sentences must follow from how
 the failure was made."""
 import json
 import pickle
@@ -152,7 +152,7 @@ def first_request():
     found = expect(snapshot(Device().oom(4 * GIB, 20 * GIB)), "limit", 4 * GIB, "higher limit",
                    says=["a fraction set on the process, or something like it, refused it", "a limit of 4.00 GiB at least:"])
     assert found["smallest_memory"] == 4 * GIB and not found["settings"]
-    # First PyTorch's own allocator, of which neap's recording has no allocations; then neap's.
+    # First PyTorch's own allocator: the recording has none of its allocations. Then neap's.
     found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, flags=1), "capacity", 7 * GIB,
                    says=[alone, "Out of device memory: 30.0 GiB for a request at step 0", "PyTorch's own allocator held nothing"],
                    never=["already in use", "micro-batch", "other processes on this device end"])

@@ -463,7 +463,7 @@ static void test_tightest_device(void **state)
 	assert_non_null(strstr(text,
 			       "micro-batch 32 is the largest predicted to fit on rank 3, the tightest of 4, "
 			       "there on CUDA device 1, the tightest of 3 (now 8, the DataLoader's batch_size)"));
-	/* A device of which nothing is known gets no advice. */
+	/* If nothing is known about a device, it gets no advice. */
 	record->journal[record->journal_count - 1].batch.micro_batch = 0;
 	neap_advice(record, &clean, NULL, &advice);
 	assert_false(advice.given);

@@ -213,7 +213,7 @@ static void what_lifetimes_tell(void **state)
 	assert_string_equal(analysis.steps.how, "marks of steps");
 	assert_int_equal(analysis.steps.count, 3);
 	const struct neap_categories *categories = &analysis.categories;
-	/* The first step's beginning is unknown: the first block may be a parameter or not. */
+	/* Nothing marks where the first step begins, so the first block may be a parameter or not. */
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], 8 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_ACTIVATIONS][NEAP_HOW_LIFETIME], 16 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_TEMPORARIES][NEAP_HOW_LIFETIME], 4096);

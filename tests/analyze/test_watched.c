@@ -221,7 +221,8 @@ static void test_card_of_a_first_step_names_purposes(void **state)
 	neap_buffer_fini(&text);
 }
 
-/* After whole steps: of an evaluation whose graph no backward uses, and of a training in evaluation mode. */
+/* Whole steps come first. Then an evaluation builds a graph that no backward uses, and a training runs in evaluation
+ * mode. */
 static void test_card_of_an_evaluation(void **state)
 {
 	static const enum watched_line lines[] = {WATCHED_EVALUATION, WATCHED_FORWARD};

@@ -458,7 +458,7 @@ static void test_far_future(void **state)
 	neap_retention_plan_fini(&made);
 }
 
-/* A folder that fills up during training: after each save it holds what the rules say. */
+/* A training saves into a folder: after each save the folder holds what the rules say. */
 static void test_save(void **state)
 {
 	const struct neap_retention_options rules = {

@@ -10,7 +10,7 @@ prepare() {
 	printf 'a 1 8388608 0\na 2 16777216 0\nf 2\na 3 4096 1\ns\n' >trace.txt
 }
 
-# steps BYTES: 40 steps, each of which keeps BYTES.
+# steps BYTES: 40 steps; each step keeps BYTES.
 steps() {
 	for i in $(seq 40); do
 		[ "$1" -eq 0 ] || echo "a $i $1 0"

@@ -32,7 +32,7 @@ run_until_ready() {
 	jq -r '.holders[].text' analysis | grep -q '^me/gpt.py:42 forward$'
 	[ "$(neap replay run --json | jq .events)" -eq "$(jq .events analysis)" ]
 	neap compare run run | grep -q 'activations  *140 MiB'
-	# The whole steps show the swing, not those of which only the net effect was kept.
+	# The steps that were kept whole show the swing. The others, kept as their net effect, do not.
 	[ "$(neap compare run run --json | jq '.allocated_swing.a > 100000000 and .step_ns.a > 0')" = true ]
 	neap explain run >/dev/null
 	neap check run --max-peak 4GiB

@@ -84,7 +84,7 @@ empty() { [ "$(neap queue --json | jq '.tickets | length')" -eq 0 ]; }
 	[ "$(cat words)" = "[--tag][][--lr][3e-4][]" ]
 }
 
-@test "an added command whose supervisor is killed is run again; after three times it has given up" {
+@test "if its supervisor is killed, an added command runs again; after three times it gives up" {
 	neap queue add --needs 1G -- sh -c 'echo start >>starts; sleep 60'
 	for n in 1 2 3; do
 		until [ "$(wc -l <starts)" = "$n" ] 2>/dev/null; do sleep 0.02; done
@@ -184,7 +184,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	expect full_later
 }
 
-@test "an added command whose Nth write to the disk fails, for each N: it runs once, and has its result" {
+@test "if the Nth write to the disk fails, for each N, an added command still runs once and has its result" {
 	local count=40 n
 	for n in $(seq "$count"); do
 		LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="$n:$dir/failed-$n" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
@@ -200,7 +200,7 @@ tried() { grep -qx "tries $2" state/neap/queue/*/"$1"; }
 	[ "$(ls failed-* | wc -l)" -gt 20 ]
 }
 
-@test "an added command of which neither the end nor the result can be written is not run again" {
+@test "an added command is not run again if neap can write neither its end nor its result" {
 	LD_PRELOAD="$FAILS_ONCE" NEAP_TEST_FAILS_ONCE="0:$dir/full" ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS-} \
 		neap queue add --needs 1M -- sh -c 'echo ran >>ran; touch full' >/dev/null
 	until [ -e full ] && grep -qx 'pid 0' state/neap/queue/*/1; do sleep 0.02; done

@@ -115,7 +115,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	[ "$(result .outcome run2)" = canceled ]
 }
 
-# Programs save on SIGUSR1, SIGUSR2 or SIGXCPU: whoever sends these sends them to the supervisor.
+# Programs save on SIGUSR1, SIGUSR2 or SIGXCPU. Their senders know the supervisor's PID alone, so it passes these on.
 @test "every signal that can be passed on reaches the command, and the result is written" {
 	cat >catch <<-'END'
 		import os, signal, sys, time
@@ -158,7 +158,7 @@ until_sleeps='until_sleeps() { for one; do until [ "$(cat /proc/$one/comm)" = sl
 	[ "$(sort got | uniq -d)" = "" ] # each once
 }
 
-@test "a command that such a signal ends has a result, and so does one that had already ended" {
+@test "a command has a result if such a signal ends it, and if it had ended before" {
 	for number in USR1 USR2 XCPU ALRM VTALRM PROF RTMIN; do
 		NEAP_ATTACH=0 neap run --quiet --folder "$number" -- sh -c "echo >$number.ready; exec sleep 1000" 3>&- &
 		pid=$!

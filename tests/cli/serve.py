@@ -236,7 +236,7 @@ def test_crowd(server):
 
 
 def again_and_again(server, source, stop):
-    """A client that connects, sends half a request and waits for its end, until it is told to stop."""
+    """A client: until `stop` is set, it connects, sends half a request, and waits until the server closes the connection."""
     while not stop.is_set():
         try:
             with server.connect(source) as one:

@@ -41,7 +41,7 @@ teardown() {
 
 keys() { tmux -S "$socket" send-keys "$@"; }
 
-# PIDs become A, B, ... in the order of the targets; those that the test did not start become Z.
+# PIDs become A, B, ... in the order of the targets; PIDs that the test did not start become Z.
 mask() {
 	local pid n=0 words=()
 	for pid in "${targets[@]}" "${self:-$BASHPID}"; do

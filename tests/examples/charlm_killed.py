@@ -55,7 +55,7 @@ def saved(done):
 
 
 def resumed(done, before, what):
-    """Complains unless the run continued from the last save before it, or from one that a kill let end but not be
+    """Complains unless the run continued from the last save before it, or from a save that a kill let end but not be
     reported."""
     found = re.search(r"^resumed after step (\d+)", done.stdout, re.M)
     step = int(found[1]) if found else 0

@@ -22,7 +22,7 @@ LONG = os.environ.get("NEAP_LONG") == "1"
 STEPS, ROUNDS, CLIENTS = (20000, 150, 4) if LONG else (600, 1, 2)
 HELD_BACK = 16384  # bytes of losses: more than fit into the pipe and the program's buffer
 TRAINING_S = 3600
-GROWTH_KIB = 256  # of the training's own host memory, whatever it is asked and how often
+GROWTH_KIB = 256  # the training's own host memory may grow by this, however often it is asked
 F_SETPIPE_SZ = 1031
 OPTIONS = ["--layers", "1", "--width", "32", "--heads", "2", "--log-every", "0", "--batch", "8", "--micro-batch", "4",
            "--steps", str(STEPS)]

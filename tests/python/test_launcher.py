@@ -245,7 +245,7 @@ class Launcher(unittest.TestCase):
         for device in ("cuda", "sim"):
             done = self.run_neap(PYTHON, "-c", code, NEAP_ATTACH="0", NEAP_DEVICE=device)
             plain = self.command(PYTHON, "-c", code)
-            # On the simulator it still waits for torch: the process is not attached, but simulated.
+            # On the simulator neap's finder still waits for torch, because it has to simulate the process that it does not attach to.
             self.assertEqual(done.stdout.replace("'_Attach', ", "" if device == "sim" else "*"), plain.stdout)
             self.assertEqual(self.recordings(), [])
 

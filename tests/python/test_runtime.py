@@ -72,7 +72,7 @@ class Contents(Fresh):
     def test_what_was_never_computed_is_zero_every_time(self):
         for _ in range(3):
             self.assertEqual(torch.randn(5000, device="cuda").abs().sum().item(), 0)
-            # The same block again, after the program sent bytes there.
+            # The program writes NaN to this block and frees it; the next tensor gets the block.
             address = torch.full((5000,), float("nan")).cuda().data_ptr()
             again = torch.empty(5000, device="cuda")
             self.assertEqual(again.data_ptr(), address)

@@ -69,7 +69,7 @@ for epoch in range(2):
 accelerator.save_state("accelerate")
 accelerator.load_state("accelerate")
 """
-# transformers' Trainer, whose batches a class of the user's own brings one ahead, on a stream of its own.
+# transformers' Trainer. A class of the user's brings its batches one ahead, on a stream of its own.
 TRAINER = """
 import torch
 import transformers

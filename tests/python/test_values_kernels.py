@@ -26,7 +26,7 @@ class Dim3(ctypes.Structure):
 
 
 class Extension:
-    """Registers and launches a kernel as nvcc's code does, at an address of a library that is not PyTorch's."""
+    """Registers and launches a kernel as code from nvcc does, at an address in a library outside PyTorch."""
 
     def __init__(self, function, symbol):
         with open("/proc/self/maps", encoding="utf-8") as file:

@@ -395,7 +395,7 @@ static size_t count_whole(const struct neap_keep *keep, enum neap_keep_why why)
 	return count;
 }
 
-/* A month, each step of which takes more than two minutes: every step would stay whole, but then the file is full. */
+/* A month of steps, more than two minutes each: neap would keep every step whole, but then the file is full. */
 static void test_filled(void **state)
 {
 	struct neap_keep keep;

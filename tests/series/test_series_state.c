@@ -71,7 +71,7 @@ static void test_whole(void **unused)
 	neap_series_state_fini(&state);
 }
 
-/* Which array has a task for an experiment. */
+/* The state says which Slurm array has an experiment's task. */
 static void test_submitted(void **unused)
 {
 	(void)unused;

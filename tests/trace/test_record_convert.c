@@ -1,4 +1,4 @@
-/* Each figure of a neap 0.1 event gets to its place in today's event. */
+/* Events of neap 0.1: each figure is in its place of today's event. */
 #include "support/test.h"
 
 #include "trace/record.h"
