@@ -190,6 +190,14 @@ import torch
 x = torch.ones(1000, device="cuda")
 y = x.to("cpu", non_blocking=True)
 total = y.sum().item()
+import ctypes, threading  # a function of the host that comes after a copy tells that it is there
+done = threading.Event()
+call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: done.set())
+z = x.to("cpu", non_blocking=True)
+stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(stream, call, None) == 0
+done.wait()
+total += z.sum().item()
 """, "--json")
         (race,) = json.loads(host.stdout)["races"]
         self.assertEqual((race["kind"], race["second"]["stream"], race["second"]["place"]["line"]), ("host", None, 5))
