@@ -40,24 +40,24 @@ def device_left() -> int:
 
 
 class Limit:
-    """A training's limit on what may be reserved. It ends with the training: each device gets the limit back that it had before."""
+    """A training's limit on what may be reserved. It ends with the training: each allocator gets the limit back that it had before."""
 
     def __init__(self, limit: Any) -> None:
         """`limit`: a share (float), a size, or None."""
         if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
             raise ValueError(f"Training: limit={limit!r}: a share is above 0 and at most 1")
         self._limit: float | int | None = _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
-        self._before: list[tuple[_sources.Source, dict[int, float], dict[int, float]]] = []  # the shares before, and the training's
+        self._before: list[tuple[_sources.Source, dict[Any, float], dict[Any, float]]] = []  # the shares before, and the training's
 
     def begin(self) -> None:
         """Sets it on each device that is in use."""
         if self._limit is None:
             return
-        before = [(source, source.fractions()) for source in _sources.sources()]
+        before = [(source, source.limits()) for source in _sources.sources()]
         try:
             self._set(self._limit)
         finally:
-            self._before = [(source, shares, source.fractions()) for source, shares in before]
+            self._before = [(source, shares, source.limits()) for source, shares in before]
 
     def _set(self, limit: float | int) -> None:
         if isinstance(limit, float):
@@ -74,10 +74,10 @@ class Limit:
         """Sets the limits from before again, except where another caller, as `neap fraction`, has changed the limit since."""
         before, self._before = self._before, []
         for source, shares, limited in before:
-            now = source.fractions()
-            for index, share in limited.items():
-                if now.get(index) == share != shares.get(index, 1.0):
-                    source.set_fraction(shares.get(index, 1.0), index)
+            now = source.limits()
+            for of, share in limited.items():
+                if now.get(of) == share != shares.get(of, 1.0):
+                    source.set_limit(of, shares.get(of, 1.0))
 
 
 class Level:

@@ -82,8 +82,11 @@ class Source(Protocol):
     def set_fraction(self, fraction: float, index: int | None) -> dict[int, int | None]:
         """Limits how much may be reserved on one device or all. Returns the limited devices, each with its total bytes."""
 
-    def fractions(self) -> dict[int, float]:
-        """Returns the share of each device that may be reserved; 1: no limit."""
+    def limits(self) -> dict[Any, float]:
+        """Returns the share of its device that each allocator may reserve (1: no limit), by what names it to set_limit."""
+
+    def set_limit(self, of: Any, fraction: float) -> None:
+        """Limits one of them."""
 
     def memory_stats(self, index: int | None) -> dict[str, Any]:
         """Returns the counters of one device (None: the one in use), under PyTorch's names; {}: it holds nothing there."""
@@ -340,8 +343,11 @@ class NeapSource:
                 a.set_fraction(fraction)
         return {d.index: d.total for d in self.devices() if index is None or d.index == index}
 
-    def fractions(self) -> dict[int, float]:
-        return {a.index: _library.library().neap_get_fraction(a._live()) or 1.0 for a in self._open()}
+    def limits(self) -> dict[Any, float]:
+        return {a: _library.library().neap_get_fraction(a._live()) or 1.0 for a in self._open()}
+
+    def set_limit(self, of: Any, fraction: float) -> None:
+        of.set_fraction(fraction)
 
     def _counters(self, index: int | None) -> tuple[int, list[_abi.Stats]]:
         open_ones = self._open()
@@ -465,8 +471,11 @@ class TorchSource:
             totals[i] = total
         return totals
 
-    def fractions(self) -> dict[int, float]:
+    def limits(self) -> dict[Any, float]:
         return {i: _limits.fraction_of(self._torch, i) for i in self.indices()}
+
+    def set_limit(self, of: Any, fraction: float) -> None:
+        self.set_fraction(fraction, of)
 
     def _used(self, index: int | None) -> int:
         return int(self._cuda.current_device()) if index is None else index

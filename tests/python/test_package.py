@@ -20,7 +20,7 @@ if __name__ == "__main__":  # a world of its own, also for the processes it star
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _divide, _endings, _futile, _leftovers, _units
+from neap import _divide, _endings, _futile, _leftovers, _levels, _sources, _units
 
 MIB = 1 << 20
 kept = []
@@ -179,6 +179,17 @@ class Without(unittest.TestCase):
         with neap.Allocator() as own:
             self.assertLess(abs(own.memory().total // MIB - used - free), 1024)
         self.assertEqual((lines.count(lines[at]), used), (2, 0))
+
+    def test_a_limit_ends_for_each_allocator(self):
+        with neap.Allocator() as first, neap.Allocator() as second:
+            first.set_fraction(0.5)
+            limit = _levels.Limit(0.25)
+            before = _sources.NeapSource().limits()
+            limit.begin()
+            self.assertEqual({_sources.NeapSource().limits()[one] for one in (first, second)}, {0.25})
+            limit.end()
+            self.assertEqual(_sources.NeapSource().limits(), before)
+            self.assertEqual((before[first], before[second]), (0.5, 1.0))
 
     def test_wrong_arguments(self):
         for fraction in (0, -1, 1.5, float("nan")):
