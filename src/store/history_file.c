@@ -136,7 +136,9 @@ static enum neap_status make_table(struct neap_history *history, sqlite3_int64 v
 		return NEAP_OK;
 	enum neap_status status =
 		neap_history_fail(database, version ? "converting" : "beginning", history->path, err);
-	*ret_misfit = is_damage(code) ? &damaged : version && code == SQLITE_ERROR ? &earlier : NULL;
+	*ret_misfit = is_damage(code)                                        ? &damaged
+		      : version == CONVERTED_VERSION && code == SQLITE_ERROR ? &earlier
+									     : NULL;
 	sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
 	return status;
 }
@@ -147,6 +149,12 @@ static enum neap_status check_version(struct neap_history *history, const struct
 	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
 	bool make = version == 0 || version == CONVERTED_VERSION || version == UNLISTED_VERSION;
 	enum neap_status status = make ? make_table(history, version, ret_misfit, err) : NEAP_OK;
+	if (status && status != NEAP_EBUSY && !*ret_misfit && version == UNLISTED_VERSION) {
+		history->unlisted = true; /* it lacks the computed columns alone, and may be another user's */
+		if (err)
+			*err = (struct neap_error){0};
+		return NEAP_OK;
+	}
 	if (status)
 		return status;
 	if (make)

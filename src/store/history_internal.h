@@ -9,7 +9,7 @@
 struct neap_history {
 	sqlite3 *database;
 	char path[4096];
-	bool unlisted; /* the file of an earlier neap, which cannot be converted: no column is computed */
+	bool unlisted; /* the file of an earlier neap, which could not be converted: no column is computed */
 };
 
 /* The database's last error as ours: "WHAT the history PATH: ...". `database` may be NULL: out of memory. */

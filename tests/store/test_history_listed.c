@@ -153,6 +153,13 @@ static void test_converted(void **state)
 	       "NULL, result TEXT NOT NULL);CREATE INDEX runs_experiment ON runs (series, name, outcome);"
 	       "CREATE INDEX runs_ended ON runs (ended_wall_ns); INSERT INTO runs SELECT id, series, experiment_key,"
 	       " run_id, name, outcome, ended_wall_ns, result FROM later; DROP TABLE later; PRAGMA user_version = 3");
+	/* A column that is there already: the file is used as it is, and not set aside. */
+	change("ALTER TABLE runs ADD COLUMN rung TEXT");
+	history = open_history();
+	assert_int_equal(list(history, 2, &left), NEAP_OK);
+	assert_int_equal(left, 0);
+	neap_history_close(history);
+	change("ALTER TABLE runs DROP COLUMN rung");
 	history = open_history();
 	put(history, "r2", 2);
 	assert_int_equal(list(history, 3, &left), NEAP_OK);
