@@ -423,13 +423,6 @@ void neap_estimate_gpus_text(struct neap_buffer *out, const struct neap_estimate
 		neap_buffer_text(out, "\n");
 		put_why(out, report, i);
 	}
-	neap_report_wrap(out, "  ",
-			 "headroom: what is left beside the largest context, of the smallest memory in which the "
-			 "replay of this run ends");
-	neap_report_wrap(
-		out, "  ",
-		"fits: yes, beside the most that everything may take; probably, but what the report names may "
-		"take more; no, not even beside the least");
 	put_convolution(out, report);
 }
 
@@ -591,6 +584,13 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	put_holders(out, analysis, report->top);
 	put_ranks(out, &report->runs[0]);
 	neap_estimate_gpus_text(out, report);
+	/* Explain the table's words: a page does that at a touch. */
+	neap_report_wrap(out, "  ",
+			 "headroom: the GPU's memory, less the largest context and the smallest memory in which "
+			 "this run's replay completes");
+	neap_report_wrap(out, "  ",
+			 "fits: yes, even if everything takes the most that it may; probably, unless what the report "
+			 "names takes more; no, not even if everything takes the least");
 	if (report->search)
 		neap_estimate_search_text(out, report);
 	put_curve(out, report);

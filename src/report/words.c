@@ -20,8 +20,8 @@ static const struct {
 	 "Requested of reserved bytes: what is missing to 100 % was lost to rounding and to cached blocks."},
 	{"headroom", "What was, or would be, left of the device at the peak. Below 0: so much is missing."},
 	{"fits",
-	 "yes: beside the most that everything may take. probably: what the report names may take more. no: not "
-	 "even beside the least. In a series: the largest micro-batch that is predicted to fit."},
+	 "yes: even if everything takes the most that it may. probably: unless what the report names takes more. no: "
+	 "not even if everything takes the least. In a series: the largest micro-batch that is predicted to fit."},
 	{"nvidia-smi",
 	 "What nvidia-smi shows for the process: reserved, the driver's context, and what libraries take "
 	 "beside PyTorch's allocator."},
