@@ -148,7 +148,7 @@ static void put_saving(struct neap_buffer *out, const struct neap_analysis *anal
 				   NEAP_SIZE(analysis->whatifs.items[0].reserved_peak));
 	else
 		neap_buffer_text(out, "No setting of the allocator would save 2 % of what was reserved.");
-	neap_buffer_text(out, " The size of a device with --memory tells whether it fits there.</p>\n");
+	neap_buffer_text(out, " Add --memory SIZE to see whether it fits a device of that size.</p>\n");
 	neap_answer_end(out);
 }
 

@@ -112,9 +112,10 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 static enum neap_status put_side(struct neap_buffer *out, const char *name, const struct neap_compared_side *side,
 				 uint64_t top, struct neap_error *err)
 {
-	neap_buffer_format(out, "<div class=\"card\"><h3>%s <span class=\"quiet\">", name);
+	neap_buffer_format(out, "<div class=\"card\"><h3>%s: at most %s <span class=\"quiet\">", name,
+			   NEAP_SIZE(neap_coarse_top(&side->analysis)));
 	neap_markup_text(out, side->path);
-	neap_buffer_format(out, ", at most %s</span></h3>\n", NEAP_SIZE(neap_coarse_top(&side->analysis)));
+	neap_buffer_text(out, "</span></h3>\n");
 	enum neap_status status = neap_coarse_put(out, &side->analysis, top, err);
 	neap_buffer_text(out, "</div>\n");
 	return status;

@@ -106,6 +106,19 @@ static bool is_number(const char *text)
 	return isdigit((unsigned char)text[0]) || (strchr("+-", text[0]) && isdigit((unsigned char)text[1]));
 }
 
+/* Writes a cell of figures: no line breaks between a number and its unit. */
+static void put_figures(struct neap_buffer *out, const char *text)
+{
+	struct neap_buffer joined = {0};
+	for (size_t i = 0; text[i]; i++)
+		neap_buffer_text(&joined, i && text[i] == ' ' && isdigit((unsigned char)text[i - 1])
+						  ? "\xC2\xA0"
+						  : (char[]){text[i], '\0'});
+	neap_markup_text(out, neap_buffer_string(&joined));
+	out->failed |= joined.failed;
+	neap_buffer_fini(&joined);
+}
+
 static const char *tone(const char *text)
 {
 	return !strcmp(text, "yes") ? "good" : !strcmp(text, "no") ? "bad" : !strcmp(text, "probably") ? "warn" : "";
@@ -139,12 +152,21 @@ static void put_row(struct neap_buffer *out, const struct part *part, const stru
 		if (last && !right && row->count + blank < columns)
 			neap_buffer_format(out, " colspan=\"%zu\"", columns - row->count - blank + 1);
 		neap_buffer_text(out, ">");
-		neap_markup_text(out, text);
+		(right ? put_figures : neap_markup_text)(out, text);
 		neap_buffer_text(out, "</td>");
 	}
 	for (size_t i = row->count; headed && is_number(cell(part, row, row->count - 1)) && i < columns; i++)
 		neap_buffer_text(out, "<td></td>");
 	neap_buffer_text(out, "</tr>\n");
+}
+
+/* The first cell of a column below its head; "" if the column has none. */
+static const char *first_below(const struct part *part, size_t column)
+{
+	for (size_t i = 1; i < part->count; i++)
+		if (column < part->rows[i].count)
+			return cell(part, &part->rows[i], column);
+	return "";
 }
 
 /* Writes the heads of the columns, aligned as their cells. */
@@ -155,9 +177,7 @@ static void put_table_head(struct neap_buffer *out, const struct part *part)
 	size_t blank = unnamed(part); /* the first column has no head */
 	neap_buffer_text(out, blank ? "<thead><tr><td></td>" : "<thead><tr>");
 	for (size_t i = 0; i < head->count; i++) {
-		size_t below = i + blank;
-		bool right = part->count > 1 && below < part->rows[1].count &&
-			     is_number(cell(part, &part->rows[1], below));
+		bool right = is_number(first_below(part, i + blank));
 		neap_buffer_format(out, "<th scope=\"col\"%s>", right ? " class=\"right\"" : "");
 		neap_words_put(out, cell(part, head, i));
 		neap_buffer_text(out, "</th>");

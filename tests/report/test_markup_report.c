@@ -27,7 +27,7 @@ static void test_rows(void **unused)
 	       "  requested      6.53 GiB  at <event> 7\n"
 	       "  utilization: 92 %\n",
 	       "<h3>Peaks</h3>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n"
-	       "<tr><td class=\"\">requested</td><td class=\"right\">6.53 GiB</td>"
+	       "<tr><td class=\"\">requested</td><td class=\"right\">6.53\xC2\xA0GiB</td>"
 	       "<td class=\"\">at &lt;event&gt; 7</td></tr>\n"
 	       "<tr><td class=\"\" colspan=\"3\">utilization: 92 %</td></tr>\n"
 	       "</tbody></table></div>\n");
@@ -43,8 +43,9 @@ static void test_head(void **unused)
 	       "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">GPU</th>"
 	       "<th scope=\"col\" class=\"right\">memory</th><th scope=\"col\"><button type=\"button\" "
 	       "class=\"word\" popovertarget=\"word-fits\">fits</button></th></tr></thead><tbody>\n"
-	       "<tr><td class=\"\">h100</td><td class=\"right\">79.6 GiB</td><td class=\"good\">yes</td></tr>\n"
-	       "<tr><td class=\"\">t4</td><td class=\"right\">15.0 GiB</td><td class=\"bad\">no</td></tr>\n"
+	       "<tr><td class=\"\">h100</td><td class=\"right\">79.6\xC2\xA0GiB</td><td "
+	       "class=\"good\">yes</td></tr>\n"
+	       "<tr><td class=\"\">t4</td><td class=\"right\">15.0\xC2\xA0GiB</td><td class=\"bad\">no</td></tr>\n"
 	       "<tr class=\"in3\"><td class=\"\" colspan=\"3\">lacks 2 GiB</td></tr>\n"
 	       "</tbody></table></div>\n");
 }
@@ -57,24 +58,26 @@ static void test_blank(void **unused)
 	       "  peak       8.10 GiB  a.py:1\n"
 	       "             4.05 GiB  b.py:2\n",
 	       "<h3>Over the steps</h3>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n"
-	       "<tr><td class=\"\">peak</td><td class=\"right\">8.10 GiB</td><td class=\"\">a.py:1</td></tr>\n"
-	       "<tr><td></td><td class=\"right\">4.05 GiB</td><td class=\"\">b.py:2</td></tr>\n"
+	       "<tr><td class=\"\">peak</td><td class=\"right\">8.10\xC2\xA0GiB</td><td class=\"\">a.py:1</td></tr>\n"
+	       "<tr><td></td><td class=\"right\">4.05\xC2\xA0GiB</td><td class=\"\">b.py:2</td></tr>\n"
 	       "</tbody></table></div>\n");
 }
 
-/* The first column may lack a heading, and a number stays in its column. */
+/* The first column may lack a heading, a number stays in its column, and a heading stands above its numbers even
+ * if the first row has none. */
 static void test_unnamed(void **unused)
 {
 	(void)unused;
-	expect("                  A         B\n"
-	       "  peak     13.6 GiB  12.1 GiB  -11 %\n"
-	       "  retries         0         0\n",
+	expect("                  A         B  change\n"
+	       "  retries         0         0\n"
+	       "  peak     13.6 GiB  12.1 GiB  -11 %\n",
 	       "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><td></td>"
 	       "<th scope=\"col\" class=\"right\">A</th><th scope=\"col\" "
-	       "class=\"right\">B</th></tr></thead><tbody>\n"
-	       "<tr><td class=\"\">peak</td><td class=\"right\">13.6 GiB</td><td class=\"right\">12.1 GiB</td>"
-	       "<td class=\"right\">-11 %</td></tr>\n"
+	       "class=\"right\">B</th><th scope=\"col\" class=\"right\">change</th></tr></thead><tbody>\n"
 	       "<tr><td class=\"\">retries</td><td class=\"right\">0</td><td class=\"right\">0</td><td></td></tr>\n"
+	       "<tr><td class=\"\">peak</td><td class=\"right\">13.6\xC2\xA0GiB</td><td "
+	       "class=\"right\">12.1\xC2\xA0GiB</td>"
+	       "<td class=\"right\">-11\xC2\xA0%</td></tr>\n"
 	       "</tbody></table></div>\n");
 }
 
