@@ -2,11 +2,12 @@
 """How often the first fix of an out-of-memory card works: small PyTorch programs that run out of memory on a simulated device,
 under `neap run`, with PyTorch's own allocator. The card's first fix is applied as it says, and the program runs again.
 
-    bench/first_fixes.py [--seed N] [--programs N] [--build FOLDER] [--python PYTHON] [--only FAMILY] [--verbose]
+    bench/first_fixes.py [--seed N] [--programs N] [--build FOLDER] [--python PYTHON] [--only FAMILY] [--keep FOLDER] [--verbose]
 
 PYTHON has PyTorch; without it: that of tools/python_env.sh. Families: transformers, CNNs, LSTMs, accumulation, variable lengths,
 evaluation inside training, a leak, a limit, neighbours, a second process, a model that is itself too large. Their sizes are
-random; a program that does not run out of memory gets larger batches until it does.
+random; a program that does not run out of memory gets larger batches until it does. FOLDER keeps recordings, cards and results;
+programs that it has a result of are not run again, so that a bench that was ended continues there.
 
 Prints a line for each program: its family, the cause and the first fix that the card named; "worked", "failed" or
 "failed, perhaps" (the card had said perhaps); and the share of the live bytes whose purpose the card names. Then the
@@ -314,7 +315,7 @@ class Bench:
         self.neap = pathlib.Path(arguments.build).resolve() / "src" / "neap"
         self.runs = 0
         build = pathlib.Path(arguments.build).resolve()
-        (folder / "runtime").mkdir(mode=0o700)
+        (folder / "runtime").mkdir(mode=0o700, exist_ok=True)
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("NEAP", "PYTORCH"))},
             "PYTHONPATH": str(build / "python"), "NEAP_DEVICE": "sim", "NEAP_SIM_PATH": str(build / "sim" / "driver"),
@@ -337,8 +338,8 @@ class Bench:
         found = {}
         for first in range(0, len(specs), AT_ONCE):
             self.runs += 1
-            run = self.folder / f"run-{self.runs}"
-            path = self.folder / f"specs-{self.runs}.json"
+            run = self.folder / f"run-{os.getpid()}-{self.runs}"
+            path = self.folder / f"specs-{os.getpid()}-{self.runs}.json"
             path.write_text(json.dumps(specs[first : first + AT_ONCE]))
             sim = f"mem={DEVICE_MIB}MiB,context={CONTEXT_MIB}MiB,backing=none,world=fixes-{os.getpid()}-{self.runs}"
             environment = {**self.environment, "NEAP_SIM": sim, **({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})}
@@ -397,40 +398,66 @@ def apply(spec, fix):
     return spec
 
 
-def measure(bench, arguments):
+def make_specs(arguments):
     rng = random.Random(arguments.seed)
     names = [name for name, share in SHARES.items() for _ in range(share)]
     names = [names[int(i * len(names) / arguments.programs)] for i in range(arguments.programs)]
     specs = [dict(make_spec(name, rng), number=i) for i, name in enumerate(names)]  # the same ones with and without --only
-    specs = [spec for spec in specs if not arguments.only or spec["family"] == arguments.only]
-    bench.warm_up()
-    cards = {}
-    waiting = list(specs)
+    return [spec for spec in specs if not arguments.only or spec["family"] == arguments.only]
+
+
+def measure(bench, specs):
+    """Runs programs, and again with the first fix of each. Returns by number: the program, its card, whether it worked."""
+    found = {}
+    waiting = specs
     for attempt in range(ATTEMPTS):
         results = bench.run(waiting) if waiting else {}
         ended = []
         for spec in waiting:
             recording, code = results[spec["number"]]
+            found[spec["number"]] = {"spec": spec, "recording": str(recording), "code": code}
             if code == 3:
-                cards[spec["number"]] = bench.card(recording)
+                card, text = bench.card(recording)
+                found[spec["number"]].update(card=card, text=text)
             elif code == 0:
                 grow(spec, attempt)
                 ended.append(spec)
-            else:
-                print(f"program {spec['number']} failed: {code}", file=sys.stderr)
         waiting = ended
     again = collections.defaultdict(list)
     for spec in specs:
-        if spec["number"] in cards:
-            card, _ = cards[spec["number"]]
-            fixes = [fix for fix in card["fixes"] if not fix["active_already"]]
-            fixed = apply(spec, fixes[0]) if fixes else None
-            if fixed:
-                again[fixed["conf"]].append(fixed)
-    results = {}
+        first = first_fix(found[spec["number"]].get("card"))
+        fixed = apply(spec, first) if first else None
+        if fixed:
+            again[fixed["conf"]].append(fixed)
     for conf, some in again.items():
-        results.update(bench.run(some, conf))
-    return specs, cards, results
+        for number, (recording, code) in bench.run(some, conf).items():
+            found[number].update(worked=code == 0, fixed=str(recording))
+    return found
+
+
+def measure_all(bench, specs, folder):
+    """Measures the programs that the folder has no result of. Prints each one's line. Returns all results by number."""
+    found = {}
+    for spec in specs:
+        path = folder / f"result-{spec['number']}.json"
+        if path.exists():
+            found[spec["number"]] = json.loads(path.read_text())
+    missing = [spec for spec in specs if spec["number"] not in found]
+    for number in sorted(found):
+        print(line_of(found[number]), flush=True)
+    if missing:
+        bench.warm_up()
+    for first in range(0, len(missing), AT_ONCE):
+        for number, result in sorted(measure(bench, missing[first : first + AT_ONCE]).items()):
+            found[number] = result
+            (folder / f"result-{number}.json").write_text(json.dumps(result, indent=1))
+            print(line_of(result), flush=True)
+    return found
+
+
+def first_fix(card):
+    fixes = [fix for fix in card["fixes"] if not fix["active_already"]] if card else []
+    return fixes[0] if fixes else None
 
 
 def named(card):
@@ -444,14 +471,34 @@ def lined(card):
     return sum(holder["live"] for holder in card["holders"] if ".py:" in holder["text"]) / max(card["allocated"], 1)
 
 
-def report_named(specs, cards):
+def word_of(result):
+    """How the first fix went; None: the program did not run out of memory."""
+    first = first_fix(result.get("card"))
+    if "card" not in result:
+        return None
+    return "worked" if result.get("worked") else "failed, perhaps" if first and first["perhaps"] else "failed"
+
+
+def line_of(result):
+    spec = result["spec"]
+    head = f"{spec['number']:3} {spec['family']:13}"
+    if "card" not in result:
+        return f"{head} did not run out of memory" if result["code"] == 0 else f"{head} failed: {result['code']}"
+    card = result["card"]
+    first = first_fix(card) or {"kind": "none", "text": "", "perhaps": False}
+    perhaps = " (perhaps)" if first["perhaps"] else ""
+    head += f" {spec['model']:11} {card['cause']:13} {word_of(result):15} {100 * named(card):5.1f} %"
+    return f"{head} {first['text'] or first['kind']}{perhaps}"
+
+
+def report_named(results):
     """For purpose and line the distribution over all cards, and by family the least."""
     for what, share_of in (("purpose", named), ("line", lined)):
-        shares = sorted(share_of(card) for card, _ in cards.values())
+        shares = sorted(share_of(result["card"]) for result in results)
         least = {}
-        for spec in specs:
-            if spec["number"] in cards:
-                least[spec["family"]] = min(least.get(spec["family"], 1), share_of(cards[spec["number"]][0]))
+        for result in results:
+            family = result["spec"]["family"]
+            least[family] = min(least.get(family, 1), share_of(result["card"]))
         enough = sum(share >= 0.95 for share in shares)
         print(f"\nof the live bytes the card names the {what}: 95 % or more in {enough} of {len(shares)} cards", end="; ")
         places = (("least", 0), ("a tenth", 0.1), ("median", 0.5))
@@ -459,27 +506,17 @@ def report_named(specs, cards):
         print("least by family: " + ", ".join(f"{family} {100 * share:.1f} %" for family, share in least.items()))
 
 
-def report(specs, cards, results):
+def report(results):
     sums = collections.defaultdict(collections.Counter)
-    for spec in specs:
-        number = spec["number"]
-        if number not in cards:
-            print(f"{number:3} {spec['family']:13} did not run out of memory")
-            continue
-        card, text = cards[number]
-        fixes = [fix for fix in card["fixes"] if not fix["active_already"]]
-        first = fixes[0] if fixes else {"kind": "none", "text": "", "perhaps": False}
-        worked = number in results and results[number][1] == 0
-        word = "worked" if worked else "failed, perhaps" if first["perhaps"] else "failed"
-        sums[spec["family"]][word] += 1
-        perhaps = " (perhaps)" if first["perhaps"] else ""
-        print(f"{number:3} {spec['family']:13} {spec['model']:11} {card['cause']:13} {word:15} {100 * named(card):5.1f} %", end=" ")
-        print(f"{first['text'] or first['kind']}{perhaps}")
+    failed = [result for result in results if "card" in result]
+    for result in failed:
+        sums[result["spec"]["family"]][word_of(result)] += 1
     total = sum(sums.values(), collections.Counter())
     print(f"\n{'family':13} {'worked':>7} {'perhaps':>8} {'failed':>7}")
     for family, counts in [*sums.items(), ("all", total)]:
         print(f"{family:13} {counts['worked']:7} {counts['failed, perhaps']:8} {counts['failed']:7}")
-    report_named(specs, cards)
+    if failed:
+        report_named(failed)
     return total["failed"] == 0 and total["worked"] >= 0.95 * sum(total.values())
 
 
@@ -492,18 +529,16 @@ def main():
     parser.add_argument("--python", default=str(cache / "neap" / "python-{}.{}".format(*sys.version_info[:2]) / "bin" / "python"))
     parser.add_argument("--only", choices=SHARES)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--keep", help="a folder for all recordings and cards")
+    parser.add_argument("--keep", help="a folder for recordings, cards and results, to continue from")
     parser.add_argument("--children", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.children:
         return children(arguments.children)
     folder = pathlib.Path(arguments.keep or tempfile.mkdtemp(prefix="neap-first-fixes-")).resolve()
     folder.mkdir(exist_ok=True)
-    specs, cards, results = measure(Bench(arguments, folder), arguments)
-    for number, (card, text) in cards.items():
-        (folder / f"card-{number}.txt").write_text(f"{specs[number] if not arguments.only else ''}\n{text}\n{json.dumps(card, indent=1)}")
-    print(f"recordings and cards: {folder}")
-    return 0 if report(specs, cards, results) else 1
+    found = measure_all(Bench(arguments, folder), make_specs(arguments), folder)
+    print(f"recordings, cards and results: {folder}")
+    return 0 if report([found[number] for number in sorted(found)]) else 1
 
 
 if __name__ == "__main__":
