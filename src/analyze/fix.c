@@ -386,6 +386,21 @@ static void judge_steps(struct neap_oom_card *card)
 	}
 }
 
+/* If mending the leak is enough, drops what would delay the end by less than a step. */
+static void drop_delays(struct neap_oom_card *card)
+{
+	uint64_t step_bytes = neap_plus(card->shortfall_bytes, card->growth_bytes);
+	size_t kept = 0;
+
+	if (card->fix_count == 0 || card->fixes[0].kind != NEAP_FIX_LEAK || !card->fixes[0].sufficient)
+		return;
+	for (size_t i = 0; i < card->fix_count; i++)
+		if (card->fixes[i].kind == NEAP_FIX_LEAK || card->fixes[i].active_already ||
+		    card->fixes[i].saving_bytes >= step_bytes)
+			card->fixes[kept++] = card->fixes[i];
+	card->fix_count = kept;
+}
+
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 		    const struct neap_oom_floor *floor)
 {
@@ -409,6 +424,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 		fix_model(card, &demand);
 	strike_active(card);
 	judge_steps(card);
+	drop_delays(card);
 	neap_fix_sort(card);
 }
 

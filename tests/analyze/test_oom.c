@@ -360,12 +360,15 @@ static void test_pending(void **state)
 static void test_leak_comes_first(void **state)
 {
 	struct recording recording = recording_begin();
+	struct recorded_oom oom = capacity;
 
 	(void)state;
+	oom.tags[0].live = oom.tags[1].live = 505; /* half of them serves the request, but not another step */
+	oom.tags[2].live = 5990;
 	recording_split(&recording, 64, 1);
 	for (uint64_t step = 1; step <= 60; step++)
 		recording_step(&recording, step, (1000 + 20 * step) * NEAP_MIB, 7000 * NEAP_MIB, 1);
-	recording_oom(&recording, &capacity);
+	recording_oom(&recording, &oom);
 	struct neap_oom_card card = card_of(&recording, 0);
 	assert_int_equal(card.step, 61);
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_LEAK);
@@ -376,14 +379,17 @@ static void test_leak_comes_first(void **state)
 	assert_int_equal(card.leak.bytes, 1200 * NEAP_MIB);
 	/* A step takes at most 7000 of 7500 MiB; then its floor rises. */
 	assert_int_equal(card.leak.ends_step, 60 + (card.room_bytes / NEAP_MIB - 7000) / 20);
+	assert_null(fix_in(&card, NEAP_FIX_SMALLER_MODEL));
+	assert_non_null(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH));
 	recording_end(&recording);
 
 	recording = recording_begin();
 	for (uint64_t step = 1; step <= 60; step++)
 		recording_step(&recording, step, 1000 * NEAP_MIB, 7000 * NEAP_MIB, 1);
-	recording_oom(&recording, &capacity);
+	recording_oom(&recording, &oom);
 	card = card_of(&recording, 0);
 	assert_null(fix_in(&card, NEAP_FIX_LEAK));
+	assert_non_null(fix_in(&card, NEAP_FIX_SMALLER_MODEL));
 	recording_end(&recording);
 }
 
