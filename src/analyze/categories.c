@@ -200,12 +200,42 @@ static bool has_mate_in(const struct sizes *sizes, enum side side, const struct 
 	return has_mate(life->size, sizes->of[side], sizes->count[side]);
 }
 
-/* Whether it shows that its line keeps what it makes. */
-static bool shows_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life,
-			  const struct sizes *sizes)
+#define REPEATS 3 /* a line that keeps blocks from so many steps makes no part of the model, whatever their sizes */
+
+/* By stack: from how many steps after the first blocks were kept over 2 step ends, and the newest of these steps. */
+struct kept_steps {
+	size_t count, newest;
+};
+
+/* Whether the block may show that its line keeps what it makes. */
+static bool may_show_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life)
 {
 	return span->from > 0 && span->crossed >= 2 && sites->phases[life->stack] == NEAP_PHASE_UNKNOWN &&
-	       has_line(sites, life) && !has_mate_in(sizes, PARAMETERS, life) && !has_mate_in(sizes, SURE, life);
+	       has_line(sites, life);
+}
+
+static void count_kept_steps(const struct neap_lives *lives, const struct neap_sites *sites,
+			     const struct neap_steps *steps, uint64_t events, struct kept_steps *kept)
+{
+	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
+	struct neap_life life;
+	while (neap_lives_next(&cursor, &life)) {
+		struct span span = span_of(steps, events, &life);
+		struct kept_steps *of_stack = &kept[life.stack];
+		if (!may_show_keeping(sites, &span, &life) || of_stack->newest == span.from)
+			continue;
+		of_stack->newest = span.from;
+		of_stack->count++;
+	}
+}
+
+/* Whether it shows that its line keeps what it makes. */
+static bool shows_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life,
+			  const struct sizes *sizes, const struct kept_steps *kept)
+{
+	return may_show_keeping(sites, span, life) &&
+	       (kept[life->stack].count >= REPEATS ||
+		(!has_mate_in(sizes, PARAMETERS, life) && !has_mate_in(sizes, SURE, life)));
 }
 
 /* Lines that also made blocks which were freed before two steps had ended. A free in the last step, which did not
@@ -227,7 +257,8 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_site
 				      uint64_t events, struct neap_error *err)
 {
 	struct sizes sizes = {0};
-	enum neap_status status = NEAP_OK;
+	struct kept_steps *kept = calloc((size_t)sites->trace->call_count + 1, sizeof *kept);
+	enum neap_status status = kept ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "no memory for the lines of a trace");
 	bool keeps = false;
 
 	for (int side = 0; side < SIDES; side++) {
@@ -239,6 +270,7 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_site
 		goto out;
 	begin_steps(lives, sites, steps);
 	add_sizes(lives, sites, steps, events, &sizes);
+	count_kept_steps(lives, sites, steps, events, kept);
 	struct neap_life_cursor cursor = neap_lives_begin(lives, 0);
 	struct neap_life life;
 	while (neap_lives_next(&cursor, &life)) {
@@ -247,7 +279,7 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_site
 		if ((parameter || like_companion(&span)) &&
 		    has_mate_in(&sizes, parameter ? COMPANIONS : PARAMETERS, &life))
 			neap_lives_pair(lives, cursor.next - 1);
-		if (shows_keeping(sites, &span, &life, &sizes)) {
+		if (shows_keeping(sites, &span, &life, &sizes, kept)) {
 			sites->phases[life.stack] = NEAP_PHASE_KEEPING;
 			keeps = true;
 		}
@@ -257,6 +289,7 @@ enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_site
 out:
 	for (int side = 0; side < SIDES; side++)
 		free(sizes.of[side]);
+	free(kept);
 	return status;
 }
 

@@ -13,7 +13,8 @@
  *                a line that keeps     kept over 2 step ends: kept over steps; likewise what is not freed, if the
  *                                      line kept all that it made in steps that ended. Such a line of Python is
  *                                      none of the above, and made a block after the first step that was kept over
- *                                      2 step ends, and whose size no block of the model has: a leak, a history
+ *                                      2 step ends: either of a size that no block of the model has, or one in each
+ *                                      of 3 steps: a leak, a history
  *                cuBLAS, cuDNN         workspaces
  *   lifetime   where steps are known:
  *                before the first step, kept over 2 step ends      parameters, if a gradient or optimizer state has

@@ -294,6 +294,8 @@ static void what_is_kept_over_steps(void **state)
 			release(&maker, 0x60000000, 24 * MIB, 0);
 		event(&maker, NEAP_TRACE_ALLOC, 0x50000000, 8 * MIB, 0);
 		event(&maker, NEAP_TRACE_ALLOC, 0x60000000, 24 * MIB, loads);
+		if (step == 0) /* a workspace of the leak's size */
+			event(&maker, NEAP_TRACE_ALLOC, 0xa0000000, 5 * MIB, 0);
 		if (step == 1)
 			event(&maker, NEAP_TRACE_ALLOC, 0x90000000, 13 * MIB, buckets);
 		if (step == 3)
@@ -316,10 +318,10 @@ static void what_is_kept_over_steps(void **state)
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_KEPT][NEAP_HOW_LIFETIME], 0);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME], 8 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_FRAMES], 13 * MIB); /* DDP's */
-	/* The second model, the batch, the newest block that may be either, the last gradients, not freed yet, and
-	 * what the leaking line made before the first step. */
+	/* The second model, the batch, the newest block that may be either, the last gradients, not freed yet, what
+	 * the leaking line made before the first step, and the workspace. */
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING],
-			 (11 + 24 + 7 + 8 + 11 + 17) * MIB);
+			 (11 + 24 + 7 + 8 + 11 + 17 + 5) * MIB);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 }
