@@ -8,7 +8,8 @@
 
 #include <stdlib.h>
 
-#define NEWEST 32 /* the newest steps: their rhythm is looked for, and they show how many events a whole step has */
+#define NEWEST      32 /* the newest steps: their rhythm is looked for */
+#define WHOLE_SHARE 16 /* at least this share of most steps' events make a whole step */
 
 /* One kind of level, over all whole steps. */
 struct level {
@@ -55,17 +56,22 @@ static uint64_t events_of(const struct neap_steps *steps, size_t step)
 	return neap_less(steps->ends[step], begin_of(steps, step));
 }
 
-/* The least events of a whole step: half the median of the newest steps, which are always whole. */
-static uint64_t find_whole_events(const struct neap_timeline *timeline, const struct neap_steps *steps)
+/* The least events of a whole step: a sixteenth of the steps' that most events are in. `events`: room for one of each
+ * step. */
+static uint64_t find_whole_events(const struct neap_timeline *timeline, const struct neap_steps *steps,
+				  uint64_t *events)
 {
-	uint64_t events[NEWEST];
-	size_t count = 0;
+	uint64_t all = 0, smaller = 0;
+	size_t at = 0;
 
 	if (!timeline->trace->partial)
 		return 0;
-	for (size_t i = steps->count; i-- > 0 && count < NEWEST;)
-		events[count++] = events_of(steps, i);
-	return median(events, count) / 2;
+	for (size_t i = 0; i < steps->count; i++)
+		all = neap_plus(all, events[i] = events_of(steps, i));
+	qsort(events, steps->count, sizeof *events, by_value);
+	while (at + 1 < steps->count && (smaller = neap_plus(smaller, events[at])) <= all / 2)
+		at++;
+	return steps->count ? events[at] / WHOLE_SHARE + 1 : 0;
 }
 
 static bool is_whole(const struct walk *walk, size_t step)
@@ -190,7 +196,7 @@ enum neap_status neap_course_find(const struct neap_timeline *timeline, const st
 	walk.allocated = (struct level){.now = timeline->start.rounded, .swings = values};
 	walk.reserved = (struct level){.now = timeline->start.reserved, .swings = values + steps->count};
 	walk.rhythms = values + 2 * steps->count;
-	walk.whole_events = find_whole_events(timeline, steps);
+	walk.whole_events = find_whole_events(timeline, steps, values);
 	visit(&walk);
 	course.whole = walk.whole;
 	if (walk.whole > 0) {

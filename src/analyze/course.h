@@ -2,8 +2,8 @@
  * how often it calls the driver, how many micro-batches it has. Pure.
  *
  * The figures are of steps that are whole in the trace. Of three or more the first is left out, since it warms up.
- * The recording of a long run keeps only the net effect of most steps: there a step is whole if it has at least half
- * as many events as the newest steps.
+ * The recording of a long run keeps only the net effect of most steps: there a step is whole if it has at least a
+ * sixteenth as many events as the steps that most events are in.
  */
 #ifndef NEAP_ANALYZE_COURSE_H
 #define NEAP_ANALYZE_COURSE_H

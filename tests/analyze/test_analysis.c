@@ -394,10 +394,21 @@ static void a_leak_has_a_line(void **state)
 	neap_trace_free(trace);
 }
 
+static struct neap_trends trends_of(const char *text, bool partial)
+{
+	struct neap_analysis analysis = {0};
+	struct neap_trace *trace = read_text(text);
+	trace->partial = partial;
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	struct neap_trends trends = analysis.trends;
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+	return trends;
+}
+
 /* Without growth: each step reaches `high` MiB in `teeth` teeth; every `period`th step reaches twice that. */
 static void swing_of(size_t teeth, size_t period, struct neap_trends *ret_trends)
 {
-	struct neap_analysis analysis = {0};
 	char text[16384] = "a 1 1048576 0\n";
 	for (size_t step = 0, length = strlen(text); step < 24; step++) {
 		for (size_t tooth = 0; tooth < teeth; tooth++)
@@ -405,11 +416,7 @@ static void swing_of(size_t teeth, size_t period, struct neap_trends *ret_trends
 						   period && step % period == 0 ? 32 << 20 : 16 << 20);
 		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
 	}
-	struct neap_trace *trace = read_text(text);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	*ret_trends = analysis.trends;
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
+	*ret_trends = trends_of(text, false);
 }
 
 static void swings_and_their_causes(void **state)
@@ -432,7 +439,6 @@ static void swings_and_their_causes(void **state)
  * mark. With `kept` each step keeps 4 MiB, and each tenth frees them. */
 static enum neap_swing swing_by(bool varies, int evaluation, bool kept, size_t *ret_period)
 {
-	struct neap_analysis analysis = {0};
 	char text[16384] = "a 1 16777216 0\n";
 	size_t length = strlen(text);
 	uint32_t chance = 1;
@@ -450,13 +456,9 @@ static enum neap_swing swing_by(bool varies, int evaluation, bool kept, size_t *
 			length += (size_t)snprintf(text + length, sizeof text - length, "f %d\n", 100 + i);
 		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
 	}
-	struct neap_trace *trace = read_text(text);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	enum neap_swing swing = analysis.trends.swing;
-	*ret_period = analysis.trends.period;
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-	return swing;
+	struct neap_trends trends = trends_of(text, false);
+	*ret_period = trends.period;
+	return trends.swing;
 }
 
 static void why_steps_differ(void **state)
@@ -477,17 +479,21 @@ static void why_steps_differ(void **state)
 
 /* 12 steps of a model whose gradients are far larger than its activations, so that the levels alone show one rise a
  * step. Each step has `micro_batches`, then an optimizer that is not fused; `samples` gives the sizes of the
- * activations. Before each fourth step `evaluated` batches run forward only. */
-static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, bool varies,
+ * activations. Before each fourth step `evaluated` batches run forward only. Of `thinned` steps only the end is
+ * recorded. */
+static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, bool varies, size_t thinned,
 		       struct neap_trends *ret_trends)
 {
 	struct neap_buffer text = {0};
-	struct neap_analysis analysis = {0};
 	size_t layers = 6, id = 100;
 	uint32_t chance = 1;
 
 	neap_buffer_text(&text, "a 1 104857600 0\n");
 	for (size_t step = 0; step < 12; step++) {
+		if (step >= 3 && step < 3 + thinned) {
+			neap_buffer_text(&text, "s\n");
+			continue;
+		}
 		for (size_t i = 0; step > 0 && i < layers; i++)
 			neap_buffer_format(&text, "f %zu\n", 10 + i);
 		size_t forwards = step % 4 == 3 ? evaluated : 0;
@@ -513,11 +519,7 @@ static void accumulate(size_t micro_batches, size_t samples, size_t evaluated, b
 			neap_buffer_text(&text, "a 4 41943040 0\nf 4\n");
 		neap_buffer_text(&text, "s\n");
 	}
-	struct neap_trace *trace = read_text(neap_buffer_string(&text));
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	*ret_trends = analysis.trends;
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
+	*ret_trends = trends_of(neap_buffer_string(&text), thinned > 0);
 	neap_buffer_fini(&text);
 }
 
@@ -525,25 +527,30 @@ static void accumulation_by_its_rhythm(void **state)
 {
 	(void)state;
 	struct neap_trends trends;
-	accumulate(2, 48, 0, false, &trends);
+	accumulate(2, 48, 0, false, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 2);
 	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
 	assert_true(trends.teeth_per_step < 1.5);
-	accumulate(6, 16, 0, false, &trends);
+	accumulate(6, 16, 0, false, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 6);
 	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
+	/* Thinned steps tell nothing. */
+	uint64_t swing_bytes = trends.course.allocated.swing_bytes;
+	accumulate(6, 16, 0, false, 7, &trends);
+	assert_int_equal(trends.course.whole, 4);
+	assert_int_equal(trends.course.micro_batches, 6);
+	assert_int_equal(trends.course.allocated.swing_bytes, swing_bytes);
 	/* With an evaluation in between. Neither layers nor the optimizer count as micro-batches. */
-	accumulate(2, 48, 5, false, &trends);
+	accumulate(2, 48, 5, false, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 2);
-	accumulate(1, 96, 0, false, &trends);
+	accumulate(1, 96, 0, false, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
-	accumulate(1, 96, 5, false, &trends);
+	accumulate(1, 96, 5, false, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
 	/* Changing lengths have no such rhythm. */
-	accumulate(2, 48, 0, true, &trends);
+	accumulate(2, 48, 0, true, 0, &trends);
 	assert_int_equal(trends.course.micro_batches, 1);
 	/* Neither have layers that are all alike and keep what they allocate until all of it goes. */
-	struct neap_analysis analysis = {0};
 	char text[4096] = "a 100 1048576 0\n";
 	for (size_t step = 0, length = strlen(text); step < 8; step++) {
 		for (size_t i = 0; i < 16; i++)
@@ -552,11 +559,7 @@ static void accumulation_by_its_rhythm(void **state)
 			length += (size_t)snprintf(text + length, sizeof text - length, "f %zu\n", i);
 		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
 	}
-	struct neap_trace *trace = read_text(text);
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(analysis.trends.course.micro_batches, 1);
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
+	assert_int_equal(trends_of(text, false).course.micro_batches, 1);
 }
 
 /* The shape of 10 steps that each rise and fall by 10 MiB once. */
