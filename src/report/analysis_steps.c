@@ -95,7 +95,8 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 		neap_buffer_format(out, "  rhythm: %zu micro-batches a step, which ask for the same sizes again\n",
 				   trends->course.micro_batches);
 	if (trends->emptied)
-		neap_buffer_format(out, "  the cache was emptied %" PRIu64 " time%s", trends->emptied,
+		neap_buffer_format(out, "  the cache was emptied %s%" PRIu64 " time%s",
+				   analysis->trace->partial ? "at least " : "", trends->emptied,
 				   trends->emptied == 1 ? "" : "s");
 	if (trends->emptied_period)
 		neap_buffer_format(out, ", every %zu step%s", trends->emptied_period,

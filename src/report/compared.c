@@ -226,9 +226,10 @@ static void put_holders(struct neap_buffer *out, const struct neap_compared *com
 		neap_buffer_text(out, "  none\n");
 }
 
-static struct neap_verdict_side side_of(const struct figure *figures, bool after)
+static struct neap_verdict_side side_of(const struct neap_compared *compared, const struct figure *figures,
+					bool after)
 {
-	struct neap_verdict_side side = {0};
+	struct neap_verdict_side side = {.thinned = (after ? compared->after : compared->before).trace->partial};
 	const struct {
 		const char *key;
 		uint64_t *field;
@@ -245,18 +246,18 @@ static struct neap_verdict_side side_of(const struct figure *figures, bool after
 	return side;
 }
 
-static char *make_verdict(const struct figure *figures)
+static char *make_verdict(const struct neap_compared *compared, const struct figure *figures)
 {
-	struct neap_verdict_side before = side_of(figures, false), after = side_of(figures, true);
+	struct neap_verdict_side before = side_of(compared, figures, false), after = side_of(compared, figures, true);
 	struct neap_buffer text = {0};
 
 	neap_verdict_cleanups(&text, &before, &after);
 	return neap_buffer_detach(&text);
 }
 
-static void put_verdict(struct neap_buffer *out, const struct figure *figures)
+static void put_verdict(struct neap_buffer *out, const struct neap_compared *compared, const struct figure *figures)
 {
-	char *text = make_verdict(figures), *rest = NULL;
+	char *text = make_verdict(compared, figures), *rest = NULL;
 
 	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
 		neap_buffer_text(out, line == text ? "\n" : "");
@@ -265,9 +266,9 @@ static void put_verdict(struct neap_buffer *out, const struct figure *figures)
 	free(text);
 }
 
-static json_t *verdict_json(const struct figure *figures)
+static json_t *verdict_json(const struct neap_compared *compared, const struct figure *figures)
 {
-	char *text = make_verdict(figures), *rest = NULL;
+	char *text = make_verdict(compared, figures), *rest = NULL;
 	json_t *lines = json_array();
 
 	for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
@@ -289,7 +290,7 @@ void neap_report_compared(struct neap_buffer *out, const struct neap_compared *c
 	put_heads(out, "");
 	for (size_t i = 0; i < FIGURES; i++)
 		put_row(out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
-	put_verdict(out, figures);
+	put_verdict(out, compared, figures);
 	put_unrecorded(out, "A", before);
 	put_unrecorded(out, "B", after);
 	if (!before->unrecorded && !after->unrecorded)
@@ -325,6 +326,6 @@ json_t *neap_compared_json(const struct neap_compared *compared)
 		neap_json_add(holders, holder);
 	}
 	neap_json_set(root, "holders", holders);
-	neap_json_set(root, "cleanups_verdict", verdict_json(figures));
+	neap_json_set(root, "cleanups_verdict", verdict_json(compared, figures));
 	return root;
 }

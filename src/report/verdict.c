@@ -61,8 +61,8 @@ void neap_verdict_cleanups(struct neap_buffer *out, const struct neap_verdict_si
 
 	if ((!later && !cleans_up(a, b)) || with->peak_bytes == UNKNOWN || without->peak_bytes == UNKNOWN)
 		return;
-	neap_buffer_format(out, "Cleanups: %c emptied the cache %" PRIu64 " times (%c: %" PRIu64 "), and ", name,
-			   with->emptied, other, without->emptied);
+	neap_buffer_format(out, "Cleanups: %c emptied the cache %s%" PRIu64 " times (%c: %" PRIu64 "), and ", name,
+			   with->thinned ? "at least " : "", with->emptied, other, without->emptied);
 	put_peak(out, with, without);
 	neap_buffer_text(out, ".");
 	bool taken_again = with->swing_bytes != UNKNOWN && without->swing_bytes != UNKNOWN &&

@@ -8,6 +8,7 @@
 /* One of the two runs. UINT64_MAX: not known. */
 struct neap_verdict_side {
 	uint64_t emptied;                             /* how often its cache was emptied */
+	bool thinned;                                 /* its recording lacks events: that often at least */
 	uint64_t peak_bytes, mean_bytes, swing_bytes; /* reserved: highest, in the mean, within a step */
 	uint64_t step_ns;                             /* a step's time */
 	uint64_t driver_calls;                        /* in 100 steps */

@@ -538,10 +538,11 @@ static void cleanups_are_judged(void **state)
 		 rest);
 	check_verdict(&without, &with, expected);
 	with.peak_bytes = 1000 * NEAP_MIB;
-	snprintf(
-		expected, sizeof expected,
-		"Cleanups: B emptied the cache 30 times (A: 0), and it helped: the reserved peak is 360 MiB lower.%s",
-		rest);
+	with.thinned = true;
+	snprintf(expected, sizeof expected,
+		 "Cleanups: B emptied the cache at least 30 times (A: 0), and it helped: the reserved peak is 360 "
+		 "MiB lower.%s",
+		 rest);
 	check_verdict(&without, &with, expected);
 	/* The other way round, at the same cost, with requests that found the device full. */
 	with = (struct neap_verdict_side){
