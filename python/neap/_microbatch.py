@@ -78,18 +78,19 @@ class _State:
     unhook: list[Any] = []
 
 
-def _tensors(batch: Any, deep: int = _DEEP) -> Iterator[Any]:
+def tensors(batch: Any, deep: int = _DEEP) -> Iterator[Any]:
+    """Gives the tensors of a batch."""
     if is_tensor(batch):
         yield batch
     elif deep:
         parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
         for part in parts:
-            yield from _tensors(part, deep - 1)
+            yield from tensors(part, deep - 1)
 
 
 def shared_size(batch: Any) -> int:
     """Returns the first dimension that all tensors share, except those without dimensions; 0: none."""
-    sizes = {int(tensor.shape[0]) for tensor in _tensors(batch) if len(tensor.shape)}
+    sizes = {int(tensor.shape[0]) for tensor in tensors(batch) if len(tensor.shape)}
     return sizes.pop() if len(sizes) == 1 else 0
 
 
@@ -300,4 +301,4 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 
-__all__ = ["Found", "failed", "look", "shared_size", "watch"]
+__all__ = ["Found", "failed", "look", "shared_size", "tensors", "watch"]

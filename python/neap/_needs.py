@@ -124,6 +124,7 @@ class Place:
     evaluates: bool = False  # of that forward: the model is in evaluation mode, and no input needs a gradient
     graph: bool = False  # of that forward: autograd keeps its results
     samples: int = 0  # of that forward: the first dimension that its inputs share; 0: not known
+    batch: list[Any] = dataclasses.field(default_factory=list)  # its inputs that are its batch
 
 
 def _share(outermost: Any, innermost: Any) -> float:
@@ -157,9 +158,18 @@ def _find_model(torch: Any, output: Any) -> Any:
     return next((m for m in modules if any(p is parameter for p in m.__dict__.get("_parameters", {}).values())), None)
 
 
+def _is_of_batch(tensor: Any) -> bool:
+    """Returns whether an input of a forward has its memory alone and was computed by no other forward."""
+    try:
+        return tensor.grad_fn is None and bool(tensor.untyped_storage().nbytes() == _bytes([tensor]))
+    except Exception:  # a sparse tensor has no such storage
+        return False
+
+
 def _judge_forward(torch: Any, place: Place, model: Any, inputs: Any) -> None:
     """Sets in `place` whether this forward is part of an evaluation, its batch, and whether autograd makes a graph."""
     given = [*inputs[0], *inputs[1].values()]
+    place.batch = [tensor for tensor in _microbatch.tensors(given) if _is_of_batch(tensor)]
     place.evaluates = not model.training and not any(getattr(one, "requires_grad", False) for one in given)
     place.samples = 0 if place.evaluates else _microbatch.shared_size(given)
     place.graph = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())

@@ -169,14 +169,15 @@ def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
 
 
 @_notes.harmless("holders of memory")
-def _find_holders(torch: Any, device: int, allocated: int, optimizers: list[Any]) -> list[tuple[str, int, int]]:
-    """Returns names, bytes and blocks of parameters, gradients and optimizer state, and of the rest, such as activations."""
+def _find_holders(torch: Any, device: int, allocated: int, optimizers: list[Any], batch: list[Any]) -> list[tuple[str, int, int]]:
+    """Returns names, bytes and blocks of parameters, gradients, optimizer state and batch, and of the rest, such as activations."""
     parameters = {id(p): p for o in optimizers for g in o.param_groups for p in g["params"]}
     states = [v for o in optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
     named = {
         "parameters": _bytes_of(parameters.values(), device),
         "gradients": _bytes_of((p.grad for p in parameters.values()), device),
         "optimizer": _bytes_of(states, device),
+        "batch": _bytes_of({id(t): t for t in batch}.values(), device),
     }
     rest = allocated - sum(live for live, _ in named.values())
     named["activations and other" if optimizers else "all"] = (max(rest, 0), 0)
@@ -200,7 +201,8 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
     # Before the first step, the optimizers are unknown.
     optimizers = list(_State.optimizers) or _needs.find_optimizers(torch)
     needed = _find_needs(torch, device, optimizers)
-    holders = _find_holders(torch, device, torch.cuda.memory_allocated(device), optimizers)
+    batch = needed[1].batch if needed is not None else []
+    holders = _find_holders(torch, device, torch.cuda.memory_allocated(device), optimizers, batch)
     total = _device_total(torch, device)
     largest: dict[str, int] | None = None
     try:

@@ -191,6 +191,21 @@ static void take_gradients(struct last_step *step, uint64_t gradient_bytes)
 	step->live.bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_NOTHING] += gradients;
 }
 
+/* Blocks of the failed step that no event gives a purpose count as its batch, as far as the process counted one. */
+static void take_batch(struct last_step *step, uint64_t batch_bytes)
+{
+	uint64_t known = 0;
+
+	for (int how = 0; how < NEAP_HOWS; how++)
+		known += step->live.bytes[NEAP_CATEGORY_INPUTS][how];
+	uint64_t *unknown = &step->live.bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING];
+	uint64_t batch = neap_less(batch_bytes, known);
+	batch = batch < *unknown ? batch : *unknown;
+	*unknown -= batch;
+	step->live.bytes[NEAP_CATEGORY_INPUTS][NEAP_HOW_NOTHING] += batch;
+	step->highest = neap_plus(step->highest, batch);
+}
+
 /* The whole steps before the failure: their lowest requested and highest allocated bytes. */
 static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_t event,
 				   struct neap_oom_inputs *inputs, struct neap_error *err)
@@ -267,13 +282,13 @@ static void take_demand(struct neap_demand demand, uint64_t unnamed_bytes, struc
 		inputs->demand.activations > 0 && inputs->demand.unknown <= neap_demand_total(&inputs->demand) / 2;
 }
 
-/* Moves what the process counted of its model from the tags to the purposes. */
+/* Moves what the process counted of its model from the tags to the purposes. Its batch is among the events'. */
 static void keep_counted(struct neap_oom_card *card)
 {
 	for (size_t i = 0; i < card->tag_count && card->purpose_count < NEAP_OOM_PURPOSES; i++) {
 		struct neap_demand named = {0};
 		neap_demand_add(&named, card->tags[i].tag, card->tags[i].live_bytes);
-		if (named.unknown)
+		if (named.unknown || named.inputs)
 			continue;
 		card->purposes[card->purpose_count] = card->tags[i];
 		card->purposes[card->purpose_count++].peak_bytes = NEAP_OOM_UNKNOWN;
@@ -328,6 +343,7 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_gradients(&step, counted_bytes(card, "gradients"));
+	take_batch(&step, counted_bytes(card, "batch"));
 	keep_counted(card);
 	inputs->segment_bytes = is_small(card, trace) ? 2 * NEAP_MIB : segment_of(card->block_bytes, &settings);
 	inputs->pages_mapped = settings.expandable_segments;

@@ -190,7 +190,7 @@ static void test_card_of_a_first_step(void **state)
 }
 
 /* In the first step no lifetime shows what a block is for. What a loss makes is of the forward; what the process has
- * counted of its model is not unknown, also where the events do not tell which blocks it has. */
+ * counted of its model and its batch is not unknown, also where the events do not tell which blocks these are. */
 static void test_card_of_a_first_step_names_purposes(void **state)
 {
 	struct neap_buffer text = {0};
@@ -209,15 +209,22 @@ static void test_card_of_a_first_step_names_purposes(void **state)
 					.tag = watched.observer->name(watched.observer->context, "parameters"),
 					.live_blocks = WATCHED_LAYERS + 1,
 					.live_bytes = (WATCHED_LAYERS * 4 + 8) * WATCHED_MIB}));
+	watched_emit(&watched, neap_event_of_tag_bytes(
+				       0, (struct neap_event_tag_bytes){
+						  .tag = watched.observer->name(watched.observer->context, "batch"),
+						  .live_blocks = 1,
+						  .live_bytes = 30 * WATCHED_MIB}));
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	assert_int_equal(card.unknown_bytes, 32 * WATCHED_MIB);
-	assert_int_equal(card.purpose_count, 3);
+	assert_int_equal(card.unknown_bytes, 2 * WATCHED_MIB);
+	assert_int_equal(card.purpose_count, 4);
 	assert_string_equal(card.purposes[0].tag, "activations");
 	assert_int_equal(card.purposes[0].live_bytes, 100 * WATCHED_MIB);
 	assert_string_equal(card.purposes[1].tag, "parameters");
-	assert_string_equal(card.purposes[2].tag, "unknown");
-	assert_int_equal(card.purposes[2].live_bytes, 32 * WATCHED_MIB);
+	assert_string_equal(card.purposes[2].tag, "inputs");
+	assert_int_equal(card.purposes[2].live_bytes, 30 * WATCHED_MIB);
+	assert_string_equal(card.purposes[3].tag, "unknown");
+	assert_int_equal(card.purposes[3].live_bytes, 2 * WATCHED_MIB);
 	neap_buffer_fini(&text);
 }
 

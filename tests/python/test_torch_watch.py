@@ -398,6 +398,10 @@ model(torch.zeros(100000, 2048, device="cuda")).sum().backward()
         self.assertAlmostEqual(purposes["gradients"], model, delta=8192)  # of a bias
         self.assertLess(purposes.get("unknown", 0), MIB)
 
+    def test_the_batch_of_a_first_step_is_known(self):
+        done, _ = self.run_script(self.script.replace("range(4)", "range(0)"), check=False)
+        self.assertRegex(" ".join(done.stderr.split()), r"lifetime\) live blocks .*inputs 781 MiB [^W]*(unknown \d+ KiB [^W]*)?Who holds it")
+
 
 class Exceptions(Watch):
     """A stored exception keeps the tensors of the forward that failed: the next failure's card says so."""
