@@ -325,6 +325,9 @@ class Needs(Case):
         self.assertEqual([p for i, p in enumerate(phases) if p not in phases[:i]], ["FORWARD", "BACKWARD", "UPDATE", "MODEL", "UNKNOWN"])
         self.assertIs(places[0].model, model)
         self.assertEqual(places[0].done, 3 / 5)
+        self.assertEqual([tuple(tensor.shape) for tensor in places[0].batch], [(4, 8)])
+        model(torch.zeros(8, 8, device="cuda")[:4])  # a part of the program's data
+        self.assertEqual(places[-1].batch, [])
         with unittest.mock.patch.object(torch._C._nn, "cross_entropy_loss", lambda *_: places.append(_needs.find_place(torch))):
             nn.CrossEntropyLoss()(torch.zeros(4, 8, device="cuda"), torch.zeros(4, dtype=torch.long, device="cuda"))
         self.assertEqual((places[-1].phase.name, places[-1].done), ("FORWARD", 1.0))
