@@ -25,6 +25,7 @@ import neap
 import torch
 import transformers
 import yaml
+from neap.integrations import jupyter
 from neap.integrations import lightning as for_lightning
 from neap.integrations import transformers as for_transformers
 from torch import nn
@@ -295,6 +296,21 @@ class HuggingFace(Case):
         self.assertEqual(names(callback), ["start"] * tries + ["epoch 1", "end"])
         self.assertGreater(tries, 1)
         self.assertLess(trainer.state.train_batch_size, 128)
+
+
+class Notebook(Case):
+    def test_a_command_sees_this_process_as_it_is_and_reaches_it(self):
+        neap.attach()
+        self.addCleanup(neap.detach)
+        kept = []
+        for _ in range(3):  # each at once after the figures changed
+            kept.append(torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"))
+            (own,) = (one for one in json.loads(repr(jupyter.neap_magic("info --json")))["processes"] if one["pid"] == os.getpid())
+            self.assertEqual(own["allocated"], torch.cuda.memory_allocated())
+        kept.clear()
+        shown = repr(jupyter.neap_magic(f"clear --pid {os.getpid()}"))
+        self.assertNotIn("exit status", shown)
+        self.assertLess(torch.cuda.memory_reserved(), 64 * MIB)
 
 
 LIGHTNING = """

@@ -16,10 +16,14 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from typing import Any
 
 from .. import memory
+from .._notes import harmless
+from ..agent import agent
 
+_WAIT_S = 0.02
 _PAGES = ("analyze", "compare", "estimate")
 
 
@@ -57,13 +61,25 @@ def _command(words: list[str]) -> Output:
         path = os.path.join(folder, "page.html")
         wanted = ["--html", path] if words[0] in _PAGES and "--html" not in words and "--json" not in words else []
         command = [program, words[0], *wanted, *words[1:]]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        status, printed = _run(command, os.path.join(folder, "output"))
         page = ""
         if wanted and os.path.exists(path):
             with open(path, encoding="utf-8") as source:
                 page = source.read()
-    text = "\n".join(one for one in done.stdout.splitlines() if path not in one).rstrip()
-    return Output(text if done.returncode == 0 else f"{text}\n[exit status {done.returncode}]", page)
+    text = "\n".join(one for one in printed.splitlines() if path not in one).rstrip()
+    return Output(text if status == 0 else f"{text}\n[exit status {status}]", page)
+
+
+def _run(command: list[str], path: str) -> tuple[int, str]:
+    """Runs it with its output in that file. Returns its exit status and its output. It sees this process's memory as it is now, and
+    its requests to this process (`%neap reset`) are served: the main thread does that, between two of these waits."""
+    harmless("figures")(agent.publish)()
+    with open(path, "w+", encoding="utf-8", errors="replace") as output:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process:
+            while process.poll() is None:
+                time.sleep(_WAIT_S)
+        output.seek(0)
+        return process.returncode, output.read()
 
 
 def load_ipython_extension(shell: Any) -> None:
