@@ -5,7 +5,8 @@
 struct left {
 	uint64_t available_bytes, leased_bytes;
 	bool leased, whole; /* by any entry; by one that has all of it */
-	size_t holder;      /* an entry that has a lease of it */
+	size_t holder;      /* the entry with the largest lease of it */
+	uint64_t largest_bytes;
 };
 
 static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
@@ -17,11 +18,15 @@ static bool has(uint32_t set, size_t device) { return set >> device & 1; }
 static void lease(struct left *left, const struct neap_queue_entry *entry, size_t index, uint64_t used_bytes)
 {
 	bool whole = entry->needs.kind == NEAP_NEEDS_DEVICE;
-	left->leased_bytes = whole ? UINT64_MAX : sum(left->leased_bytes, entry->needs.bytes);
+	uint64_t bytes = whole ? UINT64_MAX : entry->needs.bytes;
+	left->leased_bytes = sum(left->leased_bytes, bytes);
 	left->available_bytes = whole ? 0 : less(left->available_bytes, less(entry->needs.bytes, used_bytes));
 	left->whole = left->whole || whole;
+	if (bytes >= left->largest_bytes) {
+		left->holder = index;
+		left->largest_bytes = bytes;
+	}
 	left->leased = true;
-	left->holder = index;
 }
 
 static bool could_fit(const struct neap_queue_entry *entry, const struct neap_queue_device *device)

@@ -63,6 +63,16 @@ static void test_promises(void **state)
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_NEVER, 0, 2);
 }
 
+/* What waits is told of the largest lease, not of the last: that one's end may not be enough. */
+static void test_largest(void **state)
+{
+	(void)state;
+	const struct neap_queue_device device = DEVICE(100);
+	const struct neap_queue_entry entries[3] = {holds(1, BYTES(60), 1, 0), holds(2, BYTES(20), 1, 0),
+						    waits(3, BYTES(50), 1, 1)};
+	expect(last_of(&device, 1, entries, 3), NEAP_QUEUE_LEASED, 0, 0);
+}
+
 static void test_whole(void **state)
 {
 	(void)state;
@@ -276,8 +286,8 @@ static void test_random(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_promises), cmocka_unit_test(test_whole),
-					   cmocka_unit_test(test_several), cmocka_unit_test(test_passing),
-					   cmocka_unit_test(test_random)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_promises), cmocka_unit_test(test_largest),
+					   cmocka_unit_test(test_whole),    cmocka_unit_test(test_several),
+					   cmocka_unit_test(test_passing),  cmocka_unit_test(test_random)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
