@@ -41,6 +41,14 @@ class People(unittest.TestCase):
         self.assertRaises(TypeError, trackers.log_to, object(), figures, 1)
         self.assertRaises(ValueError, trackers.Tracked, every_steps=0)
 
+    def test_the_trackers_of_an_accelerator(self):
+        board, wandb = Recorder("log"), Recorder("log")
+        board.name, wandb.name = "tensorboard", "wandb"
+        accelerator = types.SimpleNamespace(trackers=[board, wandb], log=lambda *_, **__: self.fail("it does not know the steps"))
+        trackers.log_to(accelerator, {"a": 1}, 10)
+        self.assertEqual(board.calls, [({"a": 1}, 10)])
+        self.assertEqual(wandb.calls, [({"a": 1, "memory/step": 10},)])
+
     def test_a_tracker_that_fails_fails_alone(self):
         broken = types.SimpleNamespace(log=lambda *_, **__: 1 / 0)
         whole = Recorder("log")

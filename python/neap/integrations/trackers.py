@@ -36,9 +36,16 @@ def memory_figures(prefix: str = "memory/") -> dict[str, float]:
 
 def log_to(tracker: Any, figures: dict[str, float], step: int) -> None:
     """Passes the figures to one object, by the method that its library documents: add_scalar (a SummaryWriter of TensorBoard),
-    log_metrics (mlflow, and Lightning's loggers) or log (a run of W&B, wandb itself, an Accelerator), with the step as a figure of
-    its own, "memory/step". Raises TypeError if it has none of these methods, and the object's own exceptions."""
-    if callable(getattr(tracker, "add_scalar", None)):
+    log_metrics (mlflow, and Lightning's loggers) or log (a run of W&B, wandb itself), with the step as a figure of its own,
+    "memory/step". Passes them to each tracker of an Accelerator, with the step. Raises TypeError if it has none of these methods, and
+    the object's own exceptions."""
+    if isinstance(getattr(tracker, "trackers", None), list):
+        for one in tracker.trackers:  # its own log() would pass all of them the same step, or none
+            if getattr(one, "name", "") == "wandb":
+                log_to(one, figures, step)
+            else:
+                one.log(figures, step=step)
+    elif callable(getattr(tracker, "add_scalar", None)):
         for name, value in figures.items():
             tracker.add_scalar(name, value, step)
     elif callable(getattr(tracker, "log_metrics", None)):
