@@ -119,7 +119,7 @@ static void report_need(const struct neap_oom_card *card, char *text, size_t cap
 static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char peak[NEAP_UNITS_CAPACITY], text[320];
-	bool known = false;
+	bool known = card->need.alike;
 
 	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES && card->step_peak_bytes; i++)
 		known |= card->fixes[i].step != NEAP_FIX_STEP_UNKNOWN;
