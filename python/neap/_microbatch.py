@@ -160,7 +160,7 @@ def _look(optimizer: Any) -> None:
     _State.looks += 1
     found = _decide(optimizer)
     if _State.looks == 1:  # for a program that ends before the micro-batch is found
-        _record(_named(0) or Found(BatchSource.UNKNOWN))
+        _record(_named(0) or _from_arguments() or Found(BatchSource.UNKNOWN))
     if found is not None:
         _record(found)
     if found is not None or _State.looks >= _LOOKS:
@@ -262,6 +262,15 @@ def _instance(names: tuple[tuple[str, str], ...]) -> Any:
     """Returns an object of one of these classes, if their modules are imported."""
     kinds = tuple(k for k in (getattr(sys.modules.get(module), name, None) for module, name in names) if isinstance(k, type))
     return next((o for o in gc.get_objects() if issubclass(type(o), kinds)), None) if kinds else None
+
+
+def _from_arguments() -> Found | None:
+    """Returns the micro-batch that transformers' Trainer was asked for."""
+    arguments = _instance(_TRANSFORMERS)
+    size = getattr(arguments, "per_device_train_batch_size", 0)
+    accumulate = getattr(arguments, "gradient_accumulation_steps", 0)
+    whole = isinstance(size, int) and size > 0 and isinstance(accumulate, int)
+    return Found(BatchSource.TRANSFORMERS, size, accumulate) if whole else None
 
 
 def _of_model(optimizer: Any) -> tuple[int, int]:

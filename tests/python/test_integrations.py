@@ -378,8 +378,10 @@ class Runs(Folder):
 
     @LONG
     def test_transformers(self):
-        marks = [mark[1] for mark in self.run_it(TRANSFORMERS, 64, ("per_device_train_batch_size", "gradient_accumulation_steps"))["marks"] if mark[1] not in ("peak", "held")]
+        result = self.run_it(TRANSFORMERS, 64, ("per_device_train_batch_size", "gradient_accumulation_steps"))
+        marks = [mark[1] for mark in result["marks"] if mark[1] not in ("peak", "held")]
         self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
+        self.assertIn("(now 32, TrainingArguments.per_device_train_batch_size)", result["advice"])
 
 
 PYTEST = """
