@@ -42,8 +42,10 @@ class People(unittest.TestCase):
         self.assertRaises(ValueError, trackers.Tracked, every_steps=0)
 
     def test_the_trackers_of_an_accelerator(self):
-        board, wandb = Recorder("log"), Recorder("log")
-        board.name, wandb.name = "tensorboard", "wandb"
+        board = Recorder("log")
+        board.name = "tensorboard"
+        wandb = Recorder("log")
+        wandb.name = "wandb"
         accelerator = types.SimpleNamespace(trackers=[board, wandb], log=lambda *_, **__: self.fail("it does not know the steps"))
         trackers.log_to(accelerator, {"a": 1}, 10)
         self.assertEqual(board.calls, [({"a": 1}, 10)])
