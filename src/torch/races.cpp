@@ -337,6 +337,27 @@ bool races_is_pinned(const at::Tensor &tensor)
 	return to && to->is_pinned((uint64_t)(uintptr_t)tensor.const_data_ptr());
 }
 
+void races_new_pinned(const at::Tensor &tensor)
+{
+	const neap_sim_races *to = calls();
+	const void *begin = tensor.has_storage() ? tensor.storage().data() : nullptr;
+
+	if (!to || !begin || !to->is_pinned((uint64_t)(uintptr_t)begin))
+		return;
+	uint64_t bytes = tensor.storage().nbytes();
+	c10::intrusive_ptr<c10::StorageImpl> held; /* as above */
+
+	pthread_mutex_lock(&races.lock);
+	auto found = races.pinned_at.find(begin);
+	if (found != races.pinned_at.end())
+		held = found->second.storage.lock();
+	bool known = held.get() == tensor.storage().unsafeGetStorageImpl();
+	races.pinned_at.insert_or_assign(begin, Pinned{tensor.storage().getWeakStorageImpl(), bytes});
+	pthread_mutex_unlock(&races.lock);
+	if (!known)
+		to->forget((uint64_t)(uintptr_t)begin, bytes);
+}
+
 void races_later(int device, void (*function)(void *), void *argument)
 {
 	c10::cuda::CUDAGuard guard((c10::DeviceIndex)device);
@@ -407,6 +428,7 @@ NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *place
 			return false;
 		races.own_allocator = own_allocator;
 		races.calls.store(calls, std::memory_order_release);
+		host_watch();
 		return true;
 	} catch (...) { /* the caller is Python, by ctypes */
 		return false;

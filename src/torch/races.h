@@ -46,6 +46,8 @@ void races_host(const char *name, const at::Tensor &tensor, uint32_t use);
 bool races_are_late();
 /* Whether this host tensor lies in memory that devices can reach. */
 bool races_is_pinned(const at::Tensor &tensor);
+/* A new tensor of the host. If it is pinned, PyTorch's allocator has waited for the earlier work on its bytes. */
+void races_new_pinned(const at::Tensor &tensor);
 /* When something waits for this device's current stream, `function` is called to compute values. */
 void races_later(int device, void (*function)(void *), void *argument);
 /* Computes now all values that come before the next work of these devices' current streams. */

@@ -1,6 +1,7 @@
 /* torch/values_host.cpp: see values_host.h. A part of values.cpp. */
 #include "values_host.h"
 
+#include "races.h"
 #include "values_known.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -229,8 +230,9 @@ bool is_large(const Asked &asked)
 {
 	at::ScalarType type = asked.type.value_or(at::get_default_dtype_as_scalartype());
 
-	return !asked.symbolic && !asked.pinned && asked.layout.value_or(at::kStrided) == at::kStrided &&
-	       asked.device.value_or(at::kCPU).is_cpu() && (at::isFloatingType(type) || at::isComplexType(type)) &&
+	return lender.most_bytes && !asked.symbolic && !asked.pinned &&
+	       asked.layout.value_or(at::kStrided) == at::kStrided && asked.device.value_or(at::kCPU).is_cpu() &&
+	       (at::isFloatingType(type) || at::isComplexType(type)) &&
 	       elements_of(asked.sizes) * c10::elementSize(type) >= kLargeBytes;
 }
 
@@ -243,6 +245,8 @@ template <bool strided> void make_empty(const c10::OperatorHandle &op, c10::Disp
 	if (!is_large(asked)) {
 		op.redispatchBoxed(
 			c10::DispatchKeySet(c10::computeDispatchKey(asked.type, asked.layout, asked.device)), stack);
+		if (asked.pinned)
+			races_new_pinned(stack->back().toTensor());
 		return;
 	}
 	at::ScalarType type = asked.type.value_or(at::get_default_dtype_as_scalartype());
@@ -349,14 +353,15 @@ uint64_t draws_for(const c10::OperatorHandle &op, const torch::jit::Stack &argum
 
 } // namespace
 
-void host_start(uint64_t most_bytes)
+void host_watch()
 {
 	static std::vector<c10::RegistrationHandleRAII> *kept = new std::vector<c10::RegistrationHandleRAII>;
 	auto &dispatcher = c10::Dispatcher::singleton();
 	Silent silent; /* PyTorch warns of a second function at one key */
 	c10::WarningUtils::WarningHandlerGuard quiet(&silent);
 
-	lender.most_bytes = most_bytes;
+	if (!kept->empty())
+		return;
 	for (bool strided : {false, true})
 		kept->push_back(dispatcher.registerImpl(
 			strided ? c10::OperatorName("aten::empty_strided", "")
@@ -365,6 +370,12 @@ void host_start(uint64_t most_bytes)
 			strided ? c10::KernelFunction::makeFromBoxedFunction<&make_empty<true>>()
 				: c10::KernelFunction::makeFromBoxedFunction<&make_empty<false>>(),
 			std::nullopt, nullptr, "neap"));
+}
+
+void host_start(uint64_t most_bytes)
+{
+	lender.most_bytes = most_bytes;
+	host_watch();
 }
 
 bool host_lends() { return lender.any.load(std::memory_order_relaxed); }

@@ -31,6 +31,8 @@ constexpr uintptr_t kLentBegin = 5ull << 44, kLentEnd = kLentBegin + (4ull << 40
 
 inline bool host_is_lent(uintptr_t address) { return address >= kLentBegin && address < kLentEnd; }
 
+/* From now on races are told of each new pinned tensor (races_new_pinned). */
+void host_watch();
 /* From now on a large tensor gets lent memory if otherwise the process's own large tensors and its devices' values
  * would take more than this. Call it once. */
 void host_start(uint64_t most_bytes);

@@ -102,6 +102,7 @@ struct Plan {
 	void (*examine)(const Named &) = nullptr;
 	bool seeded;                       /* draws random numbers */
 	bool masks;                        /* has indices that may be masks */
+	bool pins;                         /* its result may have a new storage: pin_memory() */
 	bool overwrites;                   /* its first argument, without reading it */
 	bool writer;                       /* host_is_writer */
 	int generator;                     /* the argument's place; -1: none */
@@ -133,7 +134,7 @@ const char *const kBare[] = {"aten::_fused_sdp_choice",
 			     "aten::empty",
 			     "aten::empty_strided",
 			     "aten::is_pinned",
-			     "aten::_pin_memory",
+			     "aten::set_",
 			     "aten::_cudnn_rnn_flatten_weight",
 			     "aten::_cudnn_init_dropout_state",
 			     "aten::_use_cudnn_ctc_loss",
@@ -257,6 +258,7 @@ std::unique_ptr<Plan> plan_for(const OperatorHandle &op)
 	plan->generator = -1;
 	plan->seeded = is_seeded(op);
 	plan->masks = false;
+	plan->pins = schema.name() == "aten::set_";
 	plan->overwrites = is_among(kOverwrites, schema.name());
 	plan->writer = host_is_writer(op, plan->overwrites);
 	plan->divides = is_among(kDivides, schema.name()) &&

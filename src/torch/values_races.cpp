@@ -86,9 +86,12 @@ void with_races(const OperatorHandle &op, Stack *stack, size_t begin, bool devic
 {
 	Plan &plan = plan_of(op);
 
-	if (!device && races_pinned()) {
-		races_on_host(op, plan, *stack, begin);
+	if (!device) {
+		if (races_pinned())
+			races_on_host(op, plan, *stack, begin);
 		call();
+		if (plan.pins)
+			races_new_pinned(stack->back().toTensor());
 	} else if (device && (plan.kind == Kind::Compute || plan.kind == Kind::Custom)) {
 		RacesOperation operation(op, plan, *stack, begin);
 

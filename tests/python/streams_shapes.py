@@ -65,6 +65,26 @@ torch.cuda.synchronize()
 """,
     ),
     Template(
+        "new pinned memory by NumPy's view",
+        """
+total = torch.zeros(256, device="cuda")
+copied = torch.cuda.Event()
+for i in range(32):
+    host = $MAKE
+    view = $VIEW
+    view.fill_(float(i))
+    total += view.to("cuda", non_blocking=True)  #@ copy
+copied.record()
+copied.synchronize()  #! copy>fill
+view.fill_(0.0)  #@ fill
+torch.cuda.synchronize()
+""",
+        (
+            {"MAKE": "torch.empty(256, pin_memory=True)", "VIEW": "torch.from_dlpack(host)"},
+            {"MAKE": "torch.zeros(256).pin_memory()", "VIEW": "torch.from_numpy(host.numpy())"},
+        ),
+    ),
+    Template(
         "record_stream of a view",
         """
 side = torch.cuda.Stream()
