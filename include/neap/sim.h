@@ -158,7 +158,7 @@ struct neap_sim_race {
  * stream is a CUstream; a null one is that of the calling thread's device. Uses on a stream that is captured
  * count at each launch of the graph. Threads: any. */
 struct neap_sim_races {
-	uint32_t version; /* of this struct: 2 */
+	uint32_t version; /* of this struct: 3 */
 	/* Starts to watch. Calls `report` once for each pair of places, and `limited` (static text) once for each
 	 * kind of thing that it stops watching because there are too many. Returns 0 if the host is out of memory.
 	 * Call it after cuInit. */
@@ -175,8 +175,10 @@ struct neap_sim_races {
 	void (*unmapped)(uint64_t address, uint64_t bytes, uint32_t stack, int waited);
 	/* Reports that pinned memory gets another use; its allocator has waited for the work that it knew of. */
 	void (*forget)(uint64_t address, uint64_t bytes);
-	/* Reports that the program queried an event, which had finished. */
-	void (*saw_event)(void *event);
+	/* From now on the calling thread's queries of events are the program's own (`own`), or PyTorch's. If the
+	 * program learns that an event has finished, later work comes after it. */
+	void (*asks)(int own);
+	/* Reports that the program queried a stream, which had finished. */
 	void (*saw_stream)(void *stream);
 	/* Whether this is memory of the host that devices reach. */
 	int (*is_pinned)(uint64_t address);

@@ -58,9 +58,9 @@ def start(torch: Any, path: str, operations: Any) -> None:
     built.neap_races_start.restype = ctypes.c_bool
     built.neap_races_delay.argtypes = [ctypes.c_uint64]
     built.neap_races_delay.restype = ctypes.c_bool
-    for name in ("neap_races_backward", "neap_races_saw_event", "neap_races_saw_stream", "neap_races_again"):
+    for name in ("neap_races_backward", "neap_races_asks", "neap_races_saw_stream", "neap_races_again"):
         getattr(built, name).restype = None
-    built.neap_races_saw_event.argtypes = [ctypes.c_uint64]
+    built.neap_races_asks.argtypes = [ctypes.c_bool]
     built.neap_races_saw_stream.argtypes = [ctypes.c_uint64, ctypes.c_int]
     _State.folders = (_folder(__file__), _folder(torch.__file__))
     _State.operations = operations
@@ -111,20 +111,29 @@ def _wrap(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable
 def _watch_questions(torch: Any, built: Any) -> None:
     """Reports the program's queries: it may rely on the answer that work has finished. PyTorch's own queries order nothing."""
 
-    def asks(tell: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def around(real: Callable[..., Any]) -> Callable[..., Any]:
-            def query(self: Any) -> Any:
-                finished = real(self)
-                if finished:
-                    tell(self)
-                return finished
+    def of_event(real: Callable[..., Any]) -> Callable[..., Any]:
+        def query(self: Any) -> Any:
+            built.neap_races_asks(True)
+            try:
+                return real(self)
+            finally:
+                built.neap_races_asks(False)
 
-            return query
+        return query
 
-        return around
+    def of_stream(real: Callable[..., Any]) -> Callable[..., Any]:
+        def query(self: Any) -> Any:
+            finished = real(self)
+            if finished:
+                built.neap_races_saw_stream(self.cuda_stream, self.device_index)
+            return finished
 
-    _wrap(torch.cuda.Event, "query", asks(lambda event: built.neap_races_saw_event(event.cuda_event)))
-    _wrap(torch.cuda.Stream, "query", asks(lambda stream: built.neap_races_saw_stream(stream.cuda_stream, stream.device_index)))
+        return query
+
+    _wrap(torch.cuda.Event, "query", of_event)
+    _wrap(torch.cuda.Stream, "query", of_stream)
+    if torch.distributed.is_available():
+        _wrap(torch._C._distributed_c10d.Work, "is_completed", of_event)
 
 
 def _watch_host(torch: Any, operations: Any) -> None:

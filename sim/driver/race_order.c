@@ -118,8 +118,11 @@ void race_order_record(struct race_order *order, uint64_t key, struct sim_race_s
 		}
 	}
 	*event = (struct race_event){.of_allocator = of_allocator};
-	if (stream)
+	if (stream) {
 		event->clock = stream->clock;
+		event->lane = stream->lane;
+		event->of_collective = stream->collective;
+	}
 }
 
 bool race_order_is_seen(const struct race_order *order, const struct race_event *event)
@@ -128,6 +131,18 @@ bool race_order_is_seen(const struct race_order *order, const struct race_event 
 		if (event->clock.seen[i] > order->host.seen[i])
 			return false;
 	return true;
+}
+
+bool race_order_is_awaited(const struct race_order *order, const struct race_event *event)
+{
+	uint64_t count = event->clock.seen[event->lane];
+
+	if (event->awaited || order->host.seen[event->lane] >= count)
+		return true;
+	for (const struct race_stream *stream = order->first; stream; stream = stream->next)
+		if (stream->lane != event->lane && stream->clock.seen[event->lane] >= count)
+			return true;
+	return false;
 }
 
 void race_order_forget(struct race_order *order, uint64_t event)

@@ -15,7 +15,10 @@ struct race_clock {
 
 struct race_event {
 	struct race_clock clock; /* of its stream when it was recorded */
+	uint32_t lane;           /* of its stream */
 	bool of_allocator;       /* an allocator recorded it for a block that was freed */
+	bool of_collective;      /* its stream's work just before it is NCCL's */
+	bool awaited;            /* a stream has waited for it */
 	struct {
 		uint64_t thread; /* 0: nobody yet. Threads beyond these share the last place */
 		uint32_t times;  /* how often it asked since the event was recorded */
@@ -29,6 +32,7 @@ struct race_stream {
 	uint32_t lane;
 	uint32_t number; /* as reports name it */
 	uint32_t asked;  /* how often somebody asked whether it has finished, while it had late work */
+	bool collective; /* its last work is NCCL's */
 	bool gone;       /* destroyed. It stays until the host has seen its work */
 };
 
@@ -36,6 +40,7 @@ struct race_order {
 	struct neap_map streams, events; /* key -> struct race_stream, struct race_event */
 	struct race_stream *first;
 	struct race_clock host;
+	struct race_clock watchdogs; /* what threads that are not the program's have found finished */
 	uint64_t counts[RACE_LANES]; /* work so far */
 	uint32_t named;
 	bool crowded; /* streams share a lane, or the host was out of memory for one: races may be missed */
@@ -50,6 +55,8 @@ struct race_event *race_order_event(const struct race_order *order, uint64_t eve
 void race_order_record(struct race_order *order, uint64_t event, struct sim_race_stream stream, bool of_allocator);
 /* Whether the host waited for all work before the event. */
 bool race_order_is_seen(const struct race_order *order, const struct race_event *event);
+/* Whether a stream waited for the event, or another stream or the host for later work of the event's stream. */
+bool race_order_is_awaited(const struct race_order *order, const struct race_event *event);
 void race_order_forget(struct race_order *order, uint64_t event);
 void race_order_forget_stream(struct race_order *order, uint64_t stream);
 /* Whether streams still share a lane: `crowded`. */

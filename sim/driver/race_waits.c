@@ -12,7 +12,9 @@ void sim_races_wait(struct sim_races *races, struct sim_race_stream what, uint64
 {
 	pthread_mutex_lock(&races->lock);
 	struct race_stream *stream = race_order_now(&races->order, what);
-	const struct race_event *after = race_order_event(&races->order, event);
+	struct race_event *after = race_order_event(&races->order, event);
+	if (after)
+		after->awaited = true;
 	if (stream && after)
 		race_clock_join(&stream->clock, &after->clock);
 	pthread_mutex_unlock(&races->lock);
@@ -54,8 +56,11 @@ void sim_races_host_device(struct sim_races *races, uint32_t device)
 }
 
 /* UNTOLD: how often a thread of the program does not learn that work is finished: PyTorch asks twice before it waits.
- * PATIENCE: how often a watchdog asks before late work is run for it. */
+ * PATIENCE: how often a watchdog asks before it learns of a collective that nothing waits for, and before late work
+ * is run for it. */
 enum { UNTOLD = 2, PATIENCE = 50 };
+
+static const uint64_t WATCHDOG = UINT64_MAX; /* all of them, among a record's askers */
 
 /* Counts how often the thread has asked about the event, this time included. */
 static uint32_t times_asked(struct race_event *event, uint64_t thread)
@@ -73,9 +78,14 @@ static bool may_say(struct sim_races *races, struct race_event *event, uint64_t 
 	const struct race_order *order = &races->order;
 
 	if (atomic_load(&races->delays) && race_late_holds(&races->late, &event->clock))
-		return !event->of_allocator && times_asked(event, thread) > (thread ? UNTOLD : PATIENCE);
-	return !thread || event->of_allocator || race_order_is_seen(order, event) ||
-	       times_asked(event, thread) > UNTOLD;
+		return !event->of_allocator &&
+		       times_asked(event, thread ? thread : WATCHDOG) > (thread ? UNTOLD : PATIENCE);
+	if (event->of_allocator)
+		return true;
+	if (thread)
+		return race_order_is_seen(order, event) || times_asked(event, thread) > UNTOLD;
+	return !event->of_collective || race_order_is_awaited(order, event) ||
+	       times_asked(event, WATCHDOG) > PATIENCE;
 }
 
 bool sim_races_asked(struct sim_races *races, uint64_t key, uint64_t thread)
@@ -87,6 +97,8 @@ bool sim_races_asked(struct sim_races *races, uint64_t key, uint64_t thread)
 	bool says = !event || may_say(races, event, thread);
 	if (event && says)
 		finished = event->clock;
+	if (!thread)
+		race_clock_join(&races->order.watchdogs, &finished);
 	for (struct block *block = races->waiting; event && says && block; block = block->next)
 		race_clock_join(&block->release, &finished);
 	pthread_mutex_unlock(&races->lock);

@@ -23,6 +23,7 @@ static struct sim_races *watching(void)
 /* Of each thread. In its static block: no allocation at the first use. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	bool works;   /* it gave a stream work: so it is the program's, not a watchdog */
+	bool asks;    /* its queries of events are the program's own */
 	bool freeing; /* it last reported that a block was freed: the next events are its allocator's */
 } self;
 
@@ -93,7 +94,11 @@ bool race_watch_asked(CUevent event)
 	struct sim_races *races = watching();
 
 	self.freeing = false;
-	return !races || sim_races_asked(races, key(event), self.works ? key(&self) : 0);
+	if (races && !sim_races_asked(races, key(event), self.works || self.asks ? key(&self) : 0))
+		return false;
+	if (self.asks)
+		race_watch_host_event(event);
+	return true;
 }
 
 bool race_watch_asked_stream(CUstream stream)
@@ -275,7 +280,7 @@ static void freed(uint64_t address, uint32_t stack)
 	struct sim_races *races = watching();
 
 	if (races)
-		sim_races_freed(races, address, stack);
+		sim_races_freed(races, address, stack, !self.works);
 	self.freeing = true;
 }
 
@@ -306,7 +311,7 @@ static void forget(uint64_t address, uint64_t bytes)
 		sim_races_forget(races, address, bytes);
 }
 
-static void saw_event(void *event) { race_watch_host_event(event); }
+static void asks(int own) { self.asks = own; }
 static void saw_stream(void *stream) { race_watch_host_stream(stream); }
 
 static void again(void)
@@ -363,7 +368,7 @@ static int is_pinned(uint64_t address)
 }
 
 const struct neap_sim_races race_watch_calls = {
-	.version = 2,
+	.version = 3,
 	.start = start,
 	.work = work,
 	.host = host,
@@ -372,7 +377,7 @@ const struct neap_sim_races race_watch_calls = {
 	.reusable = reusable,
 	.unmapped = unmapped,
 	.forget = forget,
-	.saw_event = saw_event,
+	.asks = asks,
 	.saw_stream = saw_stream,
 	.is_pinned = is_pinned,
 	.again = again,

@@ -2,6 +2,7 @@
 #include "sim/driver/race_private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
 	LIVES = 1 << 16,      /* that reports can name: the newest */
@@ -246,6 +247,7 @@ static void work(struct sim_races *races, struct sim_race_stream what, const str
 			.races = races, .reports = &reports, .clock = &stream->clock, .replayed = replayed};
 
 		stream->clock.seen[stream->lane] = ++races->order.counts[stream->lane];
+		stream->collective = strncmp(uses->name, "nccl", 4) == 0;
 		check.use = (struct race_use){.name = uses->name,
 					      .count = races->order.counts[stream->lane],
 					      .stack = uses->stack,
@@ -356,7 +358,7 @@ static struct block *block_at(const struct sim_races *races, uint64_t address)
 	return span && span->begin == address ? block_of(span) : NULL;
 }
 
-void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack)
+void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack, bool by_watchdog)
 {
 	pthread_mutex_lock(&races->lock);
 	struct block *block = block_at(races, address);
@@ -366,7 +368,7 @@ void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack)
 		if (life->number == block->life)
 			life->freed = stack;
 		block->freed = block->waits = true;
-		block->release = (struct race_clock){{0}};
+		block->release = by_watchdog ? races->order.watchdogs : (struct race_clock){{0}};
 		block->next = races->waiting;
 		races->waiting = block;
 	}

@@ -15,7 +15,7 @@
  *
  * Unlike the engine's clocks, these do not count order that is only chance. A query that finds work finished orders
  * nothing, unless the program itself asked (sim_races_host_event). A query of an allocator counts for the block that
- * it returns to its pool.
+ * it returns to its pool, a query of a watchdog for the blocks that it frees.
  *
  * No false alarms: if something is unknown, nothing is reported. Uses of unknown kind (a kernel's arguments) count
  * between lives only; sparse ones (a column of a matrix) do not race within a life.
@@ -56,7 +56,8 @@ void sim_races_host_device(struct sim_races *races, uint32_t device);
 /* Called when somebody asked, and the event was finished. Returns whether to say so. A thread of the program
  * (`thread`; 0: it is none) that asks for the first times must not learn that work is finished by chance: PyTorch
  * would leave out the wait that the program asks for. An allocator learns it, and this orders the blocks that wait to
- * be reused. */
+ * be reused. A watchdog, a thread that gives no work, learns it, and this orders the blocks that it frees later. Of a
+ * collective that nothing waited for it learns late: PyTorch leaves out the wait for one that it knows finished. */
 bool sim_races_asked(struct sim_races *races, uint64_t event, uint64_t thread);
 void sim_races_forget_event(struct sim_races *races, uint64_t event);
 void sim_races_forget_stream(struct sim_races *races, uint64_t key);
@@ -84,7 +85,8 @@ void sim_races_host(struct sim_races *races, const struct neap_sim_uses *uses);
 /* Report blocks of an allocator. `stack` is the caller's, for the report. */
 void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t bytes, struct sim_race_stream stream,
 			 uint32_t stack);
-void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack);
+/* `by_watchdog`: by a thread that is none of the program's. It frees what finished work has used (NCCL's does). */
+void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack, bool by_watchdog);
 /* Reports that the allocator may allocate the freed block again: the work that it waited for has ended. */
 void sim_races_reusable(struct sim_races *races, uint64_t address);
 /* Reports that these bytes lose their memory; it is a lifetime race if the host does not know that all work on them

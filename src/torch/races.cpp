@@ -421,7 +421,7 @@ NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *place
 {
 	using namespace neap_torch;
 	try {
-		if (calls->version != 2)
+		if (calls->version != 3)
 			return false;
 		attach();
 		if (!open_files(calls, places, header, found_path))
@@ -435,14 +435,14 @@ NEAP_EXPORT bool neap_races_start(const neap_sim_races *calls, const char *place
 	}
 }
 
-/* The program asked whether this event had finished, and the answer was yes. */
-NEAP_EXPORT void neap_races_saw_event(uint64_t event)
+/* The program begins (`own`), or has ended, a question whether an event has finished. */
+NEAP_EXPORT void neap_races_asks(bool own)
 {
 	if (const neap_sim_races *to = neap_torch::calls())
-		to->saw_event((void *)(uintptr_t)event);
+		to->asks(own);
 }
 
-/* The same for a stream. `device`: the stream's, since default streams of all devices have one name. */
+/* The program asked whether this stream had finished, and the answer was yes. `device`: the stream's, since default streams of all devices have one name. */
 NEAP_EXPORT void neap_races_saw_stream(uint64_t stream, int device)
 {
 	const neap_sim_races *to = neap_torch::calls();

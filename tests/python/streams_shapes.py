@@ -816,6 +816,20 @@ torch.cuda.synchronize()
         ranks=2,
     ),
     Template(
+        "collective whose end the watchdog could see",
+        """
+import time
+x = torch.ones(1 << 12, device="cuda")
+work = dist.all_reduce(x, async_op=True)  #@ reduce
+time.sleep(1.5)
+$WAIT  #! reduce>use: pass
+y = x * 2  #@ use
+torch.cuda.synchronize()
+""",
+        ({"WAIT": "work.wait()"}, {"WAIT": "while not work.is_completed(): time.sleep(0.1)"}),
+        ranks=2,
+    ),
+    Template(
         "work waited on another stream",
         """
 main = torch.cuda.current_stream()

@@ -1,75 +1,9 @@
 /* Orders and uses by hand, and random histories against a model that keeps every use and every clock whole. */
-#include "sim/driver/races.h"
+#include "sim/tests/driver/races_by_hand.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#define BASE (1ull << 45)
-
-static struct {
-	struct neap_sim_race list[64];
-	size_t count;
-} found;
-
-static void report(const struct neap_sim_race *race)
-{
-	if (found.count < 64)
-		found.list[found.count++] = *race;
-}
-
-static char limits[256];
-
-static void limited(const char *what)
-{
-	size_t length = strlen(limits);
-
-	snprintf(limits + length, sizeof limits - length, "%s\n", what);
-}
-
-static struct sim_races *begin(void)
-{
-	found.count = 0;
-	limits[0] = '\0';
-	struct sim_races *races = sim_races_create(report, limited);
-	assert_non_null(races);
-	return races;
-}
-
-static struct sim_race_stream stream(uint64_t number) { return (struct sim_race_stream){.key = 100 + number}; }
 static const struct sim_race_stream null_stream = {.key = 1, .null = true};
-
-static struct neap_sim_uses uses_of(const struct neap_sim_touch *touch, uint32_t stack)
-{
-	return (struct neap_sim_uses){.name = "work", .stack = stack, .touches = touch, .count = 1};
-}
-
-static void use(struct sim_races *races, struct sim_race_stream on, uint64_t at, uint64_t bytes, uint32_t how)
-{
-	static uint32_t stack;
-	struct neap_sim_touch touch = {BASE + at, bytes, how};
-	struct neap_sim_uses uses = uses_of(&touch, ++stack);
-
-	sim_races_work(races, on, &uses);
-}
-
-static void host(struct sim_races *races, uint64_t at, uint64_t bytes, uint32_t how)
-{
-	struct neap_sim_touch touch = {BASE + at, bytes, how};
-	struct neap_sim_uses uses = uses_of(&touch, 7);
-
-	sim_races_host(races, &uses);
-}
-
-static void end(struct sim_races *races, size_t count)
-{
-	sim_races_destroy(races);
-	assert_int_equal(found.count, count);
-}
 
 static void test_data(void **state)
 {
@@ -112,36 +46,6 @@ static void test_orders(void **state)
 	sim_races_host_device(races, 0);
 	use(races, stream(5), 0, 30, NEAP_SIM_WRITES);
 	end(races, 4);
-}
-
-/* A thread of the program learns that work has finished only if it asks again, or has waited for it. */
-static void test_asking(void **state)
-{
-	(void)state;
-	struct sim_races *races = begin();
-	use(races, stream(0), 0, 10, NEAP_SIM_WRITES);
-	assert_true(sim_races_asked(races, 5, 1)); /* never recorded */
-	sim_races_record(races, 5, stream(0), false);
-	assert_false(sim_races_asked(races, 5, 1));
-	assert_true(sim_races_asked(races, 5, 0)); /* a watchdog */
-	assert_false(sim_races_asked(races, 5, 1));
-	assert_true(sim_races_asked(races, 5, 1));
-	sim_races_record(races, 6, stream(0), true);
-	assert_true(sim_races_asked(races, 6, 1)); /* an allocator's */
-	sim_races_record(races, 7, stream(0), false);
-	sim_races_host_stream(races, stream(0));
-	assert_true(sim_races_asked(races, 7, 1));
-	/* Two threads query in turns: each learns of the end at its second query, as if it were alone. */
-	sim_races_record(races, 8, stream(1), false);
-	use(races, stream(1), 0, 10, NEAP_SIM_READS);
-	sim_races_record(races, 8, stream(1), false);
-	for (int i = 0; i < 2; i++) {
-		assert_false(sim_races_asked(races, 8, 1));
-		assert_false(sim_races_asked(races, 8, 2));
-	}
-	assert_true(sim_races_asked(races, 8, 1));
-	assert_true(sim_races_asked(races, 8, 2));
-	end(races, 0);
 }
 
 /* Forgets what was reported. The limits that are still reached are reported again. */
@@ -234,7 +138,7 @@ static void test_lifetime(void **state)
 	sim_races_record(races, 1, stream(0), false);
 	sim_races_wait(races, stream(1), 1);
 	use(races, stream(1), 0, 64, NEAP_SIM_READS);
-	sim_races_freed(races, BASE, 12);
+	sim_races_freed(races, BASE, 12, false);
 	sim_races_reusable(races, BASE);
 	sim_races_allocated(races, BASE + 16, 16, stream(0), 13);
 	use(races, stream(0), 16, 16, NEAP_SIM_UNKNOWN);
@@ -253,7 +157,7 @@ static void test_lifetime_waited(void **state)
 	struct sim_races *races = begin();
 	sim_races_allocated(races, BASE, 64, stream(0), 11);
 	use(races, stream(1), 0, 64, NEAP_SIM_READS);
-	sim_races_freed(races, BASE, 12);
+	sim_races_freed(races, BASE, 12, false);
 	sim_races_record(races, 1, stream(1), false);
 	use(races, stream(2), 0, 1, NEAP_SIM_READS); /* nobody waits for it: used after it was freed */
 	assert_int_equal(found.count, 1);
@@ -335,7 +239,7 @@ static void test_replay(void **state)
 	struct neap_sim_touch touch = {BASE, 8, NEAP_SIM_WRITES};
 	struct neap_sim_uses uses = uses_of(&touch, 1);
 	sim_races_allocated(races, BASE, 64, stream(0), 1);
-	sim_races_freed(races, BASE, 2);
+	sim_races_freed(races, BASE, 2, false);
 	sim_races_reusable(races, BASE);
 	sim_races_replay(races, stream(0), &uses);
 	assert_int_equal(found.count, 0);
@@ -449,7 +353,7 @@ static void step_block(struct sim_races *races, struct model *model, uint32_t *l
 	uint32_t block = draw(BYTES / 16);
 	uint64_t address = BASE + 16 * block;
 
-	sim_races_freed(races, address, 0);
+	sim_races_freed(races, address, 0, false);
 	sim_races_reusable(races, address);
 	sim_races_allocated(races, address, 16, stream(0), 0);
 	++*lives;
@@ -552,14 +456,13 @@ static void test_late(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_data),        cmocka_unit_test(test_orders),
-		cmocka_unit_test(test_null_stream), cmocka_unit_test(test_event_forgotten),
-		cmocka_unit_test(test_lifetime),    cmocka_unit_test(test_lifetime_waited),
-		cmocka_unit_test(test_unmapped),    cmocka_unit_test(test_host),
-		cmocka_unit_test(test_silence),     cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_random),      cmocka_unit_test(test_asking),
-		cmocka_unit_test(test_limits),      cmocka_unit_test(test_streams_gone),
-		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_data),         cmocka_unit_test(test_orders),
+		cmocka_unit_test(test_null_stream),  cmocka_unit_test(test_event_forgotten),
+		cmocka_unit_test(test_lifetime),     cmocka_unit_test(test_lifetime_waited),
+		cmocka_unit_test(test_unmapped),     cmocka_unit_test(test_host),
+		cmocka_unit_test(test_silence),      cmocka_unit_test(test_replay),
+		cmocka_unit_test(test_random),       cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_streams_gone), cmocka_unit_test(test_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
