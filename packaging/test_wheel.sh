@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# packaging/test_wheel.sh: builds the wheel, installs it into a bare virtual environment, and uses what it put there. Takes
-# tools from PyPI. Prints what it tried; exits 1 at the first thing that fails, 77 where PyPI cannot be reached.
+# packaging/test_wheel.sh: builds the wheel and installs it into a bare virtual environment, by the first step of packaging/action,
+# and uses what it put there. Takes tools from PyPI. Prints what it tried; exits 1 at the first thing that fails, 77 where PyPI cannot
+# be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build | head -1)
@@ -12,6 +13,18 @@ trap 'rm -rf "$work"; rm -f /dev/shm/neap-sim-*-"$world"' EXIT
 # there COMMAND...: in an environment without anything of this checkout
 bare=(env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world")
 there() { (cd "$work" && "${bare[@]}" "$@"); }
+# The first step of packaging/action, as a workflow runs it where neap is not installed.
+first_step() {
+	sed -n '/- name: Install neap$/,/- name: Show/{/run: |$/,/- name/{/run: |$/d;/- name/d;p}}' packaging/action/action.yml
+}
+installed_alone() {
+	local found
+	found=$("$work/venv/bin/pip" list --format=freeze | sed 's/=.*//' | sort | tr '\n' ' ')
+	[ "$found" = "neap pip setuptools " ] || {
+		echo "installed: $found"
+		return 1
+	}
+}
 # Whatever the command and the libraries need is in the wheel, or is the C library's.
 needs_nothing() {
 	local found
@@ -28,10 +41,11 @@ python3 -m venv "$work/probe" && "$work/probe/bin/pip" -q download --no-deps -d 
 	echo "skipped: PyPI cannot be reached"
 	exit 77
 }
-tried "the wheel is built" packaging/wheel.sh "$work/wheels"
-tried "it is for every Python 3" sh -c 'ls "$1"/wheels/neap-"$2"-py3-none-manylinux_2_*.whl' - "$work" "$version"
 tried "a bare environment" python3 -m venv "$work/venv"
-tried "pip installs it, and nothing else" "$work/venv/bin/pip" install --no-index "$work"/wheels/neap-*.whl
+tried "the action's first step builds the wheel and installs it" env PATH="$work/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
+	RUNNER_TEMP="$work" GITHUB_ACTION_PATH="$PWD/packaging/action" bash -eo pipefail -c "$(first_step)"
+tried "it is for every Python 3" sh -c 'ls "$1"/neap/neap-"$2"-py3-none-manylinux_2_*.whl' - "$work" "$version"
+tried "pip installed nothing else" installed_alone
 tried "it needs nothing of the system but the C library and zlib" needs_nothing
 tried "neap --version" says "neap $version" neap --version
 tried "neap info, on the simulator" says "Simulated GPU 1024 MiB" neap info

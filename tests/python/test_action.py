@@ -1,5 +1,5 @@
 """packaging/action: its steps run here as in a workflow, with neap on PATH; without torch, on a command that does not
-need it."""
+need it. packaging/test_wheel.sh runs the step that installs neap where it is not."""
 
 import json
 import os
