@@ -153,6 +153,7 @@ for epoch in range(2):
 dist.destroy_process_group()
 """
 FSDP2 = RANKS + """
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 4).cuda()
@@ -169,6 +170,8 @@ for step in range(4):
     optimizer.step()
     optimizer.zero_grad()
 whole = [p.full_tensor().cpu() for p in model.parameters()]
+options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+torch.save(get_model_state_dict(model, options=options), f"fsdp{rank}.pt")
 dist.barrier()
 dist.destroy_process_group()
 """
