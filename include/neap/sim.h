@@ -166,8 +166,8 @@ struct neap_sim_races {
 	void (*work)(void *stream, const struct neap_sim_uses *uses);
 	void (*host)(const struct neap_sim_uses *uses);
 	/* Report that an allocator allocated a block; that the block was freed; that the allocator's pool has it
-	 * again. */
-	void (*allocated)(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack);
+	 * again. `kept`: from a graph's pool, whose blocks the graph uses after they are freed. */
+	void (*allocated)(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack, int kept);
 	void (*freed)(uint64_t address, uint32_t stack);
 	void (*reusable)(uint64_t address);
 	/* Reports that the bytes lose their memory, without waiting for work on them, or after waiting for all of it

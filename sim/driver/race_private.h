@@ -13,6 +13,7 @@ struct block {
 	struct sim_span span;
 	uint32_t life;
 	bool freed, waits;         /* `waits`: it was freed, and is not reusable yet */
+	bool kept;                 /* a graph uses it, though it is freed */
 	struct block *next;        /* of races->waiting */
 	struct race_clock release; /* waits: the work that somebody has found finished since */
 };

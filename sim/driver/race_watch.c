@@ -223,7 +223,8 @@ static void record(CUgraph graph, const struct neap_sim_uses *uses)
 	graph->uses->list[graph->uses->count++].touches = touches;
 }
 
-static bool is_recorded(CUstream stream, const struct neap_sim_uses *uses)
+/* Whether the stream is captured; then the graph gets the uses, if any. */
+static bool is_captured(CUstream stream, const struct neap_sim_uses *uses)
 {
 	bool capturing;
 
@@ -231,7 +232,7 @@ static bool is_recorded(CUstream stream, const struct neap_sim_uses *uses)
 		return false;
 	pthread_mutex_lock(&sim.lock);
 	capturing = sim_stream_known(stream) && stream->capture;
-	if (capturing)
+	if (capturing && uses)
 		record(stream->capture->graph, uses);
 	pthread_mutex_unlock(&sim.lock);
 	return capturing;
@@ -255,7 +256,7 @@ static void work(void *handle, const struct neap_sim_uses *uses)
 
 	self.works = true;
 	self.freeing = false;
-	if (races && !is_recorded(stream, uses))
+	if (races && !is_captured(stream, uses))
 		sim_races_work(races, identity(stream), uses);
 }
 
@@ -267,12 +268,13 @@ static void host(const struct neap_sim_uses *uses)
 		sim_races_host(races, uses);
 }
 
-static void allocated(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack)
+static void allocated(uint64_t address, uint64_t bytes, void *stream, uint32_t device, uint32_t stack, int kept)
 {
 	struct sim_races *races = watching();
 
 	if (races)
-		sim_races_allocated(races, address, bytes, identity_on(stream, device), stack);
+		sim_races_allocated(races, address, bytes, identity_on(stream, device), stack,
+				    kept || is_captured(stream, NULL));
 }
 
 static void freed(uint64_t address, uint32_t stack)

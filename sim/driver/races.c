@@ -211,7 +211,7 @@ static uint32_t life_at(struct check *check, uint64_t address, uint64_t end)
 		return 0;
 	if (!block->freed)
 		return block->life;
-	if (check->replayed)
+	if (check->replayed || block->kept)
 		return 0;
 	freed.name = "";
 	freed.life = block->life;
@@ -328,7 +328,7 @@ static void end_blocks(struct sim_races *races, uint64_t begin, uint64_t end)
 }
 
 void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t bytes, struct sim_race_stream what,
-			 uint32_t stack)
+			 uint32_t stack, bool kept)
 {
 	struct block *block = calloc(1, sizeof *block);
 
@@ -337,6 +337,7 @@ void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t byt
 	pthread_mutex_lock(&races->lock);
 	const struct race_stream *stream = race_order_now(&races->order, what);
 	block->life = ++races->lives_made;
+	block->kept = kept;
 	block->span.begin = address;
 	block->span.end = address + (bytes ? bytes : 1);
 	races->lives[block->life % LIVES] = (struct life){.address = address,

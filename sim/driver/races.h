@@ -82,9 +82,10 @@ void sim_races_replay(struct sim_races *races, struct sim_race_stream stream, co
 /* Reports that the host itself reads or writes these bytes now. */
 void sim_races_host(struct sim_races *races, const struct neap_sim_uses *uses);
 
-/* Report blocks of an allocator. `stack` is the caller's, for the report. */
+/* Report blocks of an allocator. `stack` is the caller's, for the report. `kept`: for a graph, which uses
+ * the block, as its results do, after it is freed. */
 void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t bytes, struct sim_race_stream stream,
-			 uint32_t stack);
+			 uint32_t stack, bool kept);
 /* `by_watchdog`: by a thread that is none of the program's. It frees what finished work has used (NCCL's does). */
 void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack, bool by_watchdog);
 /* Reports that the allocator may allocate the freed block again: the work that it waited for has ended. */

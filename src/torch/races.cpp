@@ -163,6 +163,14 @@ void found(const neap_sim_race *race)
 
 /* -- the allocator ----------------------------------------------------------------------------------------------------- */
 
+/* Whether the block is from a pool of its own, as graphs have them. PyTorch 2.4 does not say. */
+template <typename Entry> auto is_of_graph(const Entry &entry, int) -> decltype((void)entry.mempool_, true)
+{
+	return entry.mempool_.first || entry.mempool_.second;
+}
+
+template <typename Entry> bool is_of_graph(const Entry &, long) { return false; }
+
 /* Runs inside the allocator's lock: it throws nothing, and does not take Python's lock. */
 void track(const cca::TraceEntry &entry)
 {
@@ -173,7 +181,8 @@ void track(const cca::TraceEntry &entry)
 		return;
 	switch (entry.action_) {
 	case cca::TraceEntry::ALLOC:
-		to->allocated(address, bytes, (void *)entry.stream_, (uint32_t)entry.device_, place());
+		to->allocated(address, bytes, (void *)entry.stream_, (uint32_t)entry.device_, place(),
+			      is_of_graph(entry, 0));
 		break;
 	case cca::TraceEntry::FREE_REQUESTED:
 		to->freed(address, place());

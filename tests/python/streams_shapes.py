@@ -726,6 +726,19 @@ torch.cuda.synchronize()
 """,
     ),
     Template(
+        "graphs that a compiler makes",
+        """
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
+compiled = torch.compile(model, backend="cudagraphs")
+for i in range(5):
+    torch.compiler.cudagraph_mark_step_begin()
+    loss = compiled(torch.full((8, 64), float(i), device="cuda")).square().mean()
+    loss.backward()
+    model.zero_grad()
+torch.cuda.synchronize()
+""",
+    ),
+    Template(
         "a stream method before a with",
         """
 side = torch.cuda.Stream()

@@ -73,26 +73,26 @@ static void test_watchdog_frees(void **state)
 	(void)state;
 	struct sim_races *races = begin();
 	for (uint64_t i = 0; i < 2; i++) {
-		sim_races_allocated(races, BASE + 64 * i, 64, stream(0), 11);
+		sim_races_allocated(races, BASE + 64 * i, 64, stream(0), 11, false);
 		use(races, stream(1), 64 * i, 64, NEAP_SIM_READS);
 		sim_races_record(races, 1, stream(1), false);
 		if (i == 0)
 			assert_true(sim_races_asked(races, 1, 0));
 		sim_races_freed(races, BASE + 64 * i, 12, true);
 		sim_races_reusable(races, BASE + 64 * i);
-		sim_races_allocated(races, BASE + 64 * i, 64, stream(0), 13);
+		sim_races_allocated(races, BASE + 64 * i, 64, stream(0), 13, false);
 		use(races, stream(0), 64 * i, 64, NEAP_SIM_WRITES);
 		assert_int_equal(found.count, i); /* nobody asked about the second one */
 	}
 	sim_races_host_device(races, 0);
 	/* A thread of the program knows nothing of it. */
-	sim_races_allocated(races, BASE, 64, stream(0), 11);
+	sim_races_allocated(races, BASE, 64, stream(0), 11, false);
 	use(races, stream(2), 0, 64, NEAP_SIM_READS);
 	sim_races_record(races, 1, stream(2), false);
 	assert_true(sim_races_asked(races, 1, 0));
 	sim_races_freed(races, BASE, 12, false);
 	sim_races_reusable(races, BASE);
-	sim_races_allocated(races, BASE, 64, stream(0), 13);
+	sim_races_allocated(races, BASE, 64, stream(0), 13, false);
 	use(races, stream(0), 0, 64, NEAP_SIM_WRITES);
 	end(races, 2);
 }

@@ -133,14 +133,14 @@ static void test_lifetime(void **state)
 {
 	(void)state;
 	struct sim_races *races = begin();
-	sim_races_allocated(races, BASE, 64, stream(0), 11);
+	sim_races_allocated(races, BASE, 64, stream(0), 11, false);
 	use(races, stream(0), 0, 64, NEAP_SIM_WRITES);
 	sim_races_record(races, 1, stream(0), false);
 	sim_races_wait(races, stream(1), 1);
 	use(races, stream(1), 0, 64, NEAP_SIM_READS);
 	sim_races_freed(races, BASE, 12, false);
 	sim_races_reusable(races, BASE);
-	sim_races_allocated(races, BASE + 16, 16, stream(0), 13);
+	sim_races_allocated(races, BASE + 16, 16, stream(0), 13, false);
 	use(races, stream(0), 16, 16, NEAP_SIM_UNKNOWN);
 	assert_int_equal(found.count, 1);
 	assert_int_equal(found.list[0].kind, NEAP_SIM_RACE_LIFETIME);
@@ -155,7 +155,7 @@ static void test_lifetime_waited(void **state)
 {
 	(void)state;
 	struct sim_races *races = begin();
-	sim_races_allocated(races, BASE, 64, stream(0), 11);
+	sim_races_allocated(races, BASE, 64, stream(0), 11, false);
 	use(races, stream(1), 0, 64, NEAP_SIM_READS);
 	sim_races_freed(races, BASE, 12, false);
 	sim_races_record(races, 1, stream(1), false);
@@ -164,7 +164,7 @@ static void test_lifetime_waited(void **state)
 	assert_int_equal(found.list[0].kind, NEAP_SIM_RACE_FREED);
 	(void)sim_races_asked(races, 1, 0);
 	sim_races_reusable(races, BASE);
-	sim_races_allocated(races, BASE, 64, stream(0), 13);
+	sim_races_allocated(races, BASE, 64, stream(0), 13, false);
 	use(races, stream(0), 1, 63, NEAP_SIM_WRITES);
 	assert_int_equal(found.count, 1);
 	use(races, stream(0), 0, 1, NEAP_SIM_WRITES); /* nothing waited for stream 2 */
@@ -238,13 +238,18 @@ static void test_replay(void **state)
 	struct sim_races *races = begin();
 	struct neap_sim_touch touch = {BASE, 8, NEAP_SIM_WRITES};
 	struct neap_sim_uses uses = uses_of(&touch, 1);
-	sim_races_allocated(races, BASE, 64, stream(0), 1);
+	sim_races_allocated(races, BASE, 64, stream(0), 1, false);
 	sim_races_freed(races, BASE, 2, false);
 	sim_races_reusable(races, BASE);
 	sim_races_replay(races, stream(0), &uses);
 	assert_int_equal(found.count, 0);
 	use(races, stream(1), 0, 8, NEAP_SIM_READS);
-	end(races, 2); /* used after it was freed, and at the same time as the graph */
+	assert_int_equal(found.count, 2); /* used after it was freed, and at the same time as the graph */
+	sim_races_allocated(races, BASE + 64, 64, stream(0), 1, true);
+	sim_races_freed(races, BASE + 64, 2, false);
+	sim_races_reusable(races, BASE + 64);
+	use(races, stream(0), 64, 8, NEAP_SIM_READS); /* a result of the graph */
+	end(races, 2);
 }
 
 /* -- random histories
@@ -355,7 +360,7 @@ static void step_block(struct sim_races *races, struct model *model, uint32_t *l
 
 	sim_races_freed(races, address, 0, false);
 	sim_races_reusable(races, address);
-	sim_races_allocated(races, address, 16, stream(0), 0);
+	sim_races_allocated(races, address, 16, stream(0), 0, false);
 	++*lives;
 	for (uint32_t i = 0; i < 16; i++)
 		model->life[16 * block + i] = *lives;
