@@ -176,8 +176,8 @@ one_raise() { # NUMBER ARGUMENT...
 	device 32MiB
 	train a --steps 60 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 512KiB
 	[ "$(card a '.fixes[0].kind')" = "mend the leak" ]
-	# The leaked memory has the tag of activations, but does not shrink with the micro-batch.
-	[ "$(card a '.fixes[] | select(.kind == "smaller micro-batch") | .saving < 2097152')" = true ]
+	# The leaked memory has the tag of activations, but does not shrink with the micro-batch: that is no fix.
+	[ "$(card a '[.fixes[].kind] | index("smaller micro-batch")')" = null ]
 	train b --steps 60 --layers 1 --batch 8 --width 32 --context 16
 	assert_held a b
 	[ "$(jq .ooms b.json)" = 0 ]
