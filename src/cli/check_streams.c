@@ -59,6 +59,7 @@ static int run_command(const struct neap_arguments *arguments, struct findings *
 						   .steps = neap_argument(arguments, "steps"),
 						   .time_limit = neap_argument(arguments, "time-limit"),
 						   .gpu = neap_argument(arguments, "gpu"),
+						   .apart = neap_argument(arguments, "json"),
 						   .streams = neap_argument(arguments, "streams"),
 						   .visit = read_findings,
 						   .visit_context = findings,

@@ -40,7 +40,8 @@ const struct neap_command neap_command_check = {
 			 "look for races between streams instead, and for memory that is used too late, on the "
 			 "simulator; 'delay' also runs streams late, so that a race shows as a wrong number"},
 			{"accept", "FILE", "with --streams: races whose keys stand there are known, a line each"},
-			{"json", NULL, "what was measured and what was allowed, as JSON, in bytes"},
+			{"json", NULL,
+			 "what was measured and what was allowed, as JSON, in bytes; the command prints to stderr"},
 			{NULL, NULL, NULL},
 		},
 	.takes_rest = true,
@@ -236,6 +237,7 @@ static int measure(const struct neap_arguments *arguments, struct check *check)
 						   .steps = neap_argument(arguments, "steps"),
 						   .time_limit = neap_argument(arguments, "time-limit"),
 						   .gpu = neap_argument(arguments, "gpu"),
+						   .apart = neap_argument(arguments, "json"),
 						   .watch = {estimate_progress_go_on, &progress}};
 	bool has_trace = neap_operand_count(arguments) > 0;
 	if (!has_trace)

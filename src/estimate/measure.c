@@ -14,6 +14,7 @@
 #include "store/result.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -139,13 +140,17 @@ static enum neap_status run(const struct neap_check_command *command, const char
 	if (status)
 		return status;
 	struct start start = {command, argv.items};
+	int out = command->apart ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : 0;
 	const struct neap_spawn spawn = {.doing = "starting the command",
+					 .fds = {0, out < 0 ? NEAP_SPAWN_NULL : out, 0},
 					 .run = become_run,
 					 .context = &start,
 					 .death_signal = SIGTERM,
 					 .go_on = go_on};
 	status = neap_spawn_run(&spawn, &code, err);
 	neap_argv_fini(&argv);
+	if (out > 0)
+		close(out);
 	if (status == NEAP_ECANCELED || (!status && !go_on(&start)))
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	if (!status)

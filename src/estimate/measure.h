@@ -36,6 +36,7 @@ struct neap_check_command {
 	char *const *argv;
 	const char *steps, *time_limit, *gpu;
 	const char *streams; /* the value of --streams, always on the simulator; NULL: without */
+	bool apart;          /* what the command prints goes to stderr: the caller's report is alone on stdout */
 	/* Called with the run's folder before the folder is removed; NULL: not called. */
 	void (*visit)(void *context, const char *folder);
 	void *visit_context;

@@ -153,7 +153,8 @@ class Command(StreamsCase):
         self.assertEqual((done.returncode, done.stdout), (0, "neap check: ok: no race between streams\n"), done.stderr)
 
     def test_lifetime(self):
-        done = self.check(RACE, "--json")
+        done = self.check(RACE + 'print("the program\'s own")\n', "--json")
+        self.assertIn("the program's own", done.stderr)
         self.assertEqual(done.returncode, 1, done.stderr)
         (race,) = json.loads(done.stdout)["races"]
         self.assertEqual(race["kind"], "lifetime")
