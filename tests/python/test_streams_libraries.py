@@ -1,7 +1,9 @@
-"""Races between streams in the trainings of others' libraries: correct ones are silent, under PyTorch's allocator and neap's; with
-a mistake of the user's own around them they are reported, with its line."""
+"""Races between streams in the trainings of others' libraries, and in the examples: correct ones are silent, under PyTorch's
+allocator and neap's; with a mistake of the user's own around them they are reported, with its line."""
 
 import json
+import os
+import pathlib
 import sys
 import unittest
 
@@ -175,6 +177,7 @@ torch.save(get_model_state_dict(model, options=options), f"fsdp{rank}.pt")
 dist.barrier()
 dist.destroy_process_group()
 """
+EXAMPLES = pathlib.Path(os.environ["NEAP_SOURCE"], "examples")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
 
 
@@ -194,6 +197,13 @@ class Libraries(StreamsCase):
         words, ranks = [one for one in words if one != "ranks"], "ranks" in words
         started = [sys.executable, *(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if ranks else [])]
         return self.execute(NEAP, "check", "--streams", *words, "--", *started, self.program(text), **more)
+
+    def test_examples(self):
+        for name in ("train_torch.py", "gpt2.py", "resnet.py", "with_lightning.py", "with_transformers.py"):
+            self.silent(EXAMPLES.joinpath(name).read_text(), "--steps", "4")
+
+    def test_example_of_ranks(self):
+        self.silent(EXAMPLES.joinpath("fsdp.py").read_text(), "--steps", "3", "ranks")
 
     def test_lightning(self):
         self.silent(LIGHTNING)
