@@ -19,6 +19,7 @@ enum end {
 	END_UNKNOWN, /* it has no result: it still runs, or its supervisor was killed */
 	END_GOOD,    /* by itself, or at the requested step */
 	END_LATE,    /* its time limit passed */
+	END_STOPPED, /* the user interrupted it */
 	END_FAILED,
 };
 
@@ -34,6 +35,7 @@ static enum end end_of(enum neap_outcome outcome)
 {
 	return outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED ? END_GOOD
 	       : outcome == NEAP_OUTCOME_TIMEOUT                             ? END_LATE
+	       : outcome == NEAP_OUTCOME_CANCELED                            ? END_STOPPED
 									     : END_FAILED;
 }
 
@@ -101,6 +103,8 @@ static void put_end(struct neap_buffer *out, const struct findings *findings)
 		neap_buffer_text(out, "; the run has no result");
 	else if (findings->end == END_LATE)
 		neap_buffer_text(out, "; the run's time limit passed");
+	else if (findings->end == END_STOPPED)
+		neap_buffer_text(out, "; the run was interrupted");
 	else if (findings->end == END_FAILED)
 		neap_buffer_format(out, "; the run failed with exit status %d", findings->exit_status);
 }
@@ -135,13 +139,20 @@ static int judge(const struct neap_arguments *arguments, struct findings *findin
 		return neap_complain("check", &findings->err);
 	if (accepted && neap_races_accept(&findings->races, accepted, &err))
 		return neap_complain("check", &err);
-	if (!is_whole(findings) && !failed)
+	if (!findings->races.watched && neap_operand_count(arguments))
+		failed = NEAP_EXIT_UNAVAILABLE;
+	else if (!is_whole(findings) && !failed)
 		failed = findings->exit_status ? findings->exit_status : NEAP_EXIT_UNAVAILABLE;
-	if (!findings->races.watched && !neap_argument(arguments, "json")) {
+	if (!findings->races.watched && neap_operand_count(arguments))
+		fputs("neap check: nothing was seen: 'neap run --streams' makes such a folder, of a program that "
+		      "uses "
+		      "a GPU through PyTorch on the simulator\n",
+		      stderr);
+	else if (!findings->races.watched && !neap_argument(arguments, "json"))
 		fputs("neap check: no process used a GPU through PyTorch on the simulator: nothing was seen\n",
 		      stderr);
+	if (!findings->races.watched && !neap_argument(arguments, "json"))
 		return failed ? failed : NEAP_EXIT_UNAVAILABLE;
-	}
 	int code = neap_argument(arguments, "json") ? print_json(findings) : print_text(findings);
 	if (code)
 		return code;
@@ -159,6 +170,10 @@ int check_streams(const struct neap_arguments *arguments)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (neap_argument(arguments, others[i]))
 			return neap_misuse(arguments, "--streams looks for races alone: leave out --%s", others[i]);
+	/* A file that cannot be read is reported before the command runs. */
+	if (neap_argument(arguments, "accept") &&
+	    neap_races_accept(&findings.races, neap_argument(arguments, "accept"), &findings.err))
+		return neap_complain("check", &findings.err);
 	if (neap_operand_count(arguments))
 		read_findings(&findings, neap_operand(arguments, 0));
 	else
@@ -167,5 +182,7 @@ int check_streams(const struct neap_arguments *arguments)
 	int code =
 		failed >= NEAP_EXIT_USAGE && !findings.races.watched ? failed : judge(arguments, &findings, failed);
 	neap_races_fini(&findings.races);
+	if (estimate_interrupted())
+		code = 128 + estimate_interrupted();
 	return code;
 }

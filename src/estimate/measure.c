@@ -174,7 +174,7 @@ enum neap_status neap_check_measure_command(const struct neap_check_command *com
 	if (!mkdtemp(folder))
 		return neap_fail_errno(err, errno, "making %.200s", folder);
 	enum neap_status status = run(command, folder, &figures, err);
-	if (command->visit && status != NEAP_ECANCELED)
+	if (command->visit)
 		command->visit(command->visit_context, folder);
 	neap_estimate_remove(folder);
 	if (!status)

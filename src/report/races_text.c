@@ -89,7 +89,6 @@ static void put_wait(struct neap_buffer *out, const struct neap_race *race, cons
 
 static void put_missing(struct neap_buffer *out, const struct neap_race *race)
 {
-	neap_buffer_text(out, "   order   ");
 	switch (race->kind) {
 	case NEAP_RACE_DATA:
 		put_wait(out, race, "before the second");
@@ -112,7 +111,6 @@ static void put_missing(struct neap_buffer *out, const struct neap_race *race)
 			out,
 			"synchronize the stream before the cache is emptied, or call record_stream on the tensor");
 	}
-	neap_buffer_text(out, "\n");
 }
 
 static void put_race(struct neap_buffer *out, const struct neap_race *race, size_t number)
@@ -132,7 +130,9 @@ static void put_race(struct neap_buffer *out, const struct neap_race *race, size
 		neap_buffer_text(out, ": the allocator returns it\n");
 	}
 	put_block(out, race);
+	neap_buffer_text(out, "   order   ");
 	put_missing(out, race);
+	neap_buffer_text(out, "\n");
 	neap_buffer_format(out, "   key     %s\n", NEAP_PRINTABLE(race->key));
 }
 
@@ -199,16 +199,25 @@ static json_t *block_json(const struct neap_race *race)
 		       : json_null();
 }
 
+static json_t *missing_json(const struct neap_race *race)
+{
+	struct neap_buffer text = {0};
+	put_missing(&text, race);
+	json_t *value = neap_json_text(neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+	return value;
+}
+
 json_t *neap_races_json(const struct neap_races *races)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < races->count; i++) {
 		const struct neap_race *race = &races->list[i];
-		neap_json_add(list,
-			      JSON(TEXT("kind", kinds[race->kind]), TEXT("key", race->key),
-				   BOOL("accepted", race->accepted), NUMBER("processes", race->processes),
-				   NUMBER("bytes", race->bytes), VALUE("first", side_json(&race->first)),
-				   VALUE("second", side_json(&race->second)), VALUE("block", block_json(race))));
+		neap_json_add(list, JSON(TEXT("kind", kinds[race->kind]), TEXT("key", race->key),
+					 BOOL("accepted", race->accepted), NUMBER("processes", race->processes),
+					 NUMBER("bytes", race->bytes), VALUE("first", side_json(&race->first)),
+					 VALUE("second", side_json(&race->second)), VALUE("block", block_json(race)),
+					 VALUE("order", missing_json(race))));
 	}
 	return list;
 }

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -158,6 +159,7 @@ class Command(StreamsCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         (race,) = json.loads(done.stdout)["races"]
         self.assertEqual(race["kind"], "lifetime")
+        self.assertIn("record_stream(stream 1)", race["order"])
         self.assertEqual((race["first"]["place"]["line"], race["first"]["operation"], race["first"]["stream"]), (7, "aten::mul", 1))
         self.assertEqual((race["second"]["place"]["line"], race["second"]["stream"]), (10, 0))
         self.assertEqual((race["block"]["bytes"], race["block"]["allocated"]["line"], race["block"]["freed"]["line"]), (1 << 22, 4, 9))
@@ -165,6 +167,17 @@ class Command(StreamsCase):
         known.write_text(f"# the prefetcher\n{race['key']}\n")
         done = self.check(RACE, "--accept", known)
         self.assertEqual((done.returncode, done.stdout), (0, "neap check: ok: no race between streams, and 1 accepted\n"))
+
+    def test_interrupted(self):
+        path = self.program(RACE + 'print("ready", flush=True)\nimport time\ntime.sleep(600)\n')
+        words = list(map(str, [NEAP, "check", "--streams", "--", sys.executable, path]))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True, env=self.environment) as process:
+            ready = process.stdout.readline()
+            os.killpg(process.pid, signal.SIGINT)
+            out, _ = process.communicate(timeout=SECONDS)
+        self.assertEqual((ready, process.returncode), ("ready\n", 130), out)
+        self.assertIn("1. lifetime race", out)
+        self.assertIn("neap check: FAILED: 1 race between streams; the run was interrupted\n", out)
 
     def test_delay(self):
         """A race gives the wrong number that it stands for; a program with its orders gives its own numbers."""
