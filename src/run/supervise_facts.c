@@ -170,6 +170,18 @@ static void advise_rank(struct neap_supervise *run, const char *path, pid_t pid,
 	neap_record_fini(&record);
 }
 
+/* Drops a prediction that the run itself has disproved: that the micro-batch fits with which memory ran out. */
+static void disbelieve(struct neap_advice *advice)
+{
+	if (!advice->given || advice->guessed || advice->micro_batch < advice->split.micro_batch)
+		return;
+	advice->given = false;
+	snprintf(advice->why, sizeof advice->why,
+		 "memory ran out with micro-batch %" PRIu64
+		 ", which the steps before do not predict; 'neap explain' says what would fit",
+		 advice->split.micro_batch);
+}
+
 /* The largest micro-batch predicted to fit: in the recording with the highest peak, or on the tightest rank. */
 static enum neap_status put_advice(struct neap_supervise *run, const struct best *best, struct neap_result *result,
 				   struct neap_error *err)
@@ -188,6 +200,8 @@ static enum neap_status put_advice(struct neap_supervise *run, const struct best
 	} else {
 		advise(best->path, &best->record, &best->facts, &advice);
 	}
+	if (result->outcome == NEAP_OUTCOME_OOM)
+		disbelieve(&advice);
 	neap_advice_text(&advice, text, sizeof text);
 	result->micro_batch = advice.split.micro_batch;
 	result->accumulate = advice.split.accumulate;

@@ -589,6 +589,23 @@ pickle.loads(saved[-1])(x.cuda())
         advice = json.loads((self.folder / "second" / "result.json").read_text())["advice"]
         self.assertRegex(advice, r"^micro-batch \d+ perhaps fits \(now 60000, the first dimension of the model's inputs\)")
 
+    def test_what_the_run_disproved(self):
+        """The first step has no optimizer state yet, so it predicts that the second one fits."""
+        (self.folder / "script.py").write_text("""
+import torch
+layers = [torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.GELU()) for _ in range(6)]
+model = torch.nn.Sequential(*layers, torch.nn.Linear(2048, 10)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16384, 2048, device="cuda")).square().mean().backward()
+    optimizer.step()
+""")
+        self.command("run", "--folder", "run", "--", sys.executable, "script.py", check=False, NEAP_SIM=f"mem=2GiB,world={self.world}")
+        result = self.result()
+        self.assertEqual((result["outcome"], result["steps"], result["advised_micro_batch"]), ("oom", 1, 0))
+        self.assertTrue(result["advice"].startswith("none: memory ran out with micro-batch 16384, "), result["advice"])
+
     def test_the_tightest_rank(self):
         (self.folder / "script.py").write_text(self.program)
         start = "RANK={0} WORLD_SIZE=2 CUDA_VISIBLE_DEVICES={0} NEAP_FRACTION={1} {2} script.py loader 2000 1"
