@@ -103,7 +103,8 @@ static const char *cell(const struct part *part, const struct row *row, size_t n
 
 static bool is_number(const char *text)
 {
-	return isdigit((unsigned char)text[0]) || (strchr("+-", text[0]) && isdigit((unsigned char)text[1]));
+	return isdigit((unsigned char)text[0]) ||
+	       ((text[0] == '+' || text[0] == '-') && isdigit((unsigned char)text[1]));
 }
 
 /* Writes a cell of figures: no line breaks between a number and its unit. */
