@@ -53,8 +53,14 @@ uint32_t place()
 
 /* PyTorch gives pinned memory out again only after its events have said that the work on it is done. So once another
  * storage of its allocator holds these bytes, their earlier uses are forgotten. A storage without an allocator (NumPy's
- * view, DLPack) is over memory that something else holds. `used`: only if a device has used this place before. */
-void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, bool used)
+ * view, DLPack) is over memory that something else holds. */
+enum class Seen {
+	New,      /* the allocator has just given it out */
+	ByDevice, /* a device uses it */
+	ByHost,   /* the host uses it: it matters only if a device has used this place before */
+};
+
+void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, Seen seen)
 {
 	const c10::Storage &storage = tensor.storage();
 	const void *begin = storage.data();
@@ -65,18 +71,17 @@ void renew_pinned(const neap_sim_races *to, const at::Tensor &tensor, bool used)
 		return;
 	pthread_mutex_lock(&races.lock);
 	auto found = races.pinned_at.find(begin);
-	bool is_new = found == races.pinned_at.end() && !used;
+	bool is_new = found == races.pinned_at.end() && seen != Seen::ByHost;
 	if (found != races.pinned_at.end()) {
 		held = found->second.storage.lock();
-		if (!held || held->data() != begin) {
-			old = found->second.bytes;
-			is_new = true;
-		}
+		is_new = !held || held->data() != begin ||
+			 (seen == Seen::New && held.get() != storage.unsafeGetStorageImpl());
+		old = is_new ? found->second.bytes : 0;
 	}
 	if (is_new)
 		races.pinned_at.insert_or_assign(begin, Pinned{storage.getWeakStorageImpl(), bytes});
 	pthread_mutex_unlock(&races.lock);
-	if (old)
+	if (old || (is_new && seen == Seen::New))
 		to->forget((uint64_t)(uintptr_t)begin, std::max(old, bytes));
 }
 
@@ -281,7 +286,7 @@ void races_add(RacesTouches *touches, const at::Tensor &tensor, uint32_t use)
 		if (!to->is_pinned((uint64_t)(uintptr_t)tensor.const_data_ptr()))
 			return;
 		races.pinned.store(true, std::memory_order_relaxed);
-		renew_pinned(to, tensor, false);
+		renew_pinned(to, tensor, Seen::ByDevice);
 	} else if (!tensor.is_cuda() && !over_device) {
 		return;
 	}
@@ -331,7 +336,7 @@ void races_host(const char *name, const at::Tensor &tensor, uint32_t use)
 	if (!to || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() ||
 	    tensor.layout() != c10::kStrided || !tensor.numel() || is_over_device(tensor))
 		return;
-	renew_pinned(to, tensor, true);
+	renew_pinned(to, tensor, Seen::ByHost);
 	add_bytes(&touches, tensor, use, kRacesHost);
 	neap_sim_uses uses = {name, place(), touches.touches.data(), touches.touches.size()};
 	to->host(&uses);
@@ -349,22 +354,11 @@ bool races_is_pinned(const at::Tensor &tensor)
 void races_new_pinned(const at::Tensor &tensor)
 {
 	const neap_sim_races *to = calls();
-	const void *begin = tensor.has_storage() ? tensor.storage().data() : nullptr;
 
-	if (!to || !begin || !to->is_pinned((uint64_t)(uintptr_t)begin))
+	if (!to || !tensor.is_cpu() || !tensor.has_storage() || tensor.key_set().has(c10::DispatchKey::Python))
 		return;
-	uint64_t bytes = tensor.storage().nbytes();
-	c10::intrusive_ptr<c10::StorageImpl> held; /* as above */
-
-	pthread_mutex_lock(&races.lock);
-	auto found = races.pinned_at.find(begin);
-	if (found != races.pinned_at.end())
-		held = found->second.storage.lock();
-	bool known = held.get() == tensor.storage().unsafeGetStorageImpl();
-	races.pinned_at.insert_or_assign(begin, Pinned{tensor.storage().getWeakStorageImpl(), bytes});
-	pthread_mutex_unlock(&races.lock);
-	if (!known)
-		to->forget((uint64_t)(uintptr_t)begin, bytes);
+	if (to->is_pinned((uint64_t)(uintptr_t)tensor.storage().data()))
+		renew_pinned(to, tensor, Seen::New);
 }
 
 void races_later(int device, void (*function)(void *), void *argument)
@@ -451,7 +445,8 @@ NEAP_EXPORT void neap_races_asks(bool own)
 		to->asks(own);
 }
 
-/* The program asked whether this stream had finished, and the answer was yes. `device`: the stream's, since default streams of all devices have one name. */
+/* The program asked whether this stream had finished, and the answer was yes. `device`: the stream's, since default
+ * streams of all devices have one name. */
 NEAP_EXPORT void neap_races_saw_stream(uint64_t stream, int device)
 {
 	const neap_sim_races *to = neap_torch::calls();
