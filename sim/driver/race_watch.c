@@ -223,7 +223,7 @@ static void record(CUgraph graph, const struct neap_sim_uses *uses)
 	graph->uses->list[graph->uses->count++].touches = touches;
 }
 
-/* Whether the stream is captured; then the graph gets the uses, if any. */
+/* Whether the stream is captured. If so, adds `uses` to its graph; NULL: adds none. */
 static bool is_captured(CUstream stream, const struct neap_sim_uses *uses)
 {
 	bool capturing;

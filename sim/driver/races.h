@@ -56,8 +56,8 @@ void sim_races_host_device(struct sim_races *races, uint32_t device);
 /* Called when somebody asked, and the event was finished. Returns whether to say so. A thread of the program
  * (`thread`; 0: it is none) that asks for the first times must not learn that work is finished by chance: PyTorch
  * would leave out the wait that the program asks for. An allocator learns it, and this orders the blocks that wait to
- * be reused. A watchdog, a thread that gives no work, learns it, and this orders the blocks that it frees later. Of a
- * collective that nothing waited for it learns late: PyTorch leaves out the wait for one that it knows finished. */
+ * be reused. A watchdog, a thread that gives no work, learns it, and this orders the blocks that it frees later. It
+ * learns late of a collective that nothing has waited for: PyTorch leaves out the wait once it knows of the end. */
 bool sim_races_asked(struct sim_races *races, uint64_t event, uint64_t thread);
 void sim_races_forget_event(struct sim_races *races, uint64_t event);
 void sim_races_forget_stream(struct sim_races *races, uint64_t key);

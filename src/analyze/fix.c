@@ -386,7 +386,7 @@ static void judge_steps(struct neap_oom_card *card)
 	}
 }
 
-/* If mending the leak is enough, drops what would delay the end by less than a step. */
+/* If mending the leak is enough, drops the fixes that only delay the end by less than a step. */
 static void drop_delays(struct neap_oom_card *card)
 {
 	uint64_t step_bytes = neap_plus(card->shortfall_bytes, card->growth_bytes);

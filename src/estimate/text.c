@@ -584,7 +584,7 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	put_holders(out, analysis, report->top);
 	put_ranks(out, &report->runs[0]);
 	neap_estimate_gpus_text(out, report);
-	/* Explain the table's words: a page does that at a touch. */
+	/* The text explains the table's words here; a page explains them at a touch. */
 	neap_report_wrap(out, "  ",
 			 "headroom: the GPU's memory, less the largest context and the smallest memory in which "
 			 "this run's replay completes");

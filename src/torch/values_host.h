@@ -31,7 +31,7 @@ constexpr uintptr_t kLentBegin = 5ull << 44, kLentEnd = kLentBegin + (4ull << 40
 
 inline bool host_is_lent(uintptr_t address) { return address >= kLentBegin && address < kLentEnd; }
 
-/* From now on races are told of each new pinned tensor (races_new_pinned). */
+/* From now on calls races_new_pinned for each new pinned tensor. */
 void host_watch();
 /* From now on a large tensor gets lent memory if otherwise the process's own large tensors and its devices' values
  * would take more than this. Call it once. */

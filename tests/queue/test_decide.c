@@ -63,7 +63,7 @@ static void test_promises(void **state)
 	expect(last_of(&device, 1, entries, 2), NEAP_QUEUE_NEVER, 0, 2);
 }
 
-/* What waits is told of the largest lease, not of the last: that one's end may not be enough. */
+/* The waiting run names the largest lease, not the last one, whose end may not be enough. */
 static void test_largest(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* What a query of finished work tells, and orders: threads of the program, allocators, watchdogs. */
+/* Queries of finished work: what the program's threads, allocators and watchdogs learn, and what that orders. */
 #include "sim/tests/driver/races_by_hand.h"
 
 /* A thread of the program learns that work has finished only if it asks again, or has waited for it. */
@@ -85,7 +85,7 @@ static void test_watchdog_frees(void **state)
 		assert_int_equal(found.count, i); /* nobody asked about the second one */
 	}
 	sim_races_host_device(races, 0);
-	/* A thread of the program knows nothing of it. */
+	/* What a watchdog has found does not order a block that a thread of the program frees. */
 	sim_races_allocated(races, BASE, 64, stream(0), 11, false);
 	use(races, stream(2), 0, 64, NEAP_SIM_READS);
 	sim_races_record(races, 1, stream(2), false);
