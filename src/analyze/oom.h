@@ -124,9 +124,10 @@ struct neap_oom_replays {
 
 /* The predicted peak of a whole step, split by how a smaller micro-batch changes it. */
 struct neap_oom_need {
-	bool known; /* for PyTorch's own allocator, if its events are recorded or its process described its model */
-	bool sure;  /* false: unknown is how far the step was, or how much the optimizer keeps */
-	bool alike; /* whole steps before took as much; else later ones may take more than this one */
+	bool known;   /* for PyTorch's own allocator, if its events are recorded or its process described its model */
+	bool sure;    /* false: unknown is how far the step was, or how much the optimizer keeps */
+	bool alike;   /* whole steps before took as much; else later ones may take more than this one */
+	bool repeats; /* the sizes are those of the step before, but the model holds more: its state, its gradients */
 	uint64_t model_bytes;  /* parameters, gradients and optimizer state */
 	uint64_t fixed_bytes;  /* model_bytes and all else that does not depend on the micro-batch */
 	uint64_t scaled_bytes; /* with the micro-batch that failed */

@@ -3,6 +3,8 @@
  *   larger      the line that asked never asked for as much: longer sequences, a larger batch. So this step may
  *               need more than any step before. Lines are compared, not stacks: until the first update neap's hooks
  *               put other lines of PyTorch into them
+ *   repeats     its first large block and the request have the sizes that the same lines made in the step before. So
+ *               it needs what that one took of what the micro-batch decides; the model may hold more by now
  *   evaluates   the process told so (a model in evaluation mode, whose inputs need no gradient), or an earlier step
  *               held what the same stack made, and freed it before any backward. Not if backward came before the
  *               free: some train in evaluation mode
@@ -11,7 +13,10 @@
  * without a stack anyway. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
+#include "base/error.h"
 #include "base/units.h"
+
+#include <stdlib.h>
 
 #define LARGE_REQUEST (10 * NEAP_MIB) /* from here on PyTorch asks the driver for what was asked, but for rounding */
 #define LARGER        1.05
@@ -33,6 +38,8 @@ static struct neap_life_cursor lives_of(const struct neap_trace_parts *parts)
 	return neap_lives_begin(parts->lives, parts->lives->before);
 }
 
+static uint64_t to_segment(uint64_t bytes) { return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB); }
+
 /* How many times larger the request is than its line's largest earlier one. */
 static double larger(const struct neap_trace_parts *parts, uint32_t frame, uint64_t begin, uint64_t bytes)
 {
@@ -43,8 +50,7 @@ static double larger(const struct neap_trace_parts *parts, uint32_t frame, uint6
 	while (neap_lives_next(&cursor, &life) && life.begin < begin)
 		if (parts->sites->frames[life.stack] == frame && life.size > most)
 			most = life.size;
-	uint64_t asked = (most + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
-	double times = most ? (double)bytes / (double)asked : 0;
+	double times = most ? (double)bytes / (double)to_segment(most) : 0;
 	return bytes >= LARGE_REQUEST && times >= LARGER ? times : 0;
 }
 
@@ -114,24 +120,117 @@ static void measure_graph(const struct neap_trace_parts *parts, uint64_t begin, 
 	}
 }
 
-void neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
-		      struct neap_oom_card *card, struct neap_oom_inputs *inputs)
+/* The whole step before the one that failed, as events of the device. */
+struct step_before {
+	uint64_t begin, end;
+};
+
+static struct step_before find_before(const struct neap_trace_parts *parts, uint64_t event)
+{
+	size_t ended = neap_steps_before(parts->steps, event);
+
+	return (struct step_before){.begin = ended > 1 ? parts->steps->ends[ended - 2] : 0,
+				    .end = parts->steps->ends[ended - 1]};
+}
+
+static bool within(const struct step_before *before, const struct neap_life *life)
+{
+	return life->begin != NEAP_LIFE_BEFORE && life->begin >= before->begin && life->begin < before->end;
+}
+
+/* Whether the line made a block of this size in the step before. `segment`: of what it asked the driver for. */
+static bool made_before(const struct neap_trace_parts *parts, const struct step_before *before, uint32_t frame,
+			uint64_t bytes, bool segment)
+{
+	struct neap_life_cursor cursor = lives_of(parts);
+	struct neap_life life;
+
+	while (neap_lives_next(&cursor, &life) && life.begin < before->end)
+		if (within(before, &life) && parts->sites->frames[life.stack] == frame &&
+		    (life.size == bytes || (segment && to_segment(life.size) == bytes)))
+			return true;
+	return false;
+}
+
+/* Whether the step has the sizes of the step before, as far as it came: of its first large block, and of the request
+ * if that has a line. */
+static bool repeats(const struct neap_trace_parts *parts, const struct neap_oom_card *card, uint32_t frame,
+		    const struct step_before *before, const struct neap_life *first)
+{
+	uint32_t first_frame = parts->sites->frames[first->stack];
+
+	if (card->evaluates || !first_frame || !made_before(parts, before, first_frame, first->size, false))
+		return false;
+	if (!frame)
+		return card->model.phase == NEAP_OOM_PHASE_BACKWARD;
+	return made_before(parts, before, frame, card->block_bytes, card->block_bytes >= LARGE_REQUEST);
+}
+
+/* Whether a smaller micro-batch would have made this block of the step before smaller. Where its lifetime does not
+ * tell its use, these count: what was freed within that step, and the program's own that are freed by now, as a batch
+ * is. Gradients outlive the step. */
+static bool scales(const struct neap_trace_parts *parts, const struct step_before *before, uint64_t event,
+		   const struct neap_life *life)
+{
+	enum neap_category_how how;
+	enum neap_category category = neap_category_of(parts->sites, parts->steps, event, life, &how);
+
+	if (parts->sites->phases[life->stack] == NEAP_PHASE_OPTIMIZER)
+		return false;
+	if (category == NEAP_CATEGORY_UNKNOWN)
+		return life->end < before->end || (life->stack && life->end < event);
+	return category == NEAP_CATEGORY_ACTIVATIONS || category == NEAP_CATEGORY_TEMPORARIES ||
+	       category == NEAP_CATEGORY_INPUTS;
+}
+
+/* Measures the most that the step before held of what its micro-batch decided. */
+static enum neap_status measure_before(const struct neap_trace_parts *parts, const struct step_before *before,
+				       uint64_t event, uint64_t *ret_bytes, struct neap_error *err)
+{
+	int64_t *changes = calloc(before->end - before->begin + 1, sizeof *changes), level = 0, highest = 0;
+	struct neap_life_cursor cursor = lives_of(parts);
+	struct neap_life life;
+
+	if (!changes)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the step before a failure");
+	while (neap_lives_next(&cursor, &life) && life.begin < before->end) {
+		if (!within(before, &life) || !scales(parts, before, event, &life))
+			continue;
+		changes[life.begin - before->begin] += (int64_t)life.size;
+		if (life.end < before->end)
+			changes[life.end - before->begin] -= (int64_t)life.size;
+	}
+	for (uint64_t i = 0; i < before->end - before->begin; i++) {
+		level += changes[i];
+		highest = level > highest ? level : highest;
+	}
+	free(changes);
+	*ret_bytes = (uint64_t)highest;
+	return NEAP_OK;
+}
+
+enum neap_status neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				  struct neap_oom_card *card, struct neap_oom_inputs *inputs, struct neap_error *err)
 {
 	uint64_t begin = step_begin(parts, card->event);
 	struct former former = {0};
 	struct neap_life first;
 
 	if (!begin) /* no whole step came before */
-		return;
+		return NEAP_OK;
 	uint32_t frame = parts->sites->frames[failure->event.stack];
 	if (frame)
 		card->larger = larger(parts, frame, begin, card->block_bytes);
-	if (card->model.phase != NEAP_OOM_PHASE_FORWARD)
-		return;
 	bool held = find_first(parts, begin, card->event, &first);
-	if (held)
-		former = find_former(parts, first.stack, begin);
-	card->evaluates = evaluates(parts, card, &former);
-	if (held && card->evaluates && card->model.graph)
-		measure_graph(parts, first.begin, card, inputs);
+	if (card->model.phase == NEAP_OOM_PHASE_FORWARD) {
+		if (held)
+			former = find_former(parts, first.stack, begin);
+		card->evaluates = evaluates(parts, card, &former);
+		if (held && card->evaluates && card->model.graph)
+			measure_graph(parts, first.begin, card, inputs);
+	}
+	struct step_before before = find_before(parts, card->event);
+	if (!held || !repeats(parts, card, frame, &before, &first))
+		return NEAP_OK;
+	return measure_before(parts, &before, card->event, &inputs->repeated_bytes, err);
 }

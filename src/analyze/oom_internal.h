@@ -40,6 +40,7 @@ struct neap_oom_inputs {
 	bool training;             /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped;         /* segments grow in place already */
 	uint64_t scaled_bytes;     /* the most since the step began of what the micro-batch decides; 0: not known */
+	uint64_t repeated_bytes;   /* the same of the step before, whose sizes this one repeats; 0: it does not */
 	uint64_t largest_bytes;    /* card->graph_bytes: the largest block of that graph */
 };
 
@@ -74,10 +75,10 @@ void neap_oom_sort_tags(struct neap_oom_tag *tags, size_t count);
 enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
 				     struct neap_oom_card *card, struct neap_oom_inputs *inputs,
 				     struct neap_error *err);
-/* oom_before.c: compares the step that failed with those before it, by stacks: fills evaluates, graph_bytes and
- * larger. */
-void neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
-		      struct neap_oom_card *card, struct neap_oom_inputs *inputs);
+/* oom_before.c: compares the step that failed with those before it, by stacks: fills evaluates, graph_bytes, larger
+ * and repeated_bytes. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_compare(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				  struct neap_oom_card *card, struct neap_oom_inputs *inputs, struct neap_error *err);
 /* Whether such events were added to the card. */
 static inline bool neap_oom_has_events(const struct neap_oom_card *card)
 {

@@ -3,6 +3,7 @@
  *   fixed    what the model needs: parameters, gradients, optimizer state, as the process recorded them at the
  *            failure, also of what was not there yet; and what lived longer than the step
  *   scaled   all else: activations, temporaries, the batch. At the failure, and by how far the step was:
+ *              repeats the step before (oom_before.c)   the highest of that step
  *              whole steps before that took more    their highest
  *              update, backward                     the highest of this step; in backward an eighth more
  *              forward                              divided by the share of the model's modules that came before,
@@ -96,7 +97,10 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 	if (!found.known)
 		return;
 	scaled = inputs->scaled_bytes > scaled ? inputs->scaled_bytes : scaled;
-	if (need > 0)
+	bool repeats = inputs->repeated_bytes >= scaled && card->larger == 0;
+	if (repeats)
+		scaled = inputs->repeated_bytes;
+	else if (need > 0)
 		scaled = neap_less(need, resident);
 	else
 		scaled = neap_to_bytes((double)scaled * rest_of_step(told, &sure));
@@ -107,7 +111,8 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 	found.scaled_bytes = scaled;
 	found.sure =
 		events && sure && (need > 0 || (told->parameter_bytes > 0 && told->optimizer_bytes != UINT64_MAX));
-	found.alike = need > 0;
+	found.repeats = repeats;
+	found.alike = repeats || need > 0;
 	card->need = found;
 	card->model_alone = told->parameter_bytes > 0 && found.model_bytes > card->room_bytes;
 }

@@ -352,8 +352,8 @@ enum neap_status neap_oom_add_events(const struct neap_trace_parts *parts, const
 	take_demand(demand_of(&step.live), neap_less(card->allocated_bytes, failure->levels.rounded), card, inputs);
 	inputs->training |= card->model.parameter_bytes > 0;
 	add_purposes(card, &step.live);
-	neap_oom_compare(parts, failure, card, inputs);
-	return find_holders(parts, card, err);
+	status = neap_oom_compare(parts, failure, card, inputs, err);
+	return status ? status : find_holders(parts, card, err);
 }
 
 enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,

@@ -97,7 +97,9 @@ static void report_need(const struct neap_oom_card *card, char *text, size_t cap
 	const struct neap_oom_need *need = &card->need;
 	char peak[NEAP_UNITS_CAPACITY], before[160] = "No whole step came before";
 
-	if (card->step_peak_bytes && card->larger > 0)
+	if (need->repeats)
+		snprintf(before, sizeof before, "The step before had the same sizes");
+	else if (card->step_peak_bytes && card->larger > 0)
 		snprintf(before, sizeof before,
 			 "Whole steps before took %s at most, and this line asked for %.1f times as much as ever in "
 			 "them",
@@ -108,10 +110,11 @@ static void report_need(const struct neap_oom_card *card, char *text, size_t cap
 	snprintf(text, capacity,
 		 "The whole step is %s to take %s: %s for parameters, gradients and optimizer state, %s that scale "
 		 "with "
-		 "the micro-batch, and %s else. %s: later ones may take more.",
+		 "the micro-batch, and %s else. %s%s.",
 		 need->sure ? "predicted" : "guessed", NEAP_SIZE(neap_oom_needed(need, 1)),
 		 NEAP_SIZE(need->model_bytes), NEAP_SIZE(need->scaled_bytes),
-		 NEAP_SIZE(need->fixed_bytes - need->model_bytes), before);
+		 NEAP_SIZE(need->fixed_bytes - need->model_bytes), before,
+		 need->repeats ? "" : ": later ones may take more");
 }
 
 /* Says that the shortfall covers this request only. Only earlier whole steps show how much the rest of the step
@@ -128,7 +131,7 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(text, sizeof text,
 			 "The trace continues after it: what is replayed below ended with its end. A saving that is "
 			 "predicted is that at this request.");
-	else if (card->need.known && !card->need.alike)
+	else if (card->need.known && (!card->need.alike || card->need.repeats))
 		report_need(card, text, sizeof text);
 	else if (known)
 		snprintf(text, sizeof text,

@@ -189,6 +189,34 @@ static void test_card_of_a_first_step(void **state)
 	neap_buffer_fini(&text);
 }
 
+/* In the second step the model holds its optimizer's state too. With the sizes of the step before, the rest of the
+ * step is known and not guessed by the modules that are done. */
+static void test_card_of_a_step_that_repeats(void **state)
+{
+	static const uint64_t sizes[] = {20, 18};
+
+	(void)state;
+	for (size_t n = 0; n < 2; n++) {
+		const uint64_t device_bytes = 240 * WATCHED_MIB;
+		struct neap_buffer text = {0};
+		struct neap_oom_card card;
+		struct watched watched;
+		watched_begin(&watched, folder, "", device_bytes, 0);
+		assert_true(watched_step(&watched, 20));
+		assert_false(watched_step(&watched, sizes[n]));
+		emit_limits(&watched, device_bytes);
+		emit_model(&watched, WATCHED_LAYERS * 4, 2 * WATCHED_LAYERS * 4, 0, NEAP_OOM_PHASE_FORWARD, 500);
+		watched_end(&watched);
+		make_card(&watched, &card, &text);
+		assert_int_equal(card.step, 2);
+		assert_int_equal(card.need.repeats, n == 0);
+		/* All activations, and the last one's scratch. */
+		if (n == 0)
+			assert_int_equal(card.need.scaled_bytes, (WATCHED_LAYERS * 20 + 3) * WATCHED_MIB);
+		neap_buffer_fini(&text);
+	}
+}
+
 /* In the first step no lifetime shows what a block is for. What a loss makes is of the forward; what the process has
  * counted of its model and its batch is not unknown, also where the events do not tell which blocks these are. */
 static void test_card_of_a_first_step_names_purposes(void **state)
@@ -534,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_card_of_an_evaluation),
 		cmocka_unit_test(test_card_of_a_first_step),
 		cmocka_unit_test(test_card_of_a_first_step_names_purposes),
+		cmocka_unit_test(test_card_of_a_step_that_repeats),
 		cmocka_unit_test(test_card_of_a_model_alone),
 		cmocka_unit_test(test_card_of_an_update),
 		cmocka_unit_test(test_largest_micro_batch),
