@@ -131,7 +131,7 @@ void neap_fix_no_grad(struct neap_oom_card *card, const struct neap_oom_inputs *
 	snprintf(fix->text, sizeof fix->text,
 		 "torch.no_grad() around the evaluation's forward: no backward uses its graph");
 	snprintf(fix->how, sizeof fix->how,
-		 "of the %s that it has made and keeps for a backward, it needs the largest block, %s, or three",
+		 "it has made %s and keeps them for a backward; without, it needs its largest block, %s, or three",
 		 NEAP_SIZE(card->graph_bytes), NEAP_SIZE(largest));
 }
 

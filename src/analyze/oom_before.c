@@ -103,20 +103,24 @@ static bool evaluates(const struct neap_trace_parts *parts, const struct neap_oo
 						&how) == NEAP_CATEGORY_ACTIVATIONS);
 }
 
-/* Measures the bytes that forward has made in this step, and their largest block. */
+/* Measures the bytes that forward has made in this step, and its largest block: of those, or by the steps before the
+ * one that is still to come, as many times larger as the request is. */
 static void measure_graph(const struct neap_trace_parts *parts, uint64_t begin, struct neap_oom_card *card,
 			  struct neap_oom_inputs *inputs)
 {
 	struct neap_life_cursor cursor = lives_of(parts);
 	struct neap_life life;
+	double times = card->larger > 0 ? card->larger : 1;
 
 	while (neap_lives_next(&cursor, &life) && life.begin < card->event) {
-		if (life.begin < begin || !neap_life_at(&life, card->event) ||
-		    parts->sites->phases[life.stack] != NEAP_PHASE_FORWARD)
+		bool before = life.begin < begin;
+		if (parts->sites->phases[life.stack] != NEAP_PHASE_FORWARD ||
+		    !(before || neap_life_at(&life, card->event)))
 			continue;
-		card->graph_bytes = neap_plus(card->graph_bytes, life.size);
-		if (life.size > inputs->largest_bytes)
-			inputs->largest_bytes = life.size;
+		uint64_t size = before ? neap_to_bytes(times * (double)life.size) : life.size;
+		card->graph_bytes = neap_plus(card->graph_bytes, before ? 0 : size);
+		if (size > inputs->largest_bytes)
+			inputs->largest_bytes = size;
 	}
 }
 

@@ -41,7 +41,7 @@ struct neap_oom_inputs {
 	bool pages_mapped;         /* segments grow in place already */
 	uint64_t scaled_bytes;     /* the most since the step began of what the micro-batch decides; 0: not known */
 	uint64_t repeated_bytes;   /* the same of the step before, whose sizes this one repeats; 0: it does not */
-	uint64_t largest_bytes;    /* card->graph_bytes: the largest block of that graph */
+	uint64_t largest_bytes;    /* of a forward without that graph: its largest block */
 };
 
 void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);

@@ -295,6 +295,31 @@ static void test_card_of_an_evaluation(void **state)
 	}
 }
 
+/* A line that made blocks of 30 MiB in training asks for 120 in an evaluation: blocks to come will be larger, too. */
+static void test_card_of_a_larger_evaluation(void **state)
+{
+	struct neap_event_oom_model model = {.phase = NEAP_OOM_PHASE_FORWARD, .evaluates = 1, .graph = 1};
+	struct neap_buffer text = {0};
+	struct neap_oom_card card;
+	struct watched watched;
+
+	(void)state;
+	watched_begin(&watched, folder, "", 1000 * WATCHED_MIB, 0);
+	for (int step = 0; step < 3; step++)
+		assert_true(watched_step(&watched, 30));
+	for (int i = 0; i < 14; i++)
+		assert_non_null(watched_alloc(&watched, 60 * WATCHED_MIB, WATCHED_EVALUATION));
+	assert_null(watched_alloc(&watched, 120 * WATCHED_MIB, WATCHED_FORWARD));
+	emit_limits(&watched, 1000 * WATCHED_MIB);
+	watched_emit(&watched, neap_event_of_oom_model(0, model));
+	watched_end(&watched);
+	make_card(&watched, &card, &text);
+	assert_true(card.evaluates && card.larger == 4);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_NO_GRAD);
+	assert_int_equal(card.fixes[0].saving_bytes, (14 * 60 - 120) * WATCHED_MIB);
+	neap_buffer_fini(&text);
+}
+
 /* No batch is small enough, so no fix changes the batch. An optimizer with less state is a fix. */
 static void test_card_of_a_model_alone(void **state)
 {
@@ -560,6 +585,7 @@ int main(void)
 		cmocka_unit_test(test_card_of_a_segment),
 		cmocka_unit_test(test_card_in_part),
 		cmocka_unit_test(test_card_of_an_evaluation),
+		cmocka_unit_test(test_card_of_a_larger_evaluation),
 		cmocka_unit_test(test_card_of_a_first_step),
 		cmocka_unit_test(test_card_of_a_first_step_names_purposes),
 		cmocka_unit_test(test_card_of_a_step_that_repeats),
